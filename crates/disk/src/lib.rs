@@ -1,0 +1,80 @@
+//! One physical disk as a completion queue: a file, a partition or a whole block device.
+//!
+//! Promises: a completed durable write survives power loss. Never interprets bytes.
+
+use std::fmt;
+use sys::{BufMut, Payload};
+
+/// What a caller asks of a disk. Offsets and lengths are bytes, multiples of [`DiskInfo::block_bytes`].
+#[derive(Debug)]
+pub enum DiskOperation {
+    /// Fills the buffer from `offset`.
+    Read { offset: u64, into: BufMut },
+    /// Writes at `offset`. `durable`: completes only when it survives power loss (FUA, RWF_DSYNC).
+    Write { offset: u64, data: Payload, durable: bool },
+    /// Makes durable all writes that completed before it was submitted.
+    Flush,
+    /// The bytes are no longer needed; they read as anything afterwards.
+    Discard { offset: u64, len_bytes: u64 },
+}
+
+/// The answer to one operation.
+#[derive(Debug)]
+pub struct DiskCompletion {
+    pub token: u64,
+    /// The filled buffer of a read; empty else.
+    pub result: Result<Option<BufMut>, DiskError>,
+}
+
+/// Why an operation failed. After `Io` on a write or a flush, nothing is known about earlier writes (I9).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DiskError {
+    /// The device answered with an error (errno).
+    Io(i32),
+    /// No answer within the bounded time of an operation.
+    TimedOut,
+    /// The device is gone.
+    Gone,
+    /// The operation does not fit the device: misaligned or beyond its end.
+    Invalid(&'static str),
+    /// The file behind the disk could not grow (ENOSPC).
+    NoSpace,
+}
+
+impl fmt::Display for DiskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(errno) => write!(f, "{}", std::io::Error::from_raw_os_error(*errno)),
+            Self::TimedOut => f.write_str("no answer in time"),
+            Self::Gone => f.write_str("the device is gone"),
+            Self::Invalid(why) => f.write_str(why),
+            Self::NoSpace => f.write_str("no space left under the disk's file"),
+        }
+    }
+}
+
+impl std::error::Error for DiskError {}
+
+/// Facts about a disk that do not change while it is open.
+#[derive(Debug, Clone)]
+pub struct DiskInfo {
+    /// Path as the administrator gave it.
+    pub path: String,
+    /// Usable size in bytes.
+    pub size_bytes: u64,
+    /// Logical block: 512 or 4096 bytes.
+    pub block_bytes: u32,
+    /// Spinning: seeks cost.
+    pub rotational: bool,
+    /// Discard gives space back.
+    pub discards: bool,
+}
+
+/// A disk: operations in, completions out, in any order. Nothing blocks.
+pub trait Disk {
+    fn info(&self) -> &DiskInfo;
+    /// Takes an operation; its answer carries `token`.
+    fn submit(&mut self, token: u64, operation: DiskOperation);
+    /// Moves the answers that are there into `out`.
+    fn poll(&mut self, out: &mut Vec<DiskCompletion>);
+}

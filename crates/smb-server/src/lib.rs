@@ -1,0 +1,3 @@
+//! See ARCHITECTURE.md.
+
+#![forbid(unsafe_code)]

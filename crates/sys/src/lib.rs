@@ -1,0 +1,10 @@
+//! The data plane's ground: aligned reference-counted buffers, io_uring rings, the per-core loop.
+//!
+//! Owns memory that payload lives in and the ring that sockets and disks share. Promises: safe to call from
+//! `#![forbid(unsafe_code)]` crates. Never knows what disks or protocols mean.
+
+mod buf;
+mod payload;
+
+pub use buf::{ALIGN_BYTES, Buf, BufMut};
+pub use payload::Payload;

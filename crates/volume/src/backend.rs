@@ -1,0 +1,533 @@
+//! What a file server asks of a volume, and what it is told: the one boundary between `smb-server` and the file layer.
+//!
+//! Operations go in with an [`OperationId`] of the caller's choice; events come out, in any order. Access masks, attributes,
+//! create options and share access are the NT bits (MS-SMB2 2.2.13, MS-FSCC 2.6), since they are what is stored and enforced.
+
+use std::sync::Arc;
+use std::time::Duration;
+use sys::Payload;
+use types::{FileTime, Monotonic, NtStatus, Sid};
+
+/// Names one operation in flight; chosen by the caller, unique among its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OperationId(pub u64);
+
+/// Names one open of a file for its whole life, across reconnects of a durable handle. Never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OpenId(pub u64);
+
+/// Names a session of the caller: what one loss of connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(pub u64);
+
+/// UTF-16 code units, as the wire carries them: may hold unpaired surrogates.
+pub type WideString = Box<[u16]>;
+
+/// 16 opaque bytes that a client chose: client GUID, lease key, create GUID.
+pub type Guid = [u8; 16];
+
+/// Who acts: user, groups and privileges, as the logon found them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessToken {
+    pub user: Sid,
+    pub primary_group: Sid,
+    /// All groups, well-known ones included.
+    pub groups: Vec<Sid>,
+    /// SeBackupPrivilege, SeRestorePrivilege, SeSecurityPrivilege, SeTakeOwnershipPrivilege.
+    pub privileges: Privileges,
+}
+
+bitflags::bitflags! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Privileges: u32 {
+        const BACKUP = 1;
+        const RESTORE = 2;
+        const SECURITY = 4;
+        const TAKE_OWNERSHIP = 8;
+    }
+}
+
+/// Whose operation it is.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    pub session: SessionId,
+    pub client: Guid,
+    pub token: Arc<AccessToken>,
+    /// Access that the share grants at most.
+    pub share_access: u32,
+    /// Options of the share that change what an acknowledgement means.
+    pub share: ShareOptions,
+}
+
+/// When a WRITE's bytes are durable on every in-sync copy (D14).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Before the answer to WRITE.
+    Write,
+    /// Before the answer to CLOSE (or FLUSH).
+    #[default]
+    Close,
+    /// Before the answer to FLUSH; five seconds later at the latest.
+    Flush,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ShareOptions {
+    pub durability: Durability,
+    pub read_only: bool,
+    pub continuously_available: bool,
+    /// Hide what the caller has no right to read.
+    pub access_based_enumeration: bool,
+    /// Oplocks and leases are not granted.
+    pub no_caching: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disposition {
+    Supersede,
+    Open,
+    Create,
+    OpenIf,
+    Overwrite,
+    OverwriteIf,
+}
+
+bitflags::bitflags! {
+    /// What a lease lets its holder cache (MS-SMB2 2.2.13.2.8).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct LeaseState: u32 {
+        const READ = 1;
+        const HANDLE = 2;
+        const WRITE = 4;
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OplockLevel {
+    #[default]
+    None,
+    LevelII,
+    Exclusive,
+    Batch,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaseRequest {
+    pub key: Guid,
+    pub state: LeaseState,
+    /// Version 2: the parent directory's key and the client's epoch.
+    pub version_2: Option<LeaseVersion2>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaseVersion2 {
+    pub parent_key: Option<Guid>,
+    pub epoch: u16,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheRequest {
+    Oplock(OplockLevel),
+    Lease(LeaseRequest),
+}
+
+/// What was granted; for a lease its whole state, as it now is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheGrant {
+    Oplock(OplockLevel),
+    Lease { key: Guid, state: LeaseState, breaking: bool, version_2: Option<LeaseVersion2> },
+}
+
+/// A handle that outlives its connection (MS-SMB2 2.2.13.2.3, 2.2.13.2.11).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DurableRequest {
+    Version1,
+    Version2 { create_guid: Guid, timeout: Option<Duration>, persistent: bool },
+}
+
+#[derive(Debug, Clone)]
+pub struct ExtendedAttribute {
+    pub flags: u8,
+    /// ASCII, case-insensitive.
+    pub name: Vec<u8>,
+    pub value: Vec<u8>,
+}
+
+/// MS-SMB2 2.2.13, less what is the wire's own.
+#[derive(Debug, Clone)]
+pub struct Create {
+    pub caller: Caller,
+    /// Path from the share's root, `\` between names, stream and type after `:`.
+    pub path: WideString,
+    pub desired_access: u32,
+    pub attributes: u32,
+    pub share_access: u32,
+    pub disposition: Disposition,
+    /// NT create options.
+    pub options: u32,
+    pub cache: CacheRequest,
+    pub allocation_bytes: Option<u64>,
+    pub extended_attributes: Vec<ExtendedAttribute>,
+    /// Self-relative security descriptor (MS-DTYP 2.4.6).
+    pub security: Option<Vec<u8>>,
+    pub durable: Option<DurableRequest>,
+    pub app_instance: Option<Guid>,
+    /// Asks for the token's maximal access (SMB2_CREATE_QUERY_MAXIMAL_ACCESS_REQUEST).
+    pub query_maximal_access: bool,
+    /// Opens the volume as it was then (SMB2_CREATE_TIMEWARP_TOKEN).
+    pub time_warp: Option<FileTime>,
+    /// SMB2_FLAGS_REPLAY_OPERATION was set: a create that already happened answers again.
+    pub replay: bool,
+}
+
+/// Takes up a durable handle again (MS-SMB2 3.3.5.9.7, 3.3.5.9.12).
+#[derive(Debug, Clone)]
+pub struct Reconnect {
+    pub caller: Caller,
+    pub open: OpenId,
+    pub path: WideString,
+    /// Version 2's create GUID.
+    pub create_guid: Option<Guid>,
+    pub persistent: bool,
+    pub lease: Option<LeaseRequest>,
+}
+
+/// MS-SMB2 2.2.14 CreateAction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CreateAction {
+    Superseded,
+    Opened,
+    Created,
+    Overwritten,
+}
+
+/// What is known of a file; enough for every fixed information class of MS-FSCC 2.4.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FileInformation {
+    pub file_id: u64,
+    pub created: FileTime,
+    pub accessed: FileTime,
+    pub written: FileTime,
+    pub changed: FileTime,
+    pub attributes: u32,
+    pub end_of_file: u64,
+    pub allocation_bytes: u64,
+    pub link_count: u32,
+    pub delete_pending: bool,
+    pub directory: bool,
+    pub reparse_tag: u32,
+    /// Size of all extended attributes as MS-FSCC 2.4.15 packs them.
+    pub extended_attribute_bytes: u32,
+}
+
+#[derive(Debug, Clone)]
+pub struct Created {
+    pub open: OpenId,
+    pub action: CreateAction,
+    pub cache: CacheGrant,
+    pub information: FileInformation,
+    pub granted_access: u32,
+    pub maximal_access: Option<Result<u32, NtStatus>>,
+    /// Durable (version 1: `Some`), or its granted time-out (version 2).
+    pub durable: Option<Duration>,
+    pub persistent: bool,
+    /// Canonical path of the open, without leading `\`.
+    pub path: WideString,
+    pub is_stream: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct DirectoryEntry {
+    pub name: WideString,
+    pub information: FileInformation,
+    /// Where to go on after this entry.
+    pub cookie: u64,
+}
+
+#[derive(Debug, Clone)]
+pub struct StreamEntry {
+    /// As `:name:$DATA`.
+    pub name: WideString,
+    pub end_of_file: u64,
+    pub allocation_bytes: u64,
+}
+
+/// For the classes of MS-FSCC 2.5.
+#[derive(Debug, Clone)]
+pub struct VolumeInformation {
+    pub label: String,
+    pub serial: u32,
+    pub id: Guid,
+    pub created: FileTime,
+    pub total_bytes: u64,
+    pub available_bytes: u64,
+    pub block_bytes: u32,
+}
+
+/// A time to set: MS-FSCC 2.4.7 knows three wishes beside a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SetTime {
+    #[default]
+    Keep,
+    /// -1: this open's later operations do not change it.
+    Freeze,
+    /// -2: they do again.
+    Thaw,
+    To(FileTime),
+}
+
+#[derive(Debug, Clone)]
+pub enum SetInformation {
+    Basic {
+        created: SetTime,
+        accessed: SetTime,
+        written: SetTime,
+        changed: SetTime,
+        attributes: Option<u32>,
+    },
+    EndOfFile(u64),
+    Allocation(u64),
+    ValidDataLength(u64),
+    /// Delete on close, or not; `flags` of FileDispositionInformationEx, or 1 and 0.
+    Disposition {
+        flags: u32,
+    },
+    Rename {
+        target: WideString,
+        replace: bool,
+        posix: bool,
+    },
+    Link {
+        target: WideString,
+        replace: bool,
+    },
+    ExtendedAttributes(Vec<ExtendedAttribute>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ByteRange {
+    pub offset: u64,
+    pub len_bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct LockElement {
+    pub range: ByteRange,
+    /// `None` unlocks.
+    pub exclusive: Option<bool>,
+    pub fail_immediately: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct CopyChunk {
+    pub source_offset: u64,
+    pub target_offset: u64,
+    pub len_bytes: u64,
+}
+
+#[derive(Debug, Clone)]
+pub enum Operation {
+    Create(Box<Create>),
+    Reconnect(Box<Reconnect>),
+    Close {
+        open: OpenId,
+        query: bool,
+    },
+    Read {
+        open: OpenId,
+        range: ByteRange,
+        unbuffered: bool,
+    },
+    Write {
+        open: OpenId,
+        offset: u64,
+        data: Payload,
+        write_through: bool,
+        unbuffered: bool,
+    },
+    Flush {
+        open: OpenId,
+    },
+    QueryInformation {
+        open: OpenId,
+    },
+    SetInformation {
+        open: OpenId,
+        set: SetInformation,
+    },
+    QueryStreams {
+        open: OpenId,
+    },
+    QueryExtendedAttributes {
+        open: OpenId,
+    },
+    /// `parts`: SECURITY_INFORMATION (MS-DTYP 2.4.7).
+    QuerySecurity {
+        open: OpenId,
+        parts: u32,
+    },
+    SetSecurity {
+        open: OpenId,
+        parts: u32,
+        descriptor: Vec<u8>,
+    },
+    QueryVolume,
+    /// Entries after `after` (0: from the start) that match `pattern` by the rule of MS-FSA 2.1.4.4, at most `entries_max`.
+    QueryDirectory {
+        open: OpenId,
+        pattern: WideString,
+        after: u64,
+        entries_max: u32,
+    },
+    /// All elements or none; waits where an element may wait.
+    Lock {
+        open: OpenId,
+        elements: Vec<LockElement>,
+        sequence: Option<u32>,
+    },
+    /// Answers once, at the first change; `filter` as MS-SMB2 2.2.35.
+    Notify {
+        open: OpenId,
+        filter: u32,
+        tree: bool,
+        bytes_max: u32,
+    },
+    SetSparse {
+        open: OpenId,
+        sparse: bool,
+    },
+    ZeroRange {
+        open: OpenId,
+        range: ByteRange,
+    },
+    QueryAllocatedRanges {
+        open: OpenId,
+        range: ByteRange,
+    },
+    Trim {
+        open: OpenId,
+        ranges: Vec<ByteRange>,
+    },
+    CopyChunks {
+        source: OpenId,
+        target: OpenId,
+        chunks: Vec<CopyChunk>,
+    },
+    DuplicateExtents {
+        source: OpenId,
+        target: OpenId,
+        chunk: CopyChunk,
+    },
+    QueryReparsePoint {
+        open: OpenId,
+    },
+    SetReparsePoint {
+        open: OpenId,
+        data: Vec<u8>,
+    },
+    DeleteReparsePoint {
+        open: OpenId,
+        tag: u32,
+    },
+    /// Answers the object id; `create`: makes one where there is none.
+    ObjectId {
+        open: OpenId,
+        create: bool,
+    },
+    SetIntegrity {
+        open: OpenId,
+        algorithm: u16,
+        flags: u32,
+    },
+    AcknowledgeOplock {
+        open: OpenId,
+        level: OplockLevel,
+    },
+    AcknowledgeLease {
+        client: Guid,
+        key: Guid,
+        state: LeaseState,
+    },
+    /// The session ended (`logoff`) or its connection was lost: opens are closed, but durable ones kept in the latter case.
+    EndSession {
+        session: SessionId,
+        logoff: bool,
+    },
+    /// An administrator closes it.
+    ForceClose {
+        open: OpenId,
+    },
+}
+
+#[derive(Debug, Clone)]
+pub enum Reply {
+    Done,
+    Created(Box<Created>),
+    Closed(Option<FileInformation>),
+    /// Fewer bytes than asked: the file ends there.
+    Read(Payload),
+    /// Bytes written.
+    Written(u32),
+    Information(Box<FileInformation>),
+    Streams(Vec<StreamEntry>),
+    ExtendedAttributes(Vec<ExtendedAttribute>),
+    Security(Vec<u8>),
+    Volume(Box<VolumeInformation>),
+    Directory(Vec<DirectoryEntry>),
+    /// FILE_ACTION_* and path relative to the watched directory; empty: too many, enumerate again.
+    Notify(Vec<(u32, WideString)>),
+    Ranges(Vec<ByteRange>),
+    Copied {
+        chunks: u32,
+        bytes: u64,
+    },
+    ReparsePoint(Vec<u8>),
+    ObjectId(Guid),
+    Lease {
+        key: Guid,
+        state: LeaseState,
+    },
+    Oplock(OplockLevel),
+}
+
+#[derive(Debug)]
+pub enum Event {
+    Done {
+        operation: OperationId,
+        result: Result<Reply, NtStatus>,
+    },
+    /// The operation waits for something that may take long (a lock, a break, a change): tell the client so.
+    Pending {
+        operation: OperationId,
+    },
+    /// To the holder of the open.
+    BreakOplock {
+        open: OpenId,
+        session: SessionId,
+        to: OplockLevel,
+    },
+    /// To the client that holds the lease, on any of its connections.
+    BreakLease {
+        client: Guid,
+        key: Guid,
+        from: LeaseState,
+        to: LeaseState,
+        acknowledge: bool,
+        epoch: u16,
+    },
+    /// The open is gone without a Close: time-out, administrator, replaced by its application instance.
+    Closed {
+        open: OpenId,
+    },
+}
+
+/// The file layer as a server sees it. Nothing blocks; time is an argument.
+pub trait Backend {
+    fn submit(&mut self, operation: OperationId, request: Operation, now: Monotonic);
+    /// Ends a waiting operation with STATUS_CANCELLED; no effect where it is past waiting.
+    fn cancel(&mut self, operation: OperationId);
+    fn poll(&mut self, out: &mut Vec<Event>);
+    /// When [`Backend::handle_timeout`] wants to be called next.
+    fn next_timeout(&self) -> Option<Monotonic>;
+    fn handle_timeout(&mut self, now: Monotonic);
+}

@@ -1,0 +1,2 @@
+//! `cargo xtask NAME`: the project's own chores.
+fn main() {}
