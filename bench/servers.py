@@ -1,0 +1,183 @@
+"""The servers that are measured: started on backing files of the same kind, on loopback, stopped by their own process id."""
+
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import time
+
+TICKS = os.sysconf("SC_CLK_TCK")
+PASSWORD = "Bench-Passw0rd"
+USER = "bench"
+
+
+def wait_for_port(port, process, seconds=30):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"{process.args[0]} ended with status {process.returncode} before it listened")
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise RuntimeError(f"{process.args[0]} does not listen on port {port}")
+
+
+def process_tree(pid):
+    """pid and all its descendants."""
+    children = {}
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+    found, queue = [], [pid]
+    while queue:
+        one = queue.pop()
+        found.append(one)
+        queue += children.get(one, [])
+    return found
+
+
+def cpu_seconds(pid):
+    """User and system time of a process tree, ended children included."""
+    total = 0
+    for one in process_tree(pid):
+        try:
+            fields = pathlib.Path(f"/proc/{one}/stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        total += sum(int(fields[i]) for i in (11, 12, 13, 14))
+    return total / TICKS
+
+
+def resident_bytes(pid):
+    total = 0
+    for one in process_tree(pid):
+        try:
+            total += int(re.search(r"Pss:\s+(\d+)", pathlib.Path(f"/proc/{one}/smaps_rollup").read_text())[1]) * 1024
+        except (OSError, TypeError):
+            continue
+    return total
+
+
+class Server:
+    """name, port, share, user and password to connect with; start() and stop()."""
+
+    process = None
+    share = "demo"
+    user = USER
+    password = PASSWORD
+
+    def stop(self):
+        if self.process:
+            self.process.terminate()
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+            self.process = None
+
+    def cpu_seconds(self):
+        return cpu_seconds(self.process.pid)
+
+    def resident_bytes(self):
+        return resident_bytes(self.process.pid)
+
+
+class Smbd(Server):
+    """Debian's smbd with a configuration and state of its own; `sync`: every write durable before its answer."""
+
+    name = "smbd"
+
+    def __init__(self, work, port, sync=False):
+        self.work, self.port, self.sync = pathlib.Path(work), port, sync
+
+    def start(self):
+        data = self.work / "data"
+        for folder in ("data", "state", "lock", "cache", "private", "run", "ncalrpc"):
+            (self.work / folder).mkdir(parents=True, exist_ok=True)
+        os.chmod(data, 0o777)
+        config = self.work / "smb.conf"
+        config.write_text(f"""[global]
+server role = standalone server
+security = user
+interfaces = 127.0.0.1
+bind interfaces only = yes
+smb ports = {self.port}
+disable netbios = yes
+load printers = no
+state directory = {self.work}/state
+lock directory = {self.work}/lock
+cache directory = {self.work}/cache
+private dir = {self.work}/private
+pid directory = {self.work}/run
+ncalrpc dir = {self.work}/ncalrpc
+log file = {self.work}/log
+log level = 0
+server min protocol = SMB2_02
+server multi channel support = yes
+strict sync = yes
+sync always = {"yes" if self.sync else "no"}
+map to guest = never
+[demo]
+path = {data}
+read only = no
+force user = root
+""")
+        credentials = f"{PASSWORD}\n{PASSWORD}\n"
+        # The account needs a name that the system knows; root is known everywhere and is private to this password database.
+        subprocess.run(["smbpasswd", "-c", config, "-s", "-a", "root"], input=credentials, text=True, check=True,
+                       stdout=subprocess.DEVNULL)
+        self.user = "root"
+        self.process = subprocess.Popen(["smbd", "--foreground", "--no-process-group", "-s", config],
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for_port(self.port, self.process)
+
+
+class Cenote(Server):
+    """This project's daemon by its quickstart, on file-backed disks in a two-way mirror."""
+
+    name = "cenote-tcp"
+    user = "demo"
+
+    def __init__(self, binary, work, port, http_port, disk_size="16G"):
+        self.binary, self.work = pathlib.Path(binary), pathlib.Path(work)
+        self.port, self.http_port, self.disk_size = port, http_port, disk_size
+
+    def start(self):
+        self.work.mkdir(parents=True, exist_ok=True)
+        self.log = open(self.work / "log", "ab")
+        self.process = subprocess.Popen(
+            [self.binary, "quickstart", "--data", self.work / "data", "--disks", "2", "--disk-size", self.disk_size,
+             "--smb", f"127.0.0.1:{self.port}", "--http", f"127.0.0.1:{self.http_port}", "--user", self.user,
+             "--password", PASSWORD], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        wait_for_port(self.port, self.process)
+
+
+def disk_bytes_written():
+    """Bytes that all real block devices of this machine were given since boot."""
+    total = 0
+    for stat in pathlib.Path("/sys/block").glob("*/stat"):
+        if not stat.parent.name.startswith(("loop", "ram", "zram", "dm-", "md")):
+            total += int(stat.read_text().split()[6]) * 512
+    return total
+
+
+def smbclient(server, commands, timeout=600, options=()):
+    """Runs smbclient's commands against the share; returns what it printed."""
+    done = subprocess.run(
+        ["smbclient", f"//127.0.0.1/{server.share}", "-p", str(server.port), "-U", f"{server.user}%{server.password}",
+         *options, "-c", commands], capture_output=True, text=True, timeout=timeout)
+    if done.returncode != 0:
+        raise RuntimeError(f"smbclient on {server.name}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def remove_tree(path):
+    shutil.rmtree(path, ignore_errors=True)
