@@ -2,6 +2,13 @@
 //!
 //! Promises: a completed durable write survives power loss. Never interprets bytes.
 
+#![forbid(unsafe_code)]
+
+pub mod crash;
+mod image;
+pub mod memory;
+mod random;
+
 use std::fmt;
 use sys::{BufMut, Payload};
 
@@ -68,6 +75,8 @@ pub struct DiskInfo {
     pub rotational: bool,
     /// Discard gives space back.
     pub discards: bool,
+    /// Goes past the page cache (O_DIRECT). Otherwise a durable write is a buffered one followed by fdatasync.
+    pub direct: bool,
 }
 
 /// A disk: operations in, completions out, in any order. Nothing blocks.
@@ -77,4 +86,22 @@ pub trait Disk {
     fn submit(&mut self, token: u64, operation: DiskOperation);
     /// Moves the answers that are there into `out`.
     fn poll(&mut self, out: &mut Vec<DiskCompletion>);
+}
+
+/// Refuses what does not fit the disk: misaligned, empty, or beyond its end.
+pub(crate) fn check_fit(info: &DiskInfo, operation: &DiskOperation) -> Result<(), DiskError> {
+    let (offset, len_bytes) = match operation {
+        DiskOperation::Read { offset, into } => (*offset, into.len() as u64),
+        DiskOperation::Write { offset, data, .. } => (*offset, data.len() as u64),
+        DiskOperation::Flush => return Ok(()),
+        DiskOperation::Discard { offset, len_bytes } => (*offset, *len_bytes),
+    };
+    let block_bytes = u64::from(info.block_bytes);
+    if !offset.is_multiple_of(block_bytes) || !len_bytes.is_multiple_of(block_bytes) || len_bytes == 0 {
+        return Err(DiskError::Invalid("offset or length is not a multiple of the logical block"));
+    }
+    match offset.checked_add(len_bytes) {
+        Some(end) if end <= info.size_bytes => Ok(()),
+        _ => Err(DiskError::Invalid("beyond the end of the disk")),
+    }
 }

@@ -1,0 +1,88 @@
+//! Rules by which a [`super::CrashDisk`] misbehaves.
+
+use crate::{DiskError, DiskOperation};
+
+/// Acts on the operations that match `target`, after letting `skip` of them pass, `times` times.
+#[derive(Debug, Clone)]
+pub struct Fault {
+    pub target: FaultTarget,
+    pub skip: u64,
+    pub times: u64,
+    pub action: FaultAction,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultTarget {
+    Any,
+    Read,
+    /// Durable or not.
+    Write,
+    Flush,
+    Discard,
+    /// Reads and writes that touch the range.
+    Range {
+        offset: u64,
+        len_bytes: u64,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FaultAction {
+    /// Answers with the error. A write may have happened nevertheless, in part or in whole.
+    Fail(DiskError),
+    /// Does not answer, until released or timed out.
+    Hang,
+    /// A write is acknowledged and never happens.
+    LoseWrite,
+    /// A write is acknowledged and lands elsewhere.
+    MisdirectWrite { to_offset: u64 },
+}
+
+impl Fault {
+    /// Acts on the `nth` matching operation (counted from 0) and on no other.
+    pub fn nth(target: FaultTarget, nth: u64, action: FaultAction) -> Self {
+        Self { target, skip: nth, times: 1, action }
+    }
+
+    /// Acts on every matching operation.
+    pub fn every(target: FaultTarget, action: FaultAction) -> Self {
+        Self { target, skip: 0, times: u64::MAX, action }
+    }
+
+    /// The action, where the rule applies to this operation. Counts it.
+    pub(super) fn strike(&mut self, operation: &DiskOperation) -> Option<FaultAction> {
+        if self.times == 0 || !self.target.matches(operation) {
+            return None;
+        }
+        if self.skip > 0 {
+            self.skip -= 1;
+            return None;
+        }
+        self.times -= 1;
+        Some(self.action.clone())
+    }
+}
+
+impl FaultTarget {
+    pub(crate) fn matches(self, operation: &DiskOperation) -> bool {
+        match (self, operation) {
+            (Self::Any, _)
+            | (Self::Read, DiskOperation::Read { .. })
+            | (Self::Write, DiskOperation::Write { .. })
+            | (Self::Flush, DiskOperation::Flush)
+            | (Self::Discard, DiskOperation::Discard { .. }) => true,
+            (Self::Range { offset, len_bytes }, DiskOperation::Read { offset: at, into }) => {
+                overlaps(offset, len_bytes, *at, into.len() as u64)
+            }
+            (Self::Range { offset, len_bytes }, DiskOperation::Write { offset: at, data, .. }) => {
+                overlaps(offset, len_bytes, *at, data.len() as u64)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Whether two ranges share a byte.
+pub(crate) fn overlaps(a: u64, a_len: u64, b: u64, b_len: u64) -> bool {
+    a < b.saturating_add(b_len) && b < a.saturating_add(a_len)
+}

@@ -1,0 +1,416 @@
+//! The disk behind the handles: a medium, the completed writes that a flush has not yet covered, operations in flight.
+
+use super::fault::{Fault, FaultAction, overlaps};
+use super::{CrashChoice, Fate, TEAR_BYTES};
+use crate::image::SparseImage;
+use crate::random::Random;
+use crate::{DiskCompletion, DiskError, DiskInfo, DiskOperation, check_fit};
+use sys::{BufMut, Payload};
+
+/// A change of the medium's bytes.
+#[derive(Clone)]
+enum Change {
+    Write(Payload),
+    Zero(u64),
+}
+
+/// A change that completed. Those that are `forced` survive a power cut; they stay in the log only where an older overlapping
+/// change does, because fates are applied in the log's order.
+#[derive(Clone)]
+struct Logged {
+    /// Number of its completion, growing along the log.
+    completion: u64,
+    offset: u64,
+    change: Change,
+    forced: bool,
+}
+
+/// An operation that was submitted and not answered.
+struct InFlight {
+    token: u64,
+    operation: DiskOperation,
+    fault: Option<FaultAction>,
+    /// Changes that completed up to this number are covered, where it is a flush.
+    submitted_after: u64,
+}
+
+pub(super) struct State {
+    info: DiskInfo,
+    random: Random,
+    shuffle: bool,
+    /// What the medium holds whatever happens.
+    durable: SparseImage,
+    /// What reads find: `durable` with the whole log applied.
+    current: SparseImage,
+    log: Vec<Logged>,
+    completions: u64,
+    in_flight: Vec<InFlight>,
+    hanging: Vec<InFlight>,
+    answers: Vec<DiskCompletion>,
+    pub(super) faults: Vec<Fault>,
+    pub(super) submitted: u64,
+    pub(super) stop_at: Option<u64>,
+}
+
+impl Change {
+    fn len_bytes(&self) -> u64 {
+        match self {
+            Self::Write(data) => data.len() as u64,
+            Self::Zero(len_bytes) => *len_bytes,
+        }
+    }
+
+    /// Sectors that can be lost apart from each other.
+    fn sectors(&self) -> u64 {
+        match self {
+            Self::Write(data) => data.len() as u64 / TEAR_BYTES,
+            Self::Zero(_) => 1,
+        }
+    }
+
+    fn apply(&self, image: &mut SparseImage, offset: u64) {
+        match self {
+            Self::Write(data) => {
+                let mut at = offset;
+                for part in data.parts() {
+                    image.write(at, part);
+                    at += part.len() as u64;
+                }
+            }
+            Self::Zero(len_bytes) => image.zero(offset, *len_bytes),
+        }
+    }
+
+    /// Applies the sectors that the fate keeps.
+    fn apply_fate(&self, image: &mut SparseImage, offset: u64, fate: Fate) {
+        match (fate, self) {
+            (Fate::Lost, _) => {}
+            (Fate::Kept, _) => self.apply(image, offset),
+            // Discarded bytes read as anything: to tear a discard would show nothing new.
+            (_, Self::Zero(_)) => {
+                if fate.keeps(0, 1) {
+                    self.apply(image, offset);
+                }
+            }
+            (_, Self::Write(data)) => {
+                let whole = data.contiguous();
+                let count = self.sectors();
+                for (sector, bytes) in whole.chunks(TEAR_BYTES as usize).enumerate() {
+                    if fate.keeps(sector as u64, count) {
+                        image.write(offset + sector as u64 * TEAR_BYTES, bytes);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    pub(super) fn new(info: DiskInfo, seed: u64, shuffle: bool) -> Self {
+        Self::with_image(info, Random::new(seed), shuffle, SparseImage::default())
+    }
+
+    fn with_image(info: DiskInfo, random: Random, shuffle: bool, image: SparseImage) -> Self {
+        Self {
+            info,
+            random,
+            shuffle,
+            durable: image.clone(),
+            current: image,
+            log: Vec::new(),
+            completions: 0,
+            in_flight: Vec::new(),
+            hanging: Vec::new(),
+            answers: Vec::new(),
+            faults: Vec::new(),
+            submitted: 0,
+            stop_at: None,
+        }
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop_at.is_some_and(|at| self.submitted > at)
+    }
+
+    pub(super) fn submit(&mut self, token: u64, operation: DiskOperation) {
+        if self.is_stopped() {
+            // The machine is off: what it still submits reached no disk.
+            return;
+        }
+        self.submitted += 1;
+        if let Err(error) = check_fit(&self.info, &operation) {
+            self.answers.push(DiskCompletion { token, result: Err(error) });
+            return;
+        }
+        let fault = self.faults.iter_mut().find_map(|fault| fault.strike(&operation));
+        let entry = InFlight { token, operation, fault, submitted_after: self.completions };
+        match entry.fault {
+            Some(FaultAction::Hang) => self.hanging.push(entry),
+            _ => self.in_flight.push(entry),
+        }
+    }
+
+    pub(super) fn poll(&mut self, out: &mut Vec<DiskCompletion>) {
+        if self.is_stopped() {
+            return;
+        }
+        out.append(&mut self.answers);
+        if !self.shuffle {
+            for entry in std::mem::take(&mut self.in_flight) {
+                let completion = self.complete(entry);
+                out.push(completion);
+            }
+            return;
+        }
+        if self.in_flight.is_empty() {
+            return;
+        }
+        let count = 1 + self.random.below(self.in_flight.len() as u64);
+        for _ in 0..count {
+            let at = self.random.below(self.in_flight.len() as u64) as usize;
+            let entry = self.in_flight.remove(at);
+            let completion = self.complete(entry);
+            out.push(completion);
+        }
+    }
+
+    fn complete(&mut self, entry: InFlight) -> DiskCompletion {
+        let InFlight { token, operation, fault, submitted_after } = entry;
+        DiskCompletion { token, result: self.perform(operation, fault, submitted_after) }
+    }
+
+    fn perform(
+        &mut self,
+        operation: DiskOperation,
+        fault: Option<FaultAction>,
+        submitted_after: u64,
+    ) -> Result<Option<BufMut>, DiskError> {
+        let failure = match &fault {
+            Some(FaultAction::Fail(error)) => Some(error.clone()),
+            _ => None,
+        };
+        match operation {
+            DiskOperation::Read { offset, mut into } => {
+                if let Some(error) = failure {
+                    return Err(error);
+                }
+                self.current.read(offset, &mut into);
+                return Ok(Some(into));
+            }
+            DiskOperation::Write { offset, data, durable } => match (failure, fault) {
+                (Some(error), _) => {
+                    let fate = Fate::Mixed(self.random.next());
+                    self.happen_in_part(offset, data, fate);
+                    return Err(error);
+                }
+                (None, Some(FaultAction::LoseWrite)) => {}
+                (None, Some(FaultAction::MisdirectWrite { to_offset })) => {
+                    self.happen(to_offset, Change::Write(data), durable);
+                }
+                (None, _) => self.happen(offset, Change::Write(data), durable),
+            },
+            DiskOperation::Flush => {
+                if let Some(error) = failure {
+                    return Err(error);
+                }
+                for logged in &mut self.log {
+                    logged.forced |= logged.completion <= submitted_after;
+                }
+                self.settle();
+            }
+            DiskOperation::Discard { offset, len_bytes } => {
+                if let Some(error) = failure {
+                    return Err(error);
+                }
+                self.discard(offset, len_bytes);
+            }
+        }
+        Ok(None)
+    }
+
+    /// A change completes.
+    fn happen(&mut self, offset: u64, change: Change, forced: bool) {
+        change.apply(&mut self.current, offset);
+        self.completions += 1;
+        self.log.push(Logged { completion: self.completions, offset, change, forced });
+        if forced {
+            self.settle();
+        }
+    }
+
+    /// A write fails half-way: some of its sectors reach the cache.
+    fn happen_in_part(&mut self, offset: u64, data: Payload, fate: Fate) {
+        let count = data.len() as u64 / TEAR_BYTES;
+        for sector in (0..count).filter(|&sector| fate.keeps(sector, count)) {
+            let at = sector * TEAR_BYTES;
+            let part = Change::Write(data.slice(at as usize, TEAR_BYTES as usize));
+            self.happen(offset + at, part, false);
+        }
+    }
+
+    /// Discarded bytes read as anything: zeroes, as before, or noise.
+    fn discard(&mut self, offset: u64, len_bytes: u64) {
+        const NOISE_BYTES_MAX: u64 = 16 * 1024;
+        match self.random.below(3) {
+            0 => {}
+            1 if len_bytes <= NOISE_BYTES_MAX => {
+                let mut noise = BufMut::for_overwrite(len_bytes as usize);
+                noise.fill_with(|| self.random.next() as u8);
+                self.happen(offset, Change::Write(noise.freeze().into()), false);
+            }
+            _ => self.happen(offset, Change::Zero(len_bytes), false),
+        }
+    }
+
+    /// Moves forced changes to the medium where no older change of the same bytes could come after them.
+    fn settle(&mut self) {
+        let mut waiting: Vec<Logged> = Vec::with_capacity(self.log.len());
+        for logged in std::mem::take(&mut self.log) {
+            let overtakes = waiting.iter().any(|older| {
+                overlaps(older.offset, older.change.len_bytes(), logged.offset, logged.change.len_bytes())
+            });
+            if logged.forced && !overtakes {
+                logged.change.apply(&mut self.durable, logged.offset);
+            } else {
+                waiting.push(logged);
+            }
+        }
+        self.log = waiting;
+    }
+
+    /// The changes that a power cut may lose: completed ones first, then those in flight or hanging.
+    fn at_risk(&self) -> impl Iterator<Item = (u64, Change)> {
+        let completed = self
+            .log
+            .iter()
+            .filter(|logged| !logged.forced)
+            .map(|logged| (logged.offset, logged.change.clone()));
+        completed.chain(self.unanswered())
+    }
+
+    fn unanswered(&self) -> impl Iterator<Item = (u64, Change)> {
+        self.in_flight.iter().chain(&self.hanging).filter_map(|entry| {
+            match (&entry.operation, &entry.fault) {
+                (DiskOperation::Write { .. }, Some(FaultAction::LoseWrite)) => None,
+                (DiskOperation::Write { data, .. }, Some(FaultAction::MisdirectWrite { to_offset })) => {
+                    Some((*to_offset, Change::Write(data.clone())))
+                }
+                (DiskOperation::Write { offset, data, .. }, _) => {
+                    Some((*offset, Change::Write(data.clone())))
+                }
+                (DiskOperation::Discard { offset, len_bytes }, _) => {
+                    Some((*offset, Change::Zero(*len_bytes)))
+                }
+                _ => None,
+            }
+        })
+    }
+
+    pub(super) fn candidates(&self) -> Vec<u64> {
+        self.at_risk().map(|(_, change)| change.sectors()).collect()
+    }
+
+    pub(super) fn after_crash(&self, choice: &CrashChoice) -> Self {
+        let mut image = self.durable.clone();
+        let mut candidate = 0;
+        for logged in &self.log {
+            let fate = if logged.forced {
+                Fate::Kept
+            } else {
+                candidate += 1;
+                choice.fate(candidate - 1)
+            };
+            logged.change.apply_fate(&mut image, logged.offset, fate);
+        }
+        for (at, (offset, change)) in self.unanswered().enumerate() {
+            change.apply_fate(&mut image, offset, choice.fate(candidate + at));
+        }
+        Self::with_image(self.info.clone(), self.random.clone(), self.shuffle, image)
+    }
+
+    /// A copy; its answers and reads in flight stay with the original, which owns their buffers.
+    pub(super) fn clone_without_answers(&self) -> Self {
+        let mut copy =
+            Self::with_image(self.info.clone(), self.random.clone(), self.shuffle, self.current.clone());
+        copy.durable = self.durable.clone();
+        copy.log = self.log.clone();
+        copy.completions = self.completions;
+        copy.faults = self.faults.clone();
+        copy.submitted = self.submitted;
+        copy.stop_at = self.stop_at;
+        copy.in_flight = self.in_flight.iter().filter_map(InFlight::copy).collect();
+        copy.hanging = self.hanging.iter().filter_map(InFlight::copy).collect();
+        copy
+    }
+
+    pub(super) fn hanging_operations(&self) -> usize {
+        self.hanging.len()
+    }
+
+    pub(super) fn time_out_hanging(&mut self) {
+        for entry in std::mem::take(&mut self.hanging) {
+            if let DiskOperation::Write { offset, data, .. } = entry.operation
+                && self.random.coin()
+            {
+                self.happen(offset, Change::Write(data), false);
+            }
+            self.answers.push(DiskCompletion { token: entry.token, result: Err(DiskError::TimedOut) });
+        }
+    }
+
+    pub(super) fn release_hanging(&mut self) {
+        for mut entry in std::mem::take(&mut self.hanging) {
+            entry.fault = None;
+            self.in_flight.push(entry);
+        }
+    }
+
+    pub(super) fn rot(&mut self, offset: u64, len_bytes: u64) {
+        let mut at = offset;
+        let end = offset.saturating_add(len_bytes);
+        while at < end {
+            let len = (end - at).min(TEAR_BYTES);
+            let mut bytes = vec![0; len as usize];
+            self.current.read(at, &mut bytes);
+            let bit = self.random.below(len * 8);
+            if let Some(byte) = bytes.get_mut((bit / 8) as usize) {
+                *byte ^= 1 << (bit % 8);
+            }
+            self.poke(at, &bytes);
+            at += len;
+        }
+    }
+
+    pub(super) fn peek(&self, offset: u64, into: &mut [u8]) {
+        self.current.read(offset, into);
+    }
+
+    pub(super) fn poke(&mut self, offset: u64, bytes: &[u8]) {
+        self.happen(offset, Change::Write(sys::Buf::from(bytes).into()), true);
+    }
+
+    pub(super) fn allocated_bytes(&self) -> u64 {
+        self.current.allocated_bytes()
+    }
+}
+
+impl InFlight {
+    fn copy(&self) -> Option<Self> {
+        let operation = match &self.operation {
+            DiskOperation::Read { .. } => return None,
+            DiskOperation::Write { offset, data, durable } => {
+                DiskOperation::Write { offset: *offset, data: data.clone(), durable: *durable }
+            }
+            DiskOperation::Flush => DiskOperation::Flush,
+            DiskOperation::Discard { offset, len_bytes } => {
+                DiskOperation::Discard { offset: *offset, len_bytes: *len_bytes }
+            }
+        };
+        Some(Self {
+            token: self.token,
+            operation,
+            fault: self.fault.clone(),
+            submitted_after: self.submitted_after,
+        })
+    }
+}
