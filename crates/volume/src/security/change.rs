@@ -1,0 +1,142 @@
+//! Reading and changing a descriptor by parts (MS-DTYP 2.4.7, MS-FSA 2.1.5.13, 2.1.5.16).
+
+use super::access::holds_sid;
+use super::descriptor::{Control, SecurityDescriptor};
+use super::inherit::map_acl;
+use super::rights;
+use crate::backend::{AccessToken, Privileges};
+use types::{NtStatus, Sid};
+
+bitflags::bitflags! {
+    /// SECURITY_INFORMATION (MS-DTYP 2.4.7).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Parts: u32 {
+        const OWNER = 0x0000_0001;
+        const GROUP = 0x0000_0002;
+        const DACL = 0x0000_0004;
+        const SACL = 0x0000_0008;
+        const LABEL = 0x0000_0010;
+        const ATTRIBUTE = 0x0000_0020;
+        const SCOPE = 0x0000_0040;
+        const BACKUP = 0x0001_0000;
+        const UNPROTECTED_SACL = 0x1000_0000;
+        const UNPROTECTED_DACL = 0x2000_0000;
+        const PROTECTED_SACL = 0x4000_0000;
+        const PROTECTED_DACL = 0x8000_0000;
+    }
+}
+
+impl Parts {
+    /// Rights on the open that reading these parts takes.
+    pub fn access_to_query(self) -> u32 {
+        let mut access = 0;
+        if self.intersects(Self::OWNER | Self::GROUP | Self::DACL | Self::LABEL | Self::BACKUP) {
+            access |= rights::READ_CONTROL;
+        }
+        if self.intersects(Self::SACL | Self::ATTRIBUTE | Self::SCOPE | Self::BACKUP) {
+            access |= rights::ACCESS_SYSTEM_SECURITY;
+        }
+        access
+    }
+
+    /// Rights on the open that changing these parts takes.
+    pub fn access_to_set(self) -> u32 {
+        let mut access = 0;
+        if self.intersects(Self::OWNER | Self::GROUP | Self::LABEL) {
+            access |= rights::WRITE_OWNER;
+        }
+        if self.intersects(Self::DACL | Self::ATTRIBUTE) {
+            access |= rights::WRITE_DAC;
+        }
+        if self.intersects(Self::SACL | Self::SCOPE) {
+            access |= rights::ACCESS_SYSTEM_SECURITY;
+        }
+        access
+    }
+}
+
+/// The parts asked for, alone.
+pub fn select(descriptor: &SecurityDescriptor, parts: Parts) -> SecurityDescriptor {
+    let mut control = Control::SELF_RELATIVE;
+    if parts.contains(Parts::DACL) {
+        control |= Control::DACL_PRESENT;
+        control |= descriptor.control & (Control::DACL_AUTO_INHERITED | Control::DACL_PROTECTED);
+    }
+    let sacl = descriptor.sacl.clone().filter(|_| parts.intersects(Parts::SACL | Parts::LABEL));
+    if sacl.is_some() {
+        control |= Control::SACL_PRESENT;
+        control |= descriptor.control & (Control::SACL_AUTO_INHERITED | Control::SACL_PROTECTED);
+    }
+    SecurityDescriptor {
+        control,
+        owner: descriptor.owner.clone().filter(|_| parts.contains(Parts::OWNER)),
+        group: descriptor.group.clone().filter(|_| parts.contains(Parts::GROUP)),
+        dacl: descriptor.dacl.clone().filter(|_| parts.contains(Parts::DACL)),
+        sacl,
+    }
+}
+
+/// Whether the token may make `owner` the owner of a file: itself, its administrators' group, or anyone with the restore
+/// privilege.
+pub fn valid_owner(token: &AccessToken, owner: &Sid) -> bool {
+    token.user == *owner
+        || token.privileges.contains(Privileges::RESTORE)
+        || *owner == Sid::administrators() && holds_sid(token, owner)
+}
+
+/// `current` with the given parts of `new` in place of its own.
+///
+/// # Errors
+/// INVALID_OWNER where the owner is not one that the token may set.
+pub fn change(
+    current: &SecurityDescriptor,
+    new: &SecurityDescriptor,
+    parts: Parts,
+    token: &AccessToken,
+) -> Result<SecurityDescriptor, NtStatus> {
+    let mut changed = current.clone();
+    if parts.contains(Parts::OWNER) {
+        let owner = new.owner.as_ref().ok_or(NtStatus::INVALID_OWNER)?;
+        if current.owner.as_ref() != Some(owner) && !valid_owner(token, owner) {
+            return Err(NtStatus::INVALID_OWNER);
+        }
+        changed.owner = Some(owner.clone());
+    }
+    if parts.contains(Parts::GROUP) {
+        changed.group = new.group.clone().or(changed.group);
+    }
+    if parts.contains(Parts::DACL) {
+        changed.dacl = new.dacl.clone().map(map_acl);
+        changed.control |= Control::DACL_PRESENT;
+        changed.control.set(
+            Control::DACL_PROTECTED,
+            protected(
+                new.control.contains(Control::DACL_PROTECTED),
+                parts.contains(Parts::PROTECTED_DACL),
+                parts.contains(Parts::UNPROTECTED_DACL),
+            ),
+        );
+        // Both bits together say that the writer has itself computed what is inherited (MS-DTYP 2.4.6).
+        let auto = Control::DACL_AUTO_INHERITED | Control::DACL_AUTO_INHERIT_REQUIRED;
+        changed.control.set(Control::DACL_AUTO_INHERITED, new.control.contains(auto));
+    }
+    if parts.contains(Parts::SACL) {
+        changed.sacl = new.sacl.clone();
+        changed.control.set(Control::SACL_PRESENT, changed.sacl.is_some());
+        changed.control.set(
+            Control::SACL_PROTECTED,
+            protected(
+                new.control.contains(Control::SACL_PROTECTED),
+                parts.contains(Parts::PROTECTED_SACL),
+                parts.contains(Parts::UNPROTECTED_SACL),
+            ),
+        );
+        let auto = Control::SACL_AUTO_INHERITED | Control::SACL_AUTO_INHERIT_REQUIRED;
+        changed.control.set(Control::SACL_AUTO_INHERITED, new.control.contains(auto));
+    }
+    Ok(changed)
+}
+
+const fn protected(in_descriptor: bool, asked: bool, refused: bool) -> bool {
+    (in_descriptor || asked) && !refused
+}

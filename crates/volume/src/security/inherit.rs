@@ -1,0 +1,181 @@
+//! The descriptor of a new file: given by its creator, inherited from its directory, or by default (MS-DTYP 2.5.3.4).
+
+use super::descriptor::{Ace, AceFlags, Acl, Control, SecurityDescriptor};
+use super::rights;
+use crate::backend::AccessToken;
+use types::{NtStatus, Sid};
+
+/// The descriptor of a new file or directory.
+///
+/// An ACL that the creator gives is taken as it is; one that it does not give is inherited from `parent`; a DACL that is neither
+/// is the default one (the owner and the system, everything).
+///
+/// # Errors
+/// INVALID_OWNER where the creator names an owner that it may not make one.
+pub fn inherit(
+    parent: &SecurityDescriptor,
+    creator: Option<&SecurityDescriptor>,
+    token: &AccessToken,
+    directory: bool,
+) -> Result<SecurityDescriptor, NtStatus> {
+    let owner = creator.and_then(|given| given.owner.clone()).unwrap_or_else(|| token.user.clone());
+    if !super::valid_owner(token, &owner) {
+        return Err(NtStatus::INVALID_OWNER);
+    }
+    let group = creator.and_then(|given| given.group.clone()).unwrap_or_else(|| token.primary_group.clone());
+    let mut child = SecurityDescriptor { owner: Some(owner), group: Some(group), ..Default::default() };
+
+    match creator.filter(|given| given.control.contains(Control::DACL_PRESENT)) {
+        Some(given) => {
+            child.dacl = given.dacl.clone().map(map_acl);
+            child.control |= Control::DACL_PRESENT | given.control & Control::DACL_PROTECTED;
+            if given.control.contains(Control::DACL_AUTO_INHERITED | Control::DACL_AUTO_INHERIT_REQUIRED) {
+                child.control |= Control::DACL_AUTO_INHERITED;
+            }
+        }
+        None => {
+            let auto = parent.control.contains(Control::DACL_AUTO_INHERITED);
+            let inherited = inherit_acl(parent.dacl.as_ref(), &child, directory, auto);
+            child.control |= Control::DACL_PRESENT;
+            if inherited.is_some() && auto {
+                child.control |= Control::DACL_AUTO_INHERITED;
+            }
+            child.dacl = inherited.or_else(|| Some(default_acl(&child)));
+        }
+    }
+    match creator.filter(|given| given.control.contains(Control::SACL_PRESENT)) {
+        Some(given) => {
+            child.sacl = given.sacl.clone();
+            child.control |= Control::SACL_PRESENT | given.control & Control::SACL_PROTECTED;
+        }
+        None => {
+            let auto = parent.control.contains(Control::SACL_AUTO_INHERITED);
+            child.sacl = inherit_acl(parent.sacl.as_ref(), &child, directory, auto);
+            if child.sacl.is_some() {
+                child.control |= Control::SACL_PRESENT;
+                child.control.set(Control::SACL_AUTO_INHERITED, auto);
+            }
+        }
+    }
+    Ok(child)
+}
+
+/// The descriptor of a file that has none: owned by the token's user, open to it and to the system only.
+pub fn default_for(token: &AccessToken) -> SecurityDescriptor {
+    let mut descriptor = SecurityDescriptor {
+        control: Control::DACL_PRESENT,
+        owner: Some(token.user.clone()),
+        group: Some(token.primary_group.clone()),
+        ..Default::default()
+    };
+    descriptor.dacl = Some(default_acl(&descriptor));
+    descriptor
+}
+
+/// The descriptor of a new volume's root: administrators and the system everything, creators everything on what they make,
+/// authenticated users may read and change.
+pub fn volume_root() -> SecurityDescriptor {
+    let below = AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT;
+    SecurityDescriptor {
+        control: Control::DACL_PRESENT | Control::DACL_AUTO_INHERITED,
+        owner: Some(Sid::administrators()),
+        group: Some(Sid::administrators()),
+        dacl: Some(Acl::new(vec![
+            Ace::allow(Sid::administrators(), rights::FILE_ALL, below),
+            Ace::allow(Sid::local_system(), rights::FILE_ALL, below),
+            Ace::allow(Sid::creator_owner(), rights::FILE_ALL, below | AceFlags::INHERIT_ONLY),
+            Ace::allow(Sid::authenticated_users(), rights::FILE_MODIFY, below),
+        ])),
+        sacl: None,
+    }
+}
+
+fn default_acl(of: &SecurityDescriptor) -> Acl {
+    let owner = of.owner.clone().unwrap_or_else(Sid::local_system);
+    Acl::new(vec![
+        Ace::allow(owner, rights::FILE_ALL, AceFlags::empty()),
+        Ace::allow(Sid::local_system(), rights::FILE_ALL, AceFlags::empty()),
+    ])
+}
+
+/// Generic rights of ACEs that have an effect become those of files.
+pub(super) fn map_acl(mut acl: Acl) -> Acl {
+    for ace in &mut acl.aces {
+        if !ace.flags.contains(AceFlags::INHERIT_ONLY) {
+            ace.mask = rights::map_generic(ace.mask);
+        }
+    }
+    acl
+}
+
+/// The ACEs of `parent` that a child gets, `None` where there are none.
+fn inherit_acl(
+    parent: Option<&Acl>,
+    child: &SecurityDescriptor,
+    directory: bool,
+    auto_inherited: bool,
+) -> Option<Acl> {
+    let mut aces = Vec::new();
+    for ace in &parent?.aces {
+        inherit_ace(ace, child, directory, auto_inherited, &mut aces);
+    }
+    (!aces.is_empty()).then(|| Acl::new(aces))
+}
+
+fn inherit_ace(
+    ace: &Ace,
+    child: &SecurityDescriptor,
+    directory: bool,
+    auto_inherited: bool,
+    out: &mut Vec<Ace>,
+) {
+    let propagation = AceFlags::OBJECT_INHERIT
+        | AceFlags::CONTAINER_INHERIT
+        | AceFlags::NO_PROPAGATE_INHERIT
+        | AceFlags::INHERIT_ONLY;
+    let to_files = ace.flags.contains(AceFlags::OBJECT_INHERIT);
+    let to_directories = ace.flags.contains(AceFlags::CONTAINER_INHERIT);
+    let further = !ace.flags.contains(AceFlags::NO_PROPAGATE_INHERIT);
+    let mut flags = ace.flags - propagation - AceFlags::INHERITED;
+    flags.set(AceFlags::INHERITED, auto_inherited);
+
+    if !directory {
+        if to_files {
+            out.push(effective(ace, flags, child));
+        }
+        return;
+    }
+    let passed_on = ace.flags & (AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT);
+    if to_directories {
+        let here = effective(ace, flags, child);
+        // What is replaced here (creator, generic rights) has to reach the next level as it was: then there are two ACEs.
+        if here.sid == ace.sid && here.mask == ace.mask {
+            let flags = if further { flags | passed_on } else { flags };
+            out.push(Ace { flags, ..here });
+        } else {
+            out.push(here);
+            if further {
+                out.push(Ace { flags: flags | passed_on | AceFlags::INHERIT_ONLY, ..ace.clone() });
+            }
+        }
+    } else if to_files && further {
+        out.push(Ace { flags: flags | passed_on | AceFlags::INHERIT_ONLY, ..ace.clone() });
+    }
+}
+
+/// The ACE as it works on the child itself: creator SIDs and generic rights replaced.
+fn effective(ace: &Ace, flags: AceFlags, child: &SecurityDescriptor) -> Ace {
+    let replaced = if ace.sid == Sid::creator_owner() {
+        child.owner.clone()
+    } else if ace.sid == Sid::creator_group() {
+        child.group.clone()
+    } else {
+        None
+    };
+    Ace {
+        flags,
+        mask: rights::map_generic(ace.mask),
+        sid: replaced.unwrap_or_else(|| ace.sid.clone()),
+        ..ace.clone()
+    }
+}
