@@ -1,59 +1,75 @@
 //! Buffers that O_DIRECT, sockets and RDMA can use without a copy: page-aligned, reference counted, sliceable.
+//!
+//! Promises: taking and dropping a buffer of up to 1 MiB and 64 KiB costs no visit to the allocator once the thread is warm
+//! (see [`crate::recycle`]). Memory is always initialised, so that "unspecified content" means bytes of an earlier buffer.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use crate::recycle::{Allocation, give_back, take};
 use std::fmt;
 use std::ops::{Bound, Deref, DerefMut, RangeBounds};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::atomic::{self, Ordering};
 
 /// Alignment in bytes of every allocation.
 pub const ALIGN_BYTES: usize = 4096;
 
-/// One page-aligned allocation, always initialised.
-struct Allocation {
-    start: NonNull<u8>,
-    capacity: usize,
-}
+/// One counted reference to an allocation.
+struct Shared(NonNull<Allocation>);
 
-// SAFETY: the allocation is plain bytes; it is written only through a unique `BufMut`.
-unsafe impl Send for Allocation {}
+// SAFETY: the allocation is plain bytes behind an atomic count; it is written only through a unique `BufMut`.
+unsafe impl Send for Shared {}
 // SAFETY: as above; shared access is read-only.
-unsafe impl Sync for Allocation {}
+unsafe impl Sync for Shared {}
 
-impl Allocation {
-    fn layout(capacity: usize) -> Layout {
-        Layout::from_size_align(capacity, ALIGN_BYTES)
-            .expect("a buffer is far smaller than the address space")
+impl Shared {
+    fn new(len: usize, zeroed: bool) -> Self {
+        Self(take(len, zeroed))
     }
 
-    fn new(len: usize) -> Self {
-        let capacity = len.max(1).next_multiple_of(ALIGN_BYTES);
-        let layout = Self::layout(capacity);
-        // SAFETY: the layout has a non-zero size.
-        let start = unsafe { alloc_zeroed(layout) };
-        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
-        Self { start, capacity }
+    fn allocation(&self) -> &Allocation {
+        // SAFETY: the allocation lives until its last reference is dropped, and this is one.
+        unsafe { self.0.as_ref() }
+    }
+
+    fn is_unique(&self) -> bool {
+        // Acquire: what other threads did with their references happens before this thread's writes.
+        self.allocation().references.load(Ordering::Acquire) == 1
     }
 }
 
-impl Drop for Allocation {
+impl Clone for Shared {
+    fn clone(&self) -> Self {
+        let before = self.allocation().references.fetch_add(1, Ordering::Relaxed);
+        if before > isize::MAX as usize {
+            // Only leaked references can get here; an overflow would free memory in use.
+            std::process::abort();
+        }
+        Self(self.0)
+    }
+}
+
+impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with the same layout.
-        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.capacity)) };
+        if self.allocation().references.fetch_sub(1, Ordering::Release) == 1 {
+            atomic::fence(Ordering::Acquire);
+            // SAFETY: this was the last reference, and every use of the others happens before (the fence).
+            unsafe { give_back(self.0) };
+        }
     }
 }
 
 /// A shared, read-only view of an allocation. Cloning and slicing copy no bytes.
 #[derive(Clone)]
 pub struct Buf {
-    allocation: Arc<Allocation>,
+    /// `None` only where there are no bytes.
+    shared: Option<Shared>,
     start: usize,
     len: usize,
 }
 
 /// The only view of an allocation, writable.
 pub struct BufMut {
-    allocation: Arc<Allocation>,
+    /// `None` only where there are no bytes.
+    shared: Option<Shared>,
     start: usize,
     len: usize,
 }
@@ -61,19 +77,26 @@ pub struct BufMut {
 impl BufMut {
     /// `len` zero bytes, starting at a page boundary.
     pub fn zeroed(len: usize) -> Self {
-        Self { allocation: Arc::new(Allocation::new(len)), start: 0, len }
+        Self::new(0, len, true)
     }
 
     /// `len` bytes of unspecified content, for a read or a receive to fill.
     pub fn for_overwrite(len: usize) -> Self {
-        Self::zeroed(len)
+        Self::new(0, len, false)
     }
 
     /// `len` bytes of unspecified content whose byte `aligned_at` lies at a page boundary: room for a header before
     /// a payload that has to be aligned.
     pub fn with_aligned(len: usize, aligned_at: usize) -> Self {
         let start = (ALIGN_BYTES - aligned_at % ALIGN_BYTES) % ALIGN_BYTES;
-        Self { allocation: Arc::new(Allocation::new(start + len)), start, len }
+        Self::new(start, len, false)
+    }
+
+    fn new(start: usize, len: usize, zeroed: bool) -> Self {
+        if len == 0 {
+            return Self { shared: None, start: 0, len: 0 };
+        }
+        Self { shared: Some(Shared::new(start + len, zeroed)), start, len }
     }
 
     /// Forgets all bytes from `len` on.
@@ -91,31 +114,50 @@ impl BufMut {
         self.len -= count;
     }
 
+    /// Whether the first byte lies at a page boundary.
+    pub fn is_aligned(&self) -> bool {
+        self.start.is_multiple_of(ALIGN_BYTES)
+    }
+
+    /// Bytes that this view keeps alive, for budgets of memory.
+    pub fn retained_bytes(&self) -> usize {
+        self.shared.as_ref().map_or(0, |shared| shared.allocation().capacity)
+    }
+
     /// Gives up writing, so that the bytes can be shared.
     pub fn freeze(self) -> Buf {
-        Buf { allocation: self.allocation, start: self.start, len: self.len }
+        Buf { shared: self.shared, start: self.start, len: self.len }
     }
 }
 
 impl Deref for BufMut {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: start + len lies within the initialised allocation, which this view owns alone.
-        unsafe { std::slice::from_raw_parts(self.allocation.start.as_ptr().add(self.start), self.len) }
+        bytes(self.shared.as_ref(), self.start, self.len)
     }
 }
 
 impl DerefMut for BufMut {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; `BufMut` is unique by construction.
-        unsafe { std::slice::from_raw_parts_mut(self.allocation.start.as_ptr().add(self.start), self.len) }
+        let Some(shared) = &self.shared else { return &mut [] };
+        // SAFETY: start + len lies within the initialised allocation; `BufMut` is its only view by construction.
+        unsafe {
+            std::slice::from_raw_parts_mut(shared.allocation().start.as_ptr().add(self.start), self.len)
+        }
     }
+}
+
+fn bytes(shared: Option<&Shared>, start: usize, len: usize) -> &[u8] {
+    let Some(shared) = shared else { return &[] };
+    // SAFETY: start + len lies within the initialised allocation, which lives as long as `shared` and is written only through
+    // a `BufMut`, of which there is none beside this view.
+    unsafe { std::slice::from_raw_parts(shared.allocation().start.as_ptr().add(start), len) }
 }
 
 impl Buf {
     /// No bytes.
     pub fn empty() -> Self {
-        Self::from(&[][..])
+        Self { shared: None, start: 0, len: 0 }
     }
 
     /// A view of part of these bytes.
@@ -135,7 +177,7 @@ impl Buf {
             Bound::Unbounded => self.len,
         };
         assert!(from <= to && to <= self.len, "slice {from}..{to} of a buffer of {} bytes", self.len);
-        Self { allocation: self.allocation.clone(), start: self.start + from, len: to - from }
+        Self { shared: self.shared.clone(), start: self.start + from, len: to - from }
     }
 
     /// Whether the first byte lies at a page boundary.
@@ -145,16 +187,16 @@ impl Buf {
 
     /// Bytes that this view keeps alive, for budgets of memory.
     pub fn retained_bytes(&self) -> usize {
-        self.allocation.capacity
+        self.shared.as_ref().map_or(0, |shared| shared.allocation().capacity)
     }
 
     /// Makes the bytes writable where nobody else shares the allocation.
     ///
     /// # Errors
     /// Returns the buffer itself where it is shared.
-    pub fn try_into_mut(mut self) -> Result<BufMut, Self> {
-        if Arc::get_mut(&mut self.allocation).is_some() {
-            Ok(BufMut { allocation: self.allocation, start: self.start, len: self.len })
+    pub fn try_into_mut(self) -> Result<BufMut, Self> {
+        if self.shared.as_ref().is_none_or(Shared::is_unique) {
+            Ok(BufMut { shared: self.shared, start: self.start, len: self.len })
         } else {
             Err(self)
         }
@@ -164,8 +206,7 @@ impl Buf {
 impl Deref for Buf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: start + len lies within the initialised allocation, which nobody writes while a `Buf` exists.
-        unsafe { std::slice::from_raw_parts(self.allocation.start.as_ptr().add(self.start), self.len) }
+        bytes(self.shared.as_ref(), self.start, self.len)
     }
 }
 
@@ -203,3 +244,7 @@ impl PartialEq for Buf {
 }
 
 impl Eq for Buf {}
+
+#[cfg(test)]
+#[path = "buf_tests.rs"]
+mod tests;

@@ -5,6 +5,7 @@
 
 mod buf;
 mod payload;
+mod recycle;
 
 pub use buf::{ALIGN_BYTES, Buf, BufMut};
 pub use payload::Payload;

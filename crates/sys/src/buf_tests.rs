@@ -1,0 +1,124 @@
+//! Views share and never alias a writer; memory comes back, within its bound.
+
+use super::*;
+use crate::recycle::{CLASS_BYTES, KEPT_BYTES_MAX, kept_bytes};
+
+/// Runs on a thread of its own, whose free lists are empty.
+fn on_fresh_thread(test: impl FnOnce() + Send + 'static) {
+    std::thread::spawn(test).join().expect("the test's thread");
+}
+
+fn address(bytes: &[u8]) -> usize {
+    bytes.as_ptr() as usize
+}
+
+#[test]
+fn every_buffer_starts_at_a_page_and_with_aligned_places_one_byte_there() {
+    for len in [1, 100, 4096, 5000, 1 << 20, (1 << 20) + 70_000, 3 << 20] {
+        assert_eq!(address(&BufMut::for_overwrite(len)) % ALIGN_BYTES, 0);
+        let buf = BufMut::with_aligned(len + 116, 116);
+        assert_eq!(buf.len(), len + 116);
+        assert_eq!(address(&buf[116..]) % ALIGN_BYTES, 0);
+    }
+}
+
+#[test]
+fn a_dropped_buffer_serves_the_next_of_its_size_and_zeroed_is_zero_again() {
+    on_fresh_thread(|| {
+        let mut first = BufMut::zeroed(4096);
+        first.fill(0xaa);
+        let at = address(&first);
+        drop(first);
+        assert_eq!(kept_bytes(), 4096);
+        let second = BufMut::zeroed(4000);
+        assert_eq!(address(&second), at);
+        assert!(second.iter().all(|&byte| byte == 0));
+        assert_eq!(kept_bytes(), 0);
+    });
+}
+
+#[test]
+fn memory_comes_back_when_the_last_view_goes() {
+    on_fresh_thread(|| {
+        let whole = BufMut::zeroed(8192).freeze();
+        let part = whole.slice(100..200);
+        drop(whole);
+        assert_eq!(kept_bytes(), 0);
+        assert_eq!(part.len(), 100);
+        drop(part);
+        assert_eq!(kept_bytes(), 8192);
+    });
+}
+
+#[test]
+fn a_thread_keeps_no_more_than_its_bound() {
+    on_fresh_thread(|| {
+        let many: Vec<BufMut> = (0..40).map(|_| BufMut::for_overwrite(1 << 20)).collect();
+        drop(many);
+        assert_eq!(kept_bytes(), KEPT_BYTES_MAX);
+        drop(BufMut::for_overwrite(2 << 20));
+        assert_eq!(kept_bytes(), KEPT_BYTES_MAX);
+    });
+}
+
+#[test]
+fn a_buffer_may_be_dropped_on_another_thread_and_after_the_first_one_ended() {
+    let sent = std::thread::spawn(|| {
+        let mut buf = BufMut::for_overwrite(4096);
+        buf.fill(7);
+        buf.freeze()
+    })
+    .join()
+    .expect("the sender");
+    let twin = sent.clone();
+    on_fresh_thread(move || {
+        assert!(twin.iter().all(|&byte| byte == 7));
+        drop(twin);
+        assert_eq!(kept_bytes(), 0);
+    });
+    on_fresh_thread(move || {
+        drop(sent);
+        assert_eq!(kept_bytes(), 4096);
+    });
+}
+
+#[test]
+fn a_shared_buffer_does_not_become_writable_and_a_unique_one_does() {
+    let buf = Buf::from(&b"abc"[..]);
+    let twin = buf.clone();
+    let buf = buf.try_into_mut().expect_err("it is shared");
+    drop(twin);
+    let mut unique = buf.try_into_mut().expect("it is the only one");
+    unique[0] = b'x';
+    assert_eq!(&unique[..], b"xbc");
+}
+
+#[test]
+fn a_slice_shows_its_part_and_a_cut_buffer_what_is_left() {
+    let buf = Buf::from(&b"0123456789"[..]);
+    assert_eq!(&buf.slice(2..5)[..], b"234");
+    assert_eq!(&buf.slice(..=2).slice(1..)[..], b"12");
+    let mut cut = buf.try_into_mut().expect("it is the only one");
+    cut.advance(3);
+    cut.truncate(4);
+    assert_eq!(&cut[..], b"3456");
+}
+
+#[test]
+#[should_panic(expected = "slice")]
+fn a_slice_beyond_the_end_is_refused() {
+    let _ = Buf::from(&b"abc"[..]).slice(1..5);
+}
+
+#[test]
+fn no_bytes_take_no_memory() {
+    assert_eq!(Buf::empty().retained_bytes(), 0);
+    assert_eq!(BufMut::zeroed(0).len(), 0);
+    assert_eq!(&Buf::from(&[][..])[..], b"");
+}
+
+#[test]
+fn size_classes_grow_and_are_whole_pages() {
+    assert!(CLASS_BYTES.windows(2).all(|pair| pair[0] < pair[1]));
+    assert!(CLASS_BYTES.iter().all(|bytes| bytes % ALIGN_BYTES == 0));
+}

@@ -1,0 +1,142 @@
+//! Where the memory of buffers comes from and goes to: free lists by size, one set per thread.
+//!
+//! Promises: a thread keeps at most [`KEPT_BYTES_MAX`] of free memory; a buffer may be dropped on another thread than the one
+//! that took it, and then serves that one. Allocations above the largest size class go straight back to the allocator.
+
+use crate::ALIGN_BYTES;
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::RefCell;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicUsize;
+
+/// Free memory that one thread keeps, in bytes.
+pub(crate) const KEPT_BYTES_MAX: usize = 32 << 20;
+
+const KIB: usize = 1024;
+
+/// Capacities of recycled allocations in bytes. Powers of two, and each with a page more: a payload of that size often has a
+/// header before it.
+pub(crate) const CLASS_BYTES: [usize; 17] = [
+    4 * KIB,
+    8 * KIB,
+    12 * KIB,
+    16 * KIB,
+    20 * KIB,
+    32 * KIB,
+    36 * KIB,
+    64 * KIB,
+    68 * KIB,
+    128 * KIB,
+    132 * KIB,
+    256 * KIB,
+    260 * KIB,
+    512 * KIB,
+    516 * KIB,
+    1024 * KIB,
+    1088 * KIB,
+];
+
+/// One page-aligned piece of memory, always initialised, and the count of its users.
+pub(crate) struct Allocation {
+    pub(crate) references: AtomicUsize,
+    pub(crate) start: NonNull<u8>,
+    pub(crate) capacity: usize,
+    /// Index into [`CLASS_BYTES`]; none above the largest.
+    class: Option<u8>,
+}
+
+struct FreeLists {
+    by_class: [Vec<NonNull<Allocation>>; CLASS_BYTES.len()],
+    kept_bytes: usize,
+}
+
+thread_local! {
+    static FREE: RefCell<FreeLists> =
+        const { RefCell::new(FreeLists { by_class: [const { Vec::new() }; CLASS_BYTES.len()], kept_bytes: 0 }) };
+}
+
+impl Drop for FreeLists {
+    fn drop(&mut self) {
+        for allocation in self.by_class.iter_mut().flat_map(std::mem::take) {
+            // SAFETY: what lies in a free list has no user.
+            unsafe { release(allocation) };
+        }
+    }
+}
+
+/// Memory of at least `len` bytes with one reference.
+pub(crate) fn take(len: usize, zeroed: bool) -> NonNull<Allocation> {
+    let class = CLASS_BYTES.iter().position(|&capacity| capacity >= len);
+    if let Some(class) = class
+        && let Ok(Some(free)) = FREE.try_with(|lists| {
+            let mut lists = lists.borrow_mut();
+            let free = lists.by_class[class].pop()?;
+            lists.kept_bytes -= CLASS_BYTES[class];
+            Some(free)
+        })
+    {
+        // SAFETY: taken off the free list, so nobody else uses it.
+        unsafe {
+            let allocation = &mut *free.as_ptr();
+            *allocation.references.get_mut() = 1;
+            if zeroed {
+                allocation.start.as_ptr().write_bytes(0, len);
+            }
+        }
+        return free;
+    }
+    let capacity = class.map_or_else(|| len.next_multiple_of(ALIGN_BYTES), |class| CLASS_BYTES[class]);
+    let layout = layout(capacity);
+    // SAFETY: the layout has a non-zero size.
+    let start = unsafe { alloc_zeroed(layout) };
+    let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
+    let class = class.map(|class| class as u8);
+    let allocation = Box::new(Allocation { references: AtomicUsize::new(1), start, capacity, class });
+    NonNull::from(Box::leak(allocation))
+}
+
+/// Keeps the memory for the next `take` on this thread, or frees it.
+///
+/// # Safety
+/// Nobody uses the allocation any more.
+pub(crate) unsafe fn give_back(allocation: NonNull<Allocation>) {
+    // SAFETY: the caller's promise.
+    let class = unsafe { allocation.as_ref().class };
+    let kept = class.is_some_and(|class| {
+        let class = usize::from(class);
+        // The lists are gone while the thread ends.
+        FREE.try_with(|lists| {
+            let mut lists = lists.borrow_mut();
+            let fits = lists.kept_bytes + CLASS_BYTES[class] <= KEPT_BYTES_MAX;
+            if fits {
+                lists.kept_bytes += CLASS_BYTES[class];
+                lists.by_class[class].push(allocation);
+            }
+            fits
+        })
+        .unwrap_or(false)
+    });
+    if !kept {
+        // SAFETY: the caller's promise.
+        unsafe { release(allocation) };
+    }
+}
+
+/// # Safety
+/// Nobody uses the allocation any more.
+unsafe fn release(allocation: NonNull<Allocation>) {
+    // SAFETY: leaked from a box in `take`, and unused by the caller's promise.
+    let allocation = unsafe { Box::from_raw(allocation.as_ptr()) };
+    // SAFETY: allocated in `take` with the same layout.
+    unsafe { dealloc(allocation.start.as_ptr(), layout(allocation.capacity)) };
+}
+
+fn layout(capacity: usize) -> Layout {
+    Layout::from_size_align(capacity, ALIGN_BYTES).expect("a buffer is far smaller than the address space")
+}
+
+/// Free memory that this thread keeps, in bytes.
+#[cfg(test)]
+pub(crate) fn kept_bytes() -> usize {
+    FREE.with(|lists| lists.borrow().kept_bytes)
+}
