@@ -1,0 +1,493 @@
+//! One RDMA stream over one TCP connection.
+//!
+//! A connection is fed and drained by its owner: `handle_input` takes bytes from TCP, `post_*` takes work, `poll_transmit` gives bytes for
+//! TCP, `poll_event` gives what happened, `handle_timeout` is called when `poll_timeout` says so. Nothing else has an effect.
+//!
+//! The order of states:
+//!
+//! ```text
+//! initiator:  AwaitReply ──────────────────────────► Established ─► Terminating ─► Closed
+//! responder:  AwaitRequest ─► AwaitAccept ─► AwaitFirst ─┘
+//! ```
+//!
+//! A responder sends no FPDU before it has received one (RFC 5044 section 7.1.2); siw fails where that is not kept.
+
+mod receive;
+mod start;
+mod transmit;
+
+use crate::ddp::AtomicOperation;
+use crate::memory::{DomainId, Memory, MemoryError, Stag, StreamId, Wish};
+use crate::mpa::Extension;
+use crate::terminate::OffendingSegment;
+use crate::{TerminateCode, framing};
+use receive::Receiver;
+use std::collections::VecDeque;
+use std::time::Duration;
+use sys::{BufMut, Payload};
+use transmit::Transmitter;
+use types::Monotonic;
+
+/// How long a responder waits for the request, and an accepted one for the first FPDU.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an initiator waits for the reply: what siw waits too, so an owner has to accept sooner.
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a terminated stream waits for its last bytes to leave.
+pub const TERMINATE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Chosen by the owner, given back with the completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct WorkId(pub u64);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Initiator,
+    Responder,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CrcPolicy {
+    /// CRC is used. The default of RFC 5044 section 4.4.
+    On,
+    /// CRC is used only where the peer wants it: for loopback and an own cluster.
+    OffUnlessAsked,
+}
+
+/// Whether FPDUs may be longer than a TCP segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LargeFpdus {
+    Never,
+    /// To peers that behave as software does: those that send our extension, and those that ask for neither CRC nor the
+    /// peer-to-peer model, which is siw. Hardware asks for both and may be slow with, or refuse, what exceeds a segment.
+    ToSoftware,
+    Always,
+}
+
+/// What one end brings to the negotiation.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub crc: CrcPolicy,
+    /// Inbound reads served at a time; at most 16383.
+    pub inbound_read_depth: u16,
+    /// Reads that may be outstanding; at most 16383.
+    pub outbound_read_depth: u16,
+    /// Effective maximum segment size of the TCP connection in bytes.
+    pub segment_bytes: usize,
+    pub large_fpdus: LargeFpdus,
+    /// MPA revision to begin with: 2, or 1 after a peer closed on 2.
+    pub revision: u8,
+    /// Offered as initiator; as responder, what an offered one is answered with.
+    pub extension: Option<Extension>,
+    /// As initiator of an SMB Direct connection: put the read depths into private data too (MS-SMBD section 6.1).
+    pub legacy_depths: bool,
+    pub domain: DomainId,
+    pub stream: StreamId,
+}
+
+impl Config {
+    pub fn new(domain: DomainId, stream: StreamId) -> Self {
+        Self {
+            crc: CrcPolicy::On,
+            inbound_read_depth: 32,
+            outbound_read_depth: 32,
+            segment_bytes: 1460,
+            large_fpdus: LargeFpdus::ToSoftware,
+            revision: 2,
+            extension: None,
+            legacy_depths: false,
+            domain,
+            stream,
+        }
+    }
+}
+
+/// What the two ends agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Agreed {
+    pub crc: bool,
+    pub revision: u8,
+    pub inbound_read_depth: u16,
+    pub outbound_read_depth: u16,
+    pub ulpdu_bytes_max: usize,
+    pub atomics_and_immediate: bool,
+    pub flush: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SendFlags {
+    pub solicited: bool,
+    /// Ends the peer's registration when the message is delivered.
+    pub invalidate: Option<Stag>,
+    /// Starts only when all earlier reads are complete.
+    pub fence: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CompletionKind {
+    Send,
+    Write,
+    Read,
+    Atomic,
+    Receive,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkStatus {
+    Success,
+    /// The stream ended before it was done.
+    Flushed,
+    /// The sink of a read or atomic is not registered as it has to be.
+    LocalProtection,
+}
+
+/// The peer's registration that a received message ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Invalidate(pub Stag);
+
+/// The end of one piece of posted work. Work of the send queue completes in the order it was posted, receives in theirs.
+#[derive(Debug)]
+pub struct Completion {
+    pub id: WorkId,
+    pub kind: CompletionKind,
+    pub status: WorkStatus,
+    /// Payload bytes.
+    pub len_bytes: usize,
+    /// The buffer of a receive, given back.
+    pub buffer: Option<BufMut>,
+    pub invalidated: Option<Invalidate>,
+    pub solicited: bool,
+    pub immediate: Option<u64>,
+    /// The value before an atomic.
+    pub original: Option<u64>,
+}
+
+impl Completion {
+    fn new(id: WorkId, kind: CompletionKind, status: WorkStatus) -> Self {
+        Self {
+            id,
+            kind,
+            status,
+            len_bytes: 0,
+            buffer: None,
+            invalidated: None,
+            solicited: false,
+            immediate: None,
+            original: None,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub enum Event {
+    /// Responder: a peer wants to connect; answer with accept or reject within five seconds.
+    ConnectRequest {
+        private_data: Vec<u8>,
+    },
+    /// Work may flow. `private_data`: of the reply, for an initiator.
+    Established {
+        private_data: Vec<u8>,
+    },
+    /// Initiator: the peer refused.
+    Rejected {
+        private_data: Vec<u8>,
+    },
+    Completion(Completion),
+    /// The stream ends with an error, found here or told by the peer.
+    Terminated {
+        by_peer: bool,
+        code: TerminateCode,
+    },
+    /// Nothing more will come or go: close the TCP connection.
+    Closed,
+}
+
+/// Why work was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    #[error("the stream is closed")]
+    Closed,
+    #[error("the peer did not agree to this operation")]
+    NotNegotiated,
+    #[error("longer than 4 GiB - 1")]
+    TooLong,
+    #[error("no read depth was agreed: the peer serves no RDMA reads")]
+    NoReadDepth,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    AwaitRequest,
+    AwaitAccept,
+    AwaitReply,
+    AwaitFirst,
+    Established,
+    Terminating,
+    Closed,
+}
+
+/// Counters of one stream, for RDMA Activity.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+    pub sent_fpdus: u64,
+    pub received_fpdus: u64,
+    pub write_bytes_out: u64,
+    pub write_bytes_in: u64,
+    pub read_bytes_out: u64,
+    pub read_bytes_in: u64,
+    pub send_bytes_out: u64,
+    pub send_bytes_in: u64,
+}
+
+/// One RDMA stream.
+pub struct Connection {
+    config: Config,
+    role: Role,
+    state: State,
+    agreed: Agreed,
+    deadline: Option<Monotonic>,
+    /// Start-up frame to be sent.
+    start_out: Option<Vec<u8>>,
+    peer_start: Option<crate::mpa::StartFrame>,
+    /// A ready-to-receive message is still to come: it is not the owner's.
+    awaits_ready: bool,
+    receiver: Receiver,
+    transmitter: Transmitter,
+    events: VecDeque<Event>,
+    counters: Counters,
+}
+
+impl Connection {
+    /// Begins as initiator: the TCP connection is up.
+    pub fn connect(config: Config, private_data: &[u8], now: Monotonic) -> Self {
+        let mut connection = Self::new(config, Role::Initiator, State::AwaitReply, now.after(REPLY_TIMEOUT));
+        connection.start_out = Some(connection.request_frame(private_data).encode());
+        connection
+    }
+
+    /// Begins as responder: a TCP connection was accepted.
+    pub fn listen(config: Config, now: Monotonic) -> Self {
+        Self::new(config, Role::Responder, State::AwaitRequest, now.after(REQUEST_TIMEOUT))
+    }
+
+    fn new(config: Config, role: Role, state: State, deadline: Monotonic) -> Self {
+        Self {
+            config,
+            role,
+            state,
+            agreed: Agreed::default(),
+            deadline: Some(deadline),
+            start_out: None,
+            peer_start: None,
+            awaits_ready: false,
+            receiver: Receiver::default(),
+            transmitter: Transmitter::default(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// What was agreed; meaningful once established.
+    pub fn agreed(&self) -> Agreed {
+        self.agreed
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    pub fn is_established(&self) -> bool {
+        matches!(self.state, State::Established | State::AwaitFirst)
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    /// Posted work of the send queue that is not complete.
+    pub fn outstanding_work(&self) -> usize {
+        self.transmitter.work_count()
+    }
+
+    /// Posted receives that no message has used.
+    pub fn posted_receives(&self) -> usize {
+        self.receiver.posted_count()
+    }
+
+    /// Bytes of memory that an idle connection holds beyond its own size.
+    pub fn retained_bytes(&self) -> usize {
+        self.receiver.staged_capacity()
+    }
+
+    pub fn post_receive(&mut self, id: WorkId, buffer: BufMut) -> Result<(), PostError> {
+        if matches!(self.state, State::Closed | State::Terminating) {
+            return Err(PostError::Closed);
+        }
+        self.receiver.post(id, buffer);
+        Ok(())
+    }
+
+    pub fn post_send(&mut self, id: WorkId, payload: Payload, flags: SendFlags) -> Result<(), PostError> {
+        self.postable(payload.len())?;
+        self.transmitter.push(id, CompletionKind::Send, transmit::Work::Send { payload, flags });
+        Ok(())
+    }
+
+    /// Eight bytes that arrive with a completion and no buffer (RFC 7306 section 6).
+    pub fn post_immediate(&mut self, id: WorkId, data: u64, solicited: bool) -> Result<(), PostError> {
+        self.postable(8)?;
+        if !self.agreed.atomics_and_immediate {
+            return Err(PostError::NotNegotiated);
+        }
+        self.transmitter.push(id, CompletionKind::Send, transmit::Work::Immediate { data, solicited });
+        Ok(())
+    }
+
+    /// Writes into the peer's region. Complete means sent, not placed.
+    pub fn post_write(
+        &mut self,
+        id: WorkId,
+        payload: Payload,
+        stag: Stag,
+        offset: u64,
+    ) -> Result<(), PostError> {
+        self.postable(payload.len())?;
+        self.transmitter.push(id, CompletionKind::Write, transmit::Work::Write { payload, stag, offset });
+        Ok(())
+    }
+
+    /// Reads `len_bytes` of the peer's region into the region `sink` of `memory`, from `sink_offset` on.
+    pub fn post_read(
+        &mut self,
+        id: WorkId,
+        sink: (Stag, u64),
+        len_bytes: u32,
+        source: (Stag, u64),
+    ) -> Result<(), PostError> {
+        self.postable(len_bytes as usize)?;
+        if self.agreed.outbound_read_depth == 0 {
+            return Err(PostError::NoReadDepth);
+        }
+        self.transmitter.push(id, CompletionKind::Read, transmit::Work::Read { sink, len_bytes, source });
+        Ok(())
+    }
+
+    pub fn post_atomic(
+        &mut self,
+        id: WorkId,
+        target: (Stag, u64),
+        operation: AtomicOperation,
+    ) -> Result<(), PostError> {
+        self.postable(8)?;
+        if !self.agreed.atomics_and_immediate {
+            return Err(PostError::NotNegotiated);
+        }
+        if self.agreed.outbound_read_depth == 0 {
+            return Err(PostError::NoReadDepth);
+        }
+        self.transmitter.push(id, CompletionKind::Atomic, transmit::Work::Atomic { target, operation });
+        Ok(())
+    }
+
+    fn postable(&self, len_bytes: usize) -> Result<(), PostError> {
+        match self.state {
+            State::Closed | State::Terminating => Err(PostError::Closed),
+            _ if u32::try_from(len_bytes).is_err() => Err(PostError::TooLong),
+            _ => Ok(()),
+        }
+    }
+
+    /// What happened since the last call, one at a time.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    pub fn poll_timeout(&self) -> Option<Monotonic> {
+        self.deadline
+    }
+
+    pub fn handle_timeout(&mut self, now: Monotonic, memory: &mut Memory) {
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.deadline = None;
+            self.finish(memory);
+        }
+    }
+
+    /// The TCP connection ended, or its owner ends it.
+    pub fn handle_closed(&mut self, memory: &mut Memory) {
+        self.finish(memory);
+    }
+
+    fn finish(&mut self, memory: &mut Memory) {
+        if self.state == State::Closed {
+            return;
+        }
+        self.state = State::Closed;
+        self.deadline = None;
+        self.start_out = None;
+        self.receiver.release(memory);
+        let (transmitter, receiver) = (&mut self.transmitter, &mut self.receiver);
+        transmitter.release(memory);
+        self.events.extend(transmitter.flush().chain(receiver.flush()).map(Event::Completion));
+        self.events.push_back(Event::Closed);
+    }
+
+    /// Ends the stream with a Terminate to the peer.
+    fn terminate(&mut self, failure: Failure, now: Monotonic) {
+        if matches!(self.state, State::Terminating | State::Closed) {
+            return;
+        }
+        let may_send = self.state == State::Established;
+        self.state = State::Terminating;
+        self.deadline = Some(now.after(if may_send { TERMINATE_TIMEOUT } else { Duration::ZERO }));
+        self.events.push_back(Event::Terminated { by_peer: false, code: failure.code });
+        if may_send {
+            self.transmitter.push_terminate(failure.code.encode(failure.segment.as_ref()));
+        }
+    }
+
+    fn push_completions(&mut self) {
+        while let Some(completion) = self.transmitter.pop_complete() {
+            self.events.push_back(Event::Completion(completion));
+        }
+    }
+}
+
+/// Why the stream has to end, with the segment that caused it.
+struct Failure {
+    code: TerminateCode,
+    segment: Option<OffendingSegment>,
+}
+
+impl From<TerminateCode> for Failure {
+    fn from(code: TerminateCode) -> Self {
+        Self { code, segment: None }
+    }
+}
+
+/// The Terminate code of a refused tagged placement: DDP's own, but for access rights, which are RDMAP's.
+fn tagged_code(error: MemoryError) -> TerminateCode {
+    match error {
+        MemoryError::Stag | MemoryError::Busy => TerminateCode::DDP_TAGGED_STAG,
+        MemoryError::Bounds => TerminateCode::DDP_TAGGED_BOUNDS,
+        MemoryError::Access => TerminateCode::RDMAP_ACCESS,
+        MemoryError::NotAssociated => TerminateCode::DDP_TAGGED_NOT_ASSOCIATED,
+        MemoryError::Wrap => TerminateCode::DDP_TAGGED_WRAP,
+    }
+}
+
+/// The Terminate code of a refused source of a read or target of an atomic.
+fn remote_code(error: MemoryError) -> TerminateCode {
+    match error {
+        MemoryError::Stag | MemoryError::Busy => TerminateCode::RDMAP_INVALID_STAG,
+        MemoryError::Bounds => TerminateCode::RDMAP_BOUNDS,
+        MemoryError::Access => TerminateCode::RDMAP_ACCESS,
+        MemoryError::NotAssociated => TerminateCode::RDMAP_NOT_ASSOCIATED,
+        MemoryError::Wrap => TerminateCode::RDMAP_WRAP,
+    }
+}

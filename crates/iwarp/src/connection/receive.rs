@@ -1,0 +1,616 @@
+//! The way in: bytes of TCP to FPDUs, FPDUs to placements, deliveries and answers.
+//!
+//! A whole FPDU has its CRC checked before anything is placed. Only where a large one is taken straight into registered memory
+//! ([`Connection::direct_target`]) the bytes are there before the check: they are not delivered until it has passed.
+
+use super::transmit::{InboundRead, OutstandingKind};
+use super::*;
+use crate::crc::Crc32c;
+use crate::ddp::{self, AtomicRequest, Header, Opcode, ReadRequest};
+use crate::framing::{Framed, frame, pad_bytes, trailer_bytes};
+
+/// From this many bytes still to come on, a payload is received straight into its region.
+pub const DIRECT_BYTES_MIN: usize = 16 * 1024;
+/// Staging that an idle connection may keep.
+const STAGED_BYTES_IDLE: usize = 4096;
+
+/// A posted receive.
+struct Posted {
+    id: WorkId,
+    buffer: BufMut,
+}
+
+/// A segment whose payload goes straight into a region.
+struct Direct {
+    header: Header,
+    ulpdu_bytes: usize,
+    stag: Stag,
+    at: usize,
+    remaining: usize,
+    crc: Option<Crc32c>,
+}
+
+#[derive(Default)]
+pub(super) struct Receiver {
+    staged: Vec<u8>,
+    direct: Option<Direct>,
+    posted: VecDeque<Posted>,
+    /// Bytes of the Send message under way.
+    filled: usize,
+    send_sequence: u32,
+    read_sequence: u32,
+    atomic_sequence: u32,
+    /// A tagged write under way must go on exactly here.
+    write_under_way: Option<(Stag, u64)>,
+}
+
+impl Receiver {
+    pub(super) fn post(&mut self, id: WorkId, buffer: BufMut) {
+        self.posted.push_back(Posted { id, buffer });
+    }
+
+    pub(super) fn posted_count(&self) -> usize {
+        self.posted.len()
+    }
+
+    pub(super) fn staged_capacity(&self) -> usize {
+        self.staged.capacity()
+    }
+
+    pub(super) fn release(&mut self, memory: &mut Memory) {
+        if let Some(direct) = self.direct.take() {
+            memory.set_busy(direct.stag, false);
+        }
+        self.staged = Vec::new();
+    }
+
+    pub(super) fn flush(&mut self) -> impl Iterator<Item = Completion> + use<> {
+        std::mem::take(&mut self.posted).into_iter().map(|posted| Completion {
+            buffer: Some(posted.buffer),
+            ..Completion::new(posted.id, CompletionKind::Receive, WorkStatus::Flushed)
+        })
+    }
+}
+
+/// Where the owner may receive the next bytes of the stream straight into memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirectTarget {
+    pub stag: Stag,
+    /// Within the region, in bytes.
+    pub at: usize,
+    pub len_bytes: usize,
+}
+
+impl Connection {
+    /// Takes bytes from TCP.
+    pub fn handle_input(&mut self, mut bytes: &[u8], memory: &mut Memory, now: Monotonic) {
+        self.counters.received_bytes += bytes.len() as u64;
+        while !bytes.is_empty() && !matches!(self.state, State::Terminating | State::Closed) {
+            if self.receiver.direct.is_some() {
+                let taken = self.fill_direct(bytes, memory, now);
+                bytes = &bytes[taken..];
+            } else if self.receiver.staged.is_empty() {
+                let used = self.consume(bytes, memory, now);
+                if self.receiver.direct.is_none() && !matches!(self.state, State::Terminating | State::Closed)
+                {
+                    self.receiver.staged.extend_from_slice(&bytes[used..]);
+                    bytes = &[];
+                } else {
+                    bytes = &bytes[used..];
+                }
+            } else {
+                let mut staged = std::mem::take(&mut self.receiver.staged);
+                staged.extend_from_slice(bytes);
+                bytes = &[];
+                let used = self.consume(&staged, memory, now);
+                staged.drain(..used);
+                if self.receiver.direct.is_some() && !staged.is_empty() {
+                    let taken = self.fill_direct(&staged, memory, now);
+                    staged.drain(..taken);
+                }
+                if staged.is_empty() && staged.capacity() > STAGED_BYTES_IDLE {
+                    staged = Vec::new();
+                }
+                self.receiver.staged = staged;
+            }
+        }
+        self.push_completions();
+        if self.state == State::Closed {
+            self.finish(memory);
+        }
+    }
+
+    /// Where the next bytes of the stream belong, if that is registered memory and they are many: the owner may receive them
+    /// there by [`Memory::writable`] and say so with [`Connection::direct_received`].
+    pub fn direct_target(&self) -> Option<DirectTarget> {
+        let direct = self.receiver.direct.as_ref().filter(|direct| direct.remaining > 0)?;
+        Some(DirectTarget { stag: direct.stag, at: direct.at, len_bytes: direct.remaining })
+    }
+
+    /// The first `len_bytes` of the direct target are filled.
+    pub fn direct_received(&mut self, len_bytes: usize, memory: &mut Memory, now: Monotonic) {
+        let Some(direct) = self.receiver.direct.as_mut() else { return };
+        let len_bytes = len_bytes.min(direct.remaining);
+        self.counters.received_bytes += len_bytes as u64;
+        match memory.writable(direct.stag, direct.at, len_bytes) {
+            Ok(filled) => {
+                if let Some(crc) = direct.crc.as_mut() {
+                    crc.update(filled);
+                }
+                direct.at += len_bytes;
+                direct.remaining -= len_bytes;
+            }
+            Err(error) => self.terminate(tagged_code(error).into(), now),
+        }
+    }
+
+    /// Copies into the direct target; checks its trailer once that is there. Returns the bytes used.
+    fn fill_direct(&mut self, bytes: &[u8], memory: &mut Memory, now: Monotonic) -> usize {
+        let Some(direct) = self.receiver.direct.as_mut() else { return 0 };
+        if direct.remaining > 0 {
+            let take = direct.remaining.min(bytes.len());
+            if let Err(error) = memory.place(direct.stag, direct.at, &bytes[..take]) {
+                self.terminate(tagged_code(error).into(), now);
+                return take;
+            }
+            if let Some(crc) = direct.crc.as_mut() {
+                crc.update(&bytes[..take]);
+            }
+            direct.at += take;
+            direct.remaining -= take;
+            return take;
+        }
+        // The trailer is short: it waits in staging until it is whole.
+        let trailer = trailer_bytes(direct.ulpdu_bytes);
+        let missing = trailer - self.receiver.staged.len();
+        let take = missing.min(bytes.len());
+        self.receiver.staged.extend_from_slice(&bytes[..take]);
+        if take < missing {
+            return take;
+        }
+        let received = std::mem::take(&mut self.receiver.staged);
+        let Some(mut direct) = self.receiver.direct.take() else { return take };
+        memory.set_busy(direct.stag, false);
+        let (pad, sum) = received.split_at(pad_bytes(direct.ulpdu_bytes));
+        if let Some(crc) = direct.crc.as_mut() {
+            crc.update(pad);
+            if crc.wire_bytes() != sum {
+                self.terminate(TerminateCode::MPA_CRC.into(), now);
+                return take;
+            }
+        }
+        self.counters.received_fpdus += 1;
+        let payload_bytes = direct.ulpdu_bytes - direct.header.len_bytes();
+        if let Err(failure) = self.finish_tagged(direct.header, payload_bytes, memory) {
+            self.terminate(failure, now);
+        }
+        take
+    }
+
+    /// Handles what is whole at the front of `bytes`; returns how much that was.
+    fn consume(&mut self, bytes: &[u8], memory: &mut Memory, now: Monotonic) -> usize {
+        let mut used = 0;
+        loop {
+            let rest = &bytes[used..];
+            match self.state {
+                State::AwaitRequest | State::AwaitReply | State::AwaitAccept if !rest.is_empty() => {
+                    match self.handle_start(rest) {
+                        Ok(0) => return used,
+                        Ok(taken) => used += taken,
+                        Err(()) => {
+                            // Flushed and reported by the caller.
+                            self.close_quietly(memory);
+                            return bytes.len();
+                        }
+                    }
+                }
+                State::AwaitFirst | State::Established => match frame(rest, self.agreed.crc) {
+                    Framed::Incomplete(missing) => {
+                        if missing >= DIRECT_BYTES_MIN {
+                            match self.begin_direct(rest, memory) {
+                                Ok(taken) => used += taken,
+                                Err(failure) => self.terminate(failure, now),
+                            }
+                        }
+                        return used;
+                    }
+                    Framed::Corrupt => {
+                        self.terminate(TerminateCode::MPA_CRC.into(), now);
+                        return bytes.len();
+                    }
+                    Framed::Whole { ulpdu, len_bytes } => {
+                        used += len_bytes;
+                        self.counters.received_fpdus += 1;
+                        self.first_fpdu();
+                        if let Err(failure) = self.handle_segment(ulpdu, memory) {
+                            self.terminate(failure, now);
+                        }
+                    }
+                },
+                _ => {
+                    return if matches!(self.state, State::Terminating | State::Closed) {
+                        bytes.len()
+                    } else {
+                        used
+                    };
+                }
+            }
+        }
+    }
+
+    fn close_quietly(&mut self, memory: &mut Memory) {
+        self.finish(memory);
+    }
+
+    /// The peer's first FPDU: from here on we may send.
+    fn first_fpdu(&mut self) {
+        if self.state == State::AwaitFirst {
+            self.state = State::Established;
+            self.deadline = None;
+        }
+    }
+
+    /// Sets up direct placement of the partial FPDU at the front of `bytes`, where it is a tagged segment; returns bytes used.
+    fn begin_direct(&mut self, bytes: &[u8], memory: &mut Memory) -> Result<usize, Failure> {
+        let [high, low, ulpdu @ ..] = bytes else { return Ok(0) };
+        let ulpdu_bytes = usize::from(u16::from_be_bytes([*high, *low]));
+        if ulpdu.len() < ddp::TAGGED_HEADER_BYTES || self.awaits_ready {
+            return Ok(0);
+        }
+        let header = Header::parse(ulpdu)?;
+        if !matches!(header, Header::Tagged { .. }) {
+            return Ok(0);
+        }
+        let payload_bytes = ulpdu_bytes - ddp::TAGGED_HEADER_BYTES;
+        let Some((stag, at)) =
+            self.check_tagged(header, payload_bytes, memory).map_err(|f| f.with(ulpdu_bytes, ulpdu))?
+        else {
+            return Ok(0);
+        };
+        self.first_fpdu();
+        let here = &ulpdu[ddp::TAGGED_HEADER_BYTES..];
+        memory.place(stag, at, here).map_err(tagged_code)?;
+        memory.set_busy(stag, true);
+        let crc = self.agreed.crc.then(|| {
+            let mut crc = Crc32c::default();
+            crc.update(bytes);
+            crc
+        });
+        let (at, remaining) = (at + here.len(), payload_bytes - here.len());
+        self.receiver.direct = Some(Direct { header, ulpdu_bytes, stag, at, remaining, crc });
+        Ok(bytes.len())
+    }
+
+    fn handle_segment(&mut self, ulpdu: &[u8], memory: &mut Memory) -> Result<(), Failure> {
+        let header = Header::parse(ulpdu).map_err(Failure::from)?;
+        let payload = ulpdu.get(header.len_bytes()..).ok_or(TerminateCode::MPA_LENGTH)?;
+        if self.awaits_ready {
+            self.awaits_ready = false;
+            if self.is_ready_message(header, payload)? {
+                return Ok(());
+            }
+        }
+        let result = match header {
+            Header::Tagged { .. } => match self.check_tagged(header, payload.len(), memory) {
+                Ok(target) => {
+                    if let Some((stag, at)) = target {
+                        memory.place(stag, at, payload).map_err(tagged_code)?;
+                    }
+                    self.finish_tagged(header, payload.len(), memory)
+                }
+                Err(failure) => Err(failure),
+            },
+            Header::Untagged { opcode, .. } => match opcode {
+                Opcode::ReadRequest => self.handle_read_request(header, payload, memory),
+                Opcode::AtomicRequest => self.handle_atomic_request(header, payload, memory),
+                Opcode::AtomicResponse => self.handle_atomic_response(header, payload),
+                Opcode::Terminate => {
+                    self.handle_terminate(payload, memory);
+                    Ok(())
+                }
+                Opcode::Immediate | Opcode::ImmediateSolicited => self.handle_immediate(header, payload),
+                Opcode::Flush => Err(TerminateCode::RDMAP_OPCODE.into()),
+                _ => self.handle_send(header, payload, memory),
+            },
+        };
+        result.map_err(|failure| failure.with(ulpdu.len(), ulpdu))
+    }
+
+    /// The zero-length message by which an initiator in the peer-to-peer model says that we may send.
+    fn is_ready_message(&mut self, header: Header, payload: &[u8]) -> Result<bool, Failure> {
+        match header {
+            Header::Tagged { opcode: Opcode::Write, .. } if payload.is_empty() => Ok(true),
+            Header::Untagged { opcode: Opcode::Send, sequence: 1, .. } if payload.is_empty() => {
+                self.receiver.send_sequence = 1;
+                Ok(true)
+            }
+            Header::Untagged { opcode: Opcode::ReadRequest, sequence: 1, .. } => {
+                let bytes: &[u8; ddp::READ_REQUEST_BYTES] =
+                    payload.try_into().map_err(|_| TerminateCode::MPA_LENGTH)?;
+                let request = ReadRequest::parse(bytes);
+                if request.len_bytes != 0 {
+                    return Ok(false);
+                }
+                self.receiver.read_sequence = 1;
+                self.transmitter.push_inbound(InboundRead::Read { request, at: 0 });
+                Ok(true)
+            }
+            // A peer may do without: what it sends is an ordinary message then.
+            _ => Ok(false),
+        }
+    }
+
+    /// Checks a tagged segment against its region and against the message it continues. `None`: nothing to place.
+    fn check_tagged(
+        &self,
+        header: Header,
+        len_bytes: usize,
+        memory: &Memory,
+    ) -> Result<Option<(Stag, usize)>, Failure> {
+        let Header::Tagged { opcode, stag, offset, last } = header else {
+            return Err(TerminateCode::RDMAP_OPCODE.into());
+        };
+        let (domain, stream) = (self.config.domain, self.config.stream);
+        match opcode {
+            Opcode::Write => {
+                if self.receiver.write_under_way.is_some_and(|expected| expected != (stag, offset)) {
+                    return Err(TerminateCode::DDP_TAGGED_BOUNDS.into());
+                }
+                if len_bytes == 0 {
+                    // RFC 5041 section 5.2: STag and offset of an empty segment are not checked.
+                    return Ok(None);
+                }
+                let at = memory
+                    .check(stag, offset, len_bytes as u64, Wish::Write, domain, stream)
+                    .map_err(tagged_code)?;
+                Ok(Some((stag, at)))
+            }
+            Opcode::ReadResponse => {
+                let Some((sink, next_offset, remaining)) = self.transmitter.expected_response() else {
+                    return Err(TerminateCode::RDMAP_OPCODE.into());
+                };
+                let exact = len_bytes as u64 <= u64::from(remaining)
+                    && last == (len_bytes as u64 == u64::from(remaining));
+                if len_bytes == 0 && remaining == 0 && last {
+                    return Ok(None);
+                }
+                if sink != stag || next_offset != offset || !exact {
+                    return Err(TerminateCode::DDP_TAGGED_BOUNDS.into());
+                }
+                if len_bytes == 0 {
+                    return Ok(None);
+                }
+                let at = memory
+                    .check(stag, offset, len_bytes as u64, Wish::Sink, domain, stream)
+                    .map_err(tagged_code)?;
+                Ok(Some((stag, at)))
+            }
+            _ => Err(TerminateCode::RDMAP_OPCODE.into()),
+        }
+    }
+
+    /// A tagged segment is placed.
+    fn finish_tagged(
+        &mut self,
+        header: Header,
+        len_bytes: usize,
+        memory: &mut Memory,
+    ) -> Result<(), Failure> {
+        let Header::Tagged { opcode, last, stag, offset } = header else {
+            return Err(TerminateCode::RDMAP_OPCODE.into());
+        };
+        if opcode == Opcode::Write {
+            self.counters.write_bytes_in += len_bytes as u64;
+            self.receiver.write_under_way = (!last).then_some((stag, offset.wrapping_add(len_bytes as u64)));
+            return Ok(());
+        }
+        self.counters.read_bytes_in += len_bytes as u64;
+        if let Some(read) = self.transmitter.first_outstanding()
+            && let OutstandingKind::Read { next_offset, remaining, sink, .. } = &mut read.kind
+        {
+            *next_offset = next_offset.wrapping_add(len_bytes as u64);
+            *remaining = remaining.saturating_sub(len_bytes as u32);
+            if last {
+                memory.set_busy(*sink, false);
+                self.transmitter.complete_outstanding(None);
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_send(&mut self, header: Header, payload: &[u8], memory: &mut Memory) -> Result<(), Failure> {
+        let Header::Untagged { opcode, last, invalidate, sequence, message_offset, .. } = header else {
+            return Err(TerminateCode::RDMAP_OPCODE.into());
+        };
+        let receiver = &mut self.receiver;
+        if sequence != receiver.send_sequence.wrapping_add(1) {
+            return Err(TerminateCode::DDP_UNTAGGED_SEQUENCE.into());
+        }
+        let Some(posted) = receiver.posted.front_mut() else {
+            return Err(TerminateCode::DDP_UNTAGGED_NO_BUFFER.into());
+        };
+        if message_offset as usize != receiver.filled {
+            return Err(TerminateCode::DDP_UNTAGGED_OFFSET.into());
+        }
+        let end = receiver.filled + payload.len();
+        let Some(room) = posted.buffer.get_mut(receiver.filled..end) else {
+            return Err(TerminateCode::DDP_UNTAGGED_TOO_LONG.into());
+        };
+        room.copy_from_slice(payload);
+        receiver.filled = end;
+        self.counters.send_bytes_in += payload.len() as u64;
+        if !last {
+            return Ok(());
+        }
+        if opcode.invalidates() {
+            memory.invalidate(invalidate, self.config.domain, self.config.stream, true).map_err(|error| {
+                match error {
+                    MemoryError::Access => TerminateCode::RDMAP_CANNOT_INVALIDATE,
+                    error => remote_code(error),
+                }
+            })?;
+        }
+        let Some(mut posted) = self.receiver.posted.pop_front() else { return Ok(()) };
+        posted.buffer.truncate(end);
+        self.receiver.filled = 0;
+        self.receiver.send_sequence = sequence;
+        self.events.push_back(Event::Completion(Completion {
+            len_bytes: end,
+            buffer: Some(posted.buffer),
+            invalidated: opcode.invalidates().then_some(Invalidate(invalidate)),
+            solicited: opcode.is_solicited(),
+            ..Completion::new(posted.id, CompletionKind::Receive, WorkStatus::Success)
+        }));
+        Ok(())
+    }
+
+    fn handle_immediate(&mut self, header: Header, payload: &[u8]) -> Result<(), Failure> {
+        let Header::Untagged { opcode, sequence, .. } = header else {
+            return Err(TerminateCode::RDMAP_OPCODE.into());
+        };
+        if !self.agreed.atomics_and_immediate {
+            return Err(TerminateCode::RDMAP_OPCODE.into());
+        }
+        if payload.len() != 8 {
+            return Err(TerminateCode::MPA_LENGTH.into());
+        }
+        if sequence != self.receiver.send_sequence.wrapping_add(1) || self.receiver.filled != 0 {
+            return Err(TerminateCode::DDP_UNTAGGED_SEQUENCE.into());
+        }
+        let posted = self.receiver.posted.pop_front().ok_or(TerminateCode::DDP_UNTAGGED_NO_BUFFER)?;
+        self.receiver.send_sequence = sequence;
+        self.events.push_back(Event::Completion(Completion {
+            buffer: Some(posted.buffer),
+            solicited: opcode.is_solicited(),
+            immediate: Some(ddp::be64(payload)),
+            ..Completion::new(posted.id, CompletionKind::Receive, WorkStatus::Success)
+        }));
+        Ok(())
+    }
+
+    /// Takes the next place of the inbound read queue, which is as deep as was advertised.
+    fn take_read_sequence(&mut self, header: Header) -> Result<(), Failure> {
+        let Header::Untagged { sequence, last, message_offset, .. } = header else {
+            return Err(TerminateCode::RDMAP_OPCODE.into());
+        };
+        if sequence != self.receiver.read_sequence.wrapping_add(1) {
+            return Err(TerminateCode::DDP_UNTAGGED_SEQUENCE.into());
+        }
+        if !last || message_offset != 0 {
+            return Err(TerminateCode::DDP_UNTAGGED_OFFSET.into());
+        }
+        if self.transmitter.inbound_count() >= usize::from(self.agreed.inbound_read_depth) {
+            return Err(TerminateCode::DDP_UNTAGGED_NO_BUFFER.into());
+        }
+        self.receiver.read_sequence = sequence;
+        Ok(())
+    }
+
+    fn handle_read_request(
+        &mut self,
+        header: Header,
+        payload: &[u8],
+        memory: &mut Memory,
+    ) -> Result<(), Failure> {
+        let bytes: &[u8; ddp::READ_REQUEST_BYTES] =
+            payload.try_into().map_err(|_| TerminateCode::MPA_LENGTH)?;
+        self.take_read_sequence(header)?;
+        let request = ReadRequest::parse(bytes);
+        request.sink_offset.checked_add(u64::from(request.len_bytes)).ok_or(TerminateCode::RDMAP_WRAP)?;
+        let mut at = 0;
+        if request.len_bytes > 0 {
+            let (domain, stream) = (self.config.domain, self.config.stream);
+            let len_bytes = u64::from(request.len_bytes);
+            at = memory
+                .check(request.source, request.source_offset, len_bytes, Wish::Read, domain, stream)
+                .map_err(remote_code)?;
+        }
+        memory.set_busy(request.source, true);
+        self.transmitter.push_inbound(InboundRead::Read { request, at });
+        Ok(())
+    }
+
+    fn handle_atomic_request(
+        &mut self,
+        header: Header,
+        payload: &[u8],
+        memory: &mut Memory,
+    ) -> Result<(), Failure> {
+        if !self.agreed.atomics_and_immediate {
+            return Err(TerminateCode::RDMAP_OPCODE.into());
+        }
+        let bytes: &[u8; ddp::ATOMIC_REQUEST_BYTES] =
+            payload.try_into().map_err(|_| TerminateCode::MPA_LENGTH)?;
+        self.take_read_sequence(header)?;
+        let request = AtomicRequest::parse(bytes).ok_or(TerminateCode::RDMAP_OPERATION_UNSPECIFIED)?;
+        if !request.target_offset.is_multiple_of(8) {
+            return Err(TerminateCode::RDMAP_PROTECTION_UNSPECIFIED.into());
+        }
+        let (domain, stream) = (self.config.domain, self.config.stream);
+        let check = |wish| memory.check(request.target, request.target_offset, 8, wish, domain, stream);
+        let at = check(Wish::Read).and_then(|_| check(Wish::Write)).map_err(remote_code)?;
+        let word = memory.writable(request.target, at, 8).map_err(remote_code)?;
+        let original = u64::from_ne_bytes(word.try_into().map_err(|_| TerminateCode::RDMAP_BOUNDS)?);
+        word.copy_from_slice(&request.operation.apply(original).to_ne_bytes());
+        self.transmitter.push_inbound(InboundRead::Atomic { request_id: request.request_id, original });
+        Ok(())
+    }
+
+    fn handle_atomic_response(&mut self, header: Header, payload: &[u8]) -> Result<(), Failure> {
+        let Header::Untagged { sequence, .. } = header else {
+            return Err(TerminateCode::RDMAP_OPCODE.into());
+        };
+        if payload.len() != ddp::ATOMIC_RESPONSE_BYTES {
+            return Err(TerminateCode::MPA_LENGTH.into());
+        }
+        if sequence != self.receiver.atomic_sequence.wrapping_add(1) {
+            return Err(TerminateCode::DDP_UNTAGGED_SEQUENCE.into());
+        }
+        self.receiver.atomic_sequence = sequence;
+        match self.transmitter.first_outstanding().map(|read| &read.kind) {
+            Some(OutstandingKind::Atomic { request_id }) if *request_id == ddp::be32(payload) => {
+                self.transmitter.complete_outstanding(Some(ddp::be64(&payload[4..])));
+                Ok(())
+            }
+            _ => Err(TerminateCode::RDMAP_OPCODE.into()),
+        }
+    }
+
+    fn handle_terminate(&mut self, payload: &[u8], memory: &mut Memory) {
+        let code = TerminateCode::parse(payload).unwrap_or(TerminateCode::RDMAP_OPERATION_UNSPECIFIED);
+        self.events.push_back(Event::Terminated { by_peer: true, code });
+        self.finish(memory);
+    }
+}
+
+impl super::transmit::Transmitter {
+    /// Sink, next offset and bytes left of the read whose response has to come next.
+    fn expected_response(&self) -> Option<(Stag, u64, u32)> {
+        match self.peek_outstanding()?.kind {
+            OutstandingKind::Read { sink, next_offset, remaining, .. } => {
+                Some((sink, next_offset, remaining))
+            }
+            OutstandingKind::Atomic { .. } => None,
+        }
+    }
+}
+
+impl Failure {
+    /// Adds the segment that caused it, for the Terminate message.
+    fn with(mut self, ulpdu_bytes: usize, ulpdu: &[u8]) -> Self {
+        let tagged = ulpdu.first().is_some_and(|control| control & 0x80 != 0);
+        let header_bytes = if tagged { ddp::TAGGED_HEADER_BYTES } else { ddp::UNTAGGED_HEADER_BYTES };
+        let read = ulpdu.get(1).is_some_and(|control| control & 0xF == Opcode::ReadRequest as u8);
+        if let Some(header) = ulpdu.get(..header_bytes) {
+            let rest = &ulpdu[header_bytes..];
+            let read_request =
+                if read { rest.get(..ddp::READ_REQUEST_BYTES).map(<[u8]>::to_vec) } else { None };
+            self.segment = Some(OffendingSegment {
+                len_bytes: ulpdu_bytes as u16,
+                header: header.to_vec(),
+                read_request,
+            });
+        }
+        self
+    }
+}

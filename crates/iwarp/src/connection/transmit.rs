@@ -1,0 +1,440 @@
+//! The way out: posted work and answers to the peer's reads, cut into FPDUs.
+//!
+//! Messages are sent whole, one after the other: siw takes no interleaving of two tagged messages. Work of the send queue and
+//! read responses take turns.
+
+use super::*;
+use crate::ddp::{self, AtomicRequest, Header, Opcode, ReadRequest};
+use crate::framing::Outgoing;
+
+/// Payload of a large FPDU: a multiple of pages and sectors below the longest ULPDU.
+const LARGE_PAYLOAD_BYTES: usize = 61_440;
+
+pub(super) enum Work {
+    Send { payload: Payload, flags: SendFlags },
+    Immediate { data: u64, solicited: bool },
+    Write { payload: Payload, stag: Stag, offset: u64 },
+    Read { sink: (Stag, u64), len_bytes: u32, source: (Stag, u64) },
+    Atomic { target: (Stag, u64), operation: AtomicOperation },
+}
+
+struct Entry {
+    id: WorkId,
+    kind: CompletionKind,
+    /// Taken when its message starts.
+    work: Option<Work>,
+    done: Option<Completion>,
+}
+
+/// A read or atomic of ours that waits for its answer.
+pub(super) struct OutstandingRead {
+    /// Counted from the connection's first work.
+    entry: u64,
+    pub kind: OutstandingKind,
+}
+
+pub(super) enum OutstandingKind {
+    Read { sink: Stag, next_offset: u64, remaining: u32, len_bytes: u32 },
+    Atomic { request_id: u32 },
+}
+
+/// A read or atomic of the peer that waits for our answer.
+pub(super) enum InboundRead {
+    Read { request: ReadRequest, at: usize },
+    Atomic { request_id: u32, original: u64 },
+}
+
+/// A message on its way out.
+struct Message {
+    opcode: Opcode,
+    /// Tagged: STag and offset. Untagged: the invalidate word, sequence.
+    address: Address,
+    /// Follows the DDP header of its only segment (Read and Atomic Requests).
+    extra: Vec<u8>,
+    body: Body,
+    sent: usize,
+    origin: Origin,
+}
+
+enum Body {
+    Payload(Payload),
+    /// A region that the peer reads: taken from it FPDU by FPDU.
+    Region {
+        stag: Stag,
+        at: usize,
+        len_bytes: usize,
+    },
+}
+
+impl Body {
+    const EMPTY: fn() -> Self = || Self::Payload(Payload::new());
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Payload(payload) => payload.len(),
+            Self::Region { len_bytes, .. } => *len_bytes,
+        }
+    }
+}
+
+enum Address {
+    Tagged(Stag, u64),
+    Untagged { invalidate: Stag, sequence: u32 },
+}
+
+enum Origin {
+    Work(u64),
+    Response { source: Stag },
+    Other,
+}
+
+#[derive(Default)]
+pub(super) struct Transmitter {
+    entries: VecDeque<Entry>,
+    /// Number of the first entry.
+    first: u64,
+    /// Number of the next entry to start.
+    next: u64,
+    outstanding: VecDeque<OutstandingRead>,
+    inbound: VecDeque<InboundRead>,
+    current: Option<Message>,
+    response_turn: bool,
+    terminate: Option<Vec<u8>>,
+    send_sequence: u32,
+    read_sequence: u32,
+    atomic_sequence: u32,
+    request_id: u32,
+}
+
+impl Transmitter {
+    pub(super) fn work_count(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn push(&mut self, id: WorkId, kind: CompletionKind, work: Work) {
+        self.entries.push_back(Entry { id, kind, work: Some(work), done: None });
+    }
+
+    pub(super) fn push_terminate(&mut self, payload: Vec<u8>) {
+        self.terminate = Some(payload);
+    }
+
+    pub(super) fn inbound_count(&self) -> usize {
+        self.inbound.len()
+    }
+
+    pub(super) fn push_inbound(&mut self, read: InboundRead) {
+        self.inbound.push_back(read);
+    }
+
+    pub(super) fn first_outstanding(&mut self) -> Option<&mut OutstandingRead> {
+        self.outstanding.front_mut()
+    }
+
+    pub(super) fn peek_outstanding(&self) -> Option<&OutstandingRead> {
+        self.outstanding.front()
+    }
+
+    /// The first outstanding read or atomic is answered.
+    pub(super) fn complete_outstanding(&mut self, original: Option<u64>) {
+        let Some(read) = self.outstanding.pop_front() else { return };
+        let len_bytes = match read.kind {
+            OutstandingKind::Read { len_bytes, .. } => len_bytes as usize,
+            OutstandingKind::Atomic { .. } => 8,
+        };
+        self.complete(read.entry, WorkStatus::Success, len_bytes, original);
+    }
+
+    fn complete(&mut self, entry: u64, status: WorkStatus, len_bytes: usize, original: Option<u64>) {
+        let Some(entry) = entry.checked_sub(self.first).and_then(|at| self.entries.get_mut(at as usize))
+        else {
+            return;
+        };
+        entry.done =
+            Some(Completion { len_bytes, original, ..Completion::new(entry.id, entry.kind, status) });
+    }
+
+    /// The next completion in posting order.
+    pub(super) fn pop_complete(&mut self) -> Option<Completion> {
+        let done = self.entries.front_mut()?.done.take()?;
+        self.entries.pop_front();
+        self.first += 1;
+        Some(done)
+    }
+
+    pub(super) fn flush(&mut self) -> impl Iterator<Item = Completion> + use<> {
+        let entries = std::mem::take(&mut self.entries);
+        self.first += entries.len() as u64;
+        self.next = self.first;
+        entries
+            .into_iter()
+            .map(|entry| entry.done.unwrap_or(Completion::new(entry.id, entry.kind, WorkStatus::Flushed)))
+    }
+
+    /// Lets go of the regions that unsent responses would have read.
+    pub(super) fn release(&mut self, memory: &mut Memory) {
+        for read in self.inbound.drain(..) {
+            if let InboundRead::Read { request, .. } = read {
+                memory.set_busy(request.source, false);
+            }
+        }
+        if let Some(Message { origin: Origin::Response { source }, .. }) = self.current.take() {
+            memory.set_busy(source, false);
+        }
+        for read in self.outstanding.drain(..) {
+            if let OutstandingKind::Read { sink, .. } = read.kind {
+                memory.set_busy(sink, false);
+            }
+        }
+    }
+
+    /// Whether the next work of the send queue may start.
+    fn startable(&self, agreed: &Agreed) -> bool {
+        let at = (self.next - self.first) as usize;
+        match self.entries.get(at).and_then(|entry| entry.work.as_ref()) {
+            None => false,
+            Some(Work::Read { .. } | Work::Atomic { .. }) => {
+                self.outstanding.len() < usize::from(agreed.outbound_read_depth)
+            }
+            Some(Work::Send { flags, .. }) => !flags.fence || self.outstanding.is_empty(),
+            Some(_) => true,
+        }
+    }
+
+    fn start_work(&mut self, memory: &mut Memory, config: &Config) -> Option<Message> {
+        let number = self.next;
+        let work = self.entries.get_mut((number - self.first) as usize)?.work.take()?;
+        self.next += 1;
+        let origin = Origin::Work(number);
+        let message = match work {
+            Work::Send { payload, flags } => {
+                let opcode = match (flags.solicited, flags.invalidate) {
+                    (false, None) => Opcode::Send,
+                    (false, Some(_)) => Opcode::SendInvalidate,
+                    (true, None) => Opcode::SendSolicited,
+                    (true, Some(_)) => Opcode::SendSolicitedInvalidate,
+                };
+                self.send_sequence = self.send_sequence.wrapping_add(1);
+                let invalidate = flags.invalidate.unwrap_or(Stag(0));
+                let address = Address::Untagged { invalidate, sequence: self.send_sequence };
+                Message { opcode, address, extra: Vec::new(), body: Body::Payload(payload), sent: 0, origin }
+            }
+            Work::Immediate { data, solicited } => {
+                let opcode = if solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
+                self.send_sequence = self.send_sequence.wrapping_add(1);
+                let address = Address::Untagged { invalidate: Stag(0), sequence: self.send_sequence };
+                let extra = data.to_be_bytes().to_vec();
+                Message { opcode, address, extra, body: Body::EMPTY(), sent: 0, origin }
+            }
+            Work::Write { payload, stag, offset } => Message {
+                opcode: Opcode::Write,
+                address: Address::Tagged(stag, offset),
+                extra: Vec::new(),
+                body: Body::Payload(payload),
+                sent: 0,
+                origin,
+            },
+            Work::Read { sink: (sink, sink_offset), len_bytes, source: (source, source_offset) } => {
+                let wish = Wish::Sink;
+                if len_bytes > 0
+                    && memory
+                        .check(sink, sink_offset, u64::from(len_bytes), wish, config.domain, config.stream)
+                        .is_err()
+                {
+                    self.complete(number, WorkStatus::LocalProtection, 0, None);
+                    return None;
+                }
+                memory.set_busy(sink, true);
+                let kind =
+                    OutstandingKind::Read { sink, next_offset: sink_offset, remaining: len_bytes, len_bytes };
+                self.outstanding.push_back(OutstandingRead { entry: number, kind });
+                let request = ReadRequest { sink, sink_offset, len_bytes, source, source_offset };
+                self.request(Opcode::ReadRequest, request.encode().to_vec())
+            }
+            Work::Atomic { target: (target, target_offset), operation } => {
+                self.request_id = self.request_id.wrapping_add(1);
+                let request_id = self.request_id;
+                let kind = OutstandingKind::Atomic { request_id };
+                self.outstanding.push_back(OutstandingRead { entry: number, kind });
+                let request = AtomicRequest { request_id, target, target_offset, operation };
+                self.request(Opcode::AtomicRequest, request.encode().to_vec())
+            }
+        };
+        Some(message)
+    }
+
+    fn request(&mut self, opcode: Opcode, extra: Vec<u8>) -> Message {
+        self.read_sequence = self.read_sequence.wrapping_add(1);
+        let address = Address::Untagged { invalidate: Stag(0), sequence: self.read_sequence };
+        Message { opcode, address, extra, body: Body::EMPTY(), sent: 0, origin: Origin::Other }
+    }
+
+    fn start_response(&mut self) -> Option<Message> {
+        match self.inbound.pop_front()? {
+            InboundRead::Read { request, at } => {
+                let (stag, len_bytes) = (request.source, request.len_bytes as usize);
+                let body = if len_bytes == 0 { Body::EMPTY() } else { Body::Region { stag, at, len_bytes } };
+                let address = Address::Tagged(request.sink, request.sink_offset);
+                let origin = Origin::Response { source: stag };
+                Some(Message {
+                    opcode: Opcode::ReadResponse,
+                    address,
+                    extra: Vec::new(),
+                    body,
+                    sent: 0,
+                    origin,
+                })
+            }
+            InboundRead::Atomic { request_id, original } => {
+                self.atomic_sequence = self.atomic_sequence.wrapping_add(1);
+                let mut extra = request_id.to_be_bytes().to_vec();
+                extra.extend_from_slice(&original.to_be_bytes());
+                let address = Address::Untagged { invalidate: Stag(0), sequence: self.atomic_sequence };
+                let (opcode, origin) = (Opcode::AtomicResponse, Origin::Other);
+                Some(Message { opcode, address, extra, body: Body::EMPTY(), sent: 0, origin })
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// Bytes for TCP, about `len_bytes_max` of them, as slices of payload and of headers; `None` where there is nothing to send.
+    /// They have to be sent whole and in order.
+    pub fn poll_transmit(
+        &mut self,
+        memory: &mut Memory,
+        len_bytes_max: usize,
+        now: Monotonic,
+    ) -> Option<Payload> {
+        if let Some(frame) = self.start_out.take() {
+            if self.state == State::Terminating {
+                self.deadline = Some(now);
+            }
+            return Some(Payload::from(sys::Buf::from(&frame[..])));
+        }
+        if let (State::Terminating, Some(payload)) = (self.state, self.transmitter.terminate.take()) {
+            self.deadline = Some(now);
+            let header = Header::Untagged {
+                opcode: Opcode::Terminate,
+                last: true,
+                invalidate: Stag(0),
+                queue: ddp::QUEUE_TERMINATE,
+                sequence: 1,
+                message_offset: 0,
+            };
+            return Some(framing::join(&[outgoing(header, &payload, Payload::new())], self.agreed.crc));
+        }
+        if self.state != State::Established {
+            return None;
+        }
+        let mut fpdus = Vec::new();
+        let mut total = 0;
+        while total < len_bytes_max {
+            if self.transmitter.current.is_none() && !self.start_message(memory) {
+                break;
+            }
+            let fpdu = match self.next_fpdu(memory) {
+                Ok(fpdu) => fpdu,
+                Err(code) => {
+                    self.terminate(code.into(), now);
+                    break;
+                }
+            };
+            total += framing::fpdu_bytes(fpdu.ulpdu_bytes());
+            fpdus.push(fpdu);
+        }
+        self.push_completions();
+        if fpdus.is_empty() {
+            return None;
+        }
+        self.counters.sent_fpdus += fpdus.len() as u64;
+        self.counters.sent_bytes += total as u64;
+        Some(framing::join(&fpdus, self.agreed.crc))
+    }
+
+    /// Makes a message the current one; `false` where none may start.
+    fn start_message(&mut self, memory: &mut Memory) -> bool {
+        loop {
+            let work = self.transmitter.startable(&self.agreed);
+            let response = !self.transmitter.inbound.is_empty();
+            let take_response = match (work, response) {
+                (false, false) => return false,
+                (true, true) => self.transmitter.response_turn,
+                (_, only) => only,
+            };
+            self.transmitter.response_turn = !take_response;
+            self.transmitter.current = if take_response {
+                self.transmitter.start_response()
+            } else {
+                self.transmitter.start_work(memory, &self.config)
+            };
+            if self.transmitter.current.is_some() {
+                return true;
+            }
+        }
+    }
+
+    /// Cuts the next FPDU off the current message.
+    ///
+    /// # Errors
+    /// The region that the peer reads is gone since its request was checked.
+    fn next_fpdu(&mut self, memory: &mut Memory) -> Result<Outgoing, TerminateCode> {
+        let message = self.transmitter.current.as_mut().ok_or(TerminateCode::RDMAP_LOCAL_CATASTROPHIC)?;
+        let tagged = matches!(message.address, Address::Tagged(..));
+        let header_bytes = if tagged { ddp::TAGGED_HEADER_BYTES } else { ddp::UNTAGGED_HEADER_BYTES };
+        let room = (self.agreed.ulpdu_bytes_max - header_bytes).min(LARGE_PAYLOAD_BYTES);
+        // Whole words, so that only a message's last FPDU is padded.
+        let take = (message.body.len() - message.sent).min(room & !3);
+        let payload = match &message.body {
+            Body::Payload(payload) => payload.slice(message.sent, take),
+            Body::Region { stag, at, .. } => {
+                if !memory.is_valid(*stag) {
+                    return Err(TerminateCode::RDMAP_INVALID_STAG);
+                }
+                memory.readable(*stag, at + message.sent, take).map_err(remote_code)?
+            }
+        };
+        let last = message.sent + take == message.body.len();
+        let header = match message.address {
+            Address::Tagged(stag, offset) => {
+                let offset = offset.wrapping_add(message.sent as u64);
+                Header::Tagged { opcode: message.opcode, last, stag, offset }
+            }
+            Address::Untagged { invalidate, sequence } => Header::Untagged {
+                opcode: message.opcode,
+                last,
+                invalidate,
+                queue: message.opcode.queue(),
+                sequence,
+                message_offset: message.sent as u32,
+            },
+        };
+        message.sent += take;
+        let counter = match message.opcode {
+            Opcode::Write => &mut self.counters.write_bytes_out,
+            Opcode::ReadResponse => &mut self.counters.read_bytes_out,
+            _ => &mut self.counters.send_bytes_out,
+        };
+        *counter += take as u64;
+        let out = outgoing(header, &message.extra, payload);
+        if last && let Some(message) = self.transmitter.current.take() {
+            match message.origin {
+                Origin::Work(number) => {
+                    let len_bytes = message.body.len();
+                    self.transmitter.complete(number, WorkStatus::Success, len_bytes, None);
+                }
+                Origin::Response { source } => memory.set_busy(source, false),
+                Origin::Other => {}
+            }
+        }
+        Ok(out)
+    }
+}
+
+fn outgoing(header: Header, extra: &[u8], payload: Payload) -> Outgoing {
+    let mut out = Outgoing { header: [0; 80], header_len: 0, payload };
+    let at = header.write(&mut out.header);
+    out.header[at..at + extra.len()].copy_from_slice(extra);
+    out.header_len = at + extra.len();
+    out
+}

@@ -1,0 +1,256 @@
+//! Registered memory: what a peer may read and write, under which name.
+//!
+//! A region is bound to a protection domain and, if wished, to one stream (RFC 5042 section 6). Its name, the STag, is 24 random bits
+//! and an 8-bit key. Bytes come in and out as owned buffers: no pointer is ever handed to a peer's offset.
+
+use std::collections::HashMap;
+use sys::{Buf, BufMut, Payload};
+
+/// Names a region to a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stag(pub u32);
+
+/// A protection domain: streams see only the regions of theirs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DomainId(pub u32);
+
+/// One stream, to bind regions to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StreamId(pub u64);
+
+/// What a peer may do with a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Access {
+    pub remote_read: bool,
+    pub remote_write: bool,
+    /// The peer may end the registration by Send with Invalidate.
+    pub remote_invalidate: bool,
+}
+
+enum Bytes {
+    /// Never written while registered: read responses share it without a copy.
+    Shared(Buf),
+    Exclusive(BufMut),
+}
+
+/// One registration.
+pub struct Region {
+    bytes: Bytes,
+    /// The peer's offset of the first byte.
+    base: u64,
+    access: Access,
+    domain: DomainId,
+    stream: Option<StreamId>,
+    valid: bool,
+    /// Inbound reads that still take bytes from it, or a placement under way.
+    busy: u32,
+}
+
+/// Why an access is refused; each layer names it with a Terminate code of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MemoryError {
+    #[error("no such STag")]
+    Stag,
+    #[error("outside the region")]
+    Bounds,
+    #[error("the region does not grant it")]
+    Access,
+    #[error("the region belongs to another protection domain or stream")]
+    NotAssociated,
+    #[error("offset and length wrap around")]
+    Wrap,
+    #[error("the region is in use")]
+    Busy,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    Read,
+    Write,
+    /// The sink of our own RDMA Read: needs no right of the peer beyond the registration.
+    Sink,
+}
+
+/// The regions of a device.
+#[derive(Default)]
+pub struct Memory {
+    regions: HashMap<Stag, Region>,
+    bytes: u64,
+}
+
+impl Memory {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Registers bytes that may be read. `random`: fresh randomness from a secure source; the STag is made of it.
+    pub fn register_shared(
+        &mut self,
+        bytes: Buf,
+        base: u64,
+        access: Access,
+        domain: DomainId,
+        stream: Option<StreamId>,
+        random: u32,
+    ) -> Stag {
+        let access = Access { remote_write: false, ..access };
+        self.insert(
+            Region { bytes: Bytes::Shared(bytes), base, access, domain, stream, valid: true, busy: 0 },
+            random,
+        )
+    }
+
+    /// Registers bytes that may be written, by the peer or as the sink of our reads.
+    pub fn register(
+        &mut self,
+        bytes: BufMut,
+        base: u64,
+        access: Access,
+        domain: DomainId,
+        stream: Option<StreamId>,
+        random: u32,
+    ) -> Stag {
+        self.insert(
+            Region { bytes: Bytes::Exclusive(bytes), base, access, domain, stream, valid: true, busy: 0 },
+            random,
+        )
+    }
+
+    fn insert(&mut self, region: Region, random: u32) -> Stag {
+        let mut name = random;
+        // STags 0 and 1 have uses of their own in ready-to-receive messages.
+        while name < 2 || self.regions.contains_key(&Stag(name)) {
+            name = name.wrapping_mul(0x9E37_79B1).wrapping_add(0x7F4A_7C15);
+        }
+        self.bytes += region.len() as u64;
+        self.regions.insert(Stag(name), region);
+        Stag(name)
+    }
+
+    /// Ends a registration; writable bytes are handed back.
+    ///
+    /// # Errors
+    /// `Stag` where there is none, `Busy` while an inbound read still takes bytes from it.
+    pub fn deregister(&mut self, stag: Stag) -> Result<Option<BufMut>, MemoryError> {
+        match self.regions.get(&stag) {
+            None => return Err(MemoryError::Stag),
+            Some(region) if region.busy > 0 => return Err(MemoryError::Busy),
+            Some(_) => {}
+        }
+        let region = self.regions.remove(&stag).ok_or(MemoryError::Stag)?;
+        self.bytes -= region.len() as u64;
+        Ok(match region.bytes {
+            Bytes::Exclusive(bytes) => Some(bytes),
+            Bytes::Shared(_) => None,
+        })
+    }
+
+    pub fn is_valid(&self, stag: Stag) -> bool {
+        self.regions.get(&stag).is_some_and(|region| region.valid)
+    }
+
+    /// Bytes registered.
+    pub fn registered_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn region_count(&self) -> usize {
+        self.regions.len()
+    }
+
+    /// Checks an access; gives the offset within the region.
+    pub fn check(
+        &self,
+        stag: Stag,
+        offset: u64,
+        len_bytes: u64,
+        wish: Wish,
+        domain: DomainId,
+        stream: StreamId,
+    ) -> Result<usize, MemoryError> {
+        let region = self.regions.get(&stag).filter(|region| region.valid).ok_or(MemoryError::Stag)?;
+        if region.domain != domain || region.stream.is_some_and(|bound| bound != stream) {
+            return Err(MemoryError::NotAssociated);
+        }
+        let granted = match wish {
+            Wish::Read => region.access.remote_read,
+            Wish::Write => region.access.remote_write,
+            Wish::Sink => matches!(region.bytes, Bytes::Exclusive(_)),
+        };
+        if !granted {
+            return Err(MemoryError::Access);
+        }
+        let end = offset.checked_add(len_bytes).ok_or(MemoryError::Wrap)?;
+        let region_end = region.base.checked_add(region.len() as u64).ok_or(MemoryError::Wrap)?;
+        if offset < region.base || end > region_end {
+            return Err(MemoryError::Bounds);
+        }
+        Ok((offset - region.base) as usize)
+    }
+
+    /// Places bytes at a checked position.
+    pub(crate) fn place(&mut self, stag: Stag, at: usize, bytes: &[u8]) -> Result<(), MemoryError> {
+        self.writable(stag, at, bytes.len())?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// The writable bytes of a checked range, for a receive to fill.
+    pub fn writable(&mut self, stag: Stag, at: usize, len_bytes: usize) -> Result<&mut [u8], MemoryError> {
+        let region = self.regions.get_mut(&stag).ok_or(MemoryError::Stag)?;
+        let Bytes::Exclusive(bytes) = &mut region.bytes else { return Err(MemoryError::Access) };
+        at.checked_add(len_bytes).and_then(|end| bytes.get_mut(at..end)).ok_or(MemoryError::Bounds)
+    }
+
+    /// The bytes of a checked range, for a response: shared where the region is never written, copied else.
+    pub(crate) fn readable(&self, stag: Stag, at: usize, len_bytes: usize) -> Result<Payload, MemoryError> {
+        let region = self.regions.get(&stag).ok_or(MemoryError::Stag)?;
+        let end = at.checked_add(len_bytes).ok_or(MemoryError::Wrap)?;
+        match &region.bytes {
+            Bytes::Shared(bytes) if end <= bytes.len() => Ok(bytes.slice(at..end).into()),
+            Bytes::Exclusive(bytes) => Ok(Buf::from(bytes.get(at..end).ok_or(MemoryError::Bounds)?).into()),
+            Bytes::Shared(_) => Err(MemoryError::Bounds),
+        }
+    }
+
+    /// The bytes of a region, for its owner.
+    pub fn bytes(&self, stag: Stag) -> Option<&[u8]> {
+        self.regions.get(&stag).map(|region| match &region.bytes {
+            Bytes::Shared(bytes) => &bytes[..],
+            Bytes::Exclusive(bytes) => &bytes[..],
+        })
+    }
+
+    /// Ends the peer's access (Send with Invalidate, or the owner's wish); the owner still deregisters.
+    pub fn invalidate(
+        &mut self,
+        stag: Stag,
+        domain: DomainId,
+        stream: StreamId,
+        by_peer: bool,
+    ) -> Result<(), MemoryError> {
+        let region = self.regions.get_mut(&stag).filter(|region| region.valid).ok_or(MemoryError::Stag)?;
+        if region.domain != domain || region.stream.is_some_and(|bound| bound != stream) {
+            return Err(MemoryError::NotAssociated);
+        }
+        if by_peer && !region.access.remote_invalidate {
+            return Err(MemoryError::Access);
+        }
+        region.valid = false;
+        Ok(())
+    }
+
+    pub(crate) fn set_busy(&mut self, stag: Stag, busy: bool) {
+        if let Some(region) = self.regions.get_mut(&stag) {
+            region.busy = if busy { region.busy + 1 } else { region.busy.saturating_sub(1) };
+        }
+    }
+}
+
+impl Region {
+    fn len(&self) -> usize {
+        match &self.bytes {
+            Bytes::Shared(bytes) => bytes.len(),
+            Bytes::Exclusive(bytes) => bytes.len(),
+        }
+    }
+}
