@@ -1,3 +1,47 @@
-//! See ARCHITECTURE.md.
+//! The cluster's state: one linearizable history of small records.
+//!
+//! Owns the [`ClusterState`] trait, its engines ([`RedbState`] on one node, [`MemoryState`] for tests and the simulator)
+//! and the typed records of pool, disks, volumes, jobs and health. Promises: a [`Transaction`] is applied whole or not at
+//! all, and an answer says which, or that nobody knows ([`Answer::Unknown`]). Never on the data path: a coordinator asks
+//! only when the membership of a volume changes.
+//!
+//! # Key layout
+//!
+//! Keys are UTF-8 paths. One kind of record owns one first segment; a new kind is a module beside the others that
+//! implements [`Record`]. Identities are lower-case hyphenated UUIDs.
+//!
+//! | prefix | record | module |
+//! |---|---|---|
+//! | `pool/` + pool id | [`PoolRecord`] | `records` |
+//! | `disk/` + disk id | [`DiskRecord`] | `records` |
+//! | `volume/` + volume id | [`VolumeRecord`]; changed by the volume's coordinator only | `records` |
+//! | `job/` + job id | [`JobRecord`] | `records` |
+//! | `health/` + subject | [`HealthRecord`] | `records` |
+//! | `user/`, `group/` | accounts | `accounts` |
+//! | `share/` | shares | `shares` |
+//! | `settings/` | everything else an administrator sets | `settings` |
+//!
+//! Values are JSON (serde). Readers ignore fields they do not know, and new fields have defaults, so that an older version
+//! of the program can read what a newer one wrote.
 
 #![forbid(unsafe_code)]
+
+mod blocking;
+mod memory;
+mod records;
+mod redb_engine;
+mod state;
+
+pub use blocking::{BlockingState, Stored, Typed};
+pub use memory::{Fault, MemoryClient, MemoryState};
+pub use records::{
+    DiskRecord, DiskState, FaultDomain, HealthRecord, JobId, JobKind, JobRecord, JobState, PoolRecord,
+    Provisioning, Record, Resiliency, Severity, StaleDisk, VolumeRecord,
+};
+pub use redb_engine::{RedbClient, RedbState};
+pub use state::{
+    Answer, Change, ClusterState, Condition, Request, StateCompletion, StateError, Transaction, Versioned,
+};
+
+#[cfg(test)]
+mod tests;

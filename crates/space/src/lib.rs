@@ -5,3 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod memory;
+
+#[cfg(test)]
+mod memory_tests;

@@ -36,6 +36,8 @@ pub enum StoreRequest {
     Discard { volume: VolumeId, epoch: Epoch, lba: Lba, blocks: u32 },
     /// The epoch of the last write of each region of the chunk; answers `Regions`.
     Regions { volume: VolumeId, chunk: ChunkIndex },
+    /// The chunks of the volume that have a slab here; answers `Chunks`.
+    Chunks { volume: VolumeId },
     /// Reads and checks everything from the scrub's position on, at most `bytes`; answers `Scrubbed`.
     Scrub { bytes: u64 },
     /// Replaces this disk's copy of the cluster's records (D8): opaque, at most 256 KiB. Answers `Done` when durable.
@@ -45,9 +47,23 @@ pub enum StoreRequest {
 #[derive(Debug)]
 pub enum StoreReply {
     Done,
-    Data { data: Payload, checksums: Checksums },
+    Data {
+        data: Payload,
+        checksums: Checksums,
+    },
+    /// One entry for each region of the chunk, in order; `Epoch(0)`: not written since the chunk was given its slab. A write, a
+    /// discard and a repair all count as writes.
     Regions(Vec<Epoch>),
+    Chunks(Vec<ChunkEntry>),
     Scrubbed(ScrubProgress),
+}
+
+/// A chunk that has a slab on this disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkEntry {
+    pub chunk: ChunkIndex,
+    /// Allocated for class [`WriteClass::Append`].
+    pub append: bool,
 }
 
 #[derive(Debug, Clone, Default)]

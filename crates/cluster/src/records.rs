@@ -1,0 +1,291 @@
+//! The typed records of pool, disks, volumes, jobs and health.
+
+use crate::StateError;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use types::{DiskId, Epoch, PoolId, VolumeId};
+
+/// A kind of record: one key prefix, JSON values.
+pub trait Record: Serialize + DeserializeOwned {
+    /// The first segment of its keys, with the slash.
+    const PREFIX: &'static str;
+
+    /// What follows the prefix in its key.
+    fn id(&self) -> String;
+
+    fn key(&self) -> String {
+        Self::key_of(&self.id())
+    }
+
+    fn key_of(id: &str) -> String {
+        format!("{}{id}", Self::PREFIX)
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// # Errors
+    /// [`StateError::Malformed`].
+    fn decode(key: &str, value: &[u8]) -> Result<Self, StateError> {
+        serde_json::from_slice(value)
+            .map_err(|error| StateError::Malformed { key: key.to_owned(), why: error.to_string() })
+    }
+}
+
+/// How many copies a volume keeps of each chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Resiliency {
+    Simple,
+    TwoWay,
+    ThreeWay,
+}
+
+impl Resiliency {
+    pub const fn copies(self) -> u8 {
+        match self {
+            Self::Simple => 1,
+            Self::TwoWay => 2,
+            Self::ThreeWay => 3,
+        }
+    }
+
+    /// Copies a write must reach at least where nothing else is configured.
+    pub const fn default_min_copies(self) -> u8 {
+        match self {
+            Self::Simple | Self::TwoWay => 1,
+            Self::ThreeWay => 2,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Provisioning {
+    /// Chunks get their slabs at the first write.
+    Thin,
+    /// All slabs are taken when the volume is created.
+    Fixed,
+}
+
+/// A disk that missed writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct StaleDisk {
+    pub disk: DiskId,
+    /// The lowest epoch of a write it may have missed: regions last written in this epoch or a later one are copied when it
+    /// returns (I4).
+    pub since: Epoch,
+}
+
+/// A virtual disk. Its coordinator alone changes it, by compare-and-swap of the whole record (I2).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeRecord {
+    pub id: VolumeId,
+    pub pool: PoolId,
+    pub name: String,
+    pub resiliency: Resiliency,
+    pub size_bytes: u64,
+    pub provisioning: Provisioning,
+    /// Writes are refused where fewer in-sync copies can be reached.
+    pub min_copies: u8,
+    /// Grows with every change of the members, with every opening, and while writes go on.
+    pub epoch: Epoch,
+    /// All writes of this and lower epochs are complete on all in-sync copies: what was written later may differ between
+    /// copies after a crash and is made equal before it is served (I10).
+    #[serde(default)]
+    pub settled: Epoch,
+    /// Which opening of the volume wrote the record last; 0: none yet.
+    #[serde(default)]
+    pub coordinator: u128,
+    /// Every chunk has at least so many in-sync copies: so many disks, less one, may be missing at an opening.
+    pub min_holders: u8,
+    /// Disks whose chunks of this volume hold every acknowledged write.
+    pub in_sync: Vec<DiskId>,
+    /// Disks whose chunks of this volume may miss writes.
+    #[serde(default)]
+    pub stale: Vec<StaleDisk>,
+    /// Chunks being copied to a disk: not a copy until the entry is gone.
+    #[serde(default)]
+    pub building: Vec<(DiskId, types::ChunkIndex)>,
+    /// Seconds since 1970-01-01 00:00 UTC.
+    pub created_unix_s: u64,
+}
+
+impl Record for VolumeRecord {
+    const PREFIX: &'static str = "volume/";
+    fn id(&self) -> String {
+        self.id.to_string()
+    }
+}
+
+impl VolumeRecord {
+    /// A volume that nothing was written to: every disk of `disks` is in sync.
+    pub fn new(
+        id: VolumeId,
+        pool: PoolId,
+        name: impl Into<String>,
+        resiliency: Resiliency,
+        size_bytes: u64,
+        provisioning: Provisioning,
+        disks: Vec<DiskId>,
+        created_unix_s: u64,
+    ) -> Self {
+        Self {
+            id,
+            pool,
+            name: name.into(),
+            resiliency,
+            size_bytes,
+            provisioning,
+            min_copies: resiliency.default_min_copies(),
+            epoch: Epoch(1),
+            settled: Epoch(1),
+            coordinator: 0,
+            min_holders: resiliency.copies(),
+            in_sync: disks,
+            stale: Vec::new(),
+            building: Vec::new(),
+            created_unix_s,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolRecord {
+    pub id: PoolId,
+    pub name: String,
+    /// Space kept free for repair, in disks: the size of the largest so many disks.
+    pub reserve_disks: u32,
+    pub created_unix_s: u64,
+}
+
+impl Record for PoolRecord {
+    const PREFIX: &'static str = "pool/";
+    fn id(&self) -> String {
+        self.id.to_string()
+    }
+}
+
+/// Where a disk stands, widest first. Empty names: the level is not known and does not separate.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct FaultDomain {
+    #[serde(default)]
+    pub rack: String,
+    #[serde(default)]
+    pub node: String,
+    #[serde(default)]
+    pub enclosure: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DiskState {
+    Healthy,
+    /// Cannot be reached.
+    Missing,
+    /// Reached, but failing: errors, time-outs.
+    Failed,
+    /// An administrator takes it out: its chunks move away.
+    Retired,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskRecord {
+    pub id: DiskId,
+    pub pool: PoolId,
+    /// Where it was last found.
+    pub path: String,
+    pub size_bytes: u64,
+    pub slab_bytes: u64,
+    #[serde(default)]
+    pub fault_domain: FaultDomain,
+    pub state: DiskState,
+    /// When the state began: seconds since 1970-01-01 00:00 UTC.
+    pub since_unix_s: u64,
+}
+
+impl Record for DiskRecord {
+    const PREFIX: &'static str = "disk/";
+    fn id(&self) -> String {
+        self.id.to_string()
+    }
+}
+
+/// A storage job's number; grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct JobId(pub u64);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobKind {
+    /// A disk that returned is given what it missed.
+    Resync,
+    /// Chunks with too few copies get new ones.
+    Rebuild,
+    /// Chunks move so that disks fill evenly, or leave a retired disk.
+    Rebalance,
+    /// Everything is read and checked.
+    Scrub,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobState {
+    Running,
+    /// Waits for a disk or for space.
+    Suspended,
+    Completed,
+    Aborted,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobRecord {
+    pub id: JobId,
+    pub kind: JobKind,
+    pub state: JobState,
+    pub volume: Option<VolumeId>,
+    pub disk: Option<DiskId>,
+    pub done_bytes: u64,
+    pub total_bytes: u64,
+    pub started_unix_s: u64,
+}
+
+impl Record for JobRecord {
+    const PREFIX: &'static str = "job/";
+    fn id(&self) -> String {
+        format!("{:020}", self.id.0)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    Information,
+    Warning,
+    /// Data is at risk or cannot be reached.
+    Critical,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthRecord {
+    /// What it is about, as a path: `disk/…`, `volume/…`, `pool/…`, then the kind of fault.
+    pub subject: String,
+    pub severity: Severity,
+    /// What is wrong.
+    pub what: String,
+    /// What it means for the data.
+    pub meaning: String,
+    /// What to do.
+    pub advice: String,
+    pub since_unix_s: u64,
+}
+
+impl Record for HealthRecord {
+    const PREFIX: &'static str = "health/";
+    fn id(&self) -> String {
+        self.subject.clone()
+    }
+}

@@ -1,0 +1,150 @@
+//! The state of one node in an embedded redb database.
+//!
+//! Every commit is durable before it is answered. `quick_repair` keeps the allocator's state in each commit, so that
+//! opening after a crash does not read the whole file. A commit that fails half-way is answered `Unknown`: whether it is
+//! there is known only after the file was opened again.
+
+use crate::{
+    Answer, BlockingState, Change, ClusterState, Request, StateCompletion, StateError, Transaction, Versioned,
+};
+use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+
+/// Key to (revision, value).
+const ENTRIES: TableDefinition<&str, (u64, &[u8])> = TableDefinition::new("entries");
+/// The one row `revision`: the revision of the last commit.
+const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
+const REVISION: &str = "revision";
+
+/// A redb state. Cloning shares it; any thread may use it.
+#[derive(Clone)]
+pub struct RedbState {
+    database: Arc<Database>,
+}
+
+impl RedbState {
+    /// Opens or creates the database file.
+    ///
+    /// # Errors
+    /// [`StateError::Open`] where the file cannot be opened, is no such database, or another process has it open.
+    pub fn open(path: &Path) -> Result<Self, StateError> {
+        let open = |error: &dyn std::fmt::Display| StateError::Open(format!("{}: {error}", path.display()));
+        let database = Database::create(path).map_err(|error| open(&error))?;
+        let mut transaction = database.begin_write().map_err(|error| open(&error))?;
+        transaction.set_quick_repair(true);
+        transaction.open_table(ENTRIES).map_err(|error| open(&error))?;
+        transaction.open_table(COUNTERS).map_err(|error| open(&error))?;
+        transaction.commit().map_err(|error| open(&error))?;
+        Ok(Self { database: Arc::new(database) })
+    }
+
+    /// A handle for the data plane: requests are answered on a thread of their own, in order. `wake` is called after each
+    /// answer, so that the data plane's loop polls.
+    ///
+    /// # Errors
+    /// [`StateError::Open`] where the thread cannot be started.
+    pub fn client(&self, wake: impl Fn() + Send + 'static) -> Result<RedbClient, StateError> {
+        let (requests, take) = mpsc::channel::<(u64, Request)>();
+        let (give, answers) = mpsc::channel();
+        let state = self.clone();
+        std::thread::Builder::new()
+            .name("cluster-state".into())
+            .spawn(move || {
+                for (token, request) in take {
+                    let answer = state.answer(&request).unwrap_or(Answer::Unknown);
+                    if give.send(StateCompletion { token, answer }).is_err() {
+                        break;
+                    }
+                    wake();
+                }
+            })
+            .map_err(|error| StateError::Open(format!("no thread for the cluster state: {error}")))?;
+        Ok(RedbClient { requests, answers, refused: Vec::new() })
+    }
+
+    fn answer(&self, request: &Request) -> Result<Answer, redb::Error> {
+        match request {
+            Request::Get { key } => {
+                let table = self.database.begin_read()?.open_table(ENTRIES)?;
+                let found = table.get(key.as_str())?.map(|entry| versioned(entry.value()));
+                Ok(Answer::Value(found))
+            }
+            Request::List { prefix } => {
+                let table = self.database.begin_read()?.open_table(ENTRIES)?;
+                let mut listed = Vec::new();
+                for entry in table.range(prefix.as_str()..)? {
+                    let (key, value) = entry?;
+                    if !key.value().starts_with(prefix.as_str()) {
+                        break;
+                    }
+                    listed.push((key.value().to_owned(), versioned(value.value())));
+                }
+                Ok(Answer::Listed(listed))
+            }
+            Request::Commit(transaction) => self.commit(transaction),
+        }
+    }
+
+    fn commit(&self, wanted: &Transaction) -> Result<Answer, redb::Error> {
+        let mut transaction = self.database.begin_write()?;
+        transaction.set_quick_repair(true);
+        transaction.set_durability(Durability::Immediate).map_err(redb::Error::from)?;
+        let revision;
+        {
+            let mut entries = transaction.open_table(ENTRIES)?;
+            for condition in &wanted.conditions {
+                let found = entries.get(condition.key.as_str())?.map_or(0, |entry| entry.value().0);
+                if found != condition.revision {
+                    return Ok(Answer::Conflict);
+                }
+            }
+            let mut counters = transaction.open_table(COUNTERS)?;
+            revision = counters.get(REVISION)?.map_or(0, |entry| entry.value()) + 1;
+            counters.insert(REVISION, revision)?;
+            for change in &wanted.changes {
+                match change {
+                    Change::Put { key, value } => {
+                        entries.insert(key.as_str(), (revision, value.as_slice()))?;
+                    }
+                    Change::Delete { key } => {
+                        entries.remove(key.as_str())?;
+                    }
+                }
+            }
+        }
+        transaction.commit()?;
+        Ok(Answer::Committed { revision })
+    }
+}
+
+impl BlockingState for RedbState {
+    fn call(&self, request: Request) -> Result<Answer, StateError> {
+        self.answer(&request).map_err(|error| StateError::Unknown(error.to_string()))
+    }
+}
+
+fn versioned((revision, value): (u64, &[u8])) -> Versioned {
+    Versioned { revision, value: value.to_vec() }
+}
+
+/// [`RedbState`] as a [`ClusterState`].
+pub struct RedbClient {
+    requests: mpsc::Sender<(u64, Request)>,
+    answers: mpsc::Receiver<StateCompletion>,
+    /// Requests that found the thread gone.
+    refused: Vec<StateCompletion>,
+}
+
+impl ClusterState for RedbClient {
+    fn submit(&mut self, token: u64, request: Request) {
+        if self.requests.send((token, request)).is_err() {
+            self.refused.push(StateCompletion { token, answer: Answer::Unknown });
+        }
+    }
+
+    fn poll(&mut self, out: &mut Vec<StateCompletion>) {
+        out.append(&mut self.refused);
+        out.extend(self.answers.try_iter());
+    }
+}

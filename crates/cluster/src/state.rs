@@ -1,0 +1,122 @@
+//! What is asked of the cluster's state, and what it answers.
+
+use std::fmt;
+
+/// A value and the revision that wrote it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Versioned {
+    /// The revision of the whole state at which this key was last written; never 0.
+    pub revision: u64,
+    pub value: Vec<u8>,
+}
+
+/// What must hold for a transaction to be applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    pub key: String,
+    /// The revision the key must still have; 0: the key must not exist.
+    pub revision: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    Put { key: String, value: Vec<u8> },
+    Delete { key: String },
+}
+
+/// Compare-and-swap of a set of keys: all conditions hold and all changes are applied, or nothing is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Transaction {
+    pub conditions: Vec<Condition>,
+    pub changes: Vec<Change>,
+}
+
+impl Transaction {
+    /// Adds the condition that `key` still has `revision` (0: does not exist).
+    #[must_use]
+    pub fn when(mut self, key: impl Into<String>, revision: u64) -> Self {
+        self.conditions.push(Condition { key: key.into(), revision });
+        self
+    }
+
+    #[must_use]
+    pub fn put(mut self, key: impl Into<String>, value: Vec<u8>) -> Self {
+        self.changes.push(Change::Put { key: key.into(), value });
+        self
+    }
+
+    #[must_use]
+    pub fn delete(mut self, key: impl Into<String>) -> Self {
+        self.changes.push(Change::Delete { key: key.into() });
+        self
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// Answers `Value`.
+    Get { key: String },
+    /// Answers `Listed`.
+    List { prefix: String },
+    /// Answers `Committed`, `Conflict` or `Unknown`.
+    Commit(Transaction),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    Value(Option<Versioned>),
+    /// In key order.
+    Listed(Vec<(String, Versioned)>),
+    /// Applied and durable; all keys put have this revision.
+    Committed {
+        revision: u64,
+    },
+    /// A condition did not hold: nothing was applied.
+    Conflict,
+    /// No answer could be had. A read: ask again. A commit: it may have been applied, may be applied later, or never.
+    Unknown,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateCompletion {
+    pub token: u64,
+    pub answer: Answer,
+}
+
+/// The state as a state machine uses it: requests in, completions out, in any order. Nothing blocks.
+pub trait ClusterState {
+    /// Takes a request; its answer carries `token`.
+    fn submit(&mut self, token: u64, request: Request);
+    /// Moves the answers that are there into `out`.
+    fn poll(&mut self, out: &mut Vec<StateCompletion>);
+}
+
+/// Why a blocking operation on the state failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StateError {
+    /// A condition did not hold: nothing was applied. Read again and decide anew.
+    Conflict,
+    /// The state did not answer; a commit may or may not have been applied.
+    Unknown(String),
+    /// A record does not parse.
+    Malformed { key: String, why: String },
+    /// The state's file cannot be opened.
+    Open(String),
+}
+
+impl fmt::Display for StateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Conflict => f.write_str("the record was changed by somebody else meanwhile; try again"),
+            Self::Unknown(why) => {
+                write!(f, "the cluster state did not answer, the change may or may not be there: {why}")
+            }
+            Self::Malformed { key, why } => {
+                write!(f, "record {key} of the cluster state does not parse: {why}")
+            }
+            Self::Open(why) => write!(f, "the cluster state cannot be opened: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for StateError {}

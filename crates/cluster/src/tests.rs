@@ -1,0 +1,131 @@
+use super::*;
+use types::{DiskId, PoolId, VolumeId};
+
+fn volume(name: &str) -> VolumeRecord {
+    VolumeRecord::new(
+        VolumeId::from_bytes([name.as_bytes()[0]; 16]),
+        PoolId::from_bytes([1; 16]),
+        name,
+        Resiliency::TwoWay,
+        1 << 30,
+        Provisioning::Thin,
+        vec![DiskId::from_bytes([1; 16]), DiskId::from_bytes([2; 16])],
+        0,
+    )
+}
+
+fn engines() -> (tempfile::TempDir, Vec<Box<dyn BlockingState>>) {
+    let directory = tempfile::tempdir().unwrap();
+    let redb = RedbState::open(&directory.path().join("state.redb")).unwrap();
+    (directory, vec![Box::new(MemoryState::new()), Box::new(redb)])
+}
+
+#[test]
+fn a_record_reads_back_as_written_and_lists_by_kind() {
+    let (_directory, engines) = engines();
+    for state in engines {
+        let revision = state.write(&volume("alpha"), 0).unwrap();
+        state.write(&volume("beta"), 0).unwrap();
+        let pool = PoolRecord {
+            id: PoolId::from_bytes([1; 16]),
+            name: "pool".into(),
+            reserve_disks: 1,
+            created_unix_s: 0,
+        };
+        state.write(&pool, 0).unwrap();
+        let found = state.read::<VolumeRecord>(&volume("alpha").id()).unwrap().unwrap();
+        assert_eq!(found, Stored { revision, value: volume("alpha") });
+        let names: Vec<String> =
+            state.list::<VolumeRecord>().unwrap().into_iter().map(|v| v.value.name).collect();
+        assert_eq!(names, ["alpha", "beta"]);
+    }
+}
+
+#[test]
+fn a_write_that_compares_with_an_old_revision_changes_nothing() {
+    let (_directory, engines) = engines();
+    for state in engines {
+        let first = state.write(&volume("alpha"), 0).unwrap();
+        let mut changed = volume("alpha");
+        changed.epoch = changed.epoch.next();
+        let second = state.write(&changed, first).unwrap();
+        assert!(second > first);
+        assert_eq!(state.write(&volume("alpha"), first), Err(StateError::Conflict));
+        assert_eq!(state.write(&volume("alpha"), 0), Err(StateError::Conflict));
+        assert_eq!(state.read::<VolumeRecord>(&changed.id()).unwrap().unwrap().value, changed);
+    }
+}
+
+#[test]
+fn a_transaction_is_applied_whole_or_not_at_all() {
+    let (_directory, engines) = engines();
+    for state in engines {
+        let revision = state.commit(Transaction::default().when("a", 0).put("a", vec![1])).unwrap();
+        let refused =
+            Transaction::default().when("a", revision).when("b", 7).put("a", vec![2]).put("b", vec![2]);
+        assert_eq!(state.commit(refused), Err(StateError::Conflict));
+        let listed = state.call(Request::List { prefix: String::new() }).unwrap();
+        assert_eq!(listed, Answer::Listed(vec![("a".into(), Versioned { revision, value: vec![1] })]));
+        let both = Transaction::default().when("a", revision).when("b", 0).delete("a").put("b", vec![3]);
+        let revision = state.commit(both).unwrap();
+        let listed = state.call(Request::List { prefix: String::new() }).unwrap();
+        assert_eq!(listed, Answer::Listed(vec![("b".into(), Versioned { revision, value: vec![3] })]));
+    }
+}
+
+#[test]
+fn redb_keeps_records_and_revisions_across_openings_and_refuses_a_second_opener() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.redb");
+    let state = RedbState::open(&path).unwrap();
+    let revision = state.write(&volume("alpha"), 0).unwrap();
+    assert!(matches!(RedbState::open(&path), Err(StateError::Open(_))));
+    drop(state);
+    let state = RedbState::open(&path).unwrap();
+    assert_eq!(state.read::<VolumeRecord>(&volume("alpha").id()).unwrap().unwrap().revision, revision);
+    assert!(state.write(&volume("beta"), 0).unwrap() > revision);
+}
+
+#[test]
+fn the_redb_client_answers_in_order_and_wakes_its_owner() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = RedbState::open(&directory.path().join("state.redb")).unwrap();
+    let (wake, woken) = std::sync::mpsc::channel();
+    let mut client = state.client(move || wake.send(()).unwrap_or(())).unwrap();
+    client.submit(1, Request::Commit(Transaction::default().when("a", 0).put("a", vec![1])));
+    client.submit(2, Request::Commit(Transaction::default().when("a", 0).put("a", vec![2])));
+    client.submit(3, Request::Get { key: "a".into() });
+    for _ in 0..3 {
+        woken.recv().unwrap();
+    }
+    let mut answers = Vec::new();
+    client.poll(&mut answers);
+    let answers: Vec<(u64, Answer)> = answers.into_iter().map(|done| (done.token, done.answer)).collect();
+    let value = Versioned { revision: 1, value: vec![1] };
+    assert_eq!(
+        answers,
+        [(1, Answer::Committed { revision: 1 }), (2, Answer::Conflict), (3, Answer::Value(Some(value)))]
+    );
+}
+
+#[test]
+fn a_lost_answer_leaves_the_commit_applied_and_a_lost_request_does_not() {
+    let state = MemoryState::new();
+    for (fault, applied) in [(Fault::Lost, false), (Fault::AnswerLost, true)] {
+        let key = format!("{fault:?}");
+        state.set_fault_hook(Some(Box::new(move |_| fault)));
+        let commit = state.commit(Transaction::default().put(key.clone(), vec![1]));
+        assert!(matches!(commit, Err(StateError::Unknown(_))));
+        state.set_fault_hook(None);
+        let found = state.call(Request::Get { key }).unwrap();
+        assert_eq!(found != Answer::Value(None), applied);
+    }
+}
+
+#[test]
+fn a_value_that_does_not_parse_is_named() {
+    let state = MemoryState::new();
+    state.commit(Transaction::default().put("volume/x", b"{".to_vec())).unwrap();
+    let error = state.read::<VolumeRecord>("x").unwrap_err();
+    assert!(matches!(error, StateError::Malformed { key, .. } if key == "volume/x"));
+}
