@@ -34,9 +34,10 @@ mod state;
 
 pub use blocking::{BlockingState, Stored, Typed};
 pub use memory::{Fault, MemoryClient, MemoryState};
+pub use pool::FaultDomain;
 pub use records::{
-    DiskRecord, DiskState, FaultDomain, HealthRecord, JobId, JobKind, JobRecord, JobState, PoolRecord,
-    Provisioning, Record, Resiliency, Severity, StaleDisk, VolumeRecord,
+    DiskRecord, DiskState, HealthRecord, JobId, JobKind, JobRecord, JobState, PoolRecord, Provisioning,
+    Record, Resiliency, Severity, StaleDisk, VolumeRecord,
 };
 pub use redb_engine::{RedbClient, RedbState};
 pub use state::{

@@ -1,6 +1,7 @@
 //! The typed records of pool, disks, volumes, jobs and health.
 
 use crate::StateError;
+use pool::FaultDomain;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use types::{DiskId, Epoch, PoolId, VolumeId};
@@ -165,17 +166,6 @@ impl Record for PoolRecord {
     fn id(&self) -> String {
         self.id.to_string()
     }
-}
-
-/// Where a disk stands, widest first. Empty names: the level is not known and does not separate.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct FaultDomain {
-    #[serde(default)]
-    pub rack: String,
-    #[serde(default)]
-    pub node: String,
-    #[serde(default)]
-    pub enclosure: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

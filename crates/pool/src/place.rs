@@ -1,0 +1,87 @@
+//! Which disks get the copies of a chunk.
+
+use crate::domain::DomainName;
+use crate::{Level, PoolView};
+use std::collections::BTreeSet;
+use std::fmt;
+use types::DiskId;
+
+/// For whom slabs are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// New data: the reserve stays free.
+    Write,
+    /// Copies that were lost: the reserve is for them.
+    Repair,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlaceError {
+    /// Not enough disks in different fault domains, full or not.
+    TooFewDomains,
+    /// Enough domains, but too few free slabs in them, or only the reserve is left.
+    Full,
+}
+
+impl fmt::Display for PlaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TooFewDomains => "the pool has too few disks in different fault domains for so many copies",
+            Self::Full => "the pool has too few free slabs: add disks, or delete data",
+        })
+    }
+}
+
+impl std::error::Error for PlaceError {}
+
+/// The strictest level at which the pool's usable disks give every copy a domain of its own.
+pub fn level(pool: &PoolView, copies: u8) -> Option<Level> {
+    Level::STRICTEST_FIRST.into_iter().find(|&level| {
+        let domains: BTreeSet<DomainName<'_>> = pool
+            .disks()
+            .iter()
+            .filter(|disk| disk.usable)
+            .map(|disk| disk.domain.name(disk.id, level))
+            .collect();
+        domains.len() >= usize::from(copies.max(1))
+    })
+}
+
+/// Chooses disks for `wanted` more copies of a chunk whose other copies are on `existing`. Disks of `excluded` are not chosen.
+/// The emptiest disks by capacity come first.
+///
+/// # Errors
+/// [`PlaceError`]; no partial answer.
+pub fn place(
+    pool: &PoolView,
+    wanted: u8,
+    existing: &[DiskId],
+    excluded: &[DiskId],
+    purpose: Purpose,
+) -> Result<Vec<DiskId>, PlaceError> {
+    let copies = (existing.len() + usize::from(wanted)).min(usize::from(u8::MAX)) as u8;
+    let level = level(pool, copies).ok_or(PlaceError::TooFewDomains)?;
+    let free_after = pool.free_slabs().checked_sub(u64::from(wanted)).ok_or(PlaceError::Full)?;
+    if purpose == Purpose::Write && free_after < pool.reserve_slabs {
+        return Err(PlaceError::Full);
+    }
+    let mut taken: BTreeSet<DomainName<'_>> = existing
+        .iter()
+        .filter_map(|&id| pool.disk(id))
+        .map(|disk| disk.domain.name(disk.id, level))
+        .collect();
+    let mut chosen: Vec<DiskId> = Vec::with_capacity(usize::from(wanted));
+    for _ in 0..wanted {
+        let best = pool
+            .disks()
+            .iter()
+            .filter(|disk| disk.usable && disk.free_slabs > 0)
+            .filter(|disk| !existing.contains(&disk.id) && !excluded.contains(&disk.id))
+            .filter(|disk| !taken.contains(&disk.domain.name(disk.id, level)))
+            .min_by(|a, b| a.by_fill_with_one_more(b))
+            .ok_or(PlaceError::Full)?;
+        taken.insert(best.domain.name(best.id, level));
+        chosen.push(best.id);
+    }
+    Ok(chosen)
+}

@@ -1,0 +1,126 @@
+//! Plans that move or add copies: repair after a loss, rebalance after disks were added.
+
+use crate::place::{PlaceError, Purpose, level, place};
+use crate::{DiskView, PoolView};
+use types::{ChunkIndex, DiskId, VolumeId};
+
+/// A chunk and the disks that hold a good copy of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChunkCopies {
+    pub volume: VolumeId,
+    pub chunk: ChunkIndex,
+    /// Copies the chunk should have.
+    pub copies: u8,
+    pub holders: Vec<DiskId>,
+}
+
+/// A copy to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Repair {
+    pub volume: VolumeId,
+    pub chunk: ChunkIndex,
+    pub to: DiskId,
+}
+
+/// A copy to be made on `to`, after which the one on `from` is given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Move {
+    pub volume: VolumeId,
+    pub chunk: ChunkIndex,
+    pub from: DiskId,
+    pub to: DiskId,
+}
+
+/// The copies that are missing: chunks with the fewest good copies first. A copy on a disk that is not usable (retired) counts
+/// as one to read from, not as one to keep. Also says for how many copies there is no room.
+pub fn repair_plan(pool: &PoolView, chunks: &[ChunkCopies]) -> (Vec<Repair>, u64) {
+    let mut pool = pool.clone();
+    let mut order: Vec<&ChunkCopies> = chunks.iter().collect();
+    order.sort_by_key(|chunk| (kept(&pool, chunk).len(), chunk.volume, chunk.chunk));
+    let (mut plan, mut unplaced) = (Vec::new(), 0);
+    for chunk in order {
+        let mut holders = kept(&pool, chunk);
+        while holders.len() < usize::from(chunk.copies) {
+            match place(&pool, 1, &holders, &chunk.holders, Purpose::Repair) {
+                Ok(chosen) => {
+                    for to in chosen {
+                        pool.take(to);
+                        holders.push(to);
+                        plan.push(Repair { volume: chunk.volume, chunk: chunk.chunk, to });
+                    }
+                }
+                Err(PlaceError::Full | PlaceError::TooFewDomains) => {
+                    unplaced += u64::from(chunk.copies) - holders.len() as u64;
+                    break;
+                }
+            }
+        }
+    }
+    (plan, unplaced)
+}
+
+fn kept(pool: &PoolView, chunk: &ChunkCopies) -> Vec<DiskId> {
+    let usable = |id: &DiskId| pool.disk(*id).is_some_and(|disk| disk.usable);
+    chunk.holders.iter().copied().filter(usable).collect()
+}
+
+/// The fewest moves found that bring each usable disk to within 2 % of its size, or one slab, of the pool's mean fill. Copies
+/// move from disks above the mean to disks below it only, and never into a fault domain that holds another copy.
+pub fn rebalance_plan(pool: &PoolView, chunks: &[ChunkCopies], moves_max: usize) -> Vec<Move> {
+    let mut pool = pool.clone();
+    let mut chunks: Vec<ChunkCopies> = chunks.to_vec();
+    chunks.sort_by_key(|chunk| (chunk.volume, chunk.chunk));
+    let mut plan = Vec::new();
+    while plan.len() < moves_max {
+        let Some(step) = next_move(&pool, &chunks) else { break };
+        pool.take(step.to);
+        pool.give_back(step.from);
+        let moved = chunks.iter_mut().find(|chunk| chunk.volume == step.volume && chunk.chunk == step.chunk);
+        for holder in moved.into_iter().flat_map(|chunk| chunk.holders.iter_mut()) {
+            if *holder == step.from {
+                *holder = step.to;
+            }
+        }
+        plan.push(step);
+    }
+    plan
+}
+
+/// Slabs above (positive) or below (negative) the disk's share of what is used, times the pool's size.
+fn excess(disk: &DiskView, used: u64, total: u64) -> i128 {
+    i128::from(disk.used_slabs()) * i128::from(total) - i128::from(disk.total_slabs) * i128::from(used)
+}
+
+fn next_move(pool: &PoolView, chunks: &[ChunkCopies]) -> Option<Move> {
+    let disks: Vec<&DiskView> = pool.disks().iter().filter(|disk| disk.usable).collect();
+    let total: u64 = disks.iter().map(|disk| disk.total_slabs).sum();
+    let used: u64 = disks.iter().map(|disk| disk.used_slabs()).sum();
+    let tolerance = |disk: &DiskView| i128::from((disk.total_slabs / 50).max(1)) * i128::from(total);
+    let mut over: Vec<(i128, &DiskView)> =
+        disks.iter().map(|disk| (excess(disk, used, total), *disk)).collect();
+    over.sort_by_key(|(excess, disk)| (std::cmp::Reverse(*excess), disk.id));
+    for (high, from) in &over {
+        for (low, to) in over.iter().rev() {
+            let out_of_tolerance = *high > tolerance(from) || -*low > tolerance(to);
+            // A move must bring both disks nearer to their share.
+            let helps = *high > 0 && *low < 0 && *high - *low > i128::from(total);
+            if !(out_of_tolerance && helps && to.free_slabs > 0) {
+                continue;
+            }
+            if let Some(chunk) = chunks.iter().find(|chunk| movable(pool, chunk, from.id, to)) {
+                return Some(Move { volume: chunk.volume, chunk: chunk.chunk, from: from.id, to: to.id });
+            }
+        }
+    }
+    None
+}
+
+fn movable(pool: &PoolView, chunk: &ChunkCopies, from: DiskId, to: &DiskView) -> bool {
+    if !chunk.holders.contains(&from) || chunk.holders.contains(&to.id) {
+        return false;
+    }
+    let Some(level) = level(pool, chunk.copies) else { return false };
+    let name = to.domain.name(to.id, level);
+    let others = chunk.holders.iter().filter(|&&id| id != from).filter_map(|&id| pool.disk(id));
+    others.into_iter().all(|other| other.domain.name(other.id, level) != name)
+}

@@ -1,0 +1,165 @@
+use super::*;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use types::{ChunkIndex, DiskId, VolumeId};
+
+const VOLUME: VolumeId = VolumeId::from_bytes([9; 16]);
+
+fn id(number: u8) -> DiskId {
+    DiskId::from_bytes([number; 16])
+}
+
+fn disk(number: u8, slabs: u64, node: &str) -> DiskView {
+    let domain = FaultDomain { node: node.into(), ..FaultDomain::default() };
+    DiskView { id: id(number), total_slabs: slabs, free_slabs: slabs, domain, usable: true }
+}
+
+/// Places chunks until the pool is full.
+fn fill(pool: &mut PoolView, copies: u8, chunks_max: usize) -> Vec<ChunkCopies> {
+    let mut chunks = Vec::new();
+    while chunks.len() < chunks_max {
+        let Ok(holders) = place(pool, copies, &[], &[], Purpose::Write) else { break };
+        holders.iter().for_each(|&disk| pool.take(disk));
+        let chunk = ChunkIndex(chunks.len() as u32);
+        chunks.push(ChunkCopies { volume: VOLUME, chunk, copies, holders });
+    }
+    chunks
+}
+
+fn nodes_of(pool: &PoolView, holders: &[DiskId]) -> BTreeSet<String> {
+    holders.iter().filter_map(|&id| pool.disk(id)).map(|disk| disk.domain.node.clone()).collect()
+}
+
+/// Whether every usable disk is within 2 % or one slab of its share.
+fn even(pool: &PoolView) -> bool {
+    let disks: Vec<&DiskView> = pool.disks().iter().filter(|disk| disk.usable).collect();
+    let total: u64 = disks.iter().map(|disk| disk.total_slabs).sum();
+    let used: u64 = disks.iter().map(|disk| disk.used_slabs()).sum();
+    disks.iter().all(|disk| {
+        let share = disk.total_slabs as f64 * used as f64 / total as f64;
+        (disk.used_slabs() as f64 - share).abs() <= (disk.total_slabs as f64 * 0.02).max(1.0) + 1e-9
+    })
+}
+
+#[test]
+fn copies_go_to_different_nodes_where_there_are_enough_nodes() {
+    let mut pool = PoolView::new(vec![disk(1, 8, "a"), disk(2, 8, "a"), disk(3, 8, "b"), disk(4, 8, "b")], 0);
+    assert_eq!(level(&pool, 2), Some(Level::Node));
+    for chunk in fill(&mut pool, 2, 99) {
+        assert_eq!(nodes_of(&pool, &chunk.holders).len(), 2);
+    }
+    assert_eq!(level(&pool, 3), Some(Level::Disk));
+    assert_eq!(level(&pool, 5), None);
+}
+
+#[test]
+fn a_full_node_is_not_replaced_by_a_second_copy_in_the_other() {
+    let mut pool = PoolView::new(vec![disk(1, 8, "a"), disk(2, 8, "a"), disk(3, 2, "b")], 0);
+    assert_eq!(fill(&mut pool, 2, 99).len(), 2);
+    assert_eq!(place(&pool, 2, &[], &[], Purpose::Write), Err(PlaceError::Full));
+}
+
+#[test]
+fn the_reserve_is_left_to_repair() {
+    let mut pool = PoolView::new((1..=4).map(|n| disk(n, 10, "")).collect(), 1);
+    assert_eq!(pool.reserve_slabs, 10);
+    assert_eq!(pool.available_chunks(2), 15);
+    assert_eq!(fill(&mut pool, 2, 99).len(), 15);
+    assert_eq!(place(&pool, 2, &[], &[], Purpose::Write), Err(PlaceError::Full));
+    assert!(place(&pool, 1, &[id(1)], &[], Purpose::Repair).is_ok());
+}
+
+#[test]
+fn what_a_lost_disk_held_is_planned_onto_others_worst_protected_first() {
+    let mut pool = PoolView::new((1..=4).map(|n| disk(n, 40, "")).collect(), 0);
+    let mut chunks = fill(&mut pool, 2, 40);
+    pool.disk_mut(id(1)).unwrap().usable = false;
+    for chunk in &mut chunks {
+        chunk.holders.retain(|&holder| holder != id(1));
+    }
+    let lost = chunks.iter().filter(|chunk| chunk.holders.len() == 1).count();
+    let (plan, unplaced) = repair_plan(&pool, &chunks);
+    assert_eq!((plan.len(), unplaced), (lost, 0));
+    for repair in plan {
+        let chunk = chunks.iter().find(|chunk| chunk.chunk == repair.chunk).unwrap();
+        assert!(repair.to != id(1) && !chunk.holders.contains(&repair.to));
+    }
+}
+
+#[test]
+fn a_retired_disk_is_read_from_and_its_copies_are_made_elsewhere() {
+    let mut pool = PoolView::new((1..=3).map(|n| disk(n, 10, "")).collect(), 0);
+    pool.disk_mut(id(2)).unwrap().usable = false;
+    let chunk = ChunkCopies { volume: VOLUME, chunk: ChunkIndex(0), copies: 2, holders: vec![id(1), id(2)] };
+    let (plan, _) = repair_plan(&pool, &[chunk]);
+    assert_eq!(plan, [Repair { volume: VOLUME, chunk: ChunkIndex(0), to: id(3) }]);
+}
+
+#[test]
+fn copies_without_room_are_counted() {
+    let pool = PoolView::new(vec![disk(1, 4, ""), disk(2, 0, "")], 0);
+    let chunk = ChunkCopies { volume: VOLUME, chunk: ChunkIndex(0), copies: 2, holders: vec![id(1)] };
+    assert_eq!(repair_plan(&pool, &[chunk]), (vec![], 1));
+}
+
+#[test]
+fn an_even_pool_needs_no_moves() {
+    let mut pool = PoolView::new((1..=5).map(|n| disk(n, 100, "")).collect(), 0);
+    let chunks = fill(&mut pool, 2, 150);
+    assert_eq!(rebalance_plan(&pool, &chunks, 1000), []);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn disks_fill_evenly_and_copies_stay_apart(
+        sizes in prop::collection::vec(50_u64..150, 4..9),
+        copies in 1_u8..=3,
+        part in 1_u64..=90,
+    ) {
+        let total: u64 = sizes.iter().sum();
+        // No disk is larger than what the others can mirror.
+        prop_assume!(sizes.iter().all(|&size| size * u64::from(copies) <= total));
+        let mut pool = PoolView::new(
+            sizes.iter().enumerate().map(|(at, &size)| disk(at as u8 + 1, size, "")).collect(), 0);
+        let wanted = total * part / 100 / u64::from(copies);
+        let chunks = fill(&mut pool, copies, wanted as usize);
+        prop_assert_eq!(chunks.len() as u64, wanted);
+        for chunk in &chunks {
+            let apart: BTreeSet<DiskId> = chunk.holders.iter().copied().collect();
+            prop_assert_eq!(apart.len(), usize::from(copies));
+        }
+        prop_assert!(even(&pool), "{:?}", pool);
+    }
+
+    #[test]
+    fn rebalance_moves_no_more_than_the_new_disks_share(
+        size in 40_u64..120,
+        old in 3_u8..6,
+        added in 1_u8..3,
+        part in 10_u64..=90,
+    ) {
+        let mut pool = PoolView::new((1..=old).map(|n| disk(n, size, "")).collect(), 0);
+        let wanted = size * u64::from(old) * part / 100 / 2;
+        let mut chunks = fill(&mut pool, 2, wanted as usize);
+        let mut disks = pool.disks().to_vec();
+        disks.extend((old + 1..=old + added).map(|n| disk(n, size, "")));
+        let mut pool = PoolView::new(disks, 0);
+        let used: u64 = pool.disks().iter().map(DiskView::used_slabs).sum();
+        let plan = rebalance_plan(&pool, &chunks, usize::MAX);
+        let share = used as f64 * f64::from(added) / f64::from(old + added);
+        prop_assert!(plan.len() as f64 <= share + f64::from(old + added), "{} moves", plan.len());
+        let mut holders: BTreeMap<ChunkIndex, &mut Vec<DiskId>> =
+            chunks.iter_mut().map(|chunk| (chunk.chunk, &mut chunk.holders)).collect();
+        for step in &plan {
+            let held = holders.get_mut(&step.chunk).unwrap();
+            prop_assert!(!held.contains(&step.to));
+            let at = held.iter().position(|&disk| disk == step.from).unwrap();
+            held[at] = step.to;
+            pool.take(step.to);
+            pool.give_back(step.from);
+        }
+        prop_assert!(even(&pool), "{:?}", pool);
+    }
+}

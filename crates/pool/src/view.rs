@@ -1,0 +1,100 @@
+//! What placement knows of a pool.
+
+use crate::FaultDomain;
+use std::cmp::Ordering;
+use types::DiskId;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskView {
+    pub id: DiskId,
+    pub total_slabs: u64,
+    pub free_slabs: u64,
+    pub domain: FaultDomain,
+    /// May be given chunks: healthy, reachable, not retired.
+    pub usable: bool,
+}
+
+impl DiskView {
+    pub fn used_slabs(&self) -> u64 {
+        self.total_slabs.saturating_sub(self.free_slabs)
+    }
+
+    /// Compares how full the disks would be with one more slab each; the emptier is less.
+    pub(crate) fn by_fill_with_one_more(&self, other: &Self) -> Ordering {
+        let mine = u128::from(self.used_slabs() + 1) * u128::from(other.total_slabs);
+        let theirs = u128::from(other.used_slabs() + 1) * u128::from(self.total_slabs);
+        mine.cmp(&theirs).then(other.free_slabs.cmp(&self.free_slabs)).then(self.id.cmp(&other.id))
+    }
+}
+
+/// The disks of a pool, in order of their ids, and its reserve.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PoolView {
+    disks: Vec<DiskView>,
+    /// Slabs that only repair may take.
+    pub reserve_slabs: u64,
+}
+
+impl PoolView {
+    /// The reserve is the size of the `reserve_disks` largest usable disks.
+    pub fn new(mut disks: Vec<DiskView>, reserve_disks: u32) -> Self {
+        disks.sort_by_key(|disk| disk.id);
+        let mut sizes: Vec<u64> =
+            disks.iter().filter(|disk| disk.usable).map(|disk| disk.total_slabs).collect();
+        sizes.sort_unstable_by(|a, b| b.cmp(a));
+        let reserve_slabs = sizes.iter().take(reserve_disks as usize).sum();
+        Self { disks, reserve_slabs }
+    }
+
+    pub fn disks(&self) -> &[DiskView] {
+        &self.disks
+    }
+
+    pub fn disk(&self, id: DiskId) -> Option<&DiskView> {
+        self.disks.binary_search_by_key(&id, |disk| disk.id).ok().map(|at| &self.disks[at])
+    }
+
+    pub fn disk_mut(&mut self, id: DiskId) -> Option<&mut DiskView> {
+        self.disks.binary_search_by_key(&id, |disk| disk.id).ok().map(|at| &mut self.disks[at])
+    }
+
+    /// Free slabs of the usable disks, the reserve included.
+    pub fn free_slabs(&self) -> u64 {
+        self.disks.iter().filter(|disk| disk.usable).map(|disk| disk.free_slabs).sum()
+    }
+
+    /// One slab of the disk is taken.
+    pub fn take(&mut self, id: DiskId) {
+        if let Some(disk) = self.disk_mut(id) {
+            disk.free_slabs = disk.free_slabs.saturating_sub(1);
+        }
+    }
+
+    /// One slab of the disk is given back.
+    pub fn give_back(&mut self, id: DiskId) {
+        if let Some(disk) = self.disk_mut(id) {
+            disk.free_slabs = (disk.free_slabs + 1).min(disk.total_slabs);
+        }
+    }
+
+    /// Chunks of `copies` copies that new writes can still be given: by how many rounds of `copies` different disks the free
+    /// slabs allow.
+    pub fn available_chunks(&self, copies: u8) -> u64 {
+        let copies = u64::from(copies.max(1));
+        let free: Vec<u64> =
+            self.disks.iter().filter(|disk| disk.usable).map(|disk| disk.free_slabs).collect();
+        let budget = self.free_slabs().saturating_sub(self.reserve_slabs) / copies;
+        // The largest n with sum(min(free, n)) >= n * copies: each chunk takes at most one slab of a disk.
+        let (mut low, mut high) = (0, budget);
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            let room: u128 = free.iter().map(|&slabs| u128::from(slabs.min(middle))).sum();
+            if room >= u128::from(middle) * u128::from(copies) {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        low
+    }
+}
