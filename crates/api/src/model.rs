@@ -1,0 +1,333 @@
+//! What the API shows: one set of plain structures for the daemon that fills them, the REST answers, and the CLI that prints them.
+//!
+//! Owns data only. Every number's unit is in its name; times are Unix seconds. Never does I/O.
+
+use serde::{Deserialize, Serialize};
+use types::{DiskId, PoolId, Sid, VolumeId};
+use utoipa::ToSchema;
+
+/// Storage Spaces' HealthStatus.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    #[default]
+    Healthy,
+    /// Works, with less safety or speed than it should have.
+    Warning,
+    /// Does not do its work.
+    Unhealthy,
+}
+
+/// A physical disk's OperationalStatus.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DiskStatus {
+    #[default]
+    Ok,
+    /// Its path does not lead to it, or it stopped answering.
+    LostCommunication,
+    /// A write or flush failed: it takes no writes until it is verified (I9).
+    IoError,
+    /// Its label or its records are damaged.
+    UnrecognizedMetadata,
+    /// Its slabs move to other disks.
+    Retiring,
+}
+
+/// A physical disk's Usage.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DiskUsage {
+    #[default]
+    AutoSelect,
+    /// Gets no new slabs.
+    Retired,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Disk {
+    #[schema(value_type = String)]
+    pub id: DiskId,
+    #[schema(value_type = Option<String>)]
+    pub pool: Option<PoolId>,
+    pub path: String,
+    /// Where copies are kept apart, such as `rack-1/node-2/disk`.
+    pub fault_domain: String,
+    pub health: Health,
+    pub status: DiskStatus,
+    pub usage: DiskUsage,
+    pub size_bytes: u64,
+    /// In slabs given to volumes.
+    pub allocated_bytes: u64,
+    /// Logical block: 512 or 4096.
+    pub block_bytes: u32,
+    pub rotational: bool,
+    pub counters: DiskCounters,
+}
+
+/// Since the daemon started.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
+pub struct DiskCounters {
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub write_bytes: u64,
+    pub flushes: u64,
+    /// Operations the disk answered with an error, or not in time.
+    pub errors: u64,
+    /// Blocks of 4 KiB whose checksum failed.
+    pub corrupt_blocks: u64,
+    /// Of those, blocks written again from another copy.
+    pub repaired_blocks: u64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Pool {
+    #[schema(value_type = String)]
+    pub id: PoolId,
+    pub name: String,
+    pub health: Health,
+    pub disks: u32,
+    pub slab_bytes: u64,
+    pub size_bytes: u64,
+    pub allocated_bytes: u64,
+    /// Kept free so that the loss of a disk can be repaired at once.
+    pub reserve_bytes: u64,
+}
+
+/// How many copies of each byte a volume keeps (ResiliencySettingName).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Resiliency {
+    Simple,
+    #[default]
+    TwoWayMirror,
+    ThreeWayMirror,
+}
+
+impl Resiliency {
+    pub const fn copies(self) -> u8 {
+        match self {
+            Self::Simple => 1,
+            Self::TwoWayMirror => 2,
+            Self::ThreeWayMirror => 3,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Provisioning {
+    #[default]
+    Thin,
+    Fixed,
+}
+
+/// A virtual disk's OperationalStatus.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum VolumeStatus {
+    #[default]
+    Ok,
+    /// A copy is brought up to date.
+    InService,
+    /// Fewer copies than it should have; all data can be read.
+    Degraded,
+    /// One copy is left.
+    NoRedundancy,
+    /// It cannot be served.
+    Detached,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Volume {
+    #[schema(value_type = String)]
+    pub id: VolumeId,
+    pub name: String,
+    #[schema(value_type = String)]
+    pub pool: PoolId,
+    pub health: Health,
+    pub status: VolumeStatus,
+    pub resiliency: Resiliency,
+    pub provisioning: Provisioning,
+    pub size_bytes: u64,
+    /// In files and metadata.
+    pub used_bytes: u64,
+    pub available_bytes: u64,
+    /// What it takes from the pool, all copies together.
+    pub footprint_bytes: u64,
+    pub copies: u8,
+    pub in_sync_copies: u8,
+    /// Fewer, and writes wait.
+    pub min_copies: u8,
+    pub epoch: u64,
+    /// Blocks that a copy has yet to receive.
+    pub stale_bytes: u64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Session {
+    pub id: u64,
+    /// ADDRESS:PORT of each of its connections.
+    pub client: Vec<String>,
+    pub user: String,
+    #[schema(value_type = Option<String>)]
+    pub user_sid: Option<Sid>,
+    /// Such as `3.1.1`.
+    pub dialect: String,
+    /// Such as `TCP`.
+    pub transport: String,
+    /// Algorithm, or empty where messages are not signed.
+    pub signing: String,
+    /// Cipher, or empty where messages are not encrypted.
+    pub encryption: String,
+    pub shares: Vec<String>,
+    pub opens: u64,
+    pub since_unix_s: u64,
+    pub idle_s: u64,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct OpenFile {
+    pub id: u64,
+    /// 0: a durable handle that waits for its client.
+    pub session: u64,
+    pub user: String,
+    pub share: String,
+    /// From the share's root; empty is the root.
+    pub path: String,
+    /// Such as `read, write`.
+    pub access: String,
+    pub locks: u64,
+    /// Oplock or lease, such as `lease RWH`; empty: none.
+    pub caching: String,
+    pub durable: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JobKind {
+    /// A returned copy receives what it missed.
+    Resync,
+    /// Slabs of a lost or retired disk are made anew on others.
+    Rebuild,
+    /// Slabs move so that all disks are filled evenly.
+    Rebalance,
+    /// All copies are read and their checksums verified.
+    Scrub,
+    /// A volume's metadata, allocation and copies are compared.
+    Check,
+    /// Blocks whose checksum failed are written again from another copy.
+    Repair,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    Running,
+    Suspended,
+    Completed,
+    Failed,
+    Cancelled,
+}
+
+/// A storage job.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Job {
+    pub id: u64,
+    pub kind: JobKind,
+    /// What it works on, by name.
+    pub target: String,
+    pub state: JobState,
+    pub done_bytes: u64,
+    pub total_bytes: u64,
+    pub started_unix_s: u64,
+    pub ended_unix_s: Option<u64>,
+    /// `None` where it cannot be told.
+    pub remaining_s: Option<u64>,
+    /// What it found or why it failed; may be empty.
+    pub message: String,
+}
+
+/// One thing that is wrong: what, to what, since when, what it means for the data, what to do.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct HealthIssue {
+    pub health: Health,
+    /// A stable word for programs, such as `disk_lost`.
+    pub code: String,
+    /// What is concerned, such as `disk 3f1c...`.
+    pub target: String,
+    pub since_unix_s: u64,
+    pub what: String,
+    /// For the data.
+    pub meaning: String,
+    /// Next.
+    pub action: String,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct HealthReport {
+    /// The worst of all issues.
+    pub health: Health,
+    pub issues: Vec<HealthIssue>,
+}
+
+/// Since the daemon started.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
+pub struct OperationCounters {
+    pub operations: u64,
+    pub bytes: u64,
+    /// Sum over all operations, from request to answer.
+    pub latency_us: u64,
+    pub errors: u64,
+}
+
+/// What clients asked of the server, since the daemon started.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
+pub struct Performance {
+    pub uptime_us: u64,
+    pub read: OperationCounters,
+    pub write: OperationCounters,
+    /// Everything but READ and WRITE.
+    pub metadata: OperationCounters,
+    pub cache_hit_bytes: u64,
+    pub cache_miss_bytes: u64,
+    /// Bytes written to disks, all copies, journals and checksums included.
+    pub disk_write_bytes: u64,
+    pub disk_read_bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MetricKind {
+    Counter,
+    Gauge,
+}
+
+/// A figure for `/metrics` beyond those the structures above hold.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Metric {
+    /// Snake case, unit last, without `cenote_` and without `_total`.
+    pub name: String,
+    pub help: String,
+    pub kind: MetricKind,
+    pub labels: Vec<(String, String)>,
+    pub value: f64,
+}
+
+/// Everything the data plane shows, as of one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    pub disks: Vec<Disk>,
+    pub pools: Vec<Pool>,
+    pub volumes: Vec<Volume>,
+    pub sessions: Vec<Session>,
+    pub opens: Vec<OpenFile>,
+    /// Running ones, and the last 100 that ended.
+    pub jobs: Vec<Job>,
+    pub health: HealthReport,
+    pub performance: Performance,
+    pub metrics: Vec<Metric>,
+}

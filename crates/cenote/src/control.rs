@@ -1,0 +1,225 @@
+//! The channel between control plane (API, configuration) and data plane (disks, volumes, SMB connections).
+//!
+//! Owns the commands, their errors and what the data plane is started with. Promises: a command is answered once; a data plane
+//! that ended answers every later command with [`CommandErrorKind::Unavailable`]. Never blocks the data plane: it takes commands
+//! from the queue when its waker fires, and answers through the sender in the command.
+
+use crate::directory::SharedDirectory;
+use api::model::{Provisioning, Resiliency, Snapshot};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use types::{DiskId, PoolId, VolumeId};
+
+/// Where the answer goes. Sending never blocks; an error means that nobody waits any more.
+pub type Reply<T> = oneshot::Sender<Result<T, CommandError>>;
+
+/// What the control plane asks of the data plane.
+#[derive(Debug)]
+pub enum Command {
+    /// Everything there is to show.
+    Snapshot { reply: oneshot::Sender<Box<Snapshot>> },
+
+    /// Writes labels to disks that hold nothing, and makes them a pool.
+    CreatePool { name: String, disks: Vec<NewDisk>, reply: Reply<PoolId> },
+    /// Adds a disk that holds nothing to the pool.
+    AddDisk { pool: PoolId, disk: NewDisk, reply: Reply<DiskId> },
+    /// Moves the disk's slabs to others; answers with the job's id once that has begun.
+    RetireDisk { disk: DiskId, reply: Reply<u64> },
+    /// Evens out the fill of the pool's disks; answers with the job's id.
+    Rebalance { pool: PoolId, reply: Reply<u64> },
+
+    /// Makes a virtual disk with an empty file layer on it, and serves it.
+    CreateVolume { volume: NewVolume, reply: Reply<VolumeId> },
+    /// Grows the volume.
+    ResizeVolume { volume: VolumeId, size_bytes: u64, reply: Reply<()> },
+    /// Gives all slabs of the volume back. Its data is gone.
+    DeleteVolume { volume: VolumeId, reply: Reply<()> },
+    /// Compares metadata, allocation and copies; answers with the job's id.
+    CheckVolume { volume: VolumeId, repair: bool, reply: Reply<u64> },
+
+    /// The self-relative security descriptor (MS-DTYP 2.4.6) of `path` (`\` between names, empty: the root).
+    QuerySecurity { volume: VolumeId, path: String, reply: Reply<Vec<u8>> },
+    /// Replaces owner, group and DACL, as far as the descriptor has them.
+    SetSecurity { volume: VolumeId, path: String, descriptor: Vec<u8>, reply: Reply<()> },
+
+    /// Ends the session and its opens.
+    CloseSession { session: u64, reply: Reply<()> },
+    CloseOpen { open: u64, reply: Reply<()> },
+    CancelJob { job: u64, reply: Reply<()> },
+
+    /// The shares or accounts changed in a way that ends sessions or trees: those of what is no longer in the directory.
+    DirectoryChanged,
+    /// Takes no new requests, finishes those in flight (within `within`), makes everything durable, and ends the data plane.
+    Drain { within: Duration, reply: oneshot::Sender<()> },
+}
+
+/// A disk that is to belong to a pool.
+#[derive(Debug, Clone)]
+pub struct NewDisk {
+    /// A file, a partition or a whole block device.
+    pub path: PathBuf,
+    /// Makes a sparse file of this size where there is none; `None`: it must exist.
+    pub create_size_bytes: Option<u64>,
+    pub fault_domain: String,
+}
+
+#[derive(Debug, Clone)]
+pub struct NewVolume {
+    pub name: String,
+    pub pool: PoolId,
+    pub resiliency: Resiliency,
+    pub provisioning: Provisioning,
+    pub size_bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandErrorKind {
+    /// It names something that is not there.
+    NotFound,
+    /// The state of things forbids it.
+    Conflict,
+    /// The request itself is wrong.
+    Invalid,
+    NoSpace,
+    /// The data plane has ended, or too few copies can be reached.
+    Unavailable,
+    /// A disk or the data on it is damaged.
+    Corrupt,
+    Io,
+}
+
+/// Why a command was not done. The message says what happened, to what, and what to do next.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct CommandError {
+    pub kind: CommandErrorKind,
+    pub message: String,
+}
+
+impl CommandError {
+    pub fn new(kind: CommandErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+
+    fn ended() -> Self {
+        Self::new(
+            CommandErrorKind::Unavailable,
+            "the data plane has ended; see the daemon's log for the reason, then start it again",
+        )
+    }
+}
+
+/// Limits of the server; each is enforced with the NTSTATUS that MS-SMB2 names.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    pub connections: u32,
+    pub sessions: u32,
+    pub opens: u32,
+    pub locks_per_open: u32,
+    /// Requests in work on one connection; also the most credits it is granted.
+    pub requests_per_connection: u32,
+    /// Payload being received, written or sent, over all connections.
+    pub bytes_in_flight: u64,
+    /// RAM for cached reads and buffered writes (D14), over all volumes.
+    pub cache_bytes: u64,
+    /// A disk that does not answer an operation within it is taken out.
+    pub disk_timeout: Duration,
+    /// A disk that stays away longer has its slabs rebuilt onto others.
+    pub repair_delay: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 4096,
+            sessions: 8192,
+            opens: 65_536,
+            locks_per_open: 4096,
+            requests_per_connection: 512,
+            bytes_in_flight: 256 << 20,
+            cache_bytes: 256 << 20,
+            disk_timeout: Duration::from_secs(5),
+            repair_delay: Duration::from_secs(30 * 60),
+        }
+    }
+}
+
+/// What the SMB server demands of its clients.
+#[derive(Debug, Clone, Default)]
+pub struct SmbPolicy {
+    /// NetBIOS-style name of the server, as NTLM and srvsvc show it.
+    pub server_name: String,
+    pub require_signing: bool,
+    pub require_encryption: bool,
+}
+
+/// What the data plane is started with.
+pub struct DataPlaneOptions {
+    /// Bound and listening already, so that a taken port is found before any disk is touched.
+    pub smb_listeners: Vec<TcpListener>,
+    /// Disks that should carry a label; one that is not there or not ours becomes a health issue, not a failed start.
+    pub disks: Vec<PathBuf>,
+    /// Server GUID (MS-SMB2 2.2.4): stays the same from start to start.
+    pub server_guid: [u8; 16],
+    pub smb: SmbPolicy,
+    pub limits: Limits,
+    pub directory: SharedDirectory,
+}
+
+/// The control plane's end of the channel. Cheap to clone.
+#[derive(Clone)]
+pub struct ControlHandle {
+    sender: Sender<Command>,
+    wake: Arc<dyn Fn() + Send + Sync>,
+}
+
+/// A new channel: the handle for the control plane, the queue for the data plane. `wake` makes the data plane look at its
+/// queue; it is called after every command, from any thread, and must not block.
+pub fn channel_with(wake: Arc<dyn Fn() + Send + Sync>) -> (ControlHandle, Receiver<Command>) {
+    let (sender, receiver) = channel();
+    (ControlHandle { sender, wake }, receiver)
+}
+
+impl ControlHandle {
+    /// Sends without waiting. `false`: the data plane has ended.
+    pub fn send(&self, command: Command) -> bool {
+        let sent = self.sender.send(command).is_ok();
+        (self.wake)();
+        sent
+    }
+
+    /// Sends the command that `make` builds around a reply sender, and waits for the answer.
+    ///
+    /// # Errors
+    /// What the data plane answers, or [`CommandErrorKind::Unavailable`] where it has ended.
+    pub async fn call<T>(&self, make: impl FnOnce(Reply<T>) -> Command) -> Result<T, CommandError> {
+        let (reply, answer) = oneshot::channel();
+        if !self.send(make(reply)) {
+            return Err(CommandError::ended());
+        }
+        answer.await.map_err(|_| CommandError::ended())?
+    }
+
+    /// # Errors
+    /// [`CommandErrorKind::Unavailable`] where the data plane has ended.
+    pub async fn snapshot(&self) -> Result<Box<Snapshot>, CommandError> {
+        let (reply, answer) = oneshot::channel();
+        if !self.send(Command::Snapshot { reply }) {
+            return Err(CommandError::ended());
+        }
+        answer.await.map_err(|_| CommandError::ended())
+    }
+
+    /// Waits until the data plane has finished what it had begun, and has ended.
+    pub async fn drain(&self, within: Duration) {
+        let (reply, answer) = oneshot::channel();
+        if self.send(Command::Drain { within, reply }) {
+            // An error means that it ended without an answer: there is nothing left to wait for.
+            let _ = answer.await;
+        }
+    }
+}
