@@ -6,6 +6,7 @@
 
 use crate::directory::SharedDirectory;
 use api::model::{Provisioning, Resiliency, Snapshot};
+use cluster::{FaultDomain, RedbState};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,40 +22,91 @@ pub type Reply<T> = oneshot::Sender<Result<T, CommandError>>;
 #[derive(Debug)]
 pub enum Command {
     /// Everything there is to show.
-    Snapshot { reply: oneshot::Sender<Box<Snapshot>> },
+    Snapshot {
+        reply: oneshot::Sender<Box<Snapshot>>,
+    },
 
     /// Writes labels to disks that hold nothing, and makes them a pool.
-    CreatePool { name: String, disks: Vec<NewDisk>, reply: Reply<PoolId> },
+    CreatePool {
+        name: String,
+        disks: Vec<NewDisk>,
+        reply: Reply<PoolId>,
+    },
     /// Adds a disk that holds nothing to the pool.
-    AddDisk { pool: PoolId, disk: NewDisk, reply: Reply<DiskId> },
+    AddDisk {
+        pool: PoolId,
+        disk: NewDisk,
+        reply: Reply<DiskId>,
+    },
     /// Moves the disk's slabs to others; answers with the job's id once that has begun.
-    RetireDisk { disk: DiskId, reply: Reply<u64> },
+    RetireDisk {
+        disk: DiskId,
+        reply: Reply<u64>,
+    },
     /// Evens out the fill of the pool's disks; answers with the job's id.
-    Rebalance { pool: PoolId, reply: Reply<u64> },
+    Rebalance {
+        pool: PoolId,
+        reply: Reply<u64>,
+    },
 
     /// Makes a virtual disk with an empty file layer on it, and serves it.
-    CreateVolume { volume: NewVolume, reply: Reply<VolumeId> },
+    CreateVolume {
+        volume: NewVolume,
+        reply: Reply<VolumeId>,
+    },
     /// Grows the volume.
-    ResizeVolume { volume: VolumeId, size_bytes: u64, reply: Reply<()> },
+    ResizeVolume {
+        volume: VolumeId,
+        size_bytes: u64,
+        reply: Reply<()>,
+    },
     /// Gives all slabs of the volume back. Its data is gone.
-    DeleteVolume { volume: VolumeId, reply: Reply<()> },
+    DeleteVolume {
+        volume: VolumeId,
+        reply: Reply<()>,
+    },
     /// Compares metadata, allocation and copies; answers with the job's id.
-    CheckVolume { volume: VolumeId, repair: bool, reply: Reply<u64> },
+    CheckVolume {
+        volume: VolumeId,
+        repair: bool,
+        reply: Reply<u64>,
+    },
 
     /// The self-relative security descriptor (MS-DTYP 2.4.6) of `path` (`\` between names, empty: the root).
-    QuerySecurity { volume: VolumeId, path: String, reply: Reply<Vec<u8>> },
+    QuerySecurity {
+        volume: VolumeId,
+        path: String,
+        reply: Reply<Vec<u8>>,
+    },
     /// Replaces owner, group and DACL, as far as the descriptor has them.
-    SetSecurity { volume: VolumeId, path: String, descriptor: Vec<u8>, reply: Reply<()> },
+    SetSecurity {
+        volume: VolumeId,
+        path: String,
+        descriptor: Vec<u8>,
+        reply: Reply<()>,
+    },
 
     /// Ends the session and its opens.
-    CloseSession { session: u64, reply: Reply<()> },
-    CloseOpen { open: u64, reply: Reply<()> },
-    CancelJob { job: u64, reply: Reply<()> },
+    CloseSession {
+        session: u64,
+        reply: Reply<()>,
+    },
+    CloseOpen {
+        open: u64,
+        reply: Reply<()>,
+    },
+    CancelJob {
+        job: u64,
+        reply: Reply<()>,
+    },
 
     /// The shares or accounts changed in a way that ends sessions or trees: those of what is no longer in the directory.
     DirectoryChanged,
     /// Takes no new requests, finishes those in flight (within `within`), makes everything durable, and ends the data plane.
-    Drain { within: Duration, reply: oneshot::Sender<()> },
+    Drain {
+        within: Duration,
+        reply: oneshot::Sender<()>,
+    },
 }
 
 /// A disk that is to belong to a pool.
@@ -64,7 +116,7 @@ pub struct NewDisk {
     pub path: PathBuf,
     /// Makes a sparse file of this size where there is none; `None`: it must exist.
     pub create_size_bytes: Option<u64>,
-    pub fault_domain: String,
+    pub fault_domain: FaultDomain,
 }
 
 #[derive(Debug, Clone)]
@@ -161,8 +213,10 @@ pub struct SmbPolicy {
 pub struct DataPlaneOptions {
     /// Bound and listening already, so that a taken port is found before any disk is touched.
     pub smb_listeners: Vec<TcpListener>,
-    /// Disks that should carry a label; one that is not there or not ours becomes a health issue, not a failed start.
-    pub disks: Vec<PathBuf>,
+    /// Pools, disks and volumes as they are recorded. A recorded disk that is not found becomes a health issue, not a failed start.
+    pub state: Arc<RedbState>,
+    /// Where to look for labelled disks besides the paths recorded in the state.
+    pub disk_paths: Vec<PathBuf>,
     /// Server GUID (MS-SMB2 2.2.4): stays the same from start to start.
     pub server_guid: [u8; 16],
     pub smb: SmbPolicy,

@@ -1,2 +1,5 @@
 //! The daemon and the command line.
+
+#![forbid(unsafe_code)]
+
 fn main() {}

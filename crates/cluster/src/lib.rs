@@ -26,10 +26,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod accounts;
 mod blocking;
 mod memory;
 mod records;
 mod redb_engine;
+pub mod shares;
 mod state;
 
 pub use blocking::{BlockingState, Stored, Typed};

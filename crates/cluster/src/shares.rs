@@ -72,8 +72,10 @@ impl Share {
     /// The most that someone with these SIDs may do through the share; 0: nothing.
     pub fn access_of<'a>(&self, sids: impl IntoIterator<Item = &'a Sid>) -> u32 {
         sids.into_iter().fold(0, |mask, sid| {
-            self.access.iter().filter(|(who, _)| who == sid).fold(mask, |mask, (_, access)| mask | access.mask())
+            self.access
+                .iter()
+                .filter(|(who, _)| who == sid)
+                .fold(mask, |mask, (_, access)| mask | access.mask())
         })
     }
 }
-
