@@ -1,3 +1,14 @@
-//! See ARCHITECTURE.md.
+//! MS-SMBD: SMB messages over RDMA Sends, as a sans-IO state machine.
+//!
+//! Owns negotiation, fragmentation and reassembly, credits in both directions, keepalive. Promises: credits never deadlock
+//! ([`credits`] has the argument). Never knows SMB2, verbs or a socket.
 
 #![forbid(unsafe_code)]
+
+pub mod connection;
+pub mod credits;
+pub mod descriptor;
+pub mod wire;
+
+pub use connection::{CloseReason, Config, Connection, Counters, Event, Outgoing, Role, SendError};
+pub use descriptor::{BufferDescriptor, DescriptorError, ReadBudget, parse_descriptors};

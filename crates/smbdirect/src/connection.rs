@@ -1,0 +1,516 @@
+//! One SMB Direct connection over one RDMA stream.
+//!
+//! The owner posts receives when [`Event::PostReceives`] says so, feeds what arrives to `handle_receive`, sends what
+//! `poll_transmit` gives, and calls `handle_timeout` when `poll_timeout` says so.
+
+use crate::credits::Credits;
+use crate::wire::{
+    DATA_OFFSET, DataTransfer, FLAG_RESPONSE_REQUESTED, FRAGMENTED_BYTES_MIN, NegotiateRequest,
+    NegotiateResponse, RECEIVE_BYTES_MIN, VERSION, WireError,
+};
+use std::collections::VecDeque;
+use std::time::Duration;
+use sys::{Buf, Payload};
+use types::{Monotonic, NtStatus};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Client,
+    Server,
+}
+
+/// What one end brings to the negotiation. The defaults and their reasons are those of MS-SMBD appendix B, but for the receive size: 8192
+/// bytes hold any request without payload and a 4 KiB answer in one transfer.
+#[derive(Debug, Clone, Copy)]
+pub struct Config {
+    /// Receives that are posted at most.
+    pub receive_credits_max: u16,
+    /// Credits that are asked of the peer.
+    pub send_credit_target: u16,
+    pub send_bytes_max: u32,
+    pub receive_bytes_max: u32,
+    pub fragmented_bytes_max: u32,
+    /// Server: largest payload of one RDMA read or write.
+    pub read_write_bytes_max: u32,
+    pub keepalive_interval: Duration,
+    /// How long an answer to a keepalive may take.
+    pub keepalive_timeout: Duration,
+    pub negotiate_timeout: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            receive_credits_max: 255,
+            send_credit_target: 255,
+            send_bytes_max: 8192,
+            receive_bytes_max: 8192,
+            fragmented_bytes_max: 1_048_576,
+            read_write_bytes_max: 8 << 20,
+            keepalive_interval: Duration::from_secs(120),
+            keepalive_timeout: Duration::from_secs(5),
+            negotiate_timeout: Duration::from_secs(120),
+        }
+    }
+}
+
+/// One RDMA Send to be posted.
+#[derive(Debug)]
+pub struct Outgoing {
+    pub payload: Payload,
+    /// Registration of the peer that this Send ends (Send with Invalidate).
+    pub invalidate: Option<u32>,
+}
+
+#[derive(Debug)]
+pub enum Event {
+    /// Negotiated; messages may flow.
+    Established,
+    /// A whole message, as slices of the receives it came in.
+    Message(Payload),
+    /// Post this many receives of `receive_bytes_max` bytes, then say so with `receives_posted`.
+    PostReceives(u16),
+    /// Disconnect the stream.
+    Closed(CloseReason),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CloseReason {
+    #[error("{0}")]
+    Wire(WireError),
+    #[error("the peers have no version in common")]
+    Version,
+    #[error("a size or credit of the negotiation is out of bounds: {0}")]
+    Bounds(&'static str),
+    #[error("the server refused: {0}")]
+    Refused(NtStatus),
+    #[error("the peer sent without a credit")]
+    CreditUnderflow,
+    #[error("the peer granted more credits than there can be")]
+    CreditOverflow,
+    #[error("a fragmented message is longer than was agreed, or does not add up")]
+    Fragments,
+    #[error("no answer in time")]
+    TimedOut,
+    #[error("disconnected")]
+    Disconnected,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    #[error("the connection is not established or closed")]
+    NotEstablished,
+    #[error("the message is longer than the peer takes")]
+    TooLong,
+}
+
+/// The counters that Windows keeps as "SMB Direct Connection", as far as this layer sees them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub messages_sent: u64,
+    pub messages_received: u64,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+    pub transfers_sent: u64,
+    pub transfers_received: u64,
+    pub remote_invalidations: u64,
+    /// Times that a message waited because no credit was there.
+    pub stalls_send_credit: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    AwaitRequest,
+    AwaitResponse,
+    Established,
+    /// A refusing response is still to be sent.
+    Refusing,
+    Closed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Timer {
+    Negotiate,
+    Idle,
+    KeepaliveAnswer,
+}
+
+struct Queued {
+    message: Payload,
+    sent: usize,
+    invalidate: Option<u32>,
+    stalled: bool,
+}
+
+/// The state machine of MS-SMBD 3.1.
+pub struct Connection {
+    role: Role,
+    config: Config,
+    state: State,
+    credits: Credits,
+    send_bytes_max: u32,
+    receive_bytes_max: u32,
+    fragmented_send_bytes_max: u32,
+    read_write_bytes_max: u32,
+    handshake: Option<Buf>,
+    queue: VecDeque<Queued>,
+    assembled: Payload,
+    remaining_bytes: u32,
+    respond: bool,
+    request_response: bool,
+    timer: Timer,
+    deadline: Monotonic,
+    events: VecDeque<Event>,
+    counters: Counters,
+}
+
+impl Connection {
+    /// The client end of a stream that is up; its owner posts the first receives before anything is sent.
+    pub fn connect(config: Config, now: Monotonic) -> Self {
+        let mut connection = Self::new(Role::Client, State::AwaitResponse, config, now);
+        let request = NegotiateRequest {
+            version_min: VERSION,
+            version_max: VERSION,
+            credits_requested: config.send_credit_target,
+            preferred_send_bytes: config.send_bytes_max,
+            receive_bytes_max: config.receive_bytes_max,
+            fragmented_bytes_max: config.fragmented_bytes_max,
+        };
+        connection.handshake = Some(Buf::from(&request.encode()[..]));
+        connection.events.push_back(Event::PostReceives(1));
+        connection
+    }
+
+    /// The server end of a stream that is up.
+    pub fn listen(config: Config, now: Monotonic) -> Self {
+        let mut connection = Self::new(Role::Server, State::AwaitRequest, config, now);
+        connection.events.push_back(Event::PostReceives(1));
+        connection
+    }
+
+    fn new(role: Role, state: State, config: Config, now: Monotonic) -> Self {
+        Self {
+            role,
+            config,
+            state,
+            credits: Credits::new(config.receive_credits_max),
+            send_bytes_max: config.send_bytes_max,
+            receive_bytes_max: config.receive_bytes_max,
+            fragmented_send_bytes_max: 0,
+            read_write_bytes_max: config.read_write_bytes_max,
+            handshake: None,
+            queue: VecDeque::new(),
+            assembled: Payload::new(),
+            remaining_bytes: 0,
+            respond: false,
+            request_response: false,
+            timer: Timer::Negotiate,
+            deadline: now.after(config.negotiate_timeout),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    pub fn is_established(&self) -> bool {
+        self.state == State::Established
+    }
+
+    /// Longest message that may be sent, in bytes.
+    pub fn fragmented_send_bytes_max(&self) -> u32 {
+        self.fragmented_send_bytes_max
+    }
+
+    /// Size of the receives to post, in bytes.
+    pub fn receive_bytes_max(&self) -> u32 {
+        self.config.receive_bytes_max
+    }
+
+    /// Largest payload of one RDMA read or write, in bytes.
+    pub fn read_write_bytes_max(&self) -> u32 {
+        self.read_write_bytes_max
+    }
+
+    pub fn send_credits(&self) -> u16 {
+        self.credits.send_credits()
+    }
+
+    pub fn receive_credits(&self) -> u16 {
+        self.credits.receive_credits()
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Messages that wait to be sent.
+    pub fn queued_messages(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    pub fn poll_timeout(&self) -> Option<Monotonic> {
+        (self.state != State::Closed).then_some(self.deadline)
+    }
+
+    pub fn handle_timeout(&mut self, now: Monotonic) {
+        if self.state == State::Closed || now < self.deadline {
+            return;
+        }
+        match self.timer {
+            Timer::Idle => {
+                self.request_response = true;
+                self.timer = Timer::KeepaliveAnswer;
+                self.deadline = now.after(self.config.keepalive_timeout);
+            }
+            Timer::Negotiate | Timer::KeepaliveAnswer => self.close(CloseReason::TimedOut),
+        }
+    }
+
+    /// The stream is gone.
+    pub fn handle_disconnected(&mut self) {
+        self.close(CloseReason::Disconnected);
+    }
+
+    fn close(&mut self, reason: CloseReason) {
+        if self.state != State::Closed {
+            self.state = State::Closed;
+            self.queue.clear();
+            self.assembled = Payload::new();
+            self.events.push_back(Event::Closed(reason));
+        }
+    }
+
+    /// Receives that the owner has posted.
+    pub fn receives_posted(&mut self, count: u16) {
+        if self.state == State::Established {
+            self.credits.posted(count);
+        }
+    }
+
+    /// Queues a message. `invalidate`: a registration of the peer that its last transfer ends.
+    pub fn send(&mut self, message: Payload, invalidate: Option<u32>) -> Result<(), SendError> {
+        if self.state != State::Established {
+            return Err(SendError::NotEstablished);
+        }
+        if message.is_empty() || message.len() as u64 > u64::from(self.fragmented_send_bytes_max) {
+            return Err(SendError::TooLong);
+        }
+        self.queue.push_back(Queued { message, sent: 0, invalidate, stalled: false });
+        Ok(())
+    }
+
+    /// Takes the bytes of one receive.
+    pub fn handle_receive(&mut self, bytes: Buf, now: Monotonic) {
+        let result = match self.state {
+            State::AwaitRequest => self.handle_negotiate_request(&bytes),
+            State::AwaitResponse => self.handle_negotiate_response(&bytes),
+            State::Established => self.handle_transfer(bytes),
+            State::Refusing | State::Closed => Ok(()),
+        };
+        match result {
+            Ok(()) if self.state == State::Established => {
+                self.timer = Timer::Idle;
+                self.deadline = now.after(self.config.keepalive_interval);
+            }
+            Ok(()) => {}
+            Err(reason) => self.close(reason),
+        }
+    }
+
+    fn handle_negotiate_request(&mut self, bytes: &[u8]) -> Result<(), CloseReason> {
+        let request = NegotiateRequest::parse(bytes).map_err(CloseReason::Wire)?;
+        let config = self.config;
+        if request.version_min > VERSION || request.version_max < VERSION {
+            self.state = State::Refusing;
+            self.handshake = Some(self.response(NtStatus::NOT_SUPPORTED, 0));
+            return Ok(());
+        }
+        check_bounds(request.credits_requested, request.receive_bytes_max, request.fragmented_bytes_max)?;
+        self.receive_bytes_max =
+            config.receive_bytes_max.min(request.preferred_send_bytes).max(RECEIVE_BYTES_MIN);
+        self.send_bytes_max = config.send_bytes_max.min(request.receive_bytes_max);
+        self.fragmented_send_bytes_max = request.fragmented_bytes_max;
+        self.credits.set_peer_target(request.credits_requested);
+        self.state = State::Established;
+        let to_post = self.credits.to_post();
+        self.events.push_back(Event::PostReceives(to_post));
+        self.events.push_back(Event::Established);
+        Ok(())
+    }
+
+    /// The response to a request; `granted` receives are posted.
+    fn response(&self, status: NtStatus, granted: u16) -> Buf {
+        let response = NegotiateResponse {
+            version_min: VERSION,
+            version_max: VERSION,
+            version: VERSION,
+            credits_requested: self.config.send_credit_target,
+            credits_granted: granted,
+            status,
+            read_write_bytes_max: self.config.read_write_bytes_max,
+            // Already bounded by what the client receives: it drops the connection otherwise.
+            preferred_send_bytes: self.send_bytes_max,
+            receive_bytes_max: self.receive_bytes_max,
+            fragmented_bytes_max: self.config.fragmented_bytes_max,
+        };
+        Buf::from(&response.encode()[..])
+    }
+
+    fn handle_negotiate_response(&mut self, bytes: &[u8]) -> Result<(), CloseReason> {
+        let response = NegotiateResponse::parse(bytes).map_err(CloseReason::Wire)?;
+        if response.status != NtStatus::SUCCESS {
+            return Err(CloseReason::Refused(response.status));
+        }
+        if response.version != VERSION {
+            return Err(CloseReason::Version);
+        }
+        check_bounds(response.credits_requested, response.receive_bytes_max, response.fragmented_bytes_max)?;
+        if response.credits_granted == 0 {
+            return Err(CloseReason::Bounds("no credits granted"));
+        }
+        if response.preferred_send_bytes > self.config.receive_bytes_max {
+            return Err(CloseReason::Bounds("the server would send more than a receive holds"));
+        }
+        self.send_bytes_max = self.config.send_bytes_max.min(response.receive_bytes_max);
+        self.fragmented_send_bytes_max = response.fragmented_bytes_max;
+        self.read_write_bytes_max = response.read_write_bytes_max;
+        self.credits.set_peer_target(response.credits_requested);
+        if !self.credits.peer_granted(response.credits_granted) {
+            return Err(CloseReason::CreditOverflow);
+        }
+        self.state = State::Established;
+        self.events.push_back(Event::PostReceives(self.credits.to_post()));
+        self.events.push_back(Event::Established);
+        Ok(())
+    }
+
+    fn handle_transfer(&mut self, bytes: Buf) -> Result<(), CloseReason> {
+        let transfer = DataTransfer::parse(&bytes).map_err(CloseReason::Wire)?;
+        self.counters.transfers_received += 1;
+        // A server's peer may answer the negotiation before its grant is counted here: it is counted when it is sent.
+        if !self.credits.received() {
+            return Err(CloseReason::CreditUnderflow);
+        }
+        if !self.credits.peer_granted(transfer.credits_granted) {
+            return Err(CloseReason::CreditOverflow);
+        }
+        self.credits.set_peer_target(transfer.credits_requested);
+        self.respond |= transfer.flags & FLAG_RESPONSE_REQUESTED != 0;
+        let to_post = self.credits.to_post();
+        if to_post > 0 {
+            self.events.push_back(Event::PostReceives(to_post));
+        }
+        if transfer.data_bytes == 0 {
+            return if transfer.remaining_bytes == 0 { Ok(()) } else { Err(CloseReason::Fragments) };
+        }
+        self.counters.bytes_received += u64::from(transfer.data_bytes);
+        let whole = self.assembled.len() as u64
+            + u64::from(transfer.data_bytes)
+            + u64::from(transfer.remaining_bytes);
+        let adds_up = self.assembled.is_empty()
+            || self.remaining_bytes.checked_sub(transfer.data_bytes) == Some(transfer.remaining_bytes);
+        if whole > u64::from(self.config.fragmented_bytes_max) || !adds_up {
+            return Err(CloseReason::Fragments);
+        }
+        let start = transfer.data_offset as usize;
+        self.assembled.push(bytes.slice(start..start + transfer.data_bytes as usize));
+        self.remaining_bytes = transfer.remaining_bytes;
+        if transfer.remaining_bytes == 0 {
+            self.counters.messages_received += 1;
+            self.events.push_back(Event::Message(std::mem::take(&mut self.assembled)));
+        }
+        Ok(())
+    }
+
+    /// The next RDMA Send, if one may leave.
+    pub fn poll_transmit(&mut self) -> Option<Outgoing> {
+        if let Some(bytes) = self.handshake.take() {
+            if self.state == State::Refusing {
+                self.close(CloseReason::Version);
+            }
+            return Some(Outgoing { payload: bytes.into(), invalidate: None });
+        }
+        if self.state != State::Established {
+            return None;
+        }
+        if self.role == Role::Server
+            && self.counters.transfers_sent == 0
+            && self.credits.receive_credits() == 0
+        {
+            // The response to the negotiation: it waits until the receives that it grants are posted.
+            let granted = self.credits.grant();
+            if granted == 0 {
+                return None;
+            }
+            self.counters.transfers_sent += 1;
+            return Some(Outgoing {
+                payload: self.response(NtStatus::SUCCESS, granted).into(),
+                invalidate: None,
+            });
+        }
+        let empty = self.credits.owes_grant() || self.respond || self.request_response;
+        if !self.credits.may_send() {
+            if let Some(first) = self.queue.front_mut().filter(|first| !first.stalled) {
+                first.stalled = true;
+                self.counters.stalls_send_credit += 1;
+            }
+            return None;
+        }
+        let mut piece = Payload::new();
+        let (mut remaining_bytes, mut invalidate) = (0, None);
+        if let Some(first) = self.queue.front_mut() {
+            let room = self.send_bytes_max as usize - DATA_OFFSET;
+            let take = room.min(first.message.len() - first.sent);
+            piece = first.message.slice(first.sent, take);
+            first.sent += take;
+            first.stalled = false;
+            remaining_bytes = (first.message.len() - first.sent) as u32;
+            if remaining_bytes == 0 {
+                invalidate = first.invalidate;
+                self.queue.pop_front();
+                self.counters.messages_sent += 1;
+                self.counters.remote_invalidations += u64::from(invalidate.is_some());
+            }
+        } else if !empty {
+            return None;
+        }
+        let credits_granted = self.credits.take();
+        let flags = if std::mem::take(&mut self.request_response) { FLAG_RESPONSE_REQUESTED } else { 0 };
+        self.respond = false;
+        self.counters.transfers_sent += 1;
+        self.counters.bytes_sent += piece.len() as u64;
+        let (header, len) = DataTransfer {
+            credits_requested: self.config.send_credit_target.max(1),
+            credits_granted,
+            flags,
+            remaining_bytes,
+            data_offset: if piece.is_empty() { 0 } else { DATA_OFFSET as u32 },
+            data_bytes: piece.len() as u32,
+        }
+        .encode();
+        let mut payload = Payload::from(Buf::from(&header[..len]));
+        payload.append(piece);
+        Some(Outgoing { payload, invalidate })
+    }
+}
+
+/// The bounds of MS-SMBD 3.1.5.6 and 3.1.5.7 that both messages share.
+fn check_bounds(credits: u16, receive_bytes: u32, fragmented_bytes: u32) -> Result<(), CloseReason> {
+    if credits == 0 {
+        return Err(CloseReason::Bounds("no credits requested"));
+    }
+    if receive_bytes < RECEIVE_BYTES_MIN {
+        return Err(CloseReason::Bounds("MaxReceiveSize under 128"));
+    }
+    if fragmented_bytes < FRAGMENTED_BYTES_MIN {
+        return Err(CloseReason::Bounds("MaxFragmentedSize under 131072"));
+    }
+    Ok(())
+}
