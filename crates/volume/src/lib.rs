@@ -6,4 +6,5 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+pub mod fs;
 pub mod security;

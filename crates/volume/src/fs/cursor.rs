@@ -1,0 +1,63 @@
+//! One enumeration of a directory: numbers that a client can hold in place of names.
+
+use std::collections::VecDeque;
+
+use super::FileSystem;
+use super::types::{Entry, FileId, FsError};
+use crate::backend::WideString;
+
+/// Positions remembered: those of the answers a client may still be reading from.
+const POSITIONS_MAX: usize = 8192;
+
+/// Where an open of a directory stands. A cookie stands for a name, so that it stays right whatever is inserted or
+/// removed, the entry itself included: listing goes on after that name. Cookies mean nothing to other cursors.
+#[derive(Debug, Default)]
+pub struct DirectoryCursor {
+    /// Cookie of the first remembered position, less one.
+    first: u64,
+    names: VecDeque<WideString>,
+}
+
+impl DirectoryCursor {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Entries after the one with this cookie (0: from the start) with their cookies, at most `entries_max`.
+    ///
+    /// # Errors
+    /// `Invalid` for a cookie that was never given, or so long ago that it is forgotten; those of
+    /// [`FileSystem::list`].
+    pub fn list(
+        &mut self,
+        fs: &mut FileSystem,
+        directory: FileId,
+        after: u64,
+        entries_max: usize,
+    ) -> Result<Vec<(u64, Entry)>, FsError> {
+        let name = match after {
+            0 => None,
+            _ => Some(
+                self.name(after).ok_or(FsError::Invalid("a directory position that is not known"))?.clone(),
+            ),
+        };
+        let entries = fs.list(directory, name.as_deref(), entries_max.min(POSITIONS_MAX / 2))?;
+        Ok(entries
+            .into_iter()
+            .map(|entry| {
+                self.names.push_back(entry.name.clone());
+                if self.names.len() > POSITIONS_MAX {
+                    self.names.pop_front();
+                    self.first += 1;
+                }
+                (self.first + self.names.len() as u64, entry)
+            })
+            .collect())
+    }
+
+    /// The name that a cookie stands for.
+    pub fn name(&self, cookie: u64) -> Option<&WideString> {
+        let at = cookie.checked_sub(self.first)?.checked_sub(1)?;
+        self.names.get(usize::try_from(at).ok()?)
+    }
+}

@@ -1,0 +1,284 @@
+//! Keys of the metadata store. Their byte order is the order of every listing.
+//!
+//! Numbers are big-endian. What belongs to one file shares a prefix, so that it shares tree pages.
+//!
+//! | key | value |
+//! |---|---|
+//! | `01` | volume record |
+//! | `02 item` | counters: next file id, next security id |
+//! | `10 file 00` | inode |
+//! | `10 file 01 parent name` | nothing: the file is linked as upper-case `name` in `parent` |
+//! | `10 file 02 name` | index of the named stream |
+//! | `10 file 03 index` | named stream |
+//! | `10 file 04 index block` | extent that begins at this block of the stream |
+//! | `10 file 05 piece` | extended attributes, in pieces |
+//! | `10 file 06 piece` | reparse data, in pieces |
+//! | `10 file 07` | object id |
+//! | `20 parent name` | directory entry; `name` in upper case |
+//! | `30 security piece` | security descriptor, in pieces |
+//! | `31 hash security` | nothing: a descriptor with this hash |
+//! | `40 object-id` | file |
+//! | `50 lba` | shared run of blocks: length and reference count |
+//! | `60 file index` | nothing: the stream has no name and is to be reclaimed; index FFFFFFFF: the whole file |
+//! | `70 group` | allocation bitmap of a group of blocks |
+
+use smallvec::SmallVec;
+use types::Lba;
+
+use super::super::types::{FileId, SecurityId, StreamId};
+use super::super::upcase::upcase_unit;
+
+/// Bytes of a key, ordered as bytes.
+pub type Key = SmallVec<[u8; 32]>;
+
+/// Longest key the store takes: a parent, a file and a name of 255 UTF-16 units, with room.
+pub const KEY_BYTES_MAX: usize = 560;
+
+const VOLUME: u8 = 0x01;
+const COUNTER: u8 = 0x02;
+const FILE: u8 = 0x10;
+const ENTRY: u8 = 0x20;
+const SECURITY: u8 = 0x30;
+const SECURITY_HASH: u8 = 0x31;
+const OBJECT_ID: u8 = 0x40;
+const SHARED: u8 = 0x50;
+const ORPHAN: u8 = 0x60;
+const GROUP: u8 = 0x70;
+
+const INODE: u8 = 0;
+const LINK: u8 = 1;
+const STREAM_NAME: u8 = 2;
+const STREAM: u8 = 3;
+const EXTENT: u8 = 4;
+const EXTENDED_ATTRIBUTES: u8 = 5;
+const REPARSE: u8 = 6;
+const FILE_OBJECT_ID: u8 = 7;
+
+fn file_key(file: FileId, part: u8) -> Key {
+    let mut key = Key::new();
+    key.push(FILE);
+    key.extend_from_slice(&file.0.to_be_bytes());
+    key.push(part);
+    key
+}
+
+fn push_name(key: &mut Key, name: &[u16]) {
+    for &unit in name {
+        key.extend_from_slice(&upcase_unit(unit).to_be_bytes());
+    }
+}
+
+fn number_key(table: u8, number: u64) -> Key {
+    let mut key = Key::new();
+    key.push(table);
+    key.extend_from_slice(&number.to_be_bytes());
+    key
+}
+
+pub fn volume() -> Key {
+    Key::from_slice(&[VOLUME])
+}
+
+/// What a counter counts.
+#[derive(Debug, Clone, Copy)]
+pub enum Counter {
+    File = 0,
+    Security = 1,
+}
+
+pub fn counter(counter: Counter) -> Key {
+    Key::from_slice(&[COUNTER, counter as u8])
+}
+
+pub fn inode(file: FileId) -> Key {
+    file_key(file, INODE)
+}
+
+/// All keys of one file lie from this one to that of the next file.
+pub fn file_first(file: FileId) -> Key {
+    number_key(FILE, file.0)
+}
+
+pub fn link(file: FileId, parent: FileId, name: &[u16]) -> Key {
+    let mut key = links(file);
+    key.extend_from_slice(&parent.0.to_be_bytes());
+    push_name(&mut key, name);
+    key
+}
+
+/// Prefix of all links of a file.
+pub fn links(file: FileId) -> Key {
+    file_key(file, LINK)
+}
+
+/// Parent and upper-case name of a link key.
+pub fn parse_link(key: &[u8]) -> Option<(FileId, Vec<u16>)> {
+    let parent = key.get(10..18)?;
+    let name = key.get(18..)?;
+    Some((FileId(u64::from_be_bytes(parent.try_into().ok()?)), units(name)?))
+}
+
+pub fn stream_name(file: FileId, name: &[u16]) -> Key {
+    let mut key = file_key(file, STREAM_NAME);
+    push_name(&mut key, name);
+    key
+}
+
+pub fn stream(stream: StreamId) -> Key {
+    let mut key = streams(stream.file);
+    key.extend_from_slice(&stream.index.to_be_bytes());
+    key
+}
+
+/// Prefix of all named streams of a file.
+pub fn streams(file: FileId) -> Key {
+    file_key(file, STREAM)
+}
+
+/// Index of a stream key.
+pub fn parse_stream(key: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(key.get(10..14)?.try_into().ok()?))
+}
+
+pub fn extent(stream: StreamId, block: u64) -> Key {
+    let mut key = extents(stream);
+    key.extend_from_slice(&block.to_be_bytes());
+    key
+}
+
+/// Prefix of all extents of a stream.
+pub fn extents(stream: StreamId) -> Key {
+    let mut key = file_extents(stream.file);
+    key.extend_from_slice(&stream.index.to_be_bytes());
+    key
+}
+
+/// Prefix of all extents of all streams of a file.
+pub fn file_extents(file: FileId) -> Key {
+    file_key(file, EXTENT)
+}
+
+/// Stream and first block of an extent key.
+pub fn parse_extent(key: &[u8]) -> Option<(StreamId, u64)> {
+    if key.len() != 22 || key[0] != FILE || key[9] != EXTENT {
+        return None;
+    }
+    let file = u64::from_be_bytes(key.get(1..9)?.try_into().ok()?);
+    let index = u32::from_be_bytes(key.get(10..14)?.try_into().ok()?);
+    let block = u64::from_be_bytes(key.get(14..22)?.try_into().ok()?);
+    Some((StreamId { file: FileId(file), index }, block))
+}
+
+/// Prefix of the pieces of a file's extended attributes.
+pub fn extended_attributes(file: FileId) -> Key {
+    file_key(file, EXTENDED_ATTRIBUTES)
+}
+
+/// Prefix of the pieces of a file's reparse data.
+pub fn reparse(file: FileId) -> Key {
+    file_key(file, REPARSE)
+}
+
+pub fn file_object_id(file: FileId) -> Key {
+    file_key(file, FILE_OBJECT_ID)
+}
+
+pub fn entry(parent: FileId, name: &[u16]) -> Key {
+    let mut key = entries(parent);
+    push_name(&mut key, name);
+    key
+}
+
+/// Prefix of all entries of a directory.
+pub fn entries(parent: FileId) -> Key {
+    number_key(ENTRY, parent.0)
+}
+
+/// Prefix of the pieces of a security descriptor.
+pub fn security(id: SecurityId) -> Key {
+    number_key(SECURITY, id.0)
+}
+
+pub fn security_hash(hash: u64, id: SecurityId) -> Key {
+    let mut key = security_hashes(hash);
+    key.extend_from_slice(&id.0.to_be_bytes());
+    key
+}
+
+/// Prefix of all descriptors with one hash.
+pub fn security_hashes(hash: u64) -> Key {
+    number_key(SECURITY_HASH, hash)
+}
+
+pub fn parse_security_hash(key: &[u8]) -> Option<SecurityId> {
+    Some(SecurityId(u64::from_be_bytes(key.get(9..17)?.try_into().ok()?)))
+}
+
+pub fn object_id(id: [u8; 16]) -> Key {
+    let mut key = Key::new();
+    key.push(OBJECT_ID);
+    key.extend_from_slice(&id);
+    key
+}
+
+pub fn shared(lba: Lba) -> Key {
+    number_key(SHARED, lba.0)
+}
+
+/// Prefix of all shared runs.
+pub fn all_shared() -> Key {
+    Key::from_slice(&[SHARED])
+}
+
+/// Index that stands for the whole file in an orphan's key.
+pub const WHOLE_FILE: u32 = u32::MAX;
+
+pub fn orphan(stream: StreamId) -> Key {
+    let mut key = number_key(ORPHAN, stream.file.0);
+    key.extend_from_slice(&stream.index.to_be_bytes());
+    key
+}
+
+pub fn parse_orphan(key: &[u8]) -> Option<StreamId> {
+    let file = FileId(parse_number(key)?);
+    Some(StreamId { file, index: u32::from_be_bytes(key.get(9..13)?.try_into().ok()?) })
+}
+
+/// Prefix of all orphans.
+pub fn orphans() -> Key {
+    Key::from_slice(&[ORPHAN])
+}
+
+pub fn group(index: u32) -> Key {
+    number_key(GROUP, u64::from(index))
+}
+
+/// One piece of a long value.
+pub fn piece(prefix: &[u8], index: u16) -> Key {
+    let mut key = Key::from_slice(prefix);
+    key.extend_from_slice(&index.to_be_bytes());
+    key
+}
+
+/// The number of a key that is a table and one number.
+pub fn parse_number(key: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(key.get(1..9)?.try_into().ok()?))
+}
+
+/// The first key after all those that begin with `prefix`.
+pub fn after(prefix: &[u8]) -> Key {
+    let mut key = Key::from_slice(prefix);
+    while let Some(last) = key.pop() {
+        if last < u8::MAX {
+            key.push(last + 1);
+            return key;
+        }
+    }
+    Key::from_slice(&[u8::MAX; 2])
+}
+
+/// UTF-16 units of big-endian bytes.
+fn units(bytes: &[u8]) -> Option<Vec<u16>> {
+    let (pairs, rest) = bytes.as_chunks::<2>();
+    rest.is_empty().then(|| pairs.iter().map(|pair| u16::from_be_bytes(*pair)).collect())
+}

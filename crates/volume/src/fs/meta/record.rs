@@ -1,0 +1,258 @@
+//! Values of the metadata store, byte for byte. All numbers are little-endian; every record begins with its version.
+//!
+//! Decoding takes bytes of unknown origin: `None` where they are not a record of this version.
+
+use types::{FileTime, Lba};
+
+use super::super::types::{FileId, SecurityId, VolumeRecord};
+use crate::backend::WideString;
+
+const VERSION: u8 = 1;
+
+/// Takes numbers off the front of a record.
+pub struct Reader<'a>(pub &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (head, tail) = self.0.split_at_checked(count)?;
+        self.0 = tail;
+        Some(head)
+    }
+    pub fn u8(&mut self) -> Option<u8> {
+        self.take(1).map(|bytes| bytes[0])
+    }
+    pub fn u16(&mut self) -> Option<u16> {
+        self.take(2).and_then(|bytes| Some(u16::from_le_bytes(bytes.try_into().ok()?)))
+    }
+    pub fn u32(&mut self) -> Option<u32> {
+        self.take(4).and_then(|bytes| Some(u32::from_le_bytes(bytes.try_into().ok()?)))
+    }
+    pub fn u64(&mut self) -> Option<u64> {
+        self.take(8).and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)))
+    }
+    /// The rest as UTF-16.
+    fn wide(&mut self) -> Option<WideString> {
+        let (pairs, rest) = self.0.as_chunks::<2>();
+        rest.is_empty().then(|| pairs.iter().map(|pair| u16::from_le_bytes(*pair)).collect())
+    }
+    fn version(&mut self) -> Option<()> {
+        (self.u8()? == VERSION).then_some(())
+    }
+}
+
+fn push_wide(out: &mut Vec<u8>, name: &[u16]) {
+    for unit in name {
+        out.extend_from_slice(&unit.to_le_bytes());
+    }
+}
+
+/// What is stored of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inode {
+    pub directory: bool,
+    pub has_object_id: bool,
+    pub attributes: u32,
+    pub created: FileTime,
+    pub accessed: FileTime,
+    pub written: FileTime,
+    pub changed: FileTime,
+    pub end_of_file: u64,
+    /// Blocks mapped by the unnamed stream.
+    pub allocated_blocks: u64,
+    pub link_count: u32,
+    pub reparse_tag: u32,
+    pub extended_attribute_bytes: u32,
+    /// Index that the next named stream gets.
+    pub next_stream: u32,
+    pub security: SecurityId,
+}
+
+impl Inode {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(80);
+        out.push(VERSION);
+        out.push(u8::from(self.directory) | u8::from(self.has_object_id) << 1);
+        out.extend_from_slice(&[0; 2]);
+        out.extend_from_slice(&self.attributes.to_le_bytes());
+        for time in [self.created, self.accessed, self.written, self.changed] {
+            out.extend_from_slice(&time.0.to_le_bytes());
+        }
+        out.extend_from_slice(&self.end_of_file.to_le_bytes());
+        out.extend_from_slice(&self.allocated_blocks.to_le_bytes());
+        out.extend_from_slice(&self.link_count.to_le_bytes());
+        out.extend_from_slice(&self.reparse_tag.to_le_bytes());
+        out.extend_from_slice(&self.extended_attribute_bytes.to_le_bytes());
+        out.extend_from_slice(&self.next_stream.to_le_bytes());
+        out.extend_from_slice(&self.security.0.to_le_bytes());
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        reader.version()?;
+        let flags = reader.u8()?;
+        reader.u16()?;
+        Some(Self {
+            directory: flags & 1 != 0,
+            has_object_id: flags & 2 != 0,
+            attributes: reader.u32()?,
+            created: FileTime(reader.u64()?),
+            accessed: FileTime(reader.u64()?),
+            written: FileTime(reader.u64()?),
+            changed: FileTime(reader.u64()?),
+            end_of_file: reader.u64()?,
+            allocated_blocks: reader.u64()?,
+            link_count: reader.u32()?,
+            reparse_tag: reader.u32()?,
+            extended_attribute_bytes: reader.u32()?,
+            next_stream: reader.u32()?,
+            security: SecurityId(reader.u64()?),
+        })
+    }
+}
+
+/// A name in a directory; the key holds it in upper case only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryRecord {
+    pub file: FileId,
+    pub directory: bool,
+    pub name: WideString,
+}
+
+impl EntryRecord {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(10 + 2 * self.name.len());
+        out.push(VERSION);
+        out.push(u8::from(self.directory));
+        out.extend_from_slice(&self.file.0.to_le_bytes());
+        push_wide(&mut out, &self.name);
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        reader.version()?;
+        let flags = reader.u8()?;
+        let file = FileId(reader.u64()?);
+        Some(Self { file, directory: flags & 1 != 0, name: reader.wide()? })
+    }
+}
+
+/// A named stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamRecord {
+    pub end_of_file: u64,
+    pub allocated_blocks: u64,
+    pub name: WideString,
+}
+
+impl StreamRecord {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(17 + 2 * self.name.len());
+        out.push(VERSION);
+        out.extend_from_slice(&self.end_of_file.to_le_bytes());
+        out.extend_from_slice(&self.allocated_blocks.to_le_bytes());
+        push_wide(&mut out, &self.name);
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        reader.version()?;
+        Some(Self { end_of_file: reader.u64()?, allocated_blocks: reader.u64()?, name: reader.wide()? })
+    }
+}
+
+/// Blocks of a stream on the virtual disk; the key holds the stream and its first block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExtentRecord {
+    pub lba: Lba,
+    pub blocks: u32,
+    /// Other extents may point to these blocks: never written in place.
+    pub shared: bool,
+    /// Allocated, never written: reads as zeroes.
+    pub unwritten: bool,
+}
+
+impl ExtentRecord {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(14);
+        out.push(VERSION);
+        out.push(u8::from(self.shared) | u8::from(self.unwritten) << 1);
+        out.extend_from_slice(&self.blocks.to_le_bytes());
+        out.extend_from_slice(&self.lba.0.to_le_bytes());
+        out
+    }
+
+    /// Also `None` where the extent is empty or its end overflows.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        reader.version()?;
+        let flags = reader.u8()?;
+        let (blocks, lba) = (reader.u32()?, reader.u64()?);
+        lba.checked_add(u64::from(blocks))?;
+        (blocks > 0).then_some(Self {
+            lba: Lba(lba),
+            blocks,
+            shared: flags & 1 != 0,
+            unwritten: flags & 2 != 0,
+        })
+    }
+}
+
+/// A run of blocks that more than one extent points to; the key holds its first block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedRecord {
+    pub blocks: u32,
+    /// At least 2.
+    pub references: u32,
+}
+
+impl SharedRecord {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        out.extend_from_slice(&self.blocks.to_le_bytes());
+        out.extend_from_slice(&self.references.to_le_bytes());
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        reader.version()?;
+        let record = Self { blocks: reader.u32()?, references: reader.u32()? };
+        (record.blocks > 0 && record.references >= 2).then_some(record)
+    }
+}
+
+/// A number: counters, stream indexes, the file of an object id.
+pub fn encode_number(number: u64) -> Vec<u8> {
+    let mut out = vec![VERSION];
+    out.extend_from_slice(&number.to_le_bytes());
+    out
+}
+
+pub fn decode_number(bytes: &[u8]) -> Option<u64> {
+    let mut reader = Reader(bytes);
+    reader.version()?;
+    reader.u64()
+}
+
+pub fn encode_volume(volume: &VolumeRecord) -> Vec<u8> {
+    let mut out = vec![VERSION];
+    out.extend_from_slice(&volume.id);
+    out.extend_from_slice(&volume.serial.to_le_bytes());
+    out.extend_from_slice(&volume.created.0.to_le_bytes());
+    out.extend_from_slice(volume.label.as_bytes());
+    out
+}
+
+pub fn decode_volume(bytes: &[u8]) -> Option<VolumeRecord> {
+    let mut reader = Reader(bytes);
+    reader.version()?;
+    Some(VolumeRecord {
+        id: reader.take(16)?.try_into().ok()?,
+        serial: reader.u32()?,
+        created: FileTime(reader.u64()?),
+        label: std::str::from_utf8(reader.0).ok()?.to_owned(),
+    })
+}

@@ -1,0 +1,58 @@
+//! A set of changes that becomes visible and durable as a whole, or not at all.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use types::Lba;
+
+use super::key::Key;
+
+/// Sorted changes; `None` deletes.
+pub type Changes = BTreeMap<Key, Option<Rc<[u8]>>>;
+
+/// A run of blocks of the virtual disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockRun {
+    pub lba: Lba,
+    pub blocks: u32,
+}
+
+/// Changes being gathered; reads through it see them.
+#[derive(Debug, Default)]
+pub struct Transaction {
+    pub(super) changes: Changes,
+    /// Blocks that come to belong to an extent with this transaction.
+    pub(super) allocated: Vec<BlockRun>,
+    /// Blocks that no extent points to after it.
+    pub(super) freed: Vec<BlockRun>,
+}
+
+impl Transaction {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn put(&mut self, key: Key, value: Vec<u8>) {
+        self.changes.insert(key, Some(value.into()));
+    }
+
+    pub fn delete(&mut self, key: Key) {
+        self.changes.insert(key, None);
+    }
+
+    pub fn allocate(&mut self, run: BlockRun) {
+        self.allocated.push(run);
+    }
+
+    pub fn free(&mut self, run: BlockRun) {
+        self.freed.push(run);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.allocated.is_empty() && self.freed.is_empty()
+    }
+
+    /// Number of changed keys.
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+}

@@ -1,0 +1,288 @@
+//! What hangs on a file beside its data: security descriptor, extended attributes, reparse data, object id.
+//!
+//! All of it is opaque here. Values longer than a metadata value are stored in pieces.
+
+use std::rc::Rc;
+use types::FileTime;
+
+use super::FileSystem;
+use super::meta::record::{Reader, decode_number, encode_number};
+use super::meta::{Transaction, VALUE_BYTES_MAX, key};
+use super::namespace::ATTRIBUTE_REPARSE_POINT;
+use super::types::{FileId, FsError, SecurityId};
+use crate::backend::ExtendedAttribute;
+
+/// Longest security descriptor and longest packed list of extended attributes in bytes, as in NTFS.
+pub const PROPERTY_BYTES_MAX: usize = 65536;
+
+/// Longest reparse data in bytes (MS-FSCC 2.1.2: MAXIMUM_REPARSE_DATA_BUFFER_SIZE).
+pub const REPARSE_BYTES_MAX: usize = 16384;
+
+/// Descriptors remembered by content, so that making a file costs no search.
+const SECURITY_CACHE_ENTRIES: usize = 1024;
+
+impl FileSystem {
+    /// A stored security descriptor; empty for `SecurityId(0)`. Never changes for one id, so callers may keep what they
+    /// made of it.
+    pub fn security(&mut self, id: SecurityId) -> Result<Rc<[u8]>, FsError> {
+        self.ready()?;
+        if id == SecurityId::default() {
+            return Ok(Rc::from([]));
+        }
+        let bytes = self.blob(&Transaction::new(), &key::security(id))?;
+        if bytes.is_empty() { Err(FsError::damaged("security descriptor")) } else { Ok(bytes.into()) }
+    }
+
+    /// Replaces a file's security descriptor.
+    pub fn set_security(
+        &mut self,
+        file: FileId,
+        descriptor: &[u8],
+        now: FileTime,
+    ) -> Result<SecurityId, FsError> {
+        self.ready_to_change()?;
+        let mut txn = Transaction::new();
+        let mut inode = self.inode(&txn, file)?;
+        let id = self.intern_security(&mut txn, descriptor)?;
+        inode.security = id;
+        inode.changed = now;
+        Self::put_inode(&mut txn, file, &inode);
+        self.commit(txn)?;
+        Ok(id)
+    }
+
+    /// The id of a descriptor, stored if it was not yet. Descriptors are few and never removed.
+    pub(super) fn intern_security(
+        &mut self,
+        txn: &mut Transaction,
+        descriptor: &[u8],
+    ) -> Result<SecurityId, FsError> {
+        if descriptor.is_empty() {
+            return Ok(SecurityId::default());
+        }
+        if descriptor.len() > PROPERTY_BYTES_MAX {
+            return Err(FsError::TooLarge);
+        }
+        if let Some(id) = self.security_ids.get(descriptor) {
+            return Ok(*id);
+        }
+        let hash = codes::crc64(descriptor);
+        let prefix = key::security_hashes(hash);
+        let (mut from, end) = (prefix.clone(), key::after(&prefix));
+        while let Some((found, _)) = self.meta.next(txn, &from, &end)? {
+            let id = key::parse_security_hash(&found).ok_or(FsError::damaged("security index"))?;
+            if self.blob(txn, &key::security(id))? == descriptor {
+                self.remember_security(descriptor, id);
+                return Ok(id);
+            }
+            from = found;
+            from.push(0);
+        }
+        let counter = key::counter(key::Counter::Security);
+        let next = match self.meta.get(txn, &counter)? {
+            Some(value) => decode_number(&value).ok_or(FsError::damaged("counter"))?,
+            None => 1,
+        };
+        let id = SecurityId(next);
+        txn.put(counter, encode_number(next + 1));
+        txn.put(key::security_hash(hash, id), Vec::new());
+        self.put_blob(txn, &key::security(id), descriptor)?;
+        Ok(id)
+    }
+
+    fn remember_security(&mut self, descriptor: &[u8], id: SecurityId) {
+        if self.security_ids.len() >= SECURITY_CACHE_ENTRIES {
+            self.security_ids.clear();
+        }
+        self.security_ids.insert(descriptor.into(), id);
+    }
+
+    /// All extended attributes, in the order they were first set.
+    pub fn extended_attributes(&mut self, file: FileId) -> Result<Vec<ExtendedAttribute>, FsError> {
+        self.ready()?;
+        self.unpack_attributes(&Transaction::new(), file)
+    }
+
+    /// Sets each of these attributes; one with an empty value is removed. All or none.
+    ///
+    /// # Errors
+    /// `TooLarge` beyond [`PROPERTY_BYTES_MAX`], `Invalid` for an empty name.
+    pub fn set_extended_attributes(
+        &mut self,
+        file: FileId,
+        set: &[ExtendedAttribute],
+        now: FileTime,
+    ) -> Result<(), FsError> {
+        self.ready_to_change()?;
+        let mut txn = Transaction::new();
+        let mut inode = self.inode(&txn, file)?;
+        let mut all = self.unpack_attributes(&txn, file)?;
+        for one in set {
+            if one.name.is_empty() || one.name.len() > 255 || one.value.len() > usize::from(u16::MAX) {
+                return Err(FsError::Invalid("an extended attribute's name or value has a wrong length"));
+            }
+            let found = all.iter().position(|old| old.name.eq_ignore_ascii_case(&one.name));
+            match (found, one.value.is_empty()) {
+                (Some(at), true) => drop(all.remove(at)),
+                (Some(at), false) => all[at] = one.clone(),
+                (None, true) => {}
+                (None, false) => all.push(one.clone()),
+            }
+        }
+        let (packed, full_bytes) = pack_attributes(&all);
+        if full_bytes > PROPERTY_BYTES_MAX {
+            return Err(FsError::TooLarge);
+        }
+        self.put_blob(&mut txn, &key::extended_attributes(file), &packed)?;
+        inode.extended_attribute_bytes = full_bytes as u32;
+        inode.changed = now;
+        Self::put_inode(&mut txn, file, &inode);
+        self.commit(txn)
+    }
+
+    fn unpack_attributes(
+        &mut self,
+        txn: &Transaction,
+        file: FileId,
+    ) -> Result<Vec<ExtendedAttribute>, FsError> {
+        if self.inode(txn, file)?.extended_attribute_bytes == 0 {
+            return Ok(Vec::new());
+        }
+        let packed = self.blob(txn, &key::extended_attributes(file))?;
+        unpack_attributes(&packed).ok_or(FsError::damaged("extended attributes"))
+    }
+
+    /// The reparse point's data as it was set, or nothing.
+    pub fn reparse_data(&mut self, file: FileId) -> Result<Option<Vec<u8>>, FsError> {
+        self.ready()?;
+        let txn = Transaction::new();
+        if self.inode(&txn, file)?.reparse_tag == 0 {
+            return Ok(None);
+        }
+        self.blob(&txn, &key::reparse(file)).map(Some)
+    }
+
+    /// Makes the file a reparse point with this tag and data, or an ordinary file again.
+    pub fn set_reparse(
+        &mut self,
+        file: FileId,
+        point: Option<(u32, &[u8])>,
+        now: FileTime,
+    ) -> Result<(), FsError> {
+        self.ready_to_change()?;
+        let mut txn = Transaction::new();
+        let mut inode = self.inode(&txn, file)?;
+        let (tag, data) = point.unwrap_or((0, &[]));
+        if data.len() > REPARSE_BYTES_MAX {
+            return Err(FsError::TooLarge);
+        }
+        if point.is_some() && tag == 0 {
+            return Err(FsError::Invalid("a reparse tag of 0"));
+        }
+        self.put_blob(&mut txn, &key::reparse(file), data)?;
+        inode.reparse_tag = tag;
+        inode.attributes &= !ATTRIBUTE_REPARSE_POINT;
+        inode.attributes |= if tag == 0 { 0 } else { ATTRIBUTE_REPARSE_POINT };
+        inode.changed = now;
+        Self::put_inode(&mut txn, file, &inode);
+        self.commit(txn)
+    }
+
+    /// The file's object id (MS-FSCC 2.1.3.1), if it has one.
+    pub fn object_id(&mut self, file: FileId) -> Result<Option<[u8; 16]>, FsError> {
+        self.ready()?;
+        let txn = Transaction::new();
+        if !self.inode(&txn, file)?.has_object_id {
+            return Ok(None);
+        }
+        let value = self.meta.get(&txn, &key::file_object_id(file))?;
+        let id = value.and_then(|value| <[u8; 16]>::try_from(&value[..]).ok());
+        id.map(Some).ok_or(FsError::damaged("object id"))
+    }
+
+    /// Gives the file an object id, or takes it away.
+    ///
+    /// # Errors
+    /// `Exists` where another file has it.
+    pub fn set_object_id(&mut self, file: FileId, id: Option<[u8; 16]>) -> Result<(), FsError> {
+        self.ready_to_change()?;
+        let old = self.object_id(file)?;
+        let mut txn = Transaction::new();
+        let mut inode = self.inode(&txn, file)?;
+        if let Some(old) = old {
+            txn.delete(key::object_id(old));
+            txn.delete(key::file_object_id(file));
+        }
+        if let Some(id) = id {
+            if self.meta.get(&txn, &key::object_id(id))?.is_some() {
+                return Err(FsError::Exists);
+            }
+            txn.put(key::object_id(id), encode_number(file.0));
+            txn.put(key::file_object_id(file), id.to_vec());
+        }
+        inode.has_object_id = id.is_some();
+        Self::put_inode(&mut txn, file, &inode);
+        self.commit(txn)
+    }
+
+    /// The file that has this object id.
+    pub fn file_by_object_id(&mut self, id: [u8; 16]) -> Result<FileId, FsError> {
+        self.ready()?;
+        let value = self.meta.get(&Transaction::new(), &key::object_id(id))?.ok_or(FsError::NotFound)?;
+        decode_number(&value).map(FileId).ok_or(FsError::damaged("object id"))
+    }
+
+    /// A long value, put together; empty where there is none.
+    fn blob(&mut self, txn: &Transaction, prefix: &[u8]) -> Result<Vec<u8>, FsError> {
+        let end = key::after(prefix);
+        let (mut from, mut out) = (key::piece(prefix, 0), Vec::new());
+        while let Some((found, value)) = self.meta.next(txn, &from, &end)? {
+            out.extend_from_slice(&value);
+            from = found;
+            from.push(0);
+        }
+        Ok(out)
+    }
+
+    /// Replaces a long value; an empty one is removed.
+    fn put_blob(&mut self, txn: &mut Transaction, prefix: &[u8], bytes: &[u8]) -> Result<(), FsError> {
+        let pieces = bytes.chunks(VALUE_BYTES_MAX);
+        let mut from = key::piece(prefix, pieces.len() as u16);
+        let end = key::after(prefix);
+        while let Some((found, _)) = self.meta.next(txn, &from, &end)? {
+            from = found.clone();
+            from.push(0);
+            txn.delete(found);
+        }
+        for (index, piece) in pieces.enumerate() {
+            txn.put(key::piece(prefix, index as u16), piece.to_vec());
+        }
+        Ok(())
+    }
+}
+
+/// Each as flags, name length, value length (16 bits, little-endian), name, value. Also the length of the list as
+/// MS-FSCC 2.4.15 packs it.
+fn pack_attributes(all: &[ExtendedAttribute]) -> (Vec<u8>, usize) {
+    let (mut packed, mut full_bytes) = (Vec::new(), 0_usize);
+    for one in all {
+        packed.push(one.flags);
+        packed.push(one.name.len() as u8);
+        packed.extend_from_slice(&(one.value.len() as u16).to_le_bytes());
+        packed.extend_from_slice(&one.name);
+        packed.extend_from_slice(&one.value);
+        full_bytes = full_bytes.next_multiple_of(4) + 8 + one.name.len() + 1 + one.value.len();
+    }
+    (packed, full_bytes)
+}
+
+fn unpack_attributes(packed: &[u8]) -> Option<Vec<ExtendedAttribute>> {
+    let (mut reader, mut out) = (Reader(packed), Vec::new());
+    while !reader.0.is_empty() {
+        let (flags, name_len, value_len) = (reader.u8()?, reader.u8()?, reader.u16()?);
+        let name = reader.take(usize::from(name_len))?.to_vec();
+        let value = reader.take(usize::from(value_len))?.to_vec();
+        out.push(ExtendedAttribute { flags, name, value });
+    }
+    Some(out)
+}

@@ -1,0 +1,249 @@
+//! The words of the file layer: identities, errors, and what its callers give and get.
+
+use space::api::SpaceError;
+use sys::Payload;
+use types::{FileTime, Lba};
+
+use crate::backend::WideString;
+
+/// Names a file or directory for the life of the volume; never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId(pub u64);
+
+impl FileId {
+    /// The root directory of every volume.
+    pub const ROOT: Self = Self(5);
+}
+
+/// A data stream of a file. Never reused within its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamId {
+    pub file: FileId,
+    /// 0: the unnamed stream.
+    pub index: u32,
+}
+
+impl StreamId {
+    /// The unnamed stream of a file.
+    pub const fn unnamed(file: FileId) -> Self {
+        Self { file, index: 0 }
+    }
+}
+
+/// Why the file layer refuses or fails.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FsError {
+    /// What the operation needs is on its way into memory, or has to be written first. Nothing was changed: run the whole
+    /// operation again after the next [`FsEvent::Retry`].
+    #[error("not in memory yet")]
+    Miss,
+    #[error("no such file, stream or entry")]
+    NotFound,
+    #[error("the name is taken")]
+    Exists,
+    #[error("not a directory")]
+    NotDirectory,
+    #[error("a directory")]
+    IsDirectory,
+    #[error("the directory is not empty")]
+    NotEmpty,
+    #[error("not a name a file can have")]
+    NameInvalid,
+    #[error("a directory cannot be moved below itself")]
+    Loop,
+    #[error("the file has as many links as it can have")]
+    TooManyLinks,
+    #[error("the volume is full")]
+    NoSpace,
+    /// A file size, an attribute or a descriptor beyond what a volume can hold.
+    #[error("larger than a volume can hold")]
+    TooLarge,
+    #[error("{0}")]
+    Invalid(&'static str),
+    /// Structures or data that no copy of the virtual disk has intact.
+    #[error("damaged at block {lba}: {what}")]
+    Corrupt { what: &'static str, lba: Lba },
+    /// Another coordinator owns the volume: this instance must stop.
+    #[error("another coordinator owns the volume")]
+    Fenced,
+    #[error("too few copies of the volume can be reached")]
+    Unavailable,
+    /// The virtual disk carries no volume of this format.
+    #[error("not a volume: {0}")]
+    NotAVolume(&'static str),
+    /// A metadata write failed earlier: nothing more is accepted until the volume is opened again.
+    #[error("the volume stopped after a failed write")]
+    Stopped,
+}
+
+impl FsError {
+    /// The file layer's view of a virtual disk's error.
+    pub fn from_space(error: &SpaceError) -> Self {
+        match error {
+            SpaceError::Corrupt { lbas } => {
+                Self::Corrupt { what: "no intact copy", lba: lbas.first().copied().unwrap_or_default() }
+            }
+            SpaceError::NoSpace => Self::NoSpace,
+            SpaceError::Fenced => Self::Fenced,
+            SpaceError::Unavailable => Self::Unavailable,
+            SpaceError::Invalid(why) => Self::Invalid(why),
+        }
+    }
+}
+
+/// What is known of a file, as clients see it: sizes and times include what is not durable yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attributes {
+    pub file: FileId,
+    pub directory: bool,
+    /// FILE_ATTRIBUTE_* (MS-FSCC 2.6) as stored; DIRECTORY, SPARSE_FILE and REPARSE_POINT are kept right by the file layer.
+    pub attributes: u32,
+    pub created: FileTime,
+    pub accessed: FileTime,
+    pub written: FileTime,
+    pub changed: FileTime,
+    /// Of the unnamed stream, in bytes.
+    pub end_of_file: u64,
+    /// Of the unnamed stream, in bytes.
+    pub allocation_bytes: u64,
+    pub link_count: u32,
+    /// 0: no reparse point.
+    pub reparse_tag: u32,
+    /// As MS-FSCC 2.4.15 packs them; 0: none.
+    pub extended_attribute_bytes: u32,
+    /// Equal for files with byte-equal security descriptors; 0: none.
+    pub security: SecurityId,
+}
+
+/// Names a stored security descriptor: equal descriptors have equal names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct SecurityId(pub u64);
+
+/// Changes of attributes; `None` keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AttributeChange {
+    pub created: Option<FileTime>,
+    pub accessed: Option<FileTime>,
+    pub written: Option<FileTime>,
+    pub changed: Option<FileTime>,
+    /// FILE_ATTRIBUTE_*: only those a client may set are taken.
+    pub attributes: Option<u32>,
+}
+
+/// A file about to be made.
+#[derive(Debug, Clone, Copy)]
+pub struct NewFile<'a> {
+    pub directory: bool,
+    /// FILE_ATTRIBUTE_*: only those a client may set are taken.
+    pub attributes: u32,
+    /// All four times of the new file, and the change of its directory.
+    pub now: FileTime,
+    /// Self-relative security descriptor, opaque here; empty: none.
+    pub security: &'a [u8],
+}
+
+/// One name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// As it was given at creation.
+    pub name: WideString,
+    pub file: FileId,
+    pub directory: bool,
+}
+
+/// A name of a file: where it is linked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    pub parent: FileId,
+    pub name: WideString,
+}
+
+/// One data stream of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamInformation {
+    pub stream: StreamId,
+    /// Empty: the unnamed stream.
+    pub name: WideString,
+    pub end_of_file: u64,
+    pub allocation_bytes: u64,
+}
+
+/// What became of a file whose name was taken away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unlinked {
+    pub file: FileId,
+    /// It has no name any more: [`super::FileSystem::reclaim`] gives its space back.
+    pub last: bool,
+}
+
+/// Figures of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Statistics {
+    pub total_bytes: u64,
+    /// What new data can still take.
+    pub available_bytes: u64,
+    pub cache_bytes: u64,
+    pub dirty_bytes: u64,
+    /// Bytes of metadata journal that opening would replay.
+    pub journal_bytes: u64,
+}
+
+/// What a volume is called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeRecord {
+    pub id: [u8; 16],
+    pub label: String,
+    pub serial: u32,
+    pub created: FileTime,
+}
+
+/// Limits that the administrator sets.
+#[derive(Debug, Clone, Copy)]
+pub struct Config {
+    /// Bytes of file data kept in memory, dirty ones included.
+    pub cache_bytes: usize,
+    /// Of these, bytes that may wait to be written; writes wait beyond.
+    pub dirty_bytes: usize,
+    /// Bytes of metadata pages kept in memory.
+    pub page_cache_bytes: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { cache_bytes: 256 << 20, dirty_bytes: 64 << 20, page_cache_bytes: 64 << 20 }
+    }
+}
+
+/// A volume about to be made.
+#[derive(Debug, Clone)]
+pub struct Format {
+    pub id: [u8; 16],
+    pub label: String,
+    pub serial: u32,
+    pub now: FileTime,
+    /// Security descriptor of the root directory; empty: none.
+    pub root_security: Vec<u8>,
+}
+
+/// What happened since the last poll.
+#[derive(Debug)]
+pub enum FsEvent {
+    /// The volume can be used.
+    Opened,
+    /// It cannot be, or no longer: every further operation answers this error.
+    Failed(FsError),
+    /// Operations that answered [`FsError::Miss`] should run again.
+    Retry,
+    Read {
+        token: u64,
+        result: Result<Payload, FsError>,
+    },
+    Written {
+        token: u64,
+        result: Result<(), FsError>,
+    },
+    Flushed {
+        token: u64,
+        result: Result<(), FsError>,
+    },
+}
