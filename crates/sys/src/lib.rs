@@ -4,8 +4,11 @@
 //! `#![forbid(unsafe_code)]` crates. Never knows what disks or protocols mean.
 
 mod buf;
+mod clock;
+pub mod driver;
 mod payload;
 mod recycle;
 
 pub use buf::{ALIGN_BYTES, Buf, BufMut};
+pub use clock::monotonic_now;
 pub use payload::Payload;

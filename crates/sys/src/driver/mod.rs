@@ -1,0 +1,283 @@
+//! The one completion loop of a data-plane thread: sockets, disks, timers and calls from other threads.
+//!
+//! Operations own their buffers and descriptors until the kernel is done with them, whatever becomes of the one who asked;
+//! so this interface is safe to call, and a closed connection or a dropped [`Queue`] never leaves the kernel writing into
+//! memory in use. Two backends behave alike (one test suite): io_uring, where one system call per turn submits everything
+//! and waits; and, where the kernel or a container forbids io_uring, epoll with a few threads per queue for disks.
+//!
+//! How it is used: each client (the socket layer, each disk) has a [`Queue`], submits operations with tokens of its own and
+//! polls its completions. The thread's loop calls [`Driver::wait`], which alone enters the kernel, and then lets all clients
+//! work until none has anything left to do. Nothing spins: with nothing to do, `wait` sleeps.
+
+mod fallback;
+mod ring;
+#[cfg(test)]
+mod tests;
+mod threads;
+mod waker;
+
+pub use waker::Waker;
+
+use crate::{BufMut, Payload};
+use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A socket or file; closed when the last user is done, operations in flight among them.
+pub type Descriptor = Arc<OwnedFd>;
+
+/// Which backend to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DriverChoice {
+    /// io_uring where it is permitted and complete, else the fallback. The environment variable `CENOTE_IO` set to
+    /// `io_uring` or `fallback` decides instead.
+    #[default]
+    Automatic,
+    IoUring,
+    Fallback,
+}
+
+/// Which backend is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DriverKind {
+    IoUring,
+    Fallback,
+}
+
+/// What the kernel is asked to do.
+#[derive(Debug)]
+pub enum Operation {
+    /// Answers [`Outcome::Accepted`] for each connection, until it fails or is cancelled.
+    Accept { listener: Descriptor },
+    /// Answers `Done` when the socket has something to read, or was closed. Costs no buffer while it waits.
+    Readable { socket: Descriptor },
+    /// Fills `into[at..]` with what is there, at least one byte; answers `Bytes(0)` at the end of the stream.
+    /// The buffer comes back whatever happens.
+    Receive { socket: Descriptor, into: BufMut, at: usize },
+    /// Sends all of it; answers `Done`. One at a time per socket, or bytes may be mixed.
+    Send { socket: Descriptor, data: Payload },
+    /// Fills the buffer from `offset`; answers the `Bytes` read, fewer only at the end of the file.
+    Read { file: Descriptor, offset: u64, into: BufMut },
+    /// Writes all of it; `durable` as RWF_DSYNC. Answers `Done`.
+    Write { file: Descriptor, offset: u64, data: Payload, durable: bool },
+    /// fdatasync.
+    SyncData { file: Descriptor },
+    /// Gives the space of the range back (FALLOC_FL_PUNCH_HOLE, also on block devices).
+    PunchHole { file: Descriptor, offset: u64, len_bytes: u64 },
+    /// Answers `Done` after this time.
+    Timeout { after: Duration },
+}
+
+/// How an operation succeeded.
+#[derive(Debug)]
+pub enum Outcome {
+    Done,
+    Bytes(usize),
+    /// More may follow with the same token.
+    Accepted(OwnedFd),
+}
+
+/// The answer to one operation.
+#[derive(Debug)]
+pub struct Completion {
+    pub token: u64,
+    /// An operation that was cancelled fails with `ECANCELED`.
+    pub result: io::Result<Outcome>,
+    /// The buffer of a `Receive` or `Read`.
+    pub buffer: Option<BufMut>,
+}
+
+/// Names a queue inside the driver.
+type QueueId = u32;
+/// Completions on their way to their queues.
+type Finished = Vec<(QueueId, Completion)>;
+
+enum Backend {
+    Ring(Box<ring::Ring>),
+    Fallback(Box<fallback::Fallback>),
+}
+
+struct Inner {
+    backend: Backend,
+    /// `None`: the queue was dropped.
+    queues: Vec<Option<Vec<Completion>>>,
+    /// Completions in all queues.
+    undelivered: usize,
+    timers: BinaryHeap<Reverse<(Instant, QueueId, u64)>>,
+    finished: Finished,
+}
+
+/// A handle to the loop; clones share it. It stays on the thread that made it.
+#[derive(Clone)]
+pub struct Driver {
+    inner: Rc<RefCell<Inner>>,
+    waker: Waker,
+    kind: DriverKind,
+}
+
+/// One client's operations and completions. Dropping it cancels what is in flight.
+pub struct Queue {
+    inner: Rc<RefCell<Inner>>,
+    id: QueueId,
+}
+
+impl Driver {
+    /// Sets the loop up on this thread.
+    ///
+    /// # Errors
+    /// Where the backend that was demanded is not permitted here, or descriptors are exhausted.
+    pub fn new(choice: DriverChoice) -> io::Result<Self> {
+        let choice = match (choice, std::env::var("CENOTE_IO").as_deref()) {
+            (DriverChoice::Automatic, Ok("io_uring")) => DriverChoice::IoUring,
+            (DriverChoice::Automatic, Ok("fallback")) => DriverChoice::Fallback,
+            (choice, _) => choice,
+        };
+        let waker = Waker::new()?;
+        let ring = match choice {
+            DriverChoice::Fallback => None,
+            DriverChoice::IoUring => Some(ring::Ring::new(waker.clone())?),
+            DriverChoice::Automatic => ring::Ring::new(waker.clone()).ok(),
+        };
+        let (backend, kind) = match ring {
+            Some(ring) => (Backend::Ring(Box::new(ring)), DriverKind::IoUring),
+            None => {
+                let fallback = fallback::Fallback::new(waker.clone())?;
+                (Backend::Fallback(Box::new(fallback)), DriverKind::Fallback)
+            }
+        };
+        let inner = Inner {
+            backend,
+            queues: Vec::new(),
+            undelivered: 0,
+            timers: BinaryHeap::new(),
+            finished: Vec::new(),
+        };
+        Ok(Self { inner: Rc::new(RefCell::new(inner)), waker, kind })
+    }
+
+    pub fn kind(&self) -> DriverKind {
+        self.kind
+    }
+
+    /// A new client of the loop.
+    pub fn queue(&self) -> Queue {
+        let mut inner = self.inner.borrow_mut();
+        inner.queues.push(Some(Vec::new()));
+        Queue { inner: self.inner.clone(), id: (inner.queues.len() - 1) as QueueId }
+    }
+
+    /// Ends [`Driver::wait`] from any thread.
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Hands everything submitted to the kernel and sleeps until something completes, the waker is used, or `timeout` has
+    /// passed (`None`: without end). Returns at once where completions already wait in a queue.
+    ///
+    /// # Errors
+    /// Where the kernel refuses to go on with the loop itself; nothing that one operation did.
+    pub fn wait(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.inner.borrow_mut().wait(timeout)
+    }
+
+    /// Operations that the kernel has not answered, of all queues, timers apart.
+    pub fn in_flight(&self) -> usize {
+        match &self.inner.borrow().backend {
+            Backend::Ring(ring) => ring.in_flight(),
+            Backend::Fallback(fallback) => fallback.in_flight(),
+        }
+    }
+}
+
+impl Queue {
+    /// Takes an operation; its answer carries `token`, which is the caller's own affair.
+    pub fn submit(&self, token: u64, operation: Operation) {
+        let inner = &mut *self.inner.borrow_mut();
+        if let Operation::Timeout { after } = operation {
+            inner.timers.push(Reverse((Instant::now() + after, self.id, token)));
+            return;
+        }
+        match &mut inner.backend {
+            Backend::Ring(ring) => ring.submit(self.id, token, operation),
+            Backend::Fallback(fallback) => fallback.submit(self.id, token, operation),
+        }
+    }
+
+    /// Moves the answers that are there into `out`.
+    pub fn poll(&self, out: &mut Vec<Completion>) {
+        let inner = &mut *self.inner.borrow_mut();
+        if let Some(Some(answers)) = inner.queues.get_mut(self.id as usize) {
+            inner.undelivered -= answers.len();
+            out.append(answers);
+        }
+    }
+
+    /// Asks for an early end of the operations with this token. Each is still answered: with `ECANCELED`, or as if it had not
+    /// been cancelled. Timers are only answered when their time has come.
+    pub fn cancel(&self, token: u64) {
+        match &mut self.inner.borrow_mut().backend {
+            Backend::Ring(ring) => ring.cancel(self.id, Some(token)),
+            Backend::Fallback(fallback) => fallback.cancel(self.id, Some(token)),
+        }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        let inner = &mut *self.inner.borrow_mut();
+        if let Some(answers) = inner.queues.get_mut(self.id as usize).and_then(Option::take) {
+            inner.undelivered -= answers.len();
+        }
+        match &mut inner.backend {
+            Backend::Ring(ring) => ring.cancel(self.id, None),
+            Backend::Fallback(fallback) => fallback.abandon(self.id),
+        }
+    }
+}
+
+impl Inner {
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let timeout = self.sleep_bound(timeout);
+        match &mut self.backend {
+            Backend::Ring(ring) => ring.wait(timeout, &mut self.finished)?,
+            Backend::Fallback(fallback) => fallback.wait(timeout, &mut self.finished)?,
+        }
+        self.expire_timers();
+        for (queue, completion) in self.finished.drain(..) {
+            // Answers for a dropped queue end here, and with them their buffers and accepted sockets.
+            if let Some(Some(answers)) = self.queues.get_mut(queue as usize) {
+                answers.push(completion);
+                self.undelivered += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn sleep_bound(&self, timeout: Option<Duration>) -> Option<Duration> {
+        if self.undelivered > 0 {
+            return Some(Duration::ZERO);
+        }
+        let Some(Reverse((first, _, _))) = self.timers.peek() else { return timeout };
+        let until_first = first.saturating_duration_since(Instant::now());
+        Some(timeout.map_or(until_first, |timeout| timeout.min(until_first)))
+    }
+
+    fn expire_timers(&mut self) {
+        if self.timers.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        while let Some(Reverse((at, queue, token))) = self.timers.peek().copied() {
+            if at > now {
+                break;
+            }
+            self.timers.pop();
+            self.finished.push((queue, Completion { token, result: Ok(Outcome::Done), buffer: None }));
+        }
+    }
+}

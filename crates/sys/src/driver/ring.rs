@@ -1,0 +1,514 @@
+//! The io_uring backend.
+//!
+//! Every operation lives in a slot of its own, boxed, until the kernel's last completion for it: the slot owns descriptor,
+//! buffers, vectors and message header that the kernel was given addresses of.
+
+use super::{Completion, Descriptor, Finished, Operation, Outcome, QueueId, Waker};
+use crate::{BufMut, Payload};
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+const SUBMISSION_ENTRIES: u32 = 1024;
+const COMPLETION_ENTRIES: u32 = 8192;
+/// The kernel's limit of vectors per call (UIO_MAXIOV).
+const VECTORS_MAX: usize = 1024;
+/// Bytes per read or write call; larger ones go in steps.
+const STEP_BYTES_MAX: usize = 1 << 30;
+/// How long a dropped ring waits for the kernel before it leaks what the kernel still holds.
+const DROP_WAIT: Duration = Duration::from_secs(5);
+
+const WAKE: u64 = u64::MAX;
+const CANCEL: u64 = u64::MAX - 1;
+
+/// Every operation code the ring uses: a kernel that lacks one is not used.
+const CODES: [u8; 11] = [
+    opcode::AcceptMulti::CODE,
+    opcode::PollAdd::CODE,
+    opcode::Recv::CODE,
+    opcode::Send::CODE,
+    opcode::SendMsg::CODE,
+    opcode::Read::CODE,
+    opcode::Write::CODE,
+    opcode::Writev::CODE,
+    opcode::Fsync::CODE,
+    opcode::Fallocate::CODE,
+    opcode::AsyncCancel::CODE,
+];
+
+enum Work {
+    None,
+    Accept { listener: Descriptor },
+    Readable { socket: Descriptor },
+    Receive { socket: Descriptor, into: BufMut, at: usize },
+    Send { socket: Descriptor, data: Payload, done: usize },
+    Read { file: Descriptor, offset: u64, into: BufMut, done: usize },
+    Write { file: Descriptor, offset: u64, data: Payload, durable: bool, done: usize },
+    SyncData { file: Descriptor },
+    PunchHole { file: Descriptor, offset: u64, len_bytes: u64 },
+}
+
+struct Slot {
+    /// Tells a late cancellation of the slot's former operation from one of this.
+    generation: u32,
+    queue: QueueId,
+    token: u64,
+    cancelled: bool,
+    work: Work,
+    vectors: Vec<libc::iovec>,
+    message: libc::msghdr,
+}
+
+pub(super) struct Ring {
+    ring: IoUring,
+    waker: Waker,
+    /// Where the kernel puts the eventfd's counter.
+    wake_counter: Box<u64>,
+    wake_armed: bool,
+    /// Nothing is armed any more.
+    closing: bool,
+    /// Completions while they are worked off; empty otherwise.
+    entries: Vec<cqueue::Entry>,
+    slots: Vec<Box<Slot>>,
+    free: Vec<u32>,
+    /// Entries that found the submission queue full.
+    backlog: VecDeque<squeue::Entry>,
+    accept_multishot: bool,
+}
+
+/// What to do with an operation after a completion.
+enum Next {
+    Answer(io::Result<Outcome>),
+    /// Not finished: goes to the kernel again.
+    Again,
+}
+
+impl Ring {
+    pub(super) fn new(waker: Waker) -> io::Result<Self> {
+        let ring = build()?;
+        if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "this kernel's io_uring is too old"));
+        }
+        let mut probe = io_uring::Probe::new();
+        ring.submitter().register_probe(&mut probe)?;
+        if !CODES.iter().all(|&code| probe.is_supported(code)) {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "this kernel's io_uring lacks operations",
+            ));
+        }
+        let mut ring = Self {
+            ring,
+            waker,
+            wake_counter: Box::new(0),
+            wake_armed: false,
+            closing: false,
+            entries: Vec::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            backlog: VecDeque::new(),
+            accept_multishot: true,
+        };
+        ring.arm_waker();
+        Ok(ring)
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(super) fn submit(&mut self, queue: QueueId, token: u64, operation: Operation) {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Box::new(Slot::empty()));
+            (self.slots.len() - 1) as u32
+        });
+        let slot = &mut *self.slots[index as usize];
+        slot.queue = queue;
+        slot.token = token;
+        slot.cancelled = false;
+        slot.work = match operation {
+            Operation::Accept { listener } => {
+                // A non-blocking listener would make the kernel answer EAGAIN instead of waiting.
+                let _ = rustix::io::ioctl_fionbio(&listener, false);
+                Work::Accept { listener }
+            }
+            Operation::Readable { socket } => Work::Readable { socket },
+            Operation::Receive { socket, into, at } => {
+                let at = at.min(into.len());
+                Work::Receive { socket, into, at }
+            }
+            Operation::Send { socket, data } => Work::Send { socket, data, done: 0 },
+            Operation::Read { file, offset, into } => Work::Read { file, offset, into, done: 0 },
+            Operation::Write { file, offset, data, durable } => {
+                Work::Write { file, offset, data, durable, done: 0 }
+            }
+            Operation::SyncData { file } => Work::SyncData { file },
+            Operation::PunchHole { file, offset, len_bytes } => Work::PunchHole { file, offset, len_bytes },
+            // Timers are the driver's own.
+            Operation::Timeout { .. } => Work::None,
+        };
+        self.start(index);
+    }
+
+    pub(super) fn cancel(&mut self, queue: QueueId, token: Option<u64>) {
+        for index in 0..self.slots.len() {
+            let slot = &mut self.slots[index];
+            let wanted = slot.queue == queue && token.is_none_or(|token| slot.token == token);
+            if wanted && !slot.cancelled && !matches!(slot.work, Work::None) {
+                slot.cancelled = true;
+                let name = name(index as u32, slot.generation);
+                self.push(opcode::AsyncCancel::new(name).build().user_data(CANCEL));
+            }
+        }
+    }
+
+    pub(super) fn wait(&mut self, timeout: Option<Duration>, finished: &mut Finished) -> io::Result<()> {
+        while !self.backlog.is_empty() {
+            self.refill();
+            if !self.backlog.is_empty() {
+                enter(self.ring.submit())?;
+                // A kernel that is busy with completions takes no more until some are reaped.
+                self.reap(finished);
+            }
+        }
+        let ready = !finished.is_empty() || !self.ring.completion().is_empty();
+        let timeout = if ready { Some(Duration::ZERO) } else { timeout };
+        let entered = match timeout {
+            None => self.ring.submit_and_wait(1),
+            Some(timeout) => {
+                let time = types::Timespec::from(timeout);
+                let arguments = types::SubmitArgs::new().timespec(&time);
+                self.ring.submitter().submit_with_args(1, &arguments)
+            }
+        };
+        enter(entered)?;
+        self.reap(finished);
+        Ok(())
+    }
+
+    fn reap(&mut self, finished: &mut Finished) {
+        let mut entries = mem::take(&mut self.entries);
+        entries.extend(self.ring.completion());
+        for entry in entries.drain(..) {
+            match entry.user_data() {
+                WAKE => {
+                    self.waker.taken();
+                    self.wake_armed = false;
+                    if !self.closing {
+                        self.arm_waker();
+                    }
+                }
+                CANCEL => {}
+                name => self.complete(name as u32, &entry, finished),
+            }
+        }
+        self.entries = entries;
+    }
+
+    fn complete(&mut self, index: u32, entry: &cqueue::Entry, finished: &mut Finished) {
+        let Some(slot) = self.slots.get_mut(index as usize) else { return };
+        if cqueue::more(entry.flags()) {
+            if let Ok(outcome) = accepted(entry.result()) {
+                let completion = Completion { token: slot.token, result: Ok(outcome), buffer: None };
+                finished.push((slot.queue, completion));
+            }
+            return;
+        }
+        match slot.advance(entry.result(), &mut self.accept_multishot) {
+            Next::Again if slot.cancelled => self.finish(index, Err(Errno::CANCELED.into()), finished),
+            Next::Again => self.start(index),
+            // A single accept, or the last of many: the operation goes on.
+            Next::Answer(Ok(outcome @ Outcome::Accepted(_))) => {
+                let completion = Completion { token: slot.token, result: Ok(outcome), buffer: None };
+                finished.push((slot.queue, completion));
+                if slot.cancelled {
+                    self.finish(index, Err(Errno::CANCELED.into()), finished);
+                } else {
+                    self.start(index);
+                }
+            }
+            Next::Answer(result) => self.finish(index, result, finished),
+        }
+    }
+
+    fn finish(&mut self, index: u32, result: io::Result<Outcome>, finished: &mut Finished) {
+        let slot = &mut *self.slots[index as usize];
+        let buffer = match mem::replace(&mut slot.work, Work::None) {
+            Work::Receive { into, .. } | Work::Read { into, .. } => Some(into),
+            _ => None,
+        };
+        slot.generation = slot.generation.wrapping_add(1) & 0x7fff_ffff;
+        finished.push((slot.queue, Completion { token: slot.token, result, buffer }));
+        self.free.push(index);
+    }
+
+    /// Hands the slot's operation, or what is left of it, to the kernel.
+    fn start(&mut self, index: u32) {
+        let slot = &mut *self.slots[index as usize];
+        let entry = slot.entry(self.accept_multishot).user_data(name(index, slot.generation));
+        self.push(entry);
+    }
+
+    fn push(&mut self, entry: squeue::Entry) {
+        // SAFETY: what the entry points to belongs to a slot (or to `wake_counter`), which lives until its completion.
+        let pushed = self.backlog.is_empty() && unsafe { self.ring.submission().push(&entry) }.is_ok();
+        if !pushed {
+            self.backlog.push_back(entry);
+        }
+    }
+
+    fn refill(&mut self) {
+        let mut submission = self.ring.submission();
+        while let Some(entry) = self.backlog.pop_front() {
+            // SAFETY: as in `push`.
+            if unsafe { submission.push(&entry) }.is_err() {
+                self.backlog.push_front(entry);
+                return;
+            }
+        }
+    }
+
+    fn arm_waker(&mut self) {
+        self.wake_armed = true;
+        let fd = types::Fd(self.waker.fd().as_raw_fd());
+        let counter: *mut u64 = &raw mut *self.wake_counter;
+        self.push(opcode::Read::new(fd, counter.cast(), 8).build().user_data(WAKE));
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        for index in 0..self.slots.len() {
+            let slot = &self.slots[index];
+            if !matches!(slot.work, Work::None) {
+                let name = name(index as u32, slot.generation);
+                self.push(opcode::AsyncCancel::new(name).build().user_data(CANCEL));
+            }
+        }
+        for slot in &mut self.slots {
+            slot.cancelled = true;
+        }
+        // The eventfd's read ends by being written to.
+        self.closing = true;
+        self.waker.wake();
+        let deadline = Instant::now() + DROP_WAIT;
+        let mut finished = Finished::new();
+        while (self.in_flight() > 0 || self.wake_armed) && Instant::now() < deadline {
+            if self.wait(Some(Duration::from_millis(100)), &mut finished).is_err() {
+                break;
+            }
+            finished.clear();
+        }
+        if self.in_flight() > 0 || self.wake_armed {
+            // A hung device: the kernel may still write there, so the memory can never be used again.
+            mem::forget(mem::take(&mut self.slots));
+            Box::leak(mem::replace(&mut self.wake_counter, Box::new(0)));
+        }
+    }
+}
+
+impl Slot {
+    fn empty() -> Self {
+        Self {
+            generation: 0,
+            queue: 0,
+            token: 0,
+            cancelled: false,
+            work: Work::None,
+            vectors: Vec::new(),
+            // SAFETY: a message header of zeroes names no memory.
+            message: unsafe { mem::zeroed() },
+        }
+    }
+
+    /// Decides by the kernel's answer how the operation goes on.
+    fn advance(&mut self, result: i32, accept_multishot: &mut bool) -> Next {
+        let failed = result < 0;
+        let errno = if failed { Errno::from_raw_os_error(-result) } else { Errno::IO };
+        if failed && errno == Errno::INTR {
+            return Next::Again;
+        }
+        match &mut self.work {
+            Work::Accept { .. } if failed => match errno {
+                Errno::INVAL if *accept_multishot => {
+                    *accept_multishot = false;
+                    Next::Again
+                }
+                // The client went away while it was in the listener's backlog.
+                Errno::CONNABORTED | Errno::PROTO => Next::Again,
+                _ => Next::Answer(Err(errno.into())),
+            },
+            Work::Accept { .. } => Next::Answer(accepted(result)),
+            Work::Receive { socket, .. } | Work::Send { socket, .. } if failed && errno == Errno::AGAIN => {
+                // Somebody made the socket non-blocking: the kernel waits only for blocking ones.
+                match rustix::io::ioctl_fionbio(&*socket, false) {
+                    Ok(()) => Next::Again,
+                    Err(error) => Next::Answer(Err(error.into())),
+                }
+            }
+            _ if failed => Next::Answer(Err(errno.into())),
+            Work::Receive { .. } => Next::Answer(Ok(Outcome::Bytes(result as usize))),
+            Work::Send { data, done, .. } | Work::Write { data, done, .. } => {
+                *done += result as usize;
+                if *done >= data.len() {
+                    Next::Answer(Ok(Outcome::Done))
+                } else if result == 0 {
+                    Next::Answer(Err(io::ErrorKind::WriteZero.into()))
+                } else {
+                    Next::Again
+                }
+            }
+            Work::Read { into, done, .. } => {
+                *done += result as usize;
+                if *done >= into.len() || result == 0 {
+                    Next::Answer(Ok(Outcome::Bytes(*done)))
+                } else {
+                    Next::Again
+                }
+            }
+            Work::Readable { .. } | Work::SyncData { .. } | Work::PunchHole { .. } | Work::None => {
+                Next::Answer(Ok(Outcome::Done))
+            }
+        }
+    }
+
+    /// The kernel's form of what is left to do. Addresses in it point into this slot and its buffers.
+    fn entry(&mut self, accept_multishot: bool) -> squeue::Entry {
+        match &mut self.work {
+            Work::None => opcode::Nop::new().build(),
+            Work::Accept { listener } => {
+                let flags = libc::SOCK_CLOEXEC;
+                if accept_multishot {
+                    opcode::AcceptMulti::new(fd(listener)).flags(flags).build()
+                } else {
+                    let (address, len) = (std::ptr::null_mut(), std::ptr::null_mut());
+                    opcode::Accept::new(fd(listener), address, len).flags(flags).build()
+                }
+            }
+            Work::Readable { socket } => {
+                opcode::PollAdd::new(fd(socket), (libc::POLLIN | libc::POLLRDHUP) as u32).build()
+            }
+            Work::Receive { socket, into, at } => {
+                let target = &mut into[*at..];
+                let len = target.len().min(STEP_BYTES_MAX) as u32;
+                opcode::Recv::new(fd(socket), target.as_mut_ptr(), len).build()
+            }
+            Work::Send { socket, data, done } => {
+                if let Some(rest) = single_part(data, *done) {
+                    return opcode::Send::new(fd(socket), rest.as_ptr(), rest.len() as u32)
+                        .flags(libc::MSG_NOSIGNAL | libc::MSG_WAITALL)
+                        .build();
+                }
+                fill_vectors(&mut self.vectors, data, *done);
+                self.message.msg_iov = self.vectors.as_mut_ptr();
+                self.message.msg_iovlen = self.vectors.len();
+                opcode::SendMsg::new(fd(socket), &raw const self.message)
+                    .flags((libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32)
+                    .build()
+            }
+            Work::Read { file, offset, into, done } => {
+                let target = &mut into[*done..];
+                let len = target.len().min(STEP_BYTES_MAX) as u32;
+                opcode::Read::new(fd(file), target.as_mut_ptr(), len).offset(*offset + *done as u64).build()
+            }
+            Work::Write { file, offset, data, durable, done } => {
+                let flags = if *durable { libc::RWF_DSYNC } else { 0 };
+                let offset = *offset + *done as u64;
+                if let Some(rest) = single_part(data, *done) {
+                    return opcode::Write::new(fd(file), rest.as_ptr(), rest.len() as u32)
+                        .offset(offset)
+                        .rw_flags(flags)
+                        .build();
+                }
+                fill_vectors(&mut self.vectors, data, *done);
+                opcode::Writev::new(fd(file), self.vectors.as_ptr(), self.vectors.len() as u32)
+                    .offset(offset)
+                    .rw_flags(flags)
+                    .build()
+            }
+            Work::SyncData { file } => {
+                opcode::Fsync::new(fd(file)).flags(types::FsyncFlags::DATASYNC).build()
+            }
+            Work::PunchHole { file, offset, len_bytes } => opcode::Fallocate::new(fd(file), *len_bytes)
+                .offset(*offset)
+                .mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
+                .build(),
+        }
+    }
+}
+
+/// What is left of a payload, where it lies in one part.
+fn single_part(data: &Payload, done: usize) -> Option<&[u8]> {
+    match data.parts() {
+        [only] => {
+            let rest = only.get(done..)?;
+            Some(&rest[..rest.len().min(STEP_BYTES_MAX)])
+        }
+        _ => None,
+    }
+}
+
+fn fill_vectors(vectors: &mut Vec<libc::iovec>, data: &Payload, done: usize) {
+    vectors.clear();
+    let mut skip = done;
+    for part in data.parts() {
+        if skip >= part.len() {
+            skip -= part.len();
+            continue;
+        }
+        let rest = &part[skip..];
+        skip = 0;
+        vectors.push(libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() });
+        if vectors.len() == VECTORS_MAX {
+            break;
+        }
+    }
+}
+
+fn accepted(result: i32) -> io::Result<Outcome> {
+    if result < 0 {
+        return Err(io::Error::from_raw_os_error(-result));
+    }
+    // SAFETY: the kernel just made this descriptor for us, and nobody else knows it.
+    Ok(Outcome::Accepted(unsafe { OwnedFd::from_raw_fd(result) }))
+}
+
+fn fd(descriptor: &Descriptor) -> types::Fd {
+    types::Fd(descriptor.as_raw_fd())
+}
+
+/// The name that the kernel gives back: the generation keeps it below [`CANCEL`].
+fn name(index: u32, generation: u32) -> u64 {
+    u64::from(generation) << 32 | u64::from(index)
+}
+
+/// Failures of entering the kernel that only mean: look at the completions and go on.
+fn enter(result: io::Result<usize>) -> io::Result<()> {
+    match result {
+        Ok(_) => Ok(()),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
+            _ => Err(error),
+        },
+    }
+}
+
+/// The best set-up that this kernel knows.
+fn build() -> io::Result<IoUring> {
+    let best = IoUring::builder()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_submit_all()
+        .setup_cqsize(COMPLETION_ENTRIES)
+        .build(SUBMISSION_ENTRIES);
+    match best {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            IoUring::builder().setup_cqsize(COMPLETION_ENTRIES).build(SUBMISSION_ENTRIES)
+        }
+        other => other,
+    }
+}
