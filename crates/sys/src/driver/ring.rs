@@ -73,6 +73,8 @@ pub(super) struct Ring {
     closing: bool,
     /// Completions while they are worked off; empty otherwise.
     entries: Vec<cqueue::Entry>,
+    /// Boxed: the kernel holds addresses inside of slots while the vector grows.
+    #[allow(clippy::vec_box)]
     slots: Vec<Box<Slot>>,
     free: Vec<u32>,
     /// Entries that found the submission queue full.
