@@ -4,10 +4,16 @@
 
 #![forbid(unsafe_code)]
 
+pub mod conformance;
 pub mod crash;
+#[cfg(feature = "fault-injection")]
+pub mod fault;
+mod file;
 mod image;
 pub mod memory;
 mod random;
+
+pub use file::{FileDisk, FileDiskOptions, OpenError, OpenedFile, create_file_disk};
 
 use std::fmt;
 use sys::{BufMut, Payload};

@@ -50,7 +50,7 @@ impl Fault {
     }
 
     /// The action, where the rule applies to this operation. Counts it.
-    pub(super) fn strike(&mut self, operation: &DiskOperation) -> Option<FaultAction> {
+    pub(crate) fn strike(&mut self, operation: &DiskOperation) -> Option<FaultAction> {
         if self.times == 0 || !self.target.matches(operation) {
             return None;
         }

@@ -1,0 +1,187 @@
+//! Opens a file or block device as a disk: locks it for this process, finds its size, block and abilities.
+
+use crate::DiskInfo;
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use sys::BufMut;
+use sys::driver::Descriptor;
+
+/// How to open a disk.
+#[derive(Debug, Clone)]
+pub struct FileDiskOptions {
+    /// How long one operation may take before it is answered with [`crate::DiskError::TimedOut`].
+    pub time_bound: Duration,
+    /// Past the page cache where the file system can do it.
+    pub direct: bool,
+    /// Only looks: takes no lock, and writes fail.
+    pub read_only: bool,
+    /// Logical block of a file, 512 or 4096 bytes; a block device knows its own.
+    pub file_block_bytes: u32,
+}
+
+impl Default for FileDiskOptions {
+    /// Five seconds, O_DIRECT, read and write, blocks of 4096 bytes.
+    fn default() -> Self {
+        Self { time_bound: Duration::from_secs(5), direct: true, read_only: false, file_block_bytes: 4096 }
+    }
+}
+
+/// Why a path cannot be opened as a disk.
+#[derive(Debug)]
+pub enum OpenError {
+    /// Another process, or a mounted file system, uses it.
+    InUse {
+        path: String,
+    },
+    /// It is neither a file nor a block device.
+    NotADisk {
+        path: String,
+    },
+    /// Its logical block is neither 512 nor 4096 bytes.
+    BlockSize {
+        path: String,
+        block_bytes: u32,
+    },
+    Io {
+        path: String,
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse { path } => write!(
+                f,
+                "{path} is in use by another process or mounted: stop the other instance, or choose another disk"
+            ),
+            Self::NotADisk { path } => write!(f, "{path} is neither a file nor a block device"),
+            Self::BlockSize { path, block_bytes } => {
+                write!(f, "{path} has logical blocks of {block_bytes} bytes; only 512 and 4096 are supported")
+            }
+            Self::Io { path, error } => write!(f, "cannot open {path}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// A file or device, opened and locked; [`super::FileDisk::new`] serves it. It may be made on any thread, since to open a
+/// device that hangs takes as long as it likes.
+pub struct OpenedFile {
+    pub(super) file: Descriptor,
+    pub(super) info: DiskInfo,
+    pub(super) time_bound: Duration,
+}
+
+impl OpenedFile {
+    /// Opens and locks.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(path: &str, options: FileDiskOptions) -> Result<Self, OpenError> {
+        let failed = |error: Errno| match error {
+            Errno::BUSY | Errno::AGAIN => OpenError::InUse { path: path.to_owned() },
+            error => OpenError::Io { path: path.to_owned(), error: error.into() },
+        };
+        let stat = rustix::fs::stat(path).map_err(failed)?;
+        let file_type = FileType::from_raw_mode(stat.st_mode);
+        if !matches!(file_type, FileType::RegularFile | FileType::BlockDevice) {
+            return Err(OpenError::NotADisk { path: path.to_owned() });
+        }
+        let device = file_type == FileType::BlockDevice;
+        let (file, direct) = open_file(path, device, &options).map_err(failed)?;
+        if !options.read_only {
+            rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(failed)?;
+        }
+        let block_bytes = if device {
+            rustix::fs::ioctl_blksszget(&file).map_err(failed)?
+        } else {
+            options.file_block_bytes
+        };
+        if !matches!(block_bytes, 512 | 4096) {
+            return Err(OpenError::BlockSize { path: path.to_owned(), block_bytes });
+        }
+        let end = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(failed)?;
+        let id = if device { stat.st_rdev } else { stat.st_dev };
+        let info = DiskInfo {
+            path: path.to_owned(),
+            size_bytes: end - end % u64::from(block_bytes),
+            block_bytes,
+            rotational: queue_attribute(id, "rotational").is_some_and(|value| value != 0),
+            discards: !device || queue_attribute(id, "discard_max_bytes").is_none_or(|value| value != 0),
+            direct,
+        };
+        Ok(Self { file: Arc::new(file), info, time_bound: options.time_bound })
+    }
+
+    pub fn info(&self) -> &DiskInfo {
+        &self.info
+    }
+}
+
+/// The file, and whether it goes past the page cache.
+fn open_file(path: &str, device: bool, options: &FileDiskOptions) -> Result<(OwnedFd, bool), Errno> {
+    let mut flags = OFlags::CLOEXEC;
+    flags |= if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    if device && !options.read_only {
+        // A mounted device, or one that another holder claimed, answers EBUSY.
+        flags |= OFlags::EXCL;
+    }
+    if options.direct {
+        match rustix::fs::open(path, flags | OFlags::DIRECT, Mode::empty()) {
+            Ok(file) if direct_works(&file) => return Ok((file, true)),
+            Ok(_) | Err(Errno::INVAL | Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((rustix::fs::open(path, flags, Mode::empty())?, false))
+}
+
+/// Some file systems accept the flag and refuse the first access.
+fn direct_works(file: &OwnedFd) -> bool {
+    let mut probe = BufMut::for_overwrite(4096);
+    !matches!(rustix::io::pread(file, &mut probe[..], 0), Err(Errno::INVAL | Errno::OPNOTSUPP))
+}
+
+/// A number that the kernel tells about a block device's queue; a partition's is its disk's.
+fn queue_attribute(device: u64, attribute: &str) -> Option<u64> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let of_disk = format!("/sys/dev/block/{major}:{minor}/queue/{attribute}");
+    let of_partition = format!("/sys/dev/block/{major}:{minor}/../queue/{attribute}");
+    let text = std::fs::read_to_string(of_disk).or_else(|_| std::fs::read_to_string(of_partition)).ok()?;
+    text.trim().parse().ok()
+}
+
+/// Makes a thin file to serve as a disk: its space is taken as it is written. The file's existence is durable afterwards.
+///
+/// # Errors
+/// Where the path exists, or the file system cannot hold a file of this size.
+pub fn create_file_disk(path: &Path, size_bytes: u64) -> io::Result<()> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?);
+    let made = file.set_len(size_bytes).and_then(|()| file.sync_all()).and_then(|()| {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = File::open(parent.unwrap_or(Path::new(".")))?;
+        Ok(rustix::fs::fsync(directory.as_fd())?)
+    });
+    if made.is_err() {
+        // Nobody has seen it: it was made two lines above, exclusively.
+        let _ = std::fs::remove_file(path);
+    }
+    made
+}

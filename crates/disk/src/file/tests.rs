@@ -1,0 +1,206 @@
+//! Files as disks, on both backends of the loop; block devices and hung devices by what stands in for them.
+
+use super::*;
+use crate::conformance::{self, Fixture};
+use sys::driver::DriverChoice;
+
+const SIZE: u64 = 16 << 20;
+
+struct FileFixture {
+    driver: Driver,
+    disk: Option<FileDisk>,
+    path: String,
+    options: FileDiskOptions,
+    _directory: tempfile::TempDir,
+}
+
+impl FileFixture {
+    fn new(driver: Driver, parent: Option<&str>, options: FileDiskOptions) -> Self {
+        let directory = match parent {
+            None => tempfile::tempdir(),
+            Some(parent) => tempfile::tempdir_in(parent),
+        }
+        .expect("a directory");
+        let path = directory.path().join("disk");
+        create_file_disk(&path, SIZE).expect("a file");
+        let path = path.to_str().expect("a path").to_owned();
+        let disk = FileDisk::open(&driver, &path, options.clone()).expect("a disk");
+        Self { driver, disk: Some(disk), path, options, _directory: directory }
+    }
+}
+
+impl Fixture for FileFixture {
+    fn disk(&mut self) -> &mut dyn Disk {
+        self.disk.as_mut().expect("an open disk")
+    }
+    fn wait(&mut self) {
+        self.driver.wait(Some(Duration::from_millis(100))).expect("the loop");
+    }
+    fn reopen(&mut self) {
+        self.disk = None;
+        self.disk = Some(FileDisk::open(&self.driver, &self.path, self.options.clone()).expect("a disk"));
+    }
+}
+
+fn io_uring() -> Option<Driver> {
+    Driver::new(DriverChoice::IoUring).ok()
+}
+
+fn fallback() -> Driver {
+    Driver::new(DriverChoice::Fallback).expect("epoll")
+}
+
+#[test]
+fn a_file_conforms_on_io_uring() {
+    let Some(driver) = io_uring() else {
+        eprintln!("io_uring is not permitted here");
+        return;
+    };
+    conformance::run(&mut FileFixture::new(driver, None, FileDiskOptions::default()));
+}
+
+#[test]
+fn a_file_conforms_on_the_fallback() {
+    conformance::run(&mut FileFixture::new(fallback(), None, FileDiskOptions::default()));
+}
+
+#[test]
+fn a_buffered_file_with_small_blocks_conforms() {
+    let options = FileDiskOptions { direct: false, file_block_bytes: 512, ..FileDiskOptions::default() };
+    let mut fixture = FileFixture::new(Driver::new(DriverChoice::Automatic).expect("a loop"), None, options);
+    assert!(!fixture.disk().info().direct);
+    conformance::run(&mut fixture);
+}
+
+#[test]
+fn a_file_in_memory_conforms() {
+    let parent = Some("/dev/shm").filter(|path| std::path::Path::new(path).is_dir());
+    let driver = Driver::new(DriverChoice::Automatic).expect("a loop");
+    conformance::run(&mut FileFixture::new(driver, parent, FileDiskOptions::default()));
+}
+
+#[test]
+fn memory_and_crash_disks_conform() {
+    struct Memory(crate::memory::MemoryDisk);
+    impl Fixture for Memory {
+        fn disk(&mut self) -> &mut dyn Disk {
+            &mut self.0
+        }
+        fn reopen(&mut self) {}
+    }
+    conformance::run(&mut Memory(crate::memory::MemoryDisk::new(SIZE)));
+
+    struct Crash(crate::crash::CrashDisk);
+    impl Fixture for Crash {
+        fn disk(&mut self) -> &mut dyn Disk {
+            &mut self.0
+        }
+        fn reopen(&mut self) {
+            self.0 = self.0.after_crash(&crate::crash::CrashChoice::lose_all());
+        }
+    }
+    for (block_bytes, shuffle) in [(512, false), (4096, true)] {
+        let options = crate::crash::CrashOptions { size_bytes: SIZE, block_bytes, seed: 3, shuffle };
+        conformance::run(&mut Crash(crate::crash::CrashDisk::new(options)));
+    }
+}
+
+#[test]
+fn a_disk_in_use_is_refused_to_a_second_user_and_free_after_the_first() {
+    let mut fixture = FileFixture::new(fallback(), None, FileDiskOptions::default());
+    let second = OpenedFile::open(&fixture.path, FileDiskOptions::default());
+    let error = second.err().expect("the refusal");
+    assert!(matches!(error, OpenError::InUse { .. }));
+    assert!(error.to_string().contains(&fixture.path));
+    let looking = FileDiskOptions { read_only: true, ..FileDiskOptions::default() };
+    assert!(OpenedFile::open(&fixture.path, looking).is_ok());
+    fixture.disk = None;
+    assert!(OpenedFile::open(&fixture.path, FileDiskOptions::default()).is_ok());
+}
+
+#[test]
+fn what_is_no_disk_is_refused() {
+    for path in ["/dev/null", "/tmp"] {
+        let result = OpenedFile::open(path, FileDiskOptions::default());
+        assert!(matches!(result, Err(OpenError::NotADisk { .. })), "{path}");
+    }
+    let missing = OpenedFile::open("/nonexistent/disk", FileDiskOptions::default());
+    assert!(matches!(missing, Err(OpenError::Io { .. })));
+}
+
+#[test]
+fn a_new_file_takes_no_space_and_an_existing_one_is_not_touched() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("disk");
+    create_file_disk(&path, 1 << 40).expect("a file");
+    let stat = rustix::fs::stat(&path).expect("a stat");
+    assert_eq!((stat.st_size, stat.st_blocks), (1 << 40, 0));
+    let error = create_file_disk(&path, 1 << 20).expect_err("the refusal");
+    assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+    assert_eq!(rustix::fs::stat(&path).expect("a stat").st_size, 1 << 40);
+}
+
+#[test]
+fn a_file_cut_short_is_an_error_and_never_zeroes() {
+    let mut fixture = FileFixture::new(fallback(), None, FileDiskOptions::default());
+    let file = std::fs::OpenOptions::new().write(true).open(&fixture.path).expect("the file");
+    file.set_len(8192).expect("a cut");
+    let into = BufMut::for_overwrite(8192);
+    fixture.disk().submit(1, DiskOperation::Read { offset: 4096, into });
+    let mut out = Vec::new();
+    while out.is_empty() {
+        fixture.wait();
+        fixture.disk().poll(&mut out);
+    }
+    assert!(matches!(out[0].result, Err(DiskError::Io(_))));
+}
+
+/// A pipe that nobody writes to stands in for a device that never answers.
+fn hung_disk(driver: &Driver) -> (FileDisk, OwnedPipe) {
+    let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+    let info = DiskInfo {
+        path: "hung".to_owned(),
+        size_bytes: SIZE,
+        block_bytes: 4096,
+        rotational: false,
+        discards: false,
+        direct: false,
+    };
+    let opened =
+        OpenedFile { file: std::sync::Arc::new(reader), info, time_bound: Duration::from_millis(50) };
+    (FileDisk::new(driver, opened), writer)
+}
+
+type OwnedPipe = std::os::fd::OwnedFd;
+
+#[test]
+fn a_device_that_does_not_answer_is_hung_after_its_time_bound() {
+    // Only io_uring reads a pipe at an offset.
+    let Some(driver) = io_uring() else { return };
+    let (mut disk, writer) = hung_disk(&driver);
+    disk.submit(9, DiskOperation::Read { offset: 0, into: BufMut::for_overwrite(4096) });
+    let mut out = Vec::new();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while out.is_empty() && Instant::now() < deadline {
+        driver.wait(None).expect("the loop");
+        disk.poll(&mut out);
+    }
+    assert!(matches!(out[..], [DiskCompletion { token: 9, result: Err(DiskError::TimedOut) }]));
+    assert!(disk.is_hung());
+    disk.submit(10, DiskOperation::Flush);
+    disk.poll(&mut out);
+    assert!(matches!(out[1], DiskCompletion { token: 10, result: Err(DiskError::TimedOut) }));
+    // A late answer is dropped.
+    rustix::io::write(&writer, &[1; 4096]).expect("a write");
+    driver.wait(Some(Duration::from_millis(200))).expect("the loop");
+    disk.poll(&mut out);
+    assert_eq!(out.len(), 2);
+}
+
+#[test]
+fn an_error_number_becomes_its_class() {
+    let class = |errno| classify(io::Error::from_raw_os_error(errno));
+    assert_eq!(class(libc::ENOSPC), DiskError::NoSpace);
+    assert_eq!(class(libc::ENODEV), DiskError::Gone);
+    assert_eq!(class(libc::EIO), DiskError::Io(libc::EIO));
+}
