@@ -27,10 +27,13 @@
 #![forbid(unsafe_code)]
 
 pub mod accounts;
+pub mod audit;
 mod blocking;
 mod memory;
 mod records;
 mod redb_engine;
+pub mod seal;
+pub mod settings;
 pub mod shares;
 mod state;
 

@@ -1,9 +1,14 @@
 //! Shares: names under which clients reach a volume.
 //!
-//! Owns the shape of a share. Never knows SMB's wire.
+//! Owns the share records. Promises: a name is unique whatever its case. Never knows SMB's wire.
 
+use crate::accounts::{AccountError, folded};
+use crate::{BlockingState, Record, Stored, Typed};
 use serde::{Deserialize, Serialize};
 use types::{Sid, VolumeId};
+
+/// Longest name of a share, in characters (MS-SRVS 2.2.4.23 via NNLEN).
+pub const NAME_CHARS_MAX: usize = 80;
 
 /// When a WRITE is durable (D14).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +60,7 @@ pub struct Share {
     pub read_only: bool,
     #[serde(default)]
     pub continuously_available: bool,
+    /// Only encrypted sessions reach it.
     #[serde(default)]
     pub encrypt: bool,
     #[serde(default)]
@@ -68,7 +74,31 @@ fn yes() -> bool {
     true
 }
 
+impl Record for Share {
+    const PREFIX: &'static str = "share/";
+    fn id(&self) -> String {
+        folded(&self.name)
+    }
+}
+
 impl Share {
+    /// A share of the whole volume with everything as by default, for `access`.
+    pub fn new(name: impl Into<String>, volume: VolumeId, access: Vec<(Sid, ShareAccess)>) -> Self {
+        Self {
+            name: name.into(),
+            volume,
+            path: String::new(),
+            comment: String::new(),
+            access,
+            durability: ShareDurability::default(),
+            read_only: false,
+            continuously_available: false,
+            encrypt: false,
+            access_based_enumeration: false,
+            caching: true,
+        }
+    }
+
     /// The most that someone with these SIDs may do through the share; 0: nothing.
     pub fn access_of<'a>(&self, sids: impl IntoIterator<Item = &'a Sid>) -> u32 {
         sids.into_iter().fold(0, |mask, sid| {
@@ -78,4 +108,84 @@ impl Share {
                 .fold(mask, |mask, (_, access)| mask | access.mask())
         })
     }
+}
+
+/// All shares, by name.
+///
+/// # Errors
+/// [`AccountError::State`].
+pub fn list(state: &impl BlockingState) -> Result<Vec<Share>, AccountError> {
+    Ok(state.list()?.into_iter().map(|found| found.value).collect())
+}
+
+/// # Errors
+/// `Exists`, `BadName`, `Invalid` (its path), or the state's.
+pub fn create(state: &impl BlockingState, share: &Share) -> Result<(), AccountError> {
+    check(share)?;
+    if state.read::<Share>(&share.id())?.is_some() {
+        return Err(AccountError::Exists { kind: "share", name: share.name.clone() });
+    }
+    state.write(share, 0)?;
+    Ok(())
+}
+
+/// Changes the share by `change`, which cannot change its name.
+///
+/// # Errors
+/// `NotFound`, what `change` answers, `Invalid`, or the state's.
+pub fn set(
+    state: &impl BlockingState,
+    name: &str,
+    change: impl FnOnce(&mut Share) -> Result<(), AccountError>,
+) -> Result<Share, AccountError> {
+    let mut found = find(state, name)?;
+    let unchanged = found.value.name.clone();
+    change(&mut found.value)?;
+    found.value.name = unchanged;
+    check(&found.value)?;
+    state.write(&found.value, found.revision)?;
+    Ok(found.value)
+}
+
+/// # Errors
+/// `NotFound`, or the state's.
+pub fn delete(state: &impl BlockingState, name: &str) -> Result<(), AccountError> {
+    let found = find(state, name)?;
+    state.remove::<Share>(&found.value.id(), found.revision)?;
+    Ok(())
+}
+
+fn find(state: &impl BlockingState, name: &str) -> Result<Stored<Share>, AccountError> {
+    state.read(&folded(name))?.ok_or_else(|| AccountError::NotFound { kind: "share", name: name.into() })
+}
+
+fn check(share: &Share) -> Result<(), AccountError> {
+    let bad = |why| Err(AccountError::BadName { kind: "share", name: share.name.clone(), why });
+    if share.name.trim().is_empty() || share.name != share.name.trim() {
+        return bad("it is empty, or begins or ends with a space");
+    }
+    if share.name.chars().count() > NAME_CHARS_MAX {
+        return bad("it is longer than 80 characters");
+    }
+    if share.name.chars().any(|c| c.is_control() || r#""/\[]:|<>+=;,*?"#.contains(c)) {
+        return bad(r#"it holds a control character or one of "/\[]:|<>+=;,*?"#);
+    }
+    if ["ipc$", "admin$", "print$", "bus$", "pipe", "mailslot", "global"]
+        .contains(&folded(&share.name).as_str())
+    {
+        return bad("it is reserved");
+    }
+    let names = share.path.split('\\');
+    if !share.path.is_empty()
+        && names.clone().any(|name| {
+            matches!(name, "" | "." | "..")
+                || name.chars().any(|c| c.is_control() || r#""/:|<>*?"#.contains(c))
+        })
+    {
+        return Err(AccountError::Invalid(format!(
+            r"'{}' is not a path from the volume's root: names with \ between them, without . and ..",
+            share.path
+        )));
+    }
+    Ok(())
 }

@@ -1,0 +1,125 @@
+//! Sealing of secrets in the cluster state with a key that is not in it.
+//!
+//! Owns the key file. Promises: what is stored is useless without the key file; a sealed value moved to another record does not
+//! open. Never writes a secret in the clear, never replaces a key file that is there.
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use zeroize::Zeroizing;
+
+const KEY_BYTES: usize = 32;
+
+/// Why a key file or a sealed value cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SealError {
+    #[error("key file {path}: {source}")]
+    Io { path: String, source: std::io::Error },
+    #[error("key file {path} has mode {mode:03o}, so others can read it: chmod 600 {path}")]
+    TooOpen { path: String, mode: u32 },
+    #[error(
+        "key file {path} is not {KEY_BYTES} bytes long: it is damaged or not a key file; restore it from a backup"
+    )]
+    WrongSize { path: String },
+    #[error(
+        "the sealed password of {of} does not open with this key file: it belongs to another server or is damaged"
+    )]
+    DoesNotOpen { of: String },
+    #[error("no random numbers from the system")]
+    Random,
+}
+
+/// The key that seals secrets.
+pub struct SealKey(LessSafeKey);
+
+impl SealKey {
+    /// Reads the key file, or makes one of mode 0600 where there is none.
+    ///
+    /// # Errors
+    /// [`SealError`] where it cannot be read or made, is readable by others, or is no key.
+    pub fn open_or_create(path: &Path) -> Result<Self, SealError> {
+        let io = |source| SealError::Io { path: path.display().to_string(), source };
+        match File::open(path) {
+            Ok(file) => Self::read(path, file),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let mut key = Zeroizing::new([0; KEY_BYTES]);
+                getrandom::fill(key.as_mut_slice()).map_err(|_| SealError::Random)?;
+                // Whole or not there at all: a crash must not leave half a key.
+                let draft = path.with_extension("new");
+                let _ = std::fs::remove_file(&draft);
+                let mut file =
+                    OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).map_err(io)?;
+                file.write_all(key.as_slice()).and_then(|()| file.sync_all()).map_err(io)?;
+                std::fs::rename(&draft, path).map_err(io)?;
+                if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+                    File::open(parent).and_then(|parent| parent.sync_all()).map_err(io)?;
+                }
+                Self::from_bytes(&key)
+            }
+            Err(error) => Err(io(error)),
+        }
+    }
+
+    fn read(path: &Path, mut file: File) -> Result<Self, SealError> {
+        let name = || path.display().to_string();
+        let io = |source| SealError::Io { path: name(), source };
+        let metadata = file.metadata().map_err(io)?;
+        let mode = metadata.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(SealError::TooOpen { path: name(), mode });
+        }
+        if metadata.len() != KEY_BYTES as u64 {
+            return Err(SealError::WrongSize { path: name() });
+        }
+        let mut key = Zeroizing::new([0; KEY_BYTES]);
+        file.read_exact(key.as_mut_slice()).map_err(io)?;
+        Self::from_bytes(&key)
+    }
+
+    fn from_bytes(key: &[u8; KEY_BYTES]) -> Result<Self, SealError> {
+        UnboundKey::new(&AES_256_GCM, key)
+            .map(|key| Self(LessSafeKey::new(key)))
+            .map_err(|_| SealError::Random)
+    }
+
+    /// Nonce, ciphertext and tag as hexadecimal text; opens only for the same `of`.
+    ///
+    /// # Errors
+    /// [`SealError::Random`].
+    pub fn seal(&self, of: &str, secret: &[u8]) -> Result<String, SealError> {
+        let mut nonce = [0; NONCE_LEN];
+        getrandom::fill(&mut nonce).map_err(|_| SealError::Random)?;
+        let mut sealed = secret.to_vec();
+        self.0
+            .seal_in_place_append_tag(
+                Nonce::assume_unique_for_key(nonce),
+                Aad::from(of.as_bytes()),
+                &mut sealed,
+            )
+            .map_err(|_| SealError::Random)?;
+        Ok(nonce.iter().chain(&sealed).map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// # Errors
+    /// [`SealError::DoesNotOpen`].
+    pub fn open(&self, of: &str, sealed: &str) -> Result<Zeroizing<Vec<u8>>, SealError> {
+        let refused = || SealError::DoesNotOpen { of: of.to_owned() };
+        let bytes = unhex(sealed).ok_or_else(refused)?;
+        let (nonce, sealed) = bytes.split_at_checked(NONCE_LEN).ok_or_else(refused)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| refused())?;
+        let mut secret = Zeroizing::new(sealed.to_vec());
+        let len =
+            self.0.open_in_place(nonce, Aad::from(of.as_bytes()), &mut secret).map_err(|_| refused())?.len();
+        secret.truncate(len);
+        Ok(secret)
+    }
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(2) || !text.is_ascii() {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
+}
