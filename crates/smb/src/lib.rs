@@ -3,3 +3,5 @@
 //! Promises: parses in place without allocation; unknown contexts are skipped, never fatal. Keeps no state.
 
 #![forbid(unsafe_code)]
+
+pub mod wire;

@@ -1,0 +1,288 @@
+//! FSCTL codes and their structures (MS-SMB2 2.2.31, 2.2.32; MS-FSCC 2.3).
+
+use super::{Guid, Put, U16, U32, U64, WireError, range, view_at};
+use std::net::IpAddr;
+use zerocopy::FromBytes;
+
+/// FSCTL codes (MS-SMB2 2.2.31 CtlCode, MS-FSCC 2.3).
+pub mod fsctl {
+    pub const DFS_GET_REFERRALS: u32 = 0x0006_0194;
+    pub const DFS_GET_REFERRALS_EX: u32 = 0x0006_01B0;
+    pub const SET_REPARSE_POINT: u32 = 0x0009_00A4;
+    pub const GET_REPARSE_POINT: u32 = 0x0009_00A8;
+    pub const DELETE_REPARSE_POINT: u32 = 0x0009_00AC;
+    pub const SET_OBJECT_ID: u32 = 0x0009_0098;
+    pub const GET_OBJECT_ID: u32 = 0x0009_009C;
+    pub const DELETE_OBJECT_ID: u32 = 0x0009_00A0;
+    pub const CREATE_OR_GET_OBJECT_ID: u32 = 0x0009_00C0;
+    pub const SET_SPARSE: u32 = 0x0009_00C4;
+    pub const QUERY_ALLOCATED_RANGES: u32 = 0x0009_40CF;
+    pub const SET_ZERO_DATA: u32 = 0x0009_80C8;
+    pub const FILE_LEVEL_TRIM: u32 = 0x0009_8208;
+    pub const QUERY_FILE_REGIONS: u32 = 0x0009_0284;
+    pub const GET_INTEGRITY_INFORMATION: u32 = 0x0009_027C;
+    pub const SET_INTEGRITY_INFORMATION: u32 = 0x0009_C280;
+    pub const GET_COMPRESSION: u32 = 0x0009_003C;
+    pub const SET_COMPRESSION: u32 = 0x0009_C040;
+    pub const DUPLICATE_EXTENTS_TO_FILE: u32 = 0x0009_8344;
+    pub const DUPLICATE_EXTENTS_TO_FILE_EX: u32 = 0x0009_83E8;
+    pub const FILESYSTEM_GET_STATISTICS: u32 = 0x0009_0060;
+    pub const GET_NTFS_VOLUME_DATA: u32 = 0x0009_0064;
+    pub const IS_PATHNAME_VALID: u32 = 0x0009_002C;
+    pub const OFFLOAD_READ: u32 = 0x0009_4264;
+    pub const PIPE_PEEK: u32 = 0x0011_400C;
+    pub const PIPE_WAIT: u32 = 0x0011_0018;
+    pub const PIPE_TRANSCEIVE: u32 = 0x0011_C017;
+    pub const SRV_ENUMERATE_SNAPSHOTS: u32 = 0x0014_4064;
+    pub const SRV_REQUEST_RESUME_KEY: u32 = 0x0014_0078;
+    pub const SRV_COPYCHUNK: u32 = 0x0014_40F2;
+    pub const SRV_COPYCHUNK_WRITE: u32 = 0x0014_80F2;
+    pub const SRV_READ_HASH: u32 = 0x0014_41BB;
+    pub const LMR_REQUEST_RESILIENCY: u32 = 0x0014_01D4;
+    pub const QUERY_NETWORK_INTERFACE_INFO: u32 = 0x0014_01FC;
+    pub const VALIDATE_NEGOTIATE_INFO: u32 = 0x0014_0204;
+}
+
+wire_struct! {
+    /// MS-SMB2 2.2.32.3.
+    ResumeKeyResponse { resume_key: [u8; 24], context_length: U32, }
+}
+
+wire_struct! {
+    /// MS-SMB2 2.2.31.1, before its chunks.
+    CopyChunkRequest { source_key: [u8; 24], chunk_count: U32, reserved: U32, }
+}
+
+wire_struct! {
+    /// MS-SMB2 2.2.31.1.1.
+    CopyChunkElement { source_offset: U64, target_offset: U64, length: U32, reserved: U32, }
+}
+
+wire_struct! {
+    /// MS-SMB2 2.2.32.1.
+    CopyChunkResponse { chunks_written: U32, chunk_bytes_written: U32, total_bytes_written: U32, }
+}
+
+impl CopyChunkRequest {
+    /// The request and its chunks.
+    ///
+    /// # Errors
+    /// [`WireError`] where it is cut short.
+    pub fn parse(input: &[u8]) -> Result<(&Self, &[CopyChunkElement]), WireError> {
+        let request: &Self = view_at(input, 0)?;
+        let len = (request.chunk_count.get() as usize)
+            .checked_mul(size_of::<CopyChunkElement>())
+            .ok_or(WireError::OutOfBounds)?;
+        let chunks = range(input, size_of::<Self>(), len)?;
+        let chunks = <[CopyChunkElement]>::ref_from_bytes(chunks).map_err(|_| WireError::Short)?;
+        Ok((request, chunks))
+    }
+}
+
+wire_struct! {
+    /// MS-FSCC 2.3.8 SMB2_DUPLICATE_EXTENTS_DATA.
+    DuplicateExtents {
+        source_file_id: super::FileId,
+        source_offset: U64,
+        target_offset: U64,
+        byte_count: U64,
+    }
+}
+
+wire_struct! {
+    /// MS-FSCC 2.3.10.2: DUPLICATE_EXTENTS_DATA_EX on the wire.
+    DuplicateExtentsEx {
+        structure_size: U64,
+        source_file_id: super::FileId,
+        source_offset: U64,
+        target_offset: U64,
+        byte_count: U64,
+        flags: U32,
+        reserved: U32,
+    }
+}
+
+wire_struct! {
+    /// MS-FSCC 2.3.73 FILE_ZERO_DATA_INFORMATION.
+    ZeroData { file_offset: U64, beyond_final_zero: U64, }
+}
+
+wire_struct! {
+    /// MS-FSCC 2.3.49.1 FILE_ALLOCATED_RANGE_BUFFER, in and out.
+    AllocatedRange { file_offset: U64, length: U64, }
+}
+
+wire_struct! {
+    /// MS-FSCC 2.3.13 FILE_LEVEL_TRIM, before its ranges.
+    FileLevelTrim { key: U32, num_ranges: U32, }
+}
+
+impl FileLevelTrim {
+    /// The ranges to trim.
+    ///
+    /// # Errors
+    /// [`WireError`] where they are cut short.
+    pub fn parse(input: &[u8]) -> Result<&[AllocatedRange], WireError> {
+        let head: &Self = view_at(input, 0)?;
+        let len = (head.num_ranges.get() as usize)
+            .checked_mul(size_of::<AllocatedRange>())
+            .ok_or(WireError::OutOfBounds)?;
+        <[AllocatedRange]>::ref_from_bytes(range(input, size_of::<Self>(), len)?)
+            .map_err(|_| WireError::Short)
+    }
+}
+
+wire_struct! {
+    /// MS-FSCC 2.3.55 FILE_REGION_INPUT.
+    FileRegionInput { file_offset: U64, length: U64, desired_usage: U32, reserved: U32, }
+}
+
+wire_struct! {
+    /// MS-FSCC 2.3.56 FILE_REGION_OUTPUT, before its regions.
+    FileRegionOutput {
+        flags: U32,
+        total_region_entry_count: U32,
+        region_entry_count: U32,
+        reserved: U32,
+    }
+}
+
+wire_struct! {
+    /// MS-FSCC 2.3.56.1 FILE_REGION_INFO.
+    FileRegionInfo { file_offset: U64, length: U64, usage: U32, reserved: U32, }
+}
+
+/// FILE_REGION_USAGE_VALID_CACHED_DATA.
+pub const FILE_REGION_USAGE_VALID_CACHED_DATA: u32 = 1;
+/// FILE_REGION_USAGE_VALID_NONCACHED_DATA.
+pub const FILE_REGION_USAGE_VALID_NONCACHED_DATA: u32 = 2;
+
+wire_struct! {
+    /// MS-FSCC 2.1.3.1 FILE_OBJECTID_BUFFER.
+    ObjectIdBuffer {
+        object_id: Guid,
+        birth_volume_id: Guid,
+        birth_object_id: Guid,
+        domain_id: Guid,
+    }
+}
+
+wire_struct! {
+    /// MS-FSCC 2.3.20 FSCTL_GET_INTEGRITY_INFORMATION_BUFFER.
+    IntegrityInformation {
+        checksum_algorithm: U16,
+        reserved: U16,
+        flags: U32,
+        checksum_chunk_size_bytes: U32,
+        cluster_size_bytes: U32,
+    }
+}
+
+wire_struct! {
+    /// MS-FSCC 2.3.67 FSCTL_SET_INTEGRITY_INFORMATION_BUFFER.
+    SetIntegrityInformation { checksum_algorithm: U16, reserved: U16, flags: U32, }
+}
+
+wire_struct! {
+    /// MS-SMB2 2.2.32.2, before its snapshots.
+    SnapshotArray {
+        number_of_snapshots: U32,
+        number_of_snapshots_returned: U32,
+        snapshot_array_size: U32,
+    }
+}
+
+wire_struct! {
+    /// Head of every reparse buffer (MS-FSCC 2.1.2.1).
+    ReparseHead { tag: U32, data_length: U16, reserved: U16, }
+}
+
+wire_struct! {
+    /// MS-FSCC 2.3.48 FSCTL_PIPE_WAIT, before the name.
+    PipeWait { timeout: U64, name_length: U32, timeout_specified: u8, padding: u8, }
+}
+
+wire_struct! {
+    /// MS-SMB2 2.2.31.3.
+    ResiliencyRequest { timeout_ms: U32, reserved: U32, }
+}
+
+bitflags::bitflags! {
+    /// MS-SMB2 2.2.32.5 Capability of a network interface.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct InterfaceCapabilities: u32 {
+        const RSS = 1;
+        const RDMA = 2;
+    }
+}
+
+/// One address of NETWORK_INTERFACE_INFO.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NetworkInterface {
+    pub index: u32,
+    pub capabilities: InterfaceCapabilities,
+    /// Bits a second.
+    pub link_speed: u64,
+    pub address: IpAddr,
+}
+
+/// Bytes of one NETWORK_INTERFACE_INFO.
+pub const NETWORK_INTERFACE_INFO_BYTES: usize = 152;
+const FAMILY_IPV4: u16 = 2;
+const FAMILY_IPV6: u16 = 0x17;
+
+/// The list of NETWORK_INTERFACE_INFO for `interfaces` (MS-SMB2 2.2.32.5).
+pub fn put_network_interfaces(out: &mut Vec<u8>, interfaces: &[NetworkInterface]) {
+    for (position, interface) in interfaces.iter().enumerate() {
+        let start = out.len();
+        let next = if position + 1 == interfaces.len() { 0 } else { NETWORK_INTERFACE_INFO_BYTES as u32 };
+        out.put(&[
+            U32::new(next),
+            U32::new(interface.index),
+            U32::new(interface.capabilities.bits()),
+            U32::new(0),
+        ]);
+        out.put(&U64::new(interface.link_speed));
+        match interface.address {
+            IpAddr::V4(address) => {
+                out.put_wide(&[FAMILY_IPV4, 0]);
+                out.extend_from_slice(&address.octets());
+            }
+            IpAddr::V6(address) => {
+                out.put_wide(&[FAMILY_IPV6, 0]);
+                out.put(&U32::new(0));
+                out.extend_from_slice(&address.octets());
+            }
+        }
+        out.resize(start + NETWORK_INTERFACE_INFO_BYTES, 0);
+    }
+}
+
+/// The interfaces of such a list; addresses of other families are skipped.
+///
+/// # Errors
+/// [`WireError`] where the list is cut short.
+pub fn parse_network_interfaces(mut bytes: &[u8]) -> Result<Vec<NetworkInterface>, WireError> {
+    let mut found = Vec::new();
+    while !bytes.is_empty() {
+        let [next, index, capabilities, _] = view_at::<[U32; 4]>(bytes, 0)?.map(U32::get);
+        let link_speed = view_at::<U64>(bytes, 16)?.get();
+        let address = match view_at::<U16>(bytes, 24)?.get() {
+            FAMILY_IPV4 => Some(IpAddr::from(*view_at::<[u8; 4]>(bytes, 28)?)),
+            FAMILY_IPV6 => Some(IpAddr::from(*view_at::<[u8; 16]>(bytes, 32)?)),
+            _ => None,
+        };
+        if let Some(address) = address {
+            let capabilities = InterfaceCapabilities::from_bits_truncate(capabilities);
+            found.push(NetworkInterface { index, capabilities, link_speed, address });
+        }
+        if next == 0 {
+            break;
+        }
+        if (next as usize) < NETWORK_INTERFACE_INFO_BYTES {
+            return Err(WireError::OutOfBounds);
+        }
+        bytes = bytes.get(next as usize..).ok_or(WireError::OutOfBounds)?;
+    }
+    Ok(found)
+}

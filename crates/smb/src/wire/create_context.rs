@@ -1,0 +1,199 @@
+//! Create contexts (MS-SMB2 2.2.13.2, 2.2.14.2): an iterator over all, and the known ones' structures.
+
+use super::{Guid, Put, U16, U32, U64, WireError, range, view_at};
+use zerocopy::IntoBytes;
+
+/// Names of create contexts.
+pub const CONTEXT_EXTENDED_ATTRIBUTES: &[u8] = b"ExtA";
+pub const CONTEXT_SECURITY_DESCRIPTOR: &[u8] = b"SecD";
+pub const CONTEXT_DURABLE_REQUEST: &[u8] = b"DHnQ";
+pub const CONTEXT_DURABLE_RECONNECT: &[u8] = b"DHnC";
+pub const CONTEXT_DURABLE_REQUEST_V2: &[u8] = b"DH2Q";
+pub const CONTEXT_DURABLE_RECONNECT_V2: &[u8] = b"DH2C";
+pub const CONTEXT_ALLOCATION_SIZE: &[u8] = b"AlSi";
+pub const CONTEXT_MAXIMAL_ACCESS: &[u8] = b"MxAc";
+pub const CONTEXT_TIME_WARP: &[u8] = b"TWrp";
+pub const CONTEXT_ON_DISK_ID: &[u8] = b"QFid";
+pub const CONTEXT_LEASE: &[u8] = b"RqLs";
+pub const CONTEXT_APP_INSTANCE_ID: &[u8] =
+    b"\x45\xBC\xA6\x6A\xEF\xA7\xF7\x4A\x90\x08\xFA\x46\x2E\x14\x4D\x74";
+pub const CONTEXT_APP_INSTANCE_VERSION: &[u8] =
+    b"\xB9\x82\xD0\xB7\x3B\x56\x07\x4F\xA0\x7B\x52\x4A\x81\x16\xA0\x10";
+
+/// One create context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CreateContext<'a> {
+    pub name: &'a [u8],
+    pub data: &'a [u8],
+}
+
+wire_struct! {
+    /// Head of each create context.
+    CreateContextHead {
+        next: U32,
+        name_offset: U16,
+        name_length: U16,
+        reserved: U16,
+        data_offset: U16,
+        data_length: U32,
+    }
+}
+
+/// Iterates over create contexts of every name, the unknown ones too.
+#[derive(Debug, Clone)]
+pub struct CreateContexts<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> CreateContexts<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    fn take(&mut self) -> Result<CreateContext<'a>, WireError> {
+        let head: &CreateContextHead = view_at(self.rest, 0)?;
+        let next = head.next.get() as usize;
+        let own = match next {
+            0 => self.rest,
+            _ if next.is_multiple_of(8) && next >= size_of::<CreateContextHead>() => {
+                self.rest.get(..next).ok_or(WireError::OutOfBounds)?
+            }
+            _ => return Err(WireError::OutOfBounds),
+        };
+        let name_len = usize::from(head.name_length.get());
+        if name_len < 4 {
+            return Err(WireError::Value);
+        }
+        let name = range(own, usize::from(head.name_offset.get()), name_len)?;
+        let data = range(own, usize::from(head.data_offset.get()), head.data_length.get() as usize)?;
+        self.rest = if next == 0 { &[] } else { &self.rest[next..] };
+        Ok(CreateContext { name, data })
+    }
+}
+
+impl<'a> Iterator for CreateContexts<'a> {
+    type Item = Result<CreateContext<'a>, WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let taken = self.take();
+        if taken.is_err() {
+            self.rest = &[];
+        }
+        Some(taken)
+    }
+}
+
+/// Builds a list of create contexts.
+#[derive(Debug, Default)]
+pub struct CreateContextWriter {
+    bytes: Vec<u8>,
+    last: Option<usize>,
+}
+
+impl CreateContextWriter {
+    pub fn push(&mut self, name: &[u8], data: &[u8]) {
+        self.bytes.pad_from(0, 8);
+        let at = self.bytes.len();
+        if let Some(last) = self.last {
+            self.bytes.patch_u32(last, (at - last) as u32);
+        }
+        self.last = Some(at);
+        let name_at = size_of::<CreateContextHead>();
+        let data_at = (name_at + name.len()).next_multiple_of(8);
+        self.bytes.put(&CreateContextHead {
+            name_offset: U16::new(name_at as u16),
+            name_length: U16::new(name.len() as u16),
+            data_offset: U16::new(if data.is_empty() { 0 } else { data_at as u16 }),
+            data_length: U32::new(data.len() as u32),
+            ..Default::default()
+        });
+        self.bytes.extend_from_slice(name);
+        self.bytes.pad_from(at, 8);
+        self.bytes.extend_from_slice(data);
+    }
+
+    pub fn push_struct<T: IntoBytes + zerocopy::Immutable>(&mut self, name: &[u8], data: &T) {
+        self.push(name, data.as_bytes());
+    }
+
+    pub fn finish(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+wire_struct! {
+    /// MS-SMB2 2.2.13.2.8 and 2.2.14.2.10: lease, version 1.
+    LeaseV1 { key: Guid, state: U32, flags: U32, duration: U64, }
+}
+
+wire_struct! {
+    /// MS-SMB2 2.2.13.2.10 and 2.2.14.2.11: lease, version 2.
+    LeaseV2 {
+        key: Guid,
+        state: U32,
+        flags: U32,
+        duration: U64,
+        parent_key: Guid,
+        epoch: U16,
+        reserved: U16,
+    }
+}
+
+/// Lease flags.
+pub const LEASE_FLAG_BREAK_IN_PROGRESS: u32 = 2;
+pub const LEASE_FLAG_PARENT_LEASE_KEY_SET: u32 = 4;
+
+/// A lease context: the versions differ by length, never by flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lease<'a> {
+    V1(&'a LeaseV1),
+    V2(&'a LeaseV2),
+}
+
+impl<'a> Lease<'a> {
+    /// # Errors
+    /// [`WireError`] where it is neither 32 nor 52 bytes long.
+    pub fn parse(data: &'a [u8]) -> Result<Self, WireError> {
+        match data.len() {
+            len if len == size_of::<LeaseV1>() => view_at(data, 0).map(Self::V1),
+            len if len == size_of::<LeaseV2>() => view_at(data, 0).map(Self::V2),
+            _ => Err(WireError::Short),
+        }
+    }
+}
+
+/// Durable handle version 2 flag.
+pub const DURABLE_FLAG_PERSISTENT: u32 = 2;
+
+wire_struct! {
+    /// MS-SMB2 2.2.13.2.11.
+    DurableRequestV2 { timeout_ms: U32, flags: U32, reserved: U64, create_guid: Guid, }
+}
+
+wire_struct! {
+    /// MS-SMB2 2.2.14.2.12.
+    DurableResponseV2 { timeout_ms: U32, flags: U32, }
+}
+
+wire_struct! {
+    /// MS-SMB2 2.2.13.2.12.
+    DurableReconnectV2 { file_id: super::FileId, create_guid: Guid, flags: U32, }
+}
+
+wire_struct! {
+    /// MS-SMB2 2.2.13.2.13.
+    AppInstanceId { structure_size: U16, reserved: U16, id: Guid, }
+}
+
+wire_struct! {
+    /// MS-SMB2 2.2.14.2.5.
+    MaximalAccessResponse { query_status: U32, maximal_access: U32, }
+}
+
+wire_struct! {
+    /// MS-SMB2 2.2.14.2.9.
+    OnDiskIdResponse { disk_file_id: U64, volume_id: U64, reserved: Guid, }
+}
