@@ -1,0 +1,212 @@
+//! Signatures of SMB2 messages (MS-SMB2 3.1.4.1, 3.1.5.1).
+
+use super::{CryptoError, scratch::with_scratch};
+use aws_lc_rs::{aead, cmac, hmac};
+use subtle::ConstantTimeEq;
+
+/// Where the 16 bytes of the signature lie in the SMB2 header.
+pub const SIGNATURE_OFFSET: usize = 48;
+const SIGNATURE_END: usize = 64;
+
+/// Signing algorithms by their identifiers on the wire (MS-SMB2 2.2.3.1.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum SigningAlgorithm {
+    /// 2.0.2 and 2.1, and 3.1.1 where negotiated.
+    HmacSha256 = 0,
+    /// 3.0 and 3.0.2, and 3.1.1 where nothing else was negotiated.
+    AesCmac = 1,
+    /// 3.1.1 where negotiated.
+    AesGmac = 2,
+}
+
+impl SigningAlgorithm {
+    pub const fn from_wire(id: u16) -> Option<Self> {
+        match id {
+            0 => Some(Self::HmacSha256),
+            1 => Some(Self::AesCmac),
+            2 => Some(Self::AesGmac),
+            _ => None,
+        }
+    }
+
+    pub const fn to_wire(self) -> u16 {
+        self as u16
+    }
+}
+
+enum Key {
+    HmacSha256(Box<hmac::Key>),
+    AesCmac(cmac::Key),
+    AesGmac(aead::LessSafeKey),
+}
+
+/// A key that signs and verifies whole SMB2 messages. Not printable.
+pub struct SigningKey {
+    key: Key,
+}
+
+impl SigningKey {
+    pub fn new(algorithm: SigningAlgorithm, key: &[u8; 16]) -> Self {
+        // The lengths of all three keys are fixed by the parameter's type.
+        let key = match algorithm {
+            SigningAlgorithm::HmacSha256 => Key::HmacSha256(Box::new(hmac::Key::new(hmac::HMAC_SHA256, key))),
+            SigningAlgorithm::AesCmac => {
+                Key::AesCmac(cmac::Key::new(cmac::AES_128, key).expect("16 bytes are an AES-128 key"))
+            }
+            SigningAlgorithm::AesGmac => Key::AesGmac(aead::LessSafeKey::new(
+                aead::UnboundKey::new(&aead::AES_128_GCM, key).expect("16 bytes are an AES-128 key"),
+            )),
+        };
+        Self { key }
+    }
+
+    pub fn algorithm(&self) -> SigningAlgorithm {
+        match self.key {
+            Key::HmacSha256(_) => SigningAlgorithm::HmacSha256,
+            Key::AesCmac(_) => SigningAlgorithm::AesCmac,
+            Key::AesGmac(_) => SigningAlgorithm::AesGmac,
+        }
+    }
+
+    /// The signature of one message (one element of a compound, with its padding) that lies in `parts`, in order.
+    ///
+    /// The signature field is taken as zeros whatever it holds. `is_server`: the server is the sender. `is_cancel`: the
+    /// message is a CANCEL request. Both, and `message_id`, matter to AES-GMAC only.
+    pub fn sign(&self, parts: &[&[u8]], message_id: u64, is_server: bool, is_cancel: bool) -> [u8; 16] {
+        match &self.key {
+            Key::HmacSha256(key) => {
+                let mut context = hmac::Context::with_key(key);
+                without_signature(parts, |bytes| context.update(bytes));
+                first_16(context.sign().as_ref())
+            }
+            Key::AesCmac(key) => {
+                let mut context = cmac::Context::with_key(key);
+                let mut failed = false;
+                without_signature(parts, |bytes| failed |= context.update(bytes).is_err());
+                let tag = context.sign().expect("AES-CMAC of bytes in memory cannot fail");
+                assert!(!failed, "AES-CMAC of bytes in memory cannot fail");
+                first_16(tag.as_ref())
+            }
+            Key::AesGmac(key) => with_scratch(|message| {
+                without_signature(parts, |bytes| message.extend_from_slice(bytes));
+                gmac(key, message, message_id, is_server, is_cancel)
+            }),
+        }
+    }
+
+    /// Puts the signature into the header of one message that lies in one slice.
+    ///
+    /// # Errors
+    /// [`CryptoError::CutShort`] where it is shorter than a header.
+    pub fn sign_in_place(
+        &self,
+        message: &mut [u8],
+        message_id: u64,
+        is_server: bool,
+        is_cancel: bool,
+    ) -> Result<(), CryptoError> {
+        let field = message.get_mut(SIGNATURE_OFFSET..SIGNATURE_END).ok_or(CryptoError::CutShort)?;
+        field.fill(0);
+        let signature = match &self.key {
+            Key::AesGmac(key) => gmac(key, message, message_id, is_server, is_cancel),
+            _ => self.sign(&[message], message_id, is_server, is_cancel),
+        };
+        message[SIGNATURE_OFFSET..SIGNATURE_END].copy_from_slice(&signature);
+        Ok(())
+    }
+
+    /// Whether the signature in the header of this message is right, in constant time. The message is as before afterwards.
+    ///
+    /// # Errors
+    /// [`CryptoError::NotAuthentic`] where it is not; [`CryptoError::CutShort`] where there is no whole header.
+    pub fn verify_in_place(
+        &self,
+        message: &mut [u8],
+        message_id: u64,
+        is_server: bool,
+        is_cancel: bool,
+    ) -> Result<(), CryptoError> {
+        let field = message.get_mut(SIGNATURE_OFFSET..SIGNATURE_END).ok_or(CryptoError::CutShort)?;
+        let claimed = first_16(field);
+        let verdict = self.sign_in_place(message, message_id, is_server, is_cancel).and_then(|()| {
+            let right: bool = message[SIGNATURE_OFFSET..SIGNATURE_END].ct_eq(&claimed).into();
+            if right { Ok(()) } else { Err(CryptoError::NotAuthentic) }
+        });
+        // The right signature of a forged message must not stay where it could be sent or logged.
+        message[SIGNATURE_OFFSET..SIGNATURE_END].copy_from_slice(&claimed);
+        verdict
+    }
+
+    /// As [`Self::verify_in_place`], for a message that must not be touched or lies in parts.
+    ///
+    /// # Errors
+    /// As [`Self::verify_in_place`].
+    pub fn verify(
+        &self,
+        parts: &[&[u8]],
+        message_id: u64,
+        is_server: bool,
+        is_cancel: bool,
+    ) -> Result<(), CryptoError> {
+        let mut claimed = [0; 16];
+        let mut found = 0;
+        let mut at = 0;
+        for part in parts {
+            let from = SIGNATURE_OFFSET.saturating_sub(at).min(part.len());
+            let to = SIGNATURE_END.saturating_sub(at).min(part.len());
+            claimed[found..found + to - from].copy_from_slice(&part[from..to]);
+            found += to - from;
+            at += part.len();
+        }
+        if found < claimed.len() {
+            return Err(CryptoError::CutShort);
+        }
+        let right: bool = self.sign(parts, message_id, is_server, is_cancel).ct_eq(&claimed).into();
+        if right { Ok(()) } else { Err(CryptoError::NotAuthentic) }
+    }
+}
+
+/// Hands out the bytes of `parts` in order, with zeros in place of the signature.
+fn without_signature(parts: &[&[u8]], mut each: impl FnMut(&[u8])) {
+    let mut at = 0;
+    for part in parts {
+        let from = SIGNATURE_OFFSET.saturating_sub(at).min(part.len());
+        let to = SIGNATURE_END.saturating_sub(at).min(part.len());
+        if from > 0 {
+            each(&part[..from]);
+        }
+        if to > from {
+            each(&[0; 16][..to - from]);
+        }
+        if to < part.len() {
+            each(&part[to..]);
+        }
+        at += part.len();
+    }
+}
+
+/// AES-128-GMAC: GCM's tag over the message as additional data and no payload. The nonce is the message identifier and a
+/// role; the protocol never uses an identifier twice in one direction.
+fn gmac(
+    key: &aead::LessSafeKey,
+    message: &[u8],
+    message_id: u64,
+    is_server: bool,
+    is_cancel: bool,
+) -> [u8; 16] {
+    let mut nonce = [0; aead::NONCE_LEN];
+    nonce[..8].copy_from_slice(&message_id.to_le_bytes());
+    nonce[8] = u8::from(is_server) | u8::from(is_cancel) << 1;
+    let nonce = aead::Nonce::assume_unique_for_key(nonce);
+    let tag = key
+        .seal_in_place_separate_tag(nonce, aead::Aad::from(message), &mut [])
+        .expect("AES-GMAC of bytes in memory cannot fail");
+    first_16(tag.as_ref())
+}
+
+fn first_16(bytes: &[u8]) -> [u8; 16] {
+    let mut first = [0; 16];
+    first.copy_from_slice(&bytes[..16]);
+    first
+}
