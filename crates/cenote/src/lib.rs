@@ -5,4 +5,5 @@
 #![forbid(unsafe_code)]
 
 pub mod control;
+pub mod dataplane;
 pub mod directory;

@@ -31,6 +31,19 @@ use std::time::{Duration, Instant};
 /// A socket or file; closed when the last user is done, operations in flight among them.
 pub type Descriptor = Arc<OwnedFd>;
 
+/// Ends both directions of a connection: what is in flight on it completes at once.
+///
+/// # Errors
+/// Where the peer ended it before.
+pub fn shutdown(socket: &Descriptor) -> io::Result<()> {
+    Ok(rustix::net::shutdown(socket, rustix::net::Shutdown::Both)?)
+}
+
+/// Whether an operation failed because it was cancelled.
+pub fn is_cancelled(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ECANCELED)
+}
+
 /// Which backend to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DriverChoice {

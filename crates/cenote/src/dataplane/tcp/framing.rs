@@ -1,0 +1,290 @@
+//! Cuts a byte stream into SMB2 messages (MS-SMB2 2.1, direct TCP: a byte of zero, then the length in 24 bits, big-endian).
+//!
+//! Owns where received bytes are put, so that payload is not copied afterwards: a message begins such that byte 112 of it (where
+//! every client puts the data of a WRITE, MS-SMB2 2.2.21) lies at a page boundary. Small messages are received many at a time
+//! into a shared buffer; once a large message was seen, the next header is received alone, and the message then straight into a
+//! buffer of its own. Sans-IO: bytes are put where [`Framing::receive`] says, by whoever owns the socket.
+
+use sys::{Buf, BufMut};
+
+/// Bytes before each message.
+pub const HEADER_BYTES: usize = 4;
+/// Where the payload of a WRITE lies in the stream, counted from the message's header.
+const PAYLOAD_AT: usize = HEADER_BYTES + 112;
+/// Bytes received at a time while messages are small: capacity of one size class of buffers.
+const BATCH_BYTES: usize = (36 * 1024 - 4096) + PAYLOAD_AT;
+/// A message larger than this gets a buffer of its own, and its successor is looked at before bytes are received.
+const LARGE_BYTES: usize = 16 * 1024;
+/// Keeps NetBIOS sessions alive (RFC 1002 4.3.6); no message.
+const KEEP_ALIVE: u8 = 0x85;
+
+/// Why the stream cannot go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FramingError {
+    /// The first byte is none of a message.
+    NotAMessage,
+    /// Longer than is allowed at this time.
+    TooLong { len_bytes: usize },
+}
+
+/// What to receive next.
+#[derive(Debug)]
+pub struct Target {
+    pub into: BufMut,
+    /// Bytes go to `into[at..]`.
+    pub at: usize,
+}
+
+/// The receiving side of one stream.
+#[derive(Debug)]
+pub struct Framing {
+    /// Received and not yet cut: the first `filled` bytes. `None` while the socket's owner has it, or there is none.
+    buffer: Option<BufMut>,
+    filled: usize,
+    /// Length of the buffer that the message at the front needs, where it does not fit the one it is in; else zero.
+    needed: usize,
+    /// Look at the next header before receiving more.
+    peek: bool,
+    message_bytes_max: usize,
+}
+
+impl Framing {
+    pub fn new(message_bytes_max: usize) -> Self {
+        Self { buffer: None, filled: 0, needed: 0, peek: false, message_bytes_max }
+    }
+
+    /// Messages that begin later may be this long.
+    pub fn set_message_bytes_max(&mut self, message_bytes_max: usize) {
+        self.message_bytes_max = message_bytes_max;
+    }
+
+    /// Part of a message has been received.
+    pub fn in_mid_message(&self) -> bool {
+        self.filled > 0
+    }
+
+    /// Memory that the next call of [`Framing::receive`] takes for one large message; zero where it takes none.
+    pub fn wanted_bytes(&self) -> usize {
+        self.needed
+    }
+
+    /// Where the next bytes go. The buffer is to be given back through [`Framing::received`] or [`Framing::not_received`].
+    pub fn receive(&mut self) -> Target {
+        let at = self.filled;
+        match self.buffer.take() {
+            Some(front) if self.needed > 0 => {
+                let mut into = BufMut::with_aligned(std::mem::take(&mut self.needed), PAYLOAD_AT);
+                into[..at].copy_from_slice(&front[..at]);
+                Target { into, at }
+            }
+            Some(into) => Target { into, at },
+            None => {
+                let len = if self.peek { PAYLOAD_AT } else { BATCH_BYTES };
+                Target { into: BufMut::with_aligned(len, PAYLOAD_AT), at: 0 }
+            }
+        }
+    }
+
+    /// The target comes back without new bytes.
+    pub fn not_received(&mut self, into: BufMut) {
+        if self.filled > 0 {
+            self.buffer = Some(into);
+        }
+    }
+
+    /// The target comes back with `count` more bytes. Whole messages go to `messages`, without their headers.
+    ///
+    /// # Errors
+    /// Where the stream carries no messages, or a longer one than allowed; nothing more can be received then.
+    pub fn received(
+        &mut self,
+        into: BufMut,
+        count: usize,
+        messages: &mut Vec<Buf>,
+    ) -> Result<(), FramingError> {
+        let filled = (self.filled + count).min(into.len());
+        let Some(first) = self.parse(&into[..filled])? else {
+            self.keep(into, filled);
+            return Ok(());
+        };
+        if first.end() > into.len() {
+            // A small message leaves room for its successors; a large one ends with its buffer.
+            self.needed = if first.len > LARGE_BYTES { first.end() } else { BATCH_BYTES };
+            self.keep(into, filled);
+            return Ok(());
+        }
+        if filled < first.end() {
+            self.keep(into, filled);
+            return Ok(());
+        }
+        self.peek = first.len > LARGE_BYTES;
+        self.filled = 0;
+        let (whole, mut start) = (into.freeze(), 0);
+        while let Some(message) = self.parse(&whole[start..filled])? {
+            if start + message.end() > filled {
+                break;
+            }
+            if message.is_message {
+                self.peek = message.len > LARGE_BYTES;
+                messages.push(whole.slice(start + HEADER_BYTES..start + message.end()));
+            }
+            start += message.end();
+        }
+        let rest = &whole[start..filled];
+        if !rest.is_empty() {
+            let mut buffer = BufMut::with_aligned(BATCH_BYTES, PAYLOAD_AT);
+            buffer[..rest.len()].copy_from_slice(rest);
+            self.needed =
+                self.parse(rest)?.map(|message| message.end()).filter(|&end| end > BATCH_BYTES).unwrap_or(0);
+            self.keep(buffer, rest.len());
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, buffer: BufMut, filled: usize) {
+        self.buffer = Some(buffer);
+        self.filled = filled;
+    }
+
+    /// The header at the front, where it is there.
+    fn parse(&self, front: &[u8]) -> Result<Option<Header>, FramingError> {
+        let Some(&[kind, high, middle, low]) = front.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+        let len = u32::from_be_bytes([0, high, middle, low]) as usize;
+        match kind {
+            0 if len > self.message_bytes_max => Err(FramingError::TooLong { len_bytes: len }),
+            0 => Ok(Some(Header { len, is_message: true })),
+            KEEP_ALIVE if len == 0 => Ok(Some(Header { len, is_message: false })),
+            _ => Err(FramingError::NotAMessage),
+        }
+    }
+}
+
+struct Header {
+    len: usize,
+    is_message: bool,
+}
+
+impl Header {
+    /// Bytes of header and message.
+    fn end(&self) -> usize {
+        HEADER_BYTES + self.len
+    }
+}
+
+/// The header of a message of this length, which is below 16 MiB.
+pub fn header(len: usize) -> [u8; HEADER_BYTES] {
+    let [_, high, middle, low] = (len as u32).to_be_bytes();
+    [0, high, middle, low]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Feeds a stream in pieces of these sizes, over and over, and returns the messages and the receives it took.
+    fn cut(stream: &[u8], pieces: &[usize], limit: usize) -> Result<(Vec<Buf>, usize), FramingError> {
+        let mut framing = Framing::new(limit);
+        let (mut messages, mut rest, mut receives) = (Vec::new(), stream, 0);
+        for piece in pieces.iter().cycle() {
+            if rest.is_empty() {
+                break;
+            }
+            let Target { mut into, at } = framing.receive();
+            let count = (*piece).min(rest.len()).min(into.len() - at);
+            assert!(count > 0, "no room to receive");
+            into[at..at + count].copy_from_slice(&rest[..count]);
+            rest = &rest[count..];
+            receives += 1;
+            framing.received(into, count, &mut messages)?;
+        }
+        assert!(!framing.in_mid_message());
+        Ok((messages, receives))
+    }
+
+    fn stream(lens: &[usize]) -> (Vec<u8>, Vec<Vec<u8>>) {
+        let messages: Vec<Vec<u8>> = lens
+            .iter()
+            .enumerate()
+            .map(|(nth, &len)| (0..len).map(|at| (at * 13 + nth) as u8 ^ (at >> 8) as u8).collect())
+            .collect();
+        let mut bytes = Vec::new();
+        for message in &messages {
+            bytes.extend_from_slice(&header(message.len()));
+            bytes.extend_from_slice(message);
+        }
+        (bytes, messages)
+    }
+
+    const LENS: [usize; 12] = [117, 100, 0, 4208, 4208, 4208, 70_000, 117, 1_048_688, 1_048_688, 33_000, 20];
+
+    #[test]
+    fn messages_come_out_whole_whatever_the_pieces() {
+        let (bytes, expected) = stream(&LENS);
+        for pieces in [&[1 << 20][..], &[1000], &[3, 1, 7000], &[4, 113, 65_536], &[4097]] {
+            let (messages, _) = cut(&bytes, pieces, 2 << 20).expect("a good stream");
+            assert_eq!(messages.len(), expected.len());
+            assert!(messages.iter().zip(&expected).all(|(got, want)| got[..] == want[..]), "{pieces:?}");
+        }
+    }
+
+    #[test]
+    fn messages_come_out_byte_by_byte() {
+        let (bytes, expected) = stream(&[5, 0, 200]);
+        let (messages, _) = cut(&bytes, &[1], 1000).expect("a good stream");
+        assert!(messages.iter().zip(&expected).all(|(got, want)| got[..] == want[..]));
+    }
+
+    #[test]
+    fn the_payload_of_large_writes_is_aligned_and_received_in_two_steps() {
+        let len = 112 + (1 << 20);
+        let (bytes, _) = stream(&[len; 4]);
+        let (messages, receives) = cut(&bytes, &[4 << 20], 2 << 20).expect("a good stream");
+        assert!(messages.iter().all(|message| message[112..].as_ptr().addr().is_multiple_of(4096)));
+        assert_eq!(receives, 8);
+    }
+
+    #[test]
+    fn small_messages_are_received_many_at_a_time() {
+        let (bytes, _) = stream(&[117; 256]);
+        let (messages, receives) = cut(&bytes, &[4 << 20], 1 << 20).expect("a good stream");
+        assert_eq!(messages.len(), 256);
+        assert_eq!(receives, 1);
+    }
+
+    #[test]
+    fn a_message_above_the_limit_and_what_is_no_message_end_the_stream() {
+        let (bytes, _) = stream(&[1001]);
+        assert_eq!(cut(&bytes, &[8], 1000).err(), Some(FramingError::TooLong { len_bytes: 1001 }));
+        assert_eq!(cut(b"GET / HTTP/1.1", &[4], 1000).err(), Some(FramingError::NotAMessage));
+        let (mut second, _) = stream(&[10]);
+        second.extend_from_slice(b"GET /");
+        assert_eq!(cut(&second, &[100], 1000).err(), Some(FramingError::NotAMessage));
+    }
+
+    #[test]
+    fn a_keep_alive_is_no_message() {
+        let mut bytes = vec![KEEP_ALIVE, 0, 0, 0];
+        bytes.extend(stream(&[10]).0);
+        assert_eq!(cut(&bytes, &[2], 1000).expect("a good stream").0.len(), 1);
+        assert_eq!(cut(&bytes, &[50], 1000).expect("a good stream").0.len(), 1);
+    }
+
+    #[test]
+    fn a_buffer_that_comes_back_empty_is_given_up_and_a_started_one_kept() {
+        let mut framing = Framing::new(1000);
+        let target = framing.receive();
+        framing.not_received(target.into);
+        assert!(!framing.in_mid_message());
+        let mut target = framing.receive();
+        target.into[..4].copy_from_slice(&header(2));
+        let mut messages = Vec::new();
+        framing.received(target.into, 4, &mut messages).expect("a header");
+        let target = framing.receive();
+        assert_eq!(target.at, 4);
+        framing.not_received(target.into);
+        let mut target = framing.receive();
+        target.into[4..6].copy_from_slice(b"ok");
+        framing.received(target.into, 2, &mut messages).expect("a message");
+        assert_eq!(&messages[0][..], b"ok");
+    }
+}

@@ -1,0 +1,509 @@
+//! TCP for the SMB server: listeners and byte streams on the data plane's loop, messages in and out.
+//!
+//! Owns sockets, what is received of a message, what is queued to be sent. Promises: a slow or stuck client delays nobody else;
+//! bytes queued to it and bytes of unfinished messages are bounded (a client that does not read is not read from); a message
+//! that does not go on is given up. Never looks into a message.
+
+mod framing;
+#[cfg(test)]
+mod tests;
+
+pub use framing::FramingError;
+
+use framing::{Framing, HEADER_BYTES, header};
+use std::collections::VecDeque;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+use sys::driver::{self, Completion, Descriptor, Driver, Operation, Outcome, Queue};
+use sys::{Buf, BufMut, Payload};
+use types::Monotonic;
+
+/// Names one connection; never used again after its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionId(pub u64);
+
+/// What happened on the streams.
+#[derive(Debug)]
+pub enum TcpEvent {
+    Opened {
+        connection: ConnectionId,
+        peer: SocketAddr,
+        local: SocketAddr,
+    },
+    /// A whole message, without its length.
+    Message {
+        connection: ConnectionId,
+        message: Buf,
+    },
+    /// The connection is gone. The last event of its name.
+    Closed {
+        connection: ConnectionId,
+        reason: CloseReason,
+    },
+}
+
+/// Why a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloseReason {
+    /// By [`Tcp::close`].
+    Server,
+    Client,
+    Framing(FramingError),
+    /// A message was begun, or waits to be sent, and nothing moved for [`TcpLimits::stall`].
+    Stalled,
+    Network(io::ErrorKind),
+}
+
+/// Bounds of what clients can take.
+#[derive(Debug, Clone)]
+pub struct TcpLimits {
+    pub connections: usize,
+    /// Length in bytes of a message on a connection that [`Tcp::set_message_bytes_max`] was not called for.
+    pub first_message_bytes_max: usize,
+    /// A connection with more bytes queued is not received from.
+    pub queued_bytes_max: usize,
+    /// Memory of unfinished large messages, over all connections.
+    pub receiving_bytes_max: usize,
+    pub stall: Duration,
+    /// A connection without traffic gives its receive buffer back after one to two of these.
+    pub sweep: Duration,
+}
+
+impl Default for TcpLimits {
+    fn default() -> Self {
+        Self {
+            connections: 4096,
+            first_message_bytes_max: 256 * 1024,
+            queued_bytes_max: 8 << 20,
+            receiving_bytes_max: 256 << 20,
+            stall: Duration::from_secs(120),
+            sweep: Duration::from_secs(5),
+        }
+    }
+}
+
+/// One send takes at most so many parts, or bytes.
+const SEND_PARTS_MAX: usize = 128;
+const SEND_BYTES_MAX: usize = 4 << 20;
+/// Accepting goes on after so long, where descriptors or memory were exhausted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Tokens: the low two bits say what it is for.
+const RECEIVE: u64 = 0;
+const SEND: u64 = 1;
+const ACCEPT: u64 = 2;
+const TIMER: u64 = 3;
+const SWEEP_TIMER: u64 = u64::MAX;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Receiving {
+    /// Nothing is asked of the kernel.
+    No,
+    /// Waits for bytes without a buffer.
+    Readable,
+    Bytes,
+}
+
+struct Connection {
+    id: ConnectionId,
+    socket: Descriptor,
+    framing: Framing,
+    receiving: Receiving,
+    sending: bool,
+    queue: VecDeque<Payload>,
+    /// Queued or being sent.
+    queued_bytes: usize,
+    sending_bytes: usize,
+    /// Memory held of [`TcpLimits::receiving_bytes_max`].
+    reserved_bytes: usize,
+    /// Close once everything queued is sent.
+    closing: bool,
+    closed: Option<CloseReason>,
+    /// Something moved since the last sweep.
+    active: bool,
+    last_progress: Monotonic,
+}
+
+struct Listener {
+    socket: Descriptor,
+    local: SocketAddr,
+}
+
+/// See the module.
+pub struct Tcp {
+    queue: Queue,
+    limits: TcpLimits,
+    listeners: Vec<Listener>,
+    /// By the low half of the connection's name.
+    connections: Vec<Option<Connection>>,
+    free: Vec<u32>,
+    open: usize,
+    next_generation: u32,
+    reserved_bytes: usize,
+    /// Wait for memory for a large message.
+    starved: VecDeque<ConnectionId>,
+    events: Vec<TcpEvent>,
+    completions: Vec<Completion>,
+    messages: Vec<Buf>,
+    now: Monotonic,
+}
+
+impl Tcp {
+    /// Accepts on these listeners from the loop's next turn on.
+    ///
+    /// # Errors
+    /// Where a listener has no address.
+    pub fn new(driver: &Driver, listeners: Vec<TcpListener>, limits: TcpLimits) -> io::Result<Self> {
+        let queue = driver.queue();
+        let mut listening = Vec::with_capacity(listeners.len());
+        for (index, listener) in listeners.into_iter().enumerate() {
+            let local = listener.local_addr()?;
+            let socket: Descriptor = Arc::new(OwnedFd::from(listener));
+            queue.submit((index as u64) << 2 | ACCEPT, Operation::Accept { listener: socket.clone() });
+            listening.push(Listener { socket, local });
+        }
+        queue.submit(SWEEP_TIMER, Operation::Timeout { after: limits.sweep });
+        Ok(Self {
+            queue,
+            limits,
+            listeners: listening,
+            connections: Vec::new(),
+            free: Vec::new(),
+            open: 0,
+            next_generation: 1,
+            reserved_bytes: 0,
+            starved: VecDeque::new(),
+            events: Vec::new(),
+            completions: Vec::new(),
+            messages: Vec::new(),
+            now: Monotonic(0),
+        })
+    }
+
+    /// Addresses that are listened on.
+    pub fn local_addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.listeners.iter().map(|listener| listener.local)
+    }
+
+    /// Connections that have not ended.
+    pub fn connection_count(&self) -> usize {
+        self.open
+    }
+
+    /// Takes no more connections.
+    pub fn stop_listening(&mut self) {
+        for index in 0..self.listeners.len() {
+            self.queue.cancel((index as u64) << 2 | ACCEPT);
+        }
+        self.listeners.clear();
+    }
+
+    /// Queues one message, after those queued before. Nothing happens where the connection is gone.
+    pub fn send(&mut self, connection: ConnectionId, message: Payload) {
+        if let Some(entry) = self.connection(connection)
+            && entry.closed.is_none()
+        {
+            entry.queued_bytes += message.len();
+            entry.queue.push_back(message);
+            self.start_send(connection);
+        }
+    }
+
+    /// Ends a connection; `after_queue`: once everything queued was sent. A `Closed` event follows.
+    pub fn close(&mut self, connection: ConnectionId, after_queue: bool) {
+        let Some(entry) = self.connection(connection) else { return };
+        entry.closing = true;
+        if !after_queue || (entry.queue.is_empty() && !entry.sending) {
+            self.shut(connection, CloseReason::Server);
+        }
+    }
+
+    /// Messages that begin later on this connection may be this long.
+    pub fn set_message_bytes_max(&mut self, connection: ConnectionId, bytes: usize) {
+        if let Some(entry) = self.connection(connection) {
+            entry.framing.set_message_bytes_max(bytes);
+        }
+    }
+
+    /// Bytes that wait to be sent to this client.
+    pub fn queued_bytes(&mut self, connection: ConnectionId) -> usize {
+        self.connection(connection).map_or(0, |entry| entry.queued_bytes)
+    }
+
+    /// Moves what happened into `events`. `true`: there was something to do.
+    pub fn poll(&mut self, now: Monotonic, events: &mut Vec<TcpEvent>) -> bool {
+        self.now = now;
+        let mut completions = std::mem::take(&mut self.completions);
+        self.queue.poll(&mut completions);
+        let worked = !completions.is_empty() || !self.events.is_empty();
+        for completion in completions.drain(..) {
+            self.complete(completion);
+        }
+        self.completions = completions;
+        self.feed_starved();
+        events.append(&mut self.events);
+        worked
+    }
+
+    fn complete(&mut self, completion: Completion) {
+        if completion.token == SWEEP_TIMER {
+            return self.sweep();
+        }
+        let id = completion.token >> 2;
+        match completion.token & 3 {
+            ACCEPT => self.accepted(id as usize, completion.result),
+            TIMER => self.accept_again(id as usize),
+            SEND => self.sent(id as u32, completion.result),
+            _ => self.received(id as u32, completion),
+        }
+    }
+
+    fn accepted(&mut self, index: usize, result: io::Result<Outcome>) {
+        let Some(listener) = self.listeners.get(index) else { return };
+        match result {
+            Ok(Outcome::Accepted(socket)) => {
+                let local = listener.local;
+                self.open_connection(socket, local);
+            }
+            Ok(_) => self.accept_again(index),
+            Err(error) => {
+                tracing::warn!(%error, "accepting connections pauses");
+                let token = (index as u64) << 2 | TIMER;
+                self.queue.submit(token, Operation::Timeout { after: ACCEPT_PAUSE });
+            }
+        }
+    }
+
+    fn accept_again(&mut self, index: usize) {
+        if let Some(listener) = self.listeners.get(index) {
+            let listener = listener.socket.clone();
+            self.queue.submit((index as u64) << 2 | ACCEPT, Operation::Accept { listener });
+        }
+    }
+
+    fn open_connection(&mut self, socket: OwnedFd, local: SocketAddr) {
+        if self.open >= self.limits.connections {
+            // Dropped: the client sees a reset, as the limit is the administrator's wish.
+            tracing::warn!(limit = self.limits.connections, "a connection was refused: too many");
+            return;
+        }
+        let stream = std::net::TcpStream::from(socket);
+        // Both fail only where the client is gone again.
+        let (Ok(peer), Ok(())) = (stream.peer_addr(), stream.set_nodelay(true)) else { return };
+        let local = stream.local_addr().unwrap_or(local);
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.connections.push(None);
+            (self.connections.len() - 1) as u32
+        });
+        let id = ConnectionId(u64::from(self.next_generation) << 32 | u64::from(index));
+        self.next_generation = self.next_generation.wrapping_add(1).max(1);
+        self.open += 1;
+        self.connections[index as usize] = Some(Connection {
+            id,
+            socket: Arc::new(OwnedFd::from(stream)),
+            framing: Framing::new(self.limits.first_message_bytes_max),
+            receiving: Receiving::No,
+            sending: false,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            sending_bytes: 0,
+            reserved_bytes: 0,
+            closing: false,
+            closed: None,
+            active: true,
+            last_progress: self.now,
+        });
+        self.events.push(TcpEvent::Opened { connection: id, peer, local });
+        self.start_receive(id);
+    }
+
+    fn connection(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        self.connections.get_mut(id.0 as u32 as usize)?.as_mut().filter(|entry| entry.id == id)
+    }
+
+    /// Receives on, where nothing speaks against it.
+    fn start_receive(&mut self, id: ConnectionId) {
+        let (queued_max, reserved, reserved_max) =
+            (self.limits.queued_bytes_max, self.reserved_bytes, self.limits.receiving_bytes_max);
+        let Some(entry) = self.connection(id) else { return };
+        let held_back = entry.queued_bytes > queued_max || entry.closing || entry.closed.is_some();
+        if entry.receiving != Receiving::No || held_back {
+            return;
+        }
+        let wanted = entry.framing.wanted_bytes();
+        // One large message always fits, whatever the limit says.
+        if wanted > 0 && reserved > 0 && reserved + wanted > reserved_max {
+            if !self.starved.contains(&id) {
+                self.starved.push_back(id);
+            }
+            return;
+        }
+        entry.reserved_bytes += wanted;
+        entry.receiving = Receiving::Bytes;
+        let target = entry.framing.receive();
+        let operation = Operation::Receive { socket: entry.socket.clone(), into: target.into, at: target.at };
+        self.reserved_bytes += wanted;
+        self.queue.submit((id.0 & 0xffff_ffff) << 2 | RECEIVE, operation);
+    }
+
+    fn feed_starved(&mut self) {
+        for _ in 0..self.starved.len() {
+            if let Some(id) = self.starved.pop_front() {
+                self.start_receive(id);
+            }
+        }
+    }
+
+    fn received(&mut self, index: u32, completion: Completion) {
+        let now = self.now;
+        let Some(Some(entry)) = self.connections.get_mut(index as usize) else { return };
+        let id = entry.id;
+        let was = std::mem::replace(&mut entry.receiving, Receiving::No);
+        if was == Receiving::Readable {
+            return match completion.result {
+                Ok(_) if entry.closed.is_none() => self.start_receive(id),
+                Ok(_) => self.finish(id),
+                Err(error) => self.shut(id, CloseReason::Network(error.kind())),
+            };
+        }
+        let Some(into) = completion.buffer else { return self.shut(id, CloseReason::Client) };
+        match completion.result {
+            Ok(Outcome::Bytes(0)) => self.shut(id, CloseReason::Client),
+            Ok(Outcome::Bytes(count)) => {
+                entry.active = true;
+                entry.last_progress = now;
+                self.cut(id, into, count);
+            }
+            // The sweep took it back.
+            Err(error) if driver::is_cancelled(&error) && entry.closed.is_none() => {
+                entry.framing.not_received(into);
+                entry.receiving = Receiving::Readable;
+                let operation = Operation::Readable { socket: entry.socket.clone() };
+                self.queue.submit(u64::from(index) << 2 | RECEIVE, operation);
+            }
+            Ok(_) => self.shut(id, CloseReason::Client),
+            Err(error) => self.shut(id, CloseReason::Network(error.kind())),
+        }
+    }
+
+    fn cut(&mut self, id: ConnectionId, into: BufMut, count: usize) {
+        let mut messages = std::mem::take(&mut self.messages);
+        let Some(entry) = self.connection(id) else { return };
+        let result = entry.framing.received(into, count, &mut messages);
+        let given_back = if messages.is_empty() { 0 } else { std::mem::take(&mut entry.reserved_bytes) };
+        self.reserved_bytes -= given_back;
+        for message in messages.drain(..) {
+            self.events.push(TcpEvent::Message { connection: id, message });
+        }
+        self.messages = messages;
+        match result {
+            Ok(()) => {
+                self.start_receive(id);
+                self.finish(id);
+            }
+            Err(error) => self.shut(id, CloseReason::Framing(error)),
+        }
+    }
+
+    /// Sends what is queued, as much as one call takes.
+    fn start_send(&mut self, id: ConnectionId) {
+        let Some(entry) = self.connection(id) else { return };
+        if entry.sending || entry.queue.is_empty() || entry.closed.is_some() {
+            return;
+        }
+        let (mut parts, mut bytes, mut count) = (0, 0, 0);
+        for message in &entry.queue {
+            parts += 1 + message.parts().len();
+            bytes += message.len();
+            if count > 0 && (parts > SEND_PARTS_MAX || bytes > SEND_BYTES_MAX) {
+                break;
+            }
+            count += 1;
+        }
+        let mut headers = BufMut::for_overwrite(count * HEADER_BYTES);
+        for (message, target) in entry.queue.iter().zip(headers.chunks_exact_mut(HEADER_BYTES)) {
+            target.copy_from_slice(&header(message.len()));
+        }
+        let headers = headers.freeze();
+        let mut data = Payload::new();
+        for (nth, message) in entry.queue.drain(..count).enumerate() {
+            data.push(headers.slice(nth * HEADER_BYTES..(nth + 1) * HEADER_BYTES));
+            data.append(message);
+        }
+        entry.sending = true;
+        entry.sending_bytes = data.len() - count * HEADER_BYTES;
+        let operation = Operation::Send { socket: entry.socket.clone(), data };
+        self.queue.submit((id.0 & 0xffff_ffff) << 2 | SEND, operation);
+    }
+
+    fn sent(&mut self, index: u32, result: io::Result<Outcome>) {
+        let now = self.now;
+        let Some(Some(entry)) = self.connections.get_mut(index as usize) else { return };
+        let id = entry.id;
+        entry.sending = false;
+        entry.queued_bytes = entry.queued_bytes.saturating_sub(std::mem::take(&mut entry.sending_bytes));
+        entry.active = true;
+        entry.last_progress = now;
+        if let Err(error) = result {
+            return self.shut(id, CloseReason::Network(error.kind()));
+        }
+        if entry.closing && entry.queue.is_empty() {
+            return self.shut(id, CloseReason::Server);
+        }
+        self.start_send(id);
+        self.start_receive(id);
+        self.finish(id);
+    }
+
+    /// Ends the stream; the connection goes when the kernel has let go of its buffers.
+    fn shut(&mut self, id: ConnectionId, reason: CloseReason) {
+        let Some(entry) = self.connection(id) else { return };
+        if entry.closed.is_none() {
+            entry.closed = Some(reason);
+            entry.queue.clear();
+            entry.queued_bytes = entry.sending_bytes;
+            let given_back = std::mem::take(&mut entry.reserved_bytes);
+            // Ends what is in flight; fails where the client ended it before.
+            let _ = driver::shutdown(&entry.socket);
+            self.reserved_bytes -= given_back;
+        }
+        self.finish(id);
+    }
+
+    /// Forgets a connection that is closed and has nothing in flight.
+    fn finish(&mut self, id: ConnectionId) {
+        let Some(entry) = self.connection(id) else { return };
+        let Some(reason) = entry.closed else { return };
+        if entry.receiving != Receiving::No || entry.sending {
+            return;
+        }
+        let index = id.0 as u32;
+        self.connections[index as usize] = None;
+        self.free.push(index);
+        self.open -= 1;
+        self.events.push(TcpEvent::Closed { connection: id, reason });
+    }
+
+    /// Takes buffers back from idle connections, and gives up stalled ones.
+    fn sweep(&mut self) {
+        self.queue.submit(SWEEP_TIMER, Operation::Timeout { after: self.limits.sweep });
+        let mut stalled = Vec::new();
+        for entry in self.connections.iter_mut().flatten() {
+            let receives = entry.framing.in_mid_message() && entry.receiving != Receiving::No;
+            let waits = receives || entry.sending;
+            if waits && self.now.since(entry.last_progress) > self.limits.stall {
+                stalled.push(entry.id);
+            }
+            let idle = !std::mem::take(&mut entry.active) && !entry.framing.in_mid_message();
+            if idle && entry.receiving == Receiving::Bytes && entry.closed.is_none() {
+                self.queue.cancel((entry.id.0 & 0xffff_ffff) << 2 | RECEIVE);
+            }
+        }
+        for id in stalled {
+            self.shut(id, CloseReason::Stalled);
+        }
+    }
+}

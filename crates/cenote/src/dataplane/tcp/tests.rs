@@ -1,0 +1,271 @@
+//! Streams over real sockets, on both backends of the loop.
+
+use super::*;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Instant;
+use sys::driver::DriverChoice;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Server {
+    driver: Driver,
+    tcp: Tcp,
+    address: SocketAddr,
+    events: Vec<TcpEvent>,
+}
+
+impl Server {
+    fn new(choice: DriverChoice, limits: TcpLimits) -> Self {
+        let driver = Driver::new(choice).expect("a loop");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let tcp = Tcp::new(&driver, vec![listener], limits).expect("a server");
+        Self { driver, tcp, address, events: Vec::new() }
+    }
+
+    fn both(limits: &TcpLimits, test: impl Fn(Server)) {
+        for choice in [DriverChoice::Automatic, DriverChoice::Fallback] {
+            test(Self::new(choice, limits.clone()));
+        }
+    }
+
+    fn connect(&mut self) -> (TcpStream, ConnectionId) {
+        let client = TcpStream::connect(self.address).expect("a connection");
+        client.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        match self.next() {
+            TcpEvent::Opened { connection, peer, local } => {
+                assert_eq!((peer, local), (client.local_addr().expect("an address"), self.address));
+                (client, connection)
+            }
+            other => panic!("{other:?} before a connection"),
+        }
+    }
+
+    fn turn(&mut self) {
+        self.driver.wait(Some(Duration::from_millis(20))).expect("the loop");
+        self.tcp.poll(sys::monotonic_now(), &mut self.events);
+    }
+
+    fn next(&mut self) -> TcpEvent {
+        let deadline = Instant::now() + PATIENCE;
+        while self.events.is_empty() {
+            assert!(Instant::now() < deadline, "nothing happened");
+            self.turn();
+        }
+        self.events.remove(0)
+    }
+
+    fn message(&mut self) -> Buf {
+        match self.next() {
+            TcpEvent::Message { message, .. } => message,
+            other => panic!("{other:?} instead of a message"),
+        }
+    }
+
+    fn closed(&mut self) -> CloseReason {
+        match self.next() {
+            TcpEvent::Closed { reason, .. } => reason,
+            other => panic!("{other:?} instead of an end"),
+        }
+    }
+}
+
+fn framed(message: &[u8]) -> Vec<u8> {
+    [&header(message.len())[..], message].concat()
+}
+
+fn read_message(client: &mut TcpStream) -> Vec<u8> {
+    let mut length = [0; 4];
+    client.read_exact(&mut length).expect("a header");
+    let mut message = vec![0; u32::from_be_bytes(length) as usize];
+    client.read_exact(&mut message).expect("a message");
+    message
+}
+
+#[test]
+fn messages_go_both_ways_in_order() {
+    Server::both(&TcpLimits::default(), |mut server| {
+        let (mut client, connection) = server.connect();
+        client.write_all(&[framed(b"one"), framed(b"two")].concat()).expect("a send");
+        assert_eq!(&server.message()[..], b"one");
+        assert_eq!(&server.message()[..], b"two");
+        for answer in [&b"first"[..], b"", b"second"] {
+            server.tcp.send(connection, Buf::from(answer).into());
+        }
+        server.turn();
+        assert_eq!(read_message(&mut client), b"first");
+        server.turn();
+        assert_eq!(read_message(&mut client), b"");
+        assert_eq!(read_message(&mut client), b"second");
+        drop(client);
+        assert_eq!(server.closed(), CloseReason::Client);
+        assert_eq!(server.tcp.connection_count(), 0);
+    });
+}
+
+#[test]
+fn large_messages_pass_unharmed() {
+    let limits = TcpLimits { first_message_bytes_max: 4 << 20, ..TcpLimits::default() };
+    Server::both(&limits, |mut server| {
+        let (mut client, connection) = server.connect();
+        let large: Vec<u8> = (0..3_000_000).map(|at| (at ^ (at >> 8)) as u8).collect();
+        let sent = framed(&large);
+        let thread = std::thread::spawn(move || {
+            client.write_all(&sent).expect("a send");
+            client.write_all(&sent).expect("a send");
+            let echo = read_message(&mut client);
+            (client, echo)
+        });
+        let message = server.message();
+        assert!(message[..] == large[..]);
+        assert!(server.message()[..] == large[..]);
+        server.tcp.send(connection, message.into());
+        while !thread.is_finished() {
+            server.turn();
+        }
+        assert!(thread.join().expect("the client").1 == large);
+    });
+}
+
+#[test]
+fn what_is_no_message_ends_only_its_own_connection() {
+    Server::both(&TcpLimits::default(), |mut server| {
+        let (mut bad, _) = server.connect();
+        let (mut good, _) = server.connect();
+        bad.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("a send");
+        assert_eq!(server.closed(), CloseReason::Framing(FramingError::NotAMessage));
+        let (mut long, _) = server.connect();
+        long.write_all(&[0, 0xff, 0xff, 0xff]).expect("a send");
+        let reason = server.closed();
+        assert_eq!(reason, CloseReason::Framing(FramingError::TooLong { len_bytes: 0x00ff_ffff }));
+        good.write_all(&framed(b"still here")).expect("a send");
+        assert_eq!(&server.message()[..], b"still here");
+    });
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_read_from_and_stops_nobody() {
+    let limits = TcpLimits { queued_bytes_max: 100_000, ..TcpLimits::default() };
+    Server::both(&limits, |mut server| {
+        let (mut slow, slow_id) = server.connect();
+        let (mut quick, quick_id) = server.connect();
+        slow.write_all(&framed(b"go")).expect("a send");
+        server.message();
+        let answer = BufMut::zeroed(8 << 20).freeze();
+        for _ in 0..8 {
+            server.tcp.send(slow_id, answer.clone().into());
+        }
+        for _ in 0..5 {
+            slow.write_all(&framed(b"more")).expect("a send");
+        }
+        quick.write_all(&framed(b"hello")).expect("a send");
+        let mut from_slow = 0;
+        loop {
+            match server.next() {
+                TcpEvent::Message { connection, .. } if connection == quick_id => break,
+                TcpEvent::Message { .. } => from_slow += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        // What was received before the queue filled may come; the rest stays in the socket.
+        assert!(from_slow <= 5);
+        assert!(server.tcp.queued_bytes(slow_id) > 100_000);
+        server.tcp.send(quick_id, Buf::from(&b"world"[..]).into());
+        server.turn();
+        assert_eq!(read_message(&mut quick), b"world");
+        server.tcp.close(slow_id, false);
+        assert_eq!(server.closed(), CloseReason::Server);
+    });
+}
+
+#[test]
+fn a_close_after_the_queue_sends_what_is_queued_first() {
+    Server::both(&TcpLimits::default(), |mut server| {
+        let (mut client, connection) = server.connect();
+        server.tcp.send(connection, Buf::from(&b"farewell"[..]).into());
+        server.tcp.close(connection, true);
+        assert_eq!(server.closed(), CloseReason::Server);
+        assert_eq!(read_message(&mut client), b"farewell");
+        assert_eq!(client.read(&mut [0; 1]).expect("the end"), 0);
+    });
+}
+
+#[test]
+fn an_idle_connection_holds_no_buffer_and_works_afterwards() {
+    let limits = TcpLimits { sweep: Duration::from_millis(30), ..TcpLimits::default() };
+    Server::both(&limits, |mut server| {
+        let (mut client, _) = server.connect();
+        let deadline = Instant::now() + PATIENCE;
+        while server.tcp.connections.iter().flatten().any(|entry| entry.receiving == Receiving::Bytes) {
+            assert!(Instant::now() < deadline);
+            server.turn();
+        }
+        client.write_all(&framed(b"awake")).expect("a send");
+        assert_eq!(&server.message()[..], b"awake");
+    });
+}
+
+#[test]
+fn a_message_that_does_not_go_on_is_given_up() {
+    let limits = TcpLimits {
+        sweep: Duration::from_millis(20),
+        stall: Duration::from_millis(60),
+        ..TcpLimits::default()
+    };
+    Server::both(&limits, |mut server| {
+        let (mut idle, _) = server.connect();
+        let (mut stuck, _) = server.connect();
+        stuck.write_all(&[0, 0, 1]).expect("a send");
+        assert_eq!(server.closed(), CloseReason::Stalled);
+        idle.write_all(&framed(b"idle is not stalled")).expect("a send");
+        server.message();
+    });
+}
+
+#[test]
+fn memory_for_unfinished_messages_is_bounded_and_no_one_starves() {
+    let limits =
+        TcpLimits { receiving_bytes_max: 300_000, first_message_bytes_max: 1 << 20, ..TcpLimits::default() };
+    Server::both(&limits, |mut server| {
+        let mut clients: Vec<TcpStream> = (0..4).map(|_| server.connect().0).collect();
+        for client in &mut clients {
+            client.write_all(&framed(&[7; 200_000])[..150_000]).expect("a send");
+        }
+        for _ in 0..20 {
+            server.turn();
+        }
+        assert!(server.tcp.reserved_bytes <= 300_000, "{}", server.tcp.reserved_bytes);
+        let rest: Vec<_> = clients
+            .into_iter()
+            .map(|mut client| {
+                std::thread::spawn(move || {
+                    client.write_all(&framed(&[7; 200_000])[150_000..]).expect("a send");
+                    client
+                })
+            })
+            .collect();
+        for _ in 0..4 {
+            assert_eq!(server.message().len(), 200_000);
+        }
+        assert_eq!(server.tcp.reserved_bytes, 0);
+        drop(rest);
+    });
+}
+
+#[test]
+fn one_connection_more_than_the_limit_is_refused() {
+    let limits = TcpLimits { connections: 1, ..TcpLimits::default() };
+    Server::both(&limits, |mut server| {
+        let (first, _) = server.connect();
+        let mut second = TcpStream::connect(server.address).expect("the kernel accepts");
+        second.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        for _ in 0..5 {
+            server.turn();
+        }
+        assert!(matches!(second.read(&mut [0; 1]), Ok(0) | Err(_)));
+        first.shutdown(Shutdown::Both).expect("a shutdown");
+        assert_eq!(server.closed(), CloseReason::Client);
+        server.connect();
+    });
+}
