@@ -1,7 +1,17 @@
-//! The management API: its model, and the traits behind which the daemon stands.
+//! The management API: REST with an OpenAPI document, Prometheus metrics, and the trait behind which the daemon stands.
 //!
 //! Promises: the CLI uses nothing else. Never touches the data path.
 
 #![forbid(unsafe_code)]
 
+pub mod management;
+mod metrics;
 pub mod model;
+pub mod requests;
+mod routes;
+mod server;
+mod token;
+
+pub use management::{Answer, ApiError, ErrorKind, Management};
+pub use server::{CONNECTIONS_MAX, openapi, serve};
+pub use token::Token;

@@ -1,0 +1,105 @@
+//! The daemon as the API sees it: what it can be asked, and how it refuses.
+//!
+//! Owns the trait and the error. Never knows HTTP beyond an error's status code.
+
+use crate::model::Snapshot;
+use crate::requests::{
+    AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, GroupView,
+    ResizeVolume, SetAcl, SetGroup, SetUser, ShareOptions, ShareView, Started, UserView,
+};
+use cluster::audit::Outcome;
+use serde::{Deserialize, Serialize};
+use std::future::Future;
+use std::pin::Pin;
+use types::{DiskId, PoolId, VolumeId};
+use utoipa::ToSchema;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    NotFound,
+    Conflict,
+    Invalid,
+    /// No token, or a wrong one.
+    Unauthorized,
+    /// A destructive request without the name of what it destroys.
+    ConfirmationNeeded,
+    NoSpace,
+    Unavailable,
+    Corrupt,
+    Internal,
+}
+
+impl ErrorKind {
+    pub const fn http_status(self) -> u16 {
+        match self {
+            Self::NotFound => 404,
+            Self::Conflict => 409,
+            Self::Invalid => 400,
+            Self::Unauthorized => 401,
+            Self::ConfirmationNeeded => 428,
+            Self::NoSpace => 507,
+            Self::Unavailable => 503,
+            Self::Corrupt | Self::Internal => 500,
+        }
+    }
+}
+
+/// Why a request was not done. The message says what happened, to what, and what to do next.
+#[derive(Debug, Clone, Serialize, Deserialize, thiserror::Error, ToSchema)]
+#[error("{message}")]
+pub struct ApiError {
+    pub kind: ErrorKind,
+    pub message: String,
+}
+
+impl ApiError {
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+}
+
+/// An answer to be waited for.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, ApiError>> + Send + 'a>>;
+
+/// What the API asks of the daemon. Names are resolved by the daemon, whatever their case.
+pub trait Management: Send + Sync + 'static {
+    fn snapshot(&self) -> Answer<'_, Box<Snapshot>>;
+    /// The configuration in effect, as TOML.
+    fn config(&self) -> String;
+
+    fn add_disk(&self, request: AddDisk) -> Answer<'_, DiskId>;
+    fn retire_disk(&self, disk: DiskId) -> Answer<'_, Started>;
+    fn create_pool(&self, request: CreatePool) -> Answer<'_, PoolId>;
+    fn rebalance_pool(&self, name: String) -> Answer<'_, Started>;
+    fn create_volume(&self, request: CreateVolume) -> Answer<'_, VolumeId>;
+    fn resize_volume(&self, name: String, request: ResizeVolume) -> Answer<'_, ()>;
+    fn delete_volume(&self, name: String) -> Answer<'_, ()>;
+    fn check_volume(&self, name: String, request: CheckVolume) -> Answer<'_, Started>;
+
+    fn shares(&self) -> Answer<'_, Vec<ShareView>>;
+    fn create_share(&self, request: CreateShare) -> Answer<'_, ()>;
+    fn set_share(&self, name: String, request: ShareOptions) -> Answer<'_, ()>;
+    fn delete_share(&self, name: String) -> Answer<'_, ()>;
+
+    fn users(&self) -> Answer<'_, Vec<UserView>>;
+    fn add_user(&self, request: AddUser) -> Answer<'_, ()>;
+    fn set_user(&self, name: String, request: SetUser) -> Answer<'_, ()>;
+    fn delete_user(&self, name: String) -> Answer<'_, ()>;
+
+    fn groups(&self) -> Answer<'_, Vec<GroupView>>;
+    fn add_group(&self, request: AddGroup) -> Answer<'_, ()>;
+    fn set_group(&self, name: String, request: SetGroup) -> Answer<'_, ()>;
+    fn delete_group(&self, name: String) -> Answer<'_, ()>;
+
+    /// `path` within the share, `\` between names.
+    fn acl(&self, share: String, path: String) -> Answer<'_, AclView>;
+    fn set_acl(&self, share: String, path: String, request: SetAcl) -> Answer<'_, ()>;
+
+    fn close_session(&self, session: u64) -> Answer<'_, ()>;
+    fn close_file(&self, open: u64) -> Answer<'_, ()>;
+    fn cancel_job(&self, job: u64) -> Answer<'_, ()>;
+
+    /// Writes a line to the audit log before the request is answered.
+    fn audit(&self, source: &str, action: &str, target: &str, outcome: Outcome, detail: &str);
+}

@@ -1,0 +1,289 @@
+//! Bodies of changing requests, and the views of accounts and shares.
+//!
+//! Owns data only. Unknown fields are refused, so that a misspelt option is not silently ignored.
+
+use crate::model::{Provisioning, Resiliency};
+use cluster::accounts::{Group, User};
+use cluster::shares::{Share, ShareAccess, ShareDurability};
+use serde::{Deserialize, Serialize};
+use types::VolumeId;
+use utoipa::ToSchema;
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AddDisk {
+    /// Absolute path of a file, a partition or a whole block device.
+    pub path: String,
+    /// Makes a sparse file of this size where there is none.
+    #[serde(default)]
+    pub create_size_bytes: Option<u64>,
+    /// Name of the pool; may be left out where there is only one.
+    #[serde(default)]
+    pub pool: Option<String>,
+    #[serde(default)]
+    pub fault_domain: FaultDomain,
+}
+
+/// Where a disk stands; empty: the level does not separate.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FaultDomain {
+    #[serde(default)]
+    pub rack: String,
+    #[serde(default)]
+    pub node: String,
+    #[serde(default)]
+    pub enclosure: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreatePool {
+    pub name: String,
+    pub disks: Vec<AddDisk>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateVolume {
+    pub name: String,
+    /// Name of the pool; may be left out where there is only one.
+    #[serde(default)]
+    pub pool: Option<String>,
+    #[serde(default)]
+    pub resiliency: Resiliency,
+    #[serde(default)]
+    pub provisioning: Provisioning,
+    pub size_bytes: u64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResizeVolume {
+    pub size_bytes: u64,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CheckVolume {
+    #[serde(default)]
+    pub repair: bool,
+}
+
+/// The answer to a request that began a storage job.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Started {
+    pub job: u64,
+}
+
+/// Who may do what through a share.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Grant {
+    /// A user, a group, `Everyone`, `Authenticated Users`, or a SID.
+    pub who: String,
+    #[schema(value_type = String)]
+    pub access: ShareAccess,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ShareView {
+    pub name: String,
+    pub volume: String,
+    #[schema(value_type = String)]
+    pub volume_id: VolumeId,
+    pub path: String,
+    pub comment: String,
+    pub access: Vec<Grant>,
+    #[schema(value_type = String)]
+    pub durability: ShareDurability,
+    pub read_only: bool,
+    pub continuously_available: bool,
+    pub encrypt: bool,
+    pub access_based_enumeration: bool,
+    pub caching: bool,
+}
+
+impl ShareView {
+    /// `name_of`: the name of a SID's account, or the SID.
+    pub fn new(share: Share, volume: String, name_of: impl Fn(&types::Sid) -> String) -> Self {
+        Self {
+            access: share
+                .access
+                .iter()
+                .map(|(sid, access)| Grant { who: name_of(sid), access: *access })
+                .collect(),
+            name: share.name,
+            volume,
+            volume_id: share.volume,
+            path: share.path,
+            comment: share.comment,
+            durability: share.durability,
+            read_only: share.read_only,
+            continuously_available: share.continuously_available,
+            encrypt: share.encrypt,
+            access_based_enumeration: share.access_based_enumeration,
+            caching: share.caching,
+        }
+    }
+}
+
+/// Options of a share; what is left out stays as it is (or as by default).
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ShareOptions {
+    #[serde(default)]
+    pub comment: Option<String>,
+    /// All grants anew.
+    #[serde(default)]
+    pub access: Option<Vec<Grant>>,
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    pub durability: Option<ShareDurability>,
+    #[serde(default)]
+    pub read_only: Option<bool>,
+    #[serde(default)]
+    pub continuously_available: Option<bool>,
+    #[serde(default)]
+    pub encrypt: Option<bool>,
+    #[serde(default)]
+    pub access_based_enumeration: Option<bool>,
+    #[serde(default)]
+    pub caching: Option<bool>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateShare {
+    pub name: String,
+    /// Name of the volume.
+    pub volume: String,
+    /// Directory of the volume, `\` between names; empty: its root.
+    #[serde(default)]
+    pub path: String,
+    #[serde(default)]
+    pub options: ShareOptions,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct UserView {
+    pub name: String,
+    #[schema(value_type = String)]
+    pub sid: types::Sid,
+    pub enabled: bool,
+    pub full_name: String,
+    pub groups: Vec<String>,
+    pub password_set_unix_s: u64,
+}
+
+impl UserView {
+    pub fn new(user: User, groups: &[Group]) -> Self {
+        Self {
+            groups: groups
+                .iter()
+                .filter(|group| group.members.contains(&user.sid))
+                .map(|group| group.name.clone())
+                .collect(),
+            name: user.name,
+            sid: user.sid,
+            enabled: user.enabled,
+            full_name: user.full_name,
+            password_set_unix_s: user.password_set_unix_s,
+        }
+    }
+}
+
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AddUser {
+    pub name: String,
+    pub password: String,
+    #[serde(default)]
+    pub full_name: String,
+    /// Groups it becomes a member of.
+    #[serde(default)]
+    pub groups: Vec<String>,
+}
+
+/// What is left out stays as it is.
+#[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetUser {
+    #[serde(default)]
+    pub password: Option<String>,
+    #[serde(default)]
+    pub full_name: Option<String>,
+    #[serde(default)]
+    pub enabled: Option<bool>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct GroupView {
+    pub name: String,
+    #[schema(value_type = String)]
+    pub sid: types::Sid,
+    pub members: Vec<String>,
+    /// One of Windows' own groups.
+    pub builtin: bool,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AddGroup {
+    pub name: String,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetGroup {
+    #[serde(default)]
+    pub add: Vec<String>,
+    #[serde(default)]
+    pub remove: Vec<String>,
+}
+
+/// A security descriptor: owner, group and discretionary ACL.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct AclView {
+    pub owner: String,
+    pub group: String,
+    /// No DACL: everyone may do everything.
+    pub entries: Option<Vec<AclEntry>>,
+    /// Inherited entries do not come from above.
+    pub protected: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AclEntry {
+    pub who: String,
+    pub allow: bool,
+    /// `full`, `modify`, `read_execute`, `read`, `write`, or an access mask such as `0x1200a9`.
+    pub access: String,
+    /// Files below inherit it.
+    #[serde(default)]
+    pub object_inherit: bool,
+    /// Directories below inherit it.
+    #[serde(default)]
+    pub container_inherit: bool,
+    /// It holds for what is below only.
+    #[serde(default)]
+    pub inherit_only: bool,
+    /// It came from above.
+    #[serde(default)]
+    pub inherited: bool,
+}
+
+/// What is left out stays as it is.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetAcl {
+    #[serde(default)]
+    pub owner: Option<String>,
+    /// Entries to add; one for the same account and kind is replaced.
+    #[serde(default)]
+    pub grant: Vec<AclEntry>,
+    /// Accounts whose entries (not inherited) are removed.
+    #[serde(default)]
+    pub revoke: Vec<String>,
+}

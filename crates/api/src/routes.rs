@@ -1,0 +1,412 @@
+//! The routes under `/api/v1` and what each asks of the daemon.
+//!
+//! Promises: every changing request leaves a line in the audit log before it is answered, done, failed or refused. Never decides:
+//! that is the daemon's.
+
+use crate::management::{Answer, ApiError, ErrorKind, Management};
+use crate::model::{Disk, HealthReport, Job, OpenFile, Performance, Pool, Session, Snapshot, Volume};
+use crate::requests::{
+    AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, GroupView,
+    ResizeVolume, SetAcl, SetGroup, SetUser, ShareOptions, ShareView, Started, UserView,
+};
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::{FromRequest, FromRequestParts, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use cluster::audit::Outcome;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use types::DiskId;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// What handlers work with.
+pub(crate) type Shared = Arc<dyn Management>;
+
+/// The peer of the connection that a request came by.
+#[derive(Clone, Copy)]
+pub(crate) struct Peer(pub SocketAddr);
+
+/// Extractors whose refusals are JSON like all others.
+#[derive(FromRequest)]
+#[from_request(via(axum::Json), rejection(ApiError))]
+struct Body<T>(T);
+
+#[derive(FromRequestParts)]
+#[from_request(via(axum::extract::Path), rejection(ApiError))]
+struct Name<T>(T);
+
+#[derive(FromRequestParts)]
+#[from_request(via(axum::extract::Query), rejection(ApiError))]
+struct Query<T>(T);
+
+struct Json<T>(T);
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        axum::Json(self.0).into_response()
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status =
+            StatusCode::from_u16(self.kind.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, axum::Json(self)).into_response()
+    }
+}
+
+macro_rules! refusals {
+    ($($rejection:ty),*) => {
+        $(impl From<$rejection> for ApiError {
+            fn from(rejection: $rejection) -> Self {
+                Self::new(ErrorKind::Invalid, rejection.body_text())
+            }
+        })*
+    };
+}
+refusals!(JsonRejection, PathRejection, QueryRejection);
+
+type Reply<T> = Result<Json<T>, ApiError>;
+
+/// Waits for a changing request and leaves its line in the audit log.
+async fn audited<T>(
+    management: &Shared,
+    Peer(peer): Peer,
+    action: &str,
+    target: &str,
+    answer: Answer<'_, T>,
+) -> Reply<T> {
+    let result = answer.await;
+    let (outcome, detail) = match &result {
+        Ok(_) => (Outcome::Done, ""),
+        Err(error) => (Outcome::Failed, error.message.as_str()),
+    };
+    management.audit(&peer.to_string(), action, target, outcome, detail);
+    result.map(Json)
+}
+
+/// `?confirm=NAME` of destructive requests (I8).
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Confirm {
+    confirm: Option<String>,
+}
+
+impl Confirm {
+    fn check(
+        &self,
+        management: &Shared,
+        Peer(peer): Peer,
+        action: &str,
+        kind: &str,
+        name: &str,
+    ) -> Result<(), ApiError> {
+        if self.confirm.as_deref() == Some(name) {
+            return Ok(());
+        }
+        let message = format!("this destroys {kind} '{name}'; confirm it by its name (?confirm=NAME)");
+        management.audit(&peer.to_string(), action, name, Outcome::Refused, "not confirmed by name");
+        Err(ApiError::new(ErrorKind::ConfirmationNeeded, message))
+    }
+}
+
+async fn part<T>(management: &Shared, take: impl FnOnce(Snapshot) -> T) -> Reply<T> {
+    Ok(Json(take(*management.snapshot().await?)))
+}
+
+// --- Disks and pools ------------------------------------------------------------------------------------------------
+
+#[utoipa::path(get, path = "/disks", responses((status = OK, body = Vec<Disk>)))]
+async fn disks(State(m): State<Shared>) -> Reply<Vec<Disk>> {
+    part(&m, |snapshot| snapshot.disks).await
+}
+
+/// Adds a disk that holds nothing to a pool; answers its id.
+#[utoipa::path(post, path = "/disks", request_body = AddDisk, responses((status = OK, body = String)))]
+async fn add_disk(State(m): State<Shared>, peer: Peer, Body(body): Body<AddDisk>) -> Reply<DiskId> {
+    let path = body.path.clone();
+    audited(&m, peer, "disk add", &path, m.add_disk(body)).await
+}
+
+/// Moves everything off the disk; answers the job.
+#[utoipa::path(post, path = "/disks/{id}/retire", params(("id" = String, Path)), responses((status = OK, body = Started)))]
+async fn retire_disk(State(m): State<Shared>, peer: Peer, Name(id): Name<DiskId>) -> Reply<Started> {
+    audited(&m, peer, "disk retire", &id.to_string(), m.retire_disk(id)).await
+}
+
+#[utoipa::path(get, path = "/pools", responses((status = OK, body = Vec<Pool>)))]
+async fn pools(State(m): State<Shared>) -> Reply<Vec<Pool>> {
+    part(&m, |snapshot| snapshot.pools).await
+}
+
+#[utoipa::path(post, path = "/pools", request_body = CreatePool, responses((status = OK, body = String)))]
+async fn create_pool(
+    State(m): State<Shared>,
+    peer: Peer,
+    Body(body): Body<CreatePool>,
+) -> Reply<types::PoolId> {
+    let name = body.name.clone();
+    audited(&m, peer, "pool create", &name, m.create_pool(body)).await
+}
+
+#[utoipa::path(post, path = "/pools/{name}/rebalance", params(("name" = String, Path)), responses((status = OK, body = Started)))]
+async fn rebalance_pool(State(m): State<Shared>, peer: Peer, Name(name): Name<String>) -> Reply<Started> {
+    audited(&m, peer, "pool rebalance", &name, m.rebalance_pool(name.clone())).await
+}
+
+// --- Volumes --------------------------------------------------------------------------------------------------------
+
+#[utoipa::path(get, path = "/volumes", responses((status = OK, body = Vec<Volume>)))]
+async fn volumes(State(m): State<Shared>) -> Reply<Vec<Volume>> {
+    part(&m, |snapshot| snapshot.volumes).await
+}
+
+/// Answers the id of the new volume.
+#[utoipa::path(post, path = "/volumes", request_body = CreateVolume, responses((status = OK, body = String)))]
+async fn create_volume(
+    State(m): State<Shared>,
+    peer: Peer,
+    Body(body): Body<CreateVolume>,
+) -> Reply<types::VolumeId> {
+    let name = body.name.clone();
+    audited(&m, peer, "volume create", &name, m.create_volume(body)).await
+}
+
+/// Grows a volume.
+#[utoipa::path(patch, path = "/volumes/{name}", params(("name" = String, Path)), request_body = ResizeVolume, responses((status = OK)))]
+async fn resize_volume(
+    State(m): State<Shared>,
+    peer: Peer,
+    Name(name): Name<String>,
+    Body(body): Body<ResizeVolume>,
+) -> Reply<()> {
+    audited(&m, peer, "volume resize", &name, m.resize_volume(name.clone(), body)).await
+}
+
+/// Destroys a volume and all data on it; `confirm` must be its name.
+#[utoipa::path(delete, path = "/volumes/{name}", params(("name" = String, Path), ("confirm" = String, Query)), responses((status = OK)))]
+async fn delete_volume(
+    State(m): State<Shared>,
+    peer: Peer,
+    Name(name): Name<String>,
+    Query(confirm): Query<Confirm>,
+) -> Reply<()> {
+    confirm.check(&m, peer, "volume delete", "volume", &name)?;
+    audited(&m, peer, "volume delete", &name, m.delete_volume(name.clone())).await
+}
+
+/// Compares metadata, allocation and copies; answers the job.
+#[utoipa::path(post, path = "/volumes/{name}/check", params(("name" = String, Path)), request_body = CheckVolume, responses((status = OK, body = Started)))]
+async fn check_volume(
+    State(m): State<Shared>,
+    peer: Peer,
+    Name(name): Name<String>,
+    Body(body): Body<CheckVolume>,
+) -> Reply<Started> {
+    audited(&m, peer, "volume check", &name, m.check_volume(name.clone(), body)).await
+}
+
+// --- Shares and their ACLs ------------------------------------------------------------------------------------------
+
+#[utoipa::path(get, path = "/shares", responses((status = OK, body = Vec<ShareView>)))]
+async fn shares(State(m): State<Shared>) -> Reply<Vec<ShareView>> {
+    m.shares().await.map(Json)
+}
+
+#[utoipa::path(post, path = "/shares", request_body = CreateShare, responses((status = OK)))]
+async fn create_share(State(m): State<Shared>, peer: Peer, Body(body): Body<CreateShare>) -> Reply<()> {
+    let name = body.name.clone();
+    audited(&m, peer, "share create", &name, m.create_share(body)).await
+}
+
+#[utoipa::path(patch, path = "/shares/{name}", params(("name" = String, Path)), request_body = ShareOptions, responses((status = OK)))]
+async fn set_share(
+    State(m): State<Shared>,
+    peer: Peer,
+    Name(name): Name<String>,
+    Body(body): Body<ShareOptions>,
+) -> Reply<()> {
+    audited(&m, peer, "share set", &name, m.set_share(name.clone(), body)).await
+}
+
+/// Takes the share away; the files stay on the volume. `confirm` must be its name.
+#[utoipa::path(delete, path = "/shares/{name}", params(("name" = String, Path), ("confirm" = String, Query)), responses((status = OK)))]
+async fn delete_share(
+    State(m): State<Shared>,
+    peer: Peer,
+    Name(name): Name<String>,
+    Query(confirm): Query<Confirm>,
+) -> Reply<()> {
+    confirm.check(&m, peer, "share delete", "share", &name)?;
+    audited(&m, peer, "share delete", &name, m.delete_share(name.clone())).await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AclPath {
+    #[serde(default)]
+    path: String,
+}
+
+/// The security descriptor of a file or directory; `path` from the share's root, `\` between names.
+#[utoipa::path(get, path = "/shares/{name}/acl", params(("name" = String, Path), ("path" = Option<String>, Query)), responses((status = OK, body = AclView)))]
+async fn acl(State(m): State<Shared>, Name(name): Name<String>, Query(at): Query<AclPath>) -> Reply<AclView> {
+    m.acl(name, at.path).await.map(Json)
+}
+
+#[utoipa::path(patch, path = "/shares/{name}/acl", params(("name" = String, Path), ("path" = Option<String>, Query)), request_body = SetAcl, responses((status = OK)))]
+async fn set_acl(
+    State(m): State<Shared>,
+    peer: Peer,
+    Name(name): Name<String>,
+    Query(at): Query<AclPath>,
+    Body(body): Body<SetAcl>,
+) -> Reply<()> {
+    let target = format!(r"{name}\{}", at.path);
+    audited(&m, peer, "acl set", &target, m.set_acl(name, at.path, body)).await
+}
+
+// --- Users and groups -----------------------------------------------------------------------------------------------
+
+#[utoipa::path(get, path = "/users", responses((status = OK, body = Vec<UserView>)))]
+async fn users(State(m): State<Shared>) -> Reply<Vec<UserView>> {
+    m.users().await.map(Json)
+}
+
+#[utoipa::path(post, path = "/users", request_body = AddUser, responses((status = OK)))]
+async fn add_user(State(m): State<Shared>, peer: Peer, Body(body): Body<AddUser>) -> Reply<()> {
+    let name = body.name.clone();
+    audited(&m, peer, "user add", &name, m.add_user(body)).await
+}
+
+#[utoipa::path(patch, path = "/users/{name}", params(("name" = String, Path)), request_body = SetUser, responses((status = OK)))]
+async fn set_user(
+    State(m): State<Shared>,
+    peer: Peer,
+    Name(name): Name<String>,
+    Body(body): Body<SetUser>,
+) -> Reply<()> {
+    audited(&m, peer, "user set", &name, m.set_user(name.clone(), body)).await
+}
+
+/// `confirm` must be its name.
+#[utoipa::path(delete, path = "/users/{name}", params(("name" = String, Path), ("confirm" = String, Query)), responses((status = OK)))]
+async fn delete_user(
+    State(m): State<Shared>,
+    peer: Peer,
+    Name(name): Name<String>,
+    Query(confirm): Query<Confirm>,
+) -> Reply<()> {
+    confirm.check(&m, peer, "user delete", "user", &name)?;
+    audited(&m, peer, "user delete", &name, m.delete_user(name.clone())).await
+}
+
+#[utoipa::path(get, path = "/groups", responses((status = OK, body = Vec<GroupView>)))]
+async fn groups(State(m): State<Shared>) -> Reply<Vec<GroupView>> {
+    m.groups().await.map(Json)
+}
+
+#[utoipa::path(post, path = "/groups", request_body = AddGroup, responses((status = OK)))]
+async fn add_group(State(m): State<Shared>, peer: Peer, Body(body): Body<AddGroup>) -> Reply<()> {
+    let name = body.name.clone();
+    audited(&m, peer, "group add", &name, m.add_group(body)).await
+}
+
+#[utoipa::path(patch, path = "/groups/{name}", params(("name" = String, Path)), request_body = SetGroup, responses((status = OK)))]
+async fn set_group(
+    State(m): State<Shared>,
+    peer: Peer,
+    Name(name): Name<String>,
+    Body(body): Body<SetGroup>,
+) -> Reply<()> {
+    audited(&m, peer, "group set", &name, m.set_group(name.clone(), body)).await
+}
+
+/// `confirm` must be its name.
+#[utoipa::path(delete, path = "/groups/{name}", params(("name" = String, Path), ("confirm" = String, Query)), responses((status = OK)))]
+async fn delete_group(
+    State(m): State<Shared>,
+    peer: Peer,
+    Name(name): Name<String>,
+    Query(confirm): Query<Confirm>,
+) -> Reply<()> {
+    confirm.check(&m, peer, "group delete", "group", &name)?;
+    audited(&m, peer, "group delete", &name, m.delete_group(name.clone())).await
+}
+
+// --- What goes on ---------------------------------------------------------------------------------------------------
+
+#[utoipa::path(get, path = "/sessions", responses((status = OK, body = Vec<Session>)))]
+async fn sessions(State(m): State<Shared>) -> Reply<Vec<Session>> {
+    part(&m, |snapshot| snapshot.sessions).await
+}
+
+#[utoipa::path(delete, path = "/sessions/{id}", params(("id" = u64, Path)), responses((status = OK)))]
+async fn close_session(State(m): State<Shared>, peer: Peer, Name(id): Name<u64>) -> Reply<()> {
+    audited(&m, peer, "session close", &id.to_string(), m.close_session(id)).await
+}
+
+#[utoipa::path(get, path = "/files", responses((status = OK, body = Vec<OpenFile>)))]
+async fn files(State(m): State<Shared>) -> Reply<Vec<OpenFile>> {
+    part(&m, |snapshot| snapshot.opens).await
+}
+
+#[utoipa::path(delete, path = "/files/{id}", params(("id" = u64, Path)), responses((status = OK)))]
+async fn close_file(State(m): State<Shared>, peer: Peer, Name(id): Name<u64>) -> Reply<()> {
+    audited(&m, peer, "file close", &id.to_string(), m.close_file(id)).await
+}
+
+#[utoipa::path(get, path = "/jobs", responses((status = OK, body = Vec<Job>)))]
+async fn jobs(State(m): State<Shared>) -> Reply<Vec<Job>> {
+    part(&m, |snapshot| snapshot.jobs).await
+}
+
+#[utoipa::path(delete, path = "/jobs/{id}", params(("id" = u64, Path)), responses((status = OK)))]
+async fn cancel_job(State(m): State<Shared>, peer: Peer, Name(id): Name<u64>) -> Reply<()> {
+    audited(&m, peer, "job cancel", &id.to_string(), m.cancel_job(id)).await
+}
+
+#[utoipa::path(get, path = "/health", responses((status = OK, body = HealthReport)))]
+async fn health(State(m): State<Shared>) -> Reply<HealthReport> {
+    part(&m, |snapshot| snapshot.health).await
+}
+
+#[utoipa::path(get, path = "/perf", responses((status = OK, body = Performance)))]
+async fn perf(State(m): State<Shared>) -> Reply<Performance> {
+    part(&m, |snapshot| snapshot.performance).await
+}
+
+/// The configuration in effect, as TOML.
+#[utoipa::path(get, path = "/config", responses((status = OK, body = String)))]
+async fn config(State(m): State<Shared>) -> String {
+    m.config()
+}
+
+pub(crate) fn router() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new()
+        .routes(routes!(disks, add_disk))
+        .routes(routes!(retire_disk))
+        .routes(routes!(pools, create_pool))
+        .routes(routes!(rebalance_pool))
+        .routes(routes!(volumes, create_volume))
+        .routes(routes!(resize_volume, delete_volume))
+        .routes(routes!(check_volume))
+        .routes(routes!(shares, create_share))
+        .routes(routes!(set_share, delete_share))
+        .routes(routes!(acl, set_acl))
+        .routes(routes!(users, add_user))
+        .routes(routes!(set_user, delete_user))
+        .routes(routes!(groups, add_group))
+        .routes(routes!(set_group, delete_group))
+        .routes(routes!(sessions))
+        .routes(routes!(close_session))
+        .routes(routes!(files))
+        .routes(routes!(close_file))
+        .routes(routes!(jobs))
+        .routes(routes!(cancel_job))
+        .routes(routes!(health))
+        .routes(routes!(perf))
+        .routes(routes!(config))
+}

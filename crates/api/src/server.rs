@@ -1,0 +1,158 @@
+//! The HTTP server of the API.
+//!
+//! Owns connections and authentication. Promises: at most [`CONNECTIONS_MAX`] connections, each with bounded headers, body and
+//! time (I7); everything under `/api/` needs the token. Never listens: it is given a socket.
+
+use crate::management::{ApiError, ErrorKind, Management};
+use crate::metrics;
+use crate::routes::{Peer, Shared, router};
+use crate::token::Token;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Request, State};
+use axum::http::{StatusCode, header, request::Parts};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use cluster::audit::Outcome;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{Info, OpenApi, RefOr};
+
+/// Connections served at a time; more wait.
+pub const CONNECTIONS_MAX: usize = 128;
+const BODY_BYTES_MAX: usize = 64 << 10;
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest request is one that formats disks.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Serves until the task is dropped.
+pub async fn serve(listener: TcpListener, management: Arc<dyn Management>, token: Arc<Token>) {
+    let app = app(management, token);
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok(permit) = permits.clone().acquire_owned().await else { return };
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of descriptors, most likely: give connections time to end.
+                tracing::warn!(%error, "the API cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let app = app.clone().layer(axum::Extension(Peer(peer)));
+        tokio::spawn(async move {
+            let _permit = permit;
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_TIMEOUT)
+                .max_buf_size(64 << 10)
+                .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
+            if let Err(error) = connection.await {
+                tracing::debug!(%peer, %error, "API connection ended");
+            }
+        });
+    }
+}
+
+/// The OpenAPI document, and everything that is served.
+fn app(management: Arc<dyn Management>, token: Arc<Token>) -> Router {
+    let (api, document) = documented();
+    let guard = Guard { management: management.clone(), token };
+    let document = document.to_json().unwrap_or_default();
+    Router::new()
+        .nest("/api/v1", api)
+        .layer(from_fn_with_state(guard, authenticate))
+        .route("/healthz", get(healthz))
+        .route("/metrics", get(scrape))
+        .route(
+            "/openapi.json",
+            get(move || async { ([(header::CONTENT_TYPE, "application/json")], document) }),
+        )
+        .fallback(async || ApiError::new(ErrorKind::NotFound, "no such path; /openapi.json lists them"))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(axum::middleware::from_fn(bounded_time))
+        .with_state(management)
+}
+
+fn documented() -> (Router<Shared>, OpenApi) {
+    let (api, mut document) = router().split_for_parts();
+    document.info = Info::new("Cenote", env!("CARGO_PKG_VERSION"));
+    document.paths.paths =
+        document.paths.paths.into_iter().map(|(path, item)| (format!("/api/v1{path}"), item)).collect();
+    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+    document
+        .components
+        .get_or_insert_default()
+        .security_schemes
+        .insert("token".into(), RefOr::T(SecurityScheme::Http(bearer)));
+    document.security = Some(vec![SecurityRequirement::new("token", Vec::<String>::new())]);
+    (api, document)
+}
+
+/// The OpenAPI document, for tools.
+pub fn openapi() -> OpenApi {
+    documented().1
+}
+
+#[derive(Clone)]
+struct Guard {
+    management: Arc<dyn Management>,
+    token: Arc<Token>,
+}
+
+async fn authenticate(State(guard): State<Guard>, peer: Peer, request: Request, next: Next) -> Response {
+    if !request.uri().path().starts_with("/api/") {
+        return next.run(request).await;
+    }
+    let given = request.headers().get(header::AUTHORIZATION);
+    if given.is_some_and(|given| guard.token.admits(given.as_bytes())) {
+        return next.run(request).await;
+    }
+    let target = request.uri().path().to_owned();
+    let detail = if given.is_some() { "wrong token" } else { "no token" };
+    guard.management.audit(&peer.0.to_string(), request.method().as_str(), &target, Outcome::Refused, detail);
+    let message = format!("{detail}: send the token file's content as `Authorization: Bearer TOKEN`");
+    let mut refusal = ApiError::new(ErrorKind::Unauthorized, message).into_response();
+    refusal.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+    refusal
+}
+
+async fn bounded_time(request: Request<Body>, next: Next) -> Response {
+    match tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => ApiError::new(
+            ErrorKind::Unavailable,
+            "no answer in five minutes; the work may go on: look at the jobs and at health",
+        )
+        .into_response(),
+    }
+}
+
+/// 200 while the data plane answers.
+async fn healthz(State(management): State<Shared>) -> (StatusCode, &'static str) {
+    match tokio::time::timeout(Duration::from_secs(5), management.snapshot()).await {
+        Ok(Ok(_)) => (StatusCode::OK, "ok\n"),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "the data plane does not answer\n"),
+    }
+}
+
+async fn scrape(State(management): State<Shared>) -> Result<impl IntoResponse, ApiError> {
+    let text = metrics::text(&*management.snapshot().await?);
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Peer {
+    type Rejection = ApiError;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        Ok(parts.extensions.get::<Self>().copied().unwrap_or(Self(SocketAddr::from(([0, 0, 0, 0], 0)))))
+    }
+}
