@@ -11,6 +11,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use types::{DiskId, PoolId, VolumeId};
@@ -222,6 +223,14 @@ pub struct DataPlaneOptions {
     pub smb: SmbPolicy,
     pub limits: Limits,
     pub directory: SharedDirectory,
+}
+
+/// A running data plane, as `dataplane::start(DataPlaneOptions) -> Result<DataPlane, CommandError>` answers it once every
+/// recorded volume that can be served is open.
+pub struct DataPlane {
+    pub control: ControlHandle,
+    /// Ends after [`Command::Drain`], or with the reason why it cannot go on.
+    pub thread: JoinHandle<Result<(), CommandError>>,
 }
 
 /// The control plane's end of the channel. Cheap to clone.
