@@ -4,5 +4,6 @@
 
 #![forbid(unsafe_code)]
 
+pub mod auth;
 pub mod crypto;
 pub mod wire;

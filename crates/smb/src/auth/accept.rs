@@ -1,0 +1,168 @@
+//! The accepting side: SPNEGO or bare NTLMSSP in, tokens and a verdict out.
+
+use super::ntlm::{Direction, NtlmAcceptor, NtlmStep, SIGNATURE, SecurityContext};
+use super::spnego::{Mechanism, NegState, NegTokenInit, NegTokenResp, NegotiationToken, encode_resp};
+use super::{Accepted, AccountLookup, Denied, DeniedReason, Identity, ServerNames, Step, TOKEN_BYTES_MAX};
+use types::FileTime;
+
+/// One logon of one client: fed with tokens until it is done or denied.
+pub struct Acceptor {
+    ntlm: NtlmAcceptor,
+    framing: Framing,
+}
+
+/// How the client wraps its NTLM messages.
+enum Framing {
+    /// Nothing has come yet.
+    Unknown,
+    /// NTLMSSP without SPNEGO.
+    Raw,
+    /// SPNEGO.
+    Negotiated {
+        /// The client's encoded MechTypeList.
+        mechanisms: Vec<u8>,
+        /// NTLM was not what the client wanted most, so that its list has to be protected (RFC 4178 section 5).
+        list_mic_required: bool,
+    },
+    /// The verdict has been given.
+    Over,
+}
+
+impl Acceptor {
+    pub fn new(names: ServerNames) -> Self {
+        Self { ntlm: NtlmAcceptor::new(names), framing: Framing::Unknown }
+    }
+
+    /// Takes the client's next token. `random` fills a slice with bytes nobody can guess.
+    pub fn step(
+        &mut self,
+        token: &[u8],
+        accounts: &dyn AccountLookup,
+        now: FileTime,
+        random: &mut dyn FnMut(&mut [u8]),
+    ) -> Step {
+        let outcome = if token.len() > TOKEN_BYTES_MAX {
+            Err(DeniedReason::Malformed.into())
+        } else {
+            self.try_step(token, accounts, now, random)
+        };
+        let step = outcome.unwrap_or_else(Step::Denied);
+        if !matches!(step, Step::Continue(_)) {
+            self.framing = Framing::Over;
+        }
+        step
+    }
+
+    fn try_step(
+        &mut self,
+        token: &[u8],
+        accounts: &dyn AccountLookup,
+        now: FileTime,
+        random: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<Step, Denied> {
+        if matches!(self.framing, Framing::Unknown) && token.starts_with(SIGNATURE) {
+            self.framing = Framing::Raw;
+        }
+        match &self.framing {
+            Framing::Over => Err(DeniedReason::OutOfSequence.into()),
+            Framing::Raw => match self.ntlm.step(token, accounts, now, random)? {
+                NtlmStep::Continue(answer) => Ok(Step::Continue(answer)),
+                NtlmStep::Done(identity, context) => Ok(done(identity, &context, Vec::new())),
+            },
+            Framing::Unknown => match NegotiationToken::parse(token) {
+                Ok(NegotiationToken::Init(init)) => self.first(&init, accounts, now, random),
+                Ok(NegotiationToken::Resp(_)) => Err(DeniedReason::OutOfSequence.into()),
+                Err(_) => Err(DeniedReason::Malformed.into()),
+            },
+            Framing::Negotiated { .. } => match NegotiationToken::parse(token) {
+                Ok(NegotiationToken::Resp(resp)) => self.next(&resp, accounts, now, random),
+                Ok(NegotiationToken::Init(_)) => Err(DeniedReason::OutOfSequence.into()),
+                Err(_) => Err(DeniedReason::Malformed.into()),
+            },
+        }
+    }
+
+    /// The client's list, and its first message where it guessed the mechanism right.
+    fn first(
+        &mut self,
+        init: &NegTokenInit<'_>,
+        accounts: &dyn AccountLookup,
+        now: FileTime,
+        random: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<Step, Denied> {
+        if !init.mechanisms.contains(&Some(Mechanism::Ntlm)) {
+            return Err(DeniedReason::Unsupported.into());
+        }
+        let preferred = init.mechanisms.first() == Some(&Some(Mechanism::Ntlm));
+        self.framing = Framing::Negotiated {
+            mechanisms: init.mechanisms_encoded.to_vec(),
+            list_mic_required: !preferred,
+        };
+        let answer = match init.token {
+            Some(token) if preferred => match self.ntlm.step(token, accounts, now, random)? {
+                NtlmStep::Continue(answer) => Some(answer),
+                NtlmStep::Done(..) => return Err(DeniedReason::OutOfSequence.into()),
+            },
+            // The token belongs to a mechanism that is not spoken here.
+            _ => None,
+        };
+        Ok(Step::Continue(encode_resp(&NegTokenResp {
+            state: Some(if preferred { NegState::AcceptIncomplete } else { NegState::RequestMic }),
+            mechanism: Some(Mechanism::Ntlm),
+            token: answer.as_deref(),
+            mechanism_list_mic: None,
+        })))
+    }
+
+    fn next(
+        &mut self,
+        resp: &NegTokenResp<'_>,
+        accounts: &dyn AccountLookup,
+        now: FileTime,
+        random: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<Step, Denied> {
+        let Framing::Negotiated { mechanisms, list_mic_required } = &self.framing else {
+            return Err(DeniedReason::OutOfSequence.into());
+        };
+        let token = resp.token.ok_or(DeniedReason::Malformed)?;
+        let (identity, context) = match self.ntlm.step(token, accounts, now, random)? {
+            NtlmStep::Continue(answer) => {
+                return Ok(Step::Continue(encode_resp(&NegTokenResp {
+                    state: Some(NegState::AcceptIncomplete),
+                    mechanism: None,
+                    token: Some(&answer),
+                    mechanism_list_mic: None,
+                })));
+            }
+            NtlmStep::Done(identity, context) => (identity, context),
+        };
+        let our_mic = match resp.mechanism_list_mic {
+            Some(mic) if context.verify_first(Direction::ClientToServer, mechanisms, mic) => {
+                Some(context.sign_first(Direction::ServerToClient, mechanisms))
+            }
+            // Everybody knows an anonymous session's key: nothing is protected, and nothing claimed to be.
+            None if !list_mic_required || identity == Identity::Anonymous => None,
+            _ => return Err(name_denied(DeniedReason::WrongMechanismListMic, &identity)),
+        };
+        let token = encode_resp(&NegTokenResp {
+            state: Some(NegState::AcceptCompleted),
+            mechanism: None,
+            token: None,
+            mechanism_list_mic: our_mic.as_ref().map(|mic| &mic[..]),
+        });
+        Ok(done(identity, &context, token))
+    }
+}
+
+fn done(identity: Identity, context: &SecurityContext, token: Vec<u8>) -> Step {
+    Step::Done(Box::new(Accepted { identity, session_key: context.session_key().clone(), token }))
+}
+
+fn name_denied(reason: DeniedReason, identity: &Identity) -> Denied {
+    match identity {
+        Identity::Anonymous => reason.into(),
+        Identity::User { user, domain, .. } => {
+            Denied { reason, user: Some(user.clone()), domain: Some(domain.clone()) }
+        }
+    }
+}

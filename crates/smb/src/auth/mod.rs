@@ -1,0 +1,181 @@
+//! Who is at the other end: SPNEGO (RFC 4178, MS-SPNG) around NTLMv2 (MS-NLMP), as state machines without I/O.
+//!
+//! Owns: tokens and their state machines, for the accepting and the initiating side. Promises: bounded work on any input;
+//! passwords and keys wiped when dropped and never printed; the same way for a wrong password and an unknown user. Never
+//! decides policy: anonymous logons and unknown users (for a guest) are reported, and the caller says what becomes of them.
+
+mod accept;
+mod der;
+mod initiate;
+mod ntlm;
+mod spnego;
+
+pub use accept::Acceptor;
+pub use initiate::{Initiator, InitiatorStep};
+pub use ntlm::NtHash;
+pub use spnego::{Mechanism, server_hint};
+
+use types::NtStatus;
+use zeroize::Zeroizing;
+
+/// Longest token in bytes that is looked at: Kerberos tickets with many groups stay below it.
+pub const TOKEN_BYTES_MAX: usize = 64 << 10;
+
+/// The key that a session's other keys are derived from.
+pub type SessionKey = Zeroizing<[u8; 16]>;
+
+/// What this server calls itself in challenges.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerNames {
+    /// At most 15 characters, capitals.
+    pub netbios_computer: String,
+    /// The workgroup, or the computer's name where it stands alone.
+    pub netbios_domain: String,
+    pub dns_computer: String,
+    pub dns_domain: String,
+}
+
+impl ServerNames {
+    /// The names of a server of its own from its host name.
+    pub fn standalone(host: &str) -> Self {
+        let first = host.split('.').next().unwrap_or_default();
+        let netbios: String = first.chars().take(15).collect::<String>().to_uppercase();
+        Self {
+            netbios_domain: netbios.clone(),
+            netbios_computer: netbios,
+            dns_computer: host.to_lowercase(),
+            dns_domain: host.split_once('.').map(|(_, domain)| domain.to_lowercase()).unwrap_or_default(),
+        }
+    }
+}
+
+/// Where an acceptor finds users.
+pub trait AccountLookup {
+    /// The NT hash of `user`, who the client says belongs to `domain`; `None` where there is no such user or it may not log
+    /// on. Names compare without regard to case; `domain` may be empty, the server's name, or anything a client invents.
+    fn nt_hash(&self, user: &str, domain: &str) -> Option<NtHash>;
+}
+
+/// Who logged on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Identity {
+    /// Nobody in particular: no user, no proof. The session key is known to everybody.
+    Anonymous,
+    User {
+        /// As the client wrote it.
+        user: String,
+        /// As the client wrote it.
+        domain: String,
+        workstation: String,
+        /// The service the client believes to talk to, such as `cifs/server`, where it said so.
+        target_name: Option<String>,
+    },
+}
+
+/// The outcome of one token.
+#[derive(Debug)]
+pub enum Step {
+    /// Send the token and wait for the next one (STATUS_MORE_PROCESSING_REQUIRED).
+    Continue(Vec<u8>),
+    /// The client is who it says. Send the token with the final answer.
+    Done(Box<Accepted>),
+    /// It is not, or cannot be understood. The logon is over.
+    Denied(Denied),
+}
+
+pub struct Accepted {
+    pub identity: Identity,
+    pub session_key: SessionKey,
+    pub token: Vec<u8>,
+}
+
+impl std::fmt::Debug for Accepted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Accepted").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+/// Why a logon failed: for the audit log and policy, never for the client, which learns [`Denied::status`] only.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("logon of {} denied: {reason}", .user.as_deref().unwrap_or("an unnamed user"))]
+pub struct Denied {
+    pub reason: DeniedReason,
+    /// As the client wrote it, where it came so far.
+    pub user: Option<String>,
+    pub domain: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DeniedReason {
+    #[error("the token is malformed")]
+    Malformed,
+    #[error("the client offers no mechanism or option that is supported")]
+    Unsupported,
+    #[error("a token came after the logon was over")]
+    OutOfSequence,
+    #[error("the client does not use NTLMv2")]
+    NotNtlmV2,
+    #[error("there is no such user, or it may not log on")]
+    UnknownUser,
+    #[error("wrong password")]
+    WrongPassword,
+    #[error("the messages were changed on the way (wrong MIC)")]
+    WrongMic,
+    #[error("the list of mechanisms was changed on the way, or is not protected (mechListMIC)")]
+    WrongMechanismListMic,
+    #[error("the proof was made for another server")]
+    OtherTarget,
+    #[error("the answer came too late, or the client's clock is wrong")]
+    Expired,
+}
+
+impl From<DeniedReason> for Denied {
+    fn from(reason: DeniedReason) -> Self {
+        Self { reason, user: None, domain: None }
+    }
+}
+
+impl Denied {
+    /// What the client is told.
+    pub fn status(&self) -> NtStatus {
+        match self.reason {
+            DeniedReason::Malformed => NtStatus::INVALID_PARAMETER,
+            DeniedReason::OutOfSequence => NtStatus::REQUEST_NOT_ACCEPTED,
+            _ => NtStatus::LOGON_FAILURE,
+        }
+    }
+}
+
+/// As whom an initiator logs on.
+#[derive(Debug, Clone)]
+pub enum Credentials {
+    Anonymous,
+    User {
+        user: String,
+        /// May be empty.
+        domain: String,
+        /// Own name; may be empty.
+        workstation: String,
+        hash: NtHash,
+        /// The service meant, such as `cifs/server`.
+        target_name: String,
+    },
+}
+
+/// Why an initiator cannot go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InitiateError {
+    #[error("the server's token is malformed")]
+    Malformed,
+    #[error("the server offers no NTLMv2 with strong keys")]
+    Unsupported,
+    #[error("the server rejected the logon")]
+    Rejected,
+    #[error("the list of mechanisms was changed on the way (mechListMIC)")]
+    WrongMechanismListMic,
+    #[error("the server's token came out of sequence")]
+    OutOfSequence,
+}
+
+#[cfg(test)]
+mod tests;
