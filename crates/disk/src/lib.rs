@@ -13,7 +13,7 @@ mod image;
 pub mod memory;
 mod random;
 
-pub use file::{FileDisk, FileDiskOptions, OpenError, OpenedFile, create_file_disk};
+pub use file::{FileDisk, FileDiskOptions, OpenError, OpenedFile, StandaloneDisk, create_file_disk};
 
 use std::fmt;
 use sys::{BufMut, Payload};

@@ -6,10 +6,12 @@
 //! may still happen later.
 
 mod open;
+mod standalone;
 #[cfg(test)]
 mod tests;
 
 pub use open::{FileDiskOptions, OpenError, OpenedFile, create_file_disk};
+pub use standalone::StandaloneDisk;
 
 use crate::{Disk, DiskCompletion, DiskError, DiskInfo, DiskOperation, check_fit};
 use std::collections::VecDeque;

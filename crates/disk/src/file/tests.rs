@@ -204,3 +204,23 @@ fn an_error_number_becomes_its_class() {
     assert_eq!(class(libc::ENODEV), DiskError::Gone);
     assert_eq!(class(libc::EIO), DiskError::Io(libc::EIO));
 }
+
+#[test]
+fn a_standalone_disk_drives_itself() {
+    struct Standalone(Option<StandaloneDisk>, String);
+    impl Fixture for Standalone {
+        fn disk(&mut self) -> &mut dyn Disk {
+            self.0.as_mut().expect("an open disk")
+        }
+        fn reopen(&mut self) {
+            self.0 = None;
+            self.0 = Some(StandaloneDisk::open(&self.1, FileDiskOptions::default()).expect("a disk"));
+        }
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("disk");
+    create_file_disk(&path, SIZE).expect("a file");
+    let path = path.to_str().expect("a path").to_owned();
+    let disk = StandaloneDisk::open(&path, FileDiskOptions::default()).expect("a disk");
+    conformance::run(&mut Standalone(Some(disk), path));
+}
