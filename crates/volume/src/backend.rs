@@ -488,6 +488,12 @@ pub enum Reply {
         state: LeaseState,
     },
     Oplock(OplockLevel),
+    /// To a create whose path meets a symbolic link: STATUS_STOPPED_ON_SYMLINK with the link's REPARSE_DATA_BUFFER, and how many bytes
+    /// of the path lie behind it (MS-SMB2 2.2.2.2.1).
+    StoppedOnSymlink {
+        data: Vec<u8>,
+        unparsed_bytes: u16,
+    },
 }
 
 #[derive(Debug)]

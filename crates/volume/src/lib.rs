@@ -8,3 +8,4 @@
 pub mod backend;
 pub mod fs;
 pub mod security;
+pub mod service;

@@ -1,0 +1,538 @@
+//! CREATE: options, the way to the file, dispositions, new files (MS-FSA 2.1.5.1, MS-SMB2 3.3.5.9).
+
+use super::breaks;
+use super::notify;
+use super::opens::{CacheHolder, Durable, FixedTimes, LinkName, Open};
+use super::path::{self, ParsedPath};
+use super::tasks::{Attempt, Outcome};
+use super::{Halt, Service};
+use crate::backend::{
+    CacheRequest, Create, CreateAction, Created, Disposition, LeaseState, OpenId, Reply, WideString,
+};
+use crate::fs::{Attributes, FileId, FsError, NewFile, StreamId};
+use crate::security::{self, AccessRequest, SecurityDescriptor, rights};
+use std::rc::Rc;
+use std::sync::Arc;
+use types::NtStatus;
+
+/// NT create options (MS-SMB2 2.2.13).
+pub mod options {
+    pub const DIRECTORY_FILE: u32 = 0x0000_0001;
+    pub const WRITE_THROUGH: u32 = 0x0000_0002;
+    pub const NON_DIRECTORY_FILE: u32 = 0x0000_0040;
+    pub const DELETE_ON_CLOSE: u32 = 0x0000_1000;
+    pub const OPEN_FOR_BACKUP_INTENT: u32 = 0x0000_4000;
+    pub const OPEN_REPARSE_POINT: u32 = 0x0020_0000;
+    /// CREATE_TREE_CONNECTION, OPEN_BY_FILE_ID, RESERVE_OPFILTER.
+    pub const NOT_SUPPORTED: u32 = 0x0010_2080;
+    /// Bits without a meaning.
+    pub const INVALID: u32 = 0xFF00_0000;
+}
+
+/// FILE_ATTRIBUTE_* (MS-FSCC 2.6).
+pub mod attributes {
+    pub const READONLY: u32 = 0x1;
+    pub const HIDDEN: u32 = 0x2;
+    pub const SYSTEM: u32 = 0x4;
+    pub const DIRECTORY: u32 = 0x10;
+    pub const ARCHIVE: u32 = 0x20;
+    pub const NORMAL: u32 = 0x80;
+    pub const TEMPORARY: u32 = 0x100;
+    /// What a create may name; the rest is the file system's own, or nothing.
+    pub const VALID: u32 = 0x7FB7;
+}
+
+const SYMLINK_TAG: u32 = 0xA000_000C;
+const WRITING: u32 = rights::WRITE_DATA
+    | rights::APPEND_DATA
+    | rights::WRITE_EA
+    | rights::WRITE_ATTRIBUTES
+    | rights::DELETE
+    | rights::DELETE_CHILD
+    | rights::WRITE_DAC
+    | rights::WRITE_OWNER;
+
+/// Where a path leads.
+pub(super) struct Target {
+    /// Directory and name; `None` for the root.
+    pub link: Option<LinkName>,
+    /// Path of the directory as stored.
+    pub directory_path: WideString,
+    /// The file, if there is one.
+    pub file: Option<Attributes>,
+}
+
+impl Target {
+    pub fn path(&self, stream: Option<&[u16]>) -> WideString {
+        let base = self
+            .link
+            .as_ref()
+            .map_or_else(|| self.directory_path.clone(), |link| path::join(&self.directory_path, &link.name));
+        match stream {
+            Some(stream) => {
+                let mut whole = base.into_vec();
+                whole.push(u16::from(b':'));
+                whole.extend_from_slice(stream);
+                whole.into()
+            }
+            None => base,
+        }
+    }
+}
+
+/// What a create has come to, before it becomes an open.
+pub(super) struct Opening {
+    pub stream: StreamId,
+    pub directory: bool,
+    pub path: WideString,
+    pub link: Option<LinkName>,
+    pub access: u32,
+    pub action: CreateAction,
+}
+
+impl Service {
+    pub(super) fn create(&mut self, create: &mut Create, attempt: &mut Attempt) -> Result<Outcome, Halt> {
+        if let Some(reply) = self.replayed(create, attempt)? {
+            return Ok(Outcome::Reply(reply));
+        }
+        check_request(create)?;
+        if self.opens.len() >= self.config.opens_max {
+            return Err(NtStatus::TOO_MANY_OPENED_FILES.into());
+        }
+        if self.too_many_parked() {
+            return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
+        }
+        if create.time_warp.is_some() {
+            return Err(NtStatus::OBJECT_NAME_NOT_FOUND.into());
+        }
+        let wide = create.path.clone();
+        let parsed = path::parse(&wide)?;
+        if parsed.stream.is_some() && create.options & options::DIRECTORY_FILE != 0 {
+            return Err(NtStatus::NOT_A_DIRECTORY.into());
+        }
+        if parsed.directory_type && create.options & options::NON_DIRECTORY_FILE != 0 {
+            return Err(NtStatus::OBJECT_NAME_INVALID.into());
+        }
+        let through = create.options & options::OPEN_REPARSE_POINT == 0;
+        let mut target = self.walk(&parsed, wide.len())?;
+        if through
+            && let Some(file) = &target.file
+            && file.reparse_tag != 0
+        {
+            let file = *file;
+            return Err(self.reparse(&file, 0));
+        }
+        self.replace_instance(create, &target)?;
+
+        // A try that was interrupted after it made the file goes on where it was.
+        let made = attempt.made.filter(|made| target.file.is_some_and(|file| file.file == *made));
+        let opening = match (&target.file, made) {
+            (Some(file), None) => {
+                let file = *file;
+                self.open_existing(create, attempt, &parsed, &target, file)?
+            }
+            _ => self.make_file(create, attempt, &parsed, &mut target)?,
+        };
+        let created = self.establish(create, opening);
+        Ok(Outcome::Reply(Reply::Created(Box::new(created))))
+    }
+
+    /// Goes along the path. Traversing needs no right: everyone holds the privilege to bypass it.
+    pub(super) fn walk(&mut self, parsed: &ParsedPath<'_>, path_units: usize) -> Result<Target, Halt> {
+        let mut directory = FileId::ROOT;
+        let mut directory_path: Vec<u16> = Vec::with_capacity(path_units);
+        let Some((last, ancestors)) = parsed.names.split_last() else {
+            let file = Some(self.fs.attributes(FileId::ROOT)?);
+            return Ok(Target { link: None, directory_path: [].into(), file });
+        };
+        for (index, name) in ancestors.iter().enumerate() {
+            let entry = match self.fs.lookup(directory, name) {
+                Ok(entry) => entry,
+                Err(FsError::NotFound | FsError::NotDirectory) => {
+                    return Err(NtStatus::OBJECT_PATH_NOT_FOUND.into());
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let file = self.fs.attributes(entry.file)?;
+            if file.reparse_tag != 0 {
+                // Backslash and name of each that is left.
+                let rest: usize = parsed.names[index + 1..].iter().map(|name| name.len() + 1).sum();
+                return Err(self.reparse(&file, (2 * rest).min(usize::from(u16::MAX)) as u16));
+            }
+            if !entry.directory {
+                return Err(NtStatus::OBJECT_PATH_NOT_FOUND.into());
+            }
+            directory = entry.file;
+            if !directory_path.is_empty() {
+                directory_path.push(u16::from(b'\\'));
+            }
+            directory_path.extend_from_slice(&entry.name);
+        }
+        let (name, file) = match self.fs.lookup(directory, last) {
+            Ok(entry) => (entry.name, Some(self.fs.attributes(entry.file)?)),
+            Err(FsError::NotFound) => ((*last).into(), None),
+            Err(FsError::NotDirectory) => return Err(NtStatus::OBJECT_PATH_NOT_FOUND.into()),
+            Err(error) => return Err(error.into()),
+        };
+        let link = Some(LinkName { parent: directory, name });
+        Ok(Target { link, directory_path: directory_path.into(), file })
+    }
+
+    /// How an open that meets this reparse point ends.
+    fn reparse(&mut self, file: &Attributes, unparsed_bytes: u16) -> Halt {
+        if file.reparse_tag != SYMLINK_TAG {
+            return NtStatus::IO_REPARSE_TAG_NOT_HANDLED.into();
+        }
+        match self.fs.reparse_data(file.file) {
+            Ok(Some(data)) => Halt::Symlink { data, unparsed_bytes },
+            Ok(None) => NtStatus::IO_REPARSE_DATA_INVALID.into(),
+            Err(error) => error.into(),
+        }
+    }
+
+    /// The rights of `create`'s caller on an existing file.
+    pub(super) fn granted_access(
+        &mut self,
+        create: &Create,
+        file: &Attributes,
+        parent: Option<FileId>,
+        beside: u32,
+    ) -> Result<u32, Halt> {
+        let token = create.caller.token.clone();
+        let desired = rights::map_generic(create.desired_access);
+        let beyond_share = desired & !(create.caller.share_access | rights::MAXIMUM_ALLOWED);
+        let writes = create.caller.share.read_only && (desired | beside) & WRITING != 0;
+        if beyond_share & rights::FILE_ALL != 0 || writes {
+            return Err(NtStatus::ACCESS_DENIED.into());
+        }
+        let maximum = desired & rights::MAXIMUM_ALLOWED != 0;
+        let descriptor = self.descriptor(file)?;
+        let backup_intent = create.options & options::OPEN_FOR_BACKUP_INTENT != 0;
+        let mut request = AccessRequest { desired: desired | beside, backup_intent, from_parent: 0 };
+        let mut granted = security::access_check(&descriptor, &token, request);
+        if let Some(parent) = parent
+            && (maximum || granted.is_err())
+        {
+            request.from_parent = self.parent_grants(parent, &token)?;
+            granted = security::access_check(&descriptor, &token, request);
+        }
+        let mut granted = granted?;
+        if maximum {
+            granted &= create.caller.share_access | rights::ACCESS_SYSTEM_SECURITY;
+            if create.caller.share.read_only {
+                granted &= !WRITING;
+            }
+        }
+        // What a disposition needs is checked, but not kept.
+        Ok(if maximum { granted } else { granted & !(beside & !desired) })
+    }
+
+    pub(super) fn parent_grants(
+        &mut self,
+        parent: FileId,
+        token: &crate::backend::AccessToken,
+    ) -> Result<u32, Halt> {
+        let attributes = self.fs.attributes(parent)?;
+        let descriptor = self.descriptor(&attributes)?;
+        Ok(security::parent_grants(security::maximal_access(&descriptor, token)))
+    }
+
+    /// A file, directory or stream that is not there yet.
+    fn make_file(
+        &mut self,
+        create: &Create,
+        attempt: &mut Attempt,
+        parsed: &ParsedPath<'_>,
+        target: &mut Target,
+    ) -> Result<Opening, Halt> {
+        let link = target.link.clone().ok_or(NtStatus::ACCESS_DENIED)?;
+        if matches!(create.disposition, Disposition::Open | Disposition::Overwrite) {
+            return Err(NtStatus::OBJECT_NAME_NOT_FOUND.into());
+        }
+        let directory = create.options & options::DIRECTORY_FILE != 0 && parsed.stream.is_none();
+        if parsed.directory_type && !directory {
+            return Err(NtStatus::OBJECT_NAME_INVALID.into());
+        }
+        let attributes = settable(create.attributes, directory)?;
+        let delete_on_close = create.options & options::DELETE_ON_CLOSE != 0;
+        if delete_on_close && attributes & attributes::READONLY != 0 {
+            return Err(NtStatus::CANNOT_DELETE.into());
+        }
+        let desired = rights::map_generic(create.desired_access);
+        if create.caller.share.read_only || desired & rights::FILE_ALL & !create.caller.share_access != 0 {
+            return Err(NtStatus::ACCESS_DENIED.into());
+        }
+        let token = create.caller.token.clone();
+        let parent = self.fs.attributes(link.parent)?;
+        let parent_descriptor = self.descriptor(&parent)?;
+        let file = match attempt.made {
+            Some(file) => file,
+            None => {
+                if self.files.get(&link.parent).is_some_and(|node| !node.deleting.is_empty()) {
+                    return Err(NtStatus::DELETE_PENDING.into());
+                }
+                let right = if directory { rights::ADD_SUBDIRECTORY } else { rights::ADD_FILE };
+                let request = AccessRequest {
+                    desired: right,
+                    backup_intent: create.options & options::OPEN_FOR_BACKUP_INTENT != 0,
+                    from_parent: 0,
+                };
+                security::access_check(&parent_descriptor, &token, request)?;
+                if desired & rights::ACCESS_SYSTEM_SECURITY != 0
+                    && !token.privileges.contains(crate::backend::Privileges::SECURITY)
+                {
+                    return Err(NtStatus::PRIVILEGE_NOT_HELD.into());
+                }
+                let lease = lease_name(create);
+                if let Some(name) = lease {
+                    self.check_lease_key(name, None)?;
+                }
+                let file = self.new_file(create, &link, &parent_descriptor, directory, attributes)?;
+                attempt.made = Some(file);
+                let (what, path) =
+                    (if directory { notify::DIR_NAME } else { notify::FILE_NAME }, target.path(None));
+                self.watches.changed(&path, notify::ADDED, what);
+                self.directory_changed(link.parent, parent_lease(create));
+                file
+            }
+        };
+        let stream = match parsed.stream {
+            Some(name) => self.make_stream(file, name, target)?,
+            None => StreamId::unnamed(file),
+        };
+        if !create.extended_attributes.is_empty() {
+            let now = self.time();
+            self.fs.set_extended_attributes(file, &create.extended_attributes, now)?;
+        }
+        self.allocate(create, stream, directory)?;
+        let access = if desired & rights::MAXIMUM_ALLOWED != 0 {
+            (rights::FILE_ALL | desired & rights::ACCESS_SYSTEM_SECURITY)
+                & (create.caller.share_access | rights::ACCESS_SYSTEM_SECURITY)
+        } else {
+            desired
+        };
+        Ok(Opening {
+            stream,
+            directory,
+            path: target.path(parsed.stream),
+            link: Some(link),
+            access,
+            action: CreateAction::Created,
+        })
+    }
+
+    fn new_file(
+        &mut self,
+        create: &Create,
+        link: &LinkName,
+        parent: &SecurityDescriptor,
+        directory: bool,
+        attributes: u32,
+    ) -> Result<FileId, Halt> {
+        let given = create.security.as_deref().map(SecurityDescriptor::parse).transpose()?;
+        let descriptor =
+            security::inherit(parent, given.as_ref(), &create.caller.token, directory)?.build()?;
+        let archive = if directory { 0 } else { attributes::ARCHIVE };
+        let new =
+            NewFile { directory, attributes: attributes | archive, now: self.time(), security: &descriptor };
+        Ok(self.fs.create(link.parent, &link.name, &new)?)
+    }
+
+    pub(super) fn make_stream(
+        &mut self,
+        file: FileId,
+        name: &[u16],
+        target: &Target,
+    ) -> Result<StreamId, Halt> {
+        let now = self.time();
+        let stream = match self.fs.create_stream(file, name, now) {
+            Ok(stream) => stream,
+            Err(FsError::Exists) => return Ok(self.fs.find_stream(file, name)?),
+            Err(error) => return Err(error.into()),
+        };
+        self.watches.changed(&target.path(Some(name)), notify::ADDED_STREAM, notify::STREAM_NAME);
+        Ok(stream)
+    }
+
+    pub(super) fn allocate(
+        &mut self,
+        create: &Create,
+        stream: StreamId,
+        directory: bool,
+    ) -> Result<(), Halt> {
+        if let Some(bytes) = create.allocation_bytes
+            && bytes > 0
+            && !directory
+        {
+            let now = self.time();
+            let information = self.fs.stream_information(stream)?;
+            if bytes > information.allocation_bytes {
+                self.fs.set_allocation(stream, bytes, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the open. Cannot fail: everything was checked and done.
+    fn establish(&mut self, create: &Create, opening: Opening) -> Created {
+        let Opening { stream, directory, path, link, access, action } = opening;
+        let caller = &create.caller;
+        let refuse = caller.share.no_caching;
+        let (holder, cache) = self.grant(stream, directory, caller.client, create.cache, refuse);
+        let handle_cached = match &holder {
+            CacheHolder::Oplock(caching) => caching.state().contains(LeaseState::HANDLE),
+            CacheHolder::Lease(name) => {
+                self.leases.get(name).is_some_and(|lease| lease.caching.state().contains(LeaseState::HANDLE))
+            }
+            CacheHolder::None => false,
+        };
+        let durable: Option<Durable> = self.durable_for(create, handle_cached && !directory);
+        let open = Open {
+            stream,
+            directory,
+            path: path.clone(),
+            link,
+            session: caller.session,
+            client: caller.client,
+            token: Arc::clone(&caller.token),
+            share: caller.share,
+            access,
+            share_access: create.share_access,
+            options: create.options,
+            holder,
+            parent_key: parent_lease(create).map(|name| name.1),
+            delete_on_close: create.options & options::DELETE_ON_CLOSE != 0,
+            durable,
+            create_guid: super::durable::create_guid(create),
+            app_instance: create.app_instance,
+            disconnected: None,
+            used: false,
+            fixed_times: FixedTimes::empty(),
+            sequences: None,
+            dirty: false,
+            modified: false,
+            cursor: None,
+            create_action: action,
+        };
+        let id = self.opens.insert(open);
+        self.files.entry(stream.file).or_default().opens.push(id);
+        self.register(id, create);
+        let mut created = self.describe(id, cache);
+        if create.query_maximal_access {
+            created.maximal_access = Some(self.maximal_access(id, caller.share_access));
+        }
+        created
+    }
+
+    fn maximal_access(&mut self, id: OpenId, share_access: u32) -> Result<u32, NtStatus> {
+        let open = self.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
+        let (file, token) = (open.stream.file, open.token.clone());
+        let parent = open.link.as_ref().map(|link| link.parent);
+        let result = (|| -> Result<u32, Halt> {
+            let attributes = self.fs.attributes(file)?;
+            let descriptor: Rc<SecurityDescriptor> = self.descriptor(&attributes)?;
+            let from_parent = parent.map_or(Ok(0), |parent| self.parent_grants(parent, &token))?;
+            Ok(security::maximal_access(&descriptor, &token) | from_parent)
+        })();
+        match result {
+            Ok(access) => Ok(access & share_access),
+            Err(Halt::Status(status)) => Err(status),
+            // Known a moment ago, and pushed out since.
+            Err(_) => Ok(0),
+        }
+    }
+
+    /// The answer to a create, for an open that exists.
+    pub(super) fn describe(&mut self, id: OpenId, cache: crate::backend::CacheGrant) -> Created {
+        let information = self.information(id).unwrap_or_default();
+        let Some(open) = self.opens.get(id) else {
+            // The caller holds an identifier that it has just made or looked up.
+            return Created {
+                open: id,
+                action: CreateAction::Opened,
+                cache,
+                information,
+                granted_access: 0,
+                maximal_access: None,
+                durable: None,
+                persistent: false,
+                path: [].into(),
+                is_stream: false,
+            };
+        };
+        Created {
+            open: id,
+            action: open.create_action,
+            cache,
+            information,
+            granted_access: open.access,
+            maximal_access: None,
+            durable: open.durable.map(|durable| durable.timeout),
+            persistent: false,
+            path: open.path.clone(),
+            is_stream: open.stream.index != 0,
+        }
+    }
+}
+
+/// The name of the lease that a create asks for.
+pub(super) fn lease_name(create: &Create) -> Option<super::opens::LeaseName> {
+    match &create.cache {
+        CacheRequest::Lease(lease) => Some((create.caller.client, lease.key)),
+        CacheRequest::Oplock(_) => None,
+    }
+}
+
+/// The name of its lease on the directory.
+pub(super) fn parent_lease(create: &Create) -> Option<super::opens::LeaseName> {
+    match &create.cache {
+        CacheRequest::Lease(lease) => Some((create.caller.client, lease.version_2?.parent_key?)),
+        CacheRequest::Oplock(_) => None,
+    }
+}
+
+fn check_request(create: &Create) -> Result<(), NtStatus> {
+    let options = create.options;
+    if options & options::INVALID != 0 || create.share_access & !7 != 0 {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    if options & options::NOT_SUPPORTED != 0 {
+        return Err(NtStatus::NOT_SUPPORTED);
+    }
+    if options & options::DIRECTORY_FILE != 0 {
+        let overwrites = matches!(
+            create.disposition,
+            Disposition::Supersede | Disposition::Overwrite | Disposition::OverwriteIf
+        );
+        if options & options::NON_DIRECTORY_FILE != 0 || overwrites {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+    }
+    if create.desired_access & !rights::VALID != 0 || create.desired_access == 0 {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    if create.attributes & !attributes::VALID != 0 {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let may_delete = rights::DELETE | rights::GENERIC_ALL | rights::MAXIMUM_ALLOWED;
+    if options & options::DELETE_ON_CLOSE != 0 && create.desired_access & may_delete == 0 {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    Ok(())
+}
+
+/// The attributes that a file gets of those a client names.
+///
+/// # Errors
+/// INVALID_PARAMETER for a temporary directory.
+pub(super) fn settable(named: u32, directory: bool) -> Result<u32, NtStatus> {
+    if directory && named & attributes::TEMPORARY != 0 {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    Ok(named & !(attributes::NORMAL | attributes::DIRECTORY))
+}
+
+/// Whether an open disturbs what others cache of the file at all.
+pub(super) const fn disturbs(access: u32) -> (bool, bool) {
+    (!breaks::is_oplock_stat(access), !breaks::is_lease_stat(access))
+}

@@ -1,0 +1,177 @@
+//! Durable handles, their reconnection, replayed creates, application instances (MS-SMB2 3.3.5.9.6 to 3.3.5.9.13).
+
+use super::opens::{CacheHolder, Durable};
+use super::tasks::{Attempt, Work};
+use super::{Halt, Service, Timer};
+use crate::backend::{
+    CacheGrant, CacheRequest, Create, CreateAction, DurableRequest, Guid, OpenId, Reconnect, Reply,
+};
+use crate::fs::names_equal;
+use types::NtStatus;
+
+/// What a create GUID stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CreateState {
+    /// A create that has not been answered.
+    Pending,
+    Open(OpenId),
+}
+
+/// The GUID by which a create can be replayed.
+pub(super) fn create_guid(create: &Create) -> Option<Guid> {
+    match create.durable {
+        Some(DurableRequest::Version2 { create_guid, .. }) => Some(create_guid),
+        _ => None,
+    }
+}
+
+impl Service {
+    /// Looks whether this create happened already, and holds its GUID from here on.
+    ///
+    /// # Errors
+    /// DUPLICATE_OBJECTID where the GUID is taken and this is no replay; FILE_NOT_AVAILABLE for a replay of what is still going on,
+    /// or was used since; ACCESS_DENIED where it is another's.
+    pub(super) fn replayed(&mut self, create: &Create, attempt: &mut Attempt) -> Result<Option<Reply>, Halt> {
+        let Some(guid) = create_guid(create).filter(|_| !attempt.guid_held) else { return Ok(None) };
+        let name = (create.caller.client, guid);
+        let found = match self.creates.get(&name) {
+            None => {
+                self.creates.insert(name, CreateState::Pending);
+                attempt.guid_held = true;
+                return Ok(None);
+            }
+            Some(found) => *found,
+        };
+        if !create.replay {
+            return Err(NtStatus::DUPLICATE_OBJECTID.into());
+        }
+        let CreateState::Open(id) = found else { return Err(NtStatus::FILE_NOT_AVAILABLE.into()) };
+        let open = self.opens.get(id).ok_or(NtStatus::FILE_NOT_AVAILABLE)?;
+        if open.session != create.caller.session || open.token.user != create.caller.token.user {
+            return Err(NtStatus::ACCESS_DENIED.into());
+        }
+        let same_lease = match (&open.holder, &create.cache) {
+            (CacheHolder::Lease(held), CacheRequest::Lease(asked)) => held.1 == asked.key,
+            (CacheHolder::Lease(_), _) | (CacheHolder::Oplock(_), CacheRequest::Lease(_)) => false,
+            _ => true,
+        };
+        if !same_lease {
+            return Err(NtStatus::ACCESS_DENIED.into());
+        }
+        if open.used {
+            return Err(NtStatus::FILE_NOT_AVAILABLE.into());
+        }
+        let grant = self.current_grant(id);
+        Ok(Some(Reply::Created(Box::new(self.describe(id, grant)))))
+    }
+
+    /// A create ended without an open: its GUID is free again.
+    pub(super) fn release_guid(&mut self, work: &Work) {
+        if let Work::Create(create, attempt) = work
+            && attempt.guid_held
+            && let Some(guid) = create_guid(create)
+        {
+            let name = (create.caller.client, guid);
+            if self.creates.get(&name) == Some(&CreateState::Pending) {
+                self.creates.remove(&name);
+            }
+        }
+    }
+
+    /// Notes a new open under the names by which it can be found again.
+    pub(super) fn register(&mut self, id: OpenId, create: &Create) {
+        if let Some(guid) = create_guid(create) {
+            self.creates.insert((create.caller.client, guid), CreateState::Open(id));
+        }
+        if let Some(instance) = create.app_instance {
+            self.instances.insert(instance, id);
+        }
+    }
+
+    /// How a new open outlives its connection, if it asked to and caches handles.
+    pub(super) fn durable_for(&self, create: &Create, handle_cached: bool) -> Option<Durable> {
+        let request = create.durable.filter(|_| handle_cached)?;
+        let asked = match request {
+            DurableRequest::Version1 => None,
+            DurableRequest::Version2 { timeout, .. } => timeout.filter(|timeout| !timeout.is_zero()),
+        };
+        let timeout = asked.unwrap_or(self.config.durable_timeout).min(self.config.durable_timeout_max);
+        Some(Durable { request, timeout })
+    }
+
+    /// The application went to another client: what it has open at the old one is closed first.
+    pub(super) fn replace_instance(
+        &mut self,
+        create: &Create,
+        target: &super::create::Target,
+    ) -> Result<(), Halt> {
+        let Some(&old) = create.app_instance.as_ref().and_then(|instance| self.instances.get(instance))
+        else {
+            return Ok(());
+        };
+        let Some(open) = self.opens.get(old) else { return Ok(()) };
+        let same_file = target.file.is_some_and(|file| file.file == open.stream.file);
+        if open.client == create.caller.client || !same_file {
+            return Ok(());
+        }
+        let file = open.stream.file;
+        self.events.push(crate::backend::Event::Closed { open: old });
+        self.close_unasked(old);
+        Err(Halt::Closing(file))
+    }
+
+    /// Takes up a durable open again.
+    ///
+    /// # Errors
+    /// OBJECT_NAME_NOT_FOUND where there is none that fits; ACCESS_DENIED where it is another user's; INVALID_PARAMETER where it is of
+    /// another file.
+    pub(super) fn reconnect(&mut self, request: &Reconnect) -> Result<Reply, Halt> {
+        let missing = NtStatus::OBJECT_NAME_NOT_FOUND;
+        let open = self.opens.get(request.open).ok_or(missing)?;
+        let durable = open.durable.ok_or(missing)?;
+        let Some(at) = open.disconnected else { return Err(missing.into()) };
+        let guid_fits = match durable.request {
+            DurableRequest::Version1 => request.create_guid.is_none(),
+            DurableRequest::Version2 { create_guid, .. } => request.create_guid == Some(create_guid),
+        };
+        let leased = matches!(open.holder, CacheHolder::Lease(_));
+        let client_matters = leased || request.create_guid.is_some();
+        if !guid_fits || client_matters && open.client != request.caller.client || request.persistent {
+            return Err(missing.into());
+        }
+        match (&open.holder, &request.lease) {
+            (CacheHolder::Lease(held), Some(lease)) => {
+                if held.1 != lease.key {
+                    return Err(missing.into());
+                }
+                if self
+                    .leases
+                    .get(held)
+                    .is_some_and(|held| held.version_2.is_some() != lease.version_2.is_some())
+                {
+                    return Err(missing.into());
+                }
+                if !names_equal(&open.path, &request.path) {
+                    return Err(NtStatus::INVALID_PARAMETER.into());
+                }
+            }
+            (CacheHolder::Lease(_), None) | (_, Some(_)) => return Err(missing.into()),
+            _ => {}
+        }
+        if open.token.user != request.caller.token.user {
+            return Err(NtStatus::ACCESS_DENIED.into());
+        }
+        self.timers.remove(&(at, Timer::Disconnected(request.open)));
+        if let Some(open) = self.opens.get_mut(request.open) {
+            open.disconnected = None;
+            open.session = request.caller.session;
+            open.client = request.caller.client;
+            open.token = request.caller.token.clone();
+            open.share = request.caller.share;
+        }
+        let grant: CacheGrant = self.current_grant(request.open);
+        let mut created = self.describe(request.open, grant);
+        created.action = CreateAction::Opened;
+        Ok(Reply::Created(Box::new(created)))
+    }
+}

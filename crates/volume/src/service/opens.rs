@@ -1,0 +1,210 @@
+//! Tables of what is open: opens, the files they are of, and leases.
+//!
+//! Owns the data and its indexes, no rule. Promises: an identifier of an open is never given twice.
+
+use super::caching::Caching;
+use super::locks::{LockSequences, RangeLocks};
+use super::share::ShareMode;
+use crate::backend::{
+    AccessToken, Durability, DurableRequest, Guid, LeaseVersion2, OpenId, OperationId, SessionId,
+    ShareOptions, WideString,
+};
+use crate::fs::{DirectoryCursor, FileId, StreamId};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use types::Monotonic;
+
+bitflags::bitflags! {
+    /// Times that one open does not change by the way (MS-FSA Open.UserSet*Time).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct FixedTimes: u8 {
+        const ACCESSED = 1;
+        const WRITTEN = 2;
+        const CHANGED = 4;
+    }
+}
+
+/// What an open may cache.
+#[derive(Debug)]
+pub enum CacheHolder {
+    None,
+    Oplock(Caching),
+    /// Key of [`Leases`].
+    Lease(LeaseName),
+}
+
+/// Client and key.
+pub type LeaseName = (Guid, Guid);
+
+/// How an open outlives its connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Durable {
+    pub request: DurableRequest,
+    pub timeout: Duration,
+}
+
+/// A name of a file: directory and entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkName {
+    pub parent: FileId,
+    pub name: WideString,
+}
+
+#[derive(Debug)]
+pub struct Open {
+    pub stream: StreamId,
+    pub directory: bool,
+    /// From the volume's root, in the case of the names as stored; with `:stream` where it is one.
+    pub path: WideString,
+    /// The name by which it was opened; `None` for the root.
+    pub link: Option<LinkName>,
+    pub session: SessionId,
+    pub client: Guid,
+    pub token: Arc<AccessToken>,
+    pub share: ShareOptions,
+    pub access: u32,
+    pub share_access: u32,
+    pub options: u32,
+    pub holder: CacheHolder,
+    /// Key that the creator's lease on the parent directory has: its own changes do not break it.
+    pub parent_key: Option<Guid>,
+    pub delete_on_close: bool,
+    pub durable: Option<Durable>,
+    pub create_guid: Option<Guid>,
+    pub app_instance: Option<Guid>,
+    /// Its connection is gone; it ends at this time.
+    pub disconnected: Option<Monotonic>,
+    /// Used for something else than its creation: a replayed create is then too late.
+    pub used: bool,
+    pub fixed_times: FixedTimes,
+    pub sequences: Option<Box<LockSequences>>,
+    /// Written since the last flush through it.
+    pub dirty: bool,
+    /// Wrote or changed sizes: to be told to watchers when it closes.
+    pub modified: bool,
+    pub cursor: Option<Box<DirectoryCursor>>,
+    pub create_action: crate::backend::CreateAction,
+}
+
+impl Open {
+    pub fn share_mode(&self) -> ShareMode {
+        ShareMode { access: self.access, share: self.share_access, stream: self.stream.index }
+    }
+
+    pub fn durable_writes(&self) -> bool {
+        self.share.durability == Durability::Write || self.share.continuously_available
+    }
+}
+
+/// Opens by identifier: position and generation.
+#[derive(Debug, Default)]
+pub struct OpenTable {
+    slots: Vec<(u32, Option<Box<Open>>)>,
+    free: Vec<u32>,
+    len: usize,
+}
+
+impl OpenTable {
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn insert(&mut self, open: Open) -> OpenId {
+        let open = Some(Box::new(open));
+        self.len += 1;
+        match self.free.pop() {
+            Some(index) => {
+                let slot = &mut self.slots[index as usize];
+                slot.1 = open;
+                Self::id(slot.0, index)
+            }
+            None => {
+                let index = self.slots.len() as u32;
+                self.slots.push((1, open));
+                Self::id(1, index)
+            }
+        }
+    }
+
+    fn id(generation: u32, index: u32) -> OpenId {
+        OpenId(u64::from(generation) << 32 | u64::from(index))
+    }
+
+    pub fn get(&self, id: OpenId) -> Option<&Open> {
+        let (generation, open) = self.slots.get(id.0 as u32 as usize)?;
+        if *generation == (id.0 >> 32) as u32 { open.as_deref() } else { None }
+    }
+
+    pub fn get_mut(&mut self, id: OpenId) -> Option<&mut Open> {
+        let (generation, open) = self.slots.get_mut(id.0 as u32 as usize)?;
+        if *generation == (id.0 >> 32) as u32 { open.as_deref_mut() } else { None }
+    }
+
+    pub fn remove(&mut self, id: OpenId) -> Option<Box<Open>> {
+        let index = id.0 as u32;
+        let (generation, open) = self.slots.get_mut(index as usize)?;
+        if *generation != (id.0 >> 32) as u32 {
+            return None;
+        }
+        let open = open.take()?;
+        self.len -= 1;
+        // A slot whose generations are used up stays empty, so that no identifier comes twice.
+        if let Some(next) = generation.checked_add(1) {
+            *generation = next;
+            self.free.push(index);
+        }
+        Some(open)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (OpenId, &Open)> {
+        self.slots.iter().enumerate().filter_map(|(index, (generation, open))| {
+            Some((Self::id(*generation, index as u32), open.as_deref()?))
+        })
+    }
+}
+
+/// A lock request that waits.
+#[derive(Debug, Clone, Copy)]
+pub struct WaitingLock {
+    pub operation: OperationId,
+    pub open: OpenId,
+}
+
+/// What is common to the opens of one stream.
+#[derive(Debug, Default)]
+pub struct StreamNode {
+    pub locks: RangeLocks,
+    pub waiting_locks: VecDeque<WaitingLock>,
+    /// Of a named stream: goes with its last open.
+    pub delete_pending: bool,
+}
+
+/// What is common to the opens of one file.
+#[derive(Debug, Default)]
+pub struct FileNode {
+    pub opens: Vec<OpenId>,
+    pub streams: HashMap<u32, StreamNode>,
+    /// Names that go when the last open of the file does.
+    pub deleting: Vec<LinkName>,
+    /// Operations that wait until somebody's caching is taken back.
+    pub waiting: Vec<OperationId>,
+}
+
+impl FileNode {
+    pub fn has_locks(&self, stream: u32) -> bool {
+        self.streams.get(&stream).is_some_and(|node| !node.locks.is_empty())
+    }
+}
+
+#[derive(Debug)]
+pub struct Lease {
+    pub stream: StreamId,
+    pub caching: Caching,
+    /// Counts changes of state (version 2).
+    pub epoch: u16,
+    pub version_2: Option<LeaseVersion2>,
+    pub opens: u32,
+}
+
+pub type Leases = HashMap<LeaseName, Lease>;

@@ -1,0 +1,165 @@
+//! Paths as clients send them: names between backslashes, a stream after a colon (MS-FSCC 2.1.5).
+
+use types::NtStatus;
+
+const BACKSLASH: u16 = b'\\' as u16;
+const COLON: u16 = b':' as u16;
+/// Longest name and longest stream name in UTF-16 code units.
+const NAME_UNITS_MAX: usize = 255;
+/// Longest path in UTF-16 code units.
+const PATH_UNITS_MAX: usize = 32_767;
+
+/// A path taken apart; borrows the client's units.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParsedPath<'a> {
+    /// Names of directories, and last the file's own; none for the root.
+    pub names: Vec<&'a [u16]>,
+    /// The named stream; `None` for the unnamed one.
+    pub stream: Option<&'a [u16]>,
+    /// `::$DATA` was said: a directory will not do.
+    pub data_type: bool,
+    /// `:$I30:$INDEX_ALLOCATION` was said, or the path ends in a backslash: only a directory will do.
+    pub directory_type: bool,
+}
+
+/// Takes a path apart.
+///
+/// # Errors
+/// INVALID_PARAMETER for a leading backslash, OBJECT_NAME_INVALID for names or streams that cannot be, OBJECT_PATH_SYNTAX_BAD
+/// for `..`.
+pub fn parse(path: &[u16]) -> Result<ParsedPath<'_>, NtStatus> {
+    let mut parsed = ParsedPath { names: Vec::new(), stream: None, data_type: false, directory_type: false };
+    if path.is_empty() {
+        return Ok(parsed);
+    }
+    if path[0] == BACKSLASH {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    if path.len() > PATH_UNITS_MAX {
+        return Err(NtStatus::OBJECT_NAME_INVALID);
+    }
+    let path = match path.strip_suffix(&[BACKSLASH]) {
+        Some(rest) => {
+            parsed.directory_type = true;
+            rest
+        }
+        None => path,
+    };
+    // Backslashes end where a stream begins: stream names cannot hold them.
+    let (names, stream) = match path.iter().position(|&unit| unit == COLON) {
+        Some(at) => (&path[..at], Some(&path[at + 1..])),
+        None => (path, None),
+    };
+    if !names.is_empty() {
+        for name in names.split(|&unit| unit == BACKSLASH) {
+            check_name(name)?;
+            parsed.names.push(name);
+        }
+    }
+    if let Some(stream) = stream {
+        if parsed.directory_type {
+            return Err(NtStatus::OBJECT_NAME_INVALID);
+        }
+        parse_stream(stream, &mut parsed)?;
+    }
+    Ok(parsed)
+}
+
+fn parse_stream<'a>(stream: &'a [u16], parsed: &mut ParsedPath<'a>) -> Result<(), NtStatus> {
+    let invalid = NtStatus::OBJECT_NAME_INVALID;
+    let mut parts = stream.split(|&unit| unit == COLON);
+    let (Some(name), kind, None) = (parts.next(), parts.next(), parts.next()) else { return Err(invalid) };
+    if kind.is_some_and(|kind| is(kind, "$INDEX_ALLOCATION")) {
+        if !(name.is_empty() || is(name, "$I30")) {
+            return Err(invalid);
+        }
+        parsed.directory_type = true;
+        return Ok(());
+    }
+    if kind.is_some_and(|kind| !is(kind, "$DATA")) {
+        return Err(invalid);
+    }
+    if name.is_empty() {
+        parsed.data_type = true;
+        return if kind.is_some() { Ok(()) } else { Err(invalid) };
+    }
+    check_stream_name(name)?;
+    parsed.stream = Some(name);
+    Ok(())
+}
+
+/// A stream name as FileRenameInformation gives it: `:name` or `:name:$DATA`; empty for the unnamed stream.
+///
+/// # Errors
+/// OBJECT_NAME_INVALID.
+pub fn parse_stream_target(target: &[u16]) -> Result<&[u16], NtStatus> {
+    let mut parsed = ParsedPath { names: Vec::new(), stream: None, data_type: false, directory_type: false };
+    let stream = target.strip_prefix(&[COLON]).ok_or(NtStatus::OBJECT_NAME_INVALID)?;
+    parse_stream(stream, &mut parsed)?;
+    if parsed.directory_type {
+        return Err(NtStatus::OBJECT_NAME_INVALID);
+    }
+    Ok(parsed.stream.unwrap_or(&[]))
+}
+
+/// # Errors
+/// OBJECT_NAME_INVALID where no file can have that name (MS-FSCC 2.1.5.2).
+pub fn check_name(name: &[u16]) -> Result<(), NtStatus> {
+    const DOT: u16 = b'.' as u16;
+    let forbidden =
+        |unit: &u16| *unit < 0x20 || u8::try_from(*unit).is_ok_and(|c| b"\"*/:<>?\\|".contains(&c));
+    match name {
+        [DOT, DOT] => Err(NtStatus::OBJECT_PATH_SYNTAX_BAD),
+        [] | [DOT] => Err(NtStatus::OBJECT_NAME_INVALID),
+        _ if name.len() > NAME_UNITS_MAX || name.iter().any(forbidden) => Err(NtStatus::OBJECT_NAME_INVALID),
+        _ => Ok(()),
+    }
+}
+
+/// MS-FSCC 2.1.5.3: a stream name may hold what a file name may not, wildcards included.
+fn check_stream_name(name: &[u16]) -> Result<(), NtStatus> {
+    let forbidden = |unit: &u16| *unit == 0 || *unit == u16::from(b'/') || *unit == BACKSLASH;
+    if name.len() > NAME_UNITS_MAX || name.iter().any(forbidden) {
+        return Err(NtStatus::OBJECT_NAME_INVALID);
+    }
+    Ok(())
+}
+
+fn is(units: &[u16], ascii: &str) -> bool {
+    units.len() == ascii.len()
+        && units
+            .iter()
+            .zip(ascii.bytes())
+            .all(|(&unit, byte)| u8::try_from(unit).is_ok_and(|unit| unit.eq_ignore_ascii_case(&byte)))
+}
+
+/// `directory` and `name` with a backslash between, where there is a directory.
+pub fn join(directory: &[u16], name: &[u16]) -> Box<[u16]> {
+    let mut path = Vec::with_capacity(directory.len() + 1 + name.len());
+    path.extend_from_slice(directory);
+    if !directory.is_empty() {
+        path.push(BACKSLASH);
+    }
+    path.extend_from_slice(name);
+    path.into()
+}
+
+/// Directory and last name of a path.
+pub fn split_last(path: &[u16]) -> (&[u16], &[u16]) {
+    match path.iter().rposition(|&unit| unit == BACKSLASH) {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (&[], path),
+    }
+}
+
+/// What follows `directory` in `path`: its own name where equal paths are asked is empty; `None` where it does not lie below.
+pub fn strip_directory<'a>(path: &'a [u16], directory: &[u16]) -> Option<&'a [u16]> {
+    if directory.is_empty() {
+        return Some(path);
+    }
+    match path.strip_prefix(directory)? {
+        [] => Some(&[]),
+        [BACKSLASH, rest @ ..] => Some(rest),
+        _ => None,
+    }
+}

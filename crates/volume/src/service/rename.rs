@@ -1,0 +1,279 @@
+//! Renames and hard links (MS-FSA 2.1.5.15.11, 2.1.5.15.6).
+
+use super::breaks::BreakRequest;
+use super::create::{Target, attributes};
+use super::notify;
+use super::opens::{CacheHolder, LinkName};
+use super::path;
+use super::share::{SHARE_READ, SHARE_WRITE, ShareMode};
+use super::{Halt, Service, WHOLE_FILE};
+use crate::backend::{LeaseState, OpenId};
+use crate::fs::{FileId, FsError, StreamId, Unlinked};
+use crate::security::{self, AccessRequest, rights};
+use types::NtStatus;
+
+impl Service {
+    /// Asks others to give up handles that they keep open for nobody. Whether that has to be waited for.
+    pub(super) fn break_handles(&mut self, id: OpenId) -> Result<bool, Halt> {
+        let open = self.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
+        let by_lease = match open.holder {
+            CacheHolder::Lease(name) => Some(name),
+            _ => None,
+        };
+        self.ask(&BreakRequest {
+            stream: open.stream,
+            by_lease,
+            by_open: Some(id),
+            keep: !LeaseState::HANDLE,
+            wait_for: LeaseState::HANDLE,
+            oplocks: false,
+            leases: true,
+            wait_for_breaking: true,
+        })
+    }
+
+    pub(super) fn rename(&mut self, id: OpenId, to: &[u16], replace: bool) -> Result<(), Halt> {
+        let open = self.open_for(id, rights::DELETE)?;
+        let (stream, directory, old_path) = (open.stream, open.directory, open.path.clone());
+        let link = open.link.clone();
+        if stream.index != 0 || to.first() == Some(&u16::from(b':')) {
+            return self.rename_stream(id, to, replace);
+        }
+        let link = link.ok_or(NtStatus::INVALID_PARAMETER)?;
+        let target = self.target_of(to)?;
+        let new = target.link.clone().ok_or(NtStatus::OBJECT_NAME_COLLISION)?;
+        if self.files.get(&stream.file).is_some_and(|node| node.deleting.contains(&link)) {
+            return Err(NtStatus::DELETE_PENDING.into());
+        }
+        if directory {
+            self.check_opens_below(&old_path)?;
+        }
+        if self.break_handles(id)? {
+            return Err(Halt::Break(stream.file));
+        }
+        let same_entry =
+            target.file.is_some_and(|file| file.file == stream.file) && new.parent == link.parent;
+        // The new name is spelled as the client does.
+        let spelled = path::split_last(to).1;
+        self.check_target_directory(id, new.parent, directory)?;
+        if !same_entry {
+            self.check_replaced(id, &target, replace, directory)?;
+        }
+        let now = self.time();
+        let replaced = match self.fs.rename(link.parent, &link.name, new.parent, spelled, replace, now) {
+            Ok(replaced) => replaced,
+            Err(FsError::IsDirectory) => return Err(NtStatus::ACCESS_DENIED.into()),
+            Err(error) => return Err(error.into()),
+        };
+        self.forget_replaced(replaced);
+        let new_path = path::join(&target.directory_path, spelled);
+        let new_link = LinkName { parent: new.parent, name: spelled.into() };
+        self.moved(stream.file, &link, &new_link, &old_path, &new_path);
+        let what = if directory { notify::DIR_NAME } else { notify::FILE_NAME };
+        let (gone, came) = if link.parent == new.parent {
+            (notify::RENAMED_OLD_NAME, notify::RENAMED_NEW_NAME)
+        } else {
+            (notify::REMOVED, notify::ADDED)
+        };
+        self.watches.changed(&old_path, gone, what);
+        self.watches.changed(&new_path, came, what);
+        let by = self.opens.get(id).and_then(|open| open.parent_key.map(|key| (open.client, key)));
+        self.directory_changed(link.parent, by);
+        if new.parent != link.parent {
+            self.directory_changed(new.parent, by);
+        }
+        Ok(())
+    }
+
+    fn target_of(&mut self, to: &[u16]) -> Result<Target, Halt> {
+        let parsed = path::parse(to)?;
+        if parsed.stream.is_some() || parsed.data_type || parsed.directory_type {
+            return Err(NtStatus::OBJECT_NAME_INVALID.into());
+        }
+        self.walk(&parsed, to.len())
+    }
+
+    /// A directory with something open below it stays where it is.
+    fn check_opens_below(&mut self, directory: &[u16]) -> Result<(), Halt> {
+        let below: Vec<OpenId> = self
+            .opens
+            .iter()
+            .filter(|(_, open)| {
+                path::strip_directory(&open.path, directory).is_some_and(|rest| !rest.is_empty())
+            })
+            .map(|(id, _)| id)
+            .collect();
+        let mut refused = false;
+        for id in below {
+            let Some(stream) = self.opens.get(id).map(|open| open.stream) else { continue };
+            if self.cached_state(id).contains(LeaseState::HANDLE) {
+                let request = BreakRequest {
+                    stream,
+                    by_lease: None,
+                    by_open: None,
+                    keep: !LeaseState::HANDLE,
+                    wait_for: LeaseState::HANDLE,
+                    oplocks: false,
+                    leases: true,
+                    wait_for_breaking: true,
+                };
+                if self.ask(&request)? {
+                    return Err(Halt::Break(stream.file));
+                }
+            }
+            refused = true;
+        }
+        if refused { Err(NtStatus::ACCESS_DENIED.into()) } else { Ok(()) }
+    }
+
+    /// The directory is opened for the new entry, as it were: access and share modes count.
+    fn check_target_directory(&mut self, id: OpenId, parent: FileId, directory: bool) -> Result<(), Halt> {
+        let open = self.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
+        let token = open.token.clone();
+        let right = if directory { rights::ADD_SUBDIRECTORY } else { rights::ADD_FILE };
+        let attributes = self.fs.attributes(parent)?;
+        let descriptor = self.descriptor(&attributes)?;
+        let request = AccessRequest { desired: right, backup_intent: false, from_parent: 0 };
+        security::access_check(&descriptor, &token, request)?;
+        let mode = ShareMode { access: right, share: SHARE_READ | SHARE_WRITE, stream: 0 };
+        if self.violates(mode, StreamId::unnamed(parent)) {
+            return Err(NtStatus::SHARING_VIOLATION.into());
+        }
+        if self.files.get(&parent).is_some_and(|node| !node.deleting.is_empty()) {
+            return Err(NtStatus::DELETE_PENDING.into());
+        }
+        Ok(())
+    }
+
+    /// What has the target's name already.
+    fn check_replaced(
+        &mut self,
+        id: OpenId,
+        target: &Target,
+        replace: bool,
+        directory: bool,
+    ) -> Result<(), Halt> {
+        let Some(old) = target.file else { return Ok(()) };
+        if !replace {
+            return Err(NtStatus::OBJECT_NAME_COLLISION.into());
+        }
+        if old.directory || directory || old.attributes & attributes::READONLY != 0 {
+            return Err(NtStatus::ACCESS_DENIED.into());
+        }
+        let stream = StreamId::unnamed(old.file);
+        if self.files.get(&old.file).is_some_and(|node| !node.opens.is_empty()) {
+            let request = BreakRequest {
+                stream,
+                by_lease: None,
+                by_open: None,
+                keep: !LeaseState::HANDLE,
+                wait_for: LeaseState::HANDLE,
+                oplocks: true,
+                leases: true,
+                wait_for_breaking: true,
+            };
+            if self.ask(&request)? {
+                return Err(Halt::Break(old.file));
+            }
+            return Err(NtStatus::ACCESS_DENIED.into());
+        }
+        let token = self.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?.token.clone();
+        let parent = target.link.as_ref().map(|link| link.parent);
+        let from_parent = parent.map_or(Ok(0), |parent| self.parent_grants(parent, &token))?;
+        let descriptor = self.descriptor(&old)?;
+        let request = AccessRequest { desired: rights::DELETE, backup_intent: false, from_parent };
+        security::access_check(&descriptor, &token, request)?;
+        Ok(())
+    }
+
+    fn forget_replaced(&mut self, replaced: Option<Unlinked>) {
+        if let Some(Unlinked { file, last: true }) = replaced {
+            self.reclaims.push(StreamId { file, index: WHOLE_FILE });
+        }
+    }
+
+    /// Opens by the old name are by the new one.
+    fn moved(&mut self, file: FileId, old: &LinkName, new: &LinkName, old_path: &[u16], new_path: &[u16]) {
+        let ids = self.files.get(&file).map(|node| node.opens.clone()).unwrap_or_default();
+        for id in ids {
+            let Some(open) = self.opens.get_mut(id) else { continue };
+            if open.link.as_ref() != Some(old) {
+                continue;
+            }
+            open.link = Some(new.clone());
+            let mut path = new_path.to_vec();
+            if let Some(stream) = open.path.strip_prefix(old_path) {
+                path.extend_from_slice(stream);
+            }
+            open.path = path.into();
+            let path = open.path.clone();
+            self.watches.moved(id, &path);
+        }
+    }
+
+    fn rename_stream(&mut self, id: OpenId, to: &[u16], replace: bool) -> Result<(), Halt> {
+        let open = self.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
+        let (stream, old_path) = (open.stream, open.path.clone());
+        let base_units = old_path.iter().position(|unit| *unit == u16::from(b':')).unwrap_or(old_path.len());
+        let name = path::parse_stream_target(to).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+        if stream.index == 0 || name.is_empty() {
+            return Err(NtStatus::INVALID_PARAMETER.into());
+        }
+        let now = self.time();
+        match self.fs.rename_stream(stream, name, now) {
+            Err(FsError::Exists) if replace => {
+                let old = self.fs.find_stream(stream.file, name)?;
+                let open = self.files.get(&stream.file).is_some_and(|node| {
+                    node.opens.iter().any(|id| self.opens.get(*id).is_some_and(|open| open.stream == old))
+                });
+                // Only an empty stream that nobody has open gives way.
+                if open || self.fs.stream_information(old)?.end_of_file > 0 {
+                    return Err(NtStatus::INVALID_PARAMETER.into());
+                }
+                self.fs.unlink_stream(old, now)?;
+                self.reclaims.push(old);
+                self.fs.rename_stream(stream, name, now)?;
+            }
+            result => result?,
+        }
+        let mut new_path = old_path[..base_units].to_vec();
+        new_path.push(u16::from(b':'));
+        new_path.extend_from_slice(name);
+        let ids = self.files.get(&stream.file).map(|node| node.opens.clone()).unwrap_or_default();
+        for other in ids {
+            if let Some(open) = self.opens.get_mut(other)
+                && open.stream == stream
+            {
+                open.path = new_path.clone().into();
+            }
+        }
+        self.watches.changed(&old_path, notify::REMOVED_STREAM, notify::STREAM_NAME);
+        self.watches.changed(&new_path, notify::ADDED_STREAM, notify::STREAM_NAME);
+        Ok(())
+    }
+
+    pub(super) fn link(&mut self, id: OpenId, to: &[u16], replace: bool) -> Result<(), Halt> {
+        let open = self.open_for(id, 0)?;
+        let (stream, directory) = (open.stream, open.directory);
+        if directory || stream.index != 0 {
+            let status = if directory { NtStatus::FILE_IS_A_DIRECTORY } else { NtStatus::INVALID_PARAMETER };
+            return Err(status.into());
+        }
+        let target = self.target_of(to)?;
+        let new = target.link.clone().ok_or(NtStatus::OBJECT_NAME_COLLISION)?;
+        self.check_target_directory(id, new.parent, false)?;
+        let now = self.time();
+        if target.file.is_some() {
+            self.check_replaced(id, &target, replace, false)?;
+            let unlinked = self.fs.unlink(new.parent, &new.name, now)?;
+            self.forget_replaced(Some(unlinked));
+        }
+        let spelled = path::split_last(to).1;
+        self.fs.link(stream.file, new.parent, spelled, now)?;
+        let new_path = path::join(&target.directory_path, spelled);
+        self.watches.changed(&new_path, notify::ADDED, notify::FILE_NAME);
+        let by = self.opens.get(id).and_then(|open| open.parent_key.map(|key| (open.client, key)));
+        self.directory_changed(new.parent, by);
+        Ok(())
+    }
+}

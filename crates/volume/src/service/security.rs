@@ -1,0 +1,34 @@
+//! Queries and changes of security descriptors (MS-FSA 2.1.5.13, 2.1.5.16).
+
+use super::notify;
+use super::{Halt, Service};
+use crate::backend::{OpenId, Reply};
+use crate::security::{self, Parts, SecurityDescriptor};
+use types::NtStatus;
+
+impl Service {
+    pub(super) fn query_security(&mut self, id: OpenId, parts: u32) -> Result<Reply, Halt> {
+        let parts = Parts::from_bits_truncate(parts);
+        let file = self.open_for(id, parts.access_to_query())?.stream.file;
+        let attributes = self.fs.attributes(file)?;
+        let descriptor = self.descriptor(&attributes)?;
+        Ok(Reply::Security(security::select(&descriptor, parts).build()?))
+    }
+
+    pub(super) fn set_security(&mut self, id: OpenId, parts: u32, descriptor: &[u8]) -> Result<Reply, Halt> {
+        let parts = Parts::from_bits_truncate(parts);
+        let open = self.open_for(id, parts.access_to_set())?;
+        if open.share.read_only {
+            return Err(NtStatus::ACCESS_DENIED.into());
+        }
+        let (file, token) = (open.stream.file, open.token.clone());
+        let new = SecurityDescriptor::parse(descriptor)?;
+        let attributes = self.fs.attributes(file)?;
+        let current = self.descriptor(&attributes)?;
+        let changed = security::change(&current, &new, parts, &token)?.build()?;
+        let now = self.time();
+        self.fs.set_security(file, &changed, now)?;
+        self.tell_modified(id, notify::SECURITY);
+        Ok(Reply::Done)
+    }
+}

@@ -1,0 +1,310 @@
+//! Operations that wait: parked whole, and tried again from their beginning.
+
+use super::{Halt, Service};
+use crate::backend::{Create, Event, OpenId, Operation, OperationId, Reply, SessionId};
+use crate::fs::FileId;
+use std::collections::{HashMap, VecDeque};
+use types::NtStatus;
+
+/// What is to be done.
+#[derive(Debug)]
+pub enum Work {
+    Request(Operation),
+    /// A create, with what its earlier tries found or did.
+    Create(Box<Create>, Attempt),
+    /// Closes an open that nobody asks about.
+    CloseQuietly(OpenId),
+}
+
+/// What earlier tries of a create did.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Attempt {
+    pub again: bool,
+    /// The file that it made, before something else was missing.
+    pub made: Option<FileId>,
+    /// It holds its create GUID against replays.
+    pub guid_held: bool,
+}
+
+/// What an operation waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// The file layer.
+    Storage,
+    /// Caching being given up.
+    Break(FileId),
+    /// Its turn.
+    Nothing,
+    /// A byte range of this open's stream.
+    Lock(OpenId),
+    /// A change in this directory.
+    Notify(OpenId),
+}
+
+#[derive(Debug)]
+struct Parked {
+    work: Option<Work>,
+    wait: Wait,
+    told: bool,
+}
+
+/// Internal operations have identifiers from here on.
+const INTERNAL: u64 = 1 << 63;
+
+#[derive(Debug, Default)]
+pub struct Tasks {
+    parked: HashMap<OperationId, Parked>,
+    misses: Vec<OperationId>,
+    ready: VecDeque<OperationId>,
+    internal: u64,
+}
+
+impl Tasks {
+    pub fn retry_misses(&mut self) {
+        for operation in std::mem::take(&mut self.misses) {
+            self.make_ready(operation);
+        }
+    }
+
+    fn make_ready(&mut self, operation: OperationId) {
+        if let Some(parked) = self.parked.get_mut(&operation) {
+            parked.wait = Wait::Nothing;
+            self.ready.push_back(operation);
+        }
+    }
+
+    /// An operation that is answered elsewhere (a lock, a notification) waits no more.
+    pub fn forget(&mut self, operation: OperationId) {
+        self.parked.remove(&operation);
+    }
+
+    fn internal_id(&mut self) -> OperationId {
+        self.internal += 1;
+        OperationId(INTERNAL | self.internal)
+    }
+
+    /// The work that waits for its turn.
+    pub fn work_mut(&mut self, operation: OperationId) -> Option<&mut Work> {
+        self.parked.get_mut(&operation)?.work.as_mut()
+    }
+
+    /// Parked creates of a session.
+    pub fn creates_of(&self, session: SessionId) -> Vec<OperationId> {
+        self.parked
+            .iter()
+            .filter(|(_, parked)| {
+                matches!(&parked.work, Some(Work::Create(create, _)) if create.caller.session == session)
+            })
+            .map(|(operation, _)| *operation)
+            .collect()
+    }
+}
+
+/// How a try ended well.
+#[derive(Debug)]
+pub enum Outcome {
+    Reply(Reply),
+    /// The answer comes from elsewhere: a transfer, or a queue.
+    Later,
+}
+
+impl Service {
+    pub(super) fn start(&mut self, operation: OperationId, request: Operation) {
+        let work = match request {
+            Operation::Create(create) => Work::Create(create, Attempt::default()),
+            other => Work::Request(other),
+        };
+        self.run(operation, work, false);
+    }
+
+    /// Does work that nobody waits for.
+    pub(super) fn start_internal(&mut self, work: Work) {
+        let operation = self.tasks.internal_id();
+        self.tasks.parked.insert(operation, Parked { work: Some(work), wait: Wait::Nothing, told: true });
+        self.tasks.ready.push_back(operation);
+    }
+
+    /// Tries everything that can go on.
+    pub(super) fn run_ready(&mut self) {
+        loop {
+            while let Some(operation) = self.tasks.ready.pop_front() {
+                let Some(parked) = self.tasks.parked.get_mut(&operation) else { continue };
+                let (Some(work), told) = (parked.work.take(), parked.told) else { continue };
+                self.tasks.parked.remove(&operation);
+                self.run(operation, work, told);
+            }
+            self.reclaim();
+            self.answer_watches();
+            if self.tasks.ready.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn run(&mut self, operation: OperationId, mut work: Work, told: bool) {
+        match self.perform(operation, &mut work) {
+            Ok(Outcome::Reply(reply)) => self.done(operation, Ok(reply)),
+            Ok(Outcome::Later) => (),
+            Err(Halt::Closing(file)) => {
+                self.files.entry(file).or_default().waiting.push(operation);
+                let wait = Wait::Break(file);
+                self.tasks.parked.insert(operation, Parked { work: Some(work), wait, told });
+            }
+            Err(Halt::Status(status)) => {
+                self.release_guid(&work);
+                self.done(operation, Err(status))
+            }
+            Err(Halt::Symlink { data, unparsed_bytes }) => {
+                self.release_guid(&work);
+                self.done(operation, Ok(Reply::StoppedOnSymlink { data, unparsed_bytes }))
+            }
+            Err(Halt::Miss) => {
+                if let Some(error) = &self.failed {
+                    let status = super::status_of(error);
+                    self.release_guid(&work);
+                    return self.done(operation, Err(status));
+                }
+                self.park(operation, Some(work), Wait::Storage, told);
+                self.tasks.misses.push(operation);
+            }
+            Err(Halt::Break(file)) => {
+                if let Work::Create(_, attempt) = &mut work {
+                    attempt.again = true;
+                }
+                self.files.entry(file).or_default().waiting.push(operation);
+                self.park(operation, Some(work), Wait::Break(file), told);
+            }
+        }
+    }
+
+    /// Lets an operation wait, and says so once where it may take long.
+    pub(super) fn park(&mut self, operation: OperationId, work: Option<Work>, wait: Wait, told: bool) {
+        let tell = !told && wait != Wait::Storage;
+        if tell {
+            self.events.push(Event::Pending { operation });
+        }
+        self.tasks.parked.insert(operation, Parked { work, wait, told: told || tell });
+    }
+
+    pub(super) fn too_many_parked(&self) -> bool {
+        self.tasks.parked.len() >= self.config.parked_max
+    }
+
+    pub(super) fn done(&mut self, operation: OperationId, result: Result<Reply, NtStatus>) {
+        if operation.0 < INTERNAL {
+            self.events.push(Event::Done { operation, result });
+        }
+    }
+
+    /// Whoever waited for caching of this file tries again.
+    pub(super) fn wake(&mut self, file: FileId) {
+        if let Some(node) = self.files.get_mut(&file) {
+            for operation in std::mem::take(&mut node.waiting) {
+                self.tasks.make_ready(operation);
+            }
+            self.drop_idle_file(file);
+        }
+    }
+
+    pub(super) fn drop_idle_file(&mut self, file: FileId) {
+        if let Some(node) = self.files.get(&file)
+            && node.opens.is_empty()
+            && node.waiting.is_empty()
+        {
+            self.files.remove(&file);
+        }
+    }
+
+    pub(super) fn cancel_operation(&mut self, operation: OperationId) {
+        let Some(parked) = self.tasks.parked.get(&operation) else { return };
+        match parked.wait {
+            // Short, or about to go on: it is past waiting.
+            Wait::Storage | Wait::Nothing => return,
+            Wait::Break(file) => {
+                if let Some(node) = self.files.get_mut(&file) {
+                    node.waiting.retain(|waiting| *waiting != operation);
+                }
+                self.drop_idle_file(file);
+            }
+            Wait::Lock(open) => self.forget_waiting_lock(open, operation),
+            Wait::Notify(open) => {
+                self.watches.cancel(open, operation);
+            }
+        }
+        if let Some(Parked { work: Some(work), .. }) = self.tasks.parked.remove(&operation) {
+            self.release_guid(&work);
+        }
+        self.done(operation, Err(NtStatus::CANCELLED));
+    }
+
+    /// Ends an operation that waits, with this status.
+    pub(super) fn abort(&mut self, operation: OperationId, status: NtStatus) {
+        let Some(parked) = self.tasks.parked.remove(&operation) else { return };
+        if let Wait::Break(file) = parked.wait {
+            if let Some(node) = self.files.get_mut(&file) {
+                node.waiting.retain(|waiting| *waiting != operation);
+            }
+            self.drop_idle_file(file);
+        }
+        if let Some(work) = &parked.work {
+            self.release_guid(work);
+        }
+        self.done(operation, Err(status));
+    }
+
+    fn perform(&mut self, operation: OperationId, work: &mut Work) -> Result<Outcome, Halt> {
+        let request = match work {
+            Work::Create(create, attempt) => return self.create(create, attempt),
+            Work::CloseQuietly(open) => return self.close(operation, *open, false),
+            Work::Request(request) => request,
+        };
+        let reply = match request {
+            Operation::Create(_) | Operation::Read { .. } | Operation::Write { .. } => {
+                return Err(NtStatus::INTERNAL_ERROR.into());
+            }
+            Operation::Reconnect(reconnect) => self.reconnect(reconnect)?,
+            Operation::Close { open, query } => return self.close(operation, *open, *query),
+            Operation::Flush { open } => return self.flush(operation, *open),
+            Operation::QueryInformation { open } => self.query_information(*open)?,
+            Operation::SetInformation { open, set } => self.set_information(*open, set)?,
+            Operation::QueryStreams { open } => self.query_streams(*open)?,
+            Operation::QueryExtendedAttributes { open } => self.query_extended_attributes(*open)?,
+            Operation::QuerySecurity { open, parts } => self.query_security(*open, *parts)?,
+            Operation::SetSecurity { open, parts, descriptor } => {
+                self.set_security(*open, *parts, descriptor)?
+            }
+            Operation::QueryVolume => self.query_volume(),
+            Operation::QueryDirectory { open, pattern, after, entries_max } => {
+                self.query_directory(*open, pattern, *after, *entries_max)?
+            }
+            Operation::Lock { open, elements, sequence } => {
+                return self.lock(operation, *open, elements, *sequence);
+            }
+            Operation::Notify { open, filter, tree, bytes_max } => {
+                return self.notify(operation, *open, *filter, *tree, *bytes_max);
+            }
+            Operation::SetSparse { open, sparse } => self.set_sparse(*open, *sparse)?,
+            Operation::ZeroRange { open, range } => self.zero_range(*open, *range)?,
+            Operation::QueryAllocatedRanges { open, range } => self.query_allocated_ranges(*open, *range)?,
+            Operation::Trim { open, ranges } => self.trim(*open, ranges)?,
+            Operation::CopyChunks { source, target, chunks } => {
+                return self.copy_chunks(operation, *source, *target, std::mem::take(chunks));
+            }
+            Operation::DuplicateExtents { source, target, chunk } => {
+                return self.duplicate_extents(operation, *source, *target, *chunk);
+            }
+            Operation::QueryReparsePoint { open } => self.query_reparse_point(*open)?,
+            Operation::SetReparsePoint { open, data } => self.set_reparse_point(*open, data)?,
+            Operation::DeleteReparsePoint { open, tag } => self.delete_reparse_point(*open, *tag)?,
+            Operation::ObjectId { open, create } => self.object_id(*open, *create)?,
+            Operation::SetIntegrity { open, .. } => self.set_integrity(*open)?,
+            Operation::AcknowledgeOplock { open, level } => self.acknowledge_oplock(*open, *level)?,
+            Operation::AcknowledgeLease { client, key, state } => {
+                self.acknowledge_lease((*client, *key), *state)?
+            }
+            Operation::EndSession { session, logoff } => self.end_session(*session, *logoff),
+            Operation::ForceClose { open } => self.force_close(*open)?,
+        };
+        Ok(Outcome::Reply(reply))
+    }
+}

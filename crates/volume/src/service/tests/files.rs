@@ -1,0 +1,247 @@
+use super::*;
+
+#[test]
+fn what_is_written_is_read_and_survives_closing() {
+    let mut bench = Bench::new();
+    let file = bench.create(open_if(1, "a.txt")).expect("made");
+    assert_eq!(file.action, CreateAction::Created);
+    bench.write(file.open, 3, b"hello").expect("written");
+    assert_eq!(bench.read(file.open, 0, 100), Ok(b"\0\0\0hello".to_vec()));
+    assert_eq!(bench.read(file.open, 8, 1), Err(NtStatus::END_OF_FILE));
+    bench.close(file.open).expect("closed");
+    assert_eq!(bench.read(file.open, 0, 1), Err(NtStatus::FILE_CLOSED));
+    let again = bench.create(open_if(1, "A.TXT")).expect("opened");
+    assert_eq!((again.action, again.information.end_of_file), (CreateAction::Opened, 8));
+    assert_eq!(again.path, wide("a.txt"));
+}
+
+#[test]
+fn dispositions_follow_the_table() {
+    use Disposition::*;
+    let mut bench = Bench::new();
+    let table = [
+        (Open, Err(NtStatus::OBJECT_NAME_NOT_FOUND), Ok(CreateAction::Opened)),
+        (Create, Ok(CreateAction::Created), Err(NtStatus::OBJECT_NAME_COLLISION)),
+        (OpenIf, Ok(CreateAction::Created), Ok(CreateAction::Opened)),
+        (Overwrite, Err(NtStatus::OBJECT_NAME_NOT_FOUND), Ok(CreateAction::Overwritten)),
+        (OverwriteIf, Ok(CreateAction::Created), Ok(CreateAction::Overwritten)),
+        (Supersede, Ok(CreateAction::Created), Ok(CreateAction::Superseded)),
+    ];
+    for (disposition, missing, existing) in table {
+        for (path, expected) in [("missing", missing), ("existing", existing)] {
+            let there = bench.create(open_if(1, "existing")).expect("made");
+            bench.close(there.open).expect("closed");
+            let found = bench.create(crate::backend::Create { disposition, ..open_if(1, path) });
+            assert_eq!(found.as_ref().map(|created| created.action).map_err(|status| *status), expected);
+            if let Ok(created) = found {
+                bench.set(created.open, SetInformation::Disposition { flags: 1 }).expect("marked");
+                bench.close(created.open).expect("closed");
+            }
+        }
+    }
+}
+
+#[test]
+fn paths_that_lead_nowhere_say_where_they_end() {
+    let mut bench = Bench::new();
+    bench.create(open_if(1, "file")).expect("made");
+    let open = |path: &str| Create { disposition: Disposition::Open, ..open_if(1, path) };
+    for (path, status) in [
+        ("nothing", NtStatus::OBJECT_NAME_NOT_FOUND),
+        ("nothing\\below", NtStatus::OBJECT_PATH_NOT_FOUND),
+        ("file\\below", NtStatus::OBJECT_PATH_NOT_FOUND),
+        ("\\file", NtStatus::INVALID_PARAMETER),
+        ("fi*le", NtStatus::OBJECT_NAME_INVALID),
+        ("file:a:b", NtStatus::OBJECT_NAME_INVALID),
+        ("file:stream", NtStatus::OBJECT_NAME_NOT_FOUND),
+        ("..\\file", NtStatus::OBJECT_PATH_SYNTAX_BAD),
+    ] {
+        assert_eq!(bench.create(open(path)).map(|created| created.path), Err(status), "{path}");
+    }
+}
+
+#[test]
+fn share_modes_keep_opens_apart() {
+    let mut bench = Bench::new();
+    let reader = Create { desired_access: rights::READ_DATA, share_access: 1, ..open_if(1, "file") };
+    let first = bench.create(reader.clone()).expect("made");
+    bench.create(reader.clone()).expect("readers agree");
+    let writer = Create { desired_access: rights::WRITE_DATA, ..open_if(2, "file") };
+    assert_eq!(bench.create(writer).map(|_| ()), Err(NtStatus::SHARING_VIOLATION));
+    let attributes =
+        Create { desired_access: rights::READ_ATTRIBUTES, share_access: 0, ..open_if(2, "file") };
+    bench.create(attributes).expect("attributes are nobody's business");
+    bench.close(first.open).expect("closed");
+}
+
+#[test]
+fn a_file_marked_for_deletion_goes_with_its_last_open() {
+    let mut bench = Bench::new();
+    let first = bench.create(open_if(1, "file")).expect("made");
+    let second = bench.create(open_if(2, "file")).expect("opened");
+    bench.set(first.open, SetInformation::Disposition { flags: 1 }).expect("marked");
+    assert!(bench.information(second.open).delete_pending);
+    assert_eq!(bench.create(open_if(1, "file")).map(|_| ()), Err(NtStatus::DELETE_PENDING));
+    bench.close(first.open).expect("closed");
+    assert_eq!(bench.create(open_if(1, "file")).map(|_| ()), Err(NtStatus::DELETE_PENDING));
+    bench.close(second.open).expect("closed");
+    let again = bench.create(open_if(1, "file")).expect("made anew");
+    assert_eq!(again.action, CreateAction::Created);
+}
+
+#[test]
+fn a_directory_with_entries_is_not_deleted() {
+    let mut bench = Bench::new();
+    let outer = bench.create(directory(1, "outer")).expect("made");
+    let inner = bench.create(open_if(1, "outer\\inner")).expect("made");
+    let delete = SetInformation::Disposition { flags: 1 };
+    assert_eq!(bench.set(outer.open, delete.clone()).map(|_| ()), Err(NtStatus::DIRECTORY_NOT_EMPTY));
+    bench.set(inner.open, delete.clone()).expect("marked");
+    bench.close(inner.open).expect("closed");
+    bench.set(outer.open, delete).expect("marked");
+    assert_eq!(bench.create(open_if(1, "outer\\new")).map(|_| ()), Err(NtStatus::DELETE_PENDING));
+    bench.close(outer.open).expect("closed");
+    let open = Create { disposition: Disposition::Open, ..directory(1, "outer") };
+    assert_eq!(bench.create(open).map(|_| ()), Err(NtStatus::OBJECT_NAME_NOT_FOUND));
+}
+
+#[test]
+fn a_listing_has_dots_and_all_that_matches() {
+    let mut bench = Bench::new();
+    for name in ["a.txt", "b.txt", "c.doc", "d"] {
+        bench.create(open_if(1, name)).expect("made");
+    }
+    let root = bench.create(root(1)).expect("opened");
+    assert_eq!(bench.names(root.open, "*"), [".", "..", "a.txt", "b.txt", "c.doc", "d"]);
+    assert_eq!(bench.names(root.open, "*.TXT"), ["a.txt", "b.txt"]);
+    assert_eq!(bench.names(root.open, "D"), ["d"]);
+}
+
+#[test]
+fn a_rename_moves_the_entry_and_its_opens() {
+    let mut bench = Bench::new();
+    let to = bench.create(directory(1, "to")).expect("made");
+    bench.close(to.open).expect("closed");
+    let file = bench.create(open_if(1, "from")).expect("made");
+    let other = bench.create(open_if(1, "to\\taken")).expect("made");
+    bench.close(other.open).expect("closed");
+    let rename =
+        |target: &str, replace| SetInformation::Rename { target: wide(target), replace, posix: false };
+    assert_eq!(
+        bench.set(file.open, rename("to\\taken", false)).map(|_| ()),
+        Err(NtStatus::OBJECT_NAME_COLLISION)
+    );
+    assert_eq!(
+        bench.set(file.open, rename("nowhere\\x", false)).map(|_| ()),
+        Err(NtStatus::OBJECT_PATH_NOT_FOUND)
+    );
+    bench.set(file.open, rename("to\\Taken", true)).expect("renamed");
+    let found = bench.service.list_opens().into_iter().find(|open| open.open == file.open).expect("open");
+    assert_eq!(found.path, wide("to\\Taken"));
+    let open = Create { disposition: Disposition::Open, ..open_if(1, "from") };
+    assert_eq!(bench.create(open).map(|_| ()), Err(NtStatus::OBJECT_NAME_NOT_FOUND));
+}
+
+#[test]
+fn streams_live_beside_the_unnamed_one() {
+    let mut bench = Bench::new();
+    let stream = bench.create(open_if(1, "file:one")).expect("made");
+    assert!(stream.is_stream);
+    bench.write(stream.open, 0, b"stream").expect("written");
+    let base = bench.create(open_if(1, "file")).expect("opened");
+    assert_eq!(base.information.end_of_file, 0);
+    let Ok(Reply::Streams(streams)) = bench.call(Operation::QueryStreams { open: base.open }) else {
+        panic!("no streams")
+    };
+    let names: Vec<String> = streams.iter().map(|stream| String::from_utf16_lossy(&stream.name)).collect();
+    assert_eq!(names, ["::$DATA", ":one:$DATA"]);
+    bench.set(stream.open, SetInformation::Disposition { flags: 1 }).expect("marked");
+    bench.close(stream.open).expect("closed");
+    let open = Create { disposition: Disposition::Open, ..open_if(1, "file:one") };
+    assert_eq!(bench.create(open).map(|_| ()), Err(NtStatus::OBJECT_NAME_NOT_FOUND));
+}
+
+#[test]
+fn another_user_gets_what_the_descriptor_gives() {
+    let mut bench = Bench::new();
+    let file = bench.create(open_if(1, "mine")).expect("made");
+    bench.close(file.open).expect("closed");
+    let mut theirs = Create { desired_access: rights::WRITE_DAC, ..open_if(2, "mine") };
+    theirs.caller.token = user(2);
+    assert_eq!(bench.create(theirs.clone()).map(|_| ()), Err(NtStatus::ACCESS_DENIED));
+    theirs.desired_access = rights::MAXIMUM_ALLOWED;
+    let granted = bench.create(theirs).expect("opened").granted_access;
+    assert_eq!(granted & rights::WRITE_DAC, 0);
+    assert_ne!(granted & rights::READ_DATA, 0);
+}
+
+#[test]
+fn readonly_files_are_neither_written_nor_deleted() {
+    let mut bench = Bench::new();
+    let file = bench.create(Create { attributes: 1, ..open_if(1, "file") }).expect("made");
+    bench.write(file.open, 0, b"x").expect("the creator's open may write");
+    assert_eq!(
+        bench.set(file.open, SetInformation::Disposition { flags: 1 }).map(|_| ()),
+        Err(NtStatus::CANNOT_DELETE)
+    );
+    bench.close(file.open).expect("closed");
+    assert_eq!(bench.create(open_if(1, "file")).map(|_| ()), Err(NtStatus::ACCESS_DENIED));
+    let reader = Create { desired_access: rights::READ_DATA, ..open_if(1, "file") };
+    bench.create(reader).expect("readable");
+}
+
+#[test]
+fn a_copy_within_the_server_equals_its_source() {
+    let mut bench = Bench::new();
+    let source = bench.create(open_if(1, "source")).expect("made");
+    let target = bench.create(open_if(1, "target")).expect("made");
+    bench.write(source.open, 0, b"0123456789").expect("written");
+    let chunks = vec![
+        CopyChunk { source_offset: 5, target_offset: 0, len_bytes: 5 },
+        CopyChunk { source_offset: 0, target_offset: 5, len_bytes: 5 },
+    ];
+    let copy = Operation::CopyChunks { source: source.open, target: target.open, chunks };
+    assert!(matches!(bench.call(copy), Ok(Reply::Copied { chunks: 2, bytes: 10 })));
+    assert_eq!(bench.read(target.open, 0, 10), Ok(b"5678901234".to_vec()));
+    let beyond = vec![CopyChunk { source_offset: 5, target_offset: 0, len_bytes: 6 }];
+    let copy = Operation::CopyChunks { source: source.open, target: target.open, chunks: beyond };
+    assert_eq!(bench.call(copy).map(|_| ()), Err(NtStatus::INVALID_VIEW_SIZE));
+}
+
+#[test]
+fn a_symbolic_link_on_the_way_stops_the_create_with_its_data() {
+    let mut bench = Bench::new();
+    let link = bench.create(directory(1, "link")).expect("made");
+    let mut data = 0xA000_000C_u32.to_le_bytes().to_vec();
+    data.extend_from_slice(&[4, 0, 0, 0, 1, 2, 3, 4]);
+    bench.call(Operation::SetReparsePoint { open: link.open, data: data.clone() }).expect("set");
+    bench.close(link.open).expect("closed");
+    match bench.call(Operation::Create(Box::new(open_if(1, "link\\file")))) {
+        Ok(Reply::StoppedOnSymlink { data: found, unparsed_bytes }) => {
+            assert_eq!((found, unparsed_bytes), (data, 10));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn watchers_hear_of_changes_between_and_during_their_requests() {
+    let mut bench = Bench::new();
+    let root = bench.create(root(1)).expect("opened");
+    let notify = Operation::Notify { open: root.open, filter: 3, tree: true, bytes_max: 4096 };
+    let waiting = bench.start(notify.clone());
+    assert!(bench.is_waiting(waiting));
+    bench.create(directory(1, "sub")).expect("made");
+    match bench.answer(waiting) {
+        Some(Ok(Reply::Notify(changes))) => assert_eq!(changes, [(1, wide("sub"))]),
+        other => panic!("{other:?}"),
+    }
+    bench.create(open_if(1, "sub\\file")).expect("made");
+    match bench.call(notify.clone()) {
+        Ok(Reply::Notify(changes)) => assert_eq!(changes, [(1, wide("sub\\file"))]),
+        other => panic!("{other:?}"),
+    }
+    let waiting = bench.start(notify);
+    bench.close(root.open).expect("closed");
+    assert_eq!(bench.answer(waiting).map(|answer| answer.map(|_| ())), Some(Err(NtStatus::NOTIFY_CLEANUP)));
+}
