@@ -5,7 +5,15 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod coordinator;
+pub mod fake_store;
+pub mod local;
 pub mod memory;
+pub mod message;
+pub mod replica;
+pub mod seam;
 
 #[cfg(test)]
 mod memory_tests;
+#[cfg(test)]
+mod tests;

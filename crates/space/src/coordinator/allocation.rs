@@ -1,0 +1,139 @@
+//! Giving a chunk its slabs at the first write.
+
+use super::Coordinator;
+use super::calls::{Failure, Owner};
+use super::chunks::{Chunk, ChunkState};
+use super::operations::{Kind, Stage};
+use crate::api::SpaceError;
+use crate::message::{Answer, Operation as Message};
+use pool::Purpose;
+use types::{ChunkIndex, DiskId};
+
+impl Coordinator {
+    /// Asks disks for slabs of the chunk; an error where there are none.
+    pub(super) fn allocate(&mut self, index: ChunkIndex, append: bool) -> Option<SpaceError> {
+        let mut chunk = Chunk::new(append);
+        chunk.state = ChunkState::Allocating { pending: Vec::new(), refused: Vec::new() };
+        self.chunks.insert(index, chunk);
+        let error = self.ask_for_slabs(index)?;
+        self.chunks.remove(&index);
+        Some(error)
+    }
+
+    /// Disks that may not be given chunks of the volume.
+    pub(super) fn excluded(&self) -> Vec<DiskId> {
+        let pool = self.pool.borrow();
+        let ids = pool.disks().iter().map(|disk| disk.id);
+        ids.filter(|disk| {
+            !self.record.in_sync.contains(disk) || !self.calls.is_open(*disk) || self.retired.contains(disk)
+        })
+        .collect()
+    }
+
+    /// Asks as many disks as the chunk still lacks copies.
+    fn ask_for_slabs(&mut self, index: ChunkIndex) -> Option<SpaceError> {
+        let copies = self.record.resiliency.copies();
+        let least = self.record.min_copies.clamp(1, copies);
+        let chunk = self.chunks.get(&index)?;
+        let (append, holders) = (chunk.append, chunk.holders.to_vec());
+        let refused = match &chunk.state {
+            ChunkState::Allocating { refused, .. } => refused.clone(),
+            _ => return None,
+        };
+        let mut excluded = self.excluded();
+        // With disks missing, fewer copies are better than none: they are made up for later.
+        let degraded = !excluded.is_empty() || !refused.is_empty() || !self.record.stale.is_empty();
+        excluded.extend(refused);
+        let mut chosen = None;
+        for wanted in (1..=copies.saturating_sub(holders.len() as u8)).rev() {
+            if holders.len() as u8 + wanted < least {
+                break;
+            }
+            chosen = pool::place(&self.pool.borrow(), wanted, &holders, &excluded, Purpose::Write).ok();
+            if chosen.is_some() || !degraded {
+                break;
+            }
+        }
+        let Some(chosen) = chosen else {
+            return (holders.len() < usize::from(least)).then_some(SpaceError::NoSpace);
+        };
+        if let Some(chunk) = self.chunks.get_mut(&index)
+            && let ChunkState::Allocating { pending, .. } = &mut chunk.state
+        {
+            pending.extend(chosen.iter().copied());
+        }
+        for disk in chosen {
+            self.pool.borrow_mut().take(disk);
+            self.call(Owner::Allocate(index), disk, Message::Allocate { chunk: index, append });
+        }
+        None
+    }
+
+    pub(super) fn allocated(&mut self, index: ChunkIndex, disk: DiskId, result: Result<Answer, Failure>) {
+        let Some(chunk) = self.chunks.get_mut(&index) else { return };
+        let ChunkState::Allocating { pending, refused } = &mut chunk.state else { return };
+        pending.retain(|pending| *pending != disk);
+        match result {
+            Ok(_) => {
+                chunk.holders.push(disk);
+                chunk.holders.sort_unstable();
+            }
+            Err(failure) => {
+                refused.push(disk);
+                let mut pool = self.pool.borrow_mut();
+                if failure == Failure::Gone {
+                    pool.give_back(disk);
+                } else if let Some(view) = pool.disk_mut(disk) {
+                    view.free_slabs = 0;
+                }
+            }
+        }
+        if !pending.is_empty() {
+            return;
+        }
+        let copies = usize::from(self.record.resiliency.copies());
+        let error = if chunk.holders.len() < copies { self.ask_for_slabs(index) } else { None };
+        let Some(chunk) = self.chunks.get_mut(&index) else { return };
+        let waits = matches!(&chunk.state, ChunkState::Allocating { pending, .. } if !pending.is_empty());
+        if let Some(error) = error {
+            let holders = std::mem::take(&mut chunk.holders);
+            self.chunks.remove(&index);
+            for holder in holders {
+                self.pool.borrow_mut().give_back(holder);
+                self.call(Owner::AllocateUndo, holder, Message::Free { chunk: index });
+            }
+            self.fail_gated_writes(index, &error);
+        } else if !waits {
+            chunk.state = ChunkState::Mapped;
+        }
+        self.recheck = true;
+    }
+
+    fn fail_gated_writes(&mut self, index: ChunkIndex, error: &SpaceError) {
+        let waiting: Vec<u64> = self
+            .operations
+            .iter()
+            .filter(|(_, operation)| {
+                operation.chunk == index
+                    && matches!(operation.stage, Stage::Gated)
+                    && matches!(operation.kind, Kind::Write { .. })
+            })
+            .map(|(&number, _)| number)
+            .collect();
+        for number in waiting {
+            self.finish_operation(number, Err(error.clone()));
+        }
+    }
+
+    /// No copy has a slab of the chunk any more.
+    pub(super) fn chunk_freed(&mut self, index: ChunkIndex) {
+        let Some(chunk) = self.chunks.remove(&index) else { return };
+        self.unclean.remove(&index);
+        let mut pool = self.pool.borrow_mut();
+        for disk in chunk.holders.iter().chain(chunk.mirrors.iter()) {
+            pool.give_back(*disk);
+        }
+        drop(pool);
+        self.recheck = true;
+    }
+}

@@ -1,0 +1,263 @@
+//! New copies of chunks on other disks: rebuild after a loss, moves for balance or off a retired disk.
+//!
+//! A disk that is in sync has its whole slab table believed at an opening. A copy in the making therefore stands in the record's
+//! `building` list from before its slab is taken until it is complete, and a copy that is given up from before it misses a write
+//! until its slab is given back.
+//!
+//! | step | ends when |
+//! |---|---|
+//! | mark the copy as building | committed |
+//! | take a slab; mirror writes to it | writes that began before are done |
+//! | copy the regions that were ever written | each is copied, read back and compared |
+//! | unmark it; mark the one given up, if any | committed: the new copy counts, the old one does not |
+//! | give the old slab back, then unmark it | committed |
+
+use super::Coordinator;
+use super::calls::{Failure, Owner};
+use super::syncing::{Purpose, Sync};
+use crate::message::{Answer, Operation as Message};
+use std::collections::{BTreeSet, VecDeque};
+use types::{ChunkIndex, DiskId, Epoch};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    Marking,
+    Allocating,
+    /// These operations began before.
+    Draining(BTreeSet<u64>),
+    Comparing,
+    Copying,
+    Unmarking,
+    /// These operations began before the old copy was given up.
+    Leaving(BTreeSet<u64>),
+    Dropping,
+}
+
+pub(super) struct Build {
+    pub target: DiskId,
+    pub drop: Option<DiskId>,
+    step: Step,
+    regions: VecDeque<u64>,
+    in_flight: u32,
+}
+
+impl Coordinator {
+    pub(super) fn is_building(&self, chunk: ChunkIndex) -> bool {
+        self.jobs.builds.contains_key(&chunk)
+    }
+
+    pub(super) fn start_build(&mut self, chunk: ChunkIndex, target: DiskId, drop: Option<DiskId>) {
+        let build = Build { target, drop, step: Step::Marking, regions: VecDeque::new(), in_flight: 0 };
+        self.jobs.builds.insert(chunk, build);
+        self.pool.borrow_mut().take(target);
+        self.want_mark(target, chunk);
+    }
+
+    pub(super) fn build_marked(&mut self, disk: DiskId, chunk: ChunkIndex) {
+        let append = self.chunks.get(&chunk).is_some_and(|chunk| chunk.append);
+        let Some(build) = self.jobs.builds.get_mut(&chunk) else { return };
+        if build.step == Step::Marking && build.target == disk {
+            build.step = Step::Allocating;
+            self.call(Owner::Build(chunk), disk, Message::Allocate { chunk, append });
+        }
+    }
+
+    pub(super) fn build_allocated(
+        &mut self,
+        chunk: ChunkIndex,
+        disk: DiskId,
+        result: Result<Answer, Failure>,
+    ) {
+        let Some(build) = self.jobs.builds.get_mut(&chunk) else { return };
+        if build.step != Step::Allocating || build.target != disk {
+            return;
+        }
+        if result.is_err() {
+            // Nothing was taken; where that is not sure, the mark stays until the disk was asked.
+            if let Some(view) = self.pool.borrow_mut().disk_mut(disk) {
+                view.free_slabs = 0;
+            }
+            return self.abort_build(chunk);
+        }
+        self.add_mirror(chunk, disk);
+        let running = self.running_writes().into_iter().collect();
+        if let Some(build) = self.jobs.builds.get_mut(&chunk) {
+            build.step = Step::Draining(running);
+        }
+        self.drive_build(chunk);
+    }
+
+    /// Goes on as far as possible without copying.
+    pub(super) fn drive_build(&mut self, chunk: ChunkIndex) {
+        let source = self.holders_of(chunk).first().copied();
+        let unclean = self.unclean.contains(&chunk);
+        let Some(build) = self.jobs.builds.get_mut(&chunk) else { return };
+        let (target, drop) = (build.target, build.drop);
+        if let Step::Draining(writes) = &mut build.step {
+            writes.retain(|number| self.operations.contains_key(number));
+            // A copy that may differ from another is no source.
+            if !writes.is_empty() || unclean {
+                return;
+            }
+            let Some(source) = source else { return };
+            build.step = Step::Comparing;
+            self.call(Owner::BuildRegions(chunk), source, Message::Regions { chunk });
+            return;
+        }
+        if build.step == Step::Copying && build.regions.is_empty() && build.in_flight == 0 {
+            build.step = Step::Unmarking;
+            self.want_unmark(target, chunk);
+            if let Some(drop) = drop {
+                self.want_mark(drop, chunk);
+            }
+            return;
+        }
+        if let Step::Leaving(operations) = &mut build.step {
+            operations.retain(|number| self.operations.contains_key(number));
+            if operations.is_empty()
+                && let Some(drop) = drop
+            {
+                build.step = Step::Dropping;
+                self.call(Owner::BuildDrop(chunk), drop, Message::Free { chunk });
+            }
+        }
+    }
+
+    pub(super) fn build_regions(
+        &mut self,
+        chunk: ChunkIndex,
+        _disk: DiskId,
+        result: Result<Answer, Failure>,
+    ) {
+        let (first, blocks) = (self.first_block(chunk), self.region_blocks());
+        let Some(build) = self.jobs.builds.get_mut(&chunk) else { return };
+        if build.step != Step::Comparing {
+            return;
+        }
+        let Ok(Answer::Regions(epochs)) = result else {
+            build.step = Step::Draining(BTreeSet::new());
+            return;
+        };
+        let written = epochs.iter().enumerate().filter(|(_, epoch)| **epoch > Epoch(0));
+        build.regions = written.map(|(region, _)| first + region as u64 * blocks).collect();
+        build.step = Step::Copying;
+        self.drive_build(chunk);
+    }
+
+    /// Begins to copy up to `slots` regions; says how many.
+    pub(super) fn copy_regions(&mut self, chunk: ChunkIndex, slots: usize) -> usize {
+        let mut begun = 0;
+        while begun < slots {
+            let Some(build) = self.jobs.builds.get_mut(&chunk) else { break };
+            let target = build.target;
+            let Some(lba) = build.regions.pop_front() else { break };
+            build.in_flight += 1;
+            begun += 1;
+            self.start_sync(chunk, lba, Purpose::Build(target));
+        }
+        begun
+    }
+
+    pub(super) fn build_step(&mut self, disk: DiskId, sync: &Sync) {
+        let Some(build) = self.jobs.builds.get_mut(&sync.chunk) else { return };
+        if build.target != disk {
+            return;
+        }
+        build.in_flight = build.in_flight.saturating_sub(1);
+        if sync.succeeded() {
+            self.jobs.built_bytes += sync.bytes();
+            self.counters.built_regions += 1;
+        } else {
+            build.regions.push_back(sync.lba);
+            self.jobs.delay(self.now.after(self.config.reconnect_interval));
+        }
+        self.drive_build(sync.chunk);
+    }
+
+    /// A committed record says that this copy is not building any more.
+    pub(super) fn build_unmarked(&mut self, disk: DiskId, chunk: ChunkIndex) {
+        let Some(build) = self.jobs.builds.get_mut(&chunk) else { return };
+        if build.step == Step::Unmarking && build.target == disk {
+            let drop = build.drop;
+            self.promote_mirror(chunk, disk);
+            if let Some(drop) = drop {
+                if let Some(known) = self.chunks.get_mut(&chunk) {
+                    known.holders.retain(|holder| *holder != drop);
+                }
+                let running = self.operations.keys().copied().collect();
+                if let Some(build) = self.jobs.builds.get_mut(&chunk) {
+                    build.step = Step::Leaving(running);
+                }
+                self.drive_build(chunk);
+            } else {
+                self.finish_build(chunk);
+            }
+        } else if build.step == Step::Dropping && build.drop == Some(disk) {
+            self.finish_build(chunk);
+        }
+    }
+
+    pub(super) fn build_dropped(&mut self, chunk: ChunkIndex, disk: DiskId, result: Result<Answer, Failure>) {
+        self.jobs.sweeping.remove(&(disk, chunk));
+        if result.is_ok() {
+            self.pool.borrow_mut().give_back(disk);
+            self.want_unmark(disk, chunk);
+        } else if let Some(build) = self.jobs.builds.get(&chunk)
+            && build.step == Step::Dropping
+        {
+            // The disk is out; what it still has is given back when it returns.
+            self.finish_build(chunk);
+        }
+    }
+
+    fn finish_build(&mut self, chunk: ChunkIndex) {
+        self.jobs.builds.remove(&chunk);
+        self.recheck = true;
+    }
+
+    /// Gives the copy up; its mark stays until its slab is given back.
+    pub(super) fn abort_build(&mut self, chunk: ChunkIndex) {
+        let Some(build) = self.jobs.builds.get(&chunk) else { return };
+        if matches!(build.step, Step::Unmarking | Step::Leaving(_) | Step::Dropping) {
+            return;
+        }
+        let target = build.target;
+        if let Some(known) = self.chunks.get_mut(&chunk) {
+            known.mirrors.retain(|mirror| *mirror != target);
+        }
+        self.finish_build(chunk);
+    }
+
+    pub(super) fn abort_builds_on(&mut self, disk: DiskId) {
+        let chunks: Vec<ChunkIndex> = self
+            .jobs
+            .builds
+            .iter()
+            .filter(|(_, build)| build.target == disk || build.drop == Some(disk))
+            .map(|(&chunk, _)| chunk)
+            .collect();
+        for chunk in chunks {
+            self.jobs.builds.remove(&chunk);
+            // Another disk's copy in the making is given up with it.
+            if let Some(known) = self.chunks.get_mut(&chunk) {
+                known.mirrors.retain(|mirror| *mirror != disk);
+            }
+        }
+    }
+
+    /// Gives back slabs of copies that are marked and that nobody builds: left by a crash, or given up.
+    pub(super) fn sweep_marks(&mut self) {
+        for (disk, chunk) in self.record.building.clone() {
+            let ready = !self.is_building(chunk)
+                && self.record.in_sync.contains(&disk)
+                && self.calls.is_open(disk)
+                && self.chunks.get(&chunk).is_none_or(|known| !known.holders.contains(&disk));
+            if ready && self.jobs.sweeping.insert((disk, chunk)) {
+                if let Some(known) = self.chunks.get_mut(&chunk) {
+                    known.mirrors.retain(|mirror| *mirror != disk);
+                }
+                self.call(Owner::BuildDrop(chunk), disk, Message::Free { chunk });
+            }
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! Speaking to disks: sessions, requests in flight, time-outs.
+//!
+//! A *call* is one operation on one disk that somebody in the coordinator waits for. It survives the loss of a session: it is
+//! sent again in the next one. What a call can end with:
+//!
+//! | the replica says | the call |
+//! |---|---|
+//! | done, data | ends so |
+//! | `Corrupt`, `NoSpace`, `Invalid` | ends so: the caller decides |
+//! | `Fenced` by an epoch of ours | is sent again under the present epoch |
+//! | `Fenced` by a higher epoch | the coordinator stops |
+//! | `NoSession`, `Unreachable` | waits for the next session |
+//! | nothing in time, a disk error, `Poisoned`, `NotMapped` | the disk has failed |
+//!
+//! When a disk fails, calls that only read end as `Gone` at once, so that another copy is read. Calls that write wait: they end
+//! as `Gone` when the disk is out of the in-sync set by a committed record (I2), or are sent again when the disk is back first.
+
+use super::{Coordinator, Event, Phase};
+use crate::message::{Answer, BusError, Operation, Request, Response};
+use std::collections::{BTreeMap, VecDeque};
+use store::api::StoreError;
+use types::{ChunkIndex, DiskId, Epoch, Monotonic};
+
+/// Who waits for a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// A promise within a session.
+    Promise(Epoch),
+    /// A listing of chunks at the opening.
+    Listing,
+    /// A listing of chunks of a disk that returns.
+    ResyncListing,
+    /// A slab of a disk that returns is given back.
+    ResyncFree(ChunkIndex),
+    /// Region epochs of the disk itself (true) or of its source.
+    ResyncRegions(DiskId, ChunkIndex),
+    /// Region epochs of a chunk, after an opening.
+    Probe(ChunkIndex),
+    Allocate(ChunkIndex),
+    /// A slab of a chunk that could not be given enough copies.
+    AllocateUndo,
+    Operation(u64),
+    /// Reads `blocks` from block `start` of the region.
+    SyncRead {
+        sync: u64,
+        start: u64,
+        blocks: u64,
+    },
+    SyncWrite(u64),
+    Build(ChunkIndex),
+    BuildRegions(ChunkIndex),
+    BuildDrop(ChunkIndex),
+}
+
+/// Why a call did not do its work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The disk is not to be counted on any more.
+    Gone,
+    Store(StoreError),
+}
+
+pub(super) struct Call {
+    disk: DiskId,
+    owner: Owner,
+    operation: Operation,
+    /// Its id in the link's present session.
+    sent: Option<u64>,
+    deadline: Monotonic,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LinkState {
+    Closed { retry_at: Monotonic },
+    Opening { id: u64, epoch: Epoch, deadline: Monotonic },
+    Open,
+}
+
+/// What is known of the way to one disk.
+#[derive(Debug)]
+pub(super) struct Link {
+    state: LinkState,
+    session: u64,
+    /// The highest epoch that the disk said it has promised to this coordinator.
+    promised: Epoch,
+    /// Calls of operations and syncs that are with the disk, as a measure of its load.
+    busy: u32,
+    /// Why it failed last.
+    why: String,
+}
+
+/// One outcome, to be given to its owner.
+pub(super) struct Outcome {
+    pub disk: DiskId,
+    pub owner: Owner,
+    pub result: Result<Answer, Failure>,
+}
+
+#[derive(Default)]
+pub(super) struct Calls {
+    links: BTreeMap<DiskId, Link>,
+    calls: BTreeMap<u64, Call>,
+    /// Request id to call.
+    wire: BTreeMap<u64, u64>,
+    next_id: u64,
+    pub sends: VecDeque<(DiskId, Request)>,
+    pub outcomes: VecDeque<Outcome>,
+}
+
+impl Calls {
+    pub fn clear(&mut self) {
+        self.calls.clear();
+        self.wire.clear();
+        self.sends.clear();
+        self.outcomes.clear();
+        self.links.clear();
+    }
+
+    pub fn next_timeout(&self) -> Option<Monotonic> {
+        let calls = self.calls.values().map(|call| call.deadline);
+        let links = self.links.values().filter_map(|link| match link.state {
+            LinkState::Closed { retry_at } => Some(retry_at),
+            LinkState::Opening { deadline, .. } => Some(deadline),
+            LinkState::Open => None,
+        });
+        calls.chain(links).min()
+    }
+
+    pub fn is_open(&self, disk: DiskId) -> bool {
+        self.links.get(&disk).is_some_and(|link| link.state == LinkState::Open)
+    }
+
+    pub fn promised(&self, disk: DiskId) -> Epoch {
+        self.links.get(&disk).map_or(Epoch(0), |link| link.promised)
+    }
+
+    pub fn load(&self, disk: DiskId) -> u32 {
+        self.links.get(&disk).map_or(0, |link| link.busy)
+    }
+
+    pub fn why_failed(&self, disk: DiskId) -> String {
+        self.links.get(&disk).map_or_else(String::new, |link| link.why.clone())
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Call> {
+        let call = self.calls.remove(&number)?;
+        if let Some(id) = call.sent {
+            self.wire.remove(&id);
+        }
+        if let Some(link) = self.links.get_mut(&call.disk) {
+            link.busy = link.busy.saturating_sub(1);
+        }
+        Some(call)
+    }
+
+    fn finish(&mut self, number: u64, result: Result<Answer, Failure>) {
+        if let Some(Call { disk, owner, .. }) = self.remove(number) {
+            self.outcomes.push_back(Outcome { disk, owner, result });
+        }
+    }
+
+    fn of_disk(&self, disk: DiskId) -> Vec<u64> {
+        self.calls.iter().filter(|(_, call)| call.disk == disk).map(|(&number, _)| number).collect()
+    }
+
+    /// The session is over: nothing of it will be answered.
+    fn unsend(&mut self, disk: DiskId) {
+        for number in self.of_disk(disk) {
+            let sent = self.calls.get_mut(&number).and_then(|call| call.sent.take());
+            if let Some(id) = sent {
+                self.wire.remove(&id);
+            }
+        }
+    }
+}
+
+impl Coordinator {
+    /// Begins a call; its outcome comes by `deliver_outcomes`.
+    pub(super) fn call(&mut self, owner: Owner, disk: DiskId, operation: Operation) {
+        let deadline = self.now.after(self.config.io_timeout);
+        self.connect(disk);
+        let number = self.calls.number();
+        self.calls.calls.insert(number, Call { disk, owner, operation, sent: None, deadline });
+        if let Some(link) = self.calls.links.get_mut(&disk) {
+            link.busy += 1;
+        }
+        self.transmit(number);
+    }
+
+    /// Begins a session with the disk where there is none.
+    pub(super) fn connect(&mut self, disk: DiskId) {
+        let now = self.now;
+        let state = LinkState::Closed { retry_at: now };
+        let link = self.calls.links.entry(disk).or_insert_with(|| Link {
+            state,
+            session: 0,
+            promised: Epoch(0),
+            busy: 0,
+            why: String::new(),
+        });
+        if matches!(link.state, LinkState::Closed { retry_at } if retry_at <= now) {
+            self.open_session(disk);
+        }
+    }
+
+    fn open_session(&mut self, disk: DiskId) {
+        self.calls.unsend(disk);
+        let (volume, epoch) = (self.volume, self.record.epoch);
+        let (session, id) = (self.calls.number(), self.calls.number());
+        let deadline = self.now.after(self.config.io_timeout);
+        if let Some(link) = self.calls.links.get_mut(&disk) {
+            link.session = session;
+            link.state = LinkState::Opening { id, epoch, deadline };
+        }
+        self.calls
+            .sends
+            .push_back((disk, Request { volume, session, id, epoch, operation: Operation::Open }));
+    }
+
+    fn transmit(&mut self, number: u64) {
+        let id = self.calls.number();
+        let Some(call) = self.calls.calls.get_mut(&number) else { return };
+        let Some(link) = self.calls.links.get(&call.disk) else { return };
+        if link.state != LinkState::Open {
+            return;
+        }
+        if let Some(old) = call.sent.replace(id) {
+            self.calls.wire.remove(&old);
+        }
+        let epoch = match call.owner {
+            Owner::Promise(epoch) => epoch,
+            _ => self.record.epoch,
+        };
+        let (volume, session) = (self.volume, link.session);
+        let request = Request { volume, session, id, epoch, operation: call.operation.clone() };
+        self.calls.wire.insert(id, number);
+        self.calls.sends.push_back((call.disk, request));
+    }
+
+    pub(super) fn handle_call_response(&mut self, response: Response) {
+        let disk = response.from;
+        let Some(link) = self.calls.links.get(&disk) else { return };
+        if response.volume != self.volume || response.session != link.session {
+            return;
+        }
+        if let LinkState::Opening { id, epoch, .. } = link.state {
+            if id == response.id {
+                self.session_answered(disk, epoch, response.result);
+            }
+            return;
+        }
+        let Some(&number) = self.calls.wire.get(&response.id) else { return };
+        let frees =
+            matches!(self.calls.calls.get(&number), Some(Call { operation: Operation::Free { .. }, .. }));
+        match response.result {
+            Ok(answer) => self.calls.finish(number, Ok(answer)),
+            // What is not there is given back.
+            Err(BusError::Store(StoreError::NotMapped)) if frees => {
+                self.calls.finish(number, Ok(Answer::Done));
+            }
+            Err(BusError::Store(StoreError::Fenced { promised })) => {
+                if promised > self.record.epoch {
+                    self.stop(crate::api::SpaceError::Fenced);
+                } else {
+                    self.transmit(number);
+                }
+            }
+            Err(BusError::NoSession | BusError::Unreachable) => self.lose_session(disk),
+            Err(BusError::Store(
+                error @ (StoreError::Disk(_) | StoreError::Poisoned | StoreError::NotMapped),
+            )) => self.fail_disk(disk, &error.to_string()),
+            Err(BusError::Store(error)) => self.calls.finish(number, Err(Failure::Store(error))),
+        }
+    }
+
+    fn session_answered(&mut self, disk: DiskId, epoch: Epoch, result: Result<Answer, BusError>) {
+        let retry_at = self.now.after(self.config.reconnect_interval);
+        match result {
+            Ok(_) => {
+                if let Some(link) = self.calls.links.get_mut(&disk) {
+                    link.state = LinkState::Open;
+                    link.promised = link.promised.max(epoch);
+                }
+                self.members.cancel_expel(disk);
+                let deadline = self.now.after(self.config.io_timeout);
+                for number in self.calls.of_disk(disk) {
+                    if let Some(call) = self.calls.calls.get_mut(&number) {
+                        call.deadline = deadline;
+                    }
+                    self.transmit(number);
+                }
+                self.recheck = true;
+            }
+            Err(BusError::Store(StoreError::Fenced { promised })) if promised > self.record.epoch => {
+                self.stop(crate::api::SpaceError::Fenced);
+            }
+            Err(error) => {
+                if let Some(link) = self.calls.links.get_mut(&disk) {
+                    link.state = LinkState::Closed { retry_at };
+                    link.why = error.to_string();
+                }
+            }
+        }
+    }
+
+    /// The session broke; a new one is tried at once, then at intervals.
+    fn lose_session(&mut self, disk: DiskId) {
+        self.calls.unsend(disk);
+        if let Some(link) = self.calls.links.get_mut(&disk) {
+            link.state = LinkState::Closed { retry_at: self.now };
+            link.why = "the session broke".into();
+        }
+        self.connect(disk);
+    }
+
+    /// The disk does not answer, or answers with errors: it leaves the in-sync set as soon as the record says so.
+    pub(super) fn fail_disk(&mut self, disk: DiskId, why: &str) {
+        self.calls.unsend(disk);
+        let retry_at = self.now.after(self.config.reconnect_interval);
+        if let Some(link) = self.calls.links.get_mut(&disk) {
+            link.state = LinkState::Closed { retry_at };
+            link.why = why.to_owned();
+        }
+        let required = self.is_required(disk);
+        for number in self.calls.of_disk(disk) {
+            let Some(call) = self.calls.calls.get_mut(&number) else { continue };
+            let reads = call.operation.only_reads();
+            if reads || !required || cfg!(feature = "bug-ack-before-cas") {
+                self.calls.finish(number, Err(Failure::Gone));
+            } else {
+                call.deadline = retry_at.after(self.config.io_timeout);
+            }
+        }
+        if required {
+            self.members.want_expel(disk);
+        } else {
+            self.abandon_resync(disk);
+        }
+        self.recheck = true;
+    }
+
+    /// The disk is out of the in-sync set by a committed record: nobody waits for it any longer.
+    pub(super) fn release_calls(&mut self, disk: DiskId) {
+        for number in self.calls.of_disk(disk) {
+            self.calls.finish(number, Err(Failure::Gone));
+        }
+        self.recheck = true;
+    }
+
+    pub(super) fn expire_calls(&mut self) {
+        if matches!(self.phase, Phase::Stopped(_) | Phase::Closed) {
+            return;
+        }
+        let now = self.now;
+        let mut late: Vec<DiskId> =
+            self.calls.calls.values().filter(|call| call.deadline <= now).map(|call| call.disk).collect();
+        late.dedup();
+        for disk in late {
+            if self.calls.calls.values().any(|call| call.disk == disk && call.deadline <= now) {
+                self.fail_disk(disk, "no answer in time");
+            }
+        }
+        let retry_at = now.after(self.config.reconnect_interval);
+        let mut reopen = Vec::new();
+        for (&disk, link) in &mut self.calls.links {
+            match link.state {
+                LinkState::Opening { deadline, .. } if deadline <= now => {
+                    link.state = LinkState::Closed { retry_at };
+                    link.why = "no answer in time".into();
+                }
+                LinkState::Closed { retry_at } if retry_at <= now => reopen.push(disk),
+                _ => {}
+            }
+        }
+        for disk in reopen {
+            self.open_session(disk);
+        }
+    }
+
+    /// Gives every outcome to its owner.
+    pub(super) fn deliver_outcomes(&mut self) {
+        while let Some(Outcome { disk, owner, result }) = self.calls.outcomes.pop_front() {
+            match owner {
+                Owner::Promise(epoch) => {
+                    if result.is_ok() {
+                        if let Some(link) = self.calls.links.get_mut(&disk) {
+                            link.promised = link.promised.max(epoch);
+                        }
+                        self.drive_membership();
+                    }
+                }
+                Owner::Listing => self.listing_done(disk, result),
+                Owner::ResyncListing => self.resync_listed(disk, result),
+                Owner::ResyncFree(chunk) => self.resync_freed(disk, chunk, result),
+                Owner::ResyncRegions(target, chunk) => self.resync_regions(target, chunk, disk, result),
+                Owner::Probe(chunk) => self.probed(chunk, disk, result),
+                Owner::Allocate(chunk) => self.allocated(chunk, disk, result),
+                Owner::AllocateUndo => {}
+                Owner::Operation(number) => self.operation_answered(number, disk, result),
+                Owner::SyncRead { sync, start, blocks } => self.sync_read(sync, disk, start, blocks, result),
+                Owner::SyncWrite(sync) => self.sync_written(sync, disk, result),
+                Owner::Build(chunk) => self.build_allocated(chunk, disk, result),
+                Owner::BuildRegions(chunk) => self.build_regions(chunk, disk, result),
+                Owner::BuildDrop(chunk) => self.build_dropped(chunk, disk, result),
+            }
+        }
+    }
+
+    pub(super) fn disk_left(&mut self, disk: DiskId, since: Epoch) {
+        let why = self.calls.why_failed(disk);
+        self.emit(Event::DiskLeft { disk, since, why });
+    }
+}

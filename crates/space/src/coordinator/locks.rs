@@ -1,0 +1,67 @@
+//! Ordering of what touches the same blocks: reads together, writes alone, first come first served.
+//!
+//! Locks are kept by region. Whoever locks stays within one region, so that a queue is short and no lock waits for another.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+/// Who holds or waits for a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Holder {
+    Operation(u64),
+    Sync(u64),
+}
+
+struct Entry {
+    holder: Holder,
+    /// Blocks from the start of the virtual disk.
+    range: Range<u64>,
+    exclusive: bool,
+    granted: bool,
+}
+
+impl Entry {
+    fn conflicts(&self, other: &Self) -> bool {
+        let overlap = self.range.start < other.range.end && other.range.start < self.range.end;
+        overlap && (self.exclusive || other.exclusive)
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Locks {
+    regions: BTreeMap<u64, VecDeque<Entry>>,
+}
+
+impl Locks {
+    /// Asks for a lock; whether it is granted at once. Otherwise [`Locks::unlock`] of another holder says so later.
+    pub fn lock(&mut self, holder: Holder, region: u64, range: Range<u64>, exclusive: bool) -> bool {
+        let queue = self.regions.entry(region).or_default();
+        let mut entry = Entry { holder, range, exclusive, granted: false };
+        entry.granted = !queue.iter().any(|earlier| earlier.conflicts(&entry));
+        let granted = entry.granted;
+        queue.push_back(entry);
+        granted
+    }
+
+    /// Gives the lock, or the place in the queue, up; returns those whose lock is granted by it.
+    pub fn unlock(&mut self, holder: Holder, region: u64) -> Vec<Holder> {
+        let Some(queue) = self.regions.get_mut(&region) else { return Vec::new() };
+        queue.retain(|entry| entry.holder != holder);
+        if queue.is_empty() {
+            self.regions.remove(&region);
+            return Vec::new();
+        }
+        let mut granted = Vec::new();
+        for at in 0..queue.len() {
+            let free = {
+                let entry = &queue[at];
+                !entry.granted && !queue.iter().take(at).any(|earlier| earlier.conflicts(entry))
+            };
+            if free {
+                queue[at].granted = true;
+                granted.push(queue[at].holder);
+            }
+        }
+        granted
+    }
+}

@@ -1,0 +1,278 @@
+//! A piece with the copies.
+//!
+//! A write goes to every in-sync copy, and to every copy in the making. It is done when each has answered or has left by a
+//! committed record, and at least `min_copies` that are in sync have it (I1, I2).
+//!
+//! | the copies say | the piece |
+//! |---|---|
+//! | all done | done |
+//! | all refuse without effect (`NoSpace`, `Invalid`) | fails so: no copy changed |
+//! | some done, some refuse | those that refused have failed as disks; it waits until they are out |
+//! | left: fewer than `min_copies` | `Unavailable`: the copies that are left agree |
+//!
+//! A read goes to the least busy in-sync copy. A copy that fails its checksums is repaired from another before the read is
+//! tried again (I6).
+
+use super::calls::{Failure, Owner};
+use super::operations::{Kind, Stage};
+use super::syncing::Purpose;
+use super::{Coordinator, Event};
+use crate::api::SpaceError;
+use crate::message::{Answer, Operation as Message};
+use smallvec::SmallVec;
+use store::api::{StoreError, WriteClass};
+use sys::Payload;
+use types::{ChunkIndex, DiskId, Epoch, Lba};
+
+/// Repairs that one read waits for before it gives up.
+const REPAIRS_MAX: u8 = 3;
+
+/// The state of a piece with the copies.
+#[derive(Default)]
+pub(super) struct Run {
+    /// The epoch a write was first sent under.
+    stamp: Epoch,
+    pending: SmallVec<[DiskId; 3]>,
+    acknowledged: SmallVec<[DiskId; 3]>,
+    refused: SmallVec<[(DiskId, StoreError); 1]>,
+}
+
+impl Coordinator {
+    /// Sends the piece to the copies.
+    pub(super) fn run(&mut self, number: u64) {
+        let Some(operation) = self.operations.get(&number) else { return };
+        let index = operation.chunk;
+        if matches!(operation.kind, Kind::Read { .. }) {
+            return self.run_read(number);
+        }
+        let stamp = self.record.epoch;
+        self.members.last_stamp = self.members.last_stamp.max(stamp);
+        let mut targets = self.holders_of(index);
+        if let Some(chunk) = self.chunks.get(&index) {
+            targets.extend(chunk.mirrors.iter().copied());
+        }
+        let run = Run { stamp, pending: targets.clone(), ..Run::default() };
+        let Some(message) = self.message_of(number) else { return };
+        if let Some(operation) = self.operations.get_mut(&number) {
+            operation.stage = Stage::Running(run);
+        }
+        for disk in targets {
+            self.call(Owner::Operation(number), disk, message.clone());
+        }
+        self.conclude_write(number);
+    }
+
+    fn message_of(&self, number: u64) -> Option<Message> {
+        let operation = self.operations.get(&number)?;
+        let lba = Lba(operation.lba);
+        Some(match &operation.kind {
+            Kind::Read { .. } => Message::Read { lba, blocks: operation.blocks as u32 },
+            Kind::Write { class, data } => {
+                let checksums = match class {
+                    WriteClass::Append => Vec::new(),
+                    _ => codes::payload_checksums(self.volume, lba, data),
+                };
+                Message::Write { lba, class: *class, data: data.clone(), checksums }
+            }
+            Kind::Discard => Message::Discard { lba, blocks: operation.blocks as u32 },
+            Kind::Free => Message::Free { chunk: operation.chunk },
+        })
+    }
+
+    fn run_read(&mut self, number: u64) {
+        let Some(operation) = self.operations.get(&number) else { return };
+        let Kind::Read { copy, .. } = operation.kind else { return };
+        let index = operation.chunk;
+        let Some(disk) = self.choose_copy(number, index, copy) else { return self.gate_again(number) };
+        let Some(message) = self.message_of(number) else { return };
+        let run = Run { pending: SmallVec::from_slice(&[disk]), ..Run::default() };
+        if let Some(operation) = self.operations.get_mut(&number) {
+            operation.stage = Stage::Running(run);
+        }
+        self.call(Owner::Operation(number), disk, message);
+    }
+
+    /// The least busy reachable in-sync copy; for data without checksums always the first, so that answers agree.
+    fn choose_copy(&self, number: u64, index: ChunkIndex, copy: Option<u8>) -> Option<DiskId> {
+        let holders = self.holders_of(index);
+        if let Some(copy) = copy {
+            return holders.get(usize::from(copy)).copied().filter(|disk| self.calls.is_open(*disk));
+        }
+        let chunk = self.chunks.get(&index)?;
+        if cfg!(feature = "bug-read-stale-copy")
+            && let Some(&mirror) = chunk.mirrors.first()
+        {
+            return Some(mirror);
+        }
+        let mut open = holders.iter().copied().filter(|disk| self.calls.is_open(*disk));
+        if chunk.append {
+            return open.next();
+        }
+        let count = holders.len().max(1) as u64;
+        open.enumerate()
+            .min_by_key(|(at, disk)| (self.calls.load(*disk), (*at as u64 + number) % count))
+            .map(|(_, disk)| disk)
+    }
+
+    pub(super) fn operation_answered(&mut self, number: u64, disk: DiskId, result: Result<Answer, Failure>) {
+        let Some(operation) = self.operations.get_mut(&number) else { return };
+        let reads = !operation.writes();
+        let Stage::Running(run) = &mut operation.stage else { return };
+        run.pending.retain(|pending| *pending != disk);
+        if reads {
+            return self.read_answered(number, disk, result);
+        }
+        match result {
+            Ok(_) => run.acknowledged.push(disk),
+            Err(Failure::Gone) => {}
+            Err(Failure::Store(error)) => run.refused.push((disk, error)),
+        }
+        if cfg!(feature = "bug-ack-first-copy") && !run.acknowledged.is_empty() {
+            return self.finish_operation(number, Ok(None));
+        }
+        self.conclude_write(number);
+    }
+
+    /// Decides a write that no copy is pending for; see the table above.
+    fn conclude_write(&mut self, number: u64) {
+        let Some(operation) = self.operations.get_mut(&number) else { return };
+        let (index, free) = (operation.chunk, matches!(operation.kind, Kind::Free));
+        let Stage::Running(run) = &mut operation.stage else { return };
+        if !run.pending.is_empty() {
+            return;
+        }
+        let refused = std::mem::take(&mut run.refused);
+        let acknowledged = run.acknowledged.clone();
+        let holders = self.holders_of(index);
+        if !refused.is_empty() {
+            let first = refused[0].1.clone();
+            if acknowledged.is_empty() && refused.len() >= holders.len() {
+                return self.finish_operation(number, Err(space_error(first)));
+            }
+            if let Some(operation) = self.operations.get_mut(&number)
+                && let Stage::Running(run) = &mut operation.stage
+            {
+                run.pending.extend(refused.iter().map(|(disk, _)| *disk));
+            }
+            let Some(message) = self.message_of(number) else { return };
+            for (disk, error) in refused {
+                self.call(Owner::Operation(number), disk, message.clone());
+                self.fail_disk(disk, &error.to_string());
+            }
+            return;
+        }
+        // A copy may have come to count meanwhile.
+        let missing: SmallVec<[DiskId; 3]> =
+            holders.iter().copied().filter(|disk| !acknowledged.contains(disk)).collect();
+        if !missing.is_empty() && !cfg!(feature = "bug-ack-before-cas") {
+            let Some(message) = self.message_of(number) else { return };
+            if let Some(operation) = self.operations.get_mut(&number)
+                && let Stage::Running(run) = &mut operation.stage
+            {
+                run.pending.extend(missing.iter().copied());
+            }
+            for disk in missing {
+                self.call(Owner::Operation(number), disk, message.clone());
+            }
+            return;
+        }
+        if free {
+            self.chunk_freed(index);
+            return self.finish_operation(number, Ok(None));
+        }
+        if holders.len() < usize::from(self.record.min_copies) {
+            return self.finish_operation(number, Err(SpaceError::Unavailable));
+        }
+        self.finish_operation(number, Ok(None));
+    }
+
+    fn read_answered(&mut self, number: u64, disk: DiskId, result: Result<Answer, Failure>) {
+        let Some(operation) = self.operations.get_mut(&number) else { return };
+        let (index, lba, blocks) = (operation.chunk, operation.lba, operation.blocks);
+        match result {
+            Ok(Answer::Data { data, checksums }) => {
+                if self.is_intact(lba, blocks, &data, &checksums) {
+                    return self.finish_operation(number, Ok(Some(data)));
+                }
+                let lbas = vec![Lba(lba)];
+                self.read_corrupt(number, disk, index, lbas);
+            }
+            Err(Failure::Store(StoreError::Corrupt { lbas })) => self.read_corrupt(number, disk, index, lbas),
+            Err(Failure::Store(error @ StoreError::Invalid(_))) => {
+                self.finish_operation(number, Err(space_error(error)));
+            }
+            Ok(_) | Err(Failure::Store(_) | Failure::Gone) => self.gate_again(number),
+        }
+    }
+
+    /// Whether data that came over the transport is what its checksums say.
+    pub(super) fn is_intact(&self, lba: u64, blocks: u64, data: &Payload, checksums: &[u64]) -> bool {
+        if data.len() as u64 != blocks * types::BLOCK_BYTES as u64 {
+            return false;
+        }
+        if !self.config.verify_reads || checksums.is_empty() {
+            return true;
+        }
+        checksums.iter().enumerate().all(|(at, &checksum)| {
+            let block = data.slice(at * types::BLOCK_BYTES, types::BLOCK_BYTES).contiguous();
+            codes::block_matches(self.volume, Lba(lba + at as u64), &block, checksum)
+        })
+    }
+
+    fn read_corrupt(&mut self, number: u64, disk: DiskId, index: ChunkIndex, lbas: Vec<Lba>) {
+        self.counters.corrupt_blocks += lbas.len() as u64;
+        let Some(operation) = self.operations.get_mut(&number) else { return };
+        let (lba, blocks) = (operation.lba, operation.blocks);
+        let Kind::Read { copy, repairs } = &mut operation.kind else { return };
+        if cfg!(feature = "bug-serve-corrupt") {
+            let zeroes = sys::BufMut::zeroed(blocks as usize * types::BLOCK_BYTES).freeze();
+            return self.finish_operation(number, Ok(Some(Payload::from(zeroes))));
+        }
+        if *repairs >= REPAIRS_MAX || copy.is_some() && *repairs > 0 {
+            return self.finish_operation(number, Err(SpaceError::Corrupt { lbas }));
+        }
+        *repairs += 1;
+        self.emit(Event::CorruptRead { disk, chunk: index, blocks: lbas.len() as u64 });
+        // The repair waits for the lock that this read gives up, and the read, behind it, for the repair's.
+        self.start_sync(index, lba, Purpose::Repair);
+        self.gate_again(number);
+    }
+
+    /// The lowest stamp of a write that is with the copies.
+    pub(super) fn lowest_stamp(&self) -> Option<Epoch> {
+        self.runs().map(|run| run.stamp).min()
+    }
+
+    /// As [`Self::lowest_stamp`], of those that the disk has not answered.
+    pub(super) fn lowest_stamp_on(&self, disk: DiskId) -> Option<Epoch> {
+        self.runs().filter(|run| !run.acknowledged.contains(&disk)).map(|run| run.stamp).min()
+    }
+
+    fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.operations.values().filter(|operation| operation.writes()).filter_map(|operation| {
+            match &operation.stage {
+                Stage::Running(run) => Some(run),
+                _ => None,
+            }
+        })
+    }
+
+    /// Writes that are with the copies now.
+    pub(super) fn running_writes(&self) -> Vec<u64> {
+        self.operations
+            .iter()
+            .filter(|(_, operation)| operation.writes() && matches!(operation.stage, Stage::Running(_)))
+            .map(|(&number, _)| number)
+            .collect()
+    }
+}
+
+pub(super) fn space_error(error: StoreError) -> SpaceError {
+    match error {
+        StoreError::Corrupt { lbas } => SpaceError::Corrupt { lbas },
+        StoreError::NoSpace => SpaceError::NoSpace,
+        StoreError::Fenced { .. } => SpaceError::Fenced,
+        StoreError::Invalid(why) => SpaceError::Invalid(why),
+        StoreError::NotMapped | StoreError::Poisoned | StoreError::Disk(_) => SpaceError::Unavailable,
+    }
+}

@@ -1,0 +1,372 @@
+//! Making the copies of one region equal: the one step that reconciliation, repair, resync and rebuild are made of.
+//!
+//! Under the region's exclusive lock: read the copies, choose for each block the first intact one in order of disk ids, write it
+//! where it differs, read what was written and compare (I5). A step that is cut off anywhere can be done again.
+//!
+//! | purpose | read | written |
+//! |---|---|---|
+//! | reconcile, repair | all in-sync copies | those of them that differ or are corrupt, as overwrites: each block is old or new |
+//! | resync, build | the first in-sync copy (others where it is corrupt) and the target | the target, which does not count yet |
+
+use super::calls::{Failure, Owner};
+use super::chunks::ChunkState;
+use super::locks::Holder;
+use super::{Coordinator, Event, OVERWRITE_BLOCKS, REGION_BLOCKS};
+use crate::message::{Answer, Operation as Message};
+use std::collections::{BTreeMap, BTreeSet};
+use store::api::{StoreError, WriteClass};
+use sys::{Buf, Payload};
+use types::{BLOCK_BYTES, ChunkIndex, DiskId, Lba};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Purpose {
+    Reconcile,
+    Repair,
+    Resync(DiskId),
+    Build(DiskId),
+}
+
+impl Purpose {
+    fn target(self) -> Option<DiskId> {
+        match self {
+            Self::Reconcile | Self::Repair => None,
+            Self::Resync(disk) | Self::Build(disk) => Some(disk),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Block {
+    Unread,
+    Good(Buf),
+    Corrupt,
+}
+
+/// What was read of one copy.
+struct Gather {
+    blocks: Vec<Block>,
+    pending: u32,
+    gone: bool,
+}
+
+impl Gather {
+    fn good(&self, block: usize) -> Option<&Buf> {
+        match self.blocks.get(block) {
+            Some(Block::Good(data)) => Some(data),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Locking,
+    Reading,
+    Writing,
+    Verifying,
+}
+
+pub(super) struct Sync {
+    pub purpose: Purpose,
+    pub chunk: ChunkIndex,
+    /// First block of the region, counted from the start of the virtual disk.
+    pub lba: u64,
+    blocks: u64,
+    region: u64,
+    stage: Stage,
+    /// In-sync copies, in order.
+    sources: Vec<DiskId>,
+    gathers: BTreeMap<DiskId, Gather>,
+    /// What every copy shall hold; none: no copy is intact.
+    winner: Vec<Option<Buf>>,
+    writing: u32,
+    written: BTreeMap<DiskId, u64>,
+    failed: bool,
+}
+
+impl Coordinator {
+    /// Begins to make the region of `lba` equal; nothing where that is under way.
+    pub(super) fn start_sync(&mut self, index: ChunkIndex, lba: u64, purpose: Purpose) {
+        let blocks = self.region_blocks();
+        let offset = lba % self.chunk_blocks;
+        let first = lba - offset % blocks;
+        let blocks = blocks.min(self.chunk_blocks - first % self.chunk_blocks);
+        if self.syncs.values().any(|sync| sync.lba == first && sync.purpose == purpose) {
+            return;
+        }
+        let region = self.region_of(first);
+        let number = self.number();
+        let sync = Sync {
+            purpose,
+            chunk: index,
+            lba: first,
+            blocks,
+            region,
+            stage: Stage::Locking,
+            sources: Vec::new(),
+            gathers: BTreeMap::new(),
+            winner: Vec::new(),
+            writing: 0,
+            written: BTreeMap::new(),
+            failed: false,
+        };
+        self.syncs.insert(number, sync);
+        if let Some(chunk) = self.chunks.get_mut(&index) {
+            chunk.active += 1;
+        }
+        if self.locks.lock(Holder::Sync(number), region, first..first + blocks, true) {
+            self.sync_locked(number);
+        }
+    }
+
+    pub(super) fn sync_locked(&mut self, number: u64) {
+        let Some(sync) = self.syncs.get(&number) else { return };
+        let (index, purpose) = (sync.chunk, sync.purpose);
+        let sources = self.holders_of(index).to_vec();
+        let mapped = self.chunks.get(&index).is_some_and(|chunk| chunk.state != ChunkState::Closing);
+        let target = purpose.target();
+        if !mapped || sources.is_empty() || (target.is_none() && sources.len() < 2) {
+            return self.finish_sync(number);
+        }
+        let mut read = match target {
+            None => sources.clone(),
+            Some(_) => sources.iter().copied().take(1).collect(),
+        };
+        read.extend(target);
+        if let Some(sync) = self.syncs.get_mut(&number) {
+            sync.sources = sources;
+        }
+        for disk in read {
+            self.gather(number, disk, Stage::Reading);
+        }
+    }
+
+    /// Reads the whole region from the disk.
+    fn gather(&mut self, number: u64, disk: DiskId, stage: Stage) {
+        let Some(sync) = self.syncs.get_mut(&number) else { return };
+        let blocks = sync.blocks;
+        sync.stage = stage;
+        let gather = Gather { blocks: vec![Block::Unread; blocks as usize], pending: 0, gone: false };
+        sync.gathers.insert(disk, gather);
+        self.gather_range(number, disk, 0, blocks);
+    }
+
+    fn gather_range(&mut self, number: u64, disk: DiskId, start: u64, blocks: u64) {
+        let Some(sync) = self.syncs.get_mut(&number) else { return };
+        let lba = Lba(sync.lba + start);
+        if let Some(gather) = sync.gathers.get_mut(&disk) {
+            gather.pending += 1;
+        }
+        let owner = Owner::SyncRead { sync: number, start, blocks };
+        self.call(owner, disk, Message::Read { lba, blocks: blocks as u32 });
+    }
+
+    pub(super) fn sync_read(
+        &mut self,
+        number: u64,
+        disk: DiskId,
+        start: u64,
+        blocks: u64,
+        result: Result<Answer, Failure>,
+    ) {
+        let Some(sync) = self.syncs.get(&number) else { return };
+        let lba = sync.lba + start;
+        let result = match result {
+            Ok(Answer::Data { data, checksums }) if self.is_intact(lba, blocks, &data, &checksums) => {
+                Ok(data)
+            }
+            Ok(_) => Err(Failure::Store(StoreError::Corrupt { lbas: vec![Lba(lba)] })),
+            Err(failure) => Err(failure),
+        };
+        let Some(sync) = self.syncs.get_mut(&number) else { return };
+        let first = sync.lba;
+        let Some(gather) = sync.gathers.get_mut(&disk) else { return };
+        gather.pending = gather.pending.saturating_sub(1);
+        let mut again = Vec::new();
+        match result {
+            Ok(data) => {
+                for at in 0..blocks {
+                    let block = data.slice(at as usize * BLOCK_BYTES, BLOCK_BYTES).contiguous();
+                    gather.blocks[(start + at) as usize] = Block::Good(block);
+                }
+            }
+            Err(Failure::Store(StoreError::Corrupt { lbas })) => {
+                let bad: BTreeSet<u64> = lbas.iter().map(|lba| lba.0.wrapping_sub(first)).collect();
+                let known = (start..start + blocks).any(|at| bad.contains(&at));
+                for at in start..start + blocks {
+                    if bad.contains(&at) || !known {
+                        gather.blocks[at as usize] = Block::Corrupt;
+                    }
+                }
+                if known {
+                    again = runs((start..start + blocks).filter(|at| !bad.contains(at)), REGION_BLOCKS);
+                }
+            }
+            Err(_) => gather.gone = true,
+        }
+        for (start, blocks) in again {
+            self.gather_range(number, disk, start, blocks);
+        }
+        self.conclude_reading(number);
+    }
+
+    fn conclude_reading(&mut self, number: u64) {
+        let Some(sync) = self.syncs.get_mut(&number) else { return };
+        if sync.gathers.values().any(|gather| gather.pending > 0) {
+            return;
+        }
+        if sync.gathers.values().any(|gather| gather.gone) {
+            // Which copies count has changed, or will: this is done again later.
+            sync.failed = true;
+            return self.finish_sync(number);
+        }
+        match sync.stage {
+            Stage::Reading => self.choose_blocks(number),
+            Stage::Verifying => self.compare_written(number),
+            Stage::Locking | Stage::Writing => {}
+        }
+    }
+
+    fn choose_blocks(&mut self, number: u64) {
+        let Some(sync) = self.syncs.get_mut(&number) else { return };
+        let blocks = sync.blocks as usize;
+        let target = sync.purpose.target();
+        sync.winner = (0..blocks)
+            .map(|at| {
+                let gathers = sync.sources.iter().filter_map(|disk| sync.gathers.get(disk));
+                gathers.filter_map(|gather| gather.good(at)).next().cloned()
+            })
+            .collect();
+        let lost: Vec<Lba> =
+            (0..blocks).filter(|&at| sync.winner[at].is_none()).map(|at| Lba(sync.lba + at as u64)).collect();
+        let unread: Vec<DiskId> =
+            sync.sources.iter().copied().filter(|disk| !sync.gathers.contains_key(disk)).collect();
+        if !lost.is_empty() && !unread.is_empty() {
+            for disk in unread {
+                self.gather(number, disk, Stage::Reading);
+            }
+            return;
+        }
+        let chunk = sync.chunk;
+        if !lost.is_empty() {
+            // A copy without these blocks must not come to count: it would answer for them.
+            sync.failed |= target.is_some();
+            self.emit(Event::Unrepairable { chunk, lbas: lost });
+        }
+        self.write_differences(number);
+    }
+
+    fn write_differences(&mut self, number: u64) {
+        let Some(sync) = self.syncs.get_mut(&number) else { return };
+        let append = self.chunks.get(&sync.chunk).is_some_and(|chunk| chunk.append);
+        let target = sync.purpose.target();
+        let targets: Vec<DiskId> = target.map_or_else(|| sync.sources.clone(), |target| vec![target]);
+        let (class, most) = match (append, target) {
+            (true, _) => (WriteClass::Append, REGION_BLOCKS),
+            (false, Some(_)) => (WriteClass::Fresh, REGION_BLOCKS),
+            (false, None) => (WriteClass::Overwrite, OVERWRITE_BLOCKS),
+        };
+        let mut writes = Vec::new();
+        for disk in targets {
+            let Some(gather) = sync.gathers.get(&disk) else { continue };
+            let differs = |at: &u64| match (&sync.winner[*at as usize], gather.good(*at as usize)) {
+                (Some(winner), Some(have)) => winner != have,
+                (Some(_), None) => true,
+                (None, _) => false,
+            };
+            for (start, blocks) in runs((0..sync.blocks).filter(differs), most) {
+                let mut data = Payload::new();
+                for at in start..start + blocks {
+                    sync.winner[at as usize].iter().for_each(|block| data.push(block.clone()));
+                }
+                *sync.written.entry(disk).or_default() += blocks;
+                writes.push((disk, Lba(sync.lba + start), data));
+            }
+        }
+        sync.stage = Stage::Writing;
+        sync.writing = writes.len() as u32;
+        if writes.is_empty() {
+            return self.finish_sync(number);
+        }
+        self.members.last_stamp = self.members.last_stamp.max(self.record.epoch);
+        for (disk, lba, data) in writes {
+            let checksums = match class {
+                WriteClass::Append => Vec::new(),
+                _ => codes::payload_checksums(self.volume, lba, &data),
+            };
+            self.call(Owner::SyncWrite(number), disk, Message::Write { lba, class, data, checksums });
+        }
+    }
+
+    pub(super) fn sync_written(&mut self, number: u64, _disk: DiskId, result: Result<Answer, Failure>) {
+        let Some(sync) = self.syncs.get_mut(&number) else { return };
+        sync.writing = sync.writing.saturating_sub(1);
+        sync.failed |= result.is_err();
+        if sync.writing > 0 {
+            return;
+        }
+        if sync.failed {
+            return self.finish_sync(number);
+        }
+        let written: Vec<DiskId> = sync.written.keys().copied().collect();
+        sync.gathers.clear();
+        for disk in written {
+            self.gather(number, disk, Stage::Verifying);
+        }
+    }
+
+    fn compare_written(&mut self, number: u64) {
+        let Some(sync) = self.syncs.get_mut(&number) else { return };
+        let equal = |gather: &Gather| {
+            sync.winner.iter().enumerate().all(|(at, winner)| match winner {
+                Some(winner) => gather.good(at) == Some(winner),
+                None => true,
+            })
+        };
+        sync.failed |= !sync.gathers.values().all(equal);
+        self.finish_sync(number);
+    }
+
+    fn finish_sync(&mut self, number: u64) {
+        let Some(sync) = self.syncs.remove(&number) else { return };
+        let blocks: u64 = sync.written.values().sum();
+        if sync.purpose == Purpose::Repair && !sync.failed {
+            self.counters.repaired_blocks += blocks;
+            for (&disk, &blocks) in &sync.written {
+                self.emit(Event::Repaired { disk, chunk: sync.chunk, blocks });
+            }
+        }
+        self.release_chunk(sync.chunk);
+        match sync.purpose {
+            Purpose::Reconcile if !sync.failed => self.reconciled(sync.chunk, sync.lba, blocks),
+            Purpose::Reconcile | Purpose::Repair => {}
+            Purpose::Resync(disk) => self.resync_step(disk, &sync),
+            Purpose::Build(disk) => self.build_step(disk, &sync),
+        }
+        self.background_step_done();
+        self.recheck = true;
+        self.unlock(Holder::Sync(number), sync.region);
+    }
+}
+
+impl Sync {
+    pub fn succeeded(&self) -> bool {
+        !self.failed
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.blocks * BLOCK_BYTES as u64
+    }
+}
+
+/// Consecutive numbers as (first, count), of at most `most` each.
+fn runs(numbers: impl Iterator<Item = u64>, most: u64) -> Vec<(u64, u64)> {
+    let mut found: Vec<(u64, u64)> = Vec::new();
+    for number in numbers {
+        match found.last_mut() {
+            Some((first, count)) if *first + *count == number && *count < most => *count += 1,
+            _ => found.push((number, 1)),
+        }
+    }
+    found
+}

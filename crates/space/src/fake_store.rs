@@ -1,0 +1,279 @@
+//! A store in memory, for tests of what lies above stores.
+//!
+//! Behaves as a store does: slabs, checksums, region epochs, promises. Every answer waits for a poll. A crash forgets what was
+//! not answered, or does it first, as its caller decides. Never slow, never torn.
+
+use crate::seam::BlockStore;
+use disk::DiskError;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use store::api::{
+    ChunkEntry, ScrubProgress, StoreCompletion, StoreError, StoreReply, StoreRequest, WriteClass,
+};
+use sys::{Buf, BufMut, Payload};
+use types::{BLOCK_BYTES, ChunkIndex, Epoch, Lba, VolumeId};
+
+/// Blocks of one region.
+const REGION_BLOCKS: u64 = crate::coordinator::REGION_BLOCKS;
+
+#[derive(Clone)]
+struct Slab {
+    append: bool,
+    blocks: BTreeMap<u64, Buf>,
+    regions: Vec<Epoch>,
+}
+
+/// How the store fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FakeFault {
+    #[default]
+    None,
+    /// Nothing is answered any more.
+    Hang,
+    /// Writes fail.
+    WriteErrors,
+    /// Everything fails.
+    Errors,
+}
+
+struct Inner {
+    slab_blocks: u32,
+    slabs: u64,
+    chunks: BTreeMap<(VolumeId, ChunkIndex), Slab>,
+    promised: BTreeMap<VolumeId, Epoch>,
+    corrupt: BTreeSet<(VolumeId, Lba)>,
+    records: Vec<u8>,
+    pending: VecDeque<(u64, StoreRequest)>,
+    fault: FakeFault,
+}
+
+/// A handle to a store in memory: clones share it, so that a test keeps one while a replica owns another.
+#[derive(Clone)]
+pub struct FakeStore {
+    inner: Rc<RefCell<Inner>>,
+}
+
+impl FakeStore {
+    pub fn new(slab_blocks: u32, slabs: u64) -> Self {
+        let inner = Inner {
+            slab_blocks,
+            slabs,
+            chunks: BTreeMap::new(),
+            promised: BTreeMap::new(),
+            corrupt: BTreeSet::new(),
+            records: Vec::new(),
+            pending: VecDeque::new(),
+            fault: FakeFault::None,
+        };
+        Self { inner: Rc::new(RefCell::new(inner)) }
+    }
+
+    pub fn set_fault(&self, fault: FakeFault) {
+        self.inner.borrow_mut().fault = fault;
+    }
+
+    /// The block fails its checksum until it is written again; nothing where it was never written.
+    pub fn corrupt(&self, volume: VolumeId, lba: Lba) {
+        let mut inner = self.inner.borrow_mut();
+        let (chunk, offset) = inner.locate(lba);
+        if inner.chunks.get(&(volume, chunk)).is_some_and(|slab| slab.blocks.contains_key(&offset)) {
+            inner.corrupt.insert((volume, lba));
+        }
+    }
+
+    /// The process or the power is gone: of the requests not answered those are done for which `keep` says so.
+    pub fn crash(&self, mut keep: impl FnMut() -> bool) {
+        let mut inner = self.inner.borrow_mut();
+        for (_, request) in std::mem::take(&mut inner.pending) {
+            if keep() {
+                let _ = inner.perform(request);
+            }
+        }
+        inner.fault = FakeFault::None;
+    }
+
+    /// What [`StoreRequest::SetRecords`] kept.
+    pub fn records(&self) -> Vec<u8> {
+        self.inner.borrow().records.clone()
+    }
+
+    /// The block as it is, for a test's own comparison.
+    pub fn peek(&self, volume: VolumeId, lba: Lba) -> Option<Buf> {
+        let inner = self.inner.borrow();
+        let (chunk, offset) = inner.locate(lba);
+        inner.chunks.get(&(volume, chunk)).and_then(|slab| slab.blocks.get(&offset).cloned())
+    }
+
+    pub fn has_chunk(&self, volume: VolumeId, chunk: ChunkIndex) -> bool {
+        self.inner.borrow().chunks.contains_key(&(volume, chunk))
+    }
+}
+
+impl Inner {
+    fn locate(&self, lba: Lba) -> (ChunkIndex, u64) {
+        let blocks = u64::from(self.slab_blocks);
+        (ChunkIndex((lba.0 / blocks) as u32), lba.0 % blocks)
+    }
+
+    fn check_epoch(&self, volume: VolumeId, epoch: Epoch) -> Result<(), StoreError> {
+        let promised = self.promised.get(&volume).copied().unwrap_or_default();
+        if epoch < promised && !cfg!(feature = "bug-accept-old-epochs") {
+            return Err(StoreError::Fenced { promised });
+        }
+        match self.fault {
+            FakeFault::WriteErrors => Err(StoreError::Poisoned),
+            _ => Ok(()),
+        }
+    }
+
+    fn perform(&mut self, request: StoreRequest) -> Result<StoreReply, StoreError> {
+        if self.fault == FakeFault::Errors {
+            return Err(StoreError::Disk(DiskError::Io(5)));
+        }
+        match request {
+            StoreRequest::Promise { volume, epoch } => {
+                self.check_epoch(volume, epoch)?;
+                self.promised.insert(volume, epoch);
+                Ok(StoreReply::Done)
+            }
+            StoreRequest::AllocateChunk { volume, epoch, chunk, append } => {
+                self.check_epoch(volume, epoch)?;
+                if !self.chunks.contains_key(&(volume, chunk)) {
+                    if self.chunks.len() as u64 >= self.slabs {
+                        return Err(StoreError::NoSpace);
+                    }
+                    let regions = u64::from(self.slab_blocks).div_ceil(REGION_BLOCKS) as usize;
+                    let slab = Slab { append, blocks: BTreeMap::new(), regions: vec![Epoch(0); regions] };
+                    self.chunks.insert((volume, chunk), slab);
+                }
+                Ok(StoreReply::Done)
+            }
+            StoreRequest::FreeChunk { volume, epoch, chunk } => {
+                self.check_epoch(volume, epoch)?;
+                self.chunks.remove(&(volume, chunk)).ok_or(StoreError::NotMapped)?;
+                let blocks = u64::from(self.slab_blocks);
+                self.corrupt.retain(|(of, lba)| *of != volume || lba.0 / blocks != u64::from(chunk.0));
+                Ok(StoreReply::Done)
+            }
+            StoreRequest::Read { volume, lba, blocks } => self.read(volume, lba, blocks),
+            StoreRequest::Write { volume, epoch, lba, class, data, checksums } => {
+                self.check_epoch(volume, epoch)?;
+                self.write(volume, epoch, lba, class, &data, &checksums)
+            }
+            StoreRequest::Discard { volume, epoch, lba, blocks } => {
+                self.check_epoch(volume, epoch)?;
+                let (chunk, offset) = self.locate(lba);
+                let slab = self.chunks.get_mut(&(volume, chunk)).ok_or(StoreError::NotMapped)?;
+                for at in offset..offset + u64::from(blocks) {
+                    slab.blocks.remove(&at);
+                    slab.regions[(at / REGION_BLOCKS) as usize] = epoch;
+                    self.corrupt.remove(&(volume, lba.offset(at - offset)));
+                }
+                Ok(StoreReply::Done)
+            }
+            StoreRequest::Regions { volume, chunk } => {
+                let slab = self.chunks.get(&(volume, chunk)).ok_or(StoreError::NotMapped)?;
+                Ok(StoreReply::Regions(slab.regions.clone()))
+            }
+            StoreRequest::Chunks { volume } => {
+                let chunks = self.chunks.iter().filter(|((of, _), _)| *of == volume);
+                let entries =
+                    chunks.map(|((_, chunk), slab)| ChunkEntry { chunk: *chunk, append: slab.append });
+                Ok(StoreReply::Chunks(entries.collect()))
+            }
+            StoreRequest::Scrub { .. } => Ok(StoreReply::Scrubbed(ScrubProgress {
+                corrupt: self.corrupt.iter().copied().collect(),
+                finished: true,
+                ..ScrubProgress::default()
+            })),
+            StoreRequest::SetRecords { records } => {
+                self.records = records;
+                Ok(StoreReply::Done)
+            }
+        }
+    }
+
+    fn read(&self, volume: VolumeId, lba: Lba, blocks: u32) -> Result<StoreReply, StoreError> {
+        let (chunk, offset) = self.locate(lba);
+        let slab = self.chunks.get(&(volume, chunk)).ok_or(StoreError::NotMapped)?;
+        let lbas: Vec<Lba> = (0..u64::from(blocks))
+            .map(|at| lba.offset(at))
+            .filter(|lba| self.corrupt.contains(&(volume, *lba)))
+            .collect();
+        if !lbas.is_empty() {
+            return Err(StoreError::Corrupt { lbas });
+        }
+        let mut data = BufMut::zeroed(blocks as usize * BLOCK_BYTES);
+        let mut checksums = vec![codes::UNWRITTEN; if slab.append { 0 } else { blocks as usize }];
+        for (&at, block) in slab.blocks.range(offset..offset + u64::from(blocks)) {
+            let index = (at - offset) as usize;
+            data[index * BLOCK_BYTES..(index + 1) * BLOCK_BYTES].copy_from_slice(block);
+            if let Some(checksum) = checksums.get_mut(index) {
+                *checksum = codes::block_checksum(volume, lba.offset(index as u64), block);
+            }
+        }
+        Ok(StoreReply::Data { data: Payload::from(data.freeze()), checksums })
+    }
+
+    fn write(
+        &mut self,
+        volume: VolumeId,
+        epoch: Epoch,
+        lba: Lba,
+        class: WriteClass,
+        data: &Payload,
+        checksums: &[u64],
+    ) -> Result<StoreReply, StoreError> {
+        let (chunk, offset) = self.locate(lba);
+        let blocks = (data.len() / BLOCK_BYTES) as u64;
+        let slab = self.chunks.get_mut(&(volume, chunk)).ok_or(StoreError::NotMapped)?;
+        if slab.append != (class == WriteClass::Append) {
+            return Err(StoreError::Invalid("the class is not the chunk's"));
+        }
+        if offset + blocks > u64::from(self.slab_blocks) || blocks > REGION_BLOCKS {
+            return Err(StoreError::Invalid("a write must lie within one chunk"));
+        }
+        if class == WriteClass::Overwrite && blocks > crate::coordinator::OVERWRITE_BLOCKS {
+            return Err(StoreError::Invalid("an overwrite is of 64 KiB at most"));
+        }
+        if class != WriteClass::Append && !codes::payload_matches(volume, lba, data, checksums) {
+            return Err(StoreError::Invalid("the checksums are not the data's"));
+        }
+        for index in 0..blocks {
+            let block = data.slice(index as usize * BLOCK_BYTES, BLOCK_BYTES).contiguous();
+            slab.blocks.insert(offset + index, Buf::from(&block[..]));
+            slab.regions[((offset + index) / REGION_BLOCKS) as usize] = epoch;
+            self.corrupt.remove(&(volume, lba.offset(index)));
+        }
+        Ok(StoreReply::Done)
+    }
+}
+
+impl BlockStore for FakeStore {
+    fn submit(&mut self, token: u64, request: StoreRequest) {
+        self.inner.borrow_mut().pending.push_back((token, request));
+    }
+
+    fn poll(&mut self, out: &mut Vec<StoreCompletion>) {
+        let mut inner = self.inner.borrow_mut();
+        while inner.fault != FakeFault::Hang {
+            let Some((token, request)) = inner.pending.pop_front() else { break };
+            let result = inner.perform(request);
+            out.push(StoreCompletion { token, result });
+        }
+    }
+
+    fn promised(&self, volume: VolumeId) -> Epoch {
+        self.inner.borrow().promised.get(&volume).copied().unwrap_or_default()
+    }
+
+    fn slabs(&self) -> (u64, u64) {
+        let inner = self.inner.borrow();
+        (inner.slabs, inner.slabs.saturating_sub(inner.chunks.len() as u64))
+    }
+
+    fn slab_blocks(&self) -> u32 {
+        self.inner.borrow().slab_blocks
+    }
+}

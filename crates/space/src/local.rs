@@ -1,0 +1,443 @@
+//! All of it in one process: stores, replicas and coordinators of one server, and a [`VirtualDisk`] for each volume.
+//!
+//! Owns the disks' stores and one coordinator for each open volume. Promises to drive all of them whenever one is polled.
+//! Never reads a clock: [`LocalSpace::handle_timeout`] brings the time.
+
+use crate::api::{SpaceCompletion, SpaceError, SpaceRequest, SpaceSize, VirtualDisk};
+use crate::coordinator::{Config, Coordinator, Counters, Event, JobStatus, Phase};
+use crate::message::{BusError, Request, Response, Transport};
+use crate::replica::Replica;
+use crate::seam::BlockStore;
+use cluster::{ClusterState, FaultDomain, JobKind, StateCompletion, VolumeRecord};
+use pool::{DiskView, PoolView};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use store::api::{ScrubProgress, StoreCompletion, StoreReply, StoreRequest};
+use types::{BlockCount, DiskId, Monotonic, VolumeId};
+
+/// Tokens of the space's own requests to stores.
+const RECORDS_TOKEN: u64 = 1;
+const SCRUB_TOKEN: u64 = 2;
+
+/// Replicas in the same process: nothing is lost, nothing is late.
+struct LocalBus<S> {
+    replicas: BTreeMap<DiskId, Replica<S>>,
+    unreachable: Vec<Response>,
+}
+
+impl<S: BlockStore> Transport for LocalBus<S> {
+    fn send(&mut self, to: DiskId, request: Request) {
+        match self.replicas.get_mut(&to) {
+            Some(replica) => replica.handle(request),
+            None => self.unreachable.push(Response {
+                from: to,
+                volume: request.volume,
+                session: request.session,
+                id: request.id,
+                result: Err(BusError::Unreachable),
+            }),
+        }
+    }
+
+    fn poll(&mut self, out: &mut Vec<Response>) {
+        out.append(&mut self.unreachable);
+        for replica in self.replicas.values_mut() {
+            replica.poll(out);
+        }
+    }
+}
+
+struct Volume {
+    coordinator: Coordinator,
+    completions: Vec<SpaceCompletion>,
+}
+
+/// A disk of the space, as its owner sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskStatus {
+    pub disk: DiskId,
+    /// Its store is open.
+    pub attached: bool,
+    pub total_slabs: u64,
+    pub free_slabs: u64,
+    pub retired: bool,
+}
+
+/// What happened, and to which volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LocalEvent {
+    Volume(VolumeId, Event),
+    /// A scrub of the disk went on.
+    Scrubbed {
+        disk: DiskId,
+        checked_bytes: u64,
+        total_bytes: u64,
+        corrupt: u64,
+        finished: bool,
+    },
+    /// The disk's copy of the records could not be written.
+    RecordsNotKept {
+        disk: DiskId,
+        why: String,
+    },
+}
+
+struct Inner<S, C> {
+    bus: LocalBus<S>,
+    volumes: BTreeMap<VolumeId, Volume>,
+    state: C,
+    /// Requests in flight: token of the state, to volume and the coordinator's token.
+    asked: BTreeMap<u64, (VolumeId, u64)>,
+    next_token: u64,
+    pool: Rc<RefCell<PoolView>>,
+    domains: BTreeMap<DiskId, FaultDomain>,
+    retired: Vec<DiskId>,
+    reserve_disks: u32,
+    config: Config,
+    chunk_blocks: u32,
+    now: Monotonic,
+    events: VecDeque<LocalEvent>,
+    responses: Vec<Response>,
+    answers: Vec<StateCompletion>,
+    owner_answers: Vec<StoreCompletion>,
+}
+
+/// The disks and volumes of one server. Cloning gives another handle to the same.
+pub struct LocalSpace<S, C> {
+    inner: Rc<RefCell<Inner<S, C>>>,
+}
+
+impl<S, C> Clone for LocalSpace<S, C> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
+    /// A space without disks or volumes. All disks will have slabs of `chunk_blocks`.
+    pub fn new(state: C, config: Config, chunk_blocks: u32, reserve_disks: u32, now: Monotonic) -> Self {
+        let inner = Inner {
+            bus: LocalBus { replicas: BTreeMap::new(), unreachable: Vec::new() },
+            volumes: BTreeMap::new(),
+            state,
+            asked: BTreeMap::new(),
+            next_token: 0,
+            pool: Rc::new(RefCell::new(PoolView::new(Vec::new(), reserve_disks))),
+            domains: BTreeMap::new(),
+            retired: Vec::new(),
+            reserve_disks,
+            config,
+            chunk_blocks,
+            now,
+            events: VecDeque::new(),
+            responses: Vec::new(),
+            answers: Vec::new(),
+            owner_answers: Vec::new(),
+        };
+        Self { inner: Rc::new(RefCell::new(inner)) }
+    }
+
+    /// Brings a disk in: at the start, when it is added to the pool, or when it is back.
+    ///
+    /// # Errors
+    /// [`SpaceError::Invalid`] where its slabs have another size than the pool's.
+    pub fn attach_disk(&self, disk: DiskId, store: S, domain: FaultDomain) -> Result<(), SpaceError> {
+        let mut inner = self.inner.borrow_mut();
+        if store.slab_blocks() != inner.chunk_blocks {
+            return Err(SpaceError::Invalid("the disk's slabs have another size than the pool's"));
+        }
+        inner.domains.insert(disk, domain);
+        inner.bus.replicas.insert(disk, Replica::new(disk, store));
+        inner.refresh_pool();
+        Ok(())
+    }
+
+    /// Takes a disk out of reach, as if it was pulled; its store comes back to the caller.
+    pub fn detach_disk(&self, disk: DiskId) -> Option<S> {
+        let mut inner = self.inner.borrow_mut();
+        let replica = inner.bus.replicas.remove(&disk)?;
+        inner.refresh_pool();
+        Some(replica.into_store())
+    }
+
+    /// All volumes may be given slabs of the disk from now on.
+    pub fn add_disk(&self, disk: DiskId) {
+        let mut inner = self.inner.borrow_mut();
+        inner.volumes.values_mut().for_each(|volume| volume.coordinator.add_disk(disk));
+        inner.pump();
+    }
+
+    /// The disk's chunks move to others ([`LocalSpace::is_free`] says when none is left); `false` takes that back.
+    pub fn set_retired(&self, disk: DiskId, retired: bool) {
+        let mut inner = self.inner.borrow_mut();
+        inner.retired.retain(|other| *other != disk);
+        if retired {
+            inner.retired.push(disk);
+        }
+        inner.refresh_pool();
+        inner.volumes.values_mut().for_each(|volume| volume.coordinator.set_retired(disk, retired));
+        inner.pump();
+    }
+
+    /// Whether no open volume depends on the disk.
+    pub fn is_free(&self, disk: DiskId) -> bool {
+        self.inner.borrow().volumes.values().all(|volume| volume.coordinator.is_free_of(disk))
+    }
+
+    pub fn disks(&self) -> Vec<DiskStatus> {
+        let inner = self.inner.borrow();
+        let pool = inner.pool.borrow();
+        pool.disks()
+            .iter()
+            .map(|disk| DiskStatus {
+                disk: disk.id,
+                attached: inner.bus.replicas.contains_key(&disk.id),
+                total_slabs: disk.total_slabs,
+                free_slabs: disk.free_slabs,
+                retired: inner.retired.contains(&disk.id),
+            })
+            .collect()
+    }
+
+    /// Begins to open a volume whose record is in the cluster state. `incarnation` is random and not 0.
+    pub fn open_volume(&self, volume: VolumeId, incarnation: u128) -> VolumeHandle<S, C> {
+        let mut inner = self.inner.borrow_mut();
+        let (config, pool) = (inner.config.clone(), inner.pool.clone());
+        let mut coordinator =
+            Coordinator::new(volume, incarnation, config, inner.chunk_blocks, pool, inner.now);
+        inner.retired.iter().for_each(|disk| coordinator.set_retired(*disk, true));
+        inner.volumes.insert(volume, Volume { coordinator, completions: Vec::new() });
+        inner.pump();
+        VolumeHandle { inner: self.inner.clone(), volume }
+    }
+
+    /// Leaves the volume settled; its phase is [`Phase::Closed`] when done.
+    pub fn close_volume(&self, volume: VolumeId) {
+        let mut inner = self.inner.borrow_mut();
+        let now = inner.now;
+        if let Some(volume) = inner.volumes.get_mut(&volume) {
+            volume.coordinator.close(now);
+        }
+        inner.pump();
+    }
+
+    /// Forgets a volume that is closed, stopped or deleted.
+    pub fn forget_volume(&self, volume: VolumeId) {
+        self.inner.borrow_mut().volumes.remove(&volume);
+    }
+
+    /// Looks at, or changes, a volume's coordinator.
+    pub fn with_volume<R>(&self, volume: VolumeId, look: impl FnOnce(&mut Coordinator) -> R) -> Option<R> {
+        let mut inner = self.inner.borrow_mut();
+        let found = inner.volumes.get_mut(&volume).map(|volume| look(&mut volume.coordinator));
+        inner.pump();
+        found
+    }
+
+    pub fn phase(&self, volume: VolumeId) -> Option<Phase> {
+        self.with_volume(volume, |coordinator| coordinator.phase().clone())
+    }
+
+    pub fn record(&self, volume: VolumeId) -> Option<VolumeRecord> {
+        self.with_volume(volume, |coordinator| coordinator.record().clone())
+    }
+
+    pub fn counters(&self, volume: VolumeId) -> Option<Counters> {
+        self.with_volume(volume, |coordinator| coordinator.counters())
+    }
+
+    pub fn jobs(&self) -> Vec<(VolumeId, JobStatus)> {
+        let inner = self.inner.borrow();
+        let volumes = inner.volumes.iter();
+        volumes
+            .flat_map(|(&id, volume)| volume.coordinator.jobs().into_iter().map(move |job| (id, job)))
+            .collect()
+    }
+
+    /// Stops jobs of a kind on a volume where they stand.
+    pub fn suspend_job(&self, volume: VolumeId, kind: JobKind) {
+        self.with_volume(volume, |coordinator| coordinator.suspend(kind));
+    }
+
+    pub fn resume_job(&self, volume: VolumeId, kind: JobKind) {
+        self.with_volume(volume, |coordinator| coordinator.resume(kind));
+    }
+
+    /// Moves chunks until the disks are evenly full; returns the number of moves planned.
+    pub fn rebalance(&self) -> usize {
+        let mut inner = self.inner.borrow_mut();
+        let chunks: Vec<_> =
+            inner.volumes.values().flat_map(|volume| volume.coordinator.chunk_copies()).collect();
+        let plan = pool::rebalance_plan(&inner.pool.borrow(), &chunks, chunks.len() * 3);
+        let count = plan.len();
+        inner.volumes.values_mut().for_each(|volume| volume.coordinator.rebalance(plan.clone()));
+        inner.pump();
+        count
+    }
+
+    /// Checks the next `bytes` of a disk; what is corrupt is read from other copies and repaired. Answered by an event.
+    pub fn scrub(&self, disk: DiskId, bytes: u64) {
+        if let Some(replica) = self.inner.borrow_mut().bus.replicas.get_mut(&disk) {
+            replica.submit_owner(SCRUB_TOKEN, StoreRequest::Scrub { bytes });
+        }
+    }
+
+    /// Gives every attached disk this copy of the cluster's records (D8): at most 256 KiB.
+    pub fn keep_records(&self, records: &[u8]) {
+        for replica in self.inner.borrow_mut().bus.replicas.values_mut() {
+            replica.submit_owner(RECORDS_TOKEN, StoreRequest::SetRecords { records: records.to_vec() });
+        }
+    }
+
+    /// Runs what is ready. [`VirtualDisk::poll`] of any volume does the same.
+    pub fn poll(&self) {
+        self.inner.borrow_mut().pump();
+    }
+
+    pub fn poll_event(&self) -> Option<LocalEvent> {
+        let mut inner = self.inner.borrow_mut();
+        let mut found = Vec::new();
+        for (&id, volume) in &mut inner.volumes {
+            while let Some(event) = volume.coordinator.poll_event() {
+                found.push(LocalEvent::Volume(id, event));
+            }
+        }
+        inner.events.extend(found);
+        inner.events.pop_front()
+    }
+
+    /// Brings the time; to be called at [`LocalSpace::next_timeout`] at the latest, and before requests of a new time.
+    pub fn handle_timeout(&self, now: Monotonic) {
+        let mut inner = self.inner.borrow_mut();
+        inner.now = inner.now.max(now);
+        let now = inner.now;
+        inner.volumes.values_mut().for_each(|volume| volume.coordinator.handle_timeout(now));
+        inner.pump();
+    }
+
+    pub fn next_timeout(&self) -> Option<Monotonic> {
+        self.inner.borrow().volumes.values().filter_map(|volume| volume.coordinator.next_timeout()).min()
+    }
+}
+
+impl<S: BlockStore, C: ClusterState> Inner<S, C> {
+    fn refresh_pool(&mut self) {
+        let mut disks: Vec<DiskView> = Vec::new();
+        for (&id, domain) in &self.domains {
+            let replica = self.bus.replicas.get(&id);
+            let known = self.pool.borrow().disk(id).map(|disk| (disk.total_slabs, disk.free_slabs));
+            let slabs = replica.map(|replica| replica.store().slabs()).or(known);
+            let (total_slabs, free_slabs) = slabs.unwrap_or_default();
+            let usable = replica.is_some() && !self.retired.contains(&id);
+            disks.push(DiskView { id, total_slabs, free_slabs, domain: domain.clone(), usable });
+        }
+        *self.pool.borrow_mut() = PoolView::new(disks, self.reserve_disks);
+    }
+
+    /// Carries everything between coordinators, replicas and the state until nothing moves.
+    fn pump(&mut self) {
+        loop {
+            let mut moved = false;
+            for (&id, volume) in &mut self.volumes {
+                while let Some((disk, request)) = volume.coordinator.poll_send() {
+                    self.bus.send(disk, request);
+                    moved = true;
+                }
+                while let Some((token, request)) = volume.coordinator.poll_state() {
+                    self.next_token += 1;
+                    self.asked.insert(self.next_token, (id, token));
+                    self.state.submit(self.next_token, request);
+                    moved = true;
+                }
+            }
+            self.bus.poll(&mut self.responses);
+            for response in self.responses.drain(..) {
+                if let Some(volume) = self.volumes.get_mut(&response.volume) {
+                    volume.coordinator.handle_response(self.now, response);
+                    moved = true;
+                }
+            }
+            self.state.poll(&mut self.answers);
+            for StateCompletion { token, answer } in self.answers.drain(..) {
+                let Some((id, token)) = self.asked.remove(&token) else { continue };
+                if let Some(volume) = self.volumes.get_mut(&id) {
+                    volume.coordinator.handle_state(self.now, token, answer);
+                    moved = true;
+                }
+            }
+            moved |= self.poll_owners();
+            for volume in self.volumes.values_mut() {
+                volume.coordinator.poll(&mut volume.completions);
+            }
+            if !moved {
+                break;
+            }
+        }
+    }
+
+    fn poll_owners(&mut self) -> bool {
+        let mut moved = false;
+        for (&disk, replica) in &mut self.bus.replicas {
+            replica.poll_owner(&mut self.owner_answers);
+            for StoreCompletion { token, result } in self.owner_answers.drain(..) {
+                moved = true;
+                match (token, result) {
+                    (SCRUB_TOKEN, Ok(StoreReply::Scrubbed(progress))) => {
+                        let ScrubProgress { checked_bytes, total_bytes, corrupt, finished } = progress;
+                        let count = corrupt.len() as u64;
+                        for (volume, lba) in corrupt {
+                            if let Some(volume) = self.volumes.get_mut(&volume) {
+                                volume.coordinator.repair(self.now, disk, lba);
+                            }
+                        }
+                        let event = LocalEvent::Scrubbed {
+                            disk,
+                            checked_bytes,
+                            total_bytes,
+                            corrupt: count,
+                            finished,
+                        };
+                        self.events.push_back(event);
+                    }
+                    (RECORDS_TOKEN, Err(error)) => {
+                        self.events.push_back(LocalEvent::RecordsNotKept { disk, why: error.to_string() });
+                    }
+                    _ => {}
+                }
+            }
+        }
+        moved
+    }
+}
+
+/// One volume's virtual disk.
+pub struct VolumeHandle<S, C> {
+    inner: Rc<RefCell<Inner<S, C>>>,
+    volume: VolumeId,
+}
+
+impl<S: BlockStore, C: ClusterState> VirtualDisk for VolumeHandle<S, C> {
+    fn size(&self) -> SpaceSize {
+        let inner = self.inner.borrow();
+        let chunk_blocks = inner.chunk_blocks;
+        let nothing = SpaceSize { blocks: BlockCount(0), available: BlockCount(0), chunk_blocks };
+        inner.volumes.get(&self.volume).map_or(nothing, |volume| volume.coordinator.size())
+    }
+
+    fn submit(&mut self, token: u64, request: SpaceRequest) {
+        let mut inner = self.inner.borrow_mut();
+        let now = inner.now;
+        if let Some(volume) = inner.volumes.get_mut(&self.volume) {
+            volume.coordinator.submit(now, token, request);
+        }
+    }
+
+    fn poll(&mut self, out: &mut Vec<SpaceCompletion>) {
+        let mut inner = self.inner.borrow_mut();
+        inner.pump();
+        if let Some(volume) = inner.volumes.get_mut(&self.volume) {
+            out.append(&mut volume.completions);
+        }
+    }
+}

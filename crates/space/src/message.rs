@@ -1,0 +1,104 @@
+//! What coordinator and replica say to each other, and the transport that carries it.
+//!
+//! A disk is reached through a *session*: [`Operation::Open`] begins one under (volume, epoch), and every other operation
+//! belongs to one. An operation is delivered at most once: its id grows within the session and the replica drops one that it
+//! has seen. A new session ends the one before it, so that nothing of the old one is carried out after the new one was
+//! answered. On the storage bus this is one open of the disk's file on the node's hidden share `bus$` (MS-SMB2 message ids and
+//! a connection's sequence window give the at-most-once delivery).
+
+use std::fmt;
+use store::api::{Checksums, ChunkEntry, StoreError, WriteClass};
+use sys::Payload;
+use types::{ChunkIndex, DiskId, Epoch, Lba, VolumeId};
+
+/// What a coordinator asks of a replica. Each names the SMB2 request that carries it on the storage bus.
+#[derive(Debug, Clone)]
+pub enum Operation {
+    /// Begins a session and durably promises the epoch: lower ones are refused from then on (I3). Answered when no operation of
+    /// an earlier session of the volume is in work. SMB2 CREATE (2.2.13) with a create context of (volume, epoch, session).
+    Open,
+    /// Durably promises the request's epoch within the session. SMB2 IOCTL (2.2.31), an FSCTL of our own.
+    Promise,
+    /// The chunks that have a slab on the disk. SMB2 IOCTL, FSCTL_QUERY_ALLOCATED_RANGES (MS-FSCC 2.3.48) at slab grain.
+    Chunks,
+    /// Gives the chunk a slab. SMB2 SET_INFO (2.2.39), FileAllocationInformation at slab grain.
+    Allocate { chunk: ChunkIndex, append: bool },
+    /// Gives the chunk's slab back. SMB2 IOCTL, FSCTL_FILE_LEVEL_TRIM (MS-FSCC 2.3.13).
+    Free { chunk: ChunkIndex },
+    /// SMB2 READ (2.2.19); the checksums follow the data.
+    Read { lba: Lba, blocks: u32 },
+    /// SMB2 WRITE (2.2.21) with SMB2_WRITEFLAG_WRITE_THROUGH; the checksums follow the data.
+    Write { lba: Lba, class: WriteClass, data: Payload, checksums: Checksums },
+    /// SMB2 IOCTL, FSCTL_SET_ZERO_DATA (MS-FSCC 2.3.71).
+    Discard { lba: Lba, blocks: u32 },
+    /// The epochs of the chunk's regions. SMB2 IOCTL, FSCTL_QUERY_FILE_REGIONS (MS-FSCC 2.3.55) at region grain.
+    Regions { chunk: ChunkIndex },
+}
+
+impl Operation {
+    /// Whether it leaves the disk as it is.
+    pub fn only_reads(&self) -> bool {
+        matches!(self, Self::Read { .. } | Self::Regions { .. } | Self::Chunks)
+    }
+}
+
+/// One operation on its way to a replica.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub volume: VolumeId,
+    /// Grows with each session that one coordinator begins.
+    pub session: u64,
+    /// Grows with each request of a session.
+    pub id: u64,
+    /// Stamps writes, and is compared with what the disk has promised.
+    pub epoch: Epoch,
+    pub operation: Operation,
+}
+
+#[derive(Debug, Clone)]
+pub enum Answer {
+    Done,
+    Data { data: Payload, checksums: Checksums },
+    Regions(Vec<Epoch>),
+    Chunks(Vec<ChunkEntry>),
+}
+
+/// Why a replica did not do what it was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BusError {
+    /// The store's answer.
+    Store(StoreError),
+    /// The replica does not know the session: it was restarted, or a newer session began.
+    NoSession,
+    /// The transport cannot reach the replica.
+    Unreachable,
+}
+
+impl fmt::Display for BusError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(error) => write!(f, "{error}"),
+            Self::NoSession => f.write_str("the session is over"),
+            Self::Unreachable => f.write_str("the disk cannot be reached"),
+        }
+    }
+}
+
+impl std::error::Error for BusError {}
+
+/// The answer to one [`Request`].
+#[derive(Debug, Clone)]
+pub struct Response {
+    pub from: DiskId,
+    pub volume: VolumeId,
+    pub session: u64,
+    pub id: u64,
+    pub result: Result<Answer, BusError>,
+}
+
+/// Carries requests to disks and brings their answers. May lose, delay, repeat and reorder both.
+pub trait Transport {
+    fn send(&mut self, to: DiskId, request: Request);
+    /// Moves the answers that are there into `out`.
+    fn poll(&mut self, out: &mut Vec<Response>);
+}

@@ -1,0 +1,242 @@
+//! The replica: one disk's store as coordinators see it.
+//!
+//! Owns the sessions of the volumes' coordinators. Promises: an operation is carried out at most once, only within the
+//! session it was sent in, and never under an epoch lower than the one the disk has promised (I3). Never knows other disks.
+
+use crate::message::{Answer, BusError, Operation, Request, Response};
+use crate::seam::BlockStore;
+use std::collections::{BTreeMap, BTreeSet};
+use store::api::{StoreCompletion, StoreError, StoreReply, StoreRequest};
+use types::{DiskId, Epoch, VolumeId};
+
+/// Ids that a session remembers above the lowest one it still accepts.
+const WINDOW_MAX: usize = 4096;
+
+/// Tokens of requests that the replica's owner sends to the store itself.
+const OWNER_TOKENS: u64 = 1 << 63;
+
+/// One session of one volume.
+struct Session {
+    id: u64,
+    epoch: Epoch,
+    /// Every id below this was seen, or is too old to be accepted.
+    floor: u64,
+    seen: BTreeSet<u64>,
+}
+
+impl Session {
+    /// Whether the id is new; it is not any more afterwards.
+    fn accept(&mut self, id: u64) -> bool {
+        if cfg!(feature = "bug-accept-replays") {
+            return true;
+        }
+        if id < self.floor || !self.seen.insert(id) {
+            return false;
+        }
+        while self.seen.remove(&self.floor) {
+            self.floor += 1;
+        }
+        while self.seen.len() > WINDOW_MAX {
+            if let Some(lowest) = self.seen.pop_first() {
+                self.floor = lowest + 1;
+            }
+        }
+        true
+    }
+}
+
+/// An operation in work at the store.
+struct Work {
+    volume: VolumeId,
+    session: u64,
+    id: u64,
+    opens: bool,
+    epoch: Epoch,
+}
+
+/// A disk's store and its sessions.
+pub struct Replica<S> {
+    disk: DiskId,
+    store: S,
+    sessions: BTreeMap<VolumeId, Session>,
+    work: BTreeMap<u64, Work>,
+    /// Opens that wait for the work of earlier sessions to end.
+    opening: Vec<Request>,
+    next_token: u64,
+    answers: Vec<Response>,
+    owner_answers: Vec<StoreCompletion>,
+    scratch: Vec<StoreCompletion>,
+}
+
+impl<S: BlockStore> Replica<S> {
+    pub fn new(disk: DiskId, store: S) -> Self {
+        Self {
+            disk,
+            store,
+            sessions: BTreeMap::new(),
+            work: BTreeMap::new(),
+            opening: Vec::new(),
+            next_token: 0,
+            answers: Vec::new(),
+            owner_answers: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    pub fn disk(&self) -> DiskId {
+        self.disk
+    }
+
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    pub fn store_mut(&mut self) -> &mut S {
+        &mut self.store
+    }
+
+    pub fn into_store(self) -> S {
+        self.store
+    }
+
+    /// A request of the disk's owner, not of a coordinator: scrub, records. Answered by [`Replica::poll_owner`] with `token`,
+    /// which must be below 2^63.
+    pub fn submit_owner(&mut self, token: u64, request: StoreRequest) {
+        self.store.submit(OWNER_TOKENS | token, request);
+    }
+
+    /// Takes a coordinator's request.
+    pub fn handle(&mut self, request: Request) {
+        if matches!(request.operation, Operation::Open) {
+            self.handle_open(request);
+            return;
+        }
+        let Some(session) = self.sessions.get_mut(&request.volume) else {
+            return self.answer(&request, Err(BusError::NoSession));
+        };
+        if session.id != request.session {
+            return self.answer(&request, Err(BusError::NoSession));
+        }
+        if !session.accept(request.id) {
+            return;
+        }
+        let promised = self.store.promised(request.volume);
+        if request.epoch < promised && !cfg!(feature = "bug-accept-old-epochs") {
+            return self.answer(&request, Err(BusError::Store(StoreError::Fenced { promised })));
+        }
+        let (volume, epoch) = (request.volume, request.epoch);
+        let store_request = match request.operation {
+            Operation::Open | Operation::Promise => StoreRequest::Promise { volume, epoch },
+            Operation::Chunks => StoreRequest::Chunks { volume },
+            Operation::Allocate { chunk, append } => {
+                StoreRequest::AllocateChunk { volume, epoch, chunk, append }
+            }
+            Operation::Free { chunk } => StoreRequest::FreeChunk { volume, epoch, chunk },
+            Operation::Read { lba, blocks } => StoreRequest::Read { volume, lba, blocks },
+            Operation::Write { lba, class, data, checksums } => {
+                StoreRequest::Write { volume, epoch, lba, class, data, checksums }
+            }
+            Operation::Discard { lba, blocks } => StoreRequest::Discard { volume, epoch, lba, blocks },
+            Operation::Regions { chunk } => StoreRequest::Regions { volume, chunk },
+        };
+        let work = Work { volume, session: request.session, id: request.id, opens: false, epoch };
+        self.start(work, store_request);
+    }
+
+    /// Moves the answers that are there into `out`.
+    pub fn poll(&mut self, out: &mut Vec<Response>) {
+        let mut completions = std::mem::take(&mut self.scratch);
+        self.store.poll(&mut completions);
+        for completion in completions.drain(..) {
+            self.complete(completion);
+        }
+        self.scratch = completions;
+        self.start_opens();
+        out.append(&mut self.answers);
+    }
+
+    /// Moves the answers to the owner's requests into `out`.
+    pub fn poll_owner(&mut self, out: &mut Vec<StoreCompletion>) {
+        out.append(&mut self.owner_answers);
+    }
+
+    fn handle_open(&mut self, request: Request) {
+        let newest = self.sessions.get(&request.volume).map(|session| (session.epoch, session.id));
+        if newest.is_some_and(|newest| newest >= (request.epoch, request.session)) {
+            let promised = self.store.promised(request.volume);
+            if promised > request.epoch {
+                self.answer(&request, Err(BusError::Store(StoreError::Fenced { promised })));
+            }
+            return;
+        }
+        // The session before ends here: what it still sends is refused, what is in work is waited for.
+        let session = Session {
+            id: request.session,
+            epoch: request.epoch,
+            floor: request.id + 1,
+            seen: BTreeSet::new(),
+        };
+        let promised = self.store.promised(request.volume);
+        if promised > request.epoch {
+            return self.answer(&request, Err(BusError::Store(StoreError::Fenced { promised })));
+        }
+        self.sessions.insert(request.volume, session);
+        self.opening.retain(|waiting| waiting.volume != request.volume);
+        self.opening.push(request);
+        self.start_opens();
+    }
+
+    fn start_opens(&mut self) {
+        let busy: BTreeSet<VolumeId> = self.work.values().map(|work| work.volume).collect();
+        let (ready, waiting): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.opening).into_iter().partition(|open| !busy.contains(&open.volume));
+        self.opening = waiting;
+        for open in ready {
+            if cfg!(feature = "bug-skip-promise") {
+                self.answer(&open, Ok(Answer::Done));
+                continue;
+            }
+            let (volume, epoch) = (open.volume, open.epoch);
+            let work = Work { volume, session: open.session, id: open.id, opens: true, epoch };
+            self.start(work, StoreRequest::Promise { volume, epoch });
+        }
+    }
+
+    fn start(&mut self, work: Work, request: StoreRequest) {
+        let token = self.next_token;
+        self.next_token += 1;
+        self.work.insert(token, work);
+        self.store.submit(token, request);
+    }
+
+    fn complete(&mut self, completion: StoreCompletion) {
+        if completion.token & OWNER_TOKENS != 0 {
+            let token = completion.token & !OWNER_TOKENS;
+            self.owner_answers.push(StoreCompletion { token, result: completion.result });
+            return;
+        }
+        let Some(work) = self.work.remove(&completion.token) else { return };
+        let result = match completion.result {
+            Ok(StoreReply::Done) => Ok(Answer::Done),
+            Ok(StoreReply::Data { data, checksums }) => Ok(Answer::Data { data, checksums }),
+            Ok(StoreReply::Regions(epochs)) => Ok(Answer::Regions(epochs)),
+            Ok(StoreReply::Chunks(chunks)) => Ok(Answer::Chunks(chunks)),
+            Ok(StoreReply::Scrubbed(_)) => Err(BusError::Store(StoreError::Invalid("not an answer to this"))),
+            Err(error) => Err(BusError::Store(error)),
+        };
+        if work.opens && result.is_err() {
+            // A session that was not opened must not be used.
+            let current = self.sessions.get(&work.volume).map(|session| (session.epoch, session.id));
+            if current == Some((work.epoch, work.session)) {
+                self.sessions.remove(&work.volume);
+            }
+        }
+        let Work { volume, session, id, .. } = work;
+        self.answers.push(Response { from: self.disk, volume, session, id, result });
+    }
+
+    fn answer(&mut self, request: &Request, result: Result<Answer, BusError>) {
+        let Request { volume, session, id, .. } = *request;
+        self.answers.push(Response { from: self.disk, volume, session, id, result });
+    }
+}

@@ -1,0 +1,18 @@
+//! What a replica needs of a store.
+
+use store::api::{StoreCompletion, StoreRequest};
+use types::{Epoch, VolumeId};
+
+/// One disk's store: requests in, completions out, in any order. Nothing blocks.
+pub trait BlockStore {
+    /// Takes a request; its answer carries `token`.
+    fn submit(&mut self, token: u64, request: StoreRequest);
+    /// Moves the answers that are there into `out`.
+    fn poll(&mut self, out: &mut Vec<StoreCompletion>);
+    /// The highest epoch durably promised for the volume; 0: none.
+    fn promised(&self, volume: VolumeId) -> Epoch;
+    /// Slabs in all, and free ones.
+    fn slabs(&self) -> (u64, u64);
+    /// Blocks of one slab.
+    fn slab_blocks(&self) -> u32;
+}

@@ -1,0 +1,202 @@
+use super::*;
+use crate::fake_store::FakeFault;
+use types::Epoch;
+
+#[test]
+fn a_disk_that_fails_leaves_by_a_committed_record_and_writes_go_on() {
+    for fault in [FakeFault::WriteErrors, FakeFault::Errors, FakeFault::Hang] {
+        let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+        bench.overwrite(0, 1);
+        let before = bench.record();
+        bench.stores[1].set_fault(fault);
+        bench.overwrite(0, 2);
+        let record = bench.record();
+        assert_eq!(record.in_sync, [disk(1)], "{fault:?}");
+        assert!(record.epoch > before.epoch);
+        assert_eq!(record.stale[0].disk, disk(2));
+        assert_eq!(bench.read(0, 1), [2]);
+    }
+}
+
+#[test]
+fn without_the_cluster_state_nothing_is_acknowledged_under_fewer_copies() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.overwrite(0, 1);
+    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.stores[1].set_fault(FakeFault::Errors);
+    let write = SpaceRequest::Write { lba: Lba(0), class: WriteClass::Overwrite, data: filled(1, 2) };
+    let token = bench.start(write);
+    bench.pass(Duration::from_secs(10));
+    let mut out = Vec::new();
+    bench.handle.poll(&mut out);
+    assert!(out.is_empty(), "{out:?}");
+    bench.state.set_fault_hook(None);
+    bench.pass(Duration::from_secs(2));
+    bench.handle.poll(&mut out);
+    assert!(out.iter().any(|done| done.token == token && done.result.is_ok()), "{out:?}");
+    assert_eq!(bench.record().in_sync, [disk(1)]);
+}
+
+#[test]
+fn an_answer_that_was_lost_is_found_to_be_committed() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.overwrite(0, 1);
+    let mut first = true;
+    bench.state.set_fault_hook(Some(Box::new(move |_| {
+        if std::mem::take(&mut first) { cluster::Fault::AnswerLost } else { cluster::Fault::None }
+    })));
+    bench.stores[1].set_fault(FakeFault::Errors);
+    bench.overwrite(0, 2);
+    assert_eq!(bench.record().in_sync, [disk(1)]);
+}
+
+#[test]
+fn a_disk_that_returns_is_given_what_it_missed_and_no_more() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    for region in 0..4 {
+        bench.overwrite(region * 256, 1);
+    }
+    bench.pass(Duration::from_secs(120));
+    let store = bench.space.detach_disk(disk(2)).unwrap();
+    bench.overwrite(256, 2);
+    bench.overwrite(u64::from(CHUNK), 3);
+    assert_eq!(bench.record().in_sync, [disk(1)]);
+    bench.space.attach_disk(disk(2), store, FaultDomain::default()).unwrap();
+    bench.pass(Duration::from_secs(10));
+    assert_eq!(bench.record().in_sync, [disk(1), disk(2)]);
+    assert_eq!(bench.space.counters(VOLUME).unwrap().resynced_regions, 1);
+    assert!((0..2048).step_by(256).all(|lba| bench.copies_agree(lba)));
+    // The chunk that was first written meanwhile has its second copy too.
+    assert_eq!(bench.holders(1), [0, 1]);
+    assert_eq!(bench.record().min_holders, 2);
+    assert_eq!(bench.read(256, 1), [2]);
+}
+
+#[test]
+fn a_chunk_freed_and_written_anew_meanwhile_does_not_bring_old_data_back() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.write(0, WriteClass::Fresh, 1024, 1).unwrap();
+    let store = bench.space.detach_disk(disk(2)).unwrap();
+    bench.call(SpaceRequest::Discard { lba: Lba(0), blocks: 1024 }).unwrap();
+    bench.overwrite(0, 2);
+    bench.space.attach_disk(disk(2), store, FaultDomain::default()).unwrap();
+    bench.pass(Duration::from_secs(10));
+    assert_eq!(bench.record().in_sync, [disk(1), disk(2)]);
+    assert!(bench.copies_agree(512));
+    bench.space.detach_disk(disk(1));
+    assert_eq!(bench.read(512, 1), [0]);
+    assert_eq!(bench.read(0, 1), [2]);
+}
+
+#[test]
+fn a_corrupt_block_is_read_from_another_copy_and_repaired() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.write(0, WriteClass::Fresh, 300, 5).unwrap();
+    bench.stores[0].corrupt(VOLUME, Lba(3));
+    bench.stores[1].corrupt(VOLUME, Lba(4));
+    for _ in 0..4 {
+        assert_eq!(bench.read(0, 256), [5; 256]);
+    }
+    let counters = bench.space.counters(VOLUME).unwrap();
+    assert!(counters.corrupt_blocks >= 1);
+    assert_eq!(counters.repaired_blocks, 2);
+    assert_eq!(bench.record().in_sync.len(), 2);
+}
+
+#[test]
+fn a_block_without_an_intact_copy_is_named_and_others_are_served() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.write(0, WriteClass::Fresh, 8, 5).unwrap();
+    bench.stores.iter().for_each(|store| store.corrupt(VOLUME, Lba(3)));
+    let result = bench.call(SpaceRequest::Read { lba: Lba(0), blocks: 8, copy: None });
+    assert!(matches!(result, Err(SpaceError::Corrupt { lbas }) if lbas == [Lba(3)]));
+    assert_eq!(bench.read(4, 4), [5; 4]);
+    bench.overwrite(3, 6);
+    assert_eq!(bench.read(0, 8), [5, 5, 5, 6, 5, 5, 5, 5]);
+}
+
+#[test]
+fn copies_that_differ_after_a_crash_are_made_equal_before_they_are_read() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.overwrite(10, 1);
+    bench.start(SpaceRequest::Write { lba: Lba(10), class: WriteClass::Overwrite, data: filled(1, 2) });
+    // Both copies are asked by the first poll's send; here neither has answered when the process dies.
+    bench.stores.iter().for_each(|store| store.set_fault(FakeFault::Hang));
+    let mut out = Vec::new();
+    bench.handle.poll(&mut out);
+    assert!(out.is_empty());
+    let mut keep = [false, true].into_iter().cycle();
+    bench.crash(move || keep.next().unwrap());
+    let first = bench.read(10, 1);
+    for _ in 0..6 {
+        assert_eq!(bench.read(10, 1), first);
+    }
+    assert!(bench.copies_agree(10));
+}
+
+#[test]
+fn after_a_clean_close_nothing_is_compared() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.overwrite(0, 1);
+    bench.space.close_volume(VOLUME);
+    bench.settle();
+    assert_eq!(bench.space.phase(VOLUME), Some(Phase::Closed));
+    bench.crash(|| true);
+    assert_eq!(bench.read(0, 1), [1]);
+    bench.pass(Duration::from_secs(5));
+    assert_eq!(bench.space.counters(VOLUME).unwrap().probed_chunks, 0);
+}
+
+#[test]
+fn an_idle_volume_settles_so_that_a_crash_leaves_nothing_to_reconcile() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    let written = bench.record().epoch;
+    bench.overwrite(0, 1);
+    bench.pass(Duration::from_secs(120));
+    assert!(bench.record().settled >= written);
+    let revision = bench.record().epoch;
+    bench.pass(Duration::from_secs(300));
+    assert_eq!(bench.record().epoch, revision, "an idle volume does not change its record");
+}
+
+#[test]
+fn a_second_coordinator_stops_the_first() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.overwrite(0, 1);
+    let other = LocalSpace::new(bench.state.client(), Config::default(), CHUNK, 0, bench.now);
+    for (at, store) in bench.stores.iter().enumerate() {
+        other.attach_disk(disk(at as u8 + 1), store.clone(), FaultDomain::default()).unwrap();
+    }
+    other.open_volume(VOLUME, 99);
+    other.handle_timeout(bench.now.after(Duration::from_millis(1)));
+    assert_eq!(other.phase(VOLUME), Some(Phase::Serving));
+    assert_eq!(bench.write(0, WriteClass::Overwrite, 1, 2), Err(SpaceError::Fenced));
+    assert!(bench.record().epoch > Epoch(2));
+}
+
+#[test]
+fn a_volume_opens_without_a_disk_as_long_as_every_chunk_surely_has_another_copy() {
+    let mut bench = Bench::new(3, 8, Resiliency::TwoWay);
+    for chunk in 0..6 {
+        bench.overwrite(chunk * u64::from(CHUNK), chunk as u8 + 1);
+    }
+    // One disk fewer: opened without it.
+    let mut missing = bench.stores.clone();
+    missing.pop();
+    let (space, handle) = Bench::assemble(&bench.state, &missing, bench.now, 50);
+    (bench.space, bench.handle) = (space, handle);
+    bench.pass(Duration::from_secs(5));
+    for chunk in 0..6 {
+        assert_eq!(bench.read(chunk * u64::from(CHUNK), 1), [chunk as u8 + 1]);
+    }
+    assert_eq!(bench.record().min_holders, 1);
+    // And another: some chunk may have had its last copy there, so that it is waited for.
+    missing.pop();
+    let (space, handle) = Bench::assemble(&bench.state, &missing, bench.now, 51);
+    (bench.space, bench.handle) = (space, handle);
+    bench.pass(Duration::from_secs(20));
+    assert_eq!(bench.space.phase(VOLUME), Some(Phase::Opening));
+    bench.space.attach_disk(disk(2), bench.stores[1].clone(), FaultDomain::default()).unwrap();
+    bench.pass(Duration::from_secs(5));
+    assert_eq!(bench.space.phase(VOLUME), Some(Phase::Serving));
+}
