@@ -6,4 +6,5 @@
 
 pub mod auth;
 pub mod crypto;
+pub mod rpc;
 pub mod wire;

@@ -1,0 +1,413 @@
+//! lsarpc (MS-LSAT, MS-LSAD): names and SIDs into each other, and the domain they belong to.
+
+use super::ndr::{BadStub, Reader, Writer};
+use super::{AccountKind, Directory, well_known};
+use types::{NtStatus, Sid};
+
+/// Most names or SIDs in one lookup (MS-LSAT 2.2.13, 2.2.18).
+const LOOKUPS_MAX: usize = 1000;
+/// Most policy handles on one pipe.
+const HANDLES_MAX: usize = 64;
+const SOME_NOT_MAPPED: NtStatus = NtStatus(0x0000_0107);
+const NO_MORE_ENTRIES: NtStatus = NtStatus(0x8000_001A);
+/// POLICY_LSA_SERVER_ROLE: primary.
+const ROLE_PRIMARY: u16 = 3;
+
+/// The policy handles that a pipe's client holds.
+#[derive(Default)]
+pub(super) struct Policies {
+    open: Vec<u64>,
+    last: u64,
+}
+
+impl Policies {
+    fn open(&mut self) -> Option<[u8; 20]> {
+        if self.open.len() == HANDLES_MAX {
+            return None;
+        }
+        self.last += 1;
+        self.open.push(self.last);
+        Some(Self::on_wire(self.last))
+    }
+
+    fn on_wire(number: u64) -> [u8; 20] {
+        let mut handle = [0; 20];
+        handle[4..12].copy_from_slice(&number.to_le_bytes());
+        handle[12..20].copy_from_slice(b"cenote\0\0");
+        handle
+    }
+
+    fn position(&self, handle: &[u8]) -> Option<usize> {
+        self.open.iter().position(|&number| Self::on_wire(number) == handle)
+    }
+}
+
+/// Answers one operation; `None` where it is not known.
+pub(super) fn call(
+    operation: u16,
+    stub: &[u8],
+    policies: &mut Policies,
+    directory: &dyn Directory,
+) -> Option<Result<Vec<u8>, BadStub>> {
+    let mut reader = Reader::new(stub);
+    let answer = match operation {
+        0 => close(&mut reader, policies),
+        6 | 44 => Ok(open_policy(policies)),
+        7 | 46 => {
+            with_handle(&mut reader, policies, |reader| query_policy(reader, directory), |out| out.null())
+        }
+        11 => with_handle(
+            &mut reader,
+            policies,
+            |_| Ok(no_accounts()),
+            |out| [0; 3].into_iter().for_each(|zero| out.u32(zero)),
+        ),
+        14 | 58 | 68 => {
+            let form = NameForm::of(operation);
+            with_handle(
+                &mut reader,
+                policies,
+                |reader| lookup_names(reader, form, directory),
+                nothing_translated,
+            )
+        }
+        77 => lookup_names(&mut reader, NameForm::Sids, directory),
+        15 | 57 => with_handle(
+            &mut reader,
+            policies,
+            |reader| lookup_sids(reader, operation == 57, directory),
+            nothing_translated,
+        ),
+        76 => lookup_sids(&mut reader, true, directory),
+        _ => return None,
+    };
+    Some(answer)
+}
+
+/// Reads a handle, and answers STATUS_INVALID_HANDLE after `refused` where it is not one of ours.
+fn with_handle(
+    reader: &mut Reader<'_>,
+    policies: &Policies,
+    serve: impl FnOnce(&mut Reader<'_>) -> Result<Vec<u8>, BadStub>,
+    refused: impl FnOnce(&mut Writer),
+) -> Result<Vec<u8>, BadStub> {
+    if policies.position(reader.bytes(20)?).is_some() {
+        return serve(reader);
+    }
+    let mut out = Writer::default();
+    refused(&mut out);
+    out.u32(NtStatus::INVALID_HANDLE.0);
+    Ok(out.into_stub())
+}
+
+/// No domains, no entries, none mapped.
+fn nothing_translated(out: &mut Writer) {
+    [0; 4].into_iter().for_each(|zero| out.u32(zero));
+}
+
+fn close(reader: &mut Reader<'_>, policies: &mut Policies) -> Result<Vec<u8>, BadStub> {
+    let handle = reader.bytes(20)?;
+    let mut out = Writer::default();
+    match policies.position(handle) {
+        Some(position) => {
+            policies.open.swap_remove(position);
+            out.bytes(&[0; 20]);
+            out.u32(NtStatus::SUCCESS.0);
+        }
+        None => {
+            out.bytes(handle);
+            out.u32(NtStatus::INVALID_HANDLE.0);
+        }
+    }
+    Ok(out.into_stub())
+}
+
+/// LsarOpenPolicy2 (MS-LSAD 3.1.4.4.1). The attributes are not looked at: everybody may translate names.
+fn open_policy(policies: &mut Policies) -> Vec<u8> {
+    let mut out = Writer::default();
+    match policies.open() {
+        Some(handle) => {
+            out.bytes(&handle);
+            out.u32(NtStatus::SUCCESS.0);
+        }
+        None => {
+            out.bytes(&[0; 20]);
+            out.u32(NtStatus::INSUFFICIENT_RESOURCES.0);
+        }
+    }
+    out.into_stub()
+}
+
+/// LsarQueryInformationPolicy2 (MS-LSAD 3.1.4.4.4): primary domain, account domain, role, DNS domain.
+fn query_policy(reader: &mut Reader<'_>, directory: &dyn Directory) -> Result<Vec<u8>, BadStub> {
+    const PRIMARY_DOMAIN: u16 = 3;
+    const ACCOUNT_DOMAIN: u16 = 5;
+    const SERVER_ROLE: u16 = 6;
+    const DNS_DOMAIN: u16 = 12;
+    let class = reader.u16()?;
+    let server = directory.server();
+    let mut out = Writer::default();
+    if !matches!(class, PRIMARY_DOMAIN | ACCOUNT_DOMAIN | SERVER_ROLE | DNS_DOMAIN) {
+        out.null();
+        out.u32(NtStatus::INVALID_INFO_CLASS.0);
+        return Ok(out.into_stub());
+    }
+    out.pointer();
+    out.u16(class);
+    match class {
+        // A server of its own is in no domain: the workgroup has a name and no SID.
+        PRIMARY_DOMAIN => {
+            out.unicode_string(&server.domain);
+            out.null();
+            out.unicode_string_target(&server.domain);
+        }
+        ACCOUNT_DOMAIN => {
+            out.unicode_string(&server.name);
+            out.pointer();
+            out.unicode_string_target(&server.name);
+            out.sid(&directory.domain_sid());
+        }
+        SERVER_ROLE => out.u16(ROLE_PRIMARY),
+        _ => {
+            for name in [&server.domain, "", ""] {
+                out.unicode_string(name);
+            }
+            out.bytes(&[0; 16]);
+            out.null();
+            for name in [&server.domain, "", ""] {
+                out.unicode_string_target(name);
+            }
+        }
+    }
+    out.u32(NtStatus::SUCCESS.0);
+    Ok(out.into_stub())
+}
+
+/// LsarEnumerateAccounts (MS-LSAD 3.1.4.5.2): no account holds a privilege of its own.
+fn no_accounts() -> Vec<u8> {
+    let mut out = Writer::default();
+    out.u32(0);
+    out.u32(0);
+    out.null();
+    out.u32(NO_MORE_ENTRIES.0);
+    out.into_stub()
+}
+
+/// One name or SID, translated.
+struct Translated {
+    kind: AccountKind,
+    name: String,
+    sid: Option<Sid>,
+    /// Position in the list of referenced domains.
+    domain: Option<usize>,
+}
+
+/// LSAPR_REFERENCED_DOMAIN_LIST (MS-LSAT 2.2.12) while it grows.
+#[derive(Default)]
+struct Domains {
+    list: Vec<(String, Sid)>,
+}
+
+impl Domains {
+    fn position(&mut self, name: &str, sid: &Sid) -> usize {
+        self.list.iter().position(|(_, known)| known == sid).unwrap_or_else(|| {
+            self.list.push((name.to_owned(), sid.clone()));
+            self.list.len() - 1
+        })
+    }
+
+    fn write(&self, out: &mut Writer) {
+        out.pointer();
+        out.count(self.list.len());
+        out.pointer_if(!self.list.is_empty());
+        out.u32(32);
+        if self.list.is_empty() {
+            return;
+        }
+        out.count(self.list.len());
+        for (name, _) in &self.list {
+            out.unicode_string(name);
+            out.pointer();
+        }
+        for (name, sid) in &self.list {
+            out.unicode_string_target(name);
+            out.sid(sid);
+        }
+    }
+}
+
+fn write_domain_index(out: &mut Writer, domain: Option<usize>) {
+    out.u32(domain.and_then(|index| u32::try_from(index).ok()).unwrap_or(u32::MAX));
+}
+
+/// How many were translated, and what that means for all.
+fn write_verdict(out: &mut Writer, all: &[Translated]) {
+    let mapped = all.iter().filter(|one| one.kind != AccountKind::Unknown).count();
+    out.count(mapped);
+    let status = match mapped {
+        0 => NtStatus::NONE_MAPPED,
+        some if some < all.len() => SOME_NOT_MAPPED,
+        _ => NtStatus::SUCCESS,
+    };
+    out.u32(status.0);
+}
+
+/// LsarLookupSids, 2 and 3 (MS-LSAT 3.1.4.9 to 3.1.4.11).
+fn lookup_sids(
+    reader: &mut Reader<'_>,
+    extended: bool,
+    directory: &dyn Directory,
+) -> Result<Vec<u8>, BadStub> {
+    let count = reader.u32()? as usize;
+    if count > LOOKUPS_MAX {
+        return Err(BadStub);
+    }
+    let mut sids = Vec::new();
+    if reader.pointer()? {
+        if reader.u32()? as usize != count {
+            return Err(BadStub);
+        }
+        let present: Vec<bool> = (0..count).map(|_| reader.pointer()).collect::<Result<_, _>>()?;
+        for is_present in present {
+            sids.push(if is_present { reader.sid()? } else { return Err(BadStub) });
+        }
+    } else if count != 0 {
+        return Err(BadStub);
+    }
+
+    let mut domains = Domains::default();
+    let all: Vec<Translated> = sids.iter().map(|sid| translate_sid(sid, &mut domains, directory)).collect();
+    let mut out = Writer::default();
+    domains.write(&mut out);
+    out.count(all.len());
+    out.pointer_if(!all.is_empty());
+    if !all.is_empty() {
+        out.count(all.len());
+        for one in &all {
+            out.u32(one.kind as u32);
+            out.unicode_string(&one.name);
+            write_domain_index(&mut out, one.domain);
+            if extended {
+                out.u32(0);
+            }
+        }
+        all.iter().for_each(|one| out.unicode_string_target(&one.name));
+    }
+    write_verdict(&mut out, &all);
+    Ok(out.into_stub())
+}
+
+fn translate_sid(sid: &Sid, domains: &mut Domains, directory: &dyn Directory) -> Translated {
+    let (own_domain, own_name) = (directory.domain_sid(), directory.server().name);
+    if let Some(known) = well_known::by_sid(sid) {
+        let domain = Some(domains.position(known.domain, &known.domain_sid));
+        return Translated { kind: known.kind, name: known.name.into(), sid: None, domain };
+    }
+    if *sid == own_domain {
+        let domain = Some(domains.position(&own_name, &own_domain));
+        return Translated { kind: AccountKind::Domain, name: own_name, sid: None, domain };
+    }
+    if let Some(account) = directory.account_by_sid(sid) {
+        let domain = Some(domains.position(&own_name, &own_domain));
+        return Translated { kind: account.kind, name: account.name, sid: None, domain };
+    }
+    Translated { kind: AccountKind::Unknown, name: sid.to_string(), sid: None, domain: None }
+}
+
+/// How an operation returns SIDs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NameForm {
+    /// LsarLookupNames: a relative identifier.
+    Relative,
+    /// LsarLookupNames2: with flags.
+    RelativeWithFlags,
+    /// LsarLookupNames3 and 4: the SID itself.
+    Sids,
+}
+
+impl NameForm {
+    fn of(operation: u16) -> Self {
+        match operation {
+            14 => Self::Relative,
+            58 => Self::RelativeWithFlags,
+            _ => Self::Sids,
+        }
+    }
+}
+
+/// LsarLookupNames, 2, 3 and 4 (MS-LSAT 3.1.4.5 to 3.1.4.8).
+fn lookup_names(
+    reader: &mut Reader<'_>,
+    form: NameForm,
+    directory: &dyn Directory,
+) -> Result<Vec<u8>, BadStub> {
+    let count = reader.u32()? as usize;
+    if count > LOOKUPS_MAX || reader.u32()? as usize != count {
+        return Err(BadStub);
+    }
+    let mut present = Vec::with_capacity(count);
+    for _ in 0..count {
+        reader.u32()?;
+        present.push(reader.pointer()?);
+    }
+    let mut names = Vec::with_capacity(count);
+    for is_present in present {
+        let units = if is_present { reader.units()? } else { Vec::new() };
+        names.push(String::from_utf16_lossy(&units));
+    }
+
+    let mut domains = Domains::default();
+    let all: Vec<Translated> =
+        names.iter().map(|name| translate_name(name, &mut domains, directory)).collect();
+    let mut out = Writer::default();
+    domains.write(&mut out);
+    out.count(all.len());
+    out.pointer_if(!all.is_empty());
+    if !all.is_empty() {
+        out.count(all.len());
+        for one in &all {
+            out.u32(one.kind as u32);
+            match form {
+                NameForm::Sids => out.pointer_if(one.sid.is_some()),
+                // A domain itself has no relative identifier (MS-LSAT 2.2.14).
+                _ => out.u32(match (&one.sid, one.kind) {
+                    (Some(sid), kind) if kind != AccountKind::Domain => sid.relative_id().unwrap_or(u32::MAX),
+                    _ => u32::MAX,
+                }),
+            }
+            write_domain_index(&mut out, one.domain);
+            if form != NameForm::Relative {
+                out.u32(0);
+            }
+        }
+        if form == NameForm::Sids {
+            all.iter().filter_map(|one| one.sid.as_ref()).for_each(|sid| out.sid(sid));
+        }
+    }
+    write_verdict(&mut out, &all);
+    Ok(out.into_stub())
+}
+
+/// A name alone, as `DOMAIN\name` or as `name@domain`.
+fn translate_name(full: &str, domains: &mut Domains, directory: &dyn Directory) -> Translated {
+    let (own_domain, own_name) = (directory.domain_sid(), directory.server().name);
+    let (domain, name) = match (full.split_once('\\'), full.rsplit_once('@')) {
+        (Some((domain, name)), _) => (Some(domain).filter(|domain| !domain.is_empty()), name),
+        (None, Some((name, domain))) => (Some(domain), name),
+        (None, None) => (None, full),
+    };
+    let is_ours = domain.is_none_or(|domain| domain.eq_ignore_ascii_case(&own_name));
+    if is_ours && let Some(account) = directory.account_by_name(name) {
+        let domain = Some(domains.position(&own_name, &own_domain));
+        return Translated { kind: account.kind, name: account.name, sid: Some(account.sid), domain };
+    }
+    if let Some(known) = well_known::by_name(domain, name) {
+        let domain = Some(domains.position(known.domain, &known.domain_sid));
+        return Translated { kind: known.kind, name: known.name.into(), sid: Some(known.sid), domain };
+    }
+    if domain.is_none() && name.eq_ignore_ascii_case(&own_name) {
+        let domain = Some(domains.position(&own_name, &own_domain));
+        return Translated { kind: AccountKind::Domain, name: own_name, sid: Some(own_domain), domain };
+    }
+    Translated { kind: AccountKind::Unknown, name: full.to_owned(), sid: None, domain: None }
+}
