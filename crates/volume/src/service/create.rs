@@ -409,7 +409,7 @@ impl Service {
             used: false,
             fixed_times: FixedTimes::empty(),
             sequences: None,
-            dirty: false,
+            dirty: action != CreateAction::Opened,
             modified: false,
             cursor: None,
             create_action: action,

@@ -106,6 +106,9 @@ impl Service {
                 self.tell_modified(id, notify::EA);
             }
         }
+        if let Some(open) = self.opens.get_mut(id) {
+            open.dirty = true;
+        }
         Ok(Reply::Done)
     }
 

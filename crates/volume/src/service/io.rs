@@ -21,10 +21,31 @@ const AT_POSITION: u64 = u64::MAX - 1;
 /// What the file layer is doing for an operation.
 #[derive(Debug)]
 pub enum InFlight {
-    Read { operation: OperationId, stream: StreamId, len_bytes: u64 },
-    Write { operation: OperationId, stream: StreamId, len_bytes: u32 },
-    Flush { operation: OperationId, stream: StreamId, open: OpenId },
-    Close { operation: OperationId, stream: StreamId, information: Option<FileInformation> },
+    Read {
+        operation: OperationId,
+        stream: StreamId,
+        len_bytes: u64,
+    },
+    Write {
+        operation: OperationId,
+        stream: StreamId,
+        len_bytes: u32,
+    },
+    Flush {
+        operation: OperationId,
+        stream: StreamId,
+        open: OpenId,
+    },
+    Close {
+        operation: OperationId,
+        stream: StreamId,
+        information: Option<FileInformation>,
+    },
+    /// Metadata is becoming durable before this answer.
+    Commit {
+        operation: OperationId,
+        reply: Box<Reply>,
+    },
     CopyRead(Box<Copy>),
     CopyWrite(Box<Copy>),
 }
@@ -37,6 +58,7 @@ impl InFlight {
             | Self::Write { stream, .. }
             | Self::Flush { stream, .. }
             | Self::Close { stream, .. } => Some(*stream),
+            Self::Commit { .. } => None,
             Self::CopyRead(copy) => Some(copy.source_stream),
             Self::CopyWrite(copy) => Some(copy.target_stream),
         }
@@ -246,6 +268,10 @@ impl Service {
             Some(InFlight::Flush { operation, open, .. }) => {
                 self.after_flush(open, result.is_ok());
                 let result = result.map(|()| Reply::Done).map_err(|error| status_of(&error));
+                self.done(operation, result);
+            }
+            Some(InFlight::Commit { operation, reply }) => {
+                let result = result.map(|()| *reply).map_err(|error| status_of(&error));
                 self.done(operation, result);
             }
             Some(InFlight::Close { operation, information, .. }) => {

@@ -269,7 +269,10 @@ impl Service {
         self.fs.poll(self.now, &mut events);
         for event in events.drain(..) {
             match event {
-                FsEvent::Opened => self.opened = true,
+                FsEvent::Opened => {
+                    self.opened = true;
+                    self.tasks.retry_misses();
+                }
                 FsEvent::Failed(error) => {
                     self.failed = Some(error);
                     self.tasks.retry_misses();

@@ -79,7 +79,7 @@ pub struct Open {
     pub used: bool,
     pub fixed_times: FixedTimes,
     pub sequences: Option<Box<LockSequences>>,
-    /// Written since the last flush through it.
+    /// Something was changed through it since its last flush.
     pub dirty: bool,
     /// Wrote or changed sizes: to be told to watchers when it closes.
     pub modified: bool,

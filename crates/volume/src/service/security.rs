@@ -28,6 +28,9 @@ impl Service {
         let changed = security::change(&current, &new, parts, &token)?.build()?;
         let now = self.time();
         self.fs.set_security(file, &changed, now)?;
+        if let Some(open) = self.opens.get_mut(id) {
+            open.dirty = true;
+        }
         self.tell_modified(id, notify::SECURITY);
         Ok(Reply::Done)
     }

@@ -1,9 +1,13 @@
 //! Operations that wait: parked whole, and tried again from their beginning.
 
+use super::io::InFlight;
 use super::{Halt, Service};
-use crate::backend::{Create, Event, OpenId, Operation, OperationId, Reply, SessionId};
+use crate::backend::{
+    Create, CreateAction, Durability, Event, OpenId, Operation, OperationId, Reply, SessionId,
+};
 use crate::fs::FileId;
 use std::collections::{HashMap, VecDeque};
+use std::task::Poll;
 use types::NtStatus;
 
 /// What is to be done.
@@ -83,6 +87,11 @@ impl Tasks {
         OperationId(INTERNAL | self.internal)
     }
 
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.parked.is_empty()
+    }
+
     /// The work that waits for its turn.
     pub fn work_mut(&mut self, operation: OperationId) -> Option<&mut Work> {
         self.parked.get_mut(&operation)?.work.as_mut()
@@ -142,7 +151,9 @@ impl Service {
     }
 
     fn run(&mut self, operation: OperationId, mut work: Work, told: bool) {
+        let durable = self.wants_durable_metadata(&work);
         match self.perform(operation, &mut work) {
+            Ok(Outcome::Reply(reply)) if durable => self.commit(operation, reply),
             Ok(Outcome::Reply(reply)) => self.done(operation, Ok(reply)),
             Ok(Outcome::Later) => (),
             Err(Halt::Closing(file)) => {
@@ -174,6 +185,39 @@ impl Service {
                 self.files.entry(file).or_default().waiting.push(operation);
                 self.park(operation, Some(work), Wait::Break(file), told);
             }
+        }
+    }
+
+    /// Whether the operation changes metadata and is to be answered only when that is durable.
+    fn wants_durable_metadata(&self, work: &Work) -> bool {
+        let share = match work {
+            Work::Create(create, _) => Some(create.caller.share),
+            Work::CloseQuietly(_) => None,
+            Work::Request(request) => match request {
+                Operation::Close { open, .. }
+                | Operation::SetInformation { open, .. }
+                | Operation::SetSecurity { open, .. }
+                | Operation::SetSparse { open, .. }
+                | Operation::ZeroRange { open, .. }
+                | Operation::Trim { open, .. }
+                | Operation::DuplicateExtents { target: open, .. }
+                | Operation::SetReparsePoint { open, .. }
+                | Operation::DeleteReparsePoint { open, .. }
+                | Operation::ObjectId { open, create: true } => self.opens.get(*open).map(|open| open.share),
+                _ => None,
+            },
+        };
+        share.is_some_and(|share| share.continuously_available || share.durability == Durability::Write)
+    }
+
+    /// Answers when all metadata changed so far is durable.
+    fn commit(&mut self, operation: OperationId, reply: Reply) {
+        if matches!(&reply, Reply::Created(created) if created.action == CreateAction::Opened) {
+            return self.done(operation, Ok(reply));
+        }
+        let token = self.in_flight.insert(InFlight::Commit { operation, reply: Box::new(reply) });
+        if let Poll::Ready(result) = self.fs.flush_metadata(token as u64) {
+            self.flushed(token as u64, result);
         }
     }
 

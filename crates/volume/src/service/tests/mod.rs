@@ -4,6 +4,7 @@ mod caching;
 mod files;
 mod locks;
 mod lookup;
+mod random;
 
 use super::{Service, ServiceConfig};
 use crate::backend::*;
