@@ -1,8 +1,9 @@
 //! CRC-64/NVME (NVM Express NVM Command Set Specification 5.2.1.3.4), plain for records and seeded for blocks.
 //!
 //! A block's checksum is the CRC of the volume's 16 bytes, the block address as 8 little-endian bytes and the block's
-//! 4096 bytes, in this order: a block found under a wrong address or volume fails. It is never zero: zero stands for
-//! a block that was never written, and a CRC of zero is stored as one.
+//! 4096 bytes, in this order: a block found under a wrong address or volume fails. Two values are never a checksum:
+//! zero stands for a block that was never written, all ones for a checksum that was lost; a CRC that comes out so is
+//! moved to its neighbour.
 
 use crc_fast::{CrcAlgorithm, Digest};
 use sys::Payload;
@@ -10,6 +11,8 @@ use types::{BLOCK_BYTES, Lba, VolumeId};
 
 /// The checksum of a block that was never written: it reads as zeroes.
 pub const UNWRITTEN: u64 = 0;
+/// Stands for the checksum of a block whose own is lost: nothing matches it.
+pub const LOST: u64 = u64::MAX;
 
 /// CRC-64/NVME of `bytes`.
 pub fn crc64(bytes: &[u8]) -> u64 {
@@ -53,10 +56,10 @@ impl Seeded {
 }
 
 fn finish(digest: &Digest) -> u64 {
-    digest.finalize().max(1)
+    digest.finalize().clamp(UNWRITTEN + 1, LOST - 1)
 }
 
-/// The checksum of one block (any length) at `lba`; never [`UNWRITTEN`].
+/// The checksum of one block (any length) at `lba`; never [`UNWRITTEN`] nor [`LOST`].
 pub fn block_checksum(volume: VolumeId, lba: Lba, block: &[u8]) -> u64 {
     let mut digest = Seeded::new(volume).at(lba);
     digest.update(block);

@@ -5,6 +5,6 @@
 mod crc;
 
 pub use crc::{
-    UNWRITTEN, block_checksum, block_matches, crc64, crc64_append, crc64_scalar, payload_checksums,
+    LOST, UNWRITTEN, block_checksum, block_matches, crc64, crc64_append, crc64_scalar, payload_checksums,
     payload_matches,
 };

@@ -75,6 +75,19 @@ fn the_responder_sends_nothing_before_the_first_message_of_the_initiator() {
 }
 
 #[test]
+fn an_initiator_can_hold_its_first_message_back_until_a_slow_responder_listens() {
+    let delay = std::time::Duration::from_millis(20);
+    let mut pair = Pair::established_with(iwarp::Config { first_send_delay: delay, ..config() }, config());
+    pair.server.post_receives(1, 64);
+    pair.client.connection.post_send(WorkId(1), payload(b"hello"), SendFlags::default()).expect("is taken");
+    pair.drive();
+    assert!(pair.server.completions.is_empty());
+    assert_eq!(pair.client.connection.poll_timeout(), Some(pair.now.after(delay)));
+    pair.pass(delay);
+    assert_eq!(pair.server.completions.len(), 1);
+}
+
+#[test]
 fn a_send_with_invalidate_ends_the_registration_and_says_so() {
     let mut pair = Pair::established();
     let stag = pair.server.region(&[0; 64], ALL);

@@ -5,4 +5,35 @@
 
 #![forbid(unsafe_code)]
 
+mod anchor;
 pub mod api;
+mod bytes;
+mod cache;
+mod engine;
+mod format;
+mod health;
+mod io;
+mod journal;
+mod label;
+mod layout;
+mod locks;
+mod metadata;
+mod numbers;
+mod open;
+mod overlay;
+mod record;
+mod replay;
+mod signature;
+mod slots;
+mod tables;
+
+pub use anchor::{Anchor, parse_anchor, parse_records};
+pub use engine::{ChunkInfo, Opening, Store, StoreOptions};
+pub use format::{FormatError, FormatParameters, format};
+pub use health::{StoreHealth, WriteKind, WrittenBytes};
+pub use label::{Label, LabelError, parse_label};
+pub use layout::{FORMAT_VERSION, Layout, RECORDS_BYTES_MAX, REGION_BLOCKS};
+pub use metadata::{PageIdentity, parse_page};
+pub use open::OpenError;
+pub use record::{BatchHeader, Record, parse_batch, parse_batch_header};
+pub use tables::{PromiseLeaf, SlabEntry, SlabLeaf, parse_promise_leaf, parse_slab_leaf};

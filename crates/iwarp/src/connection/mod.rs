@@ -80,6 +80,9 @@ pub struct Config {
     pub extension: Option<Extension>,
     /// As initiator of an SMB Direct connection: put the read depths into private data too (MS-SMBD section 6.1).
     pub legacy_depths: bool,
+    /// As initiator: how long the first FPDU is held back after the reply. siw of Linux 6.1 sends its reply before it can receive, and
+    /// never looks again at an FPDU that came too soon; 20 ms are enough even for an emulated one.
+    pub first_send_delay: Duration,
     pub domain: DomainId,
     pub stream: StreamId,
 }
@@ -95,6 +98,7 @@ impl Config {
             revision: 2,
             extension: None,
             legacy_depths: false,
+            first_send_delay: Duration::ZERO,
             domain,
             stream,
         }
@@ -247,6 +251,8 @@ pub struct Connection {
     state: State,
     agreed: Agreed,
     deadline: Option<Monotonic>,
+    /// Nothing is sent before.
+    hold_until: Option<Monotonic>,
     /// Start-up frame to be sent.
     start_out: Option<Vec<u8>>,
     peer_start: Option<crate::mpa::StartFrame>,
@@ -278,6 +284,7 @@ impl Connection {
             state,
             agreed: Agreed::default(),
             deadline: Some(deadline),
+            hold_until: None,
             start_out: None,
             peer_start: None,
             awaits_ready: false,
@@ -408,10 +415,16 @@ impl Connection {
     }
 
     pub fn poll_timeout(&self) -> Option<Monotonic> {
-        self.deadline
+        match (self.deadline, self.hold_until) {
+            (Some(deadline), Some(hold)) => Some(deadline.min(hold)),
+            (deadline, hold) => deadline.or(hold),
+        }
     }
 
     pub fn handle_timeout(&mut self, now: Monotonic, memory: &mut Memory) {
+        if self.hold_until.is_some_and(|hold| hold <= now) {
+            self.hold_until = None;
+        }
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.deadline = None;
             self.finish(memory);

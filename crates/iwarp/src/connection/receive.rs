@@ -194,7 +194,7 @@ impl Connection {
             let rest = &bytes[used..];
             match self.state {
                 State::AwaitRequest | State::AwaitReply | State::AwaitAccept if !rest.is_empty() => {
-                    match self.handle_start(rest) {
+                    match self.handle_start(rest, now) {
                         Ok(0) => return used,
                         Ok(taken) => used += taken,
                         Err(()) => {

@@ -38,7 +38,7 @@ impl Connection {
     }
 
     /// Takes start-up bytes; returns how many were used, or an error that closes the TCP connection without an answer.
-    pub(super) fn handle_start(&mut self, bytes: &[u8]) -> Result<usize, ()> {
+    pub(super) fn handle_start(&mut self, bytes: &[u8], now: Monotonic) -> Result<usize, ()> {
         match self.state {
             State::AwaitRequest => {
                 let Some((frame, used)) = StartFrame::parse(FrameKind::Request, bytes).map_err(|_| ())?
@@ -60,7 +60,7 @@ impl Connection {
                 if bytes.len() > used && !frame.reject {
                     return Err(());
                 }
-                self.handle_reply(frame)?;
+                self.handle_reply(frame, now)?;
                 Ok(used)
             }
             // Bytes between request and accept: the initiator has to wait.
@@ -158,7 +158,7 @@ impl Connection {
         self.state = State::Terminating;
     }
 
-    fn handle_reply(&mut self, frame: StartFrame) -> Result<(), ()> {
+    fn handle_reply(&mut self, frame: StartFrame, now: Monotonic) -> Result<(), ()> {
         let offered =
             Extension::parse(&frame.private_data).map(|(extension, rest)| (extension, rest.to_vec()));
         let private_data = offered.as_ref().map_or(&frame.private_data[..], |(_, rest)| rest).to_vec();
@@ -177,6 +177,8 @@ impl Connection {
         self.agree(crc, frame.revision, depths, software, extension);
         self.state = State::Established;
         self.deadline = None;
+        self.hold_until =
+            (!self.config.first_send_delay.is_zero()).then(|| now.after(self.config.first_send_delay));
         self.events.push_back(Event::Established { private_data });
         Ok(())
     }

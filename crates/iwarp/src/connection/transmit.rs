@@ -324,7 +324,7 @@ impl Connection {
             };
             return Some(framing::join(&[outgoing(header, &payload, Payload::new())], self.agreed.crc));
         }
-        if self.state != State::Established {
+        if self.state != State::Established || self.hold_until.is_some_and(|hold| now < hold) {
             return None;
         }
         let mut fpdus = Vec::new();

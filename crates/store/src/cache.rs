@@ -1,0 +1,172 @@
+//! Metadata pages in RAM, within a budget: clean pages are dropped in the order of a clock, dirty and pinned ones stay.
+
+use crate::layout::{PAGE_BYTES, PAGE_WORDS};
+use crate::metadata::Words;
+use crate::numbers::{NumberMap, page_key};
+use crate::slots::SlotId;
+use std::collections::VecDeque;
+use types::SlabIndex;
+
+struct Page {
+    words: Words,
+    pins: u32,
+    /// Changed since it was last written in place.
+    dirty: bool,
+    /// Being written in place.
+    writing: bool,
+    used: bool,
+}
+
+pub(crate) struct PageCache {
+    pages: NumberMap<Page>,
+    clock: VecDeque<u64>,
+    /// Pages being read, and the tasks that wait for them.
+    loading: NumberMap<Vec<SlotId>>,
+    budget_pages: usize,
+    dirty_pages: usize,
+}
+
+impl PageCache {
+    pub(crate) fn new(budget_bytes: usize) -> Self {
+        Self {
+            pages: NumberMap::default(),
+            clock: VecDeque::new(),
+            loading: NumberMap::default(),
+            budget_pages: (budget_bytes / PAGE_BYTES).max(16),
+            dirty_pages: 0,
+        }
+    }
+
+    pub(crate) fn dirty_pages(&self) -> usize {
+        self.dirty_pages
+    }
+    pub(crate) fn budget_pages(&self) -> usize {
+        self.budget_pages
+    }
+    pub(crate) fn len(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// The word, where its page is here.
+    pub(crate) fn word(&mut self, slab: SlabIndex, word: u32) -> Option<u64> {
+        self.words(slab, word / PAGE_WORDS as u32).map(|words| words[word as usize % PAGE_WORDS])
+    }
+
+    /// The words of a page, where it is here.
+    pub(crate) fn words(&mut self, slab: SlabIndex, page: u32) -> Option<&[u64; PAGE_WORDS]> {
+        let page = self.pages.get_mut(&page_key(slab, page))?;
+        page.used = true;
+        Some(&page.words)
+    }
+
+    pub(crate) fn contains(&self, key: u64) -> bool {
+        self.pages.contains_key(&key)
+    }
+
+    /// Changes a word of a page that is here, by `change` from old to new. Answers whether it was here.
+    pub(crate) fn change(&mut self, slab: SlabIndex, word: u32, change: impl FnOnce(u64) -> u64) -> bool {
+        let Some(page) = self.pages.get_mut(&page_key(slab, word / PAGE_WORDS as u32)) else { return false };
+        let place = &mut page.words[word as usize % PAGE_WORDS];
+        let changed = change(*place);
+        if changed != *place {
+            *place = changed;
+            if !page.dirty {
+                page.dirty = true;
+                self.dirty_pages += 1;
+            }
+        }
+        true
+    }
+
+    /// Keeps a page until [`Self::unpin`]. Answers whether it is here.
+    pub(crate) fn pin(&mut self, key: u64) -> bool {
+        let page = self.pages.get_mut(&key);
+        page.map(|page| page.pins += 1).is_some()
+    }
+
+    pub(crate) fn unpin(&mut self, key: u64) {
+        if let Some(page) = self.pages.get_mut(&key) {
+            page.pins = page.pins.saturating_sub(1);
+        }
+    }
+
+    /// Notes that a task waits for a page. Answers whether it has to be read.
+    pub(crate) fn wait_for(&mut self, key: u64, task: SlotId) -> bool {
+        let waiters = self.loading.entry(key).or_default();
+        waiters.push(task);
+        waiters.len() == 1
+    }
+
+    /// The tasks that waited for a page that was read or could not be.
+    pub(crate) fn loaded(&mut self, key: u64) -> Vec<SlotId> {
+        self.loading.remove(&key).unwrap_or_default()
+    }
+
+    pub(crate) fn insert(&mut self, key: u64, words: Words, dirty: bool) {
+        let page = Page { words, pins: 0, dirty, writing: false, used: true };
+        self.dirty_pages += usize::from(dirty);
+        match self.pages.insert(key, page) {
+            Some(old) => self.dirty_pages -= usize::from(old.dirty),
+            None => self.clock.push_back(key),
+        }
+        self.evict();
+    }
+
+    fn evict(&mut self) {
+        let mut tries = 2 * self.clock.len();
+        while self.pages.len() > self.budget_pages && tries > 0 {
+            tries -= 1;
+            let Some(key) = self.clock.pop_front() else { return };
+            let Some(page) = self.pages.get_mut(&key) else { continue };
+            if page.pins > 0 || page.dirty || page.writing || page.used {
+                page.used = false;
+                self.clock.push_back(key);
+            } else {
+                self.pages.remove(&key);
+            }
+        }
+    }
+
+    pub(crate) fn dirty_keys(&self) -> Vec<u64> {
+        self.pages.iter().filter(|(_, page)| page.dirty).map(|(key, _)| *key).collect()
+    }
+
+    /// The words of a dirty page, which counts as clean and being written from here on.
+    pub(crate) fn begin_write(&mut self, key: u64) -> Option<&[u64; PAGE_WORDS]> {
+        let page = self.pages.get_mut(&key).filter(|page| page.dirty)?;
+        page.dirty = false;
+        page.writing = true;
+        self.dirty_pages -= 1;
+        Some(&page.words)
+    }
+
+    pub(crate) fn end_write(&mut self, key: u64) {
+        if let Some(page) = self.pages.get_mut(&key) {
+            page.writing = false;
+        }
+    }
+
+    /// A page whose write did not happen is dirty again.
+    pub(crate) fn undo_write(&mut self, key: u64) {
+        if let Some(page) = self.pages.get_mut(&key) {
+            page.writing = false;
+            if !page.dirty {
+                page.dirty = true;
+                self.dirty_pages += 1;
+            }
+        }
+    }
+
+    /// Forgets all pages of a slab, dirty or not.
+    pub(crate) fn forget_slab(&mut self, slab: SlabIndex, pages: u32) {
+        if self.clock.len() > 2 * self.pages.len() + 1024 {
+            let (pages, mut seen) = (&self.pages, std::collections::HashSet::new());
+            self.clock.retain(|key| pages.contains_key(key) && seen.insert(*key));
+        }
+        for page in 0..pages {
+            if let Some(page) = self.pages.remove(&page_key(slab, page)) {
+                self.dirty_pages -= usize::from(page.dirty);
+            }
+        }
+    }
+}

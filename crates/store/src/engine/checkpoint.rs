@@ -1,0 +1,381 @@
+//! Checkpoints: journaled blocks go in place, changed metadata and tables with them; one flush; then an anchor that lets the
+//! journal forget them. All of it can be repeated: a crash before the anchor replays the same records again.
+
+use super::Store;
+use super::task::Op;
+use crate::anchor::Anchor;
+use crate::health::WriteKind;
+use crate::layout::{ANCHOR_SLOTS, PAGE_BYTES};
+use crate::metadata::encode_page;
+use crate::numbers::block_key;
+use crate::open::page_identity;
+use crate::slots::SlotId;
+use crate::tables::{encode_promise_page, encode_slab_page};
+use disk::{Disk, DiskError};
+use std::collections::VecDeque;
+use sys::{Buf, BufMut, Payload};
+use types::{BLOCK_BYTES, Epoch, SlabIndex, VolumeId};
+
+/// Disk operations of a checkpoint in flight at once: it runs beside foreground I/O.
+const IN_FLIGHT_MAX: usize = 16;
+/// Most blocks applied by one write.
+const RUN_BLOCKS_MAX: usize = 256;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Idle,
+    Applying,
+    WantsFlush,
+    Flushing,
+    Anchoring,
+}
+
+pub(super) struct Checkpoint {
+    state: State,
+    requested: bool,
+    /// The last one found no room under the disk: the next change makes it try again.
+    stalled: bool,
+    giving_up: bool,
+    anchor_sequence: u64,
+    /// Batches up to this one are covered.
+    through: u64,
+    /// Blocks to apply, in order; and how many of them are issued.
+    blocks: Vec<u64>,
+    next_block: usize,
+    pages: VecDeque<u64>,
+    pages_written: Vec<u64>,
+    tables: VecDeque<(u64, Buf)>,
+    table_changes: Option<(std::collections::BTreeSet<usize>, bool)>,
+    in_flight: usize,
+    /// Fresh writes that wait until their place is not being applied.
+    waiting: Vec<SlotId>,
+}
+
+impl Checkpoint {
+    pub(super) fn new(anchor_sequence: u64) -> Self {
+        Self {
+            state: State::Idle,
+            requested: false,
+            stalled: false,
+            giving_up: false,
+            anchor_sequence,
+            through: 0,
+            blocks: Vec::new(),
+            next_block: 0,
+            pages: VecDeque::new(),
+            pages_written: Vec::new(),
+            tables: VecDeque::new(),
+            table_changes: None,
+            in_flight: 0,
+            waiting: Vec::new(),
+        }
+    }
+
+    pub(super) fn request(&mut self) {
+        self.requested = true;
+    }
+    pub(super) fn unstall(&mut self) {
+        self.stalled = false;
+    }
+    pub(super) fn is_idle(&self) -> bool {
+        self.state == State::Idle && !self.requested
+    }
+    pub(super) fn wants_flush(&self) -> bool {
+        self.state == State::WantsFlush
+    }
+    pub(super) fn flush_started(&mut self) {
+        if self.state == State::WantsFlush {
+            self.state = State::Flushing;
+        }
+    }
+    /// Whether blocks of the range may be on their way into place.
+    pub(super) fn is_applying(&self, slab: SlabIndex, first: u32, count: u32) -> bool {
+        let start = block_key(slab, first);
+        let at = self.blocks.partition_point(|key| *key < start);
+        self.blocks.get(at).is_some_and(|key| *key < start + u64::from(count))
+    }
+    pub(super) fn await_end(&mut self, id: SlotId) {
+        self.waiting.push(id);
+    }
+    pub(super) fn abandon(&mut self) {
+        self.state = State::Idle;
+        self.requested = false;
+        self.waiting.clear();
+    }
+}
+
+/// A unit of a checkpoint's work.
+enum Work {
+    Write { page: Option<u64>, kind: WriteKind, offset: u64, data: Payload },
+    ReadJournal { key: u64, sequence: u64, block: u32 },
+    Nothing,
+}
+
+impl<D: Disk> Store<D> {
+    /// Begins a checkpoint where one is due, and issues the next writes of the one that runs.
+    pub(super) fn run_checkpoint(&mut self) {
+        if self.checkpoint.state == State::Idle {
+            if self.checkpoint.stalled {
+                if self.journal.is_starved() {
+                    self.refuse_starved();
+                }
+                return;
+            }
+            let due = self.checkpoint.requested
+                || self.journal.used_blocks() > self.journal.blocks() / 2
+                || self.overlay.kept_bytes() > self.overlay.budget_bytes() / 2
+                || self.cache.dirty_pages() > self.cache.budget_pages() / 2;
+            if !due {
+                return;
+            }
+            self.begin_checkpoint();
+        }
+        if self.checkpoint.state != State::Applying {
+            return;
+        }
+        while self.checkpoint.in_flight < IN_FLIGHT_MAX && !self.checkpoint.giving_up {
+            match self.next_work() {
+                Work::Write { page, kind, offset, data } => {
+                    self.checkpoint.in_flight += 1;
+                    self.write(Op::CheckpointWrite { page }, kind, offset, data, false);
+                }
+                Work::ReadJournal { key, sequence, block } => {
+                    self.checkpoint.in_flight += 1;
+                    let offset = self.layout.journal_offset(block);
+                    self.read(Op::CheckpointRead { key, sequence }, offset, BLOCK_BYTES);
+                }
+                Work::Nothing => break,
+            }
+        }
+        if self.checkpoint.in_flight > 0 {
+            return;
+        }
+        if self.checkpoint.giving_up {
+            self.give_up_checkpoint();
+        } else {
+            self.checkpoint.state = State::WantsFlush;
+        }
+    }
+
+    fn begin_checkpoint(&mut self) {
+        self.checkpoint.requested = false;
+        let nothing = self.journal.used_blocks() == 0
+            && self.overlay.is_empty()
+            && self.cache.dirty_pages() == 0
+            && !self.slabs.is_changed()
+            && !self.slabs.has_quarantined();
+        if nothing {
+            return;
+        }
+        let checkpoint = &mut self.checkpoint;
+        checkpoint.state = State::Applying;
+        checkpoint.through = self.journal.committed();
+        checkpoint.blocks = self.overlay.sorted_keys();
+        checkpoint.next_block = 0;
+        let mut pages = self.cache.dirty_keys();
+        pages.sort_unstable();
+        checkpoint.pages = pages.into();
+        checkpoint.pages_written.clear();
+        checkpoint.tables.clear();
+        checkpoint.table_changes = None;
+        if self.slabs.is_changed() {
+            self.gather_tables();
+        }
+    }
+
+    /// The changed pages of the tables, for both copies.
+    fn gather_tables(&mut self) {
+        let (slab_pages, promises, sequence) = self.slabs.take_changed();
+        let disk = self.label.disk;
+        let mut pages: Vec<(u64, Buf)> = slab_pages
+            .iter()
+            .map(|page| {
+                (*page as u64, Buf::from(&encode_slab_page(disk, *page, sequence, self.slabs.entries())[..]))
+            })
+            .collect();
+        if promises {
+            let mut promised: Vec<(VolumeId, Epoch)> = self.promises();
+            promised.sort_unstable();
+            let first = self.layout.slab_table_pages();
+            for page in 0..crate::layout::PROMISE_PAGES {
+                let bytes = encode_promise_page(disk, page, sequence, &promised);
+                pages.push(((first + page) as u64, Buf::from(&bytes[..])));
+            }
+        }
+        for copy in self.layout.tables {
+            let placed = pages.iter().map(|(page, bytes)| (copy + page * PAGE_BYTES as u64, bytes.clone()));
+            self.checkpoint.tables.extend(placed);
+        }
+        self.checkpoint.table_changes = Some((slab_pages, promises));
+    }
+
+    fn next_work(&mut self) -> Work {
+        if let Some((offset, bytes)) = self.checkpoint.tables.pop_front() {
+            return Work::Write { page: None, kind: WriteKind::Tables, offset, data: bytes.into() };
+        }
+        while let Some(key) = self.checkpoint.pages.pop_front() {
+            let (slab, page) = (SlabIndex((key >> 32) as u32), key as u32);
+            let Some(entry) = self.slabs.entry(slab) else { continue };
+            let identity = page_identity(self.label.disk, slab, entry, page);
+            let Some(words) = self.cache.begin_write(key) else { continue };
+            let data = Payload::from(encode_page(identity, words));
+            self.checkpoint.pages_written.push(key);
+            let offset = self.layout.page_offset(slab, page);
+            return Work::Write { page: Some(key), kind: WriteKind::Metadata, offset, data };
+        }
+        self.next_run()
+    }
+
+    /// The next consecutive blocks that are not in place yet.
+    fn next_run(&mut self) -> Work {
+        let (mut data, mut first, mut count) = (Payload::new(), None, 0);
+        while let Some(&key) = self.checkpoint.blocks.get(self.checkpoint.next_block) {
+            let entry = self.overlay.get(key).filter(|entry| entry.sequence <= self.checkpoint.through);
+            let follows = first.is_none_or(|first| key == first + count as u64);
+            if count > 0
+                && (!follows || count == RUN_BLOCKS_MAX || entry.is_none_or(|entry| entry.bytes.is_none()))
+            {
+                break;
+            }
+            self.checkpoint.next_block += 1;
+            // Discarded, or written again by a batch that the next checkpoint covers.
+            let Some(entry) = entry else { continue };
+            let Some(bytes) = &entry.bytes else {
+                return Work::ReadJournal { key, sequence: entry.sequence, block: entry.journal_block };
+            };
+            data.push(bytes.clone());
+            first = first.or(Some(key));
+            count += 1;
+        }
+        match first {
+            None => Work::Nothing,
+            Some(key) => {
+                Work::Write { page: None, kind: WriteKind::Applied, offset: self.key_offset(key), data }
+            }
+        }
+    }
+
+    fn key_offset(&self, key: u64) -> u64 {
+        self.layout.block_offset(SlabIndex((key >> 32) as u32), key as u32)
+    }
+
+    /// A journaled block that was not kept in RAM is here. If it rotted in the journal it fails its checksum in place too.
+    pub(super) fn checkpoint_read(
+        &mut self,
+        key: u64,
+        sequence: u64,
+        result: Result<Option<BufMut>, DiskError>,
+    ) {
+        if self.poisoned {
+            return;
+        }
+        let bytes = match result {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return self.poison(&DiskError::Invalid("a read without its buffer")),
+            Err(error) => return self.poison(&error),
+        };
+        let current = self.overlay.get(key).is_some_and(|entry| entry.sequence == sequence);
+        if !current || self.checkpoint.giving_up {
+            self.checkpoint.in_flight -= 1;
+            return;
+        }
+        let offset = self.key_offset(key);
+        self.write(
+            Op::CheckpointWrite { page: None },
+            WriteKind::Applied,
+            offset,
+            bytes.freeze().into(),
+            false,
+        );
+    }
+
+    pub(super) fn checkpoint_written(&mut self, page: Option<u64>, result: Result<(), DiskError>) {
+        if self.poisoned {
+            return;
+        }
+        match result {
+            Ok(()) => {}
+            Err(DiskError::NoSpace) => self.checkpoint.giving_up = true,
+            Err(error) => return self.poison(&error),
+        }
+        self.checkpoint.in_flight -= 1;
+        if let Some(key) = page {
+            self.cache.end_write(key);
+        }
+    }
+
+    /// The file under the disk cannot grow: nothing is lost, everything stays in the journal, and later changes find it full.
+    fn give_up_checkpoint(&mut self) {
+        for key in std::mem::take(&mut self.checkpoint.pages_written) {
+            self.cache.undo_write(key);
+        }
+        if let Some((pages, promises)) = self.checkpoint.table_changes.take() {
+            self.slabs.mark_changed_pages(pages, promises);
+        }
+        self.checkpoint.giving_up = false;
+        self.checkpoint.stalled = true;
+        self.checkpoint.state = State::Idle;
+        self.health.no_space += 1;
+        self.end_checkpoint();
+    }
+
+    /// The journal is full and cannot be emptied: what waits for it is refused.
+    fn refuse_starved(&mut self) {
+        for id in self.journal.refuse_pending() {
+            self.health.no_space += 1;
+            self.finish(id, Err(crate::api::StoreError::NoSpace));
+        }
+    }
+
+    /// Everything in place is durable: the anchor may move behind it.
+    pub(super) fn checkpoint_flushed(&mut self) {
+        if self.checkpoint.state != State::Flushing {
+            return;
+        }
+        self.checkpoint.state = State::Anchoring;
+        self.checkpoint.anchor_sequence += 1;
+        self.checkpoint.in_flight = 2;
+        let (tail_block, tail_sequence, previous) = self.journal.tail_after(self.checkpoint.through);
+        let anchor = Anchor {
+            sequence: self.checkpoint.anchor_sequence,
+            incarnation: self.journal.incarnation(),
+            tail_sequence,
+            tail_block,
+            previous,
+            next_generation: self.slabs.next_generation(),
+            scrub_slab: self.scrub.slab,
+            scrub_block: self.scrub.block,
+        };
+        let bytes = Buf::from(&anchor.encode(self.label.disk)[..]);
+        let slot = ANCHOR_SLOTS[(anchor.sequence % 2) as usize];
+        for area in self.layout.areas() {
+            self.write(Op::Anchor, WriteKind::Anchors, area + slot, bytes.clone().into(), true);
+        }
+    }
+
+    pub(super) fn anchor_written(&mut self) {
+        if self.checkpoint.state != State::Anchoring {
+            return;
+        }
+        self.checkpoint.in_flight -= 1;
+        if self.checkpoint.in_flight > 0 {
+            return;
+        }
+        let through = self.checkpoint.through;
+        for key in std::mem::take(&mut self.checkpoint.blocks) {
+            self.overlay.applied(key, through);
+        }
+        self.journal.release(through);
+        self.health.checkpoints += 1;
+        self.checkpoint.state = State::Idle;
+        self.end_checkpoint();
+        self.release_slabs(through);
+    }
+
+    fn end_checkpoint(&mut self) {
+        self.checkpoint.blocks.clear();
+        for id in std::mem::take(&mut self.checkpoint.waiting) {
+            self.place_fresh(id);
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Reads: from the journaled blocks first, then in place; every block that comes from the disk is verified. A block that
+//! fails is read once more, and again as long as what is known of it changed meanwhile: only a block that fails twice in
+//! the same place under the same checksum is corrupt.
+
+use super::Store;
+use super::task::{Kind, Op, Place, Task};
+use crate::api::{StoreError, StoreReply};
+use crate::layout::PAGE_WORDS;
+use crate::numbers::block_key;
+use crate::slots::SlotId;
+use codes::{LOST, UNWRITTEN, block_matches};
+use disk::{Disk, DiskError};
+use smallvec::SmallVec;
+use sys::{Buf, BufMut, Payload};
+use types::{BLOCK_BYTES, Lba, VolumeId};
+
+/// Most blocks of one read: 4 MiB.
+const READ_BLOCKS_MAX: u32 = 1024;
+
+pub(super) struct ReadTask {
+    pub(super) volume: VolumeId,
+    /// Address of the first block.
+    pub(super) lba: Lba,
+    pub(super) append: bool,
+    /// The scrub that it is a part of.
+    pub(super) scrub: Option<SlotId>,
+    words: Vec<u64>,
+    segments: SmallVec<[Segment; 2]>,
+    outstanding: u32,
+    failed: Option<DiskError>,
+    suspects: Vec<Suspect>,
+}
+
+enum Segment {
+    Zero {
+        count: u32,
+    },
+    Kept(Buf),
+    /// `at`: its first block within the read; `journal`: the batch it comes from.
+    Disk {
+        at: u32,
+        count: u32,
+        journal: Option<u64>,
+        filled: Option<Buf>,
+    },
+}
+
+/// A block whose bytes did not match: its place within the read, the checksum expected, the batch it came from.
+type Suspect = (u32, u64, Option<u64>);
+
+impl ReadTask {
+    pub(super) fn new(volume: VolumeId, lba: Lba, append: bool, scrub: Option<SlotId>) -> Self {
+        Self {
+            volume,
+            lba,
+            append,
+            scrub,
+            words: Vec::new(),
+            segments: SmallVec::new(),
+            outstanding: 0,
+            failed: None,
+            suspects: Vec::new(),
+        }
+    }
+}
+
+impl<D: Disk> Store<D> {
+    pub(super) fn take_read(
+        &mut self,
+        token: u64,
+        volume: VolumeId,
+        lba: Lba,
+        blocks: u32,
+    ) -> Result<(), StoreError> {
+        if blocks > READ_BLOCKS_MAX {
+            return Err(StoreError::Invalid("a read of more than 4 MiB"));
+        }
+        let (place, entry) = self.locate(volume, lba, blocks)?;
+        let read = ReadTask::new(volume, lba, entry.append, None);
+        let id = self.tasks.insert(Task::new(token, Some(place), Kind::Read(read)));
+        self.gather_pages(id);
+        Ok(())
+    }
+
+    /// All pages are here: finds where each block lies, and reads what lies on the disk.
+    pub(super) fn resolve_read(&mut self, id: SlotId) {
+        let Some(Task { place: Some(place), pages, kind: Kind::Read(read), .. }) = self.tasks.get_mut(id)
+        else {
+            return;
+        };
+        let place = *place;
+        if self.slabs.entry(place.slab).is_none_or(|entry| entry.generation != place.generation) {
+            return self.finish_read(id, Err(StoreError::NotMapped));
+        }
+        read.words.clear();
+        read.words.reserve(place.count as usize);
+        let (mut word, end) = (place.first, place.first + place.count);
+        while word < end {
+            let page = word / PAGE_WORDS as u32;
+            let upto = end.min((page + 1) * PAGE_WORDS as u32);
+            let at = word as usize % PAGE_WORDS;
+            match self.cache.words(place.slab, page) {
+                Some(words) => read.words.extend_from_slice(&words[at..at + (upto - word) as usize]),
+                None => read.words.resize(read.words.len() + (upto - word) as usize, LOST),
+            }
+            word = upto;
+        }
+        std::mem::take(pages).iter().for_each(|key| self.cache.unpin(*key));
+        let overlay = (!self.overlay.is_empty()).then_some(&self.overlay);
+        let mut lost = Vec::new();
+        read.segments.clear();
+        let mut reads: SmallVec<[(u16, u64, u32); 2]> = SmallVec::new();
+        for (at, word) in (0u32..).zip(&read.words) {
+            let block = place.first + at;
+            let journaled = overlay.and_then(|overlay| overlay.get(block_key(place.slab, block)));
+            let source = match journaled {
+                Some(entry) => match &entry.bytes {
+                    Some(bytes) => Segment::Kept(bytes.clone()),
+                    None => Segment::Disk { at, count: 1, journal: Some(entry.sequence), filled: None },
+                },
+                None if *word == UNWRITTEN => Segment::Zero { count: 1 },
+                None if *word == LOST && !read.append => {
+                    lost.push(at);
+                    Segment::Zero { count: 1 }
+                }
+                None => Segment::Disk { at, count: 1, journal: None, filled: None },
+            };
+            match (read.segments.last_mut(), &source) {
+                (Some(Segment::Zero { count }), Segment::Zero { .. }) => *count += 1,
+                (Some(Segment::Disk { count, journal: None, .. }), Segment::Disk { journal: None, .. }) => {
+                    *count += 1;
+                    if let Some(last) = reads.last_mut() {
+                        last.2 += 1;
+                    }
+                }
+                _ => {
+                    if let Segment::Disk { journal, .. } = &source {
+                        let offset = match journaled.filter(|_| journal.is_some()) {
+                            Some(entry) => self.layout.journal_offset(entry.journal_block),
+                            None => self.layout.block_offset(place.slab, block),
+                        };
+                        reads.push((read.segments.len() as u16, offset, 1));
+                    }
+                    read.segments.push(source);
+                }
+            }
+        }
+        read.outstanding = reads.len() as u32;
+        if !lost.is_empty() {
+            self.health.corrupt_blocks += lost.len() as u64;
+            if read.scrub.is_none() {
+                let lbas = lost.iter().map(|at| read.lba.offset(u64::from(*at))).collect();
+                return self.finish_read(id, Err(StoreError::Corrupt { lbas }));
+            }
+            let (volume, first) = (read.volume, read.lba);
+            let scrub = read.scrub;
+            self.scrub_found(scrub, lost.iter().map(|at| (volume, first.offset(u64::from(*at)))));
+        }
+        if reads.is_empty() {
+            return self.verify_read(id);
+        }
+        for (segment, offset, count) in reads {
+            self.read(Op::ReadSegment { task: id, segment }, offset, count as usize * BLOCK_BYTES);
+        }
+    }
+
+    pub(super) fn segment_read(
+        &mut self,
+        id: SlotId,
+        segment: u16,
+        result: Result<Option<BufMut>, DiskError>,
+    ) {
+        let Some(Task { kind: Kind::Read(read), .. }) = self.tasks.get_mut(id) else { return };
+        read.outstanding -= 1;
+        match (result, read.segments.get_mut(usize::from(segment))) {
+            (Ok(Some(bytes)), Some(Segment::Disk { filled, .. })) => *filled = Some(bytes.freeze()),
+            (Err(error), _) => read.failed = Some(error),
+            _ => read.failed = Some(DiskError::Invalid("a read without its buffer")),
+        }
+        if read.outstanding == 0 {
+            self.verify_read(id);
+        }
+    }
+
+    /// All bytes are here: verifies them, and answers.
+    fn verify_read(&mut self, id: SlotId) {
+        let Some(Task { place: Some(place), kind: Kind::Read(read), .. }) = self.tasks.get_mut(id) else {
+            return;
+        };
+        if let Some(error) = read.failed.take() {
+            return self.read_failed(id, error);
+        }
+        let suspects = if read.append { Vec::new() } else { find_suspects(read, *place) };
+        if suspects.is_empty() {
+            return self.deliver_read(id);
+        }
+        if suspects != read.suspects {
+            read.suspects = suspects;
+            return self.gather_pages(id);
+        }
+        self.health.corrupt_blocks += suspects.len() as u64;
+        let (volume, first, scrub) = (read.volume, read.lba, read.scrub);
+        let lbas: Vec<Lba> = suspects.iter().map(|(at, ..)| first.offset(u64::from(*at))).collect();
+        match scrub {
+            None => self.finish_read(id, Err(StoreError::Corrupt { lbas })),
+            Some(_) => {
+                self.scrub_found(scrub, lbas.into_iter().map(|lba| (volume, lba)));
+                self.deliver_read(id);
+            }
+        }
+    }
+
+    /// An unreadable sector is to a scrub what a failed checksum is: to be rewritten from another copy.
+    fn read_failed(&mut self, id: SlotId, error: DiskError) {
+        let Some(Task { kind: Kind::Read(read), .. }) = self.tasks.get_mut(id) else { return };
+        let (volume, first, scrub) = (read.volume, read.lba, read.scrub);
+        if scrub.is_none() || !matches!(error, DiskError::Io(_)) {
+            return self.finish_read(id, Err(StoreError::Disk(error)));
+        }
+        let unreadable: Vec<Lba> = read
+            .segments
+            .iter()
+            .filter_map(|segment| match segment {
+                Segment::Disk { at, count, filled: None, .. } => Some(*at..*at + *count),
+                _ => None,
+            })
+            .flatten()
+            .map(|at| first.offset(u64::from(at)))
+            .collect();
+        self.health.corrupt_blocks += unreadable.len() as u64;
+        self.scrub_found(scrub, unreadable.into_iter().map(|lba| (volume, lba)));
+        self.deliver_read(id);
+    }
+
+    fn deliver_read(&mut self, id: SlotId) {
+        let Some(Task { kind: Kind::Read(read), .. }) = self.tasks.get_mut(id) else { return };
+        if read.scrub.is_some() {
+            return self.finish_read(id, Ok(StoreReply::Done));
+        }
+        let mut data = Payload::new();
+        for segment in read.segments.drain(..) {
+            match segment {
+                Segment::Zero { count } => {
+                    let mut rest = count as usize * BLOCK_BYTES;
+                    while rest > 0 {
+                        let len = rest.min(self.zeroes.len());
+                        data.push(self.zeroes.slice(..len));
+                        rest -= len;
+                    }
+                }
+                Segment::Kept(bytes) | Segment::Disk { filled: Some(bytes), .. } => data.push(bytes),
+                Segment::Disk { filled: None, .. } => {}
+            }
+        }
+        let checksums = if read.append { Vec::new() } else { std::mem::take(&mut read.words) };
+        self.finish_read(id, Ok(StoreReply::Data { data, checksums }));
+    }
+
+    fn finish_read(&mut self, id: SlotId, result: Result<StoreReply, StoreError>) {
+        let scrub = match self.tasks.get(id) {
+            Some(Task { kind: Kind::Read(read), .. }) => read.scrub,
+            _ => None,
+        };
+        match scrub {
+            None => self.finish(id, result),
+            Some(scrub) => {
+                self.drop_task(id);
+                self.scrub_read_done(scrub, result);
+            }
+        }
+    }
+}
+
+fn find_suspects(read: &ReadTask, place: Place) -> Vec<Suspect> {
+    let mut suspects = Vec::new();
+    for segment in &read.segments {
+        let Segment::Disk { at, count, journal, filled: Some(bytes) } = segment else { continue };
+        debug_assert!(at + count <= place.count);
+        for (index, block) in (*at..at + count).zip(bytes.chunks_exact(BLOCK_BYTES)) {
+            let word = read.words.get(index as usize).copied().unwrap_or(LOST);
+            if !block_matches(read.volume, read.lba.offset(u64::from(index)), block, word) {
+                suspects.push((index, word, *journal));
+            }
+        }
+    }
+    suspects
+}

@@ -1,0 +1,149 @@
+//! Making a disk ours: refuses disks that hold anything, writes all structures, the label last.
+
+use crate::anchor::{Anchor, encode_records};
+use crate::io::{Io, Work};
+use crate::label::{Label, LabelError, parse_label};
+use crate::layout::{
+    ANCHOR_SLOTS, AREA_BYTES, FORMAT_VERSION, LABEL_SLOTS, Layout, PAGE_BYTES, PROMISE_PAGES, RECORDS_SLOTS,
+};
+use crate::signature;
+use crate::tables::{encode_promise_page, encode_slab_page};
+use disk::{Disk, DiskError};
+use sys::{Buf, BufMut, Payload};
+use types::{DiskId, PoolId};
+
+/// What a new disk is to be.
+#[derive(Debug, Clone)]
+pub struct FormatParameters {
+    pub disk: DiskId,
+    pub pool: PoolId,
+    /// Fault-domain tags, such as ("enclosure", "shelf 2").
+    pub tags: Vec<(String, String)>,
+    /// Slab and journal size in bytes; `None` chooses by the disk's size ([`Layout::default_sizes`]).
+    pub slab_bytes: Option<u64>,
+    pub journal_bytes: Option<u64>,
+    /// Destroys what the disk holds.
+    pub force: bool,
+}
+
+impl FormatParameters {
+    pub fn new(disk: DiskId, pool: PoolId) -> Self {
+        Self { disk, pool, tags: Vec::new(), slab_bytes: None, journal_bytes: None, force: false }
+    }
+}
+
+/// Why a disk was not formatted; nothing on it was changed except after `Disk`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FormatError {
+    #[error("the disk belongs to pool {pool} already (disk {disk})")]
+    InUse { disk: DiskId, pool: PoolId },
+    #[error("the disk holds {0}")]
+    Foreign(&'static str),
+    #[error("the disk is too small: {size_bytes} bytes do not hold one slab")]
+    TooSmall { size_bytes: u64 },
+    #[error("at most 16 tags of 255 bytes each")]
+    Tags,
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+/// Formats a disk and gives it back.
+///
+/// # Errors
+/// [`FormatError`]; without `force` also where the disk is not empty.
+pub fn format<D: Disk + 'static>(disk: D, parameters: FormatParameters) -> Result<D, FormatError> {
+    let (result, disk) = Work::new(disk, |io| run(io, parameters)).run();
+    result.map(|()| disk)
+}
+
+async fn run<D: Disk>(io: Io<D>, parameters: FormatParameters) -> Result<(), FormatError> {
+    let info = io.info();
+    let (slab_bytes, journal_bytes) = Layout::default_sizes(info.size_bytes);
+    let slab_bytes = parameters.slab_bytes.unwrap_or(slab_bytes);
+    let journal_bytes = parameters.journal_bytes.unwrap_or(journal_bytes);
+    let layout = Layout::compute(info.size_bytes, slab_bytes, journal_bytes)
+        .ok_or(FormatError::TooSmall { size_bytes: info.size_bytes })?;
+    if !Label::tags_fit(&parameters.tags) {
+        return Err(FormatError::Tags);
+    }
+    if !parameters.force {
+        for area in layout.areas() {
+            refuse_used(&io.read(area, AREA_BYTES as usize).await?)?;
+        }
+    }
+    write_all(&io, &parameters, layout, info.block_bytes).await.map_err(FormatError::Disk)
+}
+
+fn refuse_used(area: &[u8]) -> Result<(), FormatError> {
+    for slot in LABEL_SLOTS {
+        let slot = area.get(slot as usize..slot as usize + PAGE_BYTES).unwrap_or(&[]);
+        match parse_label(slot) {
+            Ok(label) => return Err(FormatError::InUse { disk: label.disk, pool: label.pool }),
+            Err(LabelError::Newer(_)) => return Err(FormatError::Foreign("a newer version of this format")),
+            Err(LabelError::Damaged) => return Err(FormatError::Foreign("a damaged label of this format")),
+            Err(LabelError::Absent) => {}
+        }
+    }
+    match signature::recognise(area) {
+        Some(what) => Err(FormatError::Foreign(what)),
+        None => Ok(()),
+    }
+}
+
+async fn write_all<D: Disk>(
+    io: &Io<D>,
+    parameters: &FormatParameters,
+    layout: Layout,
+    block_bytes: u32,
+) -> Result<(), DiskError> {
+    // No old label may survive beside half of a new format.
+    let zeroes = BufMut::zeroed(AREA_BYTES as usize).freeze();
+    for area in layout.areas() {
+        io.write(area, zeroes.clone().into(), true).await?;
+    }
+    // Really written, so that a thin file under the journal cannot run out of space later.
+    let mut at = 0;
+    while at < layout.journal_bytes {
+        let len = (layout.journal_bytes - at).min(AREA_BYTES);
+        io.write(layout.journal + at, zeroes.slice(..len as usize).into(), false).await?;
+        at += len;
+    }
+    let tables = Payload::from(empty_tables(parameters.disk, &layout));
+    for copy in layout.tables {
+        io.write(copy, tables.clone(), false).await?;
+    }
+    let anchor = Anchor { sequence: 1, tail_sequence: 1, next_generation: 1, ..Anchor::default() };
+    let anchor = Buf::from(&anchor.encode(parameters.disk)[..]);
+    let records = Buf::from(&encode_records(parameters.disk, 1, &[])[..]);
+    for area in layout.areas() {
+        io.write(area + ANCHOR_SLOTS[1], anchor.clone().into(), false).await?;
+        io.write(area + RECORDS_SLOTS[1], records.clone().into(), false).await?;
+    }
+    io.flush().await?;
+    let areas = layout.areas();
+    let label = Label {
+        format_version: FORMAT_VERSION,
+        sequence: 1,
+        disk: parameters.disk,
+        pool: parameters.pool,
+        block_bytes,
+        layout,
+        tags: parameters.tags.clone(),
+    };
+    let label = Buf::from(&label.encode()[..]);
+    for (area, slot) in areas.into_iter().flat_map(|area| LABEL_SLOTS.map(|slot| (area, slot))) {
+        io.write(area + slot, label.clone().into(), true).await?;
+    }
+    Ok(())
+}
+
+fn empty_tables(disk: DiskId, layout: &Layout) -> Buf {
+    let mut bytes = Vec::with_capacity(layout.table_pages() * PAGE_BYTES);
+    for page in 0..layout.slab_table_pages() {
+        bytes.extend_from_slice(&encode_slab_page(disk, page, 0, &[]));
+    }
+    for page in 0..PROMISE_PAGES {
+        bytes.extend_from_slice(&encode_promise_page(disk, page, 0, &[]));
+    }
+    Buf::from(&bytes[..])
+}

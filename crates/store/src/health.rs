@@ -1,0 +1,78 @@
+//! Counters of one store, for health, metrics and write amplification.
+
+use disk::DiskError;
+
+/// What bytes were written for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteKind {
+    /// Journal batches.
+    Journal,
+    /// Fresh and append data, in place.
+    InPlace,
+    /// Journaled blocks, in place later.
+    Applied,
+    /// Metadata pages.
+    Metadata,
+    /// Slab and promise tables.
+    Tables,
+    /// Anchors and records.
+    Anchors,
+}
+
+/// Bytes written to the disk since the store was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WrittenBytes {
+    pub journal: u64,
+    pub in_place: u64,
+    pub applied: u64,
+    pub metadata: u64,
+    pub tables: u64,
+    pub anchors: u64,
+}
+
+impl WrittenBytes {
+    pub(crate) fn add(&mut self, kind: WriteKind, bytes: u64) {
+        *match kind {
+            WriteKind::Journal => &mut self.journal,
+            WriteKind::InPlace => &mut self.in_place,
+            WriteKind::Applied => &mut self.applied,
+            WriteKind::Metadata => &mut self.metadata,
+            WriteKind::Tables => &mut self.tables,
+            WriteKind::Anchors => &mut self.anchors,
+        } += bytes;
+    }
+
+    pub fn total(&self) -> u64 {
+        self.journal + self.in_place + self.applied + self.metadata + self.tables + self.anchors
+    }
+}
+
+/// Counters since the store was opened, and fill levels.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoreHealth {
+    /// A write or flush failed: nothing is written until the store is opened anew.
+    pub poisoned: bool,
+    pub poisoned_by: Option<DiskError>,
+    pub journal_used_bytes: u64,
+    pub journal_bytes: u64,
+    /// Blocks in the journal that are not yet in place.
+    pub overlay_blocks: u64,
+    pub overlay_kept_bytes: u64,
+    pub cached_pages: u64,
+    pub dirty_pages: u64,
+    /// Blocks found corrupt by reads, scrub and replay.
+    pub corrupt_blocks: u64,
+    /// Metadata leaves found corrupt; each loses the checksums of 63 blocks.
+    pub damaged_metadata_leaves: u64,
+    pub written: WrittenBytes,
+    pub read_bytes: u64,
+    /// Bytes of payload in acknowledged writes.
+    pub acknowledged_bytes: u64,
+    pub batches: u64,
+    pub flushes: u64,
+    pub checkpoints: u64,
+    /// Metadata pages read because they were not in RAM.
+    pub page_reads: u64,
+    /// Writes refused because the file under the disk could not grow.
+    pub no_space: u64,
+}

@@ -1,0 +1,132 @@
+//! One-after-the-other I/O for opening, formatting and inspecting: futures over a [`Disk`], polled to completion by whoever
+//! polls the disk. No runtime, no waker: the poller asks again.
+
+use disk::{Disk, DiskCompletion, DiskError, DiskOperation};
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use sys::{Buf, BufMut, Payload};
+
+use crate::numbers::NumberMap;
+
+struct Shared<D> {
+    disk: D,
+    next_token: u64,
+    done: NumberMap<Result<Option<BufMut>, DiskError>>,
+    scratch: Vec<DiskCompletion>,
+}
+
+/// A handle to the disk; clones share it.
+pub(crate) struct Io<D> {
+    shared: Rc<RefCell<Shared<D>>>,
+}
+
+impl<D> Clone for Io<D> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone() }
+    }
+}
+
+/// An operation in flight.
+pub(crate) struct Started(u64);
+
+impl<D: Disk> Io<D> {
+    fn new(disk: D) -> Self {
+        let shared = Shared { disk, next_token: 0, done: NumberMap::default(), scratch: Vec::new() };
+        Self { shared: Rc::new(RefCell::new(shared)) }
+    }
+
+    pub(crate) fn info(&self) -> disk::DiskInfo {
+        self.shared.borrow().disk.info().clone()
+    }
+
+    pub(crate) fn start(&self, operation: DiskOperation) -> Started {
+        let mut shared = self.shared.borrow_mut();
+        let token = shared.next_token;
+        shared.next_token += 1;
+        shared.disk.submit(token, operation);
+        Started(token)
+    }
+
+    pub(crate) fn start_read(&self, offset: u64, len: usize) -> Started {
+        self.start(DiskOperation::Read { offset, into: BufMut::for_overwrite(len) })
+    }
+
+    pub(crate) async fn finish(&self, started: Started) -> Result<Option<BufMut>, DiskError> {
+        poll_fn(|_| match self.shared.borrow_mut().done.remove(&started.0) {
+            Some(result) => Poll::Ready(result),
+            None => Poll::Pending,
+        })
+        .await
+    }
+
+    pub(crate) async fn read(&self, offset: u64, len: usize) -> Result<Buf, DiskError> {
+        let started = self.start_read(offset, len);
+        self.finish_read(started).await
+    }
+
+    pub(crate) async fn finish_read(&self, started: Started) -> Result<Buf, DiskError> {
+        let filled = self.finish(started).await?;
+        filled.map(BufMut::freeze).ok_or(DiskError::Invalid("a read was answered without its buffer"))
+    }
+
+    pub(crate) async fn write(&self, offset: u64, data: Payload, durable: bool) -> Result<(), DiskError> {
+        let started = self.start(DiskOperation::Write { offset, data, durable });
+        self.finish(started).await.map(|_| ())
+    }
+
+    pub(crate) async fn flush(&self) -> Result<(), DiskError> {
+        let started = self.start(DiskOperation::Flush);
+        self.finish(started).await.map(|_| ())
+    }
+
+    fn poll_disk(&self) {
+        let shared = &mut *self.shared.borrow_mut();
+        shared.disk.poll(&mut shared.scratch);
+        let done = shared.scratch.drain(..).map(|completion| (completion.token, completion.result));
+        shared.done.extend(done);
+    }
+}
+
+/// Work on a disk, to be polled until it is done.
+pub(crate) struct Work<D, T> {
+    io: Option<Io<D>>,
+    future: Option<Pin<Box<dyn Future<Output = T>>>>,
+}
+
+impl<D: Disk + 'static, T: 'static> Work<D, T> {
+    pub(crate) fn new<F>(disk: D, work: impl FnOnce(Io<D>) -> F) -> Self
+    where
+        F: Future<Output = T> + 'static,
+    {
+        let io = Io::new(disk);
+        let future = Box::pin(work(io.clone()));
+        Self { io: Some(io), future: Some(future) }
+    }
+
+    /// The result and the disk, once, when the work is done.
+    pub(crate) fn poll(&mut self) -> Option<(T, D)> {
+        let (io, future) = (self.io.as_ref()?, self.future.as_mut()?);
+        io.poll_disk();
+        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => None,
+            Poll::Ready(result) => {
+                self.future = None;
+                let shared = Rc::try_unwrap(self.io.take()?.shared).ok()?;
+                Some((result, shared.into_inner().disk))
+            }
+        }
+    }
+
+    /// Polls until done. Ends because every disk operation does, in its own bounded time.
+    pub(crate) fn run(mut self) -> (T, D) {
+        loop {
+            if let Some(done) = self.poll() {
+                return done;
+            }
+            std::thread::yield_now();
+        }
+    }
+}

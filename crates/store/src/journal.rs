@@ -1,0 +1,262 @@
+//! The journal's writer: what waits, what is in flight, what is live. Decides where batches go; does no I/O itself.
+
+use crate::anchor::Anchor;
+use crate::layout::PAGE_BYTES;
+use crate::record::{BatchHeader, DATA_BLOCKS_MAX, HEADER_BLOCKS_MAX, HEADER_BYTES, Record, encode_batch};
+use crate::slots::SlotId;
+use std::collections::VecDeque;
+use sys::{BufMut, Payload};
+use types::DiskId;
+
+/// Batches in flight at once: one being written, one being gathered behind it would idle the disk.
+const BATCHES_IN_FLIGHT: usize = 2;
+
+/// A record on its way into a batch.
+pub(crate) struct Pending {
+    pub(crate) record: Record,
+    /// The data blocks of an overwrite.
+    pub(crate) data: Payload,
+    pub(crate) task: SlotId,
+}
+
+/// A batch as replay or the writer left it in the journal.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LiveBatch {
+    pub(crate) sequence: u64,
+    /// Blocks that it takes, those skipped at the end of the journal included.
+    pub(crate) blocks: u32,
+    pub(crate) crc: u64,
+}
+
+/// A batch being written.
+pub(crate) struct FlyingBatch {
+    pub(crate) sequence: u64,
+    /// Its first data block, in blocks from the start of the journal.
+    pub(crate) data_block: u32,
+    pub(crate) entries: Vec<Pending>,
+    durable: bool,
+}
+
+/// A write that the caller is to issue, durably.
+pub(crate) struct BatchWrite {
+    pub(crate) sequence: u64,
+    pub(crate) block: u32,
+    pub(crate) data: Payload,
+}
+
+pub(crate) struct Journal {
+    blocks: u32,
+    disk: DiskId,
+    incarnation: u64,
+    head: u32,
+    used: u32,
+    /// Sequence and CRC of the last batch that was cut.
+    last_sequence: u64,
+    last_crc: u64,
+    /// All batches up to this one are durable.
+    committed: u64,
+    tail_block: u32,
+    tail_previous: u64,
+    live: VecDeque<LiveBatch>,
+    pending: VecDeque<Pending>,
+    flying: VecDeque<FlyingBatch>,
+    /// The last attempt to cut a batch found no room.
+    starved: bool,
+}
+
+impl Journal {
+    /// Continues behind what replay found.
+    pub(crate) fn new(disk: DiskId, blocks: u32, anchor: &Anchor, live: VecDeque<LiveBatch>) -> Self {
+        let used: u32 = live.iter().map(|batch| batch.blocks).sum();
+        let (last_sequence, last_crc) = match live.back() {
+            Some(last) => (last.sequence, last.crc),
+            None => (anchor.tail_sequence - 1, anchor.previous),
+        };
+        Self {
+            blocks,
+            disk,
+            incarnation: anchor.incarnation,
+            head: (anchor.tail_block + used) % blocks,
+            used,
+            last_sequence,
+            last_crc,
+            committed: last_sequence,
+            tail_block: anchor.tail_block,
+            tail_previous: anchor.previous,
+            live,
+            pending: VecDeque::new(),
+            flying: VecDeque::new(),
+            starved: false,
+        }
+    }
+
+    /// Most blocks of one batch: three always fit, so that an empty journal takes any.
+    pub(crate) fn batch_blocks_max(blocks: u32) -> u32 {
+        (blocks / 3).min(HEADER_BLOCKS_MAX + DATA_BLOCKS_MAX)
+    }
+
+    pub(crate) fn used_blocks(&self) -> u32 {
+        self.used
+    }
+    pub(crate) fn blocks(&self) -> u32 {
+        self.blocks
+    }
+    pub(crate) fn committed(&self) -> u64 {
+        self.committed
+    }
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+    pub(crate) fn is_starved(&self) -> bool {
+        self.starved
+    }
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pending.is_empty() && self.flying.is_empty()
+    }
+    pub(crate) fn push(&mut self, pending: Pending) {
+        self.pending.push_back(pending);
+    }
+
+    /// Drops all that is not durable; nothing of it was acknowledged.
+    pub(crate) fn abandon(&mut self) {
+        self.pending.clear();
+        self.flying.clear();
+    }
+
+    /// Takes out what waits for a batch; its tasks.
+    pub(crate) fn refuse_pending(&mut self) -> Vec<SlotId> {
+        self.starved = false;
+        self.pending.drain(..).map(|pending| pending.task).collect()
+    }
+
+    /// Takes the next batch, where something waits and there is room for it in flight and in the journal.
+    pub(crate) fn cut(&mut self) -> Option<BatchWrite> {
+        self.starved = false;
+        if self.pending.is_empty() || self.flying.len() >= BATCHES_IN_FLIGHT {
+            return None;
+        }
+        let (count, header_blocks, data_blocks) = self.measure();
+        let needed = header_blocks + data_blocks;
+        let to_end = self.blocks - self.head;
+        let skipped = if needed > to_end { to_end } else { 0 };
+        if self.used + skipped + needed >= self.blocks {
+            self.starved = true;
+            return None;
+        }
+        if skipped > 0 {
+            return Some(self.write_wrap(to_end));
+        }
+        let entries: Vec<Pending> = self.pending.drain(..count).collect();
+        Some(self.write_batch(entries, header_blocks, data_blocks))
+    }
+
+    /// How many of the waiting records make a batch; its blocks of header and of data.
+    fn measure(&self) -> (usize, u32, u32) {
+        let blocks_max = Self::batch_blocks_max(self.blocks);
+        let (mut header_bytes, mut data_blocks) = (HEADER_BYTES, 0);
+        let mut measured = (0, 1, 0);
+        for (at, pending) in self.pending.iter().enumerate() {
+            header_bytes += pending.record.len_bytes();
+            data_blocks += pending.record.data_blocks();
+            let header_blocks = header_bytes.div_ceil(PAGE_BYTES) as u32;
+            let too_large = header_blocks > HEADER_BLOCKS_MAX
+                || data_blocks > DATA_BLOCKS_MAX
+                || header_blocks + data_blocks > blocks_max;
+            if too_large {
+                break;
+            }
+            measured = (at + 1, header_blocks, data_blocks);
+        }
+        debug_assert!(measured.0 > 0, "a single record fits every batch");
+        measured
+    }
+
+    fn write_wrap(&mut self, to_end: u32) -> BatchWrite {
+        let block = self.head;
+        let header = self.next_header(1, 0, 0, true);
+        let mut bytes = BufMut::for_overwrite(PAGE_BYTES);
+        let crc = encode_batch(self.disk, &header, &[], &mut bytes);
+        self.advance(header.sequence, crc, to_end, Vec::new(), 0);
+        BatchWrite { sequence: header.sequence, block, data: bytes.freeze().into() }
+    }
+
+    fn write_batch(&mut self, mut entries: Vec<Pending>, header_blocks: u32, data_blocks: u32) -> BatchWrite {
+        let block = self.head;
+        let header = self.next_header(header_blocks, data_blocks, entries.len() as u32, false);
+        let mut bytes = BufMut::for_overwrite(header_blocks as usize * PAGE_BYTES);
+        let crc = {
+            let records: Vec<&Record> = entries.iter().map(|pending| &pending.record).collect();
+            encode_batch(self.disk, &header, &records, &mut bytes)
+        };
+        let mut data = Payload::from(bytes.freeze());
+        for pending in &mut entries {
+            data.append(pending.data.clone());
+        }
+        self.advance(header.sequence, crc, header_blocks + data_blocks, entries, block + header_blocks);
+        BatchWrite { sequence: header.sequence, block, data }
+    }
+
+    fn next_header(
+        &self,
+        header_blocks: u32,
+        data_blocks: u32,
+        record_count: u32,
+        wrap: bool,
+    ) -> BatchHeader {
+        BatchHeader {
+            sequence: self.last_sequence + 1,
+            incarnation: self.incarnation,
+            previous: self.last_crc,
+            durable_through: self.committed,
+            header_blocks,
+            data_blocks,
+            record_count,
+            wrap,
+            crc: 0,
+        }
+    }
+
+    fn advance(&mut self, sequence: u64, crc: u64, blocks: u32, entries: Vec<Pending>, data_block: u32) {
+        self.last_sequence = sequence;
+        self.last_crc = crc;
+        self.head = (self.head + blocks) % self.blocks;
+        self.used += blocks;
+        self.live.push_back(LiveBatch { sequence, blocks, crc });
+        self.flying.push_back(FlyingBatch { sequence, data_block, entries, durable: false });
+    }
+
+    /// Notes that a batch is durable.
+    pub(crate) fn written(&mut self, sequence: u64) {
+        if let Some(batch) = self.flying.iter_mut().find(|batch| batch.sequence == sequence) {
+            batch.durable = true;
+        }
+    }
+
+    /// The oldest batch in flight, where it is durable: its records take effect.
+    pub(crate) fn next_committed(&mut self) -> Option<FlyingBatch> {
+        let batch = self.flying.pop_front_if(|batch| batch.durable)?;
+        self.committed = batch.sequence;
+        Some(batch)
+    }
+
+    /// The anchor's place for a journal whose batches up to `through` are applied: block, sequence and CRC before it.
+    pub(crate) fn tail_after(&self, through: u64) -> (u32, u64, u64) {
+        let (mut block, mut previous, mut sequence) = (self.tail_block, self.tail_previous, None);
+        for batch in self.live.iter().take_while(|batch| batch.sequence <= through) {
+            block = (block + batch.blocks) % self.blocks;
+            previous = batch.crc;
+            sequence = Some(batch.sequence + 1);
+        }
+        let first_live = self.live.front().map_or(self.last_sequence + 1, |batch| batch.sequence);
+        (block, sequence.unwrap_or(first_live), previous)
+    }
+
+    /// Gives back the room of the batches up to `through`, after an anchor behind them is durable.
+    pub(crate) fn release(&mut self, through: u64) {
+        while let Some(batch) = self.live.pop_front_if(|batch| batch.sequence <= through) {
+            self.used -= batch.blocks;
+            self.tail_block = (self.tail_block + batch.blocks) % self.blocks;
+            self.tail_previous = batch.crc;
+        }
+    }
+}

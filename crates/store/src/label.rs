@@ -1,0 +1,141 @@
+//! The label: who a disk is and how it is laid out (docs/ON_DISK.md, "Label"). Parses without trust.
+
+use crate::bytes::{Reader, put_u64, sealed_crc, u64_at};
+use crate::layout::{FORMAT_VERSION, Layout, PAGE_BYTES};
+use std::fmt;
+use types::{DiskId, PoolId};
+
+const MAGIC: [u8; 8] = *b"CENOTE\x01L";
+const CRC_AT: usize = 8;
+const TAG_BYTES_MAX: usize = 255;
+const TAGS_MAX: usize = 16;
+
+/// What a disk says about itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label {
+    pub format_version: u32,
+    /// Grows with every change of the label; the highest valid copy counts.
+    pub sequence: u64,
+    pub disk: DiskId,
+    pub pool: PoolId,
+    /// Logical block of the device when it was formatted.
+    pub block_bytes: u32,
+    pub layout: Layout,
+    /// Fault-domain tags, such as ("enclosure", "shelf 2").
+    pub tags: Vec<(String, String)>,
+}
+
+/// Why a block is not a label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LabelError {
+    #[error("no label")]
+    Absent,
+    #[error("a label of format version {0}, newer than this program's {FORMAT_VERSION}")]
+    Newer(u32),
+    #[error("a damaged label")]
+    Damaged,
+}
+
+impl Label {
+    /// Whether these tags fit a label: at most 16, each key and value at most 255 bytes.
+    pub fn tags_fit(tags: &[(String, String)]) -> bool {
+        let short = |text: &String| text.len() <= TAG_BYTES_MAX;
+        let bytes: usize = tags.iter().map(|(key, value)| key.len() + value.len() + 2).sum();
+        tags.len() <= TAGS_MAX
+            && bytes <= PAGE_BYTES / 2
+            && tags.iter().all(|(key, value)| short(key) && short(value))
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(PAGE_BYTES);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&[0; 8]);
+        out.extend_from_slice(&self.format_version.to_le_bytes());
+        out.extend_from_slice(&self.block_bytes.to_le_bytes());
+        out.extend_from_slice(&self.sequence.to_le_bytes());
+        out.extend_from_slice(&self.disk.to_bytes());
+        out.extend_from_slice(&self.pool.to_bytes());
+        let layout = &self.layout;
+        for number in [layout.size_bytes, layout.slab_bytes, layout.journal_bytes] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out.extend_from_slice(&(self.tags.len() as u32).to_le_bytes());
+        for text in self.tags.iter().flat_map(|(key, value)| [key, value]) {
+            out.push(text.len() as u8);
+            out.extend_from_slice(text.as_bytes());
+        }
+        out.resize(PAGE_BYTES, 0);
+        let crc = sealed_crc(&[], &out, CRC_AT);
+        put_u64(&mut out, CRC_AT, crc);
+        out
+    }
+}
+
+/// Reads one copy of a label.
+///
+/// # Errors
+/// [`LabelError`]: absent (no magic), newer (and otherwise intact), or damaged.
+pub fn parse_label(block: &[u8]) -> Result<Label, LabelError> {
+    if block.len() != PAGE_BYTES || !block.starts_with(&MAGIC) {
+        return Err(LabelError::Absent);
+    }
+    if u64_at(block, CRC_AT) != sealed_crc(&[], block, CRC_AT) {
+        return Err(LabelError::Damaged);
+    }
+    let mut reader = Reader::new(block.get(16..).unwrap_or(&[]));
+    let version = reader.u32().ok_or(LabelError::Damaged)?;
+    if version > FORMAT_VERSION {
+        return Err(LabelError::Newer(version));
+    }
+    parse_body(version, &mut reader).ok_or(LabelError::Damaged)
+}
+
+fn parse_body(format_version: u32, reader: &mut Reader<'_>) -> Option<Label> {
+    let block_bytes = reader.u32()?;
+    let sequence = reader.u64()?;
+    let disk = DiskId::from_bytes(reader.array()?);
+    let pool = PoolId::from_bytes(reader.array()?);
+    let (size_bytes, slab_bytes, journal_bytes) = (reader.u64()?, reader.u64()?, reader.u64()?);
+    let layout = Layout::compute(size_bytes, slab_bytes, journal_bytes)?;
+    if layout.size_bytes != size_bytes || format_version == 0 {
+        return None;
+    }
+    let count = reader.u32()? as usize;
+    if count > TAGS_MAX {
+        return None;
+    }
+    let mut text = || {
+        let len = usize::from(reader.array::<1>()?[0]);
+        String::from_utf8(reader.take(len)?.to_vec()).ok()
+    };
+    let mut tags = Vec::with_capacity(count);
+    for _ in 0..count {
+        tags.push((text()?, text()?));
+    }
+    Some(Label { format_version, sequence, disk, pool, block_bytes, layout, tags })
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let layout = &self.layout;
+        writeln!(f, "disk           {}", self.disk)?;
+        writeln!(f, "pool           {}", self.pool)?;
+        writeln!(f, "format         {} (label {})", self.format_version, self.sequence)?;
+        writeln!(
+            f,
+            "size           {} bytes, logical blocks of {} bytes",
+            layout.size_bytes, self.block_bytes
+        )?;
+        writeln!(
+            f,
+            "slabs          {} of {} MiB at {}",
+            layout.slab_count,
+            layout.slab_bytes >> 20,
+            layout.slabs
+        )?;
+        writeln!(f, "journal        {} KiB at {}", layout.journal_bytes >> 10, layout.journal)?;
+        writeln!(f, "metadata       at {}", layout.metadata)?;
+        write!(f, "tables         at {} and {}", layout.tables[0], layout.tables[1])?;
+        self.tags.iter().try_for_each(|(key, value)| write!(f, "\ntag            {key} = {value}"))
+    }
+}

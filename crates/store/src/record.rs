@@ -1,0 +1,291 @@
+//! Journal batches: header, records, chain (docs/ON_DISK.md, "Journal"). Parses without trust.
+
+use crate::bytes::{Reader, put_u64, sealed_crc, u64_at};
+use crate::layout::PAGE_BYTES;
+use types::{ChunkIndex, DiskId, Epoch, SlabIndex, VolumeId};
+
+const MAGIC: [u8; 8] = *b"CENOTE\x01B";
+const CRC_AT: usize = 8;
+pub(crate) const HEADER_BYTES: usize = 72;
+/// Most blocks of a batch's header and records.
+pub(crate) const HEADER_BLOCKS_MAX: u32 = 16;
+/// Most data blocks of a batch.
+pub(crate) const DATA_BLOCKS_MAX: u32 = 256;
+const FLAG_WRAP: u32 = 1;
+
+/// One change, as the journal says it. Blocks are counted within the slab.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Record {
+    /// The blocks' data follow the header, one block per checksum. Volume and chunk seed the checksums: replay verifies
+    /// them whatever became of the slab later.
+    Overwrite {
+        slab: SlabIndex,
+        first: u32,
+        epoch: Epoch,
+        volume: VolumeId,
+        chunk: ChunkIndex,
+        checksums: Vec<u64>,
+    },
+    /// The blocks' data lie in place, durable before this record was written.
+    Fresh {
+        slab: SlabIndex,
+        first: u32,
+        epoch: Epoch,
+        checksums: Vec<u64>,
+    },
+    /// The blocks read as zeroes.
+    Discard {
+        slab: SlabIndex,
+        first: u32,
+        count: u32,
+        epoch: Epoch,
+    },
+    /// The blocks of an append slab read as what lies in place.
+    Append {
+        slab: SlabIndex,
+        first: u32,
+        count: u32,
+        epoch: Epoch,
+    },
+    Allocate {
+        slab: SlabIndex,
+        volume: VolumeId,
+        chunk: ChunkIndex,
+        epoch: Epoch,
+        append: bool,
+        generation: u64,
+    },
+    Free {
+        slab: SlabIndex,
+    },
+    Promise {
+        volume: VolumeId,
+        epoch: Epoch,
+    },
+}
+
+const OVERWRITE: u32 = 1;
+const FRESH: u32 = 2;
+const DISCARD: u32 = 3;
+const APPEND: u32 = 4;
+const ALLOCATE: u32 = 5;
+const FREE: u32 = 6;
+const PROMISE: u32 = 7;
+
+impl Record {
+    /// Bytes of its encoding.
+    pub(crate) fn len_bytes(&self) -> usize {
+        match self {
+            Self::Overwrite { checksums, .. } => 48 + 8 * checksums.len(),
+            Self::Fresh { checksums, .. } => 24 + 8 * checksums.len(),
+            Self::Discard { .. } | Self::Append { .. } => 24,
+            Self::Allocate { .. } => 48,
+            Self::Free { .. } => 8,
+            Self::Promise { .. } => 32,
+        }
+    }
+
+    /// Data blocks that follow the header.
+    pub(crate) fn data_blocks(&self) -> u32 {
+        match self {
+            Self::Overwrite { checksums, .. } => checksums.len() as u32,
+            _ => 0,
+        }
+    }
+
+    /// The slab whose metadata it changes, first block, number of blocks, epoch.
+    pub(crate) fn blocks(&self) -> Option<(SlabIndex, u32, u32, Epoch)> {
+        match self {
+            Self::Overwrite { slab, first, epoch, checksums, .. }
+            | Self::Fresh { slab, first, epoch, checksums } => {
+                Some((*slab, *first, checksums.len() as u32, *epoch))
+            }
+            Self::Discard { slab, first, count, epoch } | Self::Append { slab, first, count, epoch } => {
+                Some((*slab, *first, *count, *epoch))
+            }
+            Self::Allocate { .. } | Self::Free { .. } | Self::Promise { .. } => None,
+        }
+    }
+
+    /// The word of the block `at` blocks after the first.
+    pub(crate) fn word(&self, at: usize) -> u64 {
+        match self {
+            Self::Overwrite { checksums, .. } | Self::Fresh { checksums, .. } => {
+                checksums.get(at).copied().unwrap_or(codes::LOST)
+            }
+            Self::Append { .. } => APPEND_WRITTEN,
+            _ => codes::UNWRITTEN,
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut range = |kind: u32, slab: SlabIndex, first: u32, count: u32, epoch: Epoch| {
+            for number in [kind, slab.0, first, count] {
+                out.extend_from_slice(&number.to_le_bytes());
+            }
+            out.extend_from_slice(&epoch.0.to_le_bytes());
+        };
+        let words = |out: &mut Vec<u8>, words: &[u64]| {
+            words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+        };
+        match self {
+            Self::Overwrite { slab, first, epoch, volume, chunk, checksums } => {
+                range(OVERWRITE, *slab, *first, checksums.len() as u32, *epoch);
+                out.extend_from_slice(&volume.to_bytes());
+                out.extend_from_slice(&chunk.0.to_le_bytes());
+                out.extend_from_slice(&[0; 4]);
+                words(out, checksums);
+            }
+            Self::Fresh { slab, first, epoch, checksums } => {
+                range(FRESH, *slab, *first, checksums.len() as u32, *epoch);
+                words(out, checksums);
+            }
+            Self::Discard { slab, first, count, epoch } => range(DISCARD, *slab, *first, *count, *epoch),
+            Self::Append { slab, first, count, epoch } => range(APPEND, *slab, *first, *count, *epoch),
+            Self::Allocate { slab, volume, chunk, epoch, append, generation } => {
+                for number in [ALLOCATE, slab.0, chunk.0, u32::from(*append)] {
+                    out.extend_from_slice(&number.to_le_bytes());
+                }
+                out.extend_from_slice(&volume.to_bytes());
+                out.extend_from_slice(&epoch.0.to_le_bytes());
+                out.extend_from_slice(&generation.to_le_bytes());
+            }
+            Self::Free { slab } => {
+                out.extend_from_slice(&FREE.to_le_bytes());
+                out.extend_from_slice(&slab.0.to_le_bytes());
+            }
+            Self::Promise { volume, epoch } => {
+                out.extend_from_slice(&PROMISE.to_le_bytes());
+                out.extend_from_slice(&[0; 4]);
+                out.extend_from_slice(&volume.to_bytes());
+                out.extend_from_slice(&epoch.0.to_le_bytes());
+            }
+        }
+    }
+
+    fn parse(reader: &mut Reader<'_>) -> Option<Self> {
+        let kind = reader.u32()?;
+        let first_field = reader.u32()?;
+        let slab = SlabIndex(first_field);
+        Some(match kind {
+            OVERWRITE | FRESH | DISCARD | APPEND => {
+                let (first, count, epoch) = (reader.u32()?, reader.u32()?, Epoch(reader.u64()?));
+                match kind {
+                    DISCARD => Self::Discard { slab, first, count, epoch },
+                    APPEND => Self::Append { slab, first, count, epoch },
+                    FRESH => Self::Fresh { slab, first, epoch, checksums: words(reader, count)? },
+                    _ => {
+                        let volume = VolumeId::from_bytes(reader.array()?);
+                        let (chunk, _reserved) = (ChunkIndex(reader.u32()?), reader.u32()?);
+                        let checksums = words(reader, count)?;
+                        Self::Overwrite { slab, first, epoch, volume, chunk, checksums }
+                    }
+                }
+            }
+            ALLOCATE => {
+                let (chunk, append) = (ChunkIndex(reader.u32()?), reader.u32()? != 0);
+                let volume = VolumeId::from_bytes(reader.array()?);
+                let (epoch, generation) = (Epoch(reader.u64()?), reader.u64()?);
+                Self::Allocate { slab, volume, chunk, epoch, append, generation }
+            }
+            FREE => Self::Free { slab },
+            PROMISE => {
+                let volume = VolumeId::from_bytes(reader.array()?);
+                Self::Promise { volume, epoch: Epoch(reader.u64()?) }
+            }
+            _ => return None,
+        })
+    }
+}
+
+fn words(reader: &mut Reader<'_>, count: u32) -> Option<Vec<u64>> {
+    let bytes = reader.take((count as usize).checked_mul(8)?)?;
+    Some(bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect())
+}
+
+/// The word of a written block of an append slab.
+pub(crate) const APPEND_WRITTEN: u64 = 1;
+
+/// The fields of a batch's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchHeader {
+    /// One more than that of the batch before.
+    pub sequence: u64,
+    pub incarnation: u64,
+    /// The CRC of the batch before: the chain.
+    pub previous: u64,
+    /// All batches up to this one were durable when this one was written.
+    pub durable_through: u64,
+    /// Blocks of header and records.
+    pub header_blocks: u32,
+    /// Blocks of data that follow.
+    pub data_blocks: u32,
+    pub record_count: u32,
+    /// The next batch lies at the start of the journal.
+    pub wrap: bool,
+    /// This batch's own CRC.
+    pub crc: u64,
+}
+
+/// Header and records as they lie on disk; `crc` of the header given is ignored and the real one returned.
+pub(crate) fn encode_batch(disk: DiskId, header: &BatchHeader, records: &[&Record], out: &mut [u8]) -> u64 {
+    let mut bytes = Vec::with_capacity(out.len());
+    bytes.extend_from_slice(&MAGIC);
+    bytes.extend_from_slice(&[0; 8]);
+    for number in [header.sequence, header.incarnation, header.previous, header.durable_through] {
+        bytes.extend_from_slice(&number.to_le_bytes());
+    }
+    let flags = if header.wrap { FLAG_WRAP } else { 0 };
+    for number in [header.header_blocks, header.data_blocks, header.record_count, flags, 0, 0] {
+        bytes.extend_from_slice(&number.to_le_bytes());
+    }
+    records.iter().for_each(|record| record.encode(&mut bytes));
+    out[..bytes.len()].copy_from_slice(&bytes);
+    out[bytes.len()..].fill(0);
+    let crc = sealed_crc(&disk.to_bytes(), out, CRC_AT);
+    put_u64(out, CRC_AT, crc);
+    crc
+}
+
+/// Reads the header's fields from its first block, before its CRC can be checked; `None` where this is no batch.
+pub fn parse_batch_header(block: &[u8]) -> Option<BatchHeader> {
+    if block.len() < PAGE_BYTES || !block.starts_with(&MAGIC) {
+        return None;
+    }
+    let mut reader = Reader::new(block.get(CRC_AT..)?);
+    let crc = reader.u64()?;
+    let (sequence, incarnation, previous) = (reader.u64()?, reader.u64()?, reader.u64()?);
+    let durable_through = reader.u64()?;
+    let (header_blocks, data_blocks) = (reader.u32()?, reader.u32()?);
+    let (record_count, flags) = (reader.u32()?, reader.u32()?);
+    let bounded = (1..=HEADER_BLOCKS_MAX).contains(&header_blocks) && data_blocks <= DATA_BLOCKS_MAX;
+    bounded.then_some(BatchHeader {
+        sequence,
+        incarnation,
+        previous,
+        durable_through,
+        header_blocks,
+        data_blocks,
+        record_count,
+        wrap: flags & FLAG_WRAP != 0,
+        crc,
+    })
+}
+
+/// Reads a batch's records from all of its header blocks; `None` where its CRC fails or its counts do not fit.
+pub fn parse_batch(disk: DiskId, bytes: &[u8]) -> Option<(BatchHeader, Vec<Record>)> {
+    let header = parse_batch_header(bytes)?;
+    let sealed = bytes.get(..header.header_blocks as usize * PAGE_BYTES)?;
+    if sealed_crc(&disk.to_bytes(), sealed, CRC_AT) != header.crc {
+        return None;
+    }
+    let mut reader = Reader::new(sealed.get(HEADER_BYTES..)?);
+    let mut records = Vec::new();
+    let mut data_blocks = 0u32;
+    for _ in 0..header.record_count {
+        let record = Record::parse(&mut reader)?;
+        data_blocks = data_blocks.checked_add(record.data_blocks())?;
+        records.push(record);
+    }
+    (data_blocks == header.data_blocks && u64_at(sealed, CRC_AT) == header.crc).then_some((header, records))
+}

@@ -1,0 +1,284 @@
+//! Replay: reads the journal from the anchor on and gathers what its batches change. Tells a torn end, which is normal after
+//! a crash, from damage to what was acknowledged.
+
+use crate::anchor::Anchor;
+use crate::io::Io;
+use crate::journal::{Journal, LiveBatch};
+use crate::label::Label;
+use crate::layout::{Layout, PAGE_BYTES, PAGE_WORDS};
+use crate::numbers::{NumberMap, block_key, page_key};
+use crate::open::OpenError;
+use crate::record::{BatchHeader, Record, parse_batch, parse_batch_header};
+use crate::tables::SlabEntry;
+use disk::{Disk, DiskError};
+use std::collections::{HashMap, HashSet, VecDeque};
+use sys::Buf;
+use types::{BLOCK_BYTES, Epoch, Lba, SlabIndex, VolumeId};
+
+/// Blocks read from the journal at once.
+const WINDOW_BLOCKS: u32 = 256;
+/// Bytes of journaled blocks kept from replay; others are read again when needed.
+const KEPT_BYTES: usize = 8 << 20;
+
+/// What replay gathered.
+#[derive(Default)]
+pub(crate) struct Replayed {
+    pub(crate) live: VecDeque<LiveBatch>,
+    /// Highest incarnation seen.
+    pub(crate) incarnation: u64,
+    /// Changed words by metadata page: place in the page and new word, in order.
+    pub(crate) changes: NumberMap<Vec<(u16, u64)>>,
+    /// Journaled blocks: sequence, journal block, bytes.
+    pub(crate) blocks: NumberMap<(u64, u32, Option<Buf>)>,
+    /// Slabs whose table entries changed.
+    pub(crate) changed_slabs: HashSet<SlabIndex>,
+    /// Slabs freed by a batch that is still live, with its sequence.
+    pub(crate) freed: HashMap<SlabIndex, u64>,
+    pub(crate) changed_promises: bool,
+    pub(crate) next_generation: u64,
+    /// Blocks whose journaled data was damaged.
+    pub(crate) corrupt_blocks: u64,
+    kept_bytes: usize,
+}
+
+struct JournalReader<'a, D> {
+    io: &'a Io<D>,
+    layout: &'a Layout,
+    window: Buf,
+    first: u32,
+}
+
+impl<D: Disk> JournalReader<'_, D> {
+    /// `count` blocks from `block` on; shorter at the end of the journal.
+    async fn blocks(&mut self, block: u32, count: u32) -> Result<Buf, DiskError> {
+        let count = count.min(self.layout.journal_blocks() - block);
+        let have = (self.window.len() / PAGE_BYTES) as u32;
+        if block < self.first || block + count > self.first + have {
+            let read = count.max(WINDOW_BLOCKS).min(self.layout.journal_blocks() - block);
+            let offset = self.layout.journal_offset(block);
+            self.window = self.io.read(offset, read as usize * PAGE_BYTES).await?;
+            self.first = block;
+        }
+        let start = (block - self.first) as usize * PAGE_BYTES;
+        Ok(self.window.slice(start..start + count as usize * PAGE_BYTES))
+    }
+}
+
+/// A batch that follows in the chain.
+struct Found {
+    header: BatchHeader,
+    records: Vec<Record>,
+    data: Buf,
+    /// Data blocks that do not match their checksums.
+    damaged: Vec<usize>,
+}
+
+pub(crate) async fn replay<D: Disk>(
+    io: &Io<D>,
+    label: &Label,
+    anchor: &Anchor,
+    slabs: &mut [Option<SlabEntry>],
+    promises: &mut HashMap<VolumeId, Epoch>,
+) -> Result<Replayed, OpenError> {
+    let layout = &label.layout;
+    let mut reader = JournalReader { io, layout, window: Buf::empty(), first: 0 };
+    let mut replayed =
+        Replayed { incarnation: 0, next_generation: anchor.next_generation, ..Replayed::default() };
+    for entry in slabs.iter().flatten() {
+        replayed.next_generation = replayed.next_generation.max(entry.generation.saturating_add(1));
+    }
+    let (mut block, mut sequence, mut previous) = (anchor.tail_block, anchor.tail_sequence, anchor.previous);
+    let mut used = 0;
+    loop {
+        let incarnations = replayed.incarnation..=anchor.incarnation;
+        let found = next_batch(&mut reader, label, block, |header| {
+            header.sequence == sequence
+                && header.previous == previous
+                && incarnations.contains(&header.incarnation)
+        })
+        .await?;
+        let Some(found) = found else {
+            if acknowledged(&mut reader, label, block, sequence).await? {
+                return Err(OpenError::JournalDamaged { sequence });
+            }
+            return Ok(replayed);
+        };
+        let own_blocks = found.header.header_blocks + found.header.data_blocks;
+        let blocks = if found.header.wrap { layout.journal_blocks() - block } else { own_blocks };
+        if used + blocks >= layout.journal_blocks() {
+            return Err(OpenError::JournalDamaged { sequence });
+        }
+        let next_block = (block + blocks) % layout.journal_blocks();
+        // A batch whose data is not all there: torn and never acknowledged, or acknowledged and rotten since.
+        if !found.damaged.is_empty() && !acknowledged(&mut reader, label, next_block, sequence).await? {
+            return Ok(replayed);
+        }
+        replayed.live.push_back(LiveBatch { sequence, blocks, crc: found.header.crc });
+        replayed.incarnation = found.header.incarnation;
+        replayed.take(layout, &found, block + found.header.header_blocks, slabs, promises)?;
+        used += blocks;
+        (block, previous, sequence) = (next_block, found.header.crc, sequence + 1);
+    }
+}
+
+/// The batch at `block`, where an intact one is there that `fits` the chain.
+async fn next_batch<D: Disk>(
+    reader: &mut JournalReader<'_, D>,
+    label: &Label,
+    block: u32,
+    fits: impl Fn(&BatchHeader) -> bool,
+) -> Result<Option<Found>, DiskError> {
+    let first = reader.blocks(block, 1).await?;
+    let Some(header) = parse_batch_header(&first).filter(fits) else { return Ok(None) };
+    let total = header.header_blocks + header.data_blocks;
+    let bytes = reader.blocks(block, total).await?;
+    if bytes.len() < total as usize * PAGE_BYTES {
+        return Ok(None);
+    }
+    let Some((header, records)) = parse_batch(label.disk, &bytes) else { return Ok(None) };
+    let data = bytes.slice(header.header_blocks as usize * PAGE_BYTES..);
+    let mut damaged = Vec::new();
+    let mut at = 0;
+    for record in &records {
+        let Record::Overwrite { first, volume, chunk, checksums, .. } = record else { continue };
+        let lba = u64::from(chunk.0) * u64::from(label.layout.slab_blocks()) + u64::from(*first);
+        for (lba, checksum) in (lba..).zip(checksums) {
+            let block = &data[at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES];
+            if !codes::block_matches(*volume, Lba(lba), block, *checksum) {
+                damaged.push(at);
+            }
+            at += 1;
+        }
+    }
+    Ok(Some(Found { header, records, data, damaged }))
+}
+
+/// Whether a later batch proves that batch `sequence` was durable once: an intact header within the reach of what can be in
+/// flight, of a later sequence, that says so.
+async fn acknowledged<D: Disk>(
+    reader: &mut JournalReader<'_, D>,
+    label: &Label,
+    from: u32,
+    sequence: u64,
+) -> Result<bool, DiskError> {
+    let blocks = label.layout.journal_blocks();
+    let reach = (4 * Journal::batch_blocks_max(blocks)).min(blocks - 1);
+    for step in 0..reach {
+        let block = (from + step) % blocks;
+        let first = reader.blocks(block, 1).await?;
+        let Some(header) = parse_batch_header(&first) else { continue };
+        if header.durable_through < sequence || header.sequence <= sequence {
+            continue;
+        }
+        let bytes = reader.blocks(block, header.header_blocks).await?;
+        if parse_batch(label.disk, &bytes).is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+impl Replayed {
+    fn take(
+        &mut self,
+        layout: &Layout,
+        found: &Found,
+        data_block: u32,
+        slabs: &mut [Option<SlabEntry>],
+        promises: &mut HashMap<VolumeId, Epoch>,
+    ) -> Result<(), OpenError> {
+        let sequence = found.header.sequence;
+        let mut data_at = 0;
+        for record in &found.records {
+            match record {
+                Record::Allocate { slab, volume, chunk, epoch, append, generation } => {
+                    let entry = SlabEntry {
+                        volume: *volume,
+                        chunk: *chunk,
+                        epoch: *epoch,
+                        generation: *generation,
+                        append: *append,
+                    };
+                    self.replace_slab(layout, *slab, Some(entry), slabs, sequence)?;
+                    self.next_generation = self.next_generation.max(generation.saturating_add(1));
+                    self.freed.remove(slab);
+                }
+                Record::Free { slab } => {
+                    self.replace_slab(layout, *slab, None, slabs, sequence)?;
+                    self.freed.insert(*slab, sequence);
+                }
+                Record::Promise { volume, epoch } => {
+                    let known = promises.entry(*volume).or_default();
+                    *known = (*known).max(*epoch);
+                    self.changed_promises = true;
+                }
+                Record::Overwrite { slab, first, checksums, .. } => {
+                    self.change_words(layout, record, sequence)?;
+                    for at in 0..checksums.len() {
+                        let key = block_key(*slab, first + at as u32);
+                        self.keep_block(key, sequence, found, data_block, data_at + at);
+                    }
+                    data_at += checksums.len();
+                }
+                Record::Fresh { .. } | Record::Discard { .. } | Record::Append { .. } => {
+                    self.change_words(layout, record, sequence)?;
+                    if let Some((slab, first, count, _)) = record.blocks()
+                        && !self.blocks.is_empty()
+                    {
+                        (first..first + count)
+                            .for_each(|block| drop(self.blocks.remove(&block_key(slab, block))));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn keep_block(&mut self, key: u64, sequence: u64, found: &Found, data_block: u32, at: usize) {
+        if found.damaged.contains(&at) {
+            // The checksum stands: the block reads as corrupt and is repaired from another copy.
+            self.blocks.remove(&key);
+            self.corrupt_blocks += 1;
+            return;
+        }
+        let bytes = (self.kept_bytes < KEPT_BYTES).then(|| {
+            self.kept_bytes += BLOCK_BYTES;
+            Buf::from(&found.data[at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES])
+        });
+        self.blocks.insert(key, (sequence, data_block + at as u32, bytes));
+    }
+
+    fn change_words(&mut self, layout: &Layout, record: &Record, sequence: u64) -> Result<(), OpenError> {
+        let Some((slab, first, count, epoch)) = record.blocks() else { return Ok(()) };
+        let end = first.checked_add(count).filter(|end| *end <= layout.slab_blocks());
+        let (Some(end), true) = (end, slab.0 < layout.slab_count && count > 0) else {
+            return Err(OpenError::JournalDamaged { sequence });
+        };
+        let mut change = |word: u32, value: u64| {
+            let page = self.changes.entry(page_key(slab, word / PAGE_WORDS as u32)).or_default();
+            page.push(((word % PAGE_WORDS as u32) as u16, value));
+        };
+        (first..end).enumerate().for_each(|(at, block)| change(block, record.word(at)));
+        (layout.epoch_word(first)..=layout.epoch_word(end - 1)).for_each(|word| change(word, epoch.0));
+        Ok(())
+    }
+
+    /// What earlier records changed in the slab is of no use to its next owner.
+    fn replace_slab(
+        &mut self,
+        layout: &Layout,
+        slab: SlabIndex,
+        entry: Option<SlabEntry>,
+        slabs: &mut [Option<SlabEntry>],
+        sequence: u64,
+    ) -> Result<(), OpenError> {
+        let place = slabs.get_mut(slab.0 as usize).ok_or(OpenError::JournalDamaged { sequence })?;
+        *place = entry;
+        for page in 0..layout.metadata_pages_per_slab() {
+            self.changes.remove(&page_key(slab, page));
+        }
+        self.blocks.retain(|key, _| (key >> 32) as u32 != slab.0);
+        self.changed_slabs.insert(slab);
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! The slab table and the promise table (docs/ON_DISK.md, "Tables"): small, whole in RAM, two copies on disk.
+
+use crate::bytes::{Reader, put_u64, sealed_crc, u64_at};
+use crate::layout::{
+    LEAF_BYTES, LEAVES_PER_PAGE, PAGE_BYTES, PROMISE_ENTRIES_PER_LEAF, SLAB_ENTRIES_PER_LEAF,
+    SLAB_ENTRIES_PER_PAGE,
+};
+use types::{ChunkIndex, DiskId, Epoch, SlabIndex, VolumeId};
+
+const HEADER_BYTES: usize = 32;
+const SLAB_ENTRY_BYTES: usize = 48;
+const PROMISE_ENTRY_BYTES: usize = 24;
+const FLAG_ALLOCATED: u32 = 1;
+const FLAG_APPEND: u32 = 2;
+
+/// What a slab is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlabEntry {
+    pub volume: VolumeId,
+    pub chunk: ChunkIndex,
+    /// The epoch under which it was allocated.
+    pub epoch: Epoch,
+    /// Different for every allocation on this disk.
+    pub generation: u64,
+    /// Holds self-proving data without checksums.
+    pub append: bool,
+}
+
+/// A leaf of the slab table as read: its sequence and entries.
+pub type SlabLeaf = (u64, [Option<SlabEntry>; SLAB_ENTRIES_PER_LEAF]);
+/// A leaf of the promise table as read: its sequence and entries.
+pub type PromiseLeaf = (u64, [Option<(VolumeId, Epoch)>; PROMISE_ENTRIES_PER_LEAF]);
+
+/// The leaf's identity: another disk's or a displaced leaf does not pass for this one.
+fn identity(disk: DiskId, kind: u8, leaf: u32) -> [u8; 21] {
+    let mut identity = [0; 21];
+    identity[..16].copy_from_slice(&disk.to_bytes());
+    identity[16] = kind;
+    identity[17..].copy_from_slice(&leaf.to_le_bytes());
+    identity
+}
+
+fn seal(disk: DiskId, kind: u8, leaf: u32, sequence: u64, bytes: &mut [u8]) {
+    put_u64(bytes, 8, sequence);
+    let crc = sealed_crc(&identity(disk, kind, leaf), bytes, 0);
+    put_u64(bytes, 0, crc);
+}
+
+fn unseal(disk: DiskId, kind: u8, leaf: u32, bytes: &[u8]) -> Option<(u64, Reader<'_>)> {
+    let intact =
+        bytes.len() == LEAF_BYTES && u64_at(bytes, 0) == sealed_crc(&identity(disk, kind, leaf), bytes, 0);
+    intact.then(|| (u64_at(bytes, 8), Reader::new(&bytes[HEADER_BYTES..])))
+}
+
+/// Page `page` of the slab table; `sequence` tells which of two copies is newer.
+pub(crate) fn encode_slab_page(
+    disk: DiskId,
+    page: usize,
+    sequence: u64,
+    slabs: &[Option<SlabEntry>],
+) -> Vec<u8> {
+    let mut out = vec![0; PAGE_BYTES];
+    for (at, leaf) in out.chunks_exact_mut(LEAF_BYTES).enumerate() {
+        let first = page * SLAB_ENTRIES_PER_PAGE + at * SLAB_ENTRIES_PER_LEAF;
+        for (slot, place) in leaf[HEADER_BYTES..].chunks_exact_mut(SLAB_ENTRY_BYTES).enumerate() {
+            let Some(Some(entry)) = slabs.get(first + slot) else { continue };
+            let flags = FLAG_ALLOCATED | if entry.append { FLAG_APPEND } else { 0 };
+            place[..16].copy_from_slice(&entry.volume.to_bytes());
+            place[16..20].copy_from_slice(&entry.chunk.0.to_le_bytes());
+            place[20..24].copy_from_slice(&flags.to_le_bytes());
+            place[24..32].copy_from_slice(&entry.epoch.0.to_le_bytes());
+            place[32..40].copy_from_slice(&entry.generation.to_le_bytes());
+        }
+        seal(disk, b'S', (page * LEAVES_PER_PAGE + at) as u32, sequence, leaf);
+    }
+    out
+}
+
+/// Page `page` of the promise table.
+pub(crate) fn encode_promise_page(
+    disk: DiskId,
+    page: usize,
+    sequence: u64,
+    promises: &[(VolumeId, Epoch)],
+) -> Vec<u8> {
+    let mut out = vec![0; PAGE_BYTES];
+    for (at, leaf) in out.chunks_exact_mut(LEAF_BYTES).enumerate() {
+        let index = page * LEAVES_PER_PAGE + at;
+        let entries = promises.iter().skip(index * PROMISE_ENTRIES_PER_LEAF).take(PROMISE_ENTRIES_PER_LEAF);
+        for (place, (volume, epoch)) in
+            leaf[HEADER_BYTES..].chunks_exact_mut(PROMISE_ENTRY_BYTES).zip(entries)
+        {
+            place[..16].copy_from_slice(&volume.to_bytes());
+            place[16..24].copy_from_slice(&epoch.0.to_le_bytes());
+        }
+        seal(disk, b'P', index as u32, sequence, leaf);
+    }
+    out
+}
+
+/// Reads leaf `leaf` of the slab table; `None` where it is damaged.
+pub fn parse_slab_leaf(disk: DiskId, leaf: u32, bytes: &[u8]) -> Option<SlabLeaf> {
+    let (sequence, mut reader) = unseal(disk, b'S', leaf, bytes)?;
+    let mut entries = [None; SLAB_ENTRIES_PER_LEAF];
+    for entry in &mut entries {
+        let (volume, chunk, flags) = (reader.array()?, reader.u32()?, reader.u32()?);
+        let (epoch, generation, _reserved) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        if flags & FLAG_ALLOCATED != 0 {
+            *entry = Some(SlabEntry {
+                volume: VolumeId::from_bytes(volume),
+                chunk: ChunkIndex(chunk),
+                epoch: Epoch(epoch),
+                generation,
+                append: flags & FLAG_APPEND != 0,
+            });
+        }
+    }
+    Some((sequence, entries))
+}
+
+/// Reads leaf `leaf` of the promise table; `None` where it is damaged.
+pub fn parse_promise_leaf(disk: DiskId, leaf: u32, bytes: &[u8]) -> Option<PromiseLeaf> {
+    let (sequence, mut reader) = unseal(disk, b'P', leaf, bytes)?;
+    let mut entries = [None; PROMISE_ENTRIES_PER_LEAF];
+    for entry in &mut entries {
+        let (volume, epoch) = (reader.array()?, reader.u64()?);
+        if epoch != 0 {
+            *entry = Some((VolumeId::from_bytes(volume), Epoch(epoch)));
+        }
+    }
+    Some((sequence, entries))
+}
+
+/// Which page of the slab table holds a slab.
+pub(crate) fn slab_page(slab: SlabIndex) -> usize {
+    slab.0 as usize / SLAB_ENTRIES_PER_PAGE
+}
