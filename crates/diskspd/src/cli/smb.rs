@@ -1,0 +1,25 @@
+//! The options that DiskSpd does not have: how SMB targets are reached.
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SmbTransport {
+    #[default]
+    Auto,
+    Tcp,
+    Rdma,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SmbOptions {
+    pub credentials: Option<String>,
+    pub transport: SmbTransport,
+    /// Connections per session, 1 to 32.
+    pub channels: u8,
+    pub sign: bool,
+    pub seal: bool,
+}
+
+impl Default for SmbOptions {
+    fn default() -> Self {
+        Self { credentials: None, transport: SmbTransport::Auto, channels: 1, sign: false, seal: false }
+    }
+}

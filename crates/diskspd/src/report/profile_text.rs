@@ -1,0 +1,192 @@
+//! "Input parameters" of the text report.
+
+use crate::profile::{
+    Affinity, CacheMode, Distribution, FlushMode, Priority, Profile, Target, Throughput, TimeSpan,
+    WriteContent, WriteThrough,
+};
+use crate::size;
+use std::fmt::Write;
+
+/// Writes the whole block, command line included.
+pub fn profile(out: &mut String, command_line: &str, profile: &Profile) {
+    let _ = write!(out, "\nCommand Line: {command_line}\n\nInput parameters:\n\n");
+    if profile.experiment_flags != 0 {
+        let _ = writeln!(
+            out,
+            "\tExperiment Flags: {:#x} ({})",
+            profile.experiment_flags, profile.experiment_flags
+        );
+    }
+    for (number, span) in profile.time_spans.iter().enumerate() {
+        let _ = write!(out, "\ttimespan:   {}\n\t-------------\n", number + 1);
+        time_span(out, span);
+        out.push('\n');
+    }
+}
+
+fn time_span(out: &mut String, span: &TimeSpan) {
+    let _ = writeln!(out, "\tduration: {}s", span.duration_s);
+    let _ = writeln!(out, "\twarm up time: {}s", span.warm_up_s);
+    let _ = writeln!(out, "\tcool down time: {}s", span.cool_down_s);
+    if span.affinity == Affinity::Disabled {
+        out.push_str("\taffinity disabled\n");
+    }
+    if span.measure_latency {
+        out.push_str("\tmeasuring latency\n");
+    }
+    if span.iops_std_dev {
+        let _ = writeln!(out, "\tgathering IOPS at intervals of {}ms", span.bucket_ms);
+    }
+    let _ = writeln!(out, "\trandom seed: {}", span.random_seed);
+    if span.thread_count > 0 {
+        let _ = writeln!(out, "\tthread pool with {} threads", span.thread_count);
+        if span.request_count > 0 {
+            let _ =
+                writeln!(out, "\tnumber of outstanding I/O operations per thread: {}", span.request_count);
+        }
+    }
+    if let Affinity::Assigned(list) = &span.affinity {
+        let list: Vec<_> = list.iter().map(|one| format!("{}/{}", one.group, one.processor)).collect();
+        let _ = writeln!(out, "\tadvanced affinity round robin (group/core): {}", list.join(", "));
+    }
+    if span.random_write_data {
+        out.push_str("\tgenerating random data for each write IO\n");
+        out.push_str("\t  WARNING: this increases the CPU cost of issuing writes and should only\n");
+        out.push_str("\t           be compared to other results using the -Zr flag\n");
+    }
+    for one in &span.targets {
+        target(out, span, one);
+    }
+}
+
+fn target(out: &mut String, span: &TimeSpan, target: &Target) {
+    let _ = writeln!(out, "\tpath: '{}'", target.path);
+    let mut line = |text: String| {
+        out.push_str("\t\t");
+        out.push_str(&text);
+        out.push('\n');
+    };
+    line(format!("think time: {}ms", target.think_time_ms));
+    line(format!("burst size: {}", target.burst_size));
+    line(
+        match target.cache {
+            CacheMode::Cached => "using software cache",
+            CacheMode::DisableLocalCache => "local software cache disabled, remote cache enabled",
+            CacheMode::DisableOsCache => "software cache disabled",
+        }
+        .into(),
+    );
+    line(
+        match (target.write_through, target.cache) {
+            (WriteThrough::Off, _) => "using hardware write cache, writethrough off",
+            (WriteThrough::On, CacheMode::DisableOsCache) => {
+                "hardware and software write caches disabled, writethrough on"
+            }
+            (WriteThrough::On, _) => "hardware write cache disabled, writethrough on",
+        }
+        .into(),
+    );
+    if target.memory_mapped {
+        let mode = match target.flush_mode {
+            None => "",
+            Some(FlushMode::ViewOfFile) => ", flush mode: FlushViewOfFile",
+            Some(FlushMode::NonVolatileMemory) => ", flush mode: FlushNonVolatileMemory",
+            Some(FlushMode::NonVolatileMemoryNoDrain) => ", flush mode: FlushNonVolatileMemory with no drain",
+        };
+        line(format!("memory mapped I/O enabled{mode}"));
+    }
+    match &target.content {
+        WriteContent::Sequential => {}
+        WriteContent::Zero => line("zeroing write buffers".into()),
+        WriteContent::Source { size_bytes, file } => {
+            line(format!("write buffer size: {}", size::display(*size_bytes)));
+            line(match file {
+                Some(file) => format!("write buffer source: '{file}'"),
+                None => "write buffer source: random fill".into(),
+            });
+        }
+    }
+    if target.parallel_async {
+        line("using parallel async I/O".into());
+    }
+    line(match target.write_percent {
+        0 => "performing read test".into(),
+        100 => "performing write test".into(),
+        writes => format!("performing mix test (read/write ratio: {}/{writes})", 100 - writes),
+    });
+    line(format!("block size: {}", size::display(u64::from(target.block_bytes))));
+    let stride = size::display(target.stride());
+    line(match target.random_percent {
+        0 => format!(
+            "using{} sequential I/O (stride: {stride})",
+            if target.interlocked { " interlocked" } else { "" }
+        ),
+        100 => format!("using random I/O (alignment: {stride})"),
+        percent => {
+            format!("using mixed random/sequential I/O ({percent}% random) (alignment/stride: {stride})")
+        }
+    });
+    if span.request_count > 0 {
+        line(format!("relative IO weight in thread pool: {}", target.weight));
+    } else {
+        line(format!("number of outstanding I/O operations per thread: {}", target.request_count));
+    }
+    for (bytes, name) in [
+        (target.base_offset_bytes, "base file offset"),
+        (target.max_offset_bytes, "max file size"),
+        (target.thread_stride_bytes, "thread stride size"),
+    ] {
+        if bytes > 0 {
+            line(format!("{name}: {}", size::display(bytes)));
+        }
+    }
+    for (set, name) in [
+        (target.hint_sequential, "using FILE_FLAG_SEQUENTIAL_SCAN hint"),
+        (target.hint_random, "using FILE_FLAG_RANDOM_ACCESS hint"),
+        (target.temporary, "using FILE_ATTRIBUTE_TEMPORARY hint"),
+        (target.large_pages, "using large pages"),
+    ] {
+        if set {
+            line(name.into());
+        }
+    }
+    if span.thread_count == 0 {
+        line(format!("threads per file: {}", target.threads));
+    }
+    if target.request_count > 1 && span.request_count == 0 || span.request_count > 1 {
+        line(
+            if span.completion_routines {
+                "using completion routines (ReadFileEx/WriteFileEx)"
+            } else {
+                "using I/O Completion Ports"
+            }
+            .into(),
+        );
+    }
+    line(format!(
+        "IO priority: {}",
+        match target.priority {
+            Priority::VeryLow => "very low",
+            Priority::Low => "low",
+            Priority::Normal => "normal",
+        }
+    ));
+    match target.throughput {
+        None => {}
+        Some(Throughput::Iops(rate)) => line(format!("throughput rate-limited to {rate} IOPS")),
+        Some(Throughput::BytesPerMillisecond(rate)) => {
+            line(format!("throughput rate-limited to {rate} B/ms"))
+        }
+    }
+    if let Some(distribution) = &target.distribution {
+        line("IO Distribution:".into());
+        let (ranges, percent) = match distribution {
+            Distribution::Percent(ranges) => (ranges, true),
+            Distribution::Absolute(ranges) => (ranges, false),
+        };
+        for (share, extent) in ranges {
+            let extent = if percent { format!("{extent}%") } else { size::display(*extent) };
+            line(format!("   {share:3}% of IO => {extent} of target"));
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Reports against the documented layout, and statistics against the figures that were published with DiskSpd.
+
+use super::{Report, text};
+use crate::cli::parse;
+use crate::size;
+use crate::statistics::{
+    Direction, Histogram, Intervals, ProcessorUse, SpanResult, SystemInformation, TargetResult,
+};
+use proptest::prelude::*;
+
+fn system() -> SystemInformation {
+    SystemInformation {
+        computer_name: "server".into(),
+        start_time: "2024/06/03 10:00:00 UTC".into(),
+        processors: 1,
+        cores: 1,
+        groups: 1,
+        nodes: 1,
+        sockets: 1,
+        power_scheme: "performance".into(),
+        ..SystemInformation::default()
+    }
+}
+
+fn report(arguments: &str, span: SpanResult) -> String {
+    let words: Vec<String> = arguments.split_whitespace().map(str::to_owned).collect();
+    let profile = parse(&words, 0).expect("is right").profile;
+    let command_line = format!("diskspd {arguments}");
+    text(&Report { command_line: &command_line, profile: &profile, system: &system(), spans: &[span] })
+}
+
+#[test]
+fn a_report_has_the_documented_layout() {
+    let mut write = Direction { bytes: 6_291_456, operations: 16, ..Direction::default() };
+    write.intervals = Intervals { bucket_ms: 1000, counts: vec![8, 8] };
+    for _ in 0..16 {
+        write.latency.record(119_000);
+    }
+    let target =
+        TargetResult { path: "testfile1.dat".into(), file_bytes: 10 << 20, write, ..TargetResult::default() };
+    let processor =
+        ProcessorUse { user_percent: 30.0, kernel_percent: 25.0, idle_percent: 45.0, ..Default::default() };
+    let span = SpanResult {
+        seconds: 120.0,
+        thread_count: 1,
+        processors: vec![processor],
+        threads: vec![vec![target]],
+        ..SpanResult::default()
+    };
+    let got = report("-L -D -w100 -r4K -n testfile1.dat", span);
+    assert_eq!(got, include_str!("../../tests/golden/write.txt"), "{got}");
+}
+
+#[test]
+fn sizes_are_shown_in_the_largest_unit_that_fits() {
+    for (bytes, shown) in
+        [(512, "512"), (65_536, "64KiB"), (1_610_612_736, "1.50GiB"), (1 << 40, "1TiB"), (0, "0")]
+    {
+        assert_eq!(size::display(bytes), shown);
+    }
+}
+
+/// Seed 003: 2,008,242 operations of 64 KiB in 30.01 s were printed as 4182.43 "MB/s" and 66,918.86 I/O per s.
+#[test]
+fn the_published_figures_agree_with_each_other() {
+    let bytes = 2_008_242u64 * 65_536;
+    assert_eq!(bytes, 131_612_147_712);
+    let seconds = 2_008_242.0 / 66_918.86;
+    assert!((seconds - 30.010f64).abs() < 0.001);
+    assert!((bytes as f64 / f64::from(1 << 20) / seconds - 4182.43).abs() < 0.01);
+    // Little's law at 8 threads, one deep each.
+    assert!((8.0f64 / 66_918.86 * 1000.0 - 0.1195).abs() < 0.0001);
+}
+
+#[test]
+fn deviations_are_of_the_population() {
+    let intervals = Intervals { bucket_ms: 500, counts: vec![2, 4, 4, 4, 5, 5, 7, 9] };
+    assert!((intervals.iops_std_dev() - 4.0).abs() < 1e-9);
+    let mut histogram = Histogram::default();
+    for ms in [2, 4, 4, 4, 5, 5, 7, 9] {
+        histogram.record(ms * 1_000_000);
+    }
+    assert!((histogram.std_dev_ms().expect("has values") - 2.0).abs() < 1e-9);
+    assert_eq!(histogram.mean_ms(), Some(5.0));
+}
+
+#[test]
+fn a_percentile_is_the_first_value_with_enough_below() {
+    let mut histogram = Histogram::default();
+    for us in 1..=100u64 {
+        histogram.record(us * 1000);
+    }
+    assert_eq!(histogram.percentile_ms(0.50), Some(0.050));
+    assert_eq!(histogram.percentile_ms(0.99), Some(0.099));
+    assert_eq!(histogram.percentile_ms(1.0), Some(0.100));
+    assert_eq!(histogram.percentile_ms(0.999), Some(0.100));
+    assert_eq!(Histogram::default().percentile_ms(0.5), None);
+}
+
+proptest! {
+    #[test]
+    fn the_histogram_is_within_a_thousandth_or_a_microsecond(
+        mut latencies in proptest::collection::vec(prop_oneof![0u64..5_000_000, 0u64..100_000_000_000], 1..300),
+        share in 0.0f64..1.0,
+    ) {
+        let (mut one, mut two) = (Histogram::default(), Histogram::default());
+        for (at, latency) in latencies.iter().enumerate() {
+            if at % 2 == 0 { one.record(*latency) } else { two.record(*latency) }
+        }
+        one.merge(&two);
+        latencies.sort_unstable();
+        let wanted = ((share * latencies.len() as f64).ceil() as usize).clamp(1, latencies.len());
+        let exact = latencies[wanted - 1] as f64 / 1e6;
+        let got = one.percentile_ms(share).expect("has values");
+        prop_assert!((got - exact).abs() <= (exact / 1000.0).max(0.001), "{got} for {exact}");
+        prop_assert_eq!(one.count(), latencies.len() as u64);
+        prop_assert_eq!(one.max_ms(), latencies.last().map(|last| *last as f64 / 1e6));
+    }
+}
