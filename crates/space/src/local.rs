@@ -290,9 +290,11 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         }
     }
 
-    /// Runs what is ready. [`VirtualDisk::poll`] of any volume does the same.
-    pub fn poll(&self) {
-        self.inner.borrow_mut().pump();
+    /// Runs what is ready; [`VirtualDisk::poll`] of any volume does the same. `true`: something moved, or answers wait to be
+    /// polled, so that the caller has to look again before it sleeps.
+    pub fn poll(&self) -> bool {
+        let mut inner = self.inner.borrow_mut();
+        inner.pump() || inner.volumes.values().any(|volume| !volume.completions.is_empty())
     }
 
     pub fn poll_event(&self) -> Option<LocalEvent> {
@@ -335,8 +337,9 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
         *self.pool.borrow_mut() = PoolView::new(disks, self.reserve_disks);
     }
 
-    /// Carries everything between coordinators, replicas and the state until nothing moves.
-    fn pump(&mut self) {
+    /// Carries everything between coordinators, replicas and the state until nothing moves. `true`: something did.
+    fn pump(&mut self) -> bool {
+        let mut moved_any = false;
         loop {
             let mut moved = false;
             for (&id, volume) in &mut self.volumes {
@@ -371,8 +374,9 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
                 volume.coordinator.poll(&mut volume.completions);
             }
             if !moved {
-                break;
+                return moved_any;
             }
+            moved_any = true;
         }
     }
 
