@@ -119,6 +119,7 @@ struct Connection {
     sending_bytes: usize,
     /// Memory held of [`TcpLimits::receiving_bytes_max`].
     reserved_bytes: usize,
+    paused: bool,
     /// Close once everything queued is sent.
     closing: bool,
     closed: Option<CloseReason>,
@@ -221,6 +222,20 @@ impl Tcp {
         }
     }
 
+    /// Receives nothing more until [`Tcp::resume`]; what was received already still comes.
+    pub fn pause(&mut self, connection: ConnectionId) {
+        if let Some(entry) = self.connection(connection) {
+            entry.paused = true;
+        }
+    }
+
+    pub fn resume(&mut self, connection: ConnectionId) {
+        if let Some(entry) = self.connection(connection) {
+            entry.paused = false;
+            self.start_receive(connection);
+        }
+    }
+
     /// Messages that begin later on this connection may be this long.
     pub fn set_message_bytes_max(&mut self, connection: ConnectionId, bytes: usize) {
         if let Some(entry) = self.connection(connection) {
@@ -311,6 +326,7 @@ impl Tcp {
             queued_bytes: 0,
             sending_bytes: 0,
             reserved_bytes: 0,
+            paused: false,
             closing: false,
             closed: None,
             active: true,
@@ -329,7 +345,8 @@ impl Tcp {
         let (queued_max, reserved, reserved_max) =
             (self.limits.queued_bytes_max, self.reserved_bytes, self.limits.receiving_bytes_max);
         let Some(entry) = self.connection(id) else { return };
-        let held_back = entry.queued_bytes > queued_max || entry.closing || entry.closed.is_some();
+        let held_back =
+            entry.queued_bytes > queued_max || entry.paused || entry.closing || entry.closed.is_some();
         if entry.receiving != Receiving::No || held_back {
             return;
         }

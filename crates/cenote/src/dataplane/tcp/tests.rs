@@ -269,3 +269,21 @@ fn one_connection_more_than_the_limit_is_refused() {
         server.connect();
     });
 }
+
+#[test]
+fn a_paused_connection_is_heard_again_after_it_resumes() {
+    Server::both(&TcpLimits::default(), |mut server| {
+        let (mut client, connection) = server.connect();
+        server.tcp.pause(connection);
+        // The receive that was in flight may still bring one message.
+        client.write_all(&framed(b"first")).expect("a send");
+        assert_eq!(&server.message()[..], b"first");
+        client.write_all(&framed(b"second")).expect("a send");
+        for _ in 0..5 {
+            server.turn();
+        }
+        assert!(server.events.is_empty());
+        server.tcp.resume(connection);
+        assert_eq!(&server.message()[..], b"second");
+    });
+}

@@ -1,0 +1,310 @@
+//! The storage side of the data plane: the disks of all pools with their stores, and one space for each pool.
+//!
+//! Owns what opens disks and looks after them: a disk that cannot be reached is looked for again, a store that failed is closed
+//! and opened anew, which verifies it (I9). Promises: nothing here blocks; what does runs on helper threads.
+
+use super::disks::{CountedDisk, Counters};
+use super::tasks::{Tasks, blocking, until};
+use cluster::{DiskRecord, DiskState, PoolRecord, RedbClient, RedbState, StateError};
+use disk::{Disk, FileDisk, FileDiskOptions, OpenedFile};
+use space::coordinator::Config;
+use space::local::{LocalEvent, LocalSpace};
+use space::seam::BlockStore;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+use store::api::{StoreCompletion, StoreRequest};
+use store::{Opening, Store, StoreOptions};
+use sys::driver::Driver;
+use types::{BLOCK_BYTES, DiskId, Epoch, Monotonic, PoolId, VolumeId};
+
+/// A disk that could not be opened is tried again after so long; twice as long each time, up to the second figure.
+const RETRY_FIRST: Duration = Duration::from_secs(2);
+const RETRY_MAX: Duration = Duration::from_secs(60);
+/// How often disks are looked after.
+const SUPERVISION: Duration = Duration::from_secs(1);
+/// Events kept for whoever asks.
+const EVENTS_MAX: usize = 1024;
+
+/// A disk's store, as a replica needs it; shared with whoever looks after the disk.
+#[derive(Clone)]
+pub struct PlaneStore(Rc<RefCell<Store<CountedDisk>>>);
+
+impl PlaneStore {
+    pub fn with<T>(&self, look: impl FnOnce(&Store<CountedDisk>) -> T) -> T {
+        look(&self.0.borrow())
+    }
+
+    /// Applies everything in the journal soon.
+    pub fn request_checkpoint(&self) {
+        self.0.borrow_mut().request_checkpoint();
+    }
+}
+
+impl BlockStore for PlaneStore {
+    fn submit(&mut self, token: u64, request: StoreRequest) {
+        self.0.borrow_mut().submit(token, request);
+    }
+    fn poll(&mut self, out: &mut Vec<StoreCompletion>) {
+        self.0.borrow_mut().poll(out);
+    }
+    fn promised(&self, volume: VolumeId) -> Epoch {
+        self.0.borrow().promised(volume)
+    }
+    fn slabs(&self) -> (u64, u64) {
+        let store = self.0.borrow();
+        (u64::from(store.slab_count()), u64::from(store.free_slabs()))
+    }
+    fn slab_blocks(&self) -> u32 {
+        self.0.borrow().slab_blocks()
+    }
+}
+
+/// Whether a recorded disk can be used.
+pub enum Condition {
+    Present(PlaneStore),
+    /// A task opens it.
+    Opening,
+    Absent {
+        retry_at: Monotonic,
+    },
+}
+
+/// A disk that belongs to a pool.
+pub struct DiskSlot {
+    pub record: DiskRecord,
+    pub counters: Rc<Counters>,
+    pub condition: Condition,
+    /// Why it is not there; empty where it is, or was not tried yet.
+    pub why: String,
+    /// Since when the condition holds, in Unix seconds.
+    pub since_unix_s: u64,
+    retry: Duration,
+}
+
+impl DiskSlot {
+    fn new(record: DiskRecord) -> Self {
+        let condition = Condition::Absent { retry_at: Monotonic(0) };
+        let since_unix_s = super::unix_seconds();
+        let (counters, why) = (Rc::default(), String::new());
+        Self { record, counters, condition, why, since_unix_s, retry: RETRY_FIRST }
+    }
+
+    pub fn store(&self) -> Option<&PlaneStore> {
+        match &self.condition {
+            Condition::Present(store) => Some(store),
+            _ => None,
+        }
+    }
+
+    fn change(&mut self, condition: Condition) {
+        self.condition = condition;
+        self.since_unix_s = super::unix_seconds();
+    }
+}
+
+/// A pool's virtual disks.
+pub type PoolSpace = LocalSpace<PlaneStore, RedbClient>;
+
+pub struct PoolEntry {
+    pub record: PoolRecord,
+    pub slab_bytes: u64,
+    pub space: PoolSpace,
+}
+
+/// See the module.
+pub struct Storage {
+    pub driver: Driver,
+    pub tasks: Tasks,
+    pub now: Cell<Monotonic>,
+    pub disk_timeout: Duration,
+    pub disks: RefCell<BTreeMap<DiskId, DiskSlot>>,
+    pub pools: RefCell<BTreeMap<PoolId, PoolEntry>>,
+    /// What happened lately, each with its time in Unix seconds.
+    pub events: RefCell<VecDeque<(u64, LocalEvent)>>,
+    space_config: Config,
+    supervise_at: Cell<Monotonic>,
+}
+
+impl Storage {
+    pub fn new(driver: Driver, disk_timeout: Duration, space_config: Config, now: Monotonic) -> Rc<Self> {
+        Rc::new(Self {
+            driver,
+            tasks: Tasks::default(),
+            now: Cell::new(now),
+            disk_timeout,
+            disks: RefCell::default(),
+            pools: RefCell::default(),
+            events: RefCell::default(),
+            space_config,
+            supervise_at: Cell::new(now),
+        })
+    }
+
+    /// A pool whose disks have slabs of this size.
+    ///
+    /// # Errors
+    /// Where the cluster state cannot be used from here.
+    pub fn add_pool(&self, record: PoolRecord, slab_bytes: u64, state: &RedbState) -> Result<(), StateError> {
+        let waker = self.driver.waker();
+        let client = state.client(move || waker.wake())?;
+        let slab_blocks = u32::try_from(slab_bytes / BLOCK_BYTES as u64).unwrap_or(u32::MAX);
+        let config = self.space_config.clone();
+        let space = LocalSpace::new(client, config, slab_blocks, record.reserve_disks, self.now.get());
+        self.pools.borrow_mut().insert(record.id, PoolEntry { record, slab_bytes, space });
+        Ok(())
+    }
+
+    /// A recorded disk: it is looked for from the next turn on.
+    pub fn add_disk(&self, record: DiskRecord) {
+        self.disks.borrow_mut().entry(record.id).or_insert_with(|| DiskSlot::new(record));
+        self.supervise_at.set(self.now.get());
+    }
+
+    pub fn space(&self, pool: PoolId) -> Option<PoolSpace> {
+        self.pools.borrow().get(&pool).map(|entry| entry.space.clone())
+    }
+
+    /// Brings the time to everything that waits for it.
+    pub fn tell_time(self: &Rc<Self>, now: Monotonic) {
+        self.now.set(now);
+        for entry in self.pools.borrow().values() {
+            entry.space.handle_timeout(now);
+        }
+        if now >= self.supervise_at.get() {
+            self.supervise();
+        }
+    }
+
+    /// Runs what is ready. `true`: something moved.
+    pub fn poll(&self) -> bool {
+        let mut moved = self.tasks.poll();
+        for entry in self.pools.borrow().values() {
+            moved |= entry.space.poll();
+            while let Some(event) = entry.space.poll_event() {
+                self.note(event);
+            }
+        }
+        moved
+    }
+
+    /// When [`Storage::tell_time`] is due at the latest.
+    pub fn next_timeout(&self) -> Monotonic {
+        let pools = self.pools.borrow();
+        let spaces = pools.values().filter_map(|entry| entry.space.next_timeout());
+        spaces.fold(self.supervise_at.get(), Monotonic::min)
+    }
+
+    fn note(&self, event: LocalEvent) {
+        tracing::debug!(?event);
+        let mut events = self.events.borrow_mut();
+        if events.len() >= EVENTS_MAX {
+            events.pop_front();
+        }
+        events.push_back((super::unix_seconds(), event));
+    }
+
+    /// Closes what failed, and tries again to open what is not there.
+    fn supervise(self: &Rc<Self>) {
+        let now = self.now.get();
+        self.supervise_at.set(now.after(SUPERVISION));
+        let mut failed = Vec::new();
+        let mut due = Vec::new();
+        for (&id, slot) in self.disks.borrow_mut().iter_mut() {
+            match &slot.condition {
+                Condition::Present(store) => {
+                    let lost = slot.counters.lost.get();
+                    if !lost && !store.with(Store::is_poisoned) {
+                        continue;
+                    }
+                    slot.why = if lost { "it does not answer" } else { "a write failed" }.to_owned();
+                    tracing::error!(disk = %id, path = slot.record.path, why = slot.why, "a disk is taken out");
+                    slot.change(Condition::Absent { retry_at: now.after(slot.retry) });
+                    slot.retry = (slot.retry * 2).min(RETRY_MAX);
+                    failed.push((id, slot.record.pool));
+                }
+                Condition::Absent { retry_at } if *retry_at <= now => {
+                    due.push((slot.record.clone(), slot.counters.clone()));
+                    slot.condition = Condition::Opening;
+                }
+                _ => {}
+            }
+        }
+        for (id, pool) in failed {
+            if let Some(space) = self.space(pool) {
+                // The store's memory and file go here; what the kernel still does for it ends by itself.
+                drop(space.detach_disk(id));
+            }
+        }
+        for (record, counters) in due {
+            let storage = self.clone();
+            self.tasks.spawn(async move {
+                let result = storage.open_store(&record, counters).await;
+                storage.opened(&record, result);
+            });
+        }
+    }
+
+    async fn open_store(
+        &self,
+        record: &DiskRecord,
+        counters: Rc<Counters>,
+    ) -> Result<Store<CountedDisk>, String> {
+        let (path, time_bound) = (record.path.clone(), self.disk_timeout);
+        let opened = blocking(self.driver.waker(), move || {
+            OpenedFile::open(&path, FileDiskOptions { time_bound, ..FileDiskOptions::default() })
+        })
+        .await
+        .ok_or("no thread to open it on")?
+        .map_err(|error| error.to_string())?;
+        counters.lost.set(false);
+        let disk: Box<dyn Disk> = Box::new(FileDisk::new(&self.driver, opened));
+        let options = StoreOptions { pool: Some(record.pool), ..StoreOptions::default() };
+        let mut opening = Opening::new(CountedDisk::new(disk, counters), options);
+        let store = until(|| opening.poll()).await.map_err(|error| error.to_string())?;
+        if store.label().disk != record.id {
+            return Err(format!("another disk of the pool is there: {}", store.label().disk));
+        }
+        Ok(store)
+    }
+
+    fn opened(&self, record: &DiskRecord, result: Result<Store<CountedDisk>, String>) {
+        let attached = result.and_then(|store| {
+            let store = PlaneStore(Rc::new(RefCell::new(store)));
+            let space = self.space(record.pool).ok_or("its pool is not recorded")?;
+            let domain = record.fault_domain.clone();
+            space.attach_disk(record.id, store.clone(), domain).map_err(|error| error.to_string())?;
+            if record.state == DiskState::Retired {
+                space.set_retired(record.id, true);
+            }
+            Ok(store)
+        });
+        let mut disks = self.disks.borrow_mut();
+        let Some(slot) = disks.get_mut(&record.id) else { return };
+        match attached {
+            Ok(store) => {
+                tracing::info!(disk = %record.id, path = record.path, "disk opened");
+                slot.why.clear();
+                slot.change(Condition::Present(store));
+            }
+            Err(why) => {
+                if slot.why != why {
+                    tracing::error!(disk = %record.id, path = record.path, why, "a disk cannot be opened");
+                }
+                slot.why = why;
+                slot.condition = Condition::Absent { retry_at: self.now.get().after(slot.retry) };
+                slot.retry = (slot.retry * 2).min(RETRY_MAX);
+            }
+        }
+    }
+
+    /// Every recorded disk has been tried.
+    pub fn disks_settled(&self) -> bool {
+        !self.disks.borrow().values().any(|slot| match &slot.condition {
+            Condition::Opening => true,
+            Condition::Absent { .. } => slot.why.is_empty(),
+            Condition::Present(_) => false,
+        })
+    }
+}

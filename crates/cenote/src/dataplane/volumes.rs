@@ -1,0 +1,95 @@
+//! A served volume: the file layer's service as the SMB server and administrative commands use it side by side.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use types::{Monotonic, NtStatus};
+use volume::backend::{Backend, Event, Operation, OperationId, Reply};
+use volume::service::Service;
+
+/// Operations of commands have this bit; the server's have not.
+const COMMAND: u64 = 1 << 63;
+
+/// Answers to commands' operations; `None` while they are waited for.
+type Answers = HashMap<u64, Option<Result<Reply, NtStatus>>>;
+
+struct Shared {
+    service: RefCell<Service>,
+    answers: RefCell<Answers>,
+    next: Cell<u64>,
+}
+
+/// Clones share the volume.
+#[derive(Clone)]
+pub struct ServedVolume(Rc<Shared>);
+
+impl ServedVolume {
+    pub fn new(service: Service) -> Self {
+        Self(Rc::new(Shared {
+            service: RefCell::new(service),
+            answers: RefCell::default(),
+            next: Cell::new(COMMAND),
+        }))
+    }
+
+    /// Looks at the service.
+    pub fn with<T>(&self, look: impl FnOnce(&Service) -> T) -> T {
+        look(&self.0.service.borrow())
+    }
+
+    /// Changes the service.
+    pub fn with_mut<T>(&self, change: impl FnOnce(&mut Service) -> T) -> T {
+        change(&mut self.0.service.borrow_mut())
+    }
+
+    /// Performs an operation for a command. Goes on when the server polls the volume.
+    pub async fn perform(&self, request: Operation, now: Monotonic) -> Result<Reply, NtStatus> {
+        let id = self.0.next.get();
+        self.0.next.set(id + 1);
+        self.0.answers.borrow_mut().insert(id, None);
+        self.0.service.borrow_mut().submit(OperationId(id), request, now);
+        super::tasks::until(|| {
+            let mut answers = self.0.answers.borrow_mut();
+            match answers.get(&id) {
+                Some(Some(_)) => answers.remove(&id).flatten(),
+                _ => None,
+            }
+        })
+        .await
+    }
+}
+
+impl Backend for ServedVolume {
+    fn submit(&mut self, operation: OperationId, request: Operation, now: Monotonic) {
+        self.0.service.borrow_mut().submit(operation, request, now);
+    }
+
+    fn cancel(&mut self, operation: OperationId) {
+        self.0.service.borrow_mut().cancel(operation);
+    }
+
+    fn poll(&mut self, out: &mut Vec<Event>) {
+        self.0.service.borrow_mut().poll(out);
+        if self.0.answers.borrow().is_empty() {
+            return;
+        }
+        let mut answers = self.0.answers.borrow_mut();
+        for at in (0..out.len()).rev() {
+            if let Event::Done { operation, .. } | Event::Pending { operation } = &out[at]
+                && operation.0 & COMMAND != 0
+                && let Event::Done { operation, result } = out.remove(at)
+                && let Some(waiting) = answers.get_mut(&operation.0)
+            {
+                *waiting = Some(result);
+            }
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Monotonic> {
+        self.0.service.borrow().next_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Monotonic) {
+        self.0.service.borrow_mut().handle_timeout(now);
+    }
+}
