@@ -16,3 +16,25 @@ pub trait BlockStore {
     /// Blocks of one slab.
     fn slab_blocks(&self) -> u32;
 }
+
+impl<D: disk::Disk + 'static> BlockStore for store::Store<D> {
+    fn submit(&mut self, token: u64, request: StoreRequest) {
+        store::Store::submit(self, token, request);
+    }
+
+    fn poll(&mut self, out: &mut Vec<StoreCompletion>) {
+        store::Store::poll(self, out);
+    }
+
+    fn promised(&self, volume: VolumeId) -> Epoch {
+        store::Store::promised(self, volume)
+    }
+
+    fn slabs(&self) -> (u64, u64) {
+        (u64::from(self.slab_count()), u64::from(self.free_slabs()))
+    }
+
+    fn slab_blocks(&self) -> u32 {
+        store::Store::slab_blocks(self)
+    }
+}

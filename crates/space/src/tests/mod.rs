@@ -3,6 +3,7 @@
 mod faults;
 mod io;
 mod jobs;
+mod real_stores;
 
 use crate::api::{SpaceError, SpaceReply, SpaceRequest, VirtualDisk};
 use crate::coordinator::{Config, Phase};
