@@ -12,6 +12,7 @@ use types::{Monotonic, NtStatus};
 
 impl Service {
     pub(super) fn close(&mut self, operation: OperationId, id: OpenId, query: bool) -> Result<Outcome, Halt> {
+        self.settle_write_time(id);
         let open = self.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
         let stream = open.stream;
         let flush = open.dirty && open.share.durability != Durability::Flush;
@@ -152,6 +153,9 @@ impl Service {
         }
         if let Some(at) = open.disconnected {
             self.timers.remove(&(at, Timer::Disconnected(id)));
+        }
+        if let Some(at) = open.write_time.due {
+            self.timers.remove(&(at, Timer::WriteTime(id)));
         }
         if let Some(node) = self.files.get_mut(&stream.file) {
             node.opens.retain(|other| *other != id);

@@ -2,7 +2,7 @@
 
 use super::breaks;
 use super::notify;
-use super::opens::{CacheHolder, Durable, FixedTimes, LinkName, Open};
+use super::opens::{CacheHolder, Durable, FixedTimes, LinkName, Open, WriteTime};
 use super::path::{self, ParsedPath};
 use super::tasks::{Attempt, Outcome};
 use super::{Halt, Service};
@@ -409,6 +409,7 @@ impl Service {
             used: false,
             fixed_times: FixedTimes::empty(),
             sequences: None,
+            write_time: WriteTime::default(),
             dirty: action != CreateAction::Opened,
             modified: false,
             cursor: None,

@@ -1,10 +1,12 @@
 //! Durable handles, their reconnection, replayed creates, application instances (MS-SMB2 3.3.5.9.6 to 3.3.5.9.13).
 
+use super::caching::{level_of, state_of};
 use super::opens::{CacheHolder, Durable};
 use super::tasks::{Attempt, Work};
 use super::{Halt, Service, Timer};
 use crate::backend::{
-    CacheGrant, CacheRequest, Create, CreateAction, DurableRequest, Guid, OpenId, Reconnect, Reply,
+    CacheGrant, CacheRequest, Create, CreateAction, DurableRequest, Guid, OpenId, OplockLevel, Reconnect,
+    Reply,
 };
 use crate::fs::names_equal;
 use types::NtStatus;
@@ -61,8 +63,16 @@ impl Service {
         if open.used {
             return Err(NtStatus::FILE_NOT_AVAILABLE.into());
         }
-        let grant = self.current_grant(id);
-        Ok(Some(Reply::Created(Box::new(self.describe(id, grant)))))
+        let mut grant = self.current_grant(id);
+        let mut durable = true;
+        if let (CacheGrant::Oplock(held), CacheRequest::Oplock(asked)) = (&mut grant, create.cache) {
+            // The answer is no better than what is asked for this time.
+            *held = level_of(state_of(*held) & state_of(asked));
+            durable = asked == OplockLevel::Batch;
+        }
+        let mut created = self.describe(id, grant);
+        created.durable = created.durable.filter(|_| durable);
+        Ok(Some(Reply::Created(Box::new(created))))
     }
 
     /// A create ended without an open: its GUID is free again.

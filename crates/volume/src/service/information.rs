@@ -125,6 +125,7 @@ impl Service {
                 return Err(NtStatus::INVALID_PARAMETER.into());
             }
         }
+        self.settle_write_time(id);
         let now = self.time();
         let to = |time: SetTime| match time {
             SetTime::To(time) => Some(time),
@@ -155,6 +156,9 @@ impl Service {
         }
         if let Some(open) = self.opens.get_mut(id) {
             open.fixed_times = fixed;
+        }
+        if to(written).is_some() {
+            self.forget_write_times(file);
         }
         let mut what = 0;
         for (set, filter) in [
@@ -205,6 +209,7 @@ impl Service {
         id: OpenId,
         change: impl FnOnce(&mut Self, FileTime) -> Result<(), crate::fs::FsError>,
     ) -> Result<(), Halt> {
+        self.settle_write_time(id);
         let now = self.time();
         let Some(open) = self.opens.get(id) else { return Err(NtStatus::FILE_CLOSED.into()) };
         let (file, fixed) = (open.stream.file, open.fixed_times);

@@ -5,11 +5,12 @@
 use super::copy::Copy;
 use super::opens::FixedTimes;
 use super::tasks::Outcome;
-use super::{Halt, Service, status_of};
+use super::{Halt, Service, Timer, status_of};
 use crate::backend::{ByteRange, FileInformation, OpenId, OperationId, Reply};
-use crate::fs::{AttributeChange, FsError, StreamId};
+use crate::fs::{AttributeChange, FileId, FsError, StreamId};
 use crate::security::rights;
 use std::task::Poll;
+use std::time::Duration;
 use sys::Payload;
 use types::NtStatus;
 
@@ -17,6 +18,9 @@ use types::NtStatus;
 const TO_END: u64 = u64::MAX;
 /// A write at this offset goes where the last one ended: over the wire there is no such place.
 const AT_POSITION: u64 = u64::MAX - 1;
+
+/// How long after the first write of an open the file's times show it, as in NTFS.
+const WRITE_TIME_DELAY: Duration = Duration::from_secs(2);
 
 /// What the file layer is doing for an operation.
 #[derive(Debug)]
@@ -197,22 +201,52 @@ impl Service {
         Ok((stream, offset))
     }
 
-    /// What a write changes beside the data: times, archive attribute, others' caches. Whether it has to be durable at once.
+    /// What a write changes beside the data: archive attribute, others' caches, and times a little later. Whether it has to be durable at once.
     pub(super) fn before_write(&mut self, id: OpenId) -> bool {
         self.mark_archive(id);
         self.contend(id);
-        let now = self.time();
+        let now = self.now;
         let Some(open) = self.opens.get_mut(id) else { return false };
         open.dirty = true;
+        if !open.fixed_times.contains(FixedTimes::WRITTEN | FixedTimes::CHANGED) {
+            open.write_time.owed = true;
+            if !open.write_time.started {
+                open.write_time.started = true;
+                let due = now.after(WRITE_TIME_DELAY);
+                open.write_time.due = Some(due);
+                self.timers.insert((due, Timer::WriteTime(id)));
+            }
+        }
+        open.durable_writes() || open.options & super::create::options::WRITE_THROUGH != 0
+    }
+
+    /// Writes of an open that the file's times do not show yet become visible in them.
+    pub(super) fn settle_write_time(&mut self, id: OpenId) {
+        let now = self.time();
+        let Some(open) = self.opens.get_mut(id) else { return };
+        if let Some(due) = open.write_time.due.take() {
+            self.timers.remove(&(due, Timer::WriteTime(id)));
+        }
+        if !std::mem::take(&mut open.write_time.owed) {
+            return;
+        }
         let set = |bit| (!open.fixed_times.contains(bit)).then_some(now);
         let change = AttributeChange {
             written: set(FixedTimes::WRITTEN),
             changed: set(FixedTimes::CHANGED),
             ..AttributeChange::default()
         };
-        let durable = open.durable_writes() || open.options & super::create::options::WRITE_THROUGH != 0;
         self.fs.touch(open.stream.file, &change);
-        durable
+    }
+
+    /// Somebody has said when the file was written: writes before that no longer count.
+    pub(super) fn forget_write_times(&mut self, file: FileId) {
+        let Some(node) = self.files.get(&file) else { return };
+        for id in &node.opens {
+            if let Some(open) = self.opens.get_mut(*id) {
+                open.write_time.owed = false;
+            }
+        }
     }
 
     fn finish_write(&mut self, operation: OperationId, len_bytes: u32, result: Result<(), FsError>) {
@@ -243,6 +277,7 @@ impl Service {
         // What is written from here on is for the next flush.
         open.dirty = false;
         let stream = open.stream;
+        self.settle_write_time(id);
         let token = self.in_flight.insert(InFlight::Flush { operation, stream, open: id });
         match self.fs.flush(token as u64, stream.file) {
             Poll::Pending => Ok(Outcome::Later),

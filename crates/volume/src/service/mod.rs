@@ -75,6 +75,8 @@ enum Timer {
     Oplock(OpenId),
     /// A durable open's client has not come back.
     Disconnected(OpenId),
+    /// A write becomes visible in the file's times.
+    WriteTime(OpenId),
 }
 
 /// Why an operation does not go on.
@@ -378,6 +380,7 @@ impl Backend for Service {
                 Timer::Lease(name) => self.lease_timed_out(name, at),
                 Timer::Oplock(open) => self.oplock_timed_out(open, at),
                 Timer::Disconnected(open) => self.disconnected_timed_out(open, at),
+                Timer::WriteTime(open) => self.settle_write_time(open),
             }
         }
         self.poll_file_system();

@@ -25,6 +25,18 @@ bitflags::bitflags! {
     }
 }
 
+/// Writes change the times of a file a little later than its data: once two seconds after the first write of an open, and again with
+/// a flush, a change of size or attributes, or the close.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WriteTime {
+    /// The first write's change is due at this time.
+    pub due: Option<Monotonic>,
+    /// The first write was.
+    pub started: bool,
+    /// There were writes that the times do not show yet.
+    pub owed: bool,
+}
+
 /// What an open may cache.
 #[derive(Debug)]
 pub enum CacheHolder {
@@ -79,6 +91,8 @@ pub struct Open {
     pub used: bool,
     pub fixed_times: FixedTimes,
     pub sequences: Option<Box<LockSequences>>,
+    /// When its writes become visible in the file's times.
+    pub write_time: WriteTime,
     /// Something was changed through it since its last flush.
     pub dirty: bool,
     /// Wrote or changed sizes: to be told to watchers when it closes.

@@ -245,3 +245,46 @@ fn watchers_hear_of_changes_between_and_during_their_requests() {
     bench.close(root.open).expect("closed");
     assert_eq!(bench.answer(waiting).map(|answer| answer.map(|_| ())), Some(Err(NtStatus::NOTIFY_CLEANUP)));
 }
+
+#[test]
+fn the_write_time_follows_the_first_write_after_two_seconds_and_the_last_at_close() {
+    let mut bench = Bench::new();
+    let file = bench.create(open_if(1, "file")).expect("made");
+    let created = file.information.written;
+    bench.pass(Duration::from_secs(1));
+    bench.write(file.open, 0, b"x").expect("written");
+    assert_eq!(bench.information(file.open).written, created);
+    bench.pass(Duration::from_secs(3));
+    let first = bench.information(file.open).written;
+    assert!(first > created);
+    bench.write(file.open, 0, b"x").expect("written");
+    bench.pass(Duration::from_secs(3));
+    assert_eq!(bench.information(file.open).written, first);
+    match bench.call(Operation::Close { open: file.open, query: true }) {
+        Ok(Reply::Closed(Some(information))) => assert!(information.written > first),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_frozen_time_is_not_changed_by_writes_until_it_thaws() {
+    let mut bench = Bench::new();
+    let file = bench.create(open_if(1, "file")).expect("made");
+    let created = file.information.written;
+    let set = |written| SetInformation::Basic {
+        created: SetTime::Keep,
+        accessed: SetTime::Keep,
+        written,
+        changed: SetTime::Keep,
+        attributes: None,
+    };
+    bench.set(file.open, set(SetTime::Freeze)).expect("frozen");
+    bench.pass(Duration::from_secs(1));
+    bench.write(file.open, 0, b"x").expect("written");
+    bench.call(Operation::Flush { open: file.open }).expect("flushed");
+    assert_eq!(bench.information(file.open).written, created);
+    bench.set(file.open, set(SetTime::Thaw)).expect("thawed");
+    bench.write(file.open, 0, b"x").expect("written");
+    bench.call(Operation::Flush { open: file.open }).expect("flushed");
+    assert!(bench.information(file.open).written > created);
+}
