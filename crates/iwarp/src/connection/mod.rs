@@ -339,6 +339,15 @@ impl Connection {
         Ok(())
     }
 
+    /// As [`Self::post_receive`], with a buffer that is allocated when a message begins to arrive.
+    pub fn post_receive_later(&mut self, id: WorkId, len_bytes: usize) -> Result<(), PostError> {
+        if matches!(self.state, State::Closed | State::Terminating) {
+            return Err(PostError::Closed);
+        }
+        self.receiver.post_later(id, len_bytes);
+        Ok(())
+    }
+
     pub fn post_send(&mut self, id: WorkId, payload: Payload, flags: SendFlags) -> Result<(), PostError> {
         self.postable(payload.len())?;
         self.transmitter.push(id, CompletionKind::Send, transmit::Work::Send { payload, flags });

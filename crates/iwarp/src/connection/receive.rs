@@ -17,7 +17,34 @@ const STAGED_BYTES_IDLE: usize = 4096;
 /// A posted receive.
 struct Posted {
     id: WorkId,
-    buffer: BufMut,
+    room: Room,
+}
+
+enum Room {
+    Buffer(BufMut),
+    /// Allocated when a message begins to arrive: a connection that waits costs next to nothing.
+    Later {
+        len_bytes: usize,
+    },
+}
+
+impl Room {
+    fn buffer(&mut self) -> &mut BufMut {
+        if let Self::Later { len_bytes } = *self {
+            *self = Self::Buffer(BufMut::for_overwrite(len_bytes));
+        }
+        match self {
+            Self::Buffer(buffer) => buffer,
+            Self::Later { .. } => unreachable!("replaced above"),
+        }
+    }
+
+    fn into_buffer(self) -> Option<BufMut> {
+        match self {
+            Self::Buffer(buffer) => Some(buffer),
+            Self::Later { .. } => None,
+        }
+    }
 }
 
 /// A segment whose payload goes straight into a region.
@@ -46,7 +73,11 @@ pub(super) struct Receiver {
 
 impl Receiver {
     pub(super) fn post(&mut self, id: WorkId, buffer: BufMut) {
-        self.posted.push_back(Posted { id, buffer });
+        self.posted.push_back(Posted { id, room: Room::Buffer(buffer) });
+    }
+
+    pub(super) fn post_later(&mut self, id: WorkId, len_bytes: usize) {
+        self.posted.push_back(Posted { id, room: Room::Later { len_bytes } });
     }
 
     pub(super) fn posted_count(&self) -> usize {
@@ -66,7 +97,7 @@ impl Receiver {
 
     pub(super) fn flush(&mut self) -> impl Iterator<Item = Completion> + use<> {
         std::mem::take(&mut self.posted).into_iter().map(|posted| Completion {
-            buffer: Some(posted.buffer),
+            buffer: posted.room.into_buffer(),
             ..Completion::new(posted.id, CompletionKind::Receive, WorkStatus::Flushed)
         })
     }
@@ -433,7 +464,7 @@ impl Connection {
             return Err(TerminateCode::DDP_UNTAGGED_OFFSET.into());
         }
         let end = receiver.filled + payload.len();
-        let Some(room) = posted.buffer.get_mut(receiver.filled..end) else {
+        let Some(room) = posted.room.buffer().get_mut(receiver.filled..end) else {
             return Err(TerminateCode::DDP_UNTAGGED_TOO_LONG.into());
         };
         room.copy_from_slice(payload);
@@ -450,16 +481,17 @@ impl Connection {
                 }
             })?;
         }
-        let Some(mut posted) = self.receiver.posted.pop_front() else { return Ok(()) };
-        posted.buffer.truncate(end);
+        let Some(Posted { id, room }) = self.receiver.posted.pop_front() else { return Ok(()) };
+        let mut buffer = room.into_buffer().unwrap_or_else(|| BufMut::zeroed(0));
+        buffer.truncate(end);
         self.receiver.filled = 0;
         self.receiver.send_sequence = sequence;
         self.events.push_back(Event::Completion(Completion {
             len_bytes: end,
-            buffer: Some(posted.buffer),
+            buffer: Some(buffer),
             invalidated: opcode.invalidates().then_some(Invalidate(invalidate)),
             solicited: opcode.is_solicited(),
-            ..Completion::new(posted.id, CompletionKind::Receive, WorkStatus::Success)
+            ..Completion::new(id, CompletionKind::Receive, WorkStatus::Success)
         }));
         Ok(())
     }
@@ -480,7 +512,7 @@ impl Connection {
         let posted = self.receiver.posted.pop_front().ok_or(TerminateCode::DDP_UNTAGGED_NO_BUFFER)?;
         self.receiver.send_sequence = sequence;
         self.events.push_back(Event::Completion(Completion {
-            buffer: Some(posted.buffer),
+            buffer: posted.room.into_buffer(),
             solicited: opcode.is_solicited(),
             immediate: Some(ddp::be64(payload)),
             ..Completion::new(posted.id, CompletionKind::Receive, WorkStatus::Success)

@@ -1,0 +1,514 @@
+//! iWARP in software: [`::iwarp::Connection`] over sockets of the data plane's loop.
+//!
+//! Owns the sockets, the registrations and a name for each connection. An idle connection holds no receive buffer. Many FPDUs leave in one
+//! send; one send per connection is under way at a time. Received bytes are staged in a large buffer and copied from cache into
+//! their region: on a software path that costs no more than receiving into place.
+
+use crate::verbs::{
+    Access, CloseReason, Completion, CompletionKind, ConnectionInfo, Event, PostError, QueuePairId,
+    RegionKey, Status, Transport, Verbs, WorkId,
+};
+use iwarp::{Config, Connection, CrcPolicy, DomainId, Memory, SendFlags, Stag, StreamId, WorkStatus};
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+use sys::driver::{self, Descriptor, Driver, Operation, Outcome, Queue};
+use sys::{Buf, BufMut, Payload};
+use types::Monotonic;
+
+/// Receive buffer of a connection with traffic.
+const RECEIVE_BYTES: usize = 256 << 10;
+/// One send takes about so many bytes.
+const SEND_BYTES: usize = 1 << 20;
+/// Accepting goes on after so long, where descriptors were exhausted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+/// How long siw needs from its reply to its first receive.
+const FIRST_SEND_DELAY: Duration = Duration::from_millis(20);
+/// Loopback and most networks; the kernel cuts what does not fit.
+const SEGMENT_BYTES: usize = 1460;
+
+/// Tokens: the low two bits say what it is for.
+const RECEIVE: u64 = 0;
+const SEND: u64 = 1;
+const ACCEPT: u64 = 2;
+const ACCEPT_TIMER: u64 = 3;
+
+#[derive(Debug, Clone)]
+pub struct IwarpOptions {
+    pub crc: CrcPolicy,
+    pub inbound_read_depth: u16,
+    pub outbound_read_depth: u16,
+    pub queue_pairs_max: usize,
+}
+
+impl Default for IwarpOptions {
+    fn default() -> Self {
+        Self { crc: CrcPolicy::On, inbound_read_depth: 32, outbound_read_depth: 32, queue_pairs_max: 1024 }
+    }
+}
+
+struct QueuePair {
+    id: QueuePairId,
+    socket: Descriptor,
+    local: SocketAddr,
+    peer: SocketAddr,
+    connection: Connection,
+    receiving: bool,
+    sending: bool,
+    buffer: Option<BufMut>,
+    reason: Option<CloseReason>,
+    /// Its closing was said by the engine.
+    finished: bool,
+    /// Something may be to be done for it.
+    touched: bool,
+}
+
+struct Listener {
+    socket: Descriptor,
+    local: SocketAddr,
+}
+
+/// See the module. `random` must be fit for keys: registrations are named by it.
+pub struct IwarpProvider {
+    queue: Queue,
+    options: IwarpOptions,
+    random: Box<dyn FnMut() -> u32>,
+    memory: Memory,
+    listeners: Vec<Listener>,
+    pairs: Vec<Option<QueuePair>>,
+    free: Vec<u32>,
+    generation: u32,
+    open: usize,
+    completions: Vec<driver::Completion>,
+    now: Monotonic,
+}
+
+impl IwarpProvider {
+    pub fn new(driver: &Driver, options: IwarpOptions, random: Box<dyn FnMut() -> u32>) -> Self {
+        Self {
+            queue: driver.queue(),
+            options,
+            random,
+            memory: Memory::new(),
+            listeners: Vec::new(),
+            pairs: Vec::new(),
+            free: Vec::new(),
+            generation: 1,
+            open: 0,
+            completions: Vec::new(),
+            now: Monotonic(0),
+        }
+    }
+
+    pub fn queue_pair_count(&self) -> usize {
+        self.open
+    }
+
+    /// Bytes that peers may reach, and how many registrations hold them.
+    pub fn registered(&self) -> (u64, usize) {
+        (self.memory.registered_bytes(), self.memory.region_count())
+    }
+
+    /// Counters of one connection.
+    pub fn counters(&self, queue_pair: QueuePairId) -> Option<iwarp::connection::Counters> {
+        Some(self.pair(queue_pair)?.connection.counters())
+    }
+
+    /// Begins a connection as initiator over a TCP connection that is up.
+    ///
+    /// # Errors
+    /// Where the socket has no addresses, or there are too many connections.
+    pub fn connect(
+        &mut self,
+        stream: TcpStream,
+        private_data: &[u8],
+        now: Monotonic,
+    ) -> io::Result<QueuePairId> {
+        let (local, peer) = (stream.local_addr()?, stream.peer_addr()?);
+        let (slot, id) = self.name().ok_or(io::ErrorKind::QuotaExceeded)?;
+        let config = Config { first_send_delay: FIRST_SEND_DELAY, ..self.config(id) };
+        let connection = Connection::connect(config, private_data, now);
+        self.insert(slot, id, OwnedFd::from(stream), local, peer, connection)?;
+        Ok(id)
+    }
+
+    fn config(&self, id: QueuePairId) -> Config {
+        Config {
+            crc: self.options.crc,
+            inbound_read_depth: self.options.inbound_read_depth,
+            outbound_read_depth: self.options.outbound_read_depth,
+            segment_bytes: SEGMENT_BYTES,
+            ..Config::new(DomainId(1), StreamId(id.0))
+        }
+    }
+
+    fn name(&mut self) -> Option<(usize, QueuePairId)> {
+        if self.open >= self.options.queue_pairs_max {
+            return None;
+        }
+        let slot = match self.free.pop() {
+            Some(slot) => slot as usize,
+            None => {
+                self.pairs.push(None);
+                self.pairs.len() - 1
+            }
+        };
+        self.generation = self.generation.wrapping_add(1).max(1);
+        // The two lowest bits of a token are the operation's.
+        Some((slot, QueuePairId(u64::from(self.generation & 0x3FFF_FFFF) << 32 | slot as u64)))
+    }
+
+    fn insert(
+        &mut self,
+        slot: usize,
+        id: QueuePairId,
+        socket: OwnedFd,
+        local: SocketAddr,
+        peer: SocketAddr,
+        connection: Connection,
+    ) -> io::Result<()> {
+        rustix::net::sockopt::set_tcp_nodelay(&socket, true)?;
+        let socket: Descriptor = Arc::new(socket);
+        self.open += 1;
+        self.pairs[slot] = Some(QueuePair {
+            id,
+            socket,
+            local,
+            peer,
+            connection,
+            receiving: false,
+            sending: false,
+            buffer: None,
+            reason: None,
+            finished: false,
+            touched: true,
+        });
+        Ok(())
+    }
+
+    fn pair(&self, id: QueuePairId) -> Option<&QueuePair> {
+        self.pairs.get(id.0 as u32 as usize)?.as_ref().filter(|pair| pair.id == id)
+    }
+
+    fn pair_mut(&mut self, id: QueuePairId) -> Option<&mut QueuePair> {
+        self.pairs.get_mut(id.0 as u32 as usize)?.as_mut().filter(|pair| pair.id == id)
+    }
+
+    /// The connection for posting work to it.
+    fn posting(&mut self, id: QueuePairId) -> Result<&mut Connection, PostError> {
+        let pair = self.pair_mut(id).ok_or(PostError::Closed)?;
+        pair.touched = true;
+        Ok(&mut pair.connection)
+    }
+
+    fn accepted(&mut self, listener: usize, socket: OwnedFd) {
+        let Some(local) = self.listeners.get(listener).map(|listener| listener.local) else { return };
+        let stream = TcpStream::from(socket);
+        let (Ok(peer), now) = (stream.peer_addr(), self.now) else { return };
+        // Too many: the socket is closed by being dropped.
+        let Some((slot, id)) = self.name() else { return };
+        let connection = Connection::listen(self.config(id), now);
+        let local = stream.local_addr().unwrap_or(local);
+        if self.insert(slot, id, OwnedFd::from(stream), local, peer, connection).is_err() {
+            self.free.push(slot as u32);
+        }
+    }
+
+    fn complete(&mut self, completion: driver::Completion) {
+        let (what, name) = (completion.token & 3, completion.token >> 2);
+        match what {
+            ACCEPT => {
+                let listener = name as usize;
+                match completion.result {
+                    Ok(Outcome::Accepted(socket)) => self.accepted(listener, socket),
+                    Ok(_) => {}
+                    Err(error) if driver::is_cancelled(&error) => {}
+                    Err(_) => {
+                        let after = ACCEPT_PAUSE;
+                        self.queue.submit((name << 2) | ACCEPT_TIMER, Operation::Timeout { after });
+                    }
+                }
+            }
+            ACCEPT_TIMER => {
+                if let Some(listener) = self.listeners.get(name as usize) {
+                    let listener = listener.socket.clone();
+                    self.queue.submit((name << 2) | ACCEPT, Operation::Accept { listener });
+                }
+            }
+            RECEIVE => self.received(QueuePairId(name), completion),
+            _ => {
+                let Some(slot) = self.slot(QueuePairId(name)) else { return };
+                let Some(pair) = self.pairs[slot].as_mut() else { return };
+                pair.sending = false;
+                pair.touched = true;
+                if let Err(error) = completion.result {
+                    pair.reason.get_or_insert(CloseReason::Network(error.kind()));
+                    pair.connection.handle_closed(&mut self.memory);
+                }
+            }
+        }
+    }
+
+    fn slot(&self, id: QueuePairId) -> Option<usize> {
+        self.pair(id).map(|_| id.0 as u32 as usize)
+    }
+
+    fn received(&mut self, id: QueuePairId, completion: driver::Completion) {
+        let now = self.now;
+        let Some(slot) = self.slot(id) else { return };
+        let Some(pair) = self.pairs[slot].as_mut() else { return };
+        pair.receiving = false;
+        pair.touched = true;
+        match completion.result {
+            // Readable: the next receive takes a buffer.
+            Ok(Outcome::Done) => pair.buffer = Some(BufMut::for_overwrite(RECEIVE_BYTES)),
+            Ok(Outcome::Bytes(0)) => {
+                pair.reason.get_or_insert(CloseReason::Peer);
+                pair.connection.handle_closed(&mut self.memory);
+            }
+            Ok(Outcome::Bytes(count)) => {
+                if let Some(buffer) = completion.buffer {
+                    pair.connection.handle_input(&buffer[..count], &mut self.memory, now);
+                    // A full buffer says that more is waiting; less, that the wait may take long.
+                    if count * 2 >= RECEIVE_BYTES {
+                        pair.buffer = Some(buffer);
+                    }
+                }
+            }
+            Ok(Outcome::Accepted(_)) => {}
+            Err(error) => {
+                pair.reason.get_or_insert(CloseReason::Network(error.kind()));
+                pair.connection.handle_closed(&mut self.memory);
+            }
+        }
+    }
+
+    /// Events, sends and receives of one connection.
+    fn drive(&mut self, slot: usize, out: &mut Vec<Event>) {
+        let now = self.now;
+        let Some(pair) = self.pairs[slot].as_mut() else { return };
+        if pair.connection.poll_timeout().is_some_and(|at| at <= now) {
+            pair.connection.handle_timeout(now, &mut self.memory);
+            if pair.connection.is_closed() {
+                pair.reason.get_or_insert(CloseReason::TimedOut);
+            }
+        }
+        while let Some(event) = pair.connection.poll_event() {
+            let queue_pair = pair.id;
+            match event {
+                iwarp::Event::ConnectRequest { private_data } => {
+                    out.push(Event::ConnectRequest { queue_pair, peer: pair.peer, private_data });
+                }
+                iwarp::Event::Established { private_data } => {
+                    out.push(Event::Established { queue_pair, private_data })
+                }
+                iwarp::Event::Rejected { .. } => pair.reason = Some(CloseReason::Rejected),
+                iwarp::Event::Completion(done) => {
+                    out.extend(completion(queue_pair, done).map(Event::Completion))
+                }
+                iwarp::Event::Terminated { by_peer, code } => {
+                    let text = code.to_string();
+                    pair.reason = Some(if by_peer {
+                        CloseReason::TerminatedByPeer(text)
+                    } else {
+                        CloseReason::Terminated(text)
+                    });
+                }
+                iwarp::Event::Closed => pair.finished = true,
+            }
+        }
+        if !pair.sending
+            && let Some(data) = pair.connection.poll_transmit(&mut self.memory, SEND_BYTES, now)
+        {
+            pair.sending = true;
+            self.queue.submit(pair.id.0 << 2 | SEND, Operation::Send { socket: pair.socket.clone(), data });
+            // Sends and writes complete when they are handed over.
+            while let Some(event) = pair.connection.poll_event() {
+                if let iwarp::Event::Completion(done) = event {
+                    out.extend(completion(pair.id, done).map(Event::Completion));
+                }
+            }
+        }
+        if pair.finished && !pair.sending {
+            let _ = driver::shutdown(&pair.socket);
+            let (queue_pair, reason) = (pair.id, pair.reason.take().unwrap_or(CloseReason::Local));
+            self.pairs[slot] = None;
+            self.free.push(slot as u32);
+            self.open -= 1;
+            out.push(Event::Disconnected { queue_pair, reason });
+            return;
+        }
+        if !pair.receiving && !pair.finished {
+            pair.receiving = true;
+            let socket = pair.socket.clone();
+            let operation = match pair.buffer.take() {
+                Some(into) => Operation::Receive { socket, into, at: 0 },
+                None => Operation::Readable { socket },
+            };
+            self.queue.submit(pair.id.0 << 2 | RECEIVE, operation);
+        }
+        pair.touched = false;
+    }
+}
+
+/// Verbs have no atomics here: their completions do not occur.
+fn completion(queue_pair: QueuePairId, done: iwarp::Completion) -> Option<Completion> {
+    let kind = match done.kind {
+        iwarp::CompletionKind::Send => CompletionKind::Send,
+        iwarp::CompletionKind::Write => CompletionKind::Write,
+        iwarp::CompletionKind::Read => CompletionKind::Read,
+        iwarp::CompletionKind::Receive => CompletionKind::Receive,
+        iwarp::CompletionKind::Atomic => return None,
+    };
+    Some(Completion {
+        queue_pair,
+        id: WorkId(done.id.0),
+        kind,
+        status: match done.status {
+            WorkStatus::Success => Status::Success,
+            WorkStatus::Flushed => Status::Flushed,
+            WorkStatus::LocalProtection => Status::LocalProtection,
+        },
+        len_bytes: done.len_bytes,
+        buffer: done.buffer,
+        invalidated: done.invalidated.map(|iwarp::Invalidate(stag)| RegionKey(stag.0)),
+    })
+}
+
+fn post_error(error: iwarp::PostError) -> PostError {
+    match error {
+        iwarp::PostError::Closed | iwarp::PostError::NotNegotiated => PostError::Closed,
+        iwarp::PostError::TooLong => PostError::TooLong,
+        iwarp::PostError::NoReadDepth => PostError::NoReadDepth,
+    }
+}
+
+impl Verbs for IwarpProvider {
+    fn listen(&mut self, listener: TcpListener) -> io::Result<SocketAddr> {
+        let local = listener.local_addr()?;
+        let socket: Descriptor = Arc::new(OwnedFd::from(listener));
+        let index = self.listeners.len() as u64;
+        self.queue.submit(index << 2 | ACCEPT, Operation::Accept { listener: socket.clone() });
+        self.listeners.push(Listener { socket, local });
+        Ok(local)
+    }
+
+    fn accept(&mut self, queue_pair: QueuePairId, private_data: &[u8]) -> Result<(), PostError> {
+        let now = self.now;
+        self.posting(queue_pair)?.accept(private_data, now).map_err(post_error)
+    }
+
+    fn reject(&mut self, queue_pair: QueuePairId, private_data: &[u8]) {
+        if let Ok(connection) = self.posting(queue_pair) {
+            connection.reject(private_data);
+        }
+    }
+
+    fn disconnect(&mut self, queue_pair: QueuePairId) {
+        let Some(slot) = self.slot(queue_pair) else { return };
+        if let Some(pair) = self.pairs[slot].as_mut() {
+            pair.touched = true;
+            pair.reason.get_or_insert(CloseReason::Local);
+            pair.connection.handle_closed(&mut self.memory);
+        }
+    }
+
+    fn info(&self, queue_pair: QueuePairId) -> Option<ConnectionInfo> {
+        let pair = self.pair(queue_pair)?;
+        let agreed = pair.connection.agreed();
+        Some(ConnectionInfo {
+            transport: Transport::Iwarp,
+            local: pair.local,
+            peer: pair.peer,
+            outbound_read_depth: agreed.outbound_read_depth,
+            inbound_read_depth: agreed.inbound_read_depth,
+            crc: agreed.crc,
+        })
+    }
+
+    fn register(&mut self, bytes: BufMut, access: Access, queue_pair: QueuePairId) -> RegionKey {
+        let access = iwarp::Access {
+            remote_read: access.remote_read,
+            remote_write: access.remote_write,
+            remote_invalidate: access.remote_invalidate,
+        };
+        let (random, stream) = ((self.random)(), Some(StreamId(queue_pair.0)));
+        RegionKey(self.memory.register(bytes, 0, access, DomainId(1), stream, random).0)
+    }
+
+    fn register_shared(&mut self, bytes: Buf, queue_pair: QueuePairId) -> RegionKey {
+        let access = iwarp::Access { remote_read: true, remote_write: false, remote_invalidate: true };
+        let (random, stream) = ((self.random)(), Some(StreamId(queue_pair.0)));
+        RegionKey(self.memory.register_shared(bytes, 0, access, DomainId(1), stream, random).0)
+    }
+
+    fn deregister(&mut self, key: RegionKey) -> Option<BufMut> {
+        self.memory.deregister(Stag(key.0)).ok().flatten()
+    }
+
+    fn post_receive(
+        &mut self,
+        queue_pair: QueuePairId,
+        id: WorkId,
+        len_bytes: usize,
+    ) -> Result<(), PostError> {
+        self.posting(queue_pair)?.post_receive_later(iwarp::WorkId(id.0), len_bytes).map_err(post_error)
+    }
+
+    fn post_send(
+        &mut self,
+        queue_pair: QueuePairId,
+        id: WorkId,
+        payload: Payload,
+        invalidate: Option<RegionKey>,
+    ) -> Result<(), PostError> {
+        let flags = SendFlags { invalidate: invalidate.map(|key| Stag(key.0)), ..SendFlags::default() };
+        self.posting(queue_pair)?.post_send(iwarp::WorkId(id.0), payload, flags).map_err(post_error)
+    }
+
+    fn post_write(
+        &mut self,
+        queue_pair: QueuePairId,
+        id: WorkId,
+        payload: Payload,
+        remote: (RegionKey, u64),
+    ) -> Result<(), PostError> {
+        let stag = Stag(remote.0.0);
+        self.posting(queue_pair)?.post_write(iwarp::WorkId(id.0), payload, stag, remote.1).map_err(post_error)
+    }
+
+    fn post_read(
+        &mut self,
+        queue_pair: QueuePairId,
+        id: WorkId,
+        sink: (RegionKey, u64),
+        len_bytes: u32,
+        remote: (RegionKey, u64),
+    ) -> Result<(), PostError> {
+        let (sink, source) = ((Stag(sink.0.0), sink.1), (Stag(remote.0.0), remote.1));
+        self.posting(queue_pair)?.post_read(iwarp::WorkId(id.0), sink, len_bytes, source).map_err(post_error)
+    }
+
+    fn poll(&mut self, now: Monotonic, out: &mut Vec<Event>) {
+        self.now = now;
+        let mut completions = std::mem::take(&mut self.completions);
+        self.queue.poll(&mut completions);
+        for completion in completions.drain(..) {
+            self.complete(completion);
+        }
+        self.completions = completions;
+        for slot in 0..self.pairs.len() {
+            let due =
+                |pair: &QueuePair| pair.touched || pair.connection.poll_timeout().is_some_and(|at| at <= now);
+            if self.pairs[slot].as_ref().is_some_and(due) {
+                self.drive(slot, out);
+            }
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Monotonic> {
+        self.pairs.iter().flatten().filter_map(|pair| pair.connection.poll_timeout()).min()
+    }
+}

@@ -1,0 +1,185 @@
+//! The interface that providers share, in the words of verbs and of the RDMA connection manager.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use sys::{Buf, BufMut, Payload};
+use types::Monotonic;
+
+/// A connection and its two work queues; never used again after its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QueuePairId(pub u64);
+
+/// Names a registration: STag or R_Key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RegionKey(pub u32);
+
+/// Chosen by the owner of a queue pair, given back with the completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct WorkId(pub u64);
+
+/// What the peer may do with a registration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Access {
+    pub remote_read: bool,
+    pub remote_write: bool,
+    pub remote_invalidate: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    Iwarp,
+    RoCe,
+    InfiniBand,
+}
+
+/// What is known of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionInfo {
+    pub transport: Transport,
+    pub local: SocketAddr,
+    pub peer: SocketAddr,
+    /// RDMA Reads that may be outstanding; 0: the peer serves none.
+    pub outbound_read_depth: u16,
+    /// RDMA Reads of the peer that are served at a time.
+    pub inbound_read_depth: u16,
+    /// iWARP: CRC is on.
+    pub crc: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CompletionKind {
+    Send,
+    Write,
+    Read,
+    Receive,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    Success,
+    /// The connection ended before it was done.
+    Flushed,
+    /// The sink of a read is not registered as it has to be.
+    LocalProtection,
+}
+
+#[derive(Debug)]
+pub struct Completion {
+    pub queue_pair: QueuePairId,
+    pub id: WorkId,
+    pub kind: CompletionKind,
+    pub status: Status,
+    pub len_bytes: usize,
+    /// The bytes of a received message.
+    pub buffer: Option<BufMut>,
+    /// Our registration that the peer ended with this message.
+    pub invalidated: Option<RegionKey>,
+}
+
+/// Why a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CloseReason {
+    #[error("closed here")]
+    Local,
+    #[error("closed by the peer")]
+    Peer,
+    #[error("refused by the peer")]
+    Rejected,
+    #[error("terminated here: {0}")]
+    Terminated(String),
+    #[error("terminated by the peer: {0}")]
+    TerminatedByPeer(String),
+    #[error("no answer in time")]
+    TimedOut,
+    #[error("network: {0}")]
+    Network(io::ErrorKind),
+}
+
+#[derive(Debug)]
+pub enum Event {
+    /// Somebody wants to connect: answer with `accept` or `reject` within five seconds.
+    ConnectRequest {
+        queue_pair: QueuePairId,
+        peer: SocketAddr,
+        private_data: Vec<u8>,
+    },
+    Established {
+        queue_pair: QueuePairId,
+        private_data: Vec<u8>,
+    },
+    Completion(Completion),
+    /// The last event of its name; all work has completed.
+    Disconnected {
+        queue_pair: QueuePairId,
+        reason: CloseReason,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    #[error("no such connection, or it is closed")]
+    Closed,
+    #[error("the peer serves no RDMA reads")]
+    NoReadDepth,
+    #[error("longer than 4 GiB - 1")]
+    TooLong,
+}
+
+/// A provider: work in, events out. Nothing blocks; the owner lends the time.
+pub trait Verbs {
+    /// Accepts connections of this listener.
+    ///
+    /// # Errors
+    /// Where the listener has no address.
+    fn listen(&mut self, listener: TcpListener) -> io::Result<SocketAddr>;
+    fn accept(&mut self, queue_pair: QueuePairId, private_data: &[u8]) -> Result<(), PostError>;
+    fn reject(&mut self, queue_pair: QueuePairId, private_data: &[u8]);
+    /// Ends the connection; its work is flushed.
+    fn disconnect(&mut self, queue_pair: QueuePairId);
+    fn info(&self, queue_pair: QueuePairId) -> Option<ConnectionInfo>;
+
+    /// Registers bytes that only the peer of this connection may write, or that our reads fill.
+    fn register(&mut self, bytes: BufMut, access: Access, queue_pair: QueuePairId) -> RegionKey;
+    /// Registers bytes that are only read.
+    fn register_shared(&mut self, bytes: Buf, queue_pair: QueuePairId) -> RegionKey;
+    /// Ends a registration; gives writable bytes back. `None` also where there is no such registration.
+    fn deregister(&mut self, key: RegionKey) -> Option<BufMut>;
+
+    /// Room for one message of `len_bytes` at most; its completion brings the buffer.
+    fn post_receive(
+        &mut self,
+        queue_pair: QueuePairId,
+        id: WorkId,
+        len_bytes: usize,
+    ) -> Result<(), PostError>;
+    /// `invalidate`: a registration of the peer that ends with this message.
+    fn post_send(
+        &mut self,
+        queue_pair: QueuePairId,
+        id: WorkId,
+        payload: Payload,
+        invalidate: Option<RegionKey>,
+    ) -> Result<(), PostError>;
+    /// Writes into the peer's registration; complete means sent.
+    fn post_write(
+        &mut self,
+        queue_pair: QueuePairId,
+        id: WorkId,
+        payload: Payload,
+        remote: (RegionKey, u64),
+    ) -> Result<(), PostError>;
+    /// Reads the peer's registration into ours, from `sink`'s offset on.
+    fn post_read(
+        &mut self,
+        queue_pair: QueuePairId,
+        id: WorkId,
+        sink: (RegionKey, u64),
+        len_bytes: u32,
+        remote: (RegionKey, u64),
+    ) -> Result<(), PostError>;
+
+    /// Moves what happened into `out`, and work onto the wire.
+    fn poll(&mut self, now: Monotonic, out: &mut Vec<Event>);
+    /// When `poll` wants to be called at the latest.
+    fn next_timeout(&self) -> Option<Monotonic>;
+}
