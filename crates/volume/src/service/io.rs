@@ -298,6 +298,15 @@ impl Service {
         }
     }
 
+    /// Makes all data and metadata durable, before the volume is let go of; answers `Done` to `operation`.
+    pub fn make_durable(&mut self, operation: OperationId) {
+        let reply = Box::new(Reply::Done);
+        let token = self.in_flight.insert(InFlight::Commit { operation, reply }) as u64;
+        if let Poll::Ready(result) = self.fs.flush_all(token) {
+            self.flushed(token, result);
+        }
+    }
+
     pub(super) fn flushed(&mut self, token: u64, result: Result<(), FsError>) {
         match self.in_flight.try_remove(token as usize) {
             Some(InFlight::Flush { operation, open, .. }) => {
