@@ -44,18 +44,32 @@ impl ServedVolume {
 
     /// Performs an operation for a command. Goes on when the server polls the volume.
     pub async fn perform(&self, request: Operation, now: Monotonic) -> Result<Reply, NtStatus> {
+        let id = self.expect();
+        self.0.service.borrow_mut().submit(OperationId(id), request, now);
+        super::tasks::until(|| self.take(id)).await
+    }
+
+    /// Makes all data and metadata durable. Waits until that is done, or `give_up` says so.
+    pub async fn make_durable(&self, give_up: impl Fn() -> bool) -> Result<(), NtStatus> {
+        let id = self.expect();
+        self.0.service.borrow_mut().make_durable(OperationId(id));
+        let late = || give_up().then_some(Err(NtStatus::IO_TIMEOUT));
+        super::tasks::until(|| self.take(id).or_else(late)).await.map(|_| ())
+    }
+
+    fn expect(&self) -> u64 {
         let id = self.0.next.get();
         self.0.next.set(id + 1);
         self.0.answers.borrow_mut().insert(id, None);
-        self.0.service.borrow_mut().submit(OperationId(id), request, now);
-        super::tasks::until(|| {
-            let mut answers = self.0.answers.borrow_mut();
-            match answers.get(&id) {
-                Some(Some(_)) => answers.remove(&id).flatten(),
-                _ => None,
-            }
-        })
-        .await
+        id
+    }
+
+    fn take(&self, id: u64) -> Option<Result<Reply, NtStatus>> {
+        let mut answers = self.0.answers.borrow_mut();
+        match answers.get(&id) {
+            Some(Some(_)) => answers.remove(&id).flatten(),
+            _ => None,
+        }
     }
 }
 
