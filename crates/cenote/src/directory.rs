@@ -5,26 +5,31 @@
 
 use cluster::accounts::{Group, UserSecret};
 use cluster::shares::Share;
+use smb::rpc::{AccountEntry, AccountKind};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use types::Sid;
+use volume::backend::{AccessToken, Privileges};
 
 /// One version of the directory.
-#[derive(Default)]
 pub struct Directory {
     /// By lower-cased name.
     users: BTreeMap<String, UserSecret>,
     groups: Vec<Group>,
     /// By lower-cased name.
-    shares: BTreeMap<String, Share>,
+    shares: BTreeMap<String, Arc<Share>>,
+    /// The SID that this server's accounts are relative to.
+    domain: Sid,
 }
 
 impl Directory {
-    pub fn new(users: Vec<UserSecret>, groups: Vec<Group>, shares: Vec<Share>) -> Self {
+    /// `domain`: the SID that this server's accounts are relative to.
+    pub fn new(domain: Sid, users: Vec<UserSecret>, groups: Vec<Group>, shares: Vec<Share>) -> Self {
         Self {
             users: users.into_iter().map(|secret| (fold(&secret.user.name), secret)).collect(),
             groups,
-            shares: shares.into_iter().map(|share| (fold(&share.name), share)).collect(),
+            shares: shares.into_iter().map(|share| (fold(&share.name), Arc::new(share))).collect(),
+            domain,
         }
     }
 
@@ -32,26 +37,61 @@ impl Directory {
     pub fn user(&self, name: &str) -> Option<&UserSecret> {
         self.users.get(&fold(name))
     }
-    pub fn users(&self) -> impl Iterator<Item = &UserSecret> {
-        self.users.values()
-    }
-    pub fn user_of(&self, sid: &Sid) -> Option<&UserSecret> {
-        self.users.values().find(|secret| secret.user.sid == *sid)
-    }
-    pub fn share(&self, name: &str) -> Option<&Share> {
+    /// A share by name, whatever its case.
+    pub fn share(&self, name: &str) -> Option<&Arc<Share>> {
         self.shares.get(&fold(name))
     }
-    pub fn shares(&self) -> impl Iterator<Item = &Share> {
+    pub fn shares(&self) -> impl Iterator<Item = &Arc<Share>> {
         self.shares.values()
     }
-    pub fn groups(&self) -> &[Group] {
-        &self.groups
+    pub fn domain_sid(&self) -> &Sid {
+        &self.domain
+    }
+
+    /// An account or group of this server by its SID.
+    pub fn account_by_sid(&self, sid: &Sid) -> Option<AccountEntry> {
+        if let Some(secret) = self.users.values().find(|secret| secret.user.sid == *sid) {
+            return Some(entry(sid, &secret.user.name, AccountKind::User));
+        }
+        if self.domain.child(DOMAIN_USERS).as_ref() == Some(sid) {
+            return Some(entry(sid, "None", AccountKind::Group));
+        }
+        let group = self.groups.iter().find(|group| group.sid == *sid)?;
+        Some(entry(sid, &group.name, AccountKind::Alias))
+    }
+
+    /// An account or group of this server by its name, whatever its case.
+    pub fn account_by_name(&self, name: &str) -> Option<AccountEntry> {
+        if let Some(secret) = self.user(name) {
+            return Some(entry(&secret.user.sid, &secret.user.name, AccountKind::User));
+        }
+        let group = self.groups.iter().find(|group| fold(&group.name) == fold(name))?;
+        Some(entry(&group.sid, &group.name, AccountKind::Alias))
+    }
+
+    /// The name of an account, a group or a well-known SID; a SID's text where nobody has it.
+    pub fn display_name(&self, sid: &Sid) -> String {
+        let well_known =
+            || well_known().into_iter().find(|(known, _)| known == sid).map(|(_, name)| name.to_owned());
+        self.account_by_sid(sid)
+            .map(|found| found.name)
+            .or_else(well_known)
+            .unwrap_or_else(|| sid.to_string())
+    }
+
+    /// The SID that a name stands for: an account's, a group's, a well-known one, or a SID's own text.
+    pub fn sid_of(&self, name: &str) -> Option<Sid> {
+        let well_known =
+            || well_known().into_iter().find(|(_, known)| fold(known) == fold(name)).map(|(sid, _)| sid);
+        name.parse().ok().or_else(|| self.account_by_name(name).map(|found| found.sid)).or_else(well_known)
     }
 
     /// Every group that `member` is in, directly or through groups, and the well-known ones of whoever logs on by network.
     pub fn groups_of(&self, member: &Sid) -> Vec<Sid> {
-        let mut found = BTreeSet::new();
-        let mut search = vec![member.clone()];
+        let well_known = [Sid::everyone(), Sid::authenticated_users(), Sid::network(), Sid::users()];
+        let mut found = BTreeSet::from(well_known.clone());
+        let mut search = Vec::from(well_known);
+        search.push(member.clone());
         while let Some(sid) = search.pop() {
             for group in self.groups.iter().filter(|group| group.members.contains(&sid)) {
                 if found.insert(group.sid.clone()) {
@@ -59,9 +99,43 @@ impl Directory {
                 }
             }
         }
-        found.extend([Sid::everyone(), Sid::authenticated_users(), Sid::network(), Sid::users()]);
         found.into_iter().collect()
     }
+
+    /// Whom a user acts as.
+    pub fn token(&self, user: &Sid) -> AccessToken {
+        let groups = self.groups_of(user);
+        let backup_operators = Sid::new(5, &[32, 551]).ok();
+        let mut privileges = Privileges::empty();
+        if groups.contains(&Sid::administrators()) {
+            privileges = Privileges::all();
+        } else if backup_operators.is_some_and(|sid| groups.contains(&sid)) {
+            privileges = Privileges::BACKUP | Privileges::RESTORE;
+        }
+        let primary_group = self.domain.child(DOMAIN_USERS).unwrap_or_else(Sid::users);
+        AccessToken { user: user.clone(), primary_group, groups, privileges }
+    }
+}
+
+/// S-1-5-21-X-Y-Z-513: the primary group that Windows gives every account, named `None` on a server of its own.
+const DOMAIN_USERS: u32 = 513;
+
+fn entry(sid: &Sid, name: &str, kind: AccountKind) -> AccountEntry {
+    AccountEntry { sid: sid.clone(), name: name.to_owned(), kind }
+}
+
+/// Those that Windows has everywhere (MS-DTYP 2.4.2.4), without the groups that are recorded.
+fn well_known() -> [(Sid, &'static str); 8] {
+    [
+        (Sid::everyone(), "Everyone"),
+        (Sid::creator_owner(), "CREATOR OWNER"),
+        (Sid::creator_group(), "CREATOR GROUP"),
+        (Sid::owner_rights(), "OWNER RIGHTS"),
+        (Sid::network(), "NETWORK"),
+        (Sid::anonymous(), "ANONYMOUS LOGON"),
+        (Sid::authenticated_users(), "Authenticated Users"),
+        (Sid::local_system(), "SYSTEM"),
+    ]
 }
 
 fn fold(name: &str) -> String {
@@ -69,16 +143,23 @@ fn fold(name: &str) -> String {
 }
 
 /// The current version, for any thread.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct SharedDirectory(Arc<RwLock<Arc<Directory>>>);
 
 impl SharedDirectory {
+    pub fn new(directory: Directory) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(directory))))
+    }
+
     pub fn current(&self) -> Arc<Directory> {
         // A writer only stores a pointer: a poisoned lock still guards a whole version.
-        self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn replace(&self, directory: Directory) {
-        *self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(directory);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(directory);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,12 @@
 
 #![forbid(unsafe_code)]
 
+mod acl;
+pub mod cli;
+pub mod config;
 pub mod control;
 pub mod dataplane;
 pub mod directory;
+pub mod manager;
+pub mod node;
+pub mod quickstart;

@@ -2,4 +2,14 @@
 
 #![forbid(unsafe_code)]
 
-fn main() {}
+use clap::Parser;
+
+fn main() -> std::process::ExitCode {
+    match cenote::cli::run(cenote::cli::args::Cli::parse()) {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(failure) => {
+            anstream::eprintln!("cenote: {}", failure.message);
+            std::process::ExitCode::from(failure.exit_status)
+        }
+    }
+}

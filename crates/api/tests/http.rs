@@ -1,0 +1,331 @@
+//! The API over real sockets, before a daemon that only remembers what it was asked.
+
+use api::model::{Disk, DiskCounters, DiskStatus, DiskUsage, Health, HealthIssue, HealthReport, Snapshot};
+use api::requests::*;
+use api::{Answer, ApiError, ErrorKind, Management, Token};
+use cluster::audit::Outcome;
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use types::{DiskId, PoolId, VolumeId};
+
+#[derive(Default)]
+struct Daemon {
+    done: Mutex<Vec<String>>,
+    audited: Mutex<Vec<(String, String, Outcome)>>,
+}
+
+impl Daemon {
+    fn did<T: Send + 'static>(&self, what: impl Into<String>, answer: T) -> Answer<'_, T> {
+        self.done.lock().unwrap().push(what.into());
+        Box::pin(async move { Ok(answer) })
+    }
+}
+
+fn disk() -> Disk {
+    Disk {
+        id: DiskId::from_bytes([7; 16]),
+        pool: None,
+        path: "/dev/a \"b\"\n".into(),
+        fault_domain: String::new(),
+        health: Health::Warning,
+        status: DiskStatus::Ok,
+        usage: DiskUsage::AutoSelect,
+        size_bytes: 1 << 33,
+        allocated_bytes: 0,
+        block_bytes: 512,
+        rotational: false,
+        counters: DiskCounters { corrupt_blocks: 3, repaired_blocks: 2, ..DiskCounters::default() },
+    }
+}
+
+impl Management for Daemon {
+    fn snapshot(&self) -> Answer<'_, Box<Snapshot>> {
+        let issue = HealthIssue {
+            health: Health::Warning,
+            code: "disk_corrupt".into(),
+            target: "disk".into(),
+            since_unix_s: 1,
+            what: "w".into(),
+            meaning: "m".into(),
+            action: "a".into(),
+        };
+        let health = HealthReport { health: Health::Warning, issues: vec![issue] };
+        Box::pin(async { Ok(Box::new(Snapshot { disks: vec![disk()], health, ..Snapshot::default() })) })
+    }
+    fn config(&self) -> String {
+        "[smb]\n".into()
+    }
+    fn add_disk(&self, request: AddDisk) -> Answer<'_, DiskId> {
+        self.did(format!("add disk {}", request.path), disk().id)
+    }
+    fn retire_disk(&self, disk: DiskId) -> Answer<'_, Started> {
+        self.did(format!("retire {disk}"), Started { job: 4 })
+    }
+    fn create_pool(&self, request: CreatePool) -> Answer<'_, PoolId> {
+        self.did(request.name, PoolId::from_bytes([1; 16]))
+    }
+    fn rebalance_pool(&self, name: String) -> Answer<'_, Started> {
+        self.did(name, Started { job: 4 })
+    }
+    fn create_volume(&self, request: CreateVolume) -> Answer<'_, VolumeId> {
+        self.did(format!("volume {} {}", request.name, request.size_bytes), VolumeId::from_bytes([1; 16]))
+    }
+    fn resize_volume(&self, name: String, request: ResizeVolume) -> Answer<'_, ()> {
+        self.did(format!("resize {name} {}", request.size_bytes), ())
+    }
+    fn delete_volume(&self, name: String) -> Answer<'_, ()> {
+        self.did(format!("delete volume {name}"), ())
+    }
+    fn check_volume(&self, name: String, _: CheckVolume) -> Answer<'_, Started> {
+        self.did(name, Started { job: 4 })
+    }
+    fn shares(&self) -> Answer<'_, Vec<ShareView>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+    fn create_share(&self, request: CreateShare) -> Answer<'_, ()> {
+        self.did(request.name, ())
+    }
+    fn set_share(&self, name: String, _: ShareOptions) -> Answer<'_, ()> {
+        self.did(name, ())
+    }
+    fn delete_share(&self, name: String) -> Answer<'_, ()> {
+        self.did(format!("delete share {name}"), ())
+    }
+    fn users(&self) -> Answer<'_, Vec<UserView>> {
+        Box::pin(async { Err(ApiError::new(ErrorKind::Unavailable, "the data plane has ended")) })
+    }
+    fn add_user(&self, request: AddUser) -> Answer<'_, ()> {
+        self.did(format!("add user {}", request.name), ())
+    }
+    fn set_user(&self, name: String, _: SetUser) -> Answer<'_, ()> {
+        self.did(name, ())
+    }
+    fn delete_user(&self, name: String) -> Answer<'_, ()> {
+        self.did(format!("delete user {name}"), ())
+    }
+    fn groups(&self) -> Answer<'_, Vec<GroupView>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+    fn add_group(&self, request: AddGroup) -> Answer<'_, ()> {
+        self.did(request.name, ())
+    }
+    fn set_group(&self, name: String, _: SetGroup) -> Answer<'_, ()> {
+        self.did(name, ())
+    }
+    fn delete_group(&self, name: String) -> Answer<'_, ()> {
+        self.did(name, ())
+    }
+    fn acl(&self, share: String, path: String) -> Answer<'_, AclView> {
+        let view = AclView { owner: share, group: path, entries: None, protected: false };
+        Box::pin(async move { Ok(view) })
+    }
+    fn set_acl(&self, share: String, path: String, _: SetAcl) -> Answer<'_, ()> {
+        self.did(format!("acl {share} {path}"), ())
+    }
+    fn close_session(&self, session: u64) -> Answer<'_, ()> {
+        self.did(format!("close session {session}"), ())
+    }
+    fn close_file(&self, open: u64) -> Answer<'_, ()> {
+        self.did(format!("close file {open}"), ())
+    }
+    fn cancel_job(&self, job: u64) -> Answer<'_, ()> {
+        self.did(format!("cancel {job}"), ())
+    }
+    fn audit(&self, _: &str, action: &str, target: &str, outcome: Outcome, _: &str) {
+        self.audited.lock().unwrap().push((action.into(), target.into(), outcome));
+    }
+}
+
+struct Server {
+    address: SocketAddr,
+    token: String,
+    daemon: Arc<Daemon>,
+    _directory: tempfile::TempDir,
+}
+
+fn server() -> Server {
+    let directory = tempfile::tempdir().unwrap();
+    let token = Token::open_or_create(&directory.path().join("api.token")).unwrap();
+    let text = token.as_str().to_owned();
+    let daemon = Arc::new(Daemon::default());
+    let served = daemon.clone();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            api::serve(listener, served, Arc::new(token)).await;
+        });
+    });
+    Server { address, token: text, daemon, _directory: directory }
+}
+
+impl Server {
+    /// Sends bytes, then reads all until the server closes.
+    fn raw(&self, bytes: &[u8]) -> String {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        // The server may close before everything is sent.
+        let _ = stream.write_all(bytes);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    fn request(&self, method: &str, path: &str, token: Option<&str>, body: &str) -> (u16, String) {
+        let authorization = token.map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
+        let answer = self.raw(
+            format!(
+                "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n\
+                 {authorization}Content-Length: {}\r\n\r\n{body}",
+                body.len()
+            )
+            .as_bytes(),
+        );
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+        (status, answer.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned()))
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let (status, body) = self.request(method, path, Some(&self.token), body);
+        (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
+    }
+
+    fn done(&self) -> Vec<String> {
+        self.daemon.done.lock().unwrap().clone()
+    }
+}
+
+#[test]
+fn listings_are_json_with_units_in_their_names() {
+    let server = server();
+    let (status, disks) = server.ask("GET", "/api/v1/disks", "");
+    assert_eq!((status, &disks[0]["size_bytes"]), (200, &Value::from(1_u64 << 33)));
+    assert_eq!(disks[0]["health"], "warning");
+}
+
+#[test]
+fn nothing_under_api_answers_without_the_token_and_the_attempt_is_audited() {
+    let server = server();
+    let wrong = "0".repeat(64);
+    for token in [None, Some("x"), Some(wrong.as_str()), Some("")] {
+        let (status, body) = server.request("POST", "/api/v1/users", token, r#"{"name":"a","password":"b"}"#);
+        assert_eq!(status, 401, "{token:?}");
+        assert!(body.contains("unauthorized"), "{body}");
+    }
+    assert!(server.done().is_empty());
+    assert!(server.daemon.audited.lock().unwrap().iter().all(|(_, _, outcome)| *outcome == Outcome::Refused));
+    assert_eq!(server.daemon.audited.lock().unwrap().len(), 4);
+}
+
+#[test]
+fn what_destroys_needs_the_name_of_what_it_destroys() {
+    let server = server();
+    for path in [
+        "/api/v1/volumes/one",
+        "/api/v1/volumes/one?confirm=two",
+        "/api/v1/shares/one?confirm=",
+        "/api/v1/users/one",
+    ] {
+        let (status, body) = server.ask("DELETE", path, "");
+        assert_eq!((status, &body["kind"]), (428, &Value::from("confirmation_needed")), "{path}");
+    }
+    assert!(server.done().is_empty());
+    assert_eq!(server.ask("DELETE", "/api/v1/volumes/one?confirm=one", "").0, 200);
+    assert_eq!(server.done(), ["delete volume one"]);
+}
+
+#[test]
+fn names_with_every_kind_of_character_arrive_as_they_are() {
+    let server = server();
+    let (status, acl) = server.ask("GET", "/api/v1/shares/my%20share/acl?path=a%5Cb%20%C3%A9", "");
+    assert_eq!(
+        (status, &acl["owner"], &acl["group"]),
+        (200, &Value::from("my share"), &Value::from("a\\b é"))
+    );
+}
+
+#[test]
+fn bad_requests_get_a_json_error_and_change_nothing() {
+    let server = server();
+    for (method, path, body, expected) in [
+        ("POST", "/api/v1/users", "", 400),
+        ("POST", "/api/v1/users", "{", 400),
+        ("POST", "/api/v1/users", r#"{"name":"a"}"#, 400),
+        ("POST", "/api/v1/users", r#"{"name":"a","password":"b","admin":true}"#, 400),
+        ("POST", "/api/v1/volumes", r#"{"name":"a","size_bytes":-1}"#, 400),
+        ("POST", "/api/v1/disks/notauuid/retire", "null", 400),
+        ("DELETE", "/api/v1/sessions/-1", "", 400),
+        ("DELETE", "/api/v1/volumes/a?confirm=a&force=1", "", 400),
+        ("GET", "/api/v1/nothing", "", 404),
+        ("GET", "/elsewhere", "", 404),
+        ("GET", "/api/v1/users", "", 503),
+    ] {
+        let (status, answer) = server.ask(method, path, body);
+        assert_eq!(status, expected, "{method} {path} {body}: {answer}");
+        assert!(answer["message"].is_string(), "{method} {path}: {answer}");
+    }
+    assert!(server.done().is_empty());
+}
+
+#[test]
+fn a_body_over_the_limit_is_refused_and_the_server_goes_on() {
+    let server = server();
+    let body = format!(r#"{{"name":"{}","password":"b"}}"#, "a".repeat(1 << 20));
+    let (status, _) = server.ask("POST", "/api/v1/users", &body);
+    assert_ne!(status, 200);
+    assert!(server.done().is_empty());
+    assert_eq!(server.ask("GET", "/api/v1/disks", "").0, 200);
+}
+
+#[test]
+fn garbage_instead_of_http_ends_that_connection_only() {
+    let server = server();
+    for bytes in [&b"\xfeSMB@\0\0\0"[..], b"GET / HTTP/9.9\r\n\r\n", b"\r\n\r\n\r\n", &[0; 70_000]] {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        let _ = stream.write_all(bytes);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    assert_eq!(server.ask("GET", "/api/v1/disks", "").0, 200);
+}
+
+#[test]
+fn metrics_are_prometheus_text_with_labels_escaped() {
+    let server = server();
+    let (status, text) = server.request("GET", "/metrics", None, "");
+    assert_eq!(status, 200);
+    let sample = r#"path="/dev/a \"b\"\n"} 3"#;
+    let line = text.lines().find(|line| line.starts_with("cenote_disk_corrupt_blocks_total{")).unwrap();
+    assert!(line.ends_with(sample), "{line}");
+    assert!(text.contains("# TYPE cenote_disk_corrupt_blocks_total counter"));
+    assert!(text.contains("\ncenote_health 1\n"), "{text}");
+    for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        assert!(name.starts_with("cenote_") && value.parse::<f64>().is_ok(), "{line}");
+    }
+}
+
+#[test]
+fn the_openapi_document_names_every_path_and_the_token() {
+    let server = server();
+    let (status, body) = server.request("GET", "/openapi.json", None, "");
+    let document: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(status, 200);
+    for path in ["/api/v1/disks", "/api/v1/volumes/{name}", "/api/v1/shares/{name}/acl", "/api/v1/jobs/{id}"]
+    {
+        assert!(document["paths"][path].is_object(), "{path}");
+    }
+    assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
+    assert!(document["components"]["schemas"]["Disk"].is_object());
+}
+
+#[test]
+fn healthz_answers_without_a_token() {
+    assert_eq!(server().request("GET", "/healthz", None, "").0, 200);
+}

@@ -1,0 +1,315 @@
+//! `cenote share`, `cenote user`, `cenote group`, `cenote acl`.
+
+use crate::cli::args;
+use crate::cli::client::{Client, Failure, escaped};
+use crate::cli::output::{Align, Column, confirm, json, pairs, table, word};
+use crate::quickstart::generated_password;
+use anstream::println;
+use api::requests::{
+    AclEntry, AclView, AddGroup, AddUser, CreateShare, Grant, GroupView, SetAcl, SetGroup, SetUser,
+    ShareOptions, ShareView, UserView,
+};
+use cluster::shares::{ShareAccess, ShareDurability};
+use std::io::Read;
+
+pub fn share(client: &Client, as_json: bool, command: args::Share) -> Result<(), Failure> {
+    match command {
+        args::Share::List => {
+            let shares: Vec<ShareView> = client.get("/shares")?;
+            if as_json {
+                return json(&shares);
+            }
+            let columns = [
+                Column("NAME", Align::Left),
+                Column("VOLUME", Align::Left),
+                Column("PATH", Align::Left),
+                Column("ACCESS", Align::Left),
+                Column("DURABILITY", Align::Left),
+                Column("OPTIONS", Align::Left),
+                Column("COMMENT", Align::Left),
+            ];
+            table(
+                &columns,
+                shares.iter().map(share_row).collect(),
+                "no shares; `cenote share create NAME --volume VOLUME` makes one",
+            );
+        }
+        args::Share::Create { name, volume, path, options } => {
+            let options = share_options(options)?;
+            client.post::<()>("/shares", &CreateShare { name: name.clone(), volume, path, options })?;
+            println!("share '{name}' was made");
+        }
+        args::Share::Set { name, options } => {
+            client.patch(&format!("/shares/{}", escaped(&name)), &share_options(options)?)?;
+            println!("share '{name}' was changed");
+        }
+        args::Share::Delete { name, confirmation } => {
+            let what =
+                format!("this takes share '{name}' away from its clients; its files stay on the volume");
+            delete(client, "shares", &what, &name, &confirmation)?;
+            println!("share '{name}' is gone");
+        }
+    }
+    Ok(())
+}
+
+fn share_row(share: &ShareView) -> Vec<String> {
+    let access: Vec<_> =
+        share.access.iter().map(|grant| format!("{}:{}", grant.who, word(grant.access))).collect();
+    let options: Vec<_> = [
+        (share.read_only, "read-only"),
+        (share.encrypt, "encrypted"),
+        (share.continuously_available, "continuously available"),
+        (share.access_based_enumeration, "access-based enumeration"),
+        (!share.caching, "no caching"),
+    ]
+    .iter()
+    .filter(|(set, _)| *set)
+    .map(|(_, name)| *name)
+    .collect();
+    vec![
+        share.name.clone(),
+        share.volume.clone(),
+        format!("\\{}", share.path),
+        access.join(", "),
+        word(share.durability),
+        options.join(", "),
+        share.comment.clone(),
+    ]
+}
+
+fn share_options(options: args::ShareOptions) -> Result<ShareOptions, Failure> {
+    let grant = |text: &String| {
+        let (who, access) = who_and_what(text)?;
+        let access = match access {
+            "read" => ShareAccess::Read,
+            "change" => ShareAccess::Change,
+            "full" => ShareAccess::Full,
+            _ => return Err(Failure::new(format!("'{text}': access to a share is read, change or full"))),
+        };
+        Ok(Grant { who: who.to_owned(), access })
+    };
+    let grants = options.grants.iter().map(grant).collect::<Result<Vec<_>, _>>()?;
+    Ok(ShareOptions {
+        comment: options.comment,
+        access: (!grants.is_empty()).then_some(grants),
+        durability: options.durability.map(|durability| match durability {
+            args::Durability::Write => ShareDurability::Write,
+            args::Durability::Close => ShareDurability::Close,
+            args::Durability::Flush => ShareDurability::Flush,
+        }),
+        read_only: options.read_only,
+        continuously_available: options.continuously_available,
+        encrypt: options.encrypt,
+        access_based_enumeration: options.access_based_enumeration,
+        caching: options.caching,
+    })
+}
+
+fn who_and_what(text: &str) -> Result<(&str, &str), Failure> {
+    text.rsplit_once(':')
+        .filter(|(who, what)| !who.is_empty() && !what.is_empty())
+        .ok_or_else(|| Failure::new(format!("'{text}' is not WHO:ACCESS, such as ann:full")))
+}
+
+pub fn user(client: &Client, as_json: bool, command: args::User) -> Result<(), Failure> {
+    match command {
+        args::User::List => {
+            let users: Vec<UserView> = client.get("/users")?;
+            if as_json {
+                return json(&users);
+            }
+            let columns = [
+                Column("NAME", Align::Left),
+                Column("ENABLED", Align::Left),
+                Column("GROUPS", Align::Left),
+                Column("FULL NAME", Align::Left),
+                Column("SID", Align::Left),
+            ];
+            let rows = users.iter().map(|user| {
+                vec![
+                    user.name.clone(),
+                    if user.enabled { "yes" } else { "no" }.to_owned(),
+                    user.groups.join(", "),
+                    user.full_name.clone(),
+                    user.sid.to_string(),
+                ]
+            });
+            table(&columns, rows.collect(), "no users; `cenote user add NAME` adds one");
+        }
+        args::User::Add { name, password, full_name, groups } => {
+            let given = read_password(password)?;
+            let generated = given.is_none();
+            let password = match given {
+                Some(password) => password,
+                None => generated_password().map_err(|error| Failure::new(error.to_string()))?,
+            };
+            let request = AddUser { name: name.clone(), password: password.clone(), full_name, groups };
+            client.post::<()>("/users", &request)?;
+            println!("user '{name}' was added");
+            if generated {
+                println!("password: {password}");
+            }
+        }
+        args::User::Set { name, password, full_name, enabled } => {
+            let request = SetUser { password: read_password(password)?, full_name, enabled };
+            if request.password.is_none() && request.full_name.is_none() && request.enabled.is_none() {
+                return Err(Failure::new(
+                    "nothing to change: give --password, --password-stdin, --full-name or --enabled",
+                ));
+            }
+            client.patch(&format!("/users/{}", escaped(&name)), &request)?;
+            println!("user '{name}' was changed");
+        }
+        args::User::Delete { name, confirmation } => {
+            let what = format!("this deletes user '{name}' for good: a new user of that name is another one");
+            delete(client, "users", &what, &name, &confirmation)?;
+            println!("user '{name}' is gone");
+        }
+    }
+    Ok(())
+}
+
+fn read_password(password: args::Password) -> Result<Option<String>, Failure> {
+    if !password.password_stdin {
+        return Ok(password.password);
+    }
+    let mut text = String::new();
+    std::io::stdin()
+        .lock()
+        .take(4096)
+        .read_to_string(&mut text)
+        .map_err(|error| Failure::new(format!("no password could be read from standard input: {error}")))?;
+    Ok(Some(text.trim_end_matches(['\n', '\r']).to_owned()))
+}
+
+pub fn group(client: &Client, as_json: bool, command: args::Group) -> Result<(), Failure> {
+    match command {
+        args::Group::List => {
+            let groups: Vec<GroupView> = client.get("/groups")?;
+            if as_json {
+                return json(&groups);
+            }
+            let columns =
+                [Column("NAME", Align::Left), Column("MEMBERS", Align::Left), Column("SID", Align::Left)];
+            let rows = groups
+                .iter()
+                .map(|group| vec![group.name.clone(), group.members.join(", "), group.sid.to_string()]);
+            table(&columns, rows.collect(), "no groups");
+        }
+        args::Group::Add { name } => {
+            client.post::<()>("/groups", &AddGroup { name: name.clone() })?;
+            println!("group '{name}' was added");
+        }
+        args::Group::Set { name, add, remove } => {
+            if add.is_empty() && remove.is_empty() {
+                return Err(Failure::new("nothing to change: give --add MEMBER or --remove MEMBER"));
+            }
+            client.patch(&format!("/groups/{}", escaped(&name)), &SetGroup { add, remove })?;
+            println!("group '{name}' was changed");
+        }
+        args::Group::Delete { name, confirmation } => {
+            let what = format!("this deletes group '{name}' and what it was granted on shares");
+            delete(client, "groups", &what, &name, &confirmation)?;
+            println!("group '{name}' is gone");
+        }
+    }
+    Ok(())
+}
+
+/// Asks for the name, which the API also wants.
+fn delete(
+    client: &Client,
+    kind: &str,
+    what: &str,
+    name: &str,
+    confirmation: &args::Confirmation,
+) -> Result<(), Failure> {
+    confirm(what, name, confirmation.yes.as_deref())?;
+    let name = escaped(name);
+    client.delete(&format!("/{kind}/{name}?confirm={name}"))
+}
+
+pub fn acl(client: &Client, as_json: bool, command: args::Acl) -> Result<(), Failure> {
+    match command {
+        args::Acl::Show { share, path } => {
+            let acl: AclView = client.get(&acl_path(&share, &path))?;
+            if as_json {
+                return json(&acl);
+            }
+            pairs(&[
+                ("owner", acl.owner.clone()),
+                ("group", acl.group.clone()),
+                ("inheritance", if acl.protected { "off" } else { "on" }.to_owned()),
+            ]);
+            let Some(entries) = &acl.entries else {
+                println!("no DACL: everyone may do everything");
+                return Ok(());
+            };
+            println!();
+            let columns = [
+                Column("WHO", Align::Left),
+                Column("KIND", Align::Left),
+                Column("ACCESS", Align::Left),
+                Column("APPLIES TO", Align::Left),
+                Column("INHERITED", Align::Left),
+            ];
+            table(
+                &columns,
+                entries.iter().map(entry_row).collect(),
+                "no entries: nobody but the owner may do anything",
+            );
+        }
+        args::Acl::Set { share, path, owner, grants, denials, revocations } => {
+            let mut grant = Vec::new();
+            for (texts, allow) in [(&grants, true), (&denials, false)] {
+                for text in texts {
+                    let (who, access) = who_and_what(text)?;
+                    grant.push(AclEntry {
+                        who: who.to_owned(),
+                        allow,
+                        access: access.to_owned(),
+                        object_inherit: true,
+                        container_inherit: true,
+                        inherit_only: false,
+                        inherited: false,
+                    });
+                }
+            }
+            let request = SetAcl { owner, grant, revoke: revocations };
+            if request.owner.is_none() && request.grant.is_empty() && request.revoke.is_empty() {
+                return Err(Failure::new("nothing to change: give --owner, --grant, --deny or --revoke"));
+            }
+            client.patch(&acl_path(&share, &path), &request)?;
+            println!(
+                "the ACL was changed; what is below inherits it when it is made or when its own ACL is set"
+            );
+        }
+    }
+    Ok(())
+}
+
+fn acl_path(share: &str, path: &str) -> String {
+    format!("/shares/{}/acl?path={}", escaped(share), escaped(path))
+}
+
+fn entry_row(entry: &AclEntry) -> Vec<String> {
+    let below = match (entry.object_inherit, entry.container_inherit) {
+        (true, true) => "files and directories below",
+        (true, false) => "files below",
+        (false, true) => "directories below",
+        (false, false) => "",
+    };
+    let applies = match (entry.inherit_only, below) {
+        (_, "") => "this only".to_owned(),
+        (true, below) => below.to_owned(),
+        (false, below) => format!("this, {below}"),
+    };
+    vec![
+        entry.who.clone(),
+        if entry.allow { "allow" } else { "deny" }.to_owned(),
+        entry.access.clone(),
+        applies,
+        if entry.inherited { "yes" } else { "no" }.to_owned(),
+    ]
+}

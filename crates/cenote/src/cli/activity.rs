@@ -1,0 +1,276 @@
+//! `cenote session`, `cenote file`, `cenote job`, `cenote health`, `cenote perf`.
+
+use crate::cli::args;
+use crate::cli::client::{Client, Failure};
+use crate::cli::output::{Align, Column, health as colored, json, table, word};
+use crate::cli::size::{show_seconds, show_size};
+use crate::node::unix_now_s;
+use anstream::println;
+use api::model::{Health, HealthReport, Job, JobState, OpenFile, OperationCounters, Performance, Session};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use owo_colors::OwoColorize;
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::time::Duration;
+
+pub fn session(client: &Client, as_json: bool, command: args::Session) -> Result<(), Failure> {
+    match command {
+        args::Session::List => {
+            let sessions: Vec<Session> = client.get("/sessions")?;
+            if as_json {
+                return json(&sessions);
+            }
+            let columns = [
+                Column("ID", Align::Right),
+                Column("USER", Align::Left),
+                Column("CLIENT", Align::Left),
+                Column("DIALECT", Align::Left),
+                Column("TRANSPORT", Align::Left),
+                Column("SIGNING", Align::Left),
+                Column("ENCRYPTION", Align::Left),
+                Column("SHARES", Align::Left),
+                Column("OPENS", Align::Right),
+                Column("SINCE", Align::Right),
+                Column("IDLE", Align::Right),
+                Column("READ", Align::Right),
+                Column("WRITTEN", Align::Right),
+            ];
+            let now = unix_now_s();
+            let rows = sessions.iter().map(|session| {
+                vec![
+                    session.id.to_string(),
+                    session.user.clone(),
+                    session.client.join(", "),
+                    session.dialect.clone(),
+                    session.transport.clone(),
+                    none_if_empty(&session.signing),
+                    none_if_empty(&session.encryption),
+                    session.shares.join(", "),
+                    session.opens.to_string(),
+                    show_seconds(now.saturating_sub(session.since_unix_s)),
+                    show_seconds(session.idle_s),
+                    show_size(session.read_bytes),
+                    show_size(session.written_bytes),
+                ]
+            });
+            table(&columns, rows.collect(), "no sessions");
+        }
+        args::Session::Close { id } => {
+            client.delete(&format!("/sessions/{id}"))?;
+            println!("session {id} was closed");
+        }
+    }
+    Ok(())
+}
+
+fn none_if_empty(text: &str) -> String {
+    if text.is_empty() { "none".into() } else { text.into() }
+}
+
+pub fn file(client: &Client, as_json: bool, command: args::File) -> Result<(), Failure> {
+    match command {
+        args::File::List => {
+            let files: Vec<OpenFile> = client.get("/files")?;
+            if as_json {
+                return json(&files);
+            }
+            let columns = [
+                Column("ID", Align::Right),
+                Column("USER", Align::Left),
+                Column("SHARE", Align::Left),
+                Column("PATH", Align::Left),
+                Column("ACCESS", Align::Left),
+                Column("LOCKS", Align::Right),
+                Column("CACHING", Align::Left),
+                Column("SESSION", Align::Right),
+            ];
+            let rows = files.iter().map(|file| {
+                vec![
+                    file.id.to_string(),
+                    file.user.clone(),
+                    file.share.clone(),
+                    format!("\\{}", file.path),
+                    file.access.clone(),
+                    file.locks.to_string(),
+                    none_if_empty(&file.caching),
+                    if file.session == 0 { "durable, waits".into() } else { file.session.to_string() },
+                ]
+            });
+            table(&columns, rows.collect(), "no open files");
+        }
+        args::File::Close { id } => {
+            client.delete(&format!("/files/{id}"))?;
+            println!("file {id} was closed");
+        }
+    }
+    Ok(())
+}
+
+pub fn job(client: &Client, as_json: bool, command: args::Job) -> Result<(), Failure> {
+    match command {
+        args::Job::List => {
+            let jobs: Vec<Job> = client.get("/jobs")?;
+            if as_json {
+                return json(&jobs);
+            }
+            let columns = [
+                Column("ID", Align::Right),
+                Column("KIND", Align::Left),
+                Column("TARGET", Align::Left),
+                Column("STATE", Align::Left),
+                Column("DONE", Align::Right),
+                Column("OF", Align::Right),
+                Column("LEFT", Align::Right),
+                Column("BEGAN", Align::Right),
+                Column("MESSAGE", Align::Left),
+            ];
+            let now = unix_now_s();
+            let rows = jobs.iter().map(|job| {
+                vec![
+                    job.id.to_string(),
+                    word(job.kind),
+                    job.target.clone(),
+                    word(job.state),
+                    show_size(job.done_bytes),
+                    show_size(job.total_bytes),
+                    job.remaining_s.map(show_seconds).unwrap_or_default(),
+                    format!("{} ago", show_seconds(now.saturating_sub(job.started_unix_s))),
+                    job.message.clone(),
+                ]
+            });
+            table(&columns, rows.collect(), "no jobs");
+        }
+        args::Job::Watch { id } => watch(client, id)?,
+        args::Job::Cancel { id } => {
+            client.delete(&format!("/jobs/{id}"))?;
+            println!("job {id} was cancelled; what it did stays done");
+        }
+    }
+    Ok(())
+}
+
+/// Shows progress until the job, or all jobs, have ended. A failed job fails the command.
+pub fn watch(client: &Client, id: Option<u64>) -> Result<(), Failure> {
+    let bars = MultiProgress::new();
+    let mut shown: BTreeMap<u64, ProgressBar> = BTreeMap::new();
+    let mut failed = None;
+    loop {
+        let mut jobs: Vec<Job> = client.get("/jobs")?;
+        jobs.retain(|job| id.is_none_or(|id| job.id == id));
+        if let (Some(id), true) = (id, jobs.is_empty()) {
+            return Err(Failure::new(format!(
+                "there is no job {id}; `cenote job list` shows those there are"
+            )));
+        }
+        let mut running = false;
+        for job in &jobs {
+            let goes_on = matches!(job.state, JobState::Running | JobState::Suspended);
+            running |= goes_on;
+            if !goes_on && id.is_none() && !shown.contains_key(&job.id) {
+                continue;
+            }
+            let bar = shown.entry(job.id).or_insert_with(|| bars.add(bar(job)));
+            bar.set_length(job.total_bytes);
+            bar.set_position(job.done_bytes);
+            bar.set_message(word(job.state));
+            if !goes_on && !bar.is_finished() {
+                bar.abandon_with_message(format!("{} {}", word(job.state), job.message));
+                if !std::io::stderr().is_terminal() {
+                    println!(
+                        "job {}: {} of {}: {} {}",
+                        job.id,
+                        word(job.kind),
+                        job.target,
+                        word(job.state),
+                        job.message
+                    );
+                }
+                if job.state == JobState::Failed {
+                    failed = Some(format!("job {} failed: {}", job.id, job.message));
+                }
+            }
+        }
+        if !running {
+            return failed.map_or(Ok(()), |message| Err(Failure::new(message)));
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
+fn bar(job: &Job) -> ProgressBar {
+    let bar = ProgressBar::new(job.total_bytes);
+    let template = "{prefix}  [{bar:30}] {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left  {msg}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.set_prefix(format!("{} {}: {}", job.id, word(job.kind), job.target));
+    bar
+}
+
+pub fn health(client: &Client, as_json: bool) -> Result<(), Failure> {
+    let report: HealthReport = client.get("/health")?;
+    if as_json {
+        json(&report)?;
+    } else {
+        println!("{}", colored(report.health));
+        let now = unix_now_s();
+        for issue in &report.issues {
+            println!("\n{}: {}", colored(issue.health), issue.target.bold());
+            println!("  what     {}", issue.what);
+            println!("  since    {} ago", show_seconds(now.saturating_sub(issue.since_unix_s)));
+            println!("  meaning  {}", issue.meaning);
+            println!("  do       {}", issue.action);
+        }
+    }
+    let exit_status = match report.health {
+        Health::Healthy => return Ok(()),
+        Health::Warning => 1,
+        Health::Unhealthy => 2,
+    };
+    Err(Failure { message: String::new(), exit_status })
+}
+
+pub fn perf(client: &Client, as_json: bool, command: &args::Perf) -> Result<(), Failure> {
+    let mut before: Performance = client.get("/perf")?;
+    if as_json {
+        return json(&before);
+    }
+    println!(
+        "{:>10} {:>12} {:>10}  {:>10} {:>12} {:>10}  {:>10} {:>10}  {:>6}",
+        "READ/s", "", "LATENCY", "WRITE/s", "", "LATENCY", "OTHER/s", "LATENCY", "CACHE"
+    );
+    let mut line = 0;
+    while command.count == 0 || line < command.count {
+        std::thread::sleep(Duration::from_secs(command.interval));
+        let after: Performance = client.get("/perf")?;
+        let seconds = (after.uptime_us.saturating_sub(before.uptime_us)).max(1) as f64 / 1e6;
+        let read = rates(&before.read, &after.read, seconds);
+        let write = rates(&before.write, &after.write, seconds);
+        let other = rates(&before.metadata, &after.metadata, seconds);
+        let hits = after.cache_hit_bytes.saturating_sub(before.cache_hit_bytes) as f64;
+        let misses = after.cache_miss_bytes.saturating_sub(before.cache_miss_bytes) as f64;
+        let cache =
+            if hits + misses > 0.0 { format!("{:.0} %", hits * 100.0 / (hits + misses)) } else { "-".into() };
+        println!(
+            "{:>10} {:>12} {:>10}  {:>10} {:>12} {:>10}  {:>10} {:>10}  {cache:>6}",
+            read.0, read.1, read.2, write.0, write.1, write.2, other.0, other.2
+        );
+        before = after;
+        line += 1;
+    }
+    Ok(())
+}
+
+/// Operations a second, bytes a second, mean latency.
+fn rates(before: &OperationCounters, after: &OperationCounters, seconds: f64) -> (String, String, String) {
+    let operations = after.operations.saturating_sub(before.operations);
+    let bytes = after.bytes.saturating_sub(before.bytes);
+    let latency_us = after.latency_us.saturating_sub(before.latency_us);
+    let latency = match latency_us.checked_div(operations) {
+        None => "-".into(),
+        Some(mean @ 0..10_000) => format!("{mean} us"),
+        Some(mean) => format!("{} ms", mean / 1000),
+    };
+    let operations = operations as f64 / seconds;
+    (format!("{operations:.0}"), format!("{}/s", show_size((bytes as f64 / seconds) as u64)), latency)
+}

@@ -1,0 +1,81 @@
+//! The command line: every noun but `serve` and `quickstart` only talks to the API.
+//!
+//! Promises: what destroys asks for a name first (I8). Never opens the server's files, but for address and token.
+
+mod accounts;
+mod activity;
+pub mod args;
+mod client;
+mod output;
+mod size;
+mod storage;
+
+use args::{Cli, Command};
+use clap::CommandFactory;
+pub use client::Failure;
+use client::{Client, data_directory};
+pub use size::show_size;
+use std::path::Path;
+
+/// Runs a command of the API's client. `Quickstart` and `Serve` are the daemon's.
+///
+/// # Errors
+/// What to print, and the exit status.
+pub fn run(cli: Cli) -> Result<(), Failure> {
+    let global = &cli.global;
+    let client = || Client::find(global);
+    match cli.command {
+        Command::Quickstart(_) | Command::Serve(_) => Err(Failure::new("this is the daemon's")),
+        Command::Disk(command) => storage::disk(&client()?, global.json, command),
+        Command::Pool(command) => storage::pool(&client()?, global.json, command),
+        Command::Volume(command) => storage::volume(&client()?, global.json, command),
+        Command::Share(command) => accounts::share(&client()?, global.json, command),
+        Command::User(command) => accounts::user(&client()?, global.json, command),
+        Command::Group(command) => accounts::group(&client()?, global.json, command),
+        Command::Acl(command) => accounts::acl(&client()?, global.json, command),
+        Command::Session(command) => activity::session(&client()?, global.json, command),
+        Command::File(command) => activity::file(&client()?, global.json, command),
+        Command::Job(command) => activity::job(&client()?, global.json, command),
+        Command::Health => activity::health(&client()?, global.json),
+        Command::Perf(command) => activity::perf(&client()?, global.json, &command),
+        Command::Config(args::Config::Show { effective: true }) => {
+            anstream::print!("{}", client()?.get_text("/config")?);
+            Ok(())
+        }
+        Command::Config(args::Config::Show { effective: false }) => {
+            anstream::print!("{}", crate::config::Config::default().documented());
+            Ok(())
+        }
+        Command::Config(args::Config::Check { file }) => {
+            crate::config::Config::read(&file).map_err(|error| Failure::new(error.to_string()))?;
+            anstream::println!("{} is right", file.display());
+            Ok(())
+        }
+        Command::Completion { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "cenote", &mut std::io::stdout());
+            Ok(())
+        }
+        Command::Man { directory } => man(&directory),
+    }
+}
+
+/// The data directory a quickstart uses where none is given.
+pub fn quickstart_directory(global: &args::Global) -> std::path::PathBuf {
+    match (&global.data, std::env::var_os("CENOTE_DATA")) {
+        (None, None) => "cenote-data".into(),
+        _ => data_directory(global),
+    }
+}
+
+fn man(directory: &Path) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::new(format!(
+            "man pages cannot be written to {}: {error}; choose another directory",
+            directory.display()
+        ))
+    };
+    std::fs::create_dir_all(directory).map_err(failed)?;
+    clap_mangen::generate_to(Cli::command(), directory).map_err(failed)?;
+    anstream::println!("man pages are in {}", directory.display());
+    Ok(())
+}

@@ -1,0 +1,265 @@
+//! `cenote disk`, `cenote pool`, `cenote volume`.
+
+use crate::cli::activity::watch;
+use crate::cli::args;
+use crate::cli::client::{Client, Failure, escaped};
+use crate::cli::output::{Align, Column, confirm, health, json, pairs, table, word};
+use crate::cli::size::show_size;
+use anstream::println;
+use api::model::{Disk, Pool, Provisioning, Resiliency, Volume};
+use api::requests::{AddDisk, CheckVolume, CreatePool, CreateVolume, FaultDomain, ResizeVolume, Started};
+use std::path::Path;
+
+pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), Failure> {
+    match command {
+        args::Disk::List => {
+            let disks: Vec<Disk> = client.get("/disks")?;
+            if as_json {
+                return json(&disks);
+            }
+            list_disks(&disks);
+        }
+        args::Disk::Add { path, pool, create, place } => {
+            let request = AddDisk {
+                path: whole_path(&path)?,
+                create_size_bytes: create,
+                pool,
+                fault_domain: FaultDomain { rack: place.rack, node: place.node, enclosure: place.enclosure },
+            };
+            let id: String = client.post("/disks", &request)?;
+            println!("disk {id} was added; `cenote pool rebalance` moves data to it");
+        }
+        args::Disk::Retire { disk, watch: watching } => {
+            let started: Started = client.post(&format!("/disks/{disk}/retire"), &())?;
+            follow(client, &started, watching.watch)?;
+        }
+    }
+    Ok(())
+}
+
+fn list_disks(disks: &[Disk]) {
+    let columns = [
+        Column("PATH", Align::Left),
+        Column("HEALTH", Align::Left),
+        Column("STATUS", Align::Left),
+        Column("USAGE", Align::Left),
+        Column("SIZE", Align::Right),
+        Column("ALLOCATED", Align::Right),
+        Column("CORRUPT", Align::Right),
+        Column("REPAIRED", Align::Right),
+        Column("FAULT DOMAIN", Align::Left),
+        Column("ID", Align::Left),
+    ];
+    let rows = disks.iter().map(|disk| {
+        vec![
+            disk.path.clone(),
+            word(disk.health),
+            word(disk.status),
+            word(disk.usage),
+            show_size(disk.size_bytes),
+            show_size(disk.allocated_bytes),
+            disk.counters.corrupt_blocks.to_string(),
+            disk.counters.repaired_blocks.to_string(),
+            disk.fault_domain.clone(),
+            disk.id.to_string(),
+        ]
+    });
+    table(&columns, rows.collect(), "no disks; `cenote pool create NAME DISK...` makes a pool of some");
+}
+
+pub fn pool(client: &Client, as_json: bool, command: args::Pool) -> Result<(), Failure> {
+    match command {
+        args::Pool::List => {
+            let pools: Vec<Pool> = client.get("/pools")?;
+            if as_json {
+                return json(&pools);
+            }
+            let columns = [
+                Column("NAME", Align::Left),
+                Column("HEALTH", Align::Left),
+                Column("DISKS", Align::Right),
+                Column("SIZE", Align::Right),
+                Column("ALLOCATED", Align::Right),
+                Column("RESERVE", Align::Right),
+                Column("SLAB", Align::Right),
+            ];
+            let rows = pools.iter().map(|pool| {
+                vec![
+                    pool.name.clone(),
+                    word(pool.health),
+                    pool.disks.to_string(),
+                    show_size(pool.size_bytes),
+                    show_size(pool.allocated_bytes),
+                    show_size(pool.reserve_bytes),
+                    show_size(pool.slab_bytes),
+                ]
+            });
+            table(&columns, rows.collect(), "no pools; `cenote pool create NAME DISK...` makes one");
+        }
+        args::Pool::Show { name } => {
+            let pool = named(client.get::<Vec<Pool>>("/pools")?, "pool", &name, |pool| &pool.name)?;
+            let mut disks: Vec<Disk> = client.get("/disks")?;
+            disks.retain(|disk| disk.pool == Some(pool.id));
+            if as_json {
+                return json(&serde_json::json!({ "pool": pool, "disks": disks }));
+            }
+            pairs(&[
+                ("name", pool.name.clone()),
+                ("id", pool.id.to_string()),
+                ("health", health(pool.health)),
+                ("size", show_size(pool.size_bytes)),
+                ("allocated", show_size(pool.allocated_bytes)),
+                ("reserve for repair", show_size(pool.reserve_bytes)),
+                ("slab", show_size(pool.slab_bytes)),
+            ]);
+            println!();
+            list_disks(&disks);
+        }
+        args::Pool::Create { name, disks, create } => {
+            let disk = |path: &std::path::PathBuf| {
+                Ok(AddDisk {
+                    path: whole_path(path)?,
+                    create_size_bytes: create,
+                    pool: None,
+                    fault_domain: FaultDomain::default(),
+                })
+            };
+            let disks = disks.iter().map(disk).collect::<Result<_, Failure>>()?;
+            let id: String = client.post("/pools", &CreatePool { name: name.clone(), disks })?;
+            println!("pool '{name}' was made ({id}); `cenote volume create` makes a volume in it");
+        }
+        args::Pool::Rebalance { name, watch: watching } => {
+            let started: Started = client.post(&format!("/pools/{}/rebalance", escaped(&name)), &())?;
+            follow(client, &started, watching.watch)?;
+        }
+    }
+    Ok(())
+}
+
+pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(), Failure> {
+    match command {
+        args::Volume::List => {
+            let volumes: Vec<Volume> = client.get("/volumes")?;
+            if as_json {
+                return json(&volumes);
+            }
+            let columns = [
+                Column("NAME", Align::Left),
+                Column("HEALTH", Align::Left),
+                Column("STATUS", Align::Left),
+                Column("RESILIENCY", Align::Left),
+                Column("COPIES", Align::Left),
+                Column("SIZE", Align::Right),
+                Column("USED", Align::Right),
+                Column("AVAILABLE", Align::Right),
+                Column("FOOTPRINT", Align::Right),
+            ];
+            let rows = volumes.iter().map(|volume| {
+                vec![
+                    volume.name.clone(),
+                    word(volume.health),
+                    word(volume.status),
+                    word(volume.resiliency),
+                    format!("{} of {}", volume.in_sync_copies, volume.copies),
+                    show_size(volume.size_bytes),
+                    show_size(volume.used_bytes),
+                    show_size(volume.available_bytes),
+                    show_size(volume.footprint_bytes),
+                ]
+            });
+            table(&columns, rows.collect(), "no volumes; `cenote volume create NAME --size SIZE` makes one");
+        }
+        args::Volume::Show { name } => {
+            let volume = find_volume(client, &name)?;
+            if as_json {
+                return json(&volume);
+            }
+            show_volume(&volume);
+        }
+        args::Volume::Create { name, size, pool, resiliency, fixed } => {
+            let request = CreateVolume {
+                name: name.clone(),
+                pool,
+                resiliency: match resiliency {
+                    args::Resiliency::Simple => Resiliency::Simple,
+                    args::Resiliency::TwoWayMirror => Resiliency::TwoWayMirror,
+                    args::Resiliency::ThreeWayMirror => Resiliency::ThreeWayMirror,
+                },
+                provisioning: if fixed { Provisioning::Fixed } else { Provisioning::Thin },
+                size_bytes: size,
+            };
+            let id: String = client.post("/volumes", &request)?;
+            println!("volume '{name}' was made ({id}); `cenote share create NAME --volume {name}` shares it");
+        }
+        args::Volume::Resize { name, size } => {
+            client.patch(&format!("/volumes/{}", escaped(&name)), &ResizeVolume { size_bytes: size })?;
+            println!("volume '{name}' has {}", show_size(size));
+        }
+        args::Volume::Delete { name, confirmation } => {
+            let volume = find_volume(client, &name)?;
+            let what = format!(
+                "this destroys volume '{}' and the {} of data on it",
+                volume.name,
+                show_size(volume.used_bytes)
+            );
+            confirm(&what, &volume.name, confirmation.yes.as_deref())?;
+            let name = escaped(&volume.name);
+            client.delete(&format!("/volumes/{name}?confirm={name}"))?;
+            println!("volume '{}' is gone", volume.name);
+        }
+        args::Volume::Check { name, watch: watching } => {
+            let path = format!("/volumes/{}/check", escaped(&name));
+            let started: Started = client.post(&path, &CheckVolume { repair: false })?;
+            follow(client, &started, watching.watch)?;
+        }
+    }
+    Ok(())
+}
+
+fn show_volume(volume: &Volume) {
+    pairs(&[
+        ("name", volume.name.clone()),
+        ("id", volume.id.to_string()),
+        ("health", health(volume.health)),
+        ("status", word(volume.status)),
+        ("resiliency", word(volume.resiliency)),
+        ("provisioning", word(volume.provisioning)),
+        ("copies in sync", format!("{} of {}", volume.in_sync_copies, volume.copies)),
+        ("copies needed to write", volume.min_copies.to_string()),
+        ("epoch", volume.epoch.to_string()),
+        ("to be copied", show_size(volume.stale_bytes)),
+        ("size", show_size(volume.size_bytes)),
+        ("used", show_size(volume.used_bytes)),
+        ("available", show_size(volume.available_bytes)),
+        ("footprint", show_size(volume.footprint_bytes)),
+    ]);
+}
+
+fn find_volume(client: &Client, name: &str) -> Result<Volume, Failure> {
+    named(client.get::<Vec<Volume>>("/volumes")?, "volume", name, |volume| &volume.name)
+}
+
+fn named<T>(all: Vec<T>, kind: &str, name: &str, name_of: impl Fn(&T) -> &str) -> Result<T, Failure> {
+    all.into_iter().find(|one| name_of(one).to_lowercase() == name.to_lowercase()).ok_or_else(|| {
+        Failure::new(format!("there is no {kind} '{name}'; `cenote {kind} list` shows those there are"))
+    })
+}
+
+/// The API's server may have another working directory.
+fn whole_path(path: &Path) -> Result<String, Failure> {
+    let whole = std::path::absolute(path)
+        .map_err(|error| Failure::new(format!("'{}' is not a path: {error}", path.display())))?;
+    whole
+        .into_os_string()
+        .into_string()
+        .map_err(|path| Failure::new(format!("'{}' is not UTF-8: rename it", path.display())))
+}
+
+/// Shows the job's progress, or how to see it.
+fn follow(client: &Client, started: &Started, watching: bool) -> Result<(), Failure> {
+    if watching {
+        return watch(client, Some(started.job));
+    }
+    println!("job {} has begun; `cenote job watch {}` shows its progress", started.job, started.job);
+    Ok(())
+}

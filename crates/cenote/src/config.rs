@@ -1,0 +1,268 @@
+//! The configuration file: listeners, paths and limits. Everything else is in the cluster state.
+//!
+//! Owns the keys, their defaults and their documentation. Promises: an unknown key, a wrong type or a value out of range is
+//! refused with its name and line; the effective configuration, printed, reads back as itself. Never opens anything.
+
+use crate::control::{Limits, SmbPolicy};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    pub server: Server,
+    pub smb: Smb,
+    pub api: Api,
+    pub disks: Disks,
+    pub limits: LimitKeys,
+    pub log: Log,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Server {
+    pub data_dir: PathBuf,
+    pub name: String,
+    pub drain_s: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Smb {
+    pub listen: Vec<SocketAddr>,
+    pub require_signing: bool,
+    pub require_encryption: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Api {
+    pub listen: SocketAddr,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Disks {
+    pub search: Vec<PathBuf>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LimitKeys {
+    pub connections: u32,
+    pub sessions: u32,
+    pub opens: u32,
+    pub locks_per_open: u32,
+    pub requests_per_connection: u32,
+    pub bytes_in_flight: u64,
+    pub cache_bytes: u64,
+    pub disk_timeout_ms: u64,
+    pub repair_delay_s: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    pub level: String,
+}
+
+/// Every key, as `section.key`, and what it does.
+const DOCUMENTATION: &[(&str, &str)] = &[
+    (
+        "server.data_dir",
+        "Where the cluster state, the key file, the API token and the audit log are. Mode 0700.",
+    ),
+    (
+        "server.name",
+        "The server's name as clients see it in NTLM and in listings: at most 15 letters, digits and -.",
+    ),
+    ("server.drain_s", "Seconds that requests in work have to end in after SIGTERM."),
+    ("smb.listen", "Addresses and ports of the SMB server."),
+    ("smb.require_signing", "Refuse requests that are not signed."),
+    ("smb.require_encryption", "Refuse clients that do not encrypt."),
+    ("api.listen", "Address and port of the management API. Loopback only."),
+    ("disks.search", "Paths where labelled disks may be found, besides those that are recorded."),
+    ("limits.connections", "Connections at a time."),
+    ("limits.sessions", "Sessions at a time."),
+    ("limits.opens", "Open files at a time."),
+    ("limits.locks_per_open", "Byte-range locks of one open file."),
+    ("limits.requests_per_connection", "Requests in work of one connection; the most credits it is granted."),
+    ("limits.bytes_in_flight", "Bytes of payload being received, written or sent."),
+    ("limits.cache_bytes", "Bytes of RAM for cached reads and buffered writes."),
+    ("limits.disk_timeout_ms", "Milliseconds in which a disk must answer, or it is taken out."),
+    ("limits.repair_delay_s", "Seconds a disk may stay away before its data is made anew on others."),
+    ("log.level", "off, error, warn, info, debug or trace; the log goes to standard error."),
+];
+
+impl Default for Server {
+    fn default() -> Self {
+        Self { data_dir: "/var/lib/cenote".into(), name: "CENOTE".into(), drain_s: 30 }
+    }
+}
+
+impl Default for Smb {
+    fn default() -> Self {
+        Self {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 445))],
+            require_signing: false,
+            require_encryption: false,
+        }
+    }
+}
+
+impl Default for Api {
+    fn default() -> Self {
+        Self { listen: SocketAddr::from(([127, 0, 0, 1], 9445)) }
+    }
+}
+
+impl Default for LimitKeys {
+    fn default() -> Self {
+        let limits = Limits::default();
+        Self {
+            connections: limits.connections,
+            sessions: limits.sessions,
+            opens: limits.opens,
+            locks_per_open: limits.locks_per_open,
+            requests_per_connection: limits.requests_per_connection,
+            bytes_in_flight: limits.bytes_in_flight,
+            cache_bytes: limits.cache_bytes,
+            disk_timeout_ms: u64::try_from(limits.disk_timeout.as_millis()).unwrap_or(u64::MAX),
+            repair_delay_s: limits.repair_delay.as_secs(),
+        }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { level: "info".into() }
+    }
+}
+
+/// Why a configuration file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("configuration file {path}: {source}")]
+    Read { path: String, source: std::io::Error },
+    #[error("configuration file {path}, {line}: {why}")]
+    Parse { path: String, line: String, why: String },
+    #[error("configuration key {key}: {why}")]
+    Value { key: &'static str, why: String },
+}
+
+impl Config {
+    /// # Errors
+    /// [`ConfigError`] with path, line and key.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: name.clone(), source })?;
+        Self::parse(&text, &name)
+    }
+
+    /// # Errors
+    /// As [`Config::read`]; `name` is that of the file.
+    pub fn parse(text: &str, name: &str) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or_else(String::new, |span| {
+                let before = text.get(..span.start).unwrap_or_default();
+                format!("line {}", before.matches('\n').count() + 1)
+            });
+            ConfigError::Parse { path: name.to_owned(), line, why: error.message().to_owned() }
+        })?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Values that parse and make no sense.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`].
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let bad = |key, why: &str| Err(ConfigError::Value { key, why: why.to_owned() });
+        let name = &self.server.name;
+        if name.is_empty() || name.len() > 15 || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+        {
+            return bad("server.name", "at most 15 letters, digits and -");
+        }
+        if self.server.data_dir.as_os_str().is_empty() {
+            return bad("server.data_dir", "it is empty");
+        }
+        if self.smb.listen.is_empty() {
+            return bad("smb.listen", "at least one ADDRESS:PORT is needed");
+        }
+        if !self.api.listen.ip().is_loopback() {
+            return bad(
+                "api.listen",
+                "the API is served on loopback only, since it has no TLS: take 127.0.0.1 or [::1], and reach it \
+                 from elsewhere through an SSH tunnel or a TLS proxy",
+            );
+        }
+        let limits = &self.limits;
+        for (key, value, least) in [
+            ("limits.connections", u64::from(limits.connections), 1),
+            ("limits.sessions", u64::from(limits.sessions), 1),
+            ("limits.opens", u64::from(limits.opens), 16),
+            ("limits.locks_per_open", u64::from(limits.locks_per_open), 1),
+            ("limits.requests_per_connection", u64::from(limits.requests_per_connection), 8),
+            ("limits.bytes_in_flight", limits.bytes_in_flight, 16 << 20),
+            ("limits.cache_bytes", limits.cache_bytes, 8 << 20),
+            ("limits.disk_timeout_ms", limits.disk_timeout_ms, 100),
+        ] {
+            if value < least {
+                return bad(key, &format!("at least {least}"));
+            }
+        }
+        if !["off", "error", "warn", "info", "debug", "trace"].contains(&self.log.level.as_str()) {
+            return bad("log.level", "off, error, warn, info, debug or trace");
+        }
+        Ok(())
+    }
+
+    /// As TOML with every key, its value in effect and what it does.
+    pub fn documented(&self) -> String {
+        let Ok(toml::Value::Table(sections)) = toml::Value::try_from(self) else { return String::new() };
+        let mut text = String::new();
+        let mut current = "";
+        for (path, help) in DOCUMENTATION {
+            let Some((section, key)) = path.split_once('.') else { continue };
+            let Some(value) = sections.get(section).and_then(|section| section.get(key)) else { continue };
+            if section != current {
+                let gap = if current.is_empty() { "" } else { "\n" };
+                let _ = writeln!(text, "{gap}[{section}]");
+                current = section;
+            }
+            let _ = writeln!(text, "# {help}\n{key} = {value}");
+        }
+        text
+    }
+
+    pub fn limits(&self) -> Limits {
+        let keys = &self.limits;
+        Limits {
+            connections: keys.connections,
+            sessions: keys.sessions,
+            opens: keys.opens,
+            locks_per_open: keys.locks_per_open,
+            requests_per_connection: keys.requests_per_connection,
+            bytes_in_flight: keys.bytes_in_flight,
+            cache_bytes: keys.cache_bytes,
+            disk_timeout: Duration::from_millis(keys.disk_timeout_ms),
+            repair_delay: Duration::from_secs(keys.repair_delay_s),
+        }
+    }
+
+    pub fn smb_policy(&self) -> SmbPolicy {
+        SmbPolicy {
+            server_name: self.server.name.clone(),
+            require_signing: self.smb.require_signing,
+            require_encryption: self.smb.require_encryption,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

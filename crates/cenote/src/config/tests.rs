@@ -1,0 +1,57 @@
+use super::*;
+
+#[test]
+fn every_key_is_documented_and_the_printed_configuration_reads_back_as_itself() {
+    let config = Config { log: Log { level: "debug".into() }, ..Config::default() };
+    assert_eq!(Config::parse(&config.documented(), "printed").unwrap(), config);
+    let Ok(toml::Value::Table(sections)) = toml::Value::try_from(&config) else { panic!() };
+    for (section, keys) in &sections {
+        for key in keys.as_table().unwrap().keys() {
+            let path = format!("{section}.{key}");
+            assert!(DOCUMENTATION.iter().any(|(known, _)| *known == path), "{path} is not documented");
+        }
+    }
+    for (path, _) in DOCUMENTATION {
+        let (section, key) = path.split_once('.').unwrap();
+        assert!(sections[section].get(key).is_some(), "{path} is documented and does not exist");
+    }
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_its_name_and_line() {
+    let error =
+        Config::parse("[smb]\nlisten = [\"127.0.0.1:445\"]\nlistenn = 1\n", "cenote.toml").unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("line 3") && text.contains("listenn") && text.contains("cenote.toml"), "{text}");
+    let text = Config::parse("\n[sbm]\n", "cenote.toml").unwrap_err().to_string();
+    assert!(text.contains("line 2") && text.contains("sbm"), "{text}");
+}
+
+#[test]
+fn a_wrong_type_or_a_broken_line_is_refused_with_its_line() {
+    for (text, line) in [
+        ("[limits]\nopens = \"many\"\n", "line 2"),
+        ("[limits]\nopens = -1\n", "line 2"),
+        ("[smb]\nlisten = [\"nowhere\"]\n", "line 2"),
+        ("[smb\n", "line 1"),
+    ] {
+        let error = Config::parse(text, "f").unwrap_err().to_string();
+        assert!(error.contains(line), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn values_that_make_no_sense_are_refused_by_key() {
+    for (text, key) in [
+        ("[server]\nname = \"\"\n", "server.name"),
+        ("[server]\nname = \"a name that is too long\"\n", "server.name"),
+        ("[smb]\nlisten = []\n", "smb.listen"),
+        ("[api]\nlisten = \"0.0.0.0:9445\"\n", "api.listen"),
+        ("[limits]\nopens = 0\n", "limits.opens"),
+        ("[limits]\ncache_bytes = 1\n", "limits.cache_bytes"),
+        ("[log]\nlevel = \"loud\"\n", "log.level"),
+    ] {
+        let error = Config::parse(text, "f").unwrap_err().to_string();
+        assert!(error.contains(key), "{text:?}: {error}");
+    }
+}

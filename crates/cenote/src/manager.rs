@@ -1,0 +1,513 @@
+//! What the API asks of the daemon, carried out: accounts and shares in the cluster state, everything else in the data plane.
+//!
+//! Promises: a change of accounts or shares is durable before it is answered, and in the data plane's directory; changes happen
+//! one at a time. Never touches disks.
+
+use crate::acl;
+use crate::control::{
+    Command, CommandError, CommandErrorKind, ControlHandle, NewDisk, NewVolume, Reply as CommandReply,
+};
+use crate::directory::{Directory, SharedDirectory};
+use crate::node::unix_now_s;
+use api::model::Snapshot;
+use api::requests::{
+    AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, FaultDomain,
+    GroupView, ResizeVolume, SetAcl, SetGroup, SetUser, ShareOptions, ShareView, Started, UserView,
+};
+use api::{Answer, ApiError, ErrorKind, Management};
+use cluster::accounts::{AccountError, Accounts};
+use cluster::audit::{AuditEvent, AuditLog, Outcome};
+use cluster::seal::{SealError, SealKey};
+use cluster::settings::ServerSettings;
+use cluster::shares::{self, Share, ShareAccess};
+use cluster::{RedbState, StateError};
+use std::path::{Component, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use types::{DiskId, PoolId, Sid, VolumeId};
+
+/// Reads accounts and shares from the state.
+///
+/// # Errors
+/// Those of the state; a password that does not open with the key.
+pub fn load(state: &RedbState, key: &SealKey) -> Result<Directory, AccountError> {
+    let accounts = Accounts::new(state, key);
+    let domain = ServerSettings::open_or_create(state)?.value.domain_sid;
+    Ok(Directory::new(domain, accounts.users()?, accounts.groups()?, shares::list(state)?))
+}
+
+/// The daemon behind the API.
+pub struct Manager {
+    accounts: Arc<AccountBook>,
+    control: ControlHandle,
+    audit: AuditLog,
+    config: String,
+}
+
+/// What a change of accounts needs; one at a time holds `changing`.
+struct AccountBook {
+    state: Arc<RedbState>,
+    key: SealKey,
+    directory: SharedDirectory,
+    changing: Mutex<()>,
+}
+
+impl Manager {
+    /// `config`: the configuration in effect, as text.
+    pub fn new(
+        state: Arc<RedbState>,
+        key: SealKey,
+        directory: SharedDirectory,
+        control: ControlHandle,
+        audit: AuditLog,
+        config: String,
+    ) -> Self {
+        let accounts = AccountBook { state, key, directory, changing: Mutex::new(()) };
+        Self { accounts: Arc::new(accounts), control, audit, config }
+    }
+
+    /// Carries out a change of accounts or shares off the event loop, since it waits for a disk, and publishes it.
+    fn change<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&AccountBook) -> Result<T, ApiError> + Send + 'static,
+    ) -> Answer<'_, T> {
+        let book = self.accounts.clone();
+        Box::pin(async move {
+            let control = self.control.clone();
+            let done = tokio::task::spawn_blocking(move || {
+                let _one_at_a_time = book.changing.lock().unwrap_or_else(PoisonError::into_inner);
+                let changed = change(&book)?;
+                book.directory.replace(load(&book.state, &book.key).map_err(refused)?);
+                control.send(Command::DirectoryChanged);
+                Ok(changed)
+            });
+            done.await.map_err(|_| ApiError::new(ErrorKind::Internal, "the change was interrupted"))?
+        })
+    }
+
+    /// Reads accounts or shares off the event loop.
+    fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&AccountBook) -> Result<T, ApiError> + Send + 'static,
+    ) -> Answer<'_, T> {
+        let book = self.accounts.clone();
+        Box::pin(async move {
+            let done = tokio::task::spawn_blocking(move || read(&book));
+            done.await.map_err(|_| ApiError::new(ErrorKind::Internal, "the reading was interrupted"))?
+        })
+    }
+
+    async fn call<T>(&self, make: impl FnOnce(CommandReply<T>) -> Command) -> Result<T, ApiError> {
+        self.control.call(make).await.map_err(failed)
+    }
+
+    async fn look(&self) -> Result<Box<Snapshot>, ApiError> {
+        self.control.snapshot().await.map_err(failed)
+    }
+
+    async fn volume_named(&self, name: &str) -> Result<VolumeId, ApiError> {
+        let snapshot = self.look().await?;
+        let found = snapshot.volumes.iter().find(|volume| same(&volume.name, name));
+        found.map(|volume| volume.id).ok_or_else(|| no_such("volume", name))
+    }
+
+    /// The named pool, or the only one.
+    async fn pool_named(&self, name: Option<&str>) -> Result<PoolId, ApiError> {
+        let snapshot = self.look().await?;
+        match (name, snapshot.pools.as_slice()) {
+            (Some(name), pools) => {
+                let found = pools.iter().find(|pool| same(&pool.name, name));
+                found.map(|pool| pool.id).ok_or_else(|| no_such("pool", name))
+            }
+            (None, [only]) => Ok(only.id),
+            (None, []) => Err(ApiError::new(
+                ErrorKind::NotFound,
+                "there is no pool yet; make one with `cenote pool create NAME DISK...`",
+            )),
+            (None, _) => {
+                Err(ApiError::new(ErrorKind::Invalid, "there are several pools; say which one (--pool NAME)"))
+            }
+        }
+    }
+
+    /// Volume and path behind a path in a share.
+    fn in_share(&self, share: &str, path: &str) -> Result<(VolumeId, String), ApiError> {
+        let directory = self.accounts.directory.current();
+        let share = directory.share(share).ok_or_else(|| no_such("share", share))?;
+        let names: Vec<&str> =
+            share.path.split('\\').chain(path.split(['\\', '/'])).filter(|name| !name.is_empty()).collect();
+        if names.iter().any(|name| matches!(*name, "." | "..")) {
+            return Err(ApiError::new(
+                ErrorKind::Invalid,
+                format!("'{path}' holds . or ..: write the path out"),
+            ));
+        }
+        Ok((share.volume, names.join("\\")))
+    }
+}
+
+impl AccountBook {
+    fn accounts(&self) -> Accounts<'_, RedbState> {
+        Accounts::new(&self.state, &self.key)
+    }
+
+    fn grants(&self, options: &ShareOptions) -> Result<Option<Vec<(Sid, ShareAccess)>>, ApiError> {
+        let grant = |grant: &api::requests::Grant| {
+            self.accounts().sid_of(&grant.who).map(|sid| (sid, grant.access)).map_err(refused)
+        };
+        options.access.as_ref().map(|grants| grants.iter().map(grant).collect()).transpose()
+    }
+}
+
+fn apply(share: &mut Share, options: ShareOptions, access: Option<Vec<(Sid, ShareAccess)>>) {
+    let ShareOptions {
+        comment,
+        access: _,
+        durability,
+        read_only,
+        continuously_available,
+        encrypt,
+        access_based_enumeration,
+        caching,
+    } = options;
+    share.comment = comment.unwrap_or_else(|| std::mem::take(&mut share.comment));
+    share.access = access.unwrap_or_else(|| std::mem::take(&mut share.access));
+    share.durability = durability.unwrap_or(share.durability);
+    share.read_only = read_only.unwrap_or(share.read_only);
+    share.continuously_available = continuously_available.unwrap_or(share.continuously_available);
+    share.encrypt = encrypt.unwrap_or(share.encrypt);
+    share.access_based_enumeration = access_based_enumeration.unwrap_or(share.access_based_enumeration);
+    share.caching = caching.unwrap_or(share.caching);
+}
+
+fn same(left: &str, right: &str) -> bool {
+    left.to_lowercase() == right.to_lowercase()
+}
+
+fn no_such(kind: &str, name: &str) -> ApiError {
+    ApiError::new(
+        ErrorKind::NotFound,
+        format!("there is no {kind} '{name}'; `cenote {kind} list` shows those there are"),
+    )
+}
+
+fn failed(error: CommandError) -> ApiError {
+    let kind = match error.kind {
+        CommandErrorKind::NotFound => ErrorKind::NotFound,
+        CommandErrorKind::Conflict => ErrorKind::Conflict,
+        CommandErrorKind::Invalid => ErrorKind::Invalid,
+        CommandErrorKind::NoSpace => ErrorKind::NoSpace,
+        CommandErrorKind::Unavailable => ErrorKind::Unavailable,
+        CommandErrorKind::Corrupt => ErrorKind::Corrupt,
+        CommandErrorKind::Io => ErrorKind::Internal,
+    };
+    ApiError::new(kind, error.message)
+}
+
+fn refused(error: AccountError) -> ApiError {
+    let kind = match &error {
+        AccountError::NotFound { .. } => ErrorKind::NotFound,
+        AccountError::Exists { .. }
+        | AccountError::Builtin(_)
+        | AccountError::State(StateError::Conflict) => ErrorKind::Conflict,
+        AccountError::BadName { .. } | AccountError::BadPassword(_) | AccountError::Invalid(_) => {
+            ErrorKind::Invalid
+        }
+        AccountError::State(StateError::Malformed { .. })
+        | AccountError::Seal(SealError::DoesNotOpen { .. }) => ErrorKind::Corrupt,
+        AccountError::State(_) => ErrorKind::Unavailable,
+        AccountError::Seal(_) => ErrorKind::Internal,
+    };
+    ApiError::new(kind, error.to_string())
+}
+
+fn new_disk(request: &AddDisk) -> Result<NewDisk, ApiError> {
+    let path = PathBuf::from(&request.path);
+    if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
+        return Err(ApiError::new(
+            ErrorKind::Invalid,
+            format!("'{}' is not an absolute path without ..: give the disk's whole path", request.path),
+        ));
+    }
+    let FaultDomain { rack, node, enclosure } = request.fault_domain.clone();
+    Ok(NewDisk {
+        path,
+        create_size_bytes: request.create_size_bytes,
+        fault_domain: cluster::FaultDomain { rack, node, enclosure },
+    })
+}
+
+fn check_name(kind: &str, name: &str) -> Result<(), ApiError> {
+    let good = !name.is_empty()
+        && name.len() <= 64
+        && name.trim() == name
+        && !name.chars().any(|c| c.is_control() || "/\\\"'".contains(c));
+    good.then_some(()).ok_or_else(|| {
+        ApiError::new(
+            ErrorKind::Invalid,
+            format!("'{name}' is not a name for a {kind}: at most 64 characters, no / \\ or quotes"),
+        )
+    })
+}
+
+impl Management for Manager {
+    fn snapshot(&self) -> Answer<'_, Box<Snapshot>> {
+        Box::pin(self.look())
+    }
+
+    fn config(&self) -> String {
+        self.config.clone()
+    }
+
+    fn add_disk(&self, request: AddDisk) -> Answer<'_, DiskId> {
+        Box::pin(async move {
+            let disk = new_disk(&request)?;
+            let pool = self.pool_named(request.pool.as_deref()).await?;
+            self.call(|reply| Command::AddDisk { pool, disk, reply }).await
+        })
+    }
+
+    fn retire_disk(&self, disk: DiskId) -> Answer<'_, Started> {
+        Box::pin(async move {
+            let job = self.call(|reply| Command::RetireDisk { disk, reply }).await?;
+            Ok(Started { job })
+        })
+    }
+
+    fn create_pool(&self, request: CreatePool) -> Answer<'_, PoolId> {
+        Box::pin(async move {
+            check_name("pool", &request.name)?;
+            let disks = request.disks.iter().map(new_disk).collect::<Result<Vec<_>, _>>()?;
+            let name = request.name;
+            if self.look().await?.pools.iter().any(|pool| same(&pool.name, &name)) {
+                return Err(exists("pool", &name));
+            }
+            self.call(|reply| Command::CreatePool { name, disks, reply }).await
+        })
+    }
+
+    fn rebalance_pool(&self, name: String) -> Answer<'_, Started> {
+        Box::pin(async move {
+            let pool = self.pool_named(Some(&name)).await?;
+            let job = self.call(|reply| Command::Rebalance { pool, reply }).await?;
+            Ok(Started { job })
+        })
+    }
+
+    fn create_volume(&self, request: CreateVolume) -> Answer<'_, VolumeId> {
+        Box::pin(async move {
+            check_name("volume", &request.name)?;
+            let pool = self.pool_named(request.pool.as_deref()).await?;
+            if self.look().await?.volumes.iter().any(|volume| same(&volume.name, &request.name)) {
+                return Err(exists("volume", &request.name));
+            }
+            let volume = NewVolume {
+                name: request.name,
+                pool,
+                resiliency: request.resiliency,
+                provisioning: request.provisioning,
+                size_bytes: request.size_bytes,
+            };
+            self.call(|reply| Command::CreateVolume { volume, reply }).await
+        })
+    }
+
+    fn resize_volume(&self, name: String, request: ResizeVolume) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let volume = self.volume_named(&name).await?;
+            self.call(|reply| Command::ResizeVolume { volume, size_bytes: request.size_bytes, reply }).await
+        })
+    }
+
+    fn delete_volume(&self, name: String) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let volume = self.volume_named(&name).await?;
+            let shared: Vec<String> = self
+                .accounts
+                .directory
+                .current()
+                .shares()
+                .filter(|share| share.volume == volume)
+                .map(|share| share.name.clone())
+                .collect();
+            if !shared.is_empty() {
+                return Err(ApiError::new(
+                    ErrorKind::Conflict,
+                    format!("volume '{name}' is shared as {}; delete the share first", shared.join(", ")),
+                ));
+            }
+            self.call(|reply| Command::DeleteVolume { volume, reply }).await
+        })
+    }
+
+    fn check_volume(&self, name: String, request: CheckVolume) -> Answer<'_, Started> {
+        Box::pin(async move {
+            let volume = self.volume_named(&name).await?;
+            let job =
+                self.call(|reply| Command::CheckVolume { volume, repair: request.repair, reply }).await?;
+            Ok(Started { job })
+        })
+    }
+
+    fn shares(&self) -> Answer<'_, Vec<ShareView>> {
+        Box::pin(async move {
+            let snapshot = self.look().await?;
+            let shares = self.read(|book| shares::list(&*book.state).map_err(refused)).await?;
+            let directory = self.accounts.directory.current();
+            Ok(shares
+                .into_iter()
+                .map(|share| {
+                    let volume = snapshot.volumes.iter().find(|volume| volume.id == share.volume);
+                    let volume =
+                        volume.map_or_else(|| share.volume.to_string(), |volume| volume.name.clone());
+                    ShareView::new(share, volume, |sid| directory.display_name(sid))
+                })
+                .collect())
+        })
+    }
+
+    fn create_share(&self, request: CreateShare) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let volume = self.volume_named(&request.volume).await?;
+            self.change(move |book| {
+                // As Windows: Administrators may do everything, others what they are given.
+                let access = book
+                    .grants(&request.options)?
+                    .unwrap_or_else(|| vec![(Sid::administrators(), ShareAccess::Full)]);
+                let mut share = Share::new(request.name, volume, Vec::new());
+                share.path = request.path.trim_matches('\\').to_owned();
+                apply(&mut share, request.options, Some(access));
+                shares::create(&*book.state, &share).map_err(refused)
+            })
+            .await
+        })
+    }
+
+    fn set_share(&self, name: String, request: ShareOptions) -> Answer<'_, ()> {
+        self.change(move |book| {
+            let access = book.grants(&request)?;
+            shares::set(&*book.state, &name, |share| {
+                apply(share, request, access);
+                Ok(())
+            })
+            .map(|_| ())
+            .map_err(refused)
+        })
+    }
+
+    fn delete_share(&self, name: String) -> Answer<'_, ()> {
+        self.change(move |book| shares::delete(&*book.state, &name).map_err(refused))
+    }
+
+    fn users(&self) -> Answer<'_, Vec<UserView>> {
+        self.read(|book| {
+            let groups = book.accounts().groups().map_err(refused)?;
+            let users = book.accounts().users().map_err(refused)?;
+            Ok(users.into_iter().map(|secret| UserView::new(secret.user, &groups)).collect())
+        })
+    }
+
+    fn add_user(&self, request: AddUser) -> Answer<'_, ()> {
+        self.change(move |book| {
+            let AddUser { name, password, full_name, groups } = request;
+            let accounts = book.accounts();
+            accounts
+                .add_user(&name, &full_name, &password, &groups, unix_now_s())
+                .map(|_| ())
+                .map_err(refused)
+        })
+    }
+
+    fn set_user(&self, name: String, request: SetUser) -> Answer<'_, ()> {
+        self.change(move |book| {
+            let accounts = book.accounts();
+            if let Some(password) = &request.password {
+                accounts.set_password(&name, password, unix_now_s()).map_err(refused)?;
+            }
+            accounts
+                .set_user(&name, request.enabled, request.full_name.as_deref())
+                .map(|_| ())
+                .map_err(refused)
+        })
+    }
+
+    fn delete_user(&self, name: String) -> Answer<'_, ()> {
+        self.change(move |book| book.accounts().delete_user(&name).map_err(refused))
+    }
+
+    fn groups(&self) -> Answer<'_, Vec<GroupView>> {
+        let directory = self.accounts.directory.current();
+        self.read(move |book| {
+            let groups = book.accounts().groups().map_err(refused)?;
+            Ok(groups
+                .into_iter()
+                .map(|group| GroupView {
+                    builtin: group.is_builtin(),
+                    members: group.members.iter().map(|sid| directory.display_name(sid)).collect(),
+                    name: group.name,
+                    sid: group.sid,
+                })
+                .collect())
+        })
+    }
+
+    fn add_group(&self, request: AddGroup) -> Answer<'_, ()> {
+        self.change(move |book| book.accounts().add_group(&request.name).map(|_| ()).map_err(refused))
+    }
+
+    fn set_group(&self, name: String, request: SetGroup) -> Answer<'_, ()> {
+        self.change(move |book| {
+            let accounts = book.accounts();
+            accounts.set_members(&name, &request.add, &request.remove).map(|_| ()).map_err(refused)
+        })
+    }
+
+    fn delete_group(&self, name: String) -> Answer<'_, ()> {
+        self.change(move |book| book.accounts().delete_group(&name).map_err(refused))
+    }
+
+    fn acl(&self, share: String, path: String) -> Answer<'_, AclView> {
+        Box::pin(async move {
+            let (volume, path) = self.in_share(&share, &path)?;
+            let descriptor = self.call(|reply| Command::QuerySecurity { volume, path, reply }).await?;
+            let directory = self.accounts.directory.current();
+            acl::view(&descriptor, |sid| directory.display_name(sid))
+        })
+    }
+
+    fn set_acl(&self, share: String, path: String, request: SetAcl) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let (volume, path) = self.in_share(&share, &path)?;
+            let old = path.clone();
+            let descriptor = self.call(|reply| Command::QuerySecurity { volume, path: old, reply }).await?;
+            let directory = self.accounts.directory.current();
+            let descriptor = acl::change(&descriptor, &request, |name| {
+                directory.sid_of(name).ok_or_else(|| no_such("user", name))
+            })?;
+            self.call(|reply| Command::SetSecurity { volume, path, descriptor, reply }).await
+        })
+    }
+
+    fn close_session(&self, session: u64) -> Answer<'_, ()> {
+        Box::pin(self.call(move |reply| Command::CloseSession { session, reply }))
+    }
+
+    fn close_file(&self, open: u64) -> Answer<'_, ()> {
+        Box::pin(self.call(move |reply| Command::CloseOpen { open, reply }))
+    }
+
+    fn cancel_job(&self, job: u64) -> Answer<'_, ()> {
+        Box::pin(self.call(move |reply| Command::CancelJob { job, reply }))
+    }
+
+    fn audit(&self, source: &str, action: &str, target: &str, outcome: Outcome, detail: &str) {
+        let event =
+            AuditEvent { unix_s: unix_now_s(), actor: "api", source, action, target, outcome, detail };
+        if let Err(error) = self.audit.write(&event) {
+            tracing::error!(%error, action, target, "the audit log cannot be written");
+        }
+    }
+}
+
+fn exists(kind: &str, name: &str) -> ApiError {
+    ApiError::new(ErrorKind::Conflict, format!("there is a {kind} '{name}' already; choose another name"))
+}

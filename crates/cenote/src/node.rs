@@ -1,0 +1,279 @@
+//! One running server: its data directory, state, data plane and API, put together and taken down in order.
+//!
+//! Owns the data directory. Promises: nothing of it is touched before its lock is held, so that a second instance is refused;
+//! ports are bound before any disk is opened; a stop finishes what clients were told, or says that it could not.
+
+use crate::config::Config;
+use crate::control::{CommandError, ControlHandle, DataPlane, DataPlaneOptions};
+use crate::directory::SharedDirectory;
+use crate::manager::{self, Manager};
+use cluster::RedbState;
+use cluster::accounts::{AccountError, Accounts};
+use cluster::audit::AuditLog;
+use cluster::seal::{SealError, SealKey};
+use cluster::settings::ServerSettings;
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Names within the data directory.
+pub const TOKEN_FILE: &str = "api.token";
+/// Holds the API's address while the server runs, so that the command line finds it.
+pub const ADDRESS_FILE: &str = "api.address";
+const LOCK_FILE: &str = "lock";
+const STATE_FILE: &str = "state.redb";
+const KEY_FILE: &str = "secret.key";
+const AUDIT_FILE: &str = "audit.log";
+
+/// Why a server does not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    #[error("data directory {path}: {source}; make it, or choose another")]
+    DataDirectory { path: String, source: io::Error },
+    #[error(
+        "data directory {path} is in use by another cenote process: stop that one first, or choose another directory"
+    )]
+    InUse { path: String },
+    #[error("{what} {address} cannot be listened on: {source}; {hint}")]
+    Listen { what: &'static str, address: SocketAddr, source: io::Error, hint: &'static str },
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    #[error("{0}")]
+    Account(#[from] AccountError),
+    #[error("{0}")]
+    State(#[from] cluster::StateError),
+    #[error("{what}: {source}")]
+    Io { what: String, source: io::Error },
+    #[error(transparent)]
+    DataPlane(#[from] CommandError),
+    #[error("{0}")]
+    Setup(String),
+}
+
+/// Seconds since 1970-01-01 00:00 UTC.
+pub fn unix_now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// A data directory, locked for this process.
+pub struct DataDirectory {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl DataDirectory {
+    /// Makes the directory where it is missing, and locks it.
+    ///
+    /// # Errors
+    /// `DataDirectory`, or `InUse`.
+    pub fn open_or_create(path: &Path) -> Result<Self, NodeError> {
+        let failed = |source| NodeError::DataDirectory { path: path.display().to_string(), source };
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+        let path = path.canonicalize().map_err(failed)?;
+        let lock = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path.join(LOCK_FILE))
+            .map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path, _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(NodeError::InUse { path: path.display().to_string() }),
+            Err(TryLockError::Error(source)) => Err(failed(source)),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+/// The sockets of a server, bound before anything else is touched.
+pub struct Listeners {
+    pub smb: Vec<TcpListener>,
+    pub api: TcpListener,
+}
+
+/// Binds one address.
+///
+/// # Errors
+/// [`NodeError::Listen`].
+pub fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, NodeError> {
+    TcpListener::bind(address).map_err(|source| {
+        let hint = match source.kind() {
+            io::ErrorKind::AddrInUse => {
+                "another program listens there (ss -ltnp shows which): stop it, or take another port"
+            }
+            io::ErrorKind::PermissionDenied => {
+                "ports under 1024 need root or CAP_NET_BIND_SERVICE: take another port"
+            }
+            io::ErrorKind::AddrNotAvailable => {
+                "this machine does not have that address (ip address shows them)"
+            }
+            _ => "take another address or port",
+        };
+        NodeError::Listen { what, address, source, hint }
+    })
+}
+
+/// A server that serves.
+pub struct Node {
+    directory: DataDirectory,
+    data_plane: DataPlane,
+    manager: Arc<Manager>,
+    api_listener: TcpListener,
+    token: Arc<api::Token>,
+    drain: Duration,
+}
+
+impl Node {
+    /// Opens the state, starts the data plane, and loads accounts and shares.
+    ///
+    /// # Errors
+    /// [`NodeError`]; nothing is left running.
+    pub fn start(
+        config: &Config,
+        directory: DataDirectory,
+        listeners: Listeners,
+        start_data_plane: impl FnOnce(DataPlaneOptions) -> Result<DataPlane, CommandError>,
+    ) -> Result<Self, NodeError> {
+        let io_of = |what: &str| {
+            let what = directory.join(what).display().to_string();
+            move |source| NodeError::Io { what, source }
+        };
+        let key = SealKey::open_or_create(&directory.join(KEY_FILE))?;
+        let token =
+            Arc::new(api::Token::open_or_create(&directory.join(TOKEN_FILE)).map_err(io_of(TOKEN_FILE))?);
+        let audit = AuditLog::open(&directory.join(AUDIT_FILE)).map_err(io_of(AUDIT_FILE))?;
+        let state = Arc::new(RedbState::open(&directory.join(STATE_FILE))?);
+        let settings = ServerSettings::open_or_create(&*state)?.value;
+        Accounts::new(&*state, &key).create_builtin_groups()?;
+
+        let shared = SharedDirectory::new(manager::load(&state, &key)?);
+        let data_plane = start_data_plane(DataPlaneOptions {
+            smb_listeners: listeners.smb,
+            state: state.clone(),
+            disk_paths: config.disks.search.clone(),
+            server_guid: settings.server_guid.into_bytes(),
+            smb: config.smb_policy(),
+            limits: config.limits(),
+            directory: shared.clone(),
+        })?;
+        let manager = Arc::new(Manager::new(
+            state,
+            key,
+            shared,
+            data_plane.control.clone(),
+            audit,
+            config.documented(),
+        ));
+        Ok(Self {
+            directory,
+            data_plane,
+            manager,
+            api_listener: listeners.api,
+            token,
+            drain: Duration::from_secs(config.server.drain_s),
+        })
+    }
+
+    pub fn manager(&self) -> &Arc<Manager> {
+        &self.manager
+    }
+    pub fn control(&self) -> &ControlHandle {
+        &self.data_plane.control
+    }
+    pub fn directory(&self) -> &DataDirectory {
+        &self.directory
+    }
+
+    /// Ends a server that is not yet served.
+    pub async fn stop(self) {
+        self.data_plane.control.drain(self.drain).await;
+        let thread = self.data_plane.thread;
+        // Whatever it answers, the caller has a reason of its own to report.
+        let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+    }
+
+    /// Serves the API until SIGTERM or SIGINT, then drains. `ready` is called once all is served.
+    ///
+    /// # Errors
+    /// Why the data plane ended by itself, or what could not be made durable.
+    pub async fn run(self, ready: impl FnOnce()) -> Result<(), NodeError> {
+        let io_error = |what: &str| {
+            let what = what.to_owned();
+            move |source| NodeError::Io { what, source }
+        };
+        let mut terminate = signal(SignalKind::terminate()).map_err(io_error("SIGTERM"))?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(io_error("SIGINT"))?;
+        let address = self.api_listener.local_addr().map_err(io_error("API socket"))?;
+        self.api_listener.set_nonblocking(true).map_err(io_error("API socket"))?;
+        let listener =
+            tokio::net::TcpListener::from_std(self.api_listener).map_err(io_error("API socket"))?;
+        let address_file = self.directory.join(ADDRESS_FILE);
+        std::fs::write(&address_file, format!("{address}\n"))
+            .map_err(io_error(&address_file.display().to_string()))?;
+        let api = tokio::spawn(api::serve(listener, self.manager.clone(), self.token));
+        ready();
+        // Where the service manager is not systemd there is nobody to tell.
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+
+        let thread = self.data_plane.thread;
+        let mut ended = tokio::task::spawn_blocking(move || thread.join());
+        let by_itself = tokio::select! {
+            result = &mut ended => Some(result),
+            _ = terminate.recv() => None,
+            _ = interrupt.recv() => None,
+        };
+        let result = match by_itself {
+            Some(result) => result,
+            None => {
+                tracing::info!("stopping: requests in work are finished first");
+                let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+                self.data_plane.control.drain(self.drain).await;
+                ended.await
+            }
+        };
+        api.abort();
+        let _ = std::fs::remove_file(&address_file);
+        match result {
+            Ok(Ok(result)) => result.map_err(NodeError::DataPlane),
+            _ => Err(NodeError::Setup(
+                "the data plane ended by a fault of the program; what was acknowledged as durable is on the disks: \
+                 start again, and report the lines above"
+                    .into(),
+            )),
+        }
+    }
+}
+
+/// `cenote serve`: runs the server that the configuration describes until it is told to stop.
+///
+/// # Errors
+/// Why it does not start, or ended.
+pub fn serve(
+    config: &Config,
+    start_data_plane: impl FnOnce(DataPlaneOptions) -> Result<DataPlane, CommandError>,
+) -> Result<(), NodeError> {
+    let directory = DataDirectory::open_or_create(&config.server.data_dir)?;
+    let api = listen("HTTP", config.api.listen)?;
+    let smb = config.smb.listen.iter().map(|address| listen("SMB", *address)).collect::<Result<_, _>>()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| NodeError::Io { what: "event loop".into(), source })?;
+    let node = Node::start(config, directory, Listeners { smb, api }, start_data_plane)?;
+    let listening: Vec<String> = config.smb.listen.iter().map(ToString::to_string).collect();
+    tracing::info!(smb = listening.join(", "), api = %config.api.listen, "serving");
+    runtime.block_on(node.run(|| {}))
+}

@@ -1,0 +1,240 @@
+//! `cenote quickstart`: a whole server in one directory, for a first look.
+//!
+//! Owns the defaults of a first start. Promises: what a start finds it keeps; a password is shown only when it was generated
+//! here; nothing outside the data directory is written. Never listens beyond loopback unless told to.
+
+use crate::cli::args::Quickstart;
+use crate::config::Config;
+use crate::control::{CommandError, DataPlane, DataPlaneOptions};
+use crate::node::{DataDirectory, Listeners, Node, NodeError, listen};
+use api::Management;
+use api::model::{Provisioning, Resiliency};
+use api::requests::{
+    AddDisk, AddUser, CreatePool, CreateShare, CreateVolume, FaultDomain, Grant, SetUser, ShareOptions,
+};
+use cluster::shares::ShareAccess;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+
+const POOL: &str = "pool";
+const VOLUME: &str = "demo";
+const SHARE: &str = "demo";
+const ADMINISTRATORS: &str = "Administrators";
+
+/// The ports tried where none is given, in order.
+const SMB_PORTS: [u16; 2] = [445, 4455];
+
+/// Runs the trial server until it is told to stop.
+///
+/// # Errors
+/// Why it does not start, or ended.
+pub fn run(
+    options: &Quickstart,
+    data: &Path,
+    start_data_plane: impl FnOnce(DataPlaneOptions) -> Result<DataPlane, CommandError>,
+) -> Result<(), NodeError> {
+    if options.rdma.is_some() {
+        return Err(NodeError::Setup(
+            "this build has no SMB Direct listener: leave --rdma out; SMB over TCP serves the same shares"
+                .into(),
+        ));
+    }
+    let mut config = Config::default();
+    config.api.listen = options.http;
+    config.check().map_err(|error| NodeError::Setup(error.to_string()))?;
+    let directory = DataDirectory::open_or_create(data)?;
+    directory.path().clone_into(&mut config.server.data_dir);
+    let api = listen("HTTP", options.http)?;
+    let (smb, address) = smb_listener(options)?;
+    config.smb.listen = vec![address];
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| NodeError::Io { what: "event loop".into(), source })?;
+    let listeners = Listeners { smb: vec![smb], api };
+    let node = Node::start(&config, directory, listeners, start_data_plane)?;
+    runtime.block_on(async {
+        let password = match furnish(&node, options).await {
+            Ok(password) => password,
+            Err(error) => {
+                node.stop().await;
+                return Err(error);
+            }
+        };
+        let lines = connect_lines(options, address, &password, node.directory().path());
+        node.run(move || println!("{lines}ready")).await
+    })
+}
+
+fn smb_listener(options: &Quickstart) -> Result<(TcpListener, SocketAddr), NodeError> {
+    if let Some(address) = options.smb {
+        let listener = listen("SMB", address)?;
+        let address = listener.local_addr().unwrap_or(address);
+        return Ok((listener, address));
+    }
+    let mut last = None;
+    for port in SMB_PORTS {
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        match listen("SMB", address) {
+            Ok(listener) => return Ok((listener, address)),
+            Err(error) => {
+                if let NodeError::Listen { source, .. } = &error
+                    && port == SMB_PORTS[0]
+                {
+                    println!("port {port} cannot be used ({source}): taking {}", SMB_PORTS[1]);
+                }
+                last = Some(error);
+            }
+        }
+    }
+    Err(last.unwrap_or_else(|| NodeError::Setup("no port to listen on".into())))
+}
+
+/// What is known of the user's password.
+enum Password {
+    Generated(String),
+    Given,
+    Kept,
+}
+
+/// Makes pool, volume, user and share where they are missing.
+async fn furnish(node: &Node, options: &Quickstart) -> Result<Password, NodeError> {
+    let manager = node.manager();
+    let failed = |error: api::ApiError| NodeError::Setup(error.message);
+    let snapshot = manager.snapshot().await.map_err(failed)?;
+    if snapshot.pools.is_empty() {
+        let disks = node.directory().join("disks");
+        std::fs::create_dir_all(&disks)
+            .map_err(|source| NodeError::Io { what: disks.display().to_string(), source })?;
+        let disk = |number: u32| AddDisk {
+            path: disks.join(format!("disk-{number}.img")).display().to_string(),
+            create_size_bytes: Some(options.disk_size),
+            pool: None,
+            fault_domain: FaultDomain::default(),
+        };
+        let disks = (1..=options.disks).map(disk).collect();
+        manager.create_pool(CreatePool { name: POOL.into(), disks }).await.map_err(failed)?;
+    }
+    let snapshot = manager.snapshot().await.map_err(failed)?;
+    if snapshot.volumes.is_empty()
+        && let Some(pool) = snapshot.pools.first()
+    {
+        let resiliency = if pool.disks < 2 { Resiliency::Simple } else { Resiliency::TwoWayMirror };
+        // What fits with all copies, and a disk's worth of room to repair into.
+        let size_bytes = pool.size_bytes.saturating_sub(pool.reserve_bytes) / u64::from(resiliency.copies());
+        let size_bytes = size_bytes / pool.slab_bytes.max(1) * pool.slab_bytes.max(1);
+        let request = CreateVolume {
+            name: VOLUME.into(),
+            pool: Some(pool.name.clone()),
+            resiliency,
+            provisioning: Provisioning::Thin,
+            size_bytes,
+        };
+        manager.create_volume(request).await.map_err(failed)?;
+    }
+    let password = furnish_user(node, options).await?;
+    if manager.shares().await.map_err(failed)?.is_empty() {
+        let grant = |who: &str| Grant { who: who.into(), access: ShareAccess::Full };
+        let access = Some(vec![grant(ADMINISTRATORS), grant(&options.user)]);
+        let request = CreateShare {
+            name: SHARE.into(),
+            volume: VOLUME.into(),
+            path: String::new(),
+            options: ShareOptions { access, ..ShareOptions::default() },
+        };
+        manager.create_share(request).await.map_err(failed)?;
+    }
+    Ok(password)
+}
+
+async fn furnish_user(node: &Node, options: &Quickstart) -> Result<Password, NodeError> {
+    let manager = node.manager();
+    let failed = |error: api::ApiError| NodeError::Setup(error.message);
+    let users = manager.users().await.map_err(failed)?;
+    let is_there = users.iter().any(|user| user.name.to_lowercase() == options.user.to_lowercase());
+    match (&options.password, is_there) {
+        (None, true) => return Ok(Password::Kept),
+        (Some(password), true) => {
+            let request = SetUser { password: Some(password.clone()), ..SetUser::default() };
+            manager.set_user(options.user.clone(), request).await.map_err(failed)?;
+            return Ok(Password::Given);
+        }
+        (_, false) => {}
+    }
+    let generated = match &options.password {
+        Some(_) => None,
+        None => Some(
+            generated_password().map_err(|source| NodeError::Io { what: "random numbers".into(), source })?,
+        ),
+    };
+    let password = options.password.clone().or_else(|| generated.clone()).unwrap_or_default();
+    let request = AddUser {
+        name: options.user.clone(),
+        password,
+        full_name: String::new(),
+        groups: vec![ADMINISTRATORS.into()],
+    };
+    manager.add_user(request).await.map_err(failed)?;
+    Ok(generated.map_or(Password::Given, Password::Generated))
+}
+
+/// 80 random bits in letters and digits that are not mistaken for one another.
+///
+/// # Errors
+/// Where the system has no random numbers.
+pub fn generated_password() -> std::io::Result<String> {
+    const LETTERS: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz23456789A";
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
+    Ok(bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect())
+}
+
+/// The exact lines to connect with.
+fn connect_lines(options: &Quickstart, address: SocketAddr, password: &Password, data: &Path) -> String {
+    let user = &options.user;
+    let host = match address.ip() {
+        ip if ip.is_unspecified() => "127.0.0.1".to_owned(),
+        ip => ip.to_string(),
+    };
+    let port = address.port();
+    let shown = match password {
+        Password::Generated(password) => password.as_str(),
+        Password::Given | Password::Kept => "PASSWORD",
+    };
+    let (smb_port, mount_port) = if port == 445 {
+        (String::new(), String::new())
+    } else {
+        (format!(" -p {port}"), format!(",port={port}"))
+    };
+    let mut text = format!(
+        "data       {}\nSMB        {address}\nAPI        http://{}\nshare      {SHARE}\nuser       {user}\n",
+        data.display(),
+        options.http,
+    );
+    text += &match password {
+        Password::Generated(password) => format!("password   {password}   (shown only this once)\n"),
+        Password::Given => "password   as given\n".to_owned(),
+        Password::Kept => format!(
+            "password   as before; to set a new one: cenote user set {user} --password NEW --data {}\n",
+            data.display()
+        ),
+    };
+    text += &format!(
+        "\nsmbclient  smbclient //{host}/{SHARE}{smb_port} -U '{user}%{shown}'\n\
+         Linux      mount -t cifs //{host}/{SHARE} /mnt -o username={user},password={shown},vers=3.1.1{mount_port}\n"
+    );
+    text += &if port == 445 {
+        format!("Windows    net use Z: \\\\{host}\\{SHARE} /user:{user} {shown}\n")
+    } else {
+        format!(
+            "Windows    only reaches port 445 (Windows 11 24H2 and Server 2025: net use Z: \\\\{host}\\{SHARE} \
+             /tcpport:{port} /user:{user} {shown})\n"
+        )
+    };
+    if address.ip().is_loopback() {
+        text +=
+            "           from other machines: start with --smb 0.0.0.0:445 and use this machine's address\n";
+    }
+    text + "\n"
+}

@@ -1,0 +1,119 @@
+# Sourced by the test scripts: a server of one's own, checks, and the summary line that ./test counts.
+#
+# Settings: CENOTE (the binary), CENOTE_TEST_MODE (default or full). Sets: work (a scratch directory, gone at the end), share,
+# user, password, smb_port, http_port, server_pid, start_ms.
+
+set -uo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+target=${CARGO_TARGET_DIR:-$root/target}
+CENOTE=${CENOTE:-$target/release/cenote}
+mode=${CENOTE_TEST_MODE:-default}
+work=$(mktemp -d "${TMPDIR:-/tmp}/cenote-test.XXXXXX")
+share=demo user=tester password='Pa55 w%rd'
+server_pid=
+passed=0 failed=0 skipped=0
+
+[[ -x $CENOTE ]] || { echo "no binary at $CENOTE: cargo build --release"; exit 77; }
+
+cleanup() {
+    [[ -n $server_pid ]] && kill -9 "$server_pid" 2>/dev/null
+    rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM HUP
+
+# A loopback port that nothing listens on.
+free_port() {
+    local port
+    while port=$((20000 + RANDOM % 12000)); do
+        (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || { echo "$port"; return; }
+    done
+}
+smb_port=${CENOTE_TEST_SMB_PORT:-$(free_port)}
+http_port=${CENOTE_TEST_HTTP_PORT:-$(free_port)}
+
+ok() { printf 'ok      %s\n' "$1"; ((++passed)); }
+not_ok() { printf 'not ok  %s\n' "$1"; ((++failed)); [[ -z ${2:-} ]] || printf '%s\n' "$2" | sed 's/^/        /'; }
+skip() { printf 'skip    %s\n' "$1"; ((++skipped)); }
+
+# check NAME COMMAND...: passes where the command does.
+check() {
+    local name=$1 output
+    shift
+    if output=$("$@" 2>&1); then ok "$name"; else not_ok "$name" "$(tail -n 12 <<<"$output")"; fi
+}
+# refuses NAME PATTERN COMMAND...: passes where the command fails and says PATTERN.
+refuses() {
+    local name=$1 pattern=$2 output
+    shift 2
+    if output=$("$@" 2>&1 </dev/null); then not_ok "$name: was accepted" "$output"; return; fi
+    if grep -qiE -- "$pattern" <<<"$output"; then ok "$name"; else not_ok "$name: says nothing of '$pattern'" "$(tail -n 8 <<<"$output")"; fi
+}
+# equal NAME WANT GOT
+equal() { if [[ $2 == "$3" ]]; then ok "$1"; else not_ok "$1" "want '$2', got '$3'"; fi; }
+
+summary() {
+    local line="$passed passed, $failed failed"
+    ((skipped)) && line+=", $skipped skipped"
+    echo "$line"
+    ((failed == 0))
+    exit
+}
+
+# start_server [quickstart options]: until it says ready. Data stays in $work/data from start to start.
+start_server() {
+    local began line
+    began=$(date +%s%N)
+    : >"$work/server.out"
+    "$CENOTE" quickstart --data "$work/data" --smb "127.0.0.1:$smb_port" --http "127.0.0.1:$http_port" \
+        --user "$user" --password "$password" "$@" >"$work/server.out" 2>>"$work/server.err" </dev/null &
+    server_pid=$!
+    while kill -0 "$server_pid" 2>/dev/null; do
+        if grep -q '^ready$' "$work/server.out"; then
+            start_ms=$((($(date +%s%N) - began) / 1000000))
+            return 0
+        fi
+        (($(date +%s%N) - began < 60000000000)) || break
+        sleep 0.02
+    done
+    echo "the server does not start:"
+    tail -n 20 "$work/server.out" "$work/server.err"
+    return 1
+}
+stop_server() { # status of the server
+    local pid=$server_pid
+    server_pid=
+    kill "$pid" 2>/dev/null
+    wait "$pid"
+}
+kill_server() {
+    kill -9 "$server_pid" 2>/dev/null
+    wait "$server_pid" 2>/dev/null
+    server_pid=
+}
+
+smb() { # smbclient commands
+    timeout 600 smbclient "//127.0.0.1/$share" -p "$smb_port" -U "$user%$password" -m SMB3_11 -t 120 -c "$1"
+}
+cli() { "$CENOTE" --data "$work/data" "$@"; }
+metric() { # NAME: the sum over its samples
+    exec 3<>"/dev/tcp/127.0.0.1/$http_port"
+    printf 'GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n' >&3
+    awk -v name="$1" 'index($1, name) == 1 && $1 ~ "^" name "({.*)?$|^" name "{" { sum += $NF } END { print sum + 0 }' <&3
+    exec 3>&-
+}
+sha() { sha256sum "$1" | cut -d ' ' -f 1; }
+random_file() { # PATH MIB
+    head -c "$(($2 * 1048576))" /dev/urandom >"$1"
+}
+
+# A Python with the packages named, in a venv kept beside the build; 77 where they cannot be had.
+python_with() {
+    local venv=$target/test-venv
+    if ! "$venv/bin/python" -c "import ${2:-$1}" 2>/dev/null; then
+        { [[ -x $venv/bin/python ]] || python3 -m venv "$venv"; } >"$work/venv.log" 2>&1 &&
+            "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$1" >>"$work/venv.log" 2>&1 ||
+            { tail -n 3 "$work/venv.log" >&2; return 77; }
+    fi
+    echo "$venv/bin/python"
+}
