@@ -1,3 +1,44 @@
-//! See ARCHITECTURE.md.
+//! The SMB 2 and 3 server as a state machine: messages, volumes' events and time in; messages out.
+//!
+//! Owns connections, sessions, tree connects, credits, signing and encryption, the wire identity of opens, asynchronous requests,
+//! break and notify traffic, pipes. Promises: advertises only what is backed; a malformed or hostile client gets the NTSTATUS that
+//! MS-SMB2 names or loses its connection, others notice nothing; requests of one client never wait for one another; everything a
+//! client can make the server hold is bounded ([`Limits`]). Never touches a disk, a socket or a clock: files live in
+//! [`volume::backend`], bytes come from and go to a transport.
+//!
+//! How it is used: [`Server::connection_opened`], then [`Server::handle_message`] for each message; [`Server::poll`] until it answers
+//! false; [`Server::poll_transmit`] for each connection of [`Server::take_transmitters`]; [`Server::handle_timeout`] when
+//! [`Server::next_timeout`] has come.
 
 #![forbid(unsafe_code)]
+
+mod arena;
+mod config;
+mod connection;
+mod create;
+mod credits;
+mod directory;
+mod dispatch;
+mod file;
+mod finish;
+mod ioctl;
+mod logon;
+mod negotiate;
+mod open;
+mod pipe;
+mod query_directory;
+mod query_info;
+mod read_write;
+mod request;
+mod send;
+mod server;
+mod session;
+mod set_info;
+mod statistics;
+mod tree;
+
+pub use config::{Config, Limits};
+pub use connection::{ConnectionId, ConnectionInfo, Transport};
+pub use directory::{Account, Directory, Share};
+pub use server::{RandomSource, Server};
+pub use statistics::{Caching, Counters, Gauges, OpenInfo, SessionInfo};

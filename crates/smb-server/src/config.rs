@@ -1,0 +1,103 @@
+//! What the server is told once: its name, what it demands of clients, its limits.
+
+use smb::wire::{
+    CIPHER_AES_128_CCM, CIPHER_AES_128_GCM, CIPHER_AES_256_CCM, CIPHER_AES_256_GCM, Dialect, Guid,
+    NetworkInterface,
+};
+use std::time::Duration;
+
+/// Bounds on what clients can make the server hold. Each is enforced with the NTSTATUS that MS-SMB2 names.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// More are closed at once.
+    pub connections: usize,
+    /// STATUS_INSUFFICIENT_RESOURCES to SESSION_SETUP.
+    pub sessions: usize,
+    /// STATUS_INSUFFICIENT_RESOURCES to TREE_CONNECT.
+    pub trees_per_session: usize,
+    /// STATUS_TOO_MANY_OPENED_FILES to CREATE.
+    pub opens: usize,
+    /// STATUS_TOO_MANY_OPENED_FILES to CREATE.
+    pub opens_per_session: usize,
+    /// STATUS_INSUFFICIENT_RESOURCES to LOCK.
+    pub locks_per_request: usize,
+    /// Most credits of one connection, and so most requests in work on it.
+    pub credits: u16,
+    /// Asynchronous requests of one connection: STATUS_INSUFFICIENT_RESOURCES to what would be one more.
+    pub pending_per_connection: usize,
+    /// Payload and answers held for one connection: above it nothing more is received from it.
+    pub bytes_in_flight_per_connection: usize,
+    /// Largest READ, WRITE and other payload; multiples of 64 KiB.
+    pub read_bytes: u32,
+    pub write_bytes: u32,
+    pub transact_bytes: u32,
+    /// Server-side copy (MS-SMB2 3.3.3: ServerSideCopyMax*).
+    pub copy_chunks: u32,
+    pub copy_chunk_bytes: u32,
+    pub copy_total_bytes: u32,
+    /// A connection without a session is closed after it.
+    pub negotiation_timeout: Duration,
+    /// What a client is told to wait for with SESSION_SETUP after a failed logon; doubles with each, eight times at most.
+    pub logon_failure_delay: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 4096,
+            sessions: 8192,
+            trees_per_session: 4096,
+            opens: 65_536,
+            opens_per_session: 65_536,
+            locks_per_request: 4096,
+            credits: 8192,
+            pending_per_connection: 512,
+            bytes_in_flight_per_connection: 64 << 20,
+            read_bytes: 8 << 20,
+            write_bytes: 8 << 20,
+            transact_bytes: 8 << 20,
+            copy_chunks: 256,
+            copy_chunk_bytes: 1 << 20,
+            copy_total_bytes: 16 << 20,
+            negotiation_timeout: Duration::from_secs(45),
+            logon_failure_delay: Duration::from_millis(250),
+        }
+    }
+}
+
+/// What the server is and demands.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub server_guid: Guid,
+    /// NetBIOS-style name, as NTLM and srvsvc show it.
+    pub server_name: String,
+    pub dialect_min: Dialect,
+    pub dialect_max: Dialect,
+    pub require_signing: bool,
+    /// Every session is encrypted; clients that cannot are refused.
+    pub require_encryption: bool,
+    /// Most wanted first (MS-SMB2 2.2.3.1.2); none: no encryption.
+    pub ciphers: Vec<u16>,
+    pub multichannel: bool,
+    /// What FSCTL_QUERY_NETWORK_INTERFACE_INFO tells: only what is true belongs here. Empty: the FSCTL is not supported.
+    pub interfaces: Vec<NetworkInterface>,
+    pub limits: Limits,
+}
+
+impl Config {
+    /// Every dialect and cipher, no demands.
+    pub fn new(server_guid: Guid, server_name: impl Into<String>) -> Self {
+        Self {
+            server_guid,
+            server_name: server_name.into(),
+            dialect_min: Dialect::Smb202,
+            dialect_max: Dialect::Smb311,
+            require_signing: false,
+            require_encryption: false,
+            ciphers: vec![CIPHER_AES_128_GCM, CIPHER_AES_256_GCM, CIPHER_AES_128_CCM, CIPHER_AES_256_CCM],
+            multichannel: true,
+            interfaces: Vec::new(),
+            limits: Limits::default(),
+        }
+    }
+}

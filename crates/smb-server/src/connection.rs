@@ -1,0 +1,120 @@
+//! What the server knows of one connection (MS-SMB2 3.3.1.7).
+
+use crate::credits::CreditWindow;
+use crate::logon::Acceptor;
+use smallvec::SmallVec;
+use smb::crypto::{CipherId, PreauthHash, SigningAlgorithm};
+use smb::wire::{Capabilities, Dialect, Guid, SecurityMode};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use sys::Payload;
+
+/// Names a connection for its life; never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionId(pub u64);
+
+/// What carries a connection's messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    Tcp,
+    SmbDirect,
+}
+
+/// Where a connection comes from.
+#[derive(Debug, Clone, Copy)]
+pub struct ConnectionInfo {
+    pub peer: SocketAddr,
+    pub local: SocketAddr,
+    pub transport: Transport,
+}
+
+/// How far negotiation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Negotiation {
+    /// Nothing has come yet.
+    Nothing,
+    /// An SMB1 NEGOTIATE was answered with the wildcard dialect: one of SMB2 must follow.
+    Wildcard,
+    Done(Dialect),
+}
+
+/// A SESSION_SETUP exchange in progress on this connection.
+pub(crate) struct Setup {
+    pub session: u64,
+    pub acceptor: Acceptor,
+    pub preauth: PreauthHash,
+    pub purpose: SetupPurpose,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SetupPurpose {
+    New,
+    Reauthentication,
+    /// One more channel of a session that another connection carries.
+    Binding,
+}
+
+pub(crate) struct Connection {
+    pub info: ConnectionInfo,
+    pub negotiation: Negotiation,
+    pub client_guid: Guid,
+    pub client_capabilities: Capabilities,
+    pub client_security_mode: SecurityMode,
+    pub server_capabilities: Capabilities,
+    pub server_security_mode: SecurityMode,
+    pub preauth: PreauthHash,
+    pub cipher: Option<CipherId>,
+    pub signing: SigningAlgorithm,
+    pub window: CreditWindow,
+    pub setups: Vec<Setup>,
+    /// Sessions with a channel on this connection.
+    pub sessions: SmallVec<[u64; 2]>,
+    pub transmit: VecDeque<Payload>,
+    pub transmit_bytes: usize,
+    /// Payload of requests in work.
+    pub in_work_bytes: usize,
+    /// Requests that were told STATUS_PENDING.
+    pub pending: usize,
+    /// Nothing more is received; closed once all is sent.
+    pub closing: bool,
+    pub logon_failures: u32,
+}
+
+impl Connection {
+    pub fn new(info: ConnectionInfo, credits: u16) -> Self {
+        Self {
+            info,
+            negotiation: Negotiation::Nothing,
+            client_guid: [0; 16],
+            client_capabilities: Capabilities::empty(),
+            client_security_mode: SecurityMode::empty(),
+            server_capabilities: Capabilities::empty(),
+            server_security_mode: SecurityMode::empty(),
+            preauth: PreauthHash::default(),
+            cipher: None,
+            signing: SigningAlgorithm::HmacSha256,
+            window: CreditWindow::new(credits),
+            setups: Vec::new(),
+            sessions: SmallVec::new(),
+            transmit: VecDeque::new(),
+            transmit_bytes: 0,
+            in_work_bytes: 0,
+            pending: 0,
+            closing: false,
+            logon_failures: 0,
+        }
+    }
+
+    /// `None` before negotiation.
+    pub fn dialect(&self) -> Option<Dialect> {
+        match self.negotiation {
+            Negotiation::Done(dialect) => Some(dialect),
+            Negotiation::Nothing | Negotiation::Wildcard => None,
+        }
+    }
+
+    /// Whether requests may carry more than 64 KiB and cost more than one credit.
+    pub fn large_mtu(&self) -> bool {
+        self.server_capabilities.contains(Capabilities::LARGE_MTU)
+    }
+}

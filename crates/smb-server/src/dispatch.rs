@@ -1,0 +1,596 @@
+//! From a message to its requests: protocol, encryption, compounds, credits, signature, session, tree, file (MS-SMB2 3.3.5.2).
+
+use crate::connection::{ConnectionId, Negotiation};
+use crate::directory::Directory;
+use crate::request::{
+    Body, Chain, ChainFile, Context, Hashed, REPEATED_FLAGS, Request, Response, Step, Work,
+};
+use crate::server::Server;
+use crate::session::SessionState;
+use smallvec::SmallVec;
+use smb::crypto;
+use smb::wire::{
+    Command, Dialect, FileId, Header, HeaderFlags, PROTOCOL_SMB1, PROTOCOL_SMB2, PROTOCOL_TRANSFORM,
+    ResponseTo, TRANSFORM_HEADER_BYTES, TransformHeader, WRITE_REQUEST_DATA_OFFSET,
+};
+use sys::{Buf, BufMut};
+use types::{Monotonic, NtStatus};
+use volume::backend::{Backend, OperationId, Reply};
+
+/// One request within its message.
+#[derive(Clone, Copy)]
+pub(crate) struct Element<'a> {
+    pub whole: &'a Buf,
+    pub start: usize,
+    pub end: usize,
+}
+
+impl<'a> Element<'a> {
+    pub fn bytes(self) -> &'a [u8] {
+        &self.whole[self.start..self.end]
+    }
+}
+
+/// What starting a request led to.
+enum Started {
+    Answered,
+    /// The volume or a timer goes on with it; the chain went along.
+    Waits,
+    /// CANCEL has no answer.
+    Silent,
+    Disconnect,
+}
+
+impl<B: Backend, D: Directory> Server<B, D> {
+    /// Takes one whole message, without what the transport put around it.
+    pub fn handle_message(&mut self, connection: ConnectionId, message: Buf, now: Monotonic) {
+        let Some(found) = self.connections.get(connection.0) else { return };
+        if found.closing {
+            return;
+        }
+        self.counters.messages_received += 1;
+        self.counters.bytes_received += message.len() as u64;
+        if message.starts_with(&PROTOCOL_SMB2) {
+            self.handle_plain(connection.0, message, 0, now);
+        } else if message.starts_with(&PROTOCOL_TRANSFORM) {
+            match self.open_sealed(connection.0, message) {
+                Some((plain, session)) => self.handle_plain(connection.0, plain, session, now),
+                None => self.disconnect_hostile(connection.0),
+            }
+        } else if message.starts_with(&PROTOCOL_SMB1) && found.negotiation == Negotiation::Nothing {
+            self.handle_smb1_negotiate(connection.0, &message, now);
+        } else {
+            self.disconnect_hostile(connection.0);
+        }
+    }
+
+    /// Closes a connection whose peer broke the protocol.
+    pub(crate) fn disconnect_hostile(&mut self, connection: u64) {
+        self.counters.protocol_errors += 1;
+        if let Some(found) = self.connections.get(connection) {
+            tracing::debug!(peer = %found.info.peer, "connection closed for breaking the protocol");
+        }
+        self.close_connection(connection);
+    }
+
+    /// Decrypts a message; the payload of a WRITE in it comes to lie at a page boundary.
+    fn open_sealed(&self, connection: u64, message: Buf) -> Option<(Buf, u64)> {
+        let header = TransformHeader::parse(&message).ok()?;
+        let key = header.session_id.get();
+        let session = self.sessions.get(key)?;
+        session.channel(connection)?;
+        let opening = session.opening.as_ref()?;
+        let mut plain =
+            BufMut::with_aligned(message.len() - TRANSFORM_HEADER_BYTES, WRITE_REQUEST_DATA_OFFSET);
+        opening.open_into(&message, &mut plain).ok()?;
+        // What is encrypted is one plain message or chain, nothing else.
+        plain.starts_with(&PROTOCOL_SMB2).then(|| (plain.freeze(), key))
+    }
+
+    fn handle_plain(&mut self, connection: u64, message: Buf, sealed_by: u64, now: Monotonic) {
+        self.run_chain(
+            connection,
+            Chain {
+                message,
+                at: 0,
+                sealed_by,
+                first: true,
+                session: 0,
+                tree_id: 0,
+                file: ChainFile::None,
+                responses: SmallVec::new(),
+            },
+            now,
+        );
+    }
+
+    /// Works on the elements of a compound in order, up to its end or to one that waits.
+    pub(crate) fn run_chain(&mut self, connection: u64, mut chain: Chain, now: Monotonic) {
+        let message = chain.message.clone();
+        while chain.at < message.len() {
+            let Ok((element, rest)) = smb::wire::split_compound(&message[chain.at..]) else {
+                // What came before has been done and is answered; the rest makes no sense.
+                self.flush_chain(connection, &mut chain);
+                return self.disconnect_hostile(connection);
+            };
+            let element = Element { whole: &message, start: chain.at, end: chain.at + element.len() };
+            chain.at = if rest.is_some() { element.end } else { message.len() };
+            match self.start_request(connection, &mut chain, element, now) {
+                Started::Answered | Started::Silent => {}
+                Started::Waits => return,
+                Started::Disconnect => {
+                    self.flush_chain(connection, &mut chain);
+                    return self.disconnect_hostile(connection);
+                }
+            }
+            chain.first = false;
+        }
+        self.flush_chain(connection, &mut chain);
+    }
+
+    pub(crate) fn flush_chain(&mut self, connection: u64, chain: &mut Chain) {
+        let responses = std::mem::take(&mut chain.responses);
+        self.send(connection, responses, chain.sealed_by);
+    }
+
+    fn start_request(
+        &mut self,
+        connection: u64,
+        chain: &mut Chain,
+        element: Element<'_>,
+        now: Monotonic,
+    ) -> Started {
+        let Ok(header) = Header::parse(element.bytes()) else { return Started::Disconnect };
+        if header.is_response() {
+            return Started::Disconnect;
+        }
+        let Some(command) = header.command() else {
+            return self.refuse_unknown_command(connection, chain, header);
+        };
+        if command == Command::Cancel {
+            self.handle_cancel(connection, header, element, now);
+            return Started::Silent;
+        }
+        let Some(found) = self.connections.get_mut(connection) else { return Started::Disconnect };
+        match found.negotiation {
+            Negotiation::Done(_) if command == Command::Negotiate => return Started::Disconnect,
+            Negotiation::Nothing | Negotiation::Wildcard if command != Command::Negotiate => {
+                return Started::Disconnect;
+            }
+            _ => {}
+        }
+        let is_smb3 = found.dialect().is_some_and(|dialect| dialect >= Dialect::Smb300);
+        let charge = if found.large_mtu() { header.credit_charge.get().max(1) } else { 1 };
+        if !found.window.take(header.message_id.get(), charge) {
+            return Started::Disconnect;
+        }
+        let flags = header.flags();
+        let related = flags.contains(HeaderFlags::RELATED_OPERATIONS);
+        let mut context = Context {
+            connection,
+            to: ResponseTo {
+                command,
+                message_id: header.message_id.get(),
+                session_id: header.session_id.get(),
+                tree_id: header.tree_id.get(),
+                credit_charge: header.credit_charge.get(),
+                flags: flags & REPEATED_FLAGS,
+            },
+            credits_requested: header.credits.get(),
+            session: header.session_id.get(),
+            tree_id: header.tree_id.get(),
+            open: 0,
+            sealed_by: chain.sealed_by,
+            sign: false,
+            async_id: 0,
+            channel_sequence: if is_smb3 { header.channel_sequence() } else { 0 },
+            bytes: 0,
+            counted: false,
+        };
+        self.counters.requests[command as usize] += 1;
+        if related && !chain.first {
+            context.session = chain.session;
+            context.tree_id = chain.tree_id;
+            context.to.session_id = chain.session;
+            context.to.tree_id = chain.tree_id;
+        } else {
+            chain.session = context.session;
+            chain.tree_id = context.tree_id;
+            chain.file = ChainFile::None;
+        }
+        let step = if related && chain.first {
+            // Nothing goes before it that it could be related to (MS-SMB2 3.3.5.2.7.2).
+            Err(NtStatus::INVALID_PARAMETER)
+        } else {
+            self.authorize(&mut context, header, element, now)
+                .and_then(|()| self.dispatch(&mut context, chain, element, now))
+        };
+        let step = step.unwrap_or_else(|status| Step::Reply(status, Body::no_error_data()));
+        self.take_step(context, step, chain, now)
+    }
+
+    /// Signature, encryption, session and tree.
+    fn authorize(
+        &mut self,
+        context: &mut Context,
+        header: &Header,
+        element: Element<'_>,
+        now: Monotonic,
+    ) -> Result<(), NtStatus> {
+        let command = context.to.command;
+        if matches!(command, Command::Negotiate | Command::SessionSetup) {
+            return Ok(());
+        }
+        if command == Command::Echo && context.session == 0 {
+            return Ok(());
+        }
+        let signed = header.flags().contains(HeaderFlags::SIGNED);
+        let session = self.sessions.get_mut(context.session).ok_or(NtStatus::USER_SESSION_DELETED)?;
+        let channel = session.channel(context.connection).ok_or(NtStatus::USER_SESSION_DELETED)?;
+        if context.sealed_by != 0 {
+            if context.sealed_by != context.session {
+                return Err(NtStatus::ACCESS_DENIED);
+            }
+        } else if signed {
+            let verdict = channel.signing.verify(&[element.bytes()], context.to.message_id, false, false);
+            if verdict.is_err() {
+                self.counters.bad_signatures += 1;
+                return Err(NtStatus::ACCESS_DENIED);
+            }
+            context.sign = true;
+        } else if session.signing_required {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        if session.state != SessionState::Valid {
+            return Err(NtStatus::USER_SESSION_DELETED);
+        }
+        if session.encrypt && context.sealed_by == 0 {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        session.last_request_at = now;
+        if matches!(command, Command::Logoff | Command::TreeConnect | Command::Echo) {
+            return Ok(());
+        }
+        // An acknowledgment of a lease break belongs to no tree.
+        if command == Command::OplockBreak {
+            return Ok(());
+        }
+        let tree = session.tree(context.tree_id).ok_or(NtStatus::NETWORK_NAME_DELETED)?;
+        if tree.encrypt && context.sealed_by == 0 {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        Ok(())
+    }
+
+    fn dispatch(
+        &mut self,
+        context: &mut Context,
+        chain: &mut Chain,
+        element: Element<'_>,
+        now: Monotonic,
+    ) -> Result<Step, NtStatus> {
+        match context.to.command {
+            Command::Negotiate => self.handle_negotiate(context, element, now),
+            Command::SessionSetup => self.handle_session_setup(context, element, now),
+            Command::Logoff => self.handle_logoff(context),
+            Command::TreeConnect => self.handle_tree_connect(context, chain, element),
+            Command::TreeDisconnect => self.handle_tree_disconnect(context, now),
+            Command::Create => self.handle_create(context, element, now),
+            Command::Close => self.handle_close(context, chain, element, now),
+            Command::Flush => self.handle_flush(context, chain, element),
+            Command::Read => self.handle_read(context, chain, element, now),
+            Command::Write => self.handle_write(context, chain, element, now),
+            Command::Lock => self.handle_lock(context, chain, element),
+            Command::Ioctl => self.handle_ioctl(context, chain, element, now),
+            Command::Cancel => Ok(Step::Disconnect),
+            Command::Echo => self.handle_echo(element),
+            Command::QueryDirectory => self.handle_query_directory(context, chain, element),
+            Command::ChangeNotify => self.handle_change_notify(context, chain, element),
+            Command::QueryInfo => self.handle_query_info(context, chain, element),
+            Command::SetInfo => self.handle_set_info(context, chain, element),
+            Command::OplockBreak => self.handle_oplock_break(context, chain, element),
+        }
+    }
+
+    /// Answers, submits or parks; the chain goes along with what waits.
+    fn take_step(&mut self, context: Context, step: Step, chain: &mut Chain, now: Monotonic) -> Started {
+        let (work, submit) = match step {
+            Step::Reply(status, body) => {
+                self.finish_element(&context, chain, status, body);
+                return Started::Answered;
+            }
+            Step::Disconnect => return Started::Disconnect,
+            Step::Submit { volume, operation, work } => (work, Some((volume, operation))),
+            Step::Park(work) => (work, None),
+        };
+        let queued = matches!(work, Work::QueryDirectoryQueued(_));
+        let reads_pipe = matches!(work, Work::PipeRead { .. });
+        let volume = submit.as_ref().map(|(volume, _)| *volume);
+        if volume.is_some_and(|volume| self.backend(volume).is_none()) {
+            self.finish_element(&context, chain, NtStatus::NETWORK_NAME_DELETED, Body::no_error_data());
+            return Started::Answered;
+        }
+        if let Some(connection) = self.connections.get_mut(context.connection) {
+            connection.in_work_bytes += context.bytes;
+        }
+        let until = if let Work::Delayed { until, .. } = work { Some(until) } else { None };
+        // A message of one request needs no chain to go on with.
+        let is_alone = chain.first && chain.at >= chain.message.len();
+        let chain = (!is_alone).then(|| {
+            Box::new(Chain {
+                message: chain.message.clone(),
+                responses: std::mem::take(&mut chain.responses),
+                ..*chain
+            })
+        });
+        let key = self.requests.insert(Request { context, work, volume, chain });
+        if queued && let Some(open) = self.opens.get_mut(context.open) {
+            open.enumeration.queued.push_back(key);
+        }
+        if reads_pipe {
+            self.wait_for_pipe(context.open, key, now);
+        }
+        if let Some(until) = until {
+            self.timers.push(std::cmp::Reverse((until, key)));
+        }
+        if let Some((volume, operation)) = submit
+            && let Some(backend) = self.backend(volume)
+        {
+            backend.submit(OperationId(key), operation, now);
+        }
+        Started::Waits
+    }
+
+    /// The volume (or a timer) has answered what the request named `key` waits for.
+    pub(crate) fn complete(&mut self, key: u64, result: Result<Reply, NtStatus>, now: Monotonic) {
+        let Some(request) = self.requests.remove(key) else {
+            return;
+        };
+        let Request { mut context, work, chain, .. } = request;
+        if let Some(connection) = self.connections.get_mut(context.connection) {
+            connection.in_work_bytes = connection.in_work_bytes.saturating_sub(context.bytes);
+            if context.async_id != 0 {
+                connection.pending -= 1;
+            }
+        }
+        let step = self
+            .finish_work(&mut context, work, result, now)
+            .unwrap_or_else(|status| Step::Reply(status, Body::no_error_data()));
+        let mut chain = match chain {
+            Some(chain) => *chain,
+            None => Chain {
+                message: Buf::empty(),
+                at: 0,
+                sealed_by: context.sealed_by,
+                first: true,
+                session: context.session,
+                tree_id: context.tree_id,
+                file: ChainFile::None,
+                responses: SmallVec::new(),
+            },
+        };
+        let connection = context.connection;
+        let async_id = context.async_id;
+        match self.take_step(context, step, &mut chain, now) {
+            Started::Answered => {
+                chain.first = false;
+                if async_id != 0 {
+                    // The client waits for this one alone: what follows is a message of its own.
+                    self.flush_chain(connection, &mut chain);
+                }
+                self.run_chain(connection, chain, now);
+            }
+            Started::Waits => {
+                // Still the same request to the client.
+                if async_id != 0
+                    && let Some(connection) = self.connections.get_mut(connection)
+                {
+                    connection.pending += 1;
+                }
+            }
+            Started::Silent => self.run_chain(connection, chain, now),
+            Started::Disconnect => self.disconnect_hostile(connection),
+        }
+    }
+
+    /// Queues the answer of one element with those before it, and remembers the file for those after it.
+    fn finish_element(&mut self, context: &Context, chain: &mut Chain, status: NtStatus, body: Body) {
+        if context.counted
+            && let Some(open) = self.opens.get_mut(context.open)
+        {
+            open.outstanding = open.outstanding.saturating_sub(1);
+        }
+        if status.is_error() {
+            self.counters.errors += 1;
+        }
+        let command = context.to.command;
+        if command == Command::Create {
+            chain.file =
+                if status.is_error() { ChainFile::Failed(status) } else { ChainFile::Open(context.open) };
+        } else if context.open != 0 {
+            chain.file = ChainFile::Open(context.open);
+        }
+        let hashed = match command {
+            Command::Negotiate => Hashed::Connection,
+            Command::SessionSetup if status == NtStatus::MORE_PROCESSING_REQUIRED => {
+                Hashed::Setup(context.session)
+            }
+            _ => Hashed::No,
+        };
+        let granted = if context.async_id != 0 { 0 } else { self.grant(context.connection, context, status) };
+        let mut header = context.to.header(status, granted);
+        if context.async_id != 0 {
+            header.set_async_id(context.async_id);
+        }
+        let sign_by = if context.sign { context.session } else { 0 };
+        chain.responses.push(Response { header, body, sign_by, hashed });
+    }
+
+    /// Credits that the answer to this request gives (MS-SMB2 3.3.1.2).
+    pub(crate) fn grant(&mut self, connection: u64, context: &Context, status: NtStatus) -> u16 {
+        let Some(found) = self.connections.get_mut(connection) else { return 0 };
+        let charge = if found.large_mtu() { context.to.credit_charge.max(1) } else { 1 };
+        // Until someone has logged on there is no reason to send much at once.
+        let more_allowed = match context.to.command {
+            Command::Negotiate => false,
+            Command::SessionSetup => !status.is_error() && status != NtStatus::MORE_PROCESSING_REQUIRED,
+            _ => true,
+        };
+        let more = if more_allowed { context.credits_requested.saturating_sub(1) } else { 0 };
+        found.window.grant(charge.saturating_add(more))
+    }
+
+    fn refuse_unknown_command(&mut self, connection: u64, chain: &mut Chain, header: &Header) -> Started {
+        let Some(found) = self.connections.get_mut(connection) else { return Started::Disconnect };
+        if found.dialect().is_none() || !found.window.take(header.message_id.get(), 1) {
+            return Started::Disconnect;
+        }
+        let mut answer = *header;
+        answer.status = NtStatus::INVALID_PARAMETER.0.into();
+        answer.flags = HeaderFlags::SERVER_TO_REDIR.bits().into();
+        answer.next_command = 0.into();
+        answer.credits = found.window.grant(1).into();
+        chain.responses.push(Response {
+            header: answer,
+            body: Body::no_error_data(),
+            sign_by: 0,
+            hashed: Hashed::No,
+        });
+        Started::Answered
+    }
+
+    /// CANCEL (MS-SMB2 3.3.5.16): takes no credit, has no answer of its own.
+    fn handle_cancel(&mut self, connection: u64, header: &Header, element: Element<'_>, now: Monotonic) {
+        self.counters.requests[Command::Cancel as usize] += 1;
+        if let Some(session) = self.sessions.get(header.session_id.get())
+            && header.flags().contains(HeaderFlags::SIGNED)
+            && let Some(channel) = session.channel(connection)
+        {
+            let id = header.message_id.get();
+            let genuine = channel.signing.verify(&[element.bytes()], id, false, true).is_ok()
+                // Some clients leave the role's second bit out of AES-GMAC's nonce.
+                || channel.signing.verify(&[element.bytes()], id, false, false).is_ok();
+            if !genuine {
+                self.counters.bad_signatures += 1;
+                return;
+            }
+        }
+        let by_async_id = header.flags().contains(HeaderFlags::ASYNC_COMMAND);
+        let found = self.requests.iter().find(|(_, request)| {
+            let context = &request.context;
+            context.connection == connection
+                && if by_async_id {
+                    context.async_id != 0 && context.async_id == header.async_id()
+                } else {
+                    context.to.message_id == header.message_id.get()
+                }
+        });
+        let Some((key, request)) = found else { return };
+        match request.volume {
+            Some(volume) => {
+                if let Some(backend) = self.backend(volume) {
+                    backend.cancel(OperationId(key));
+                }
+            }
+            None => {
+                if matches!(request.work, Work::PipeRead { .. }) {
+                    self.complete(key, Err(NtStatus::CANCELLED), now);
+                }
+            }
+        }
+    }
+
+    /// The volume says that a request will take long: the client is told (MS-SMB2 3.3.4.2).
+    pub(crate) fn went_pending(&mut self, key: u64, now: Monotonic) {
+        let Some(request) = self.requests.get_mut(key) else { return };
+        if request.context.async_id != 0 {
+            return;
+        }
+        let in_the_middle = request.chain.as_ref().is_some_and(|chain| chain.at < chain.message.len());
+        let command = request.context.to.command;
+        let context = request.context;
+        let volume = request.volume;
+        let too_many = self
+            .connections
+            .get(context.connection)
+            .is_some_and(|found| found.pending >= self.config.limits.pending_per_connection);
+        if too_many || in_the_middle && command != Command::Create {
+            // Only the last request of a compound may wait, but for a CREATE that waits for a break.
+            if let Some(request) = self.requests.get_mut(key) {
+                request.work = Work::Refused(if too_many {
+                    NtStatus::INSUFFICIENT_RESOURCES
+                } else {
+                    NtStatus::INTERNAL_ERROR
+                });
+            }
+            match volume {
+                Some(volume) => {
+                    if let Some(backend) = self.backend(volume) {
+                        backend.cancel(OperationId(key));
+                    }
+                }
+                None => self.complete(key, Err(NtStatus::INTERNAL_ERROR), now),
+            }
+            return;
+        }
+        let async_id = self.new_async_id();
+        let granted = self.grant(context.connection, &context, NtStatus::PENDING);
+        let mut header = context.to.header(NtStatus::PENDING, granted);
+        header.set_async_id(async_id);
+        let interim = Response { header, body: Body::no_error_data(), sign_by: 0, hashed: Hashed::No };
+        let mut responses = SmallVec::new();
+        if let Some(request) = self.requests.get_mut(key) {
+            request.context.async_id = async_id;
+            if let Some(chain) = &mut request.chain {
+                responses = std::mem::take(&mut chain.responses);
+            }
+        }
+        if let Some(connection) = self.connections.get_mut(context.connection) {
+            connection.pending += 1;
+        }
+        responses.push(interim);
+        self.send(context.connection, responses, context.sealed_by);
+    }
+
+    /// The open that `id` names, in a request that may be related to one before it (MS-SMB2 3.3.5.2.7.2).
+    pub(crate) fn find_open(
+        &mut self,
+        context: &mut Context,
+        chain: &Chain,
+        id: FileId,
+    ) -> Result<u64, NtStatus> {
+        let related = context.to.flags.contains(HeaderFlags::RELATED_OPERATIONS);
+        let key = match chain.file {
+            ChainFile::Open(key) if related && id == FileId::RELATED => key,
+            ChainFile::Failed(status) if related => return Err(status),
+            _ => id.volatile.get(),
+        };
+        let open = self.opens.get_mut(key).ok_or(NtStatus::FILE_CLOSED)?;
+        let by_name = !(related && id == FileId::RELATED);
+        if open.session != context.session
+            || open.tree_id != context.tree_id
+            || by_name && open.persistent != id.persistent.get()
+        {
+            return Err(NtStatus::FILE_CLOSED);
+        }
+        context.open = key;
+        Ok(key)
+    }
+
+    /// Checks that the credits paid cover the larger of what is sent and what is asked for (MS-SMB2 3.3.5.2.5).
+    pub(crate) fn check_charge(&self, context: &Context, bytes: usize) -> Result<(), NtStatus> {
+        let found = self.connections.get(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
+        let paid = if found.large_mtu() { usize::from(context.to.credit_charge.max(1)) } else { 1 };
+        if bytes > paid << 16 { Err(NtStatus::INVALID_PARAMETER) } else { Ok(()) }
+    }
+
+    /// The dialect of a connection that has one.
+    pub(crate) fn dialect_of(&self, context: &Context) -> Dialect {
+        self.connections
+            .get(context.connection)
+            .and_then(crate::connection::Connection::dialect)
+            .unwrap_or(Dialect::Smb202)
+    }
+}
+
+const _: () = assert!(crypto::TRANSFORM_HEADER_BYTES == TRANSFORM_HEADER_BYTES);

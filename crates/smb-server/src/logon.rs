@@ -1,0 +1,333 @@
+//! SESSION_SETUP and LOGOFF (MS-SMB2 3.3.5.5, 3.3.5.6): logon, logon anew, further channels, and what a failed one costs.
+
+use crate::connection::{Setup, SetupPurpose};
+use crate::directory::{Account, Directory};
+use crate::dispatch::Element;
+use crate::request::{Body, Context, Step, Work};
+use crate::server::Server;
+use crate::session::{Channel, Session, SessionState};
+use smb::auth::{Accepted, AccountLookup, Identity, NtHash, ServerNames, Step as Verdict};
+use smb::crypto::{KeySchedule, PreauthHash, SessionKeys};
+use smb::wire::{
+    Capabilities, Dialect, EmptyBody, Header, HeaderFlags, Put, SESSION_FLAG_BINDING, SecurityMode,
+    SessionFlags, SessionSetupRequest, write_session_setup_response,
+};
+use types::{Monotonic, NtStatus};
+use volume::backend::Backend;
+
+pub(crate) use smb::auth::Acceptor;
+
+/// Failed logons in a row on one connection after which the delay grows no more.
+const LOGON_FAILURES_COUNTED_MAX: u32 = 3;
+
+/// Logons in progress at a time on one connection.
+const SETUPS_PER_CONNECTION_MAX: usize = 128;
+
+/// The directory as the authentication asks it; remembers whom it found.
+struct Lookup<'a, D>(&'a D);
+
+impl<D: Directory> AccountLookup for Lookup<'_, D> {
+    fn nt_hash(&self, user: &str, domain: &str) -> Option<NtHash> {
+        let account = self.0.account(domain, user).filter(|account| account.enabled)?;
+        Some(NtHash::from_bytes(account.nt_hash))
+    }
+}
+
+impl<B: Backend, D: Directory> Server<B, D> {
+    pub(crate) fn handle_session_setup(
+        &mut self,
+        context: &mut Context,
+        element: Element<'_>,
+        now: Monotonic,
+    ) -> Result<Step, NtStatus> {
+        let invalid = |_| NtStatus::INVALID_PARAMETER;
+        let request = SessionSetupRequest::parse(element.bytes()).map_err(invalid)?;
+        let token = request.security_buffer().map_err(invalid)?;
+        let header = Header::parse(element.bytes()).map_err(invalid)?;
+        let dialect = self.dialect_of(context);
+        let binding = request.flags & SESSION_FLAG_BINDING != 0;
+        self.find_setup(context, header, element, binding, dialect, now)?;
+        let key = context.session;
+        context.to.session_id = key;
+        let wall = self.wall_clock(now);
+        let found = self.connections.get_mut(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
+        let setup = found
+            .setups
+            .iter_mut()
+            .find(|setup| setup.session == key)
+            .ok_or(NtStatus::USER_SESSION_DELETED)?;
+        if dialect == Dialect::Smb311 {
+            setup.preauth.update(element.bytes());
+        }
+        let verdict = setup.acceptor.step(token, &Lookup(&self.directory), wall, &mut self.random);
+        match verdict {
+            Verdict::Continue(answer) => {
+                let mut body = Vec::with_capacity(8 + answer.len());
+                write_session_setup_response(&mut body, SessionFlags::empty(), &answer);
+                Ok(Step::Reply(NtStatus::MORE_PROCESSING_REQUIRED, Body::Bytes(body)))
+            }
+            Verdict::Done(accepted) => self.logged_on(context, &request, *accepted, now),
+            Verdict::Denied(denied) => {
+                tracing::info!(
+                    user = denied.user.as_deref().unwrap_or(""),
+                    reason = %denied.reason,
+                    "logon denied"
+                );
+                Ok(self.logon_failed(context, denied.status(), now))
+            }
+        }
+    }
+
+    /// Finds or begins the exchange that the request belongs to; `context.session` names it afterwards.
+    fn find_setup(
+        &mut self,
+        context: &mut Context,
+        header: &Header,
+        element: Element<'_>,
+        binding: bool,
+        dialect: Dialect,
+        now: Monotonic,
+    ) -> Result<(), NtStatus> {
+        let names = ServerNames::standalone(&self.config.server_name);
+        let connection = context.connection;
+        let found = self.connections.get_mut(connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
+        let begun = found.setups.iter().any(|setup| setup.session == context.session);
+        let purpose = if context.session == 0 {
+            if binding {
+                return Err(NtStatus::USER_SESSION_DELETED);
+            }
+            if self.sessions.len() >= self.config.limits.sessions {
+                return Err(NtStatus::INSUFFICIENT_RESOURCES);
+            }
+            let session = Session::new(dialect, found.client_guid, now);
+            context.session = self.sessions.insert(session);
+            SetupPurpose::New
+        } else if binding {
+            self.check_binding(context, header, element, dialect)?;
+            context.sign = true;
+            SetupPurpose::Binding
+        } else {
+            let session = self.sessions.get(context.session).ok_or(NtStatus::USER_SESSION_DELETED)?;
+            let Some(channel) = session.channel(connection) else {
+                return if begun { Ok(()) } else { Err(NtStatus::USER_SESSION_DELETED) };
+            };
+            // A logon anew is protected by the session it is in.
+            if context.sealed_by == 0 {
+                let signed = header.flags().contains(HeaderFlags::SIGNED);
+                if signed {
+                    let id = context.to.message_id;
+                    let genuine = channel.signing.verify(&[element.bytes()], id, false, false);
+                    genuine.map_err(|_| NtStatus::ACCESS_DENIED)?;
+                    context.sign = true;
+                } else if session.signing_required {
+                    return Err(NtStatus::ACCESS_DENIED);
+                }
+            }
+            SetupPurpose::Reauthentication
+        };
+        if begun {
+            return Ok(());
+        }
+        let setups_in_progress = self.connections.get(connection).map_or(0, |found| found.setups.len());
+        if setups_in_progress >= SETUPS_PER_CONNECTION_MAX {
+            if purpose == SetupPurpose::New {
+                self.end_session(context.session, true);
+            }
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        let Some(found) = self.connections.get_mut(connection) else {
+            return Err(NtStatus::CONNECTION_DISCONNECTED);
+        };
+        found.setups.push(Setup {
+            session: context.session,
+            acceptor: Acceptor::new(names),
+            preauth: found.preauth,
+            purpose,
+        });
+        Ok(())
+    }
+
+    /// Whether this connection may become a channel of the session (MS-SMB2 3.3.5.5 step 4).
+    fn check_binding(
+        &self,
+        context: &mut Context,
+        header: &Header,
+        element: Element<'_>,
+        dialect: Dialect,
+    ) -> Result<(), NtStatus> {
+        let connection = self.connections.get(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
+        if dialect < Dialect::Smb300 || !connection.server_capabilities.contains(Capabilities::MULTI_CHANNEL)
+        {
+            return Err(NtStatus::REQUEST_NOT_ACCEPTED);
+        }
+        let session = self
+            .sessions
+            .get(context.session)
+            .filter(|session| session.state == SessionState::Valid)
+            .ok_or(NtStatus::USER_SESSION_DELETED)?;
+        if session.channel(context.connection).is_some() {
+            return Err(NtStatus::REQUEST_NOT_ACCEPTED);
+        }
+        if !header.flags().contains(HeaderFlags::SIGNED) {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        if session.client_guid != connection.client_guid {
+            return Err(NtStatus::USER_SESSION_DELETED);
+        }
+        if session.dialect != dialect {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        if session.flags.intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL) {
+            return Err(NtStatus::NOT_SUPPORTED);
+        }
+        let sealing = session.sealing.as_ref().map(smb::crypto::SealingKey::cipher);
+        if sealing.is_some() && sealing != connection.cipher {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        // Signed with the session's key, not with one of this channel, which has none yet.
+        let id = context.to.message_id;
+        let first = session.channels.first().ok_or(NtStatus::USER_SESSION_DELETED)?;
+        if first.signing.algorithm() != connection.signing {
+            return Err(NtStatus::REQUEST_OUT_OF_SEQUENCE);
+        }
+        let genuine = first.signing.verify(&[element.bytes()], id, false, false);
+        genuine.map_err(|_| NtStatus::ACCESS_DENIED)
+    }
+
+    fn logon_failed(&mut self, context: &Context, status: NtStatus, now: Monotonic) -> Step {
+        self.counters.logons_failed += 1;
+        let mut failures = 0;
+        let mut purpose = None;
+        if let Some(found) = self.connections.get_mut(context.connection) {
+            found.logon_failures += 1;
+            failures = (found.logon_failures - 1).min(LOGON_FAILURES_COUNTED_MAX);
+            let at = found.setups.iter().position(|setup| setup.session == context.session);
+            purpose = at.map(|at| found.setups.remove(at).purpose);
+        }
+        // A session that never was, or whose user could not prove to be the same again, ends.
+        if matches!(purpose, Some(SetupPurpose::New | SetupPurpose::Reauthentication)) {
+            self.end_session(context.session, true);
+        }
+        let until = now.after(self.config.limits.logon_failure_delay * 2_u32.pow(failures));
+        Step::Park(Work::Delayed { until, status })
+    }
+
+    fn logged_on(
+        &mut self,
+        context: &mut Context,
+        request: &SessionSetupRequest<'_>,
+        accepted: Accepted,
+        now: Monotonic,
+    ) -> Result<Step, NtStatus> {
+        let key = context.session;
+        let account = match &accepted.identity {
+            Identity::Anonymous => None,
+            Identity::User { user, domain, .. } => {
+                self.directory.account(domain, user).filter(|account| account.enabled)
+            }
+        };
+        let Some(account) = account else {
+            tracing::info!("anonymous logon refused");
+            return Ok(self.logon_failed(context, NtStatus::ACCESS_DENIED, now));
+        };
+        let found = self.connections.get_mut(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
+        found.logon_failures = 0;
+        let at = found.setups.iter().position(|setup| setup.session == key);
+        let setup = found.setups.remove(at.ok_or(NtStatus::USER_SESSION_DELETED)?);
+        self.counters.logons += 1;
+        let flags = match setup.purpose {
+            SetupPurpose::New => self.establish(context, &setup.preauth, request, account, &accepted)?,
+            SetupPurpose::Reauthentication => {
+                let session = self.sessions.get_mut(key).ok_or(NtStatus::USER_SESSION_DELETED)?;
+                session.token = account.token;
+                session.account = account.name;
+                session.flags
+            }
+            SetupPurpose::Binding => {
+                let session = self.sessions.get_mut(key).ok_or(NtStatus::USER_SESSION_DELETED)?;
+                if session.token.user != account.token.user {
+                    return Err(NtStatus::ACCESS_DENIED);
+                }
+                let found =
+                    self.connections.get_mut(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
+                let schedule = schedule(session.dialect, &setup.preauth);
+                // Each channel has a key of its own, from its own logon.
+                let keys = SessionKeys::new(schedule, &accepted.session_key[..]);
+                let signing = keys.signing_key(found.signing);
+                session.channels.push(Channel { connection: context.connection, signing });
+                found.sessions.push(key);
+                session.flags
+            }
+        };
+        // The final answer is signed in any case: it proves the key to the client (MS-SMB2 3.3.5.5.3).
+        context.sign = context.sealed_by == 0;
+        let mut body = Vec::with_capacity(8 + accepted.token.len());
+        write_session_setup_response(&mut body, flags, &accepted.token);
+        Ok(Step::ok(body))
+    }
+
+    /// Makes the session valid: keys, demands, and the end of the one it replaces.
+    fn establish(
+        &mut self,
+        context: &Context,
+        preauth: &PreauthHash,
+        request: &SessionSetupRequest<'_>,
+        account: Account,
+        accepted: &Accepted,
+    ) -> Result<SessionFlags, NtStatus> {
+        let key = context.session;
+        let previous = request.previous_session_id.get();
+        if previous != 0
+            && previous != key
+            && let Some(old) = self.sessions.get(previous)
+            && old.token.user == account.token.user
+            && old.state == SessionState::Valid
+        {
+            // The client lost its connection before the server noticed: its durable opens wait for it.
+            self.end_session(previous, false);
+        }
+        let require_encryption = self.config.require_encryption;
+        let require_signing = self.config.require_signing;
+        let found = self.connections.get_mut(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
+        let session = self.sessions.get_mut(key).ok_or(NtStatus::USER_SESSION_DELETED)?;
+        let keys = SessionKeys::new(schedule(session.dialect, preauth), &accepted.session_key[..]);
+        if let Some(cipher) = found.cipher {
+            let pair = keys.server_ciphers(cipher).map_err(|_| NtStatus::INTERNAL_ERROR)?;
+            session.sealing = Some(pair.0);
+            session.opening = Some(pair.1);
+        } else if require_encryption {
+            self.end_session(key, true);
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let signing = keys.signing_key(found.signing);
+        session.channels.push(Channel { connection: context.connection, signing });
+        session.account = account.name;
+        session.token = account.token;
+        session.encrypt = require_encryption;
+        session.signing_required = require_signing
+            || request.security_mode & SecurityMode::SIGNING_REQUIRED.bits() as u8 != 0
+            || found.client_security_mode.contains(SecurityMode::SIGNING_REQUIRED);
+        session.state = SessionState::Valid;
+        if session.encrypt {
+            session.flags |= SessionFlags::ENCRYPT_DATA;
+        }
+        found.sessions.push(key);
+        Ok(session.flags)
+    }
+
+    pub(crate) fn handle_logoff(&mut self, context: &mut Context) -> Result<Step, NtStatus> {
+        let mut body = Vec::new();
+        body.put(&EmptyBody::default());
+        // The answer still needs the key: the session ends when it is on its way.
+        self.end_after_answer(context.session);
+        Ok(Step::ok(body))
+    }
+}
+
+fn schedule<'a>(dialect: Dialect, preauth: &'a PreauthHash) -> KeySchedule<'a> {
+    match dialect {
+        Dialect::Smb202 | Dialect::Smb210 => KeySchedule::Smb2,
+        Dialect::Smb300 | Dialect::Smb302 => KeySchedule::Smb30,
+        Dialect::Smb311 => KeySchedule::Smb311(preauth),
+    }
+}

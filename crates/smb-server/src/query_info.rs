@@ -1,0 +1,476 @@
+//! QUERY_INFO (MS-SMB2 3.3.5.20): file, file system and security information in the layouts of MS-FSCC.
+
+use crate::directory::Directory;
+use crate::dispatch::Element;
+use crate::open::Open;
+use crate::pipe::PIPE_ALLOCATION_BYTES;
+use crate::request::{Body, Chain, Context, Step, Work};
+use crate::server::Server;
+use smb::wire::{
+    AccessInformation, AlignmentInformation, AllInformation, AttributeTagInformation, BasicInformation,
+    CompressionInformation, DEVICE_DISK, DEVICE_IS_MOUNTED, DEVICE_NAMED_PIPE, EaInformation,
+    FileSystemAttributes, FsControlInformation, FsDeviceInformation, FsFullSizeInformation,
+    FsObjectIdInformation, FsSectorSizeInformation, FsSizeInformation, FullEa, INFO_FILE, INFO_FILESYSTEM,
+    INFO_SECURITY, IdInformation, InternalInformation, ModeInformation, NetworkOpenInformation,
+    PipeInformation, PipeLocalInformation, PositionInformation, Put, QueryInfoRequest,
+    SL_RETURN_SINGLE_ENTRY, SSINFO_FLAGS_ALIGNED_DEVICE, SSINFO_FLAGS_PARTITION_ALIGNED_ON_DEVICE,
+    SSINFO_FLAGS_TRIM_ENABLED, StandardInformation, StandardLinkInformation, class, fs_class,
+    parse_get_ea_names, put_attribute_information, put_counted_name, put_full_ea, put_stream_entry,
+    put_volume_information, wide_from_str, write_output_buffer_response,
+};
+use types::NtStatus;
+use volume::backend::{
+    Backend, ExtendedAttribute, FileInformation, Operation, StreamEntry, VolumeInformation,
+};
+
+const FILE_READ_EA: u32 = 8;
+const FILE_READ_ATTRIBUTES: u32 = 0x80;
+/// Bits of CreateOptions that FileModeInformation shows (MS-FSCC 2.4.31).
+const MODE_BITS: u32 = 0x0000_103E;
+const NAME_COMPONENT_MAX: u32 = 255;
+
+/// How to answer when the volume has told.
+pub(crate) struct QueryInfoWork {
+    pub info_type: u8,
+    pub class: u8,
+    pub bytes_max: usize,
+    /// Names of extended attributes asked for; `None`: all.
+    pub names: Option<Vec<Vec<u8>>>,
+    pub single: bool,
+}
+
+/// Bytes that an answer of the class has at least; `None`: no such class. Shorter buffers are refused.
+fn minimum_bytes(info_type: u8, number: u8) -> Option<usize> {
+    Some(match info_type {
+        INFO_FILE => match number {
+            class::BASIC => size_of::<BasicInformation>(),
+            class::STANDARD => size_of::<StandardInformation>(),
+            class::INTERNAL => size_of::<InternalInformation>(),
+            class::EA => size_of::<EaInformation>(),
+            class::ACCESS => size_of::<AccessInformation>(),
+            class::POSITION => size_of::<PositionInformation>(),
+            class::MODE => size_of::<ModeInformation>(),
+            class::ALIGNMENT => size_of::<AlignmentInformation>(),
+            // The name's length, and the structure's padding to eight.
+            class::ALL => size_of::<AllInformation>() + 8,
+            class::ALTERNATE_NAME | class::NORMALIZED_NAME => 8,
+            class::STREAM => 8,
+            class::FULL_EA => 0,
+            class::PIPE => size_of::<PipeInformation>(),
+            class::PIPE_LOCAL => size_of::<PipeLocalInformation>(),
+            class::COMPRESSION => size_of::<CompressionInformation>(),
+            class::NETWORK_OPEN => size_of::<NetworkOpenInformation>(),
+            class::ATTRIBUTE_TAG => size_of::<AttributeTagInformation>(),
+            class::ID => size_of::<IdInformation>(),
+            class::STANDARD_LINK => size_of::<StandardLinkInformation>(),
+            _ => return None,
+        },
+        INFO_FILESYSTEM => match number {
+            fs_class::VOLUME => 24,
+            fs_class::SIZE => size_of::<FsSizeInformation>(),
+            fs_class::DEVICE => size_of::<FsDeviceInformation>(),
+            fs_class::ATTRIBUTE => 16,
+            fs_class::CONTROL => size_of::<FsControlInformation>(),
+            fs_class::FULL_SIZE => size_of::<FsFullSizeInformation>(),
+            fs_class::OBJECT_ID => size_of::<FsObjectIdInformation>(),
+            fs_class::SECTOR_SIZE => size_of::<FsSectorSizeInformation>(),
+            _ => return None,
+        },
+        _ => 0,
+    })
+}
+
+impl<B: Backend, D: Directory> Server<B, D> {
+    pub(crate) fn handle_query_info(
+        &mut self,
+        context: &mut Context,
+        chain: &Chain,
+        element: Element<'_>,
+    ) -> Result<Step, NtStatus> {
+        let invalid = |_| NtStatus::INVALID_PARAMETER;
+        let request = QueryInfoRequest::parse(element.bytes()).map_err(invalid)?;
+        let key = self.find_open(context, chain, request.file_id)?;
+        let bytes_max = request.output_buffer_length.get();
+        let input = request.input().map_err(invalid)?;
+        if bytes_max > self.config.limits.transact_bytes {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        self.check_charge(context, input.len().max(bytes_max as usize))?;
+        let open = self.opens.get(key).ok_or(NtStatus::FILE_CLOSED)?;
+        let (info_type, number) = (request.info_type, request.file_info_class);
+        let Some((volume, name)) = open.volume_open() else {
+            return self.query_pipe_info(key, info_type, number, bytes_max as usize);
+        };
+        let mut work = QueryInfoWork {
+            info_type,
+            class: number,
+            bytes_max: bytes_max as usize,
+            names: None,
+            single: false,
+        };
+        let operation = match info_type {
+            INFO_FILE | INFO_FILESYSTEM => {
+                let minimum = minimum_bytes(info_type, number).ok_or(NtStatus::INVALID_INFO_CLASS)?;
+                if (bytes_max as usize) < minimum {
+                    return Err(NtStatus::INFO_LENGTH_MISMATCH);
+                }
+                match (info_type, number) {
+                    (INFO_FILESYSTEM, _) => Operation::QueryVolume,
+                    (_, class::STREAM) => Operation::QueryStreams { open: name },
+                    (_, class::FULL_EA) => {
+                        if open.granted_access & FILE_READ_EA == 0 {
+                            return Err(NtStatus::ACCESS_DENIED);
+                        }
+                        if !input.is_empty() {
+                            let names = parse_get_ea_names(input).map_err(invalid)?;
+                            work.names = Some(names.into_iter().map(<[u8]>::to_vec).collect());
+                        }
+                        work.single = request.flags.get() & SL_RETURN_SINGLE_ENTRY != 0;
+                        Operation::QueryExtendedAttributes { open: name }
+                    }
+                    (_, class::PIPE | class::PIPE_LOCAL) => return Err(NtStatus::INVALID_PARAMETER),
+                    (_, class::ALTERNATE_NAME) => return Err(NtStatus::OBJECT_NAME_NOT_FOUND),
+                    (_, class::BASIC | class::ALL | class::NETWORK_OPEN | class::ATTRIBUTE_TAG)
+                        if open.granted_access & FILE_READ_ATTRIBUTES == 0 =>
+                    {
+                        return Err(NtStatus::ACCESS_DENIED);
+                    }
+                    _ => Operation::QueryInformation { open: name },
+                }
+            }
+            INFO_SECURITY => {
+                Operation::QuerySecurity { open: name, parts: request.additional_information.get() }
+            }
+            smb::wire::INFO_QUOTA => return Err(NtStatus::NOT_SUPPORTED),
+            _ => return Err(NtStatus::INVALID_PARAMETER),
+        };
+        Ok(Step::Submit { volume, operation, work: Work::QueryInfo(work) })
+    }
+
+    fn query_pipe_info(
+        &self,
+        key: u64,
+        info_type: u8,
+        number: u8,
+        bytes_max: usize,
+    ) -> Result<Step, NtStatus> {
+        let waiting = self.pipe_waiting_bytes(key);
+        let mut out = Vec::new();
+        match (info_type, number) {
+            (INFO_FILE, class::STANDARD) => out.put(&StandardInformation {
+                allocation_size: PIPE_ALLOCATION_BYTES.into(),
+                end_of_file: u64::from(waiting).into(),
+                number_of_links: 1.into(),
+                delete_pending: 1,
+                ..Default::default()
+            }),
+            (INFO_FILE, class::PIPE) => {
+                out.put(&PipeInformation { read_mode: 1.into(), completion_mode: 0.into() });
+            }
+            (INFO_FILE, class::PIPE_LOCAL) => out.put(&PipeLocalInformation {
+                named_pipe_type: 1.into(),
+                named_pipe_configuration: 2.into(),
+                maximum_instances: u32::MAX.into(),
+                current_instances: 1.into(),
+                read_data_available: waiting.into(),
+                inbound_quota: 4096.into(),
+                outbound_quota: 4096.into(),
+                write_quota_available: 4096.into(),
+                named_pipe_state: 3.into(),
+                named_pipe_end: 0.into(),
+            }),
+            (INFO_FILESYSTEM, fs_class::DEVICE) => out.put(&FsDeviceInformation {
+                device_type: DEVICE_NAMED_PIPE.into(),
+                characteristics: DEVICE_IS_MOUNTED.into(),
+            }),
+            (INFO_SECURITY, _) => return Err(NtStatus::NOT_SUPPORTED),
+            _ => return Err(NtStatus::INVALID_INFO_CLASS),
+        }
+        Ok(answer(out, bytes_max))
+    }
+
+    pub(crate) fn file_information(
+        &self,
+        context: &Context,
+        work: &QueryInfoWork,
+        file: &FileInformation,
+    ) -> Result<Step, NtStatus> {
+        let open = self.opens.get(context.open).ok_or(NtStatus::FILE_CLOSED)?;
+        let volume = open.volume_open().map(|(volume, _)| volume).unwrap_or_default();
+        let mut out = Vec::new();
+        match work.class {
+            class::BASIC => out.put(&basic(file)),
+            class::STANDARD => out.put(&standard(file)),
+            class::INTERNAL => out.put(&InternalInformation { index_number: file.file_id.into() }),
+            class::EA => {
+                out.put(&EaInformation { ea_size: file.extended_attribute_bytes.into() });
+            }
+            class::ACCESS => {
+                out.put(&AccessInformation { access_flags: open.granted_access.into() });
+            }
+            class::POSITION => {
+                out.put(&PositionInformation { current_byte_offset: open.position.into() });
+            }
+            class::MODE => out.put(&mode(open)),
+            class::ALIGNMENT => out.put(&AlignmentInformation::default()),
+            class::ALL => {
+                out.put(&AllInformation {
+                    basic: basic(file),
+                    standard: standard(file),
+                    internal: InternalInformation { index_number: file.file_id.into() },
+                    ea: EaInformation { ea_size: file.extended_attribute_bytes.into() },
+                    access: AccessInformation { access_flags: open.granted_access.into() },
+                    position: PositionInformation { current_byte_offset: open.position.into() },
+                    mode: mode(open),
+                    alignment: AlignmentInformation::default(),
+                });
+                let mut name = vec![u16::from(b'\\')];
+                name.extend_from_slice(self.name_in_share(open));
+                put_counted_name(&mut out, &name);
+            }
+            class::NORMALIZED_NAME => put_counted_name(&mut out, self.name_in_share(open)),
+            class::COMPRESSION => out.put(&CompressionInformation {
+                compressed_file_size: file.end_of_file.into(),
+                ..Default::default()
+            }),
+            class::NETWORK_OPEN => out.put(&NetworkOpenInformation {
+                creation_time: file.created.0.into(),
+                last_access_time: file.accessed.0.into(),
+                last_write_time: file.written.0.into(),
+                change_time: file.changed.0.into(),
+                allocation_size: file.allocation_bytes.into(),
+                end_of_file: file.end_of_file.into(),
+                file_attributes: file.attributes.into(),
+                reserved: 0.into(),
+            }),
+            class::ATTRIBUTE_TAG => out.put(&AttributeTagInformation {
+                file_attributes: file.attributes.into(),
+                reparse_tag: file.reparse_tag.into(),
+            }),
+            class::ID => {
+                let mut file_id = [0; 16];
+                file_id[..8].copy_from_slice(&file.file_id.to_le_bytes());
+                let volume_serial_number = self.volume_number(volume).into();
+                out.put(&IdInformation { volume_serial_number, file_id });
+            }
+            class::STANDARD_LINK => out.put(&StandardLinkInformation {
+                number_of_accessible_links: file.link_count.into(),
+                total_number_of_links: file.link_count.into(),
+                delete_pending: u8::from(file.delete_pending),
+                directory: u8::from(file.directory),
+                reserved: 0.into(),
+            }),
+            _ => return Err(NtStatus::INVALID_INFO_CLASS),
+        }
+        Ok(answer(out, work.bytes_max))
+    }
+
+    /// The 64 bits that stand for a volume in FileIdInformation and in the on-disk id of CREATE.
+    pub(crate) fn volume_number(&self, volume: usize) -> u64 {
+        let id = self.volumes[volume].id.to_bytes();
+        id[..8].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+
+    /// The open's path from the share's root.
+    fn name_in_share<'a>(&self, open: &'a Open) -> &'a [u16] {
+        let tree = self.sessions.get(open.session).and_then(|session| session.tree(open.tree_id));
+        let Some(crate::session::Target::Disk { share, .. }) = tree.map(|tree| &tree.target) else {
+            return &open.path;
+        };
+        let root = share.path.encode_utf16().count();
+        match open.path.get(root..) {
+            Some([first, rest @ ..]) if root > 0 && *first == u16::from(b'\\') => rest,
+            Some(rest) => rest,
+            None => &[],
+        }
+    }
+
+    pub(crate) fn volume_information(
+        &self,
+        context: &Context,
+        work: &QueryInfoWork,
+        volume: &VolumeInformation,
+    ) -> Result<Step, NtStatus> {
+        const SECTOR_BYTES: u64 = 512;
+        let unit = u64::from(volume.block_bytes).max(SECTOR_BYTES);
+        let sectors = ((unit / SECTOR_BYTES) as u32).into();
+        let (total, available) = (volume.total_bytes / unit, volume.available_bytes / unit);
+        let mut out = Vec::new();
+        match work.class {
+            fs_class::VOLUME => {
+                let label = wide_from_str(&volume.label);
+                put_volume_information(&mut out, volume.created.0, volume.serial, &label);
+            }
+            fs_class::SIZE => out.put(&FsSizeInformation {
+                total_allocation_units: total.into(),
+                available_allocation_units: available.into(),
+                sectors_per_allocation_unit: sectors,
+                bytes_per_sector: (SECTOR_BYTES as u32).into(),
+            }),
+            fs_class::FULL_SIZE => out.put(&FsFullSizeInformation {
+                total_allocation_units: total.into(),
+                caller_available_allocation_units: available.into(),
+                actual_available_allocation_units: available.into(),
+                sectors_per_allocation_unit: sectors,
+                bytes_per_sector: (SECTOR_BYTES as u32).into(),
+            }),
+            fs_class::DEVICE => out.put(&FsDeviceInformation {
+                device_type: DEVICE_DISK.into(),
+                characteristics: DEVICE_IS_MOUNTED.into(),
+            }),
+            fs_class::ATTRIBUTE => {
+                let attributes = FileSystemAttributes::CASE_SENSITIVE_SEARCH
+                    | FileSystemAttributes::CASE_PRESERVED_NAMES
+                    | FileSystemAttributes::UNICODE_ON_DISK
+                    | FileSystemAttributes::PERSISTENT_ACLS
+                    | FileSystemAttributes::SUPPORTS_SPARSE_FILES
+                    | FileSystemAttributes::SUPPORTS_REPARSE_POINTS
+                    | FileSystemAttributes::SUPPORTS_OBJECT_IDS
+                    | FileSystemAttributes::NAMED_STREAMS
+                    | FileSystemAttributes::SUPPORTS_HARD_LINKS
+                    | FileSystemAttributes::SUPPORTS_EXTENDED_ATTRIBUTES
+                    | FileSystemAttributes::SUPPORTS_BLOCK_REFCOUNTING
+                    | FileSystemAttributes::SUPPORTS_INTEGRITY_STREAMS;
+                let session = self.session_of(context)?;
+                let read_only = session
+                    .tree(context.tree_id)
+                    .is_some_and(|tree| tree.options().read_only)
+                    .then_some(FileSystemAttributes::READ_ONLY_VOLUME);
+                // The name that clients know to have these abilities.
+                let name = wide_from_str("NTFS");
+                let attributes = attributes | read_only.unwrap_or_default();
+                put_attribute_information(&mut out, attributes, NAME_COMPONENT_MAX, &name);
+            }
+            fs_class::CONTROL => out.put(&FsControlInformation {
+                default_quota_threshold: u64::MAX.into(),
+                default_quota_limit: u64::MAX.into(),
+                ..Default::default()
+            }),
+            fs_class::OBJECT_ID => {
+                out.put(&FsObjectIdInformation { object_id: volume.id, extended_info: Default::default() })
+            }
+            fs_class::SECTOR_SIZE => out.put(&FsSectorSizeInformation {
+                logical_bytes_per_sector: (SECTOR_BYTES as u32).into(),
+                physical_bytes_per_sector_for_atomicity: volume.block_bytes.into(),
+                physical_bytes_per_sector_for_performance: volume.block_bytes.into(),
+                effective_physical_bytes_per_sector_for_atomicity: volume.block_bytes.into(),
+                flags: (SSINFO_FLAGS_ALIGNED_DEVICE
+                    | SSINFO_FLAGS_PARTITION_ALIGNED_ON_DEVICE
+                    | SSINFO_FLAGS_TRIM_ENABLED)
+                    .into(),
+                ..Default::default()
+            }),
+            _ => return Err(NtStatus::INVALID_INFO_CLASS),
+        }
+        Ok(answer(out, work.bytes_max))
+    }
+}
+
+fn basic(file: &FileInformation) -> BasicInformation {
+    BasicInformation {
+        creation_time: file.created.0.into(),
+        last_access_time: file.accessed.0.into(),
+        last_write_time: file.written.0.into(),
+        change_time: file.changed.0.into(),
+        file_attributes: file.attributes.into(),
+        reserved: 0.into(),
+    }
+}
+
+fn standard(file: &FileInformation) -> StandardInformation {
+    StandardInformation {
+        allocation_size: file.allocation_bytes.into(),
+        end_of_file: file.end_of_file.into(),
+        number_of_links: file.link_count.into(),
+        delete_pending: u8::from(file.delete_pending),
+        directory: u8::from(file.directory),
+        reserved: 0.into(),
+    }
+}
+
+fn mode(open: &Open) -> ModeInformation {
+    ModeInformation { mode: (open.create_options & MODE_BITS).into() }
+}
+
+/// An answer of at most `bytes_max` bytes; what is longer is cut, and said to be.
+fn answer(mut data: Vec<u8>, bytes_max: usize) -> Step {
+    let status = if data.len() > bytes_max { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
+    data.truncate(bytes_max);
+    let mut body = Vec::with_capacity(8 + data.len());
+    write_output_buffer_response(&mut body, &data);
+    Step::Reply(status, Body::Bytes(body))
+}
+
+pub(crate) fn stream_answer(streams: &[StreamEntry], bytes_max: usize) -> Step {
+    let (mut out, mut last) = (Vec::new(), None);
+    for stream in streams {
+        let before = (out.len(), last);
+        put_stream_entry(&mut out, &mut last, &stream.name, stream.end_of_file, stream.allocation_bytes);
+        if out.len() > bytes_max {
+            // Whole entries only; the last that fits ends the list.
+            out.truncate(before.0);
+            if let Some(last) = before.1 {
+                out.patch_u32(last, 0);
+            }
+            let mut body = Vec::new();
+            write_output_buffer_response(&mut body, &out);
+            return Step::Reply(NtStatus::BUFFER_OVERFLOW, Body::Bytes(body));
+        }
+    }
+    answer(out, bytes_max)
+}
+
+pub(crate) fn ea_answer(found: &[ExtendedAttribute], work: &QueryInfoWork) -> Result<Step, NtStatus> {
+    let (mut out, mut last) = (Vec::new(), None);
+    let mut overflow = false;
+    let mut push = |flags, name: &[u8], value: &[u8]| {
+        let before = (out.len(), last);
+        put_full_ea(&mut out, &mut last, FullEa { flags, name, value });
+        if out.len() > work.bytes_max {
+            out.truncate(before.0);
+            if let Some(last) = before.1 {
+                out.patch_u32(last, 0);
+            }
+            last = before.1;
+            overflow = true;
+        }
+        !overflow
+    };
+    match &work.names {
+        Some(names) => {
+            for name in names {
+                let ea = found.iter().find(|ea| ea.name.eq_ignore_ascii_case(name));
+                let value = ea.map_or(&[][..], |ea| &ea.value);
+                if !push(ea.map_or(0, |ea| ea.flags), name, value) {
+                    break;
+                }
+            }
+        }
+        None if found.is_empty() => return Err(NtStatus::NO_EAS_ON_FILE),
+        None => {
+            for ea in found {
+                if !push(ea.flags, &ea.name, &ea.value) || work.single {
+                    break;
+                }
+            }
+        }
+    }
+    if overflow && out.is_empty() {
+        return Err(NtStatus::BUFFER_TOO_SMALL);
+    }
+    let mut body = Vec::new();
+    write_output_buffer_response(&mut body, &out);
+    let status = if overflow { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
+    Ok(Step::Reply(status, Body::Bytes(body)))
+}
+
+/// A security descriptor, or how long a buffer it needs (MS-SMB2 3.3.5.20.3).
+pub(crate) fn security_answer(descriptor: &[u8], bytes_max: usize) -> Step {
+    if descriptor.len() > bytes_max {
+        let needed = (descriptor.len() as u32).to_le_bytes().to_vec();
+        return Step::Reply(NtStatus::BUFFER_TOO_SMALL, Body::Error(0, needed));
+    }
+    let mut body = Vec::new();
+    write_output_buffer_response(&mut body, descriptor);
+    Step::Reply(NtStatus::SUCCESS, Body::Bytes(body))
+}

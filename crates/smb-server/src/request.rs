@@ -1,0 +1,162 @@
+//! A request in work: whom to answer, and how to go on when the volume has answered.
+
+use crate::ioctl::IoctlWork;
+use crate::query_info::QueryInfoWork;
+use smallvec::SmallVec;
+use smb::wire::{FileId, Header, HeaderFlags, ResponseTo};
+use sys::{Buf, Payload};
+use types::{Monotonic, NtStatus};
+use volume::backend::Operation;
+
+/// Whom to answer, and what the request was allowed to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Context {
+    pub connection: u64,
+    pub to: ResponseTo,
+    pub credits_requested: u16,
+    /// Zero where there is none.
+    pub session: u64,
+    pub tree_id: u32,
+    /// Zero where there is none.
+    pub open: u64,
+    /// The session whose key decrypted the request; the answer is encrypted with it. Zero: it came in the clear.
+    pub sealed_by: u64,
+    pub sign: bool,
+    /// Set once the client was told STATUS_PENDING.
+    pub async_id: u64,
+    /// ChannelSequence of the request; zero before 3.0.
+    pub channel_sequence: u16,
+    /// Counted in the connection's bytes in work.
+    pub bytes: usize,
+    /// The open counts it as outstanding (MS-SMB2 3.3.5.2.10).
+    pub counted: bool,
+}
+
+/// What the header of the answer is followed by.
+pub(crate) enum Body {
+    Bytes(Vec<u8>),
+    Read(Payload),
+    Written(u32),
+    /// SMB2 ERROR response with its ErrorContextCount and data.
+    Error(u8, Vec<u8>),
+}
+
+impl Body {
+    pub const fn no_error_data() -> Self {
+        Self::Error(0, Vec::new())
+    }
+}
+
+/// What the preauthentication integrity hash has to take in of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hashed {
+    No,
+    Connection,
+    /// The setup of this session on this connection.
+    Setup(u64),
+}
+
+/// An answer that waits for those it is compounded with.
+pub(crate) struct Response {
+    pub header: Header,
+    pub body: Body,
+    /// The session whose key signs it; zero: none does.
+    pub sign_by: u64,
+    pub hashed: Hashed,
+}
+
+/// What becomes of a request next.
+pub(crate) enum Step {
+    Reply(NtStatus, Body),
+    Submit {
+        volume: usize,
+        operation: Operation,
+        work: Work,
+    },
+    /// Waits for something else than a volume.
+    Park(Work),
+    /// The client broke the protocol such that its connection has to end.
+    Disconnect,
+}
+
+impl Step {
+    pub fn ok(body: Vec<u8>) -> Self {
+        Self::Reply(NtStatus::SUCCESS, Body::Bytes(body))
+    }
+}
+
+/// How to go on when what a request waits for has come.
+pub(crate) enum Work {
+    Create(Box<crate::create::CreateWork>),
+    Close {
+        query: bool,
+    },
+    Flush,
+    Read {
+        minimum: u32,
+        length: u32,
+    },
+    Write {
+        length: u32,
+    },
+    Lock,
+    QueryDirectory(Box<crate::query_directory::QueryDirectoryWork>),
+    /// Another request of the enumeration is being worked on.
+    QueryDirectoryQueued(Box<crate::query_directory::QueryDirectoryWork>),
+    Notify {
+        bytes_max: usize,
+    },
+    QueryInfo(QueryInfoWork),
+    SetInfo,
+    Ioctl(IoctlWork),
+    BreakAcknowledgment {
+        file_id: FileId,
+    },
+    LeaseAcknowledgment,
+    /// Answers with this status at this time: a failed logon is answered late.
+    Delayed {
+        until: Monotonic,
+        status: NtStatus,
+    },
+    /// READ of a pipe that has nothing to say yet.
+    PipeRead {
+        length: u32,
+    },
+    /// It was cancelled here, and is answered with this once the volume has let go of it.
+    Refused(NtStatus),
+}
+
+/// The rest of a compound (MS-SMB2 3.3.5.2.7) and what its elements share.
+pub(crate) struct Chain {
+    pub message: Buf,
+    /// Where the next element starts; the message's length at its end.
+    pub at: usize,
+    pub sealed_by: u64,
+    pub first: bool,
+    pub session: u64,
+    pub tree_id: u32,
+    pub file: ChainFile,
+    pub responses: SmallVec<[Response; 1]>,
+}
+
+/// The file that a related request without one of its own means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChainFile {
+    None,
+    Open(u64),
+    /// The CREATE that should have opened it failed.
+    Failed(NtStatus),
+}
+
+pub(crate) struct Request {
+    pub context: Context,
+    pub work: Work,
+    /// Volume that works on it.
+    pub volume: Option<usize>,
+    /// The compound it belongs to, where there is one.
+    pub chain: Option<Box<Chain>>,
+}
+
+/// Flags of a request that its answer repeats.
+pub(crate) const REPEATED_FLAGS: HeaderFlags =
+    HeaderFlags::RELATED_OPERATIONS.union(HeaderFlags::PRIORITY_MASK).union(HeaderFlags::REPLAY_OPERATION);

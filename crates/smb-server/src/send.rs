@@ -1,0 +1,218 @@
+//! From answers to messages: compounding, padding, signatures, encryption (MS-SMB2 3.3.4.1), and what the server says unasked.
+
+use crate::connection::ConnectionId;
+use crate::directory::Directory;
+use crate::request::{Body, Hashed, Response};
+use crate::server::Server;
+use crate::session::SessionState;
+use smallvec::SmallVec;
+use smb::wire::{
+    Command, Guid, HEADER_BYTES, Header, HeaderFlags, LEASE_BREAK_ACK_REQUIRED, LeaseBreakNotificationBody,
+    OPLOCK_LEVEL_II, OPLOCK_LEVEL_NONE, OplockBreakBody, Put, READ_RESPONSE_DATA_OFFSET, ReadResponseBody,
+    TRANSFORM_HEADER_BYTES, U32, U64, WriteResponseBody, write_error,
+};
+use sys::{Buf, BufMut, Payload};
+use volume::backend::{Backend, LeaseState, OpenId, OplockLevel};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// An answer's bytes: its head, and payload that is not copied.
+struct Built {
+    head: BufMut,
+    payload: Payload,
+}
+
+/// Builds header and body, with `padding` bytes of zeros to come after the payload counted in NextCommand.
+fn build(response: &mut Response, is_last: bool) -> Built {
+    let empty = Payload::new();
+    let (body_len, payload) = match &response.body {
+        Body::Read(payload) => (READ_RESPONSE_DATA_OFFSET - HEADER_BYTES, payload.clone()),
+        Body::Written(_) => (size_of::<WriteResponseBody>(), empty),
+        Body::Bytes(bytes) => (bytes.len(), empty),
+        Body::Error(_, data) => (8 + data.len().max(1), empty),
+    };
+    let len = HEADER_BYTES + body_len + payload.len();
+    let padded = if is_last { len } else { len.next_multiple_of(8) };
+    if !is_last {
+        response.header.next_command = U32::new(padded as u32);
+    }
+    // Padding lies in the head where there is no payload behind it.
+    let head_len = if payload.is_empty() { padded } else { HEADER_BYTES + body_len };
+    let mut head = BufMut::for_overwrite(head_len);
+    let (header, body) = head.split_at_mut(HEADER_BYTES);
+    header.copy_from_slice(response.header.as_bytes());
+    match &response.body {
+        Body::Read(payload) => {
+            let fixed = ReadResponseBody {
+                data_offset: READ_RESPONSE_DATA_OFFSET as u8,
+                data_length: U32::new(payload.len() as u32),
+                ..Default::default()
+            };
+            body[..body_len].copy_from_slice(fixed.as_bytes());
+        }
+        Body::Written(count) => {
+            let fixed = WriteResponseBody { count: U32::new(*count), ..Default::default() };
+            body[..body_len].copy_from_slice(fixed.as_bytes());
+        }
+        Body::Bytes(bytes) => body[..body_len].copy_from_slice(bytes),
+        Body::Error(contexts, data) => {
+            let mut bytes = Vec::with_capacity(body_len);
+            write_error(&mut bytes, *contexts, data);
+            body[..body_len].copy_from_slice(&bytes);
+        }
+    }
+    if body.len() > body_len {
+        body[body_len..].fill(0);
+    }
+    let mut payload = payload;
+    let total = head_len + payload.len();
+    if padded > total {
+        payload.push(BufMut::zeroed(padded - total).freeze());
+    }
+    Built { head, payload }
+}
+
+impl<B: Backend, D: Directory> Server<B, D> {
+    /// Sends the answers as one message. `sealed_by`: the session that encrypts it, or zero.
+    pub(crate) fn send(&mut self, connection: u64, mut responses: SmallVec<[Response; 1]>, sealed_by: u64) {
+        if responses.is_empty() || self.connections.get(connection).is_none() {
+            return;
+        }
+        let mut out = Payload::new();
+        let count = responses.len();
+        for (position, response) in responses.iter_mut().enumerate() {
+            if sealed_by == 0 && response.sign_by != 0 {
+                let flags = response.header.flags() | HeaderFlags::SIGNED;
+                response.header.flags = U32::new(flags.bits());
+            }
+            let mut built = build(response, position + 1 == count);
+            if sealed_by == 0 && response.sign_by != 0 {
+                self.sign(connection, response, &mut built);
+            }
+            self.hash(connection, response.hashed, &built);
+            out.push(built.head.freeze());
+            out.append(built.payload);
+        }
+        if sealed_by != 0 {
+            match self.seal(sealed_by, &out) {
+                Some(sealed) => out = Payload::from(sealed),
+                // Without its key nothing may be said in the clear.
+                None => return self.close_connection(connection),
+            }
+        }
+        self.queue(connection, out);
+        while let Some(session) = self.ending.pop() {
+            self.end_session(session, true);
+        }
+    }
+
+    /// Ends a session when what is about to be sent has been: its answer still needs the key.
+    pub(crate) fn end_after_answer(&mut self, key: u64) {
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.state = SessionState::Ended;
+            self.ending.push(key);
+        }
+    }
+
+    fn sign(&self, connection: u64, response: &Response, built: &mut Built) {
+        let Some(session) = self.sessions.get(response.sign_by) else { return };
+        // While a channel is being bound its answers are signed with the session's first key.
+        let Some(channel) = session.channel(connection).or_else(|| session.channels.first()) else {
+            return;
+        };
+        let id = response.header.message_id.get();
+        let signature = {
+            let mut parts: SmallVec<[&[u8]; 4]> = SmallVec::new();
+            parts.push(&built.head);
+            parts.extend(built.payload.parts().iter().map(|part| &part[..]));
+            channel.signing.sign(&parts, id, true, false)
+        };
+        if let Ok((header, _)) = Header::mut_from_prefix(&mut built.head) {
+            header.signature = signature;
+        }
+    }
+
+    fn hash(&mut self, connection: u64, hashed: Hashed, built: &Built) {
+        let Some(found) = self.connections.get_mut(connection) else { return };
+        match hashed {
+            Hashed::No => {}
+            Hashed::Connection => found.preauth.update(&built.head),
+            Hashed::Setup(session) => {
+                if let Some(setup) = found.setups.iter_mut().find(|setup| setup.session == session) {
+                    setup.preauth.update(&built.head);
+                }
+            }
+        }
+    }
+
+    fn seal(&mut self, session: u64, plain: &Payload) -> Option<Buf> {
+        let sealing = self.sessions.get_mut(session)?.sealing.as_mut()?;
+        let mut out = BufMut::for_overwrite(TRANSFORM_HEADER_BYTES + plain.len());
+        let parts: SmallVec<[&[u8]; 4]> = plain.parts().iter().map(|part| &part[..]).collect();
+        sealing.seal_parts(&parts, &mut out, session).ok()?;
+        Some(out.freeze())
+    }
+
+    fn queue(&mut self, connection: u64, message: Payload) {
+        let Some(found) = self.connections.get_mut(connection) else { return };
+        self.counters.messages_sent += 1;
+        self.counters.bytes_sent += message.len() as u64;
+        found.transmit_bytes += message.len();
+        if found.transmit.is_empty() {
+            self.to_transmit.push(ConnectionId(connection));
+        }
+        found.transmit.push_back(message);
+    }
+
+    /// Tells the holder of an oplock that it breaks (MS-SMB2 3.3.4.6).
+    pub(crate) fn send_oplock_break(&mut self, volume: usize, open: OpenId, to: OplockLevel) {
+        let Some(key) = self.by_volume_open.get(&(volume, open)).copied() else { return };
+        let Some(found) = self.opens.get(key) else { return };
+        let file_id = found.file_id(key);
+        let session_key = found.session;
+        let Some(session) = self.sessions.get(session_key) else { return };
+        let sealed_by = if session.encrypt { session_key } else { 0 };
+        let Some(connection) = session.channels.first().map(|channel| channel.connection) else { return };
+        let level = if to == OplockLevel::LevelII { OPLOCK_LEVEL_II } else { OPLOCK_LEVEL_NONE };
+        let mut body = Vec::new();
+        body.put(&OplockBreakBody { oplock_level: level, file_id, ..Default::default() });
+        self.counters.oplock_breaks += 1;
+        self.send_unasked(connection, body, sealed_by);
+    }
+
+    /// Tells a client that a lease of its breaks (MS-SMB2 3.3.4.7).
+    pub(crate) fn send_lease_break(
+        &mut self,
+        client: Guid,
+        key: Guid,
+        from: LeaseState,
+        to: LeaseState,
+        acknowledge: bool,
+        epoch: u16,
+    ) {
+        let carrier = self
+            .connections
+            .iter()
+            .find(|(_, found)| found.client_guid == client && !found.sessions.is_empty() && !found.closing)
+            .map(|(carrier, _)| carrier);
+        let Some(connection) = carrier else { return };
+        let mut body = Vec::new();
+        body.put(&LeaseBreakNotificationBody {
+            new_epoch: epoch.into(),
+            flags: if acknowledge { LEASE_BREAK_ACK_REQUIRED } else { 0 }.into(),
+            lease_key: key,
+            current_lease_state: from.bits().into(),
+            new_lease_state: to.bits().into(),
+            ..Default::default()
+        });
+        self.counters.lease_breaks += 1;
+        self.send_unasked(connection, body, 0);
+    }
+
+    fn send_unasked(&mut self, connection: u64, body: Vec<u8>, sealed_by: u64) {
+        let mut header = Header::new(Command::OplockBreak);
+        header.flags = HeaderFlags::SERVER_TO_REDIR.bits().into();
+        header.message_id = U64::MAX_VALUE;
+        let response = Response { header, body: Body::Bytes(body), sign_by: 0, hashed: Hashed::No };
+        self.send(connection, SmallVec::from_iter([response]), sealed_by);
+    }
+}

@@ -1,0 +1,441 @@
+//! The server: connections, sessions, opens and requests in work; what a transport and a timer may call.
+
+use crate::arena::Arena;
+use crate::config::Config;
+use crate::connection::{Connection, ConnectionId, ConnectionInfo};
+use crate::directory::Directory;
+use crate::open::Open;
+use crate::request::{Context, Request, Work};
+use crate::session::Session;
+use crate::statistics::Counters;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use sys::Payload;
+use types::{FileTime, Monotonic, NtStatus, VolumeId};
+use volume::backend::{Backend, Event, OpenId, Operation, OperationId, SessionId};
+
+/// Operations whose answer nobody waits for.
+pub(crate) const UNATTENDED: OperationId = OperationId(0);
+
+pub(crate) struct Volume<B> {
+    pub id: VolumeId,
+    /// `None` once it was removed.
+    pub backend: Option<B>,
+}
+
+/// Fills a slice with bytes that nobody can guess.
+pub type RandomSource = Box<dyn FnMut(&mut [u8])>;
+
+/// See the crate's documentation.
+pub struct Server<B, D> {
+    pub(crate) config: Config,
+    pub(crate) directory: D,
+    pub(crate) random: RandomSource,
+    /// The wall clock's time at `wall_at`.
+    wall: FileTime,
+    wall_at: Monotonic,
+    pub(crate) volumes: Vec<Volume<B>>,
+    pub(crate) connections: Arena<Connection>,
+    pub(crate) sessions: Arena<Session>,
+    pub(crate) opens: Arena<Open>,
+    pub(crate) requests: Arena<Request>,
+    /// Wire identity by the volume's name of an open.
+    pub(crate) by_volume_open: HashMap<(usize, OpenId), u64>,
+    /// Requests with [`Work::Delayed`].
+    pub(crate) timers: BinaryHeap<Reverse<(Monotonic, u64)>>,
+    /// Connections that have to carry a session by then.
+    deadlines: BinaryHeap<Reverse<(Monotonic, u64)>>,
+    pub(crate) counters: Counters,
+    pub(crate) next_async_id: u64,
+    pub(crate) next_pipe: u64,
+    /// Connections that the transport has to close once it has sent everything.
+    pub(crate) to_close: Vec<ConnectionId>,
+    /// Connections that may have something to transmit.
+    pub(crate) to_transmit: Vec<ConnectionId>,
+    /// Sessions that end with the next message sent.
+    pub(crate) ending: Vec<u64>,
+    events: Vec<Event>,
+    draining: bool,
+}
+
+impl<B: Backend, D: Directory> Server<B, D> {
+    /// `wall` is the time of day at `now`; `random` must be fit for keys and nonces.
+    pub fn new(config: Config, directory: D, random: RandomSource, now: Monotonic, wall: FileTime) -> Self {
+        Self {
+            config,
+            directory,
+            random,
+            wall,
+            wall_at: now,
+            volumes: Vec::new(),
+            connections: Arena::default(),
+            sessions: Arena::default(),
+            opens: Arena::default(),
+            requests: Arena::default(),
+            by_volume_open: HashMap::new(),
+            timers: BinaryHeap::new(),
+            deadlines: BinaryHeap::new(),
+            counters: Counters::default(),
+            next_async_id: 1,
+            next_pipe: 1,
+            to_close: Vec::new(),
+            to_transmit: Vec::new(),
+            ending: Vec::new(),
+            events: Vec::new(),
+            draining: false,
+        }
+    }
+
+    /// Tells the time of day anew, for a clock that was set or drifts.
+    pub fn set_wall_clock(&mut self, now: Monotonic, wall: FileTime) {
+        self.wall = wall;
+        self.wall_at = now;
+    }
+
+    pub(crate) fn wall_clock(&self, now: Monotonic) -> FileTime {
+        FileTime(self.wall.0 + (now.since(self.wall_at).as_nanos() / 100) as u64)
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub fn directory(&self) -> &D {
+        &self.directory
+    }
+
+    pub fn directory_mut(&mut self) -> &mut D {
+        &mut self.directory
+    }
+
+    /// Serves a volume from now on.
+    pub fn add_volume(&mut self, id: VolumeId, backend: B) {
+        match self.volumes.iter_mut().find(|volume| volume.id == id && volume.backend.is_none()) {
+            Some(slot) => slot.backend = Some(backend),
+            None => self.volumes.push(Volume { id, backend: Some(backend) }),
+        }
+    }
+
+    /// Stops serving a volume: its opens and tree connects are gone, requests in work on it fail.
+    pub fn remove_volume(&mut self, id: VolumeId, now: Monotonic) -> Option<B> {
+        let index = self.volumes.iter().position(|volume| volume.id == id && volume.backend.is_some())?;
+        let backend = self.volumes[index].backend.take();
+        let in_work: Vec<u64> = self
+            .requests
+            .iter()
+            .filter(|(_, request)| request.volume == Some(index))
+            .map(|(key, _)| key)
+            .collect();
+        for key in in_work {
+            self.complete(key, Err(NtStatus::FILE_FORCED_CLOSED), now);
+        }
+        let opens: Vec<u64> = self
+            .opens
+            .iter()
+            .filter(|(_, open)| open.volume_open().is_some_and(|(volume, _)| volume == index))
+            .map(|(key, _)| key)
+            .collect();
+        for key in opens {
+            self.forget_open(key);
+        }
+        backend
+    }
+
+    pub fn volume(&self, id: VolumeId) -> Option<&B> {
+        self.volumes.iter().find(|volume| volume.id == id)?.backend.as_ref()
+    }
+
+    pub fn volume_mut(&mut self, id: VolumeId) -> Option<&mut B> {
+        self.volumes.iter_mut().find(|volume| volume.id == id)?.backend.as_mut()
+    }
+
+    /// The volumes served.
+    pub fn volumes_mut(&mut self) -> impl Iterator<Item = (VolumeId, &mut B)> {
+        self.volumes.iter_mut().filter_map(|volume| Some((volume.id, volume.backend.as_mut()?)))
+    }
+
+    /// A transport has a new connection. `None`: there are too many; close it.
+    pub fn connection_opened(&mut self, info: ConnectionInfo, now: Monotonic) -> Option<ConnectionId> {
+        if self.draining || self.connections.len() >= self.config.limits.connections {
+            self.counters.connections_refused += 1;
+            return None;
+        }
+        self.counters.connections_opened += 1;
+        let connection = Connection::new(info, self.config.limits.credits);
+        let key = self.connections.insert(connection);
+        let deadline = now.after(self.config.limits.negotiation_timeout);
+        self.deadlines.push(Reverse((deadline, key)));
+        Some(ConnectionId(key))
+    }
+
+    /// The transport's connection is gone. Durable opens stay with their volumes.
+    pub fn connection_closed(&mut self, connection: ConnectionId) {
+        let Some(gone) = self.connections.remove(connection.0) else { return };
+        let in_work: Vec<u64> = self
+            .requests
+            .iter()
+            .filter(|(_, request)| request.context.connection == connection.0)
+            .map(|(key, _)| key)
+            .collect();
+        for key in in_work {
+            self.abandon(key);
+        }
+        let setups = gone.setups.iter().map(|setup| setup.session);
+        for key in gone.sessions.iter().copied().chain(setups) {
+            let Some(session) = self.sessions.get_mut(key) else { continue };
+            session.channels.retain(|channel| channel.connection != connection.0);
+            if session.channels.is_empty() {
+                self.end_session(key, false);
+            }
+        }
+    }
+
+    /// Forgets a request whose client is gone; its volume is asked to stop.
+    fn abandon(&mut self, key: u64) {
+        let Some(request) = self.requests.remove(key) else { return };
+        if let Some(volume) = request.volume
+            && let Some(backend) = self.backend(volume)
+        {
+            backend.cancel(OperationId(key));
+        }
+    }
+
+    /// Removes a session with all that it holds. `logoff`: durable opens end too.
+    pub(crate) fn end_session(&mut self, key: u64, logoff: bool) {
+        let Some(session) = self.sessions.remove(key) else { return };
+        self.counters.sessions_ended += 1;
+        for open in &session.opens {
+            self.forget_open(*open);
+        }
+        for channel in &session.channels {
+            if let Some(connection) = self.connections.get_mut(channel.connection) {
+                connection.sessions.retain(|other| *other != key);
+            }
+        }
+        let end = Operation::EndSession { session: SessionId(key), logoff };
+        for volume in &mut self.volumes {
+            if let Some(backend) = &mut volume.backend {
+                backend.submit(UNATTENDED, end.clone(), self.wall_at);
+            }
+        }
+    }
+
+    /// Drops the wire identity of an open; the volume is not told.
+    pub(crate) fn forget_open(&mut self, key: u64) -> Option<Open> {
+        let open = self.opens.remove(key)?;
+        if let Some(name) = open.volume_open() {
+            self.by_volume_open.remove(&name);
+        }
+        if let Some(session) = self.sessions.get_mut(open.session) {
+            session.opens.remove(&key);
+        }
+        Some(open)
+    }
+
+    pub(crate) fn backend(&mut self, volume: usize) -> Option<&mut B> {
+        self.volumes.get_mut(volume)?.backend.as_mut()
+    }
+
+    /// Carries what the volumes have to say to the clients. Call after messages and after the volumes' disks moved, until it
+    /// answers false.
+    pub fn poll(&mut self, now: Monotonic) -> bool {
+        let mut progressed = false;
+        for index in 0..self.volumes.len() {
+            let mut events = std::mem::take(&mut self.events);
+            if let Some(backend) = self.backend(index) {
+                backend.poll(&mut events);
+            }
+            progressed |= !events.is_empty();
+            for event in events.drain(..) {
+                self.handle_event(index, event, now);
+            }
+            self.events = events;
+        }
+        progressed
+    }
+
+    fn handle_event(&mut self, volume: usize, event: Event, now: Monotonic) {
+        match event {
+            Event::Done { operation, result } => self.complete(operation.0, result, now),
+            Event::Pending { operation } => self.went_pending(operation.0, now),
+            Event::BreakOplock { open, to, .. } => self.send_oplock_break(volume, open, to),
+            Event::BreakLease { client, key, from, to, acknowledge, epoch } => {
+                self.send_lease_break(client, key, from, to, acknowledge, epoch);
+            }
+            Event::Closed { open } => {
+                if let Some(key) = self.by_volume_open.get(&(volume, open)).copied() {
+                    self.forget_open(key);
+                }
+            }
+        }
+    }
+
+    /// The next message to send on `connection`, in parts.
+    pub fn poll_transmit(&mut self, connection: ConnectionId) -> Option<Payload> {
+        let connection = self.connections.get_mut(connection.0)?;
+        let payload = connection.transmit.pop_front()?;
+        connection.transmit_bytes -= payload.len();
+        Some(payload)
+    }
+
+    /// Connections that may have something for [`Self::poll_transmit`] since the last call.
+    pub fn take_transmitters(&mut self, out: &mut Vec<ConnectionId>) {
+        out.append(&mut self.to_transmit);
+    }
+
+    /// Connections that are to be closed once what they have to transmit is sent.
+    pub fn take_closing(&mut self, out: &mut Vec<ConnectionId>) {
+        out.append(&mut self.to_close);
+    }
+
+    /// Whether more may be received from `connection`: false while it has too much in work or unsent.
+    pub fn wants_messages(&self, connection: ConnectionId) -> bool {
+        self.connections.get(connection.0).is_some_and(|found| {
+            !found.closing
+                && found.in_work_bytes + found.transmit_bytes
+                    <= self.config.limits.bytes_in_flight_per_connection
+        })
+    }
+
+    /// Longest message in bytes that `connection` may send now.
+    pub fn message_bytes_max(&self, connection: ConnectionId) -> usize {
+        /// Headers, contexts and padding around the payload; before negotiation nothing large is sent.
+        const OVERHEAD_BYTES: usize = 64 << 10;
+        let limits = &self.config.limits;
+        let payload = limits.write_bytes.max(limits.transact_bytes) as usize;
+        match self.connections.get(connection.0).is_some_and(|found| !found.sessions.is_empty()) {
+            true => payload + OVERHEAD_BYTES,
+            false => 2 * OVERHEAD_BYTES,
+        }
+    }
+
+    /// When [`Self::handle_timeout`] wants to be called next.
+    pub fn next_timeout(&self) -> Option<Monotonic> {
+        let own = [&self.timers, &self.deadlines];
+        let own = own.into_iter().filter_map(|heap| heap.peek().map(|Reverse((at, _))| *at));
+        let volumes = self.volumes.iter().filter_map(|volume| volume.backend.as_ref()?.next_timeout());
+        volumes.chain(own).min()
+    }
+
+    pub fn handle_timeout(&mut self, now: Monotonic) {
+        for volume in &mut self.volumes {
+            if let Some(backend) = &mut volume.backend
+                && backend.next_timeout().is_some_and(|at| at <= now)
+            {
+                backend.handle_timeout(now);
+            }
+        }
+        while let Some(Reverse((at, key))) = self.timers.peek().copied() {
+            if at > now {
+                break;
+            }
+            self.timers.pop();
+            let Some(Work::Delayed { status, .. }) = self.requests.get(key).map(|request| &request.work)
+            else {
+                continue;
+            };
+            let status = *status;
+            self.complete(key, Err(status), now);
+        }
+        while let Some(Reverse((at, key))) = self.deadlines.peek().copied() {
+            if at > now {
+                break;
+            }
+            self.deadlines.pop();
+            if self.connections.get(key).is_some_and(|found| found.sessions.is_empty()) {
+                self.close_connection(key);
+            }
+        }
+    }
+
+    /// Takes no new connections; those there are go on.
+    pub fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// Requests in work, over all connections.
+    pub fn requests_in_work(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Ends a session by an administrator's wish, and its connections where they carry no other. False: there is none.
+    pub fn close_session(&mut self, session: u64) -> bool {
+        let Some(found) = self.sessions.get(session) else { return false };
+        let connections: Vec<u64> = found.channels.iter().map(|channel| channel.connection).collect();
+        self.end_session(session, true);
+        for key in connections {
+            if self.connections.get(key).is_some_and(|found| found.sessions.is_empty()) {
+                self.close_connection(key);
+            }
+        }
+        true
+    }
+
+    /// Closes an open by an administrator's wish. False: there is none.
+    pub fn close_open(&mut self, open: u64, now: Monotonic) -> bool {
+        let Some(found) = self.opens.get(open) else { return false };
+        if let Some((volume, name)) = found.volume_open()
+            && let Some(backend) = self.backend(volume)
+        {
+            backend.submit(UNATTENDED, Operation::ForceClose { open: name }, now);
+        }
+        self.forget_open(open);
+        true
+    }
+
+    /// Ends sessions and tree connects of accounts and shares that the directory no longer has, or not for them.
+    pub fn directory_changed(&mut self) {
+        let gone: Vec<u64> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| !session.account.is_empty())
+            .filter(|(_, session)| {
+                self.directory
+                    .account("", &session.account)
+                    .is_none_or(|account| !account.enabled || account.token.user != session.token.user)
+            })
+            .map(|(key, _)| key)
+            .collect();
+        for session in gone {
+            self.close_session(session);
+        }
+        let mut trees = Vec::new();
+        for (key, session) in self.sessions.iter() {
+            for (id, tree) in &session.trees {
+                let crate::session::Target::Disk { share, .. } = &tree.target else { continue };
+                let current = self.directory.share(&share.name);
+                if current.is_none_or(|current| {
+                    current.volume != share.volume
+                        || current.path != share.path
+                        || current.access_of(&session.token) & tree.access != tree.access
+                }) {
+                    trees.push((key, *id));
+                }
+            }
+        }
+        for (session, tree) in trees {
+            self.end_tree(session, tree, self.wall_at);
+        }
+    }
+
+    pub(crate) fn close_connection(&mut self, key: u64) {
+        if let Some(connection) = self.connections.get_mut(key)
+            && !connection.closing
+        {
+            connection.closing = true;
+            self.to_close.push(ConnectionId(key));
+        }
+    }
+
+    /// The next free AsyncId.
+    pub(crate) fn new_async_id(&mut self) -> u64 {
+        let id = self.next_async_id;
+        self.next_async_id = id.wrapping_add(1).max(1);
+        id
+    }
+
+    /// The session that a request belongs to.
+    pub(crate) fn session_of(&self, context: &Context) -> Result<&Session, NtStatus> {
+        self.sessions.get(context.session).ok_or(NtStatus::USER_SESSION_DELETED)
+    }
+}

@@ -1,0 +1,145 @@
+//! Sessions, their channels and their tree connects (MS-SMB2 3.3.1.8, 3.3.1.9, 3.3.1.13).
+
+use crate::directory::Share;
+use smallvec::SmallVec;
+use smb::crypto::{OpeningKey, SealingKey, SigningKey};
+use smb::wire::{Dialect, Guid, SessionFlags};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use types::{Monotonic, NtStatus, Sid};
+use volume::backend::{AccessToken, Caller, Privileges, SessionId, ShareOptions};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SessionState {
+    /// The first logon is not finished: nothing but SESSION_SETUP is allowed.
+    InProgress,
+    Valid,
+    /// Logged off; gone once that is answered.
+    Ended,
+}
+
+/// One connection that carries the session, with its own key.
+pub(crate) struct Channel {
+    pub connection: u64,
+    pub signing: SigningKey,
+}
+
+pub(crate) struct Session {
+    pub state: SessionState,
+    pub dialect: Dialect,
+    pub client_guid: Guid,
+    pub account: String,
+    pub token: Arc<AccessToken>,
+    pub flags: SessionFlags,
+    pub signing_required: bool,
+    /// Requests that are not encrypted are refused.
+    pub encrypt: bool,
+    pub channels: SmallVec<[Channel; 1]>,
+    pub sealing: Option<SealingKey>,
+    pub opening: Option<OpeningKey>,
+    /// By rising identifier.
+    pub trees: Vec<(u32, Tree)>,
+    pub next_tree: u32,
+    pub opens: BTreeSet<u64>,
+    pub created_at: Monotonic,
+    pub last_request_at: Monotonic,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+}
+
+impl Session {
+    /// A session whose logon has begun.
+    pub fn new(dialect: Dialect, client_guid: Guid, now: Monotonic) -> Self {
+        Self {
+            state: SessionState::InProgress,
+            dialect,
+            client_guid,
+            account: String::new(),
+            token: Arc::new(AccessToken {
+                user: Sid::anonymous(),
+                primary_group: Sid::anonymous(),
+                groups: Vec::new(),
+                privileges: Privileges::empty(),
+            }),
+            flags: SessionFlags::empty(),
+            signing_required: false,
+            encrypt: false,
+            channels: SmallVec::new(),
+            sealing: None,
+            opening: None,
+            trees: Vec::new(),
+            next_tree: 1,
+            opens: BTreeSet::new(),
+            created_at: now,
+            last_request_at: now,
+            read_bytes: 0,
+            written_bytes: 0,
+        }
+    }
+
+    pub fn channel(&self, connection: u64) -> Option<&Channel> {
+        self.channels.iter().find(|channel| channel.connection == connection)
+    }
+
+    pub fn tree(&self, id: u32) -> Option<&Tree> {
+        let at = self.trees.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some(&self.trees[at].1)
+    }
+
+    pub fn remove_tree(&mut self, id: u32) -> Option<Tree> {
+        let at = self.trees.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some(self.trees.remove(at).1)
+    }
+
+    pub fn add_tree(&mut self, tree: Tree) -> Result<u32, NtStatus> {
+        let id = self.next_tree;
+        self.next_tree = id.checked_add(1).ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
+        self.trees.push((id, tree));
+        Ok(id)
+    }
+
+    /// Who acts through `tree` in this session, named `key`.
+    pub fn caller(&self, key: u64, tree: &Tree) -> Caller {
+        Caller {
+            session: SessionId(key),
+            client: self.client_guid,
+            token: self.token.clone(),
+            share_access: tree.access,
+            share: tree.options(),
+        }
+    }
+}
+
+/// What a tree connect leads to.
+#[derive(Clone)]
+pub(crate) enum Target {
+    /// Index of the volume, and the share.
+    Disk { volume: usize, share: Arc<Share> },
+    /// IPC$.
+    Pipe,
+}
+
+#[derive(Clone)]
+pub(crate) struct Tree {
+    pub target: Target,
+    /// Access that the share grants this user at most.
+    pub access: u32,
+    /// Requests that are not encrypted are refused.
+    pub encrypt: bool,
+}
+
+impl Tree {
+    pub fn options(&self) -> ShareOptions {
+        match &self.target {
+            Target::Disk { share, .. } => share.options,
+            Target::Pipe => ShareOptions::default(),
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        match &self.target {
+            Target::Disk { share, .. } => &share.name,
+            Target::Pipe => "IPC$",
+        }
+    }
+}
