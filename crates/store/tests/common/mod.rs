@@ -1,6 +1,8 @@
 //! A store over a disk in memory, driven one request or many at a time.
 #![allow(dead_code)]
 
+pub mod oracle;
+
 use disk::Disk;
 use disk::crash::{CrashDisk, CrashOptions};
 use std::collections::HashMap;
