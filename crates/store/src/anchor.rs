@@ -21,6 +21,8 @@ pub struct Anchor {
     pub tail_block: u32,
     /// The CRC of the batch before it.
     pub previous: u64,
+    /// Batches up to this one were durable when the anchor was written: replay has to find them.
+    pub durable_through: u64,
     /// The generation that the next allocated slab gets, at least.
     pub next_generation: u64,
     /// Where the scrub goes on.
@@ -33,9 +35,14 @@ impl Anchor {
         let mut out = Vec::with_capacity(PAGE_BYTES);
         out.extend_from_slice(&ANCHOR_MAGIC);
         out.extend_from_slice(&[0; 8]);
-        for number in
-            [self.sequence, self.incarnation, self.tail_sequence, self.previous, self.next_generation]
-        {
+        for number in [
+            self.sequence,
+            self.incarnation,
+            self.tail_sequence,
+            self.previous,
+            self.durable_through,
+            self.next_generation,
+        ] {
             out.extend_from_slice(&number.to_le_bytes());
         }
         for number in [self.tail_block, self.scrub_slab, self.scrub_block] {
@@ -58,7 +65,7 @@ pub fn parse_anchor(disk: DiskId, block: &[u8]) -> Option<Anchor> {
     }
     let mut reader = Reader::new(block.get(16..)?);
     let (sequence, incarnation, tail_sequence) = (reader.u64()?, reader.u64()?, reader.u64()?);
-    let (previous, next_generation) = (reader.u64()?, reader.u64()?);
+    let (previous, durable_through, next_generation) = (reader.u64()?, reader.u64()?, reader.u64()?);
     let (tail_block, scrub_slab, scrub_block) = (reader.u32()?, reader.u32()?, reader.u32()?);
     (tail_sequence > 0).then_some(Anchor {
         sequence,
@@ -66,6 +73,7 @@ pub fn parse_anchor(disk: DiskId, block: &[u8]) -> Option<Anchor> {
         tail_sequence,
         tail_block,
         previous,
+        durable_through,
         next_generation,
         scrub_slab,
         scrub_block,

@@ -101,6 +101,8 @@ pub(crate) async fn examine<D: Disk>(io: &Io<D>, pool: Option<PoolId>) -> Result
 pub(crate) async fn claim<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<(), DiskError> {
     let label = &opened.label;
     opened.anchor.sequence += 1;
+    let found = opened.replayed.live.back().map_or(0, |batch| batch.sequence);
+    opened.anchor.durable_through = opened.anchor.durable_through.max(found);
     opened.anchor.incarnation = opened.anchor.incarnation.max(opened.replayed.incarnation) + 1;
     let slot = ANCHOR_SLOTS[(opened.anchor.sequence % 2) as usize];
     let bytes = Buf::from(&opened.anchor.encode(label.disk)[..]);

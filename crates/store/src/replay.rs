@@ -98,7 +98,8 @@ pub(crate) async fn replay<D: Disk>(
         })
         .await?;
         let Some(found) = found else {
-            if acknowledged(&mut reader, label, block, sequence).await? {
+            if sequence <= anchor.durable_through || acknowledged(&mut reader, label, block, sequence).await?
+            {
                 return Err(OpenError::JournalDamaged { sequence });
             }
             return Ok(replayed);
@@ -110,7 +111,10 @@ pub(crate) async fn replay<D: Disk>(
         }
         let next_block = (block + blocks) % layout.journal_blocks();
         // A batch whose data is not all there: torn and never acknowledged, or acknowledged and rotten since.
-        if !found.damaged.is_empty() && !acknowledged(&mut reader, label, next_block, sequence).await? {
+        let proven = found.damaged.is_empty()
+            || sequence <= anchor.durable_through
+            || acknowledged(&mut reader, label, next_block, sequence).await?;
+        if !proven {
             return Ok(replayed);
         }
         replayed.live.push_back(LiveBatch { sequence, blocks, crc: found.header.crc });

@@ -3,13 +3,15 @@
 
 mod common;
 
-use common::oracle::{CHANGING_CHUNK, CHUNK_BLOCKS, Change, Dice, Oracle, examine, read_state, request_of};
-use common::{EPOCH, Rig, small, small_options};
-use disk::crash::choice::Limits;
-use disk::crash::{CrashDisk, CrashOptions};
-use store::api::WriteClass;
+use common::oracle::{
+    CHANGING_CHUNK, CHUNK_BLOCKS, Change, Dice, Oracle, examine, read_state, request_of, version_at,
+};
+use common::{EPOCH, Rig, VOLUME, small, small_options};
+use disk::crash::{CrashChoice, CrashDisk, CrashOptions, Fate, Fault, FaultAction, FaultTarget, Limits};
+use std::collections::HashMap;
+use store::api::{StoreReply, StoreRequest, WriteClass};
 use store::{Store, format};
-use types::Epoch;
+use types::{BLOCK_BYTES, Epoch, Lba};
 
 /// A run against a disk that may be cut off at any point.
 struct Run {
@@ -17,6 +19,8 @@ struct Run {
     rig: Rig<CrashDisk>,
     oracle: Oracle,
     epoch: Epoch,
+    /// Reads in flight: first block and number of blocks.
+    reads: HashMap<u64, (u64, u64)>,
 }
 
 impl Run {
@@ -24,7 +28,7 @@ impl Run {
         let options = CrashOptions { seed, shuffle, block_bytes: 512, ..CrashOptions::new(12 << 20) };
         let disk = format(CrashDisk::new(options), small()).unwrap();
         let rig = Rig::new(Store::open_with(disk.clone(), small_options()).unwrap());
-        let mut run = Self { disk, rig, oracle: Oracle::default(), epoch: EPOCH };
+        let mut run = Self { disk, rig, oracle: Oracle::default(), epoch: EPOCH, reads: HashMap::new() };
         for chunk in 0..3 {
             let token = run.submit(Change::Allocate { chunk });
             run.rig.wait(token).unwrap();
@@ -39,11 +43,28 @@ impl Run {
         token
     }
 
+    /// Reads beside changes in flight.
+    fn read(&mut self, lba: u64, blocks: u64) {
+        let request = StoreRequest::Read { volume: VOLUME, lba: Lba(lba), blocks: blocks as u32 };
+        self.reads.insert(self.rig.submit(request), (lba, blocks));
+    }
+
     /// One poll; answers go to the oracle.
     fn poll(&mut self) {
         self.rig.poll();
         for (token, answer) in self.rig.answers.drain() {
             match answer {
+                Ok(StoreReply::Data { data, .. }) => {
+                    let (lba, blocks) = self.reads.remove(&token).expect("a read was asked for");
+                    assert_eq!(data.len(), blocks as usize * BLOCK_BYTES);
+                    for (block, bytes) in (lba..).zip(data.contiguous().chunks_exact(BLOCK_BYTES)) {
+                        let words = bytes.as_chunks::<8>().0;
+                        assert!(
+                            words.iter().all(|word| *word == words[0]),
+                            "block {block} is a mix of versions"
+                        );
+                    }
+                }
                 Ok(_) => self.oracle.acknowledged(token),
                 Err(error) => panic!("request {token} failed on a sound disk: {error}"),
             }
@@ -53,11 +74,11 @@ impl Run {
     /// Cuts the power in ways that `limits` allow, and `by_chance` more; the run itself goes on.
     fn check(&self, limits: Limits, by_chance: u64, salt: u64) {
         let by_chance = (0..by_chance).map(|at| self.disk.random_choice(salt * 1000 + at));
-        for choice in self.disk.choices(limits).into_iter().chain(by_chance) {
+        for (at, choice) in (salt..).zip(self.disk.choices(limits).into_iter().chain(by_chance)) {
             let judge = || {
                 let (found, rig) = examine(self.disk.after_crash(&choice))?;
                 self.oracle.allows(&found)?;
-                go_on(rig, &found)
+                if at.is_multiple_of(4) { go_on(rig, &found) } else { Ok(()) }
             };
             if let Err(problem) = judge() {
                 panic!("{problem}\nafter {} disk operations, {choice:?}", self.disk.submitted_operations());
@@ -98,7 +119,7 @@ fn every_point_of_a_scripted_run_survives_a_power_cut() {
         vec![write(WriteClass::Overwrite, 770, 4, 13)],
     ];
     let mut run = Run::new(1, false);
-    let limits = Limits { exhaustive_candidates: 3, subset_size: 1, choices: 24 };
+    let limits = Limits { exhaustive_candidates: 3, subset_size: 1, choices: 12 };
     for (round, changes) in script.into_iter().enumerate() {
         for change in changes {
             run.submit(change);
@@ -111,6 +132,29 @@ fn every_point_of_a_scripted_run_survives_a_power_cut() {
             run.poll();
         }
     }
+}
+
+/// Two batches in flight, the first lost and the second kept. The first is asked for again, the same to the byte: the second
+/// must not follow it, for its absence was seen.
+#[test]
+fn a_batch_that_a_crash_cut_off_does_not_come_back() {
+    let mut run = Run::new(7, false);
+    run.rig.checkpoint();
+    let mut rig = run.rig.reopen();
+    run.disk.inject(Fault::every(FaultTarget::Write, FaultAction::Hang));
+    let write = |lba, version| Change::Write { class: WriteClass::Overwrite, lba, blocks: 1, version };
+    for (lba, version) in [(0, 1), (9, 2)] {
+        rig.submit(request_of(&write(lba, version), EPOCH));
+        rig.poll();
+    }
+    assert_eq!(run.disk.candidates().len(), 2);
+    let disk = run.disk.after_crash(&CrashChoice(vec![Fate::Lost, Fate::Kept]));
+    let (seen, mut rig) = examine(disk).unwrap();
+    assert_eq!((seen.blocks[0], seen.blocks[9]), (0, 0));
+    let again = rig.submit(request_of(&write(0, 1), EPOCH));
+    rig.wait(again).unwrap();
+    let (later, _) = examine(rig.store.into_disk()).unwrap();
+    assert_eq!((later.blocks[0], later.blocks[9]), (version_at(1, 0), 0));
 }
 
 /// A run by chance, cut at every poll in a few ways.
@@ -143,6 +187,7 @@ fn run_by_chance(seed: u64, steps: u64, limits: Limits, by_chance: u64) {
                 run.submit(Change::Promise { epoch });
             }
             run.submit(change);
+            run.read(dice.below(2) * CHUNK_BLOCKS + dice.below(100), 1 + dice.below(100));
         }
         if dice.below(12) == 0 {
             run.rig.store.request_checkpoint();
@@ -155,7 +200,7 @@ fn run_by_chance(seed: u64, steps: u64, limits: Limits, by_chance: u64) {
 
 #[test]
 fn runs_by_chance_survive_power_cuts() {
-    for seed in 1..=6 {
+    for seed in 1..=4 {
         run_by_chance(seed, 60, Limits { exhaustive_candidates: 2, subset_size: 1, choices: 3 }, 2);
     }
 }

@@ -342,6 +342,7 @@ impl<D: Disk> Store<D> {
             tail_sequence,
             tail_block,
             previous,
+            durable_through: self.journal.committed(),
             next_generation: self.slabs.next_generation(),
             scrub_slab: self.scrub.slab,
             scrub_block: self.scrub.block,

@@ -1,0 +1,272 @@
+//! Looking at a disk without changing it: what it is, what it holds, what is damaged.
+
+use crate::anchor::{Anchor, parse_anchor, parse_records};
+use crate::io::{Io, Work};
+use crate::label::{Label, LabelError, parse_label};
+use crate::layout::{
+    ANCHOR_SLOTS, AREA_BYTES, LABEL_SLOTS, LEAF_BYTES, LEAVES_PER_PAGE, PAGE_BYTES, RECORDS_SLOTS,
+};
+use crate::open::{OpenError, examine, read_label};
+use crate::tables::{parse_promise_leaf, parse_slab_leaf};
+use disk::{Disk, DiskError};
+use std::collections::BTreeMap;
+use std::fmt;
+use types::{Epoch, VolumeId};
+
+/// One of several copies of a structure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopyState {
+    /// What it is a copy of.
+    pub what: &'static str,
+    /// Its place in bytes.
+    pub offset: u64,
+    /// Its sequence where it is intact, otherwise what is wrong with it.
+    pub state: Result<u64, String>,
+}
+
+/// What a volume has on this disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VolumeOnDisk {
+    pub chunks: u32,
+    pub append_chunks: u32,
+    /// Highest epoch promised; zero where none was.
+    pub promised: Epoch,
+}
+
+/// What the journal holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct JournalOnDisk {
+    pub batches: u64,
+    pub used_bytes: u64,
+    /// Blocks that are not in place yet.
+    pub blocks: u64,
+    /// Of these: blocks whose data rotted.
+    pub corrupt_blocks: u64,
+}
+
+/// A disk as found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Inspection {
+    pub path: String,
+    pub size_bytes: u64,
+    pub label: Option<Label>,
+    pub copies: Vec<CopyState>,
+    pub anchor: Option<Anchor>,
+    pub records_bytes: Option<u64>,
+    /// Damaged leaves in each copy of the tables, and leaves damaged in both.
+    pub damaged_table_leaves: [u64; 2],
+    pub journal: Option<JournalOnDisk>,
+    pub volumes: BTreeMap<VolumeId, VolumeOnDisk>,
+    pub free_slabs: Option<u32>,
+    /// What is damaged, and what it means.
+    pub problems: Vec<String>,
+}
+
+/// Reads a disk's structures; writes nothing.
+///
+/// # Errors
+/// [`DiskError`] where the disk cannot be read. Damage is no error: it is what the inspection reports.
+pub fn inspect<D: Disk + 'static>(disk: D) -> Result<Inspection, DiskError> {
+    Work::new(disk, run).run().0
+}
+
+async fn run<D: Disk>(io: Io<D>) -> Result<Inspection, DiskError> {
+    let info = io.info();
+    let mut found = Inspection { path: info.path, size_bytes: info.size_bytes, ..Inspection::default() };
+    if info.size_bytes < 2 * AREA_BYTES {
+        found.problems.push("the disk is too small to hold a label".to_owned());
+        return Ok(found);
+    }
+    match read_label(&io).await {
+        Ok(label) => found.label = Some(label),
+        Err(OpenError::Disk(error)) => return Err(error),
+        Err(why) => found.problems.push(why.to_string()),
+    }
+    let end =
+        found.label.as_ref().map_or(info.size_bytes, |label| label.layout.size_bytes.min(info.size_bytes));
+    let areas = [0, end / PAGE_BYTES as u64 * PAGE_BYTES as u64 - AREA_BYTES];
+    inspect_labels(&io, &mut found, areas).await?;
+    let Some(label) = found.label.clone() else { return Ok(found) };
+    if label.layout.size_bytes <= info.size_bytes {
+        inspect_copies(&io, &mut found, &label).await?;
+        inspect_tables(&io, &mut found, &label).await?;
+    }
+    inspect_content(&io, &mut found).await?;
+    let damaged: Vec<String> = found
+        .copies
+        .iter()
+        .filter_map(|copy| Some(format!("{} at {}: {}", copy.what, copy.offset, copy.state.as_ref().err()?)))
+        .collect();
+    found.problems.extend(damaged);
+    Ok(found)
+}
+
+async fn inspect_labels<D: Disk>(
+    io: &Io<D>,
+    found: &mut Inspection,
+    areas: [u64; 2],
+) -> Result<(), DiskError> {
+    for offset in areas.into_iter().flat_map(|area| LABEL_SLOTS.map(|slot| area + slot)) {
+        let state = match parse_label(&io.read(offset, PAGE_BYTES).await?) {
+            Ok(label) => match &found.label {
+                Some(chosen) if chosen.disk != label.disk => Err(format!("the label of disk {}", label.disk)),
+                Some(chosen) if *chosen != label => Err(format!("older (sequence {})", label.sequence)),
+                _ => Ok(label.sequence),
+            },
+            Err(LabelError::Absent) if found.label.is_none() => continue,
+            Err(why) => Err(why.to_string()),
+        };
+        found.copies.push(CopyState { what: "label", offset, state });
+    }
+    Ok(())
+}
+
+/// Anchors and records: of each pair of slots one may be empty, that of both areas must not.
+async fn inspect_copies<D: Disk>(io: &Io<D>, found: &mut Inspection, label: &Label) -> Result<(), DiskError> {
+    let records_bytes = (RECORDS_SLOTS[1] - RECORDS_SLOTS[0]) as usize;
+    let mut newest_records = None;
+    for area in label.layout.areas() {
+        for slot in ANCHOR_SLOTS {
+            let bytes = io.read(area + slot, PAGE_BYTES).await?;
+            let state = match parse_anchor(label.disk, &bytes) {
+                Some(anchor) => {
+                    let newer = found.anchor.is_none_or(|known| known.sequence < anchor.sequence);
+                    found.anchor = if newer { Some(anchor) } else { found.anchor };
+                    Ok(anchor.sequence)
+                }
+                None if bytes.iter().all(|byte| *byte == 0) => continue,
+                None => Err("damaged".to_owned()),
+            };
+            found.copies.push(CopyState { what: "anchor", offset: area + slot, state });
+        }
+        for slot in RECORDS_SLOTS {
+            let bytes = io.read(area + slot, records_bytes).await?;
+            let state = match parse_records(label.disk, &bytes) {
+                Some((sequence, records)) => {
+                    newest_records = newest_records.max(Some((sequence, records.len() as u64)));
+                    Ok(sequence)
+                }
+                None if bytes.iter().all(|byte| *byte == 0) => continue,
+                None => Err("damaged".to_owned()),
+            };
+            found.copies.push(CopyState { what: "records", offset: area + slot, state });
+        }
+    }
+    found.records_bytes = newest_records.map(|(_, len)| len);
+    if newest_records.is_none() {
+        found.problems.push("no intact copy of the records; the pool's other disks have them too".to_owned());
+    }
+    Ok(())
+}
+
+async fn inspect_tables<D: Disk>(io: &Io<D>, found: &mut Inspection, label: &Label) -> Result<(), DiskError> {
+    let layout = &label.layout;
+    let slab_leaves = layout.slab_table_pages() * LEAVES_PER_PAGE;
+    for (copy, offset) in layout.tables.into_iter().enumerate() {
+        let bytes = io.read(offset, layout.table_pages() * PAGE_BYTES).await?;
+        let damaged = bytes.chunks_exact(LEAF_BYTES).enumerate().filter(|(at, leaf)| {
+            match at.checked_sub(slab_leaves) {
+                None => parse_slab_leaf(label.disk, *at as u32, leaf).is_none(),
+                Some(at) => parse_promise_leaf(label.disk, at as u32, leaf).is_none(),
+            }
+        });
+        let damaged = damaged.count() as u64;
+        if let Some(place) = found.damaged_table_leaves.get_mut(copy) {
+            *place = damaged;
+        }
+        if damaged > 0 {
+            found.problems.push(format!(
+                "{damaged} leaves of the tables at {offset} are damaged; the other copy serves"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What opening would find.
+async fn inspect_content<D: Disk>(io: &Io<D>, found: &mut Inspection) -> Result<(), DiskError> {
+    let opened = match examine(io, None).await {
+        Ok(opened) => opened,
+        Err(OpenError::Disk(error)) => return Err(error),
+        Err(why) => {
+            found.problems.push(format!("cannot be opened: {why}"));
+            return Ok(());
+        }
+    };
+    let replayed = &opened.replayed;
+    let used_blocks: u64 = replayed.live.iter().map(|batch| u64::from(batch.blocks)).sum();
+    found.journal = Some(JournalOnDisk {
+        batches: replayed.live.len() as u64,
+        used_bytes: used_blocks * PAGE_BYTES as u64,
+        blocks: replayed.blocks.len() as u64,
+        corrupt_blocks: replayed.corrupt_blocks,
+    });
+    if replayed.corrupt_blocks > 0 {
+        found.problems.push(format!("{} blocks rotted in the journal", replayed.corrupt_blocks));
+    }
+    if opened.damaged_leaves > 0 {
+        let lost = opened.damaged_leaves;
+        found
+            .problems
+            .push(format!("{lost} metadata leaves are damaged; each loses the checksums of 63 blocks"));
+    }
+    for entry in opened.slabs.iter().flatten() {
+        let volume = found.volumes.entry(entry.volume).or_default();
+        volume.chunks += 1;
+        volume.append_chunks += u32::from(entry.append);
+    }
+    for (volume, epoch) in &opened.promises {
+        found.volumes.entry(*volume).or_default().promised = *epoch;
+    }
+    found.free_slabs = Some(opened.slabs.iter().filter(|entry| entry.is_none()).count() as u32);
+    Ok(())
+}
+
+impl fmt::Display for Inspection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {} bytes", self.path, self.size_bytes)?;
+        if let Some(label) = &self.label {
+            writeln!(f, "{label}")?;
+        }
+        if let Some(anchor) = &self.anchor {
+            writeln!(
+                f,
+                "anchor         {}, incarnation {}, journal from batch {} at block {}",
+                anchor.sequence, anchor.incarnation, anchor.tail_sequence, anchor.tail_block
+            )?;
+        }
+        if let Some(journal) = &self.journal {
+            writeln!(
+                f,
+                "journal holds  {} batches, {} KiB, {} blocks not yet in place",
+                journal.batches,
+                journal.used_bytes >> 10,
+                journal.blocks
+            )?;
+        }
+        if let Some(bytes) = self.records_bytes {
+            writeln!(f, "records        {bytes} bytes")?;
+        }
+        if let Some(free) = self.free_slabs {
+            writeln!(f, "free slabs     {free}")?;
+        }
+        for (volume, held) in &self.volumes {
+            writeln!(
+                f,
+                "volume         {volume}: {} chunks ({} for append), epoch {} promised",
+                held.chunks, held.append_chunks, held.promised
+            )?;
+        }
+        for copy in &self.copies {
+            match &copy.state {
+                Ok(sequence) => writeln!(f, "copy           {} at {}: {sequence}", copy.what, copy.offset)?,
+                Err(why) => writeln!(f, "copy           {} at {}: {why}", copy.what, copy.offset)?,
+            }
+        }
+        if self.problems.is_empty() {
+            return write!(f, "nothing is damaged");
+        }
+        let mut problems = self.problems.iter();
+        problems.try_for_each(|problem| writeln!(f, "PROBLEM        {problem}"))
+    }
+}

@@ -1,0 +1,337 @@
+//! Rot, lost and misdirected writes, I/O errors, hangs, a full file under the disk.
+
+mod common;
+
+use common::{
+    DISK, EPOCH, POOL, Rig, VOLUME, crash_disk, new_rig, pattern, small, small_options, write_request,
+};
+use disk::DiskError;
+use disk::crash::{CrashDisk, CrashOptions};
+use disk::crash::{Fault, FaultAction, FaultTarget};
+use store::api::{StoreError, StoreReply, StoreRequest, WriteClass};
+use store::{Layout, OpenError, Store, StoreOptions, format, inspect, parse_label};
+use types::{BLOCK_BYTES, ChunkIndex, Epoch, Lba};
+
+fn layout() -> Layout {
+    Layout::compute(16 << 20, 1 << 20, 256 << 10).unwrap()
+}
+
+/// Where a block of the first slab lies.
+fn place_of(block: u64) -> u64 {
+    layout().slabs + block * BLOCK_BYTES as u64
+}
+
+/// A store with one chunk, whole and in place, and its disk.
+fn filled() -> (Rig<CrashDisk>, CrashDisk) {
+    let mut rig = new_rig();
+    rig.allocate(0, false);
+    rig.write(WriteClass::Fresh, 0, &pattern(1, 256)).unwrap();
+    rig.checkpoint();
+    let disk = rig.store.disk_mut().clone();
+    (rig, disk)
+}
+
+fn corrupt(lbas: &[u64]) -> StoreError {
+    StoreError::Corrupt { lbas: lbas.iter().map(|lba| Lba(*lba)).collect() }
+}
+
+fn scrub(rig: &mut Rig<CrashDisk>) -> Vec<u64> {
+    match rig.run(StoreRequest::Scrub { bytes: u64::MAX }) {
+        Ok(StoreReply::Scrubbed(progress)) => {
+            assert!(progress.finished);
+            progress
+                .corrupt
+                .into_iter()
+                .map(|(volume, lba)| (volume == VOLUME).then_some(lba.0).unwrap())
+                .collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn rotten_blocks_are_named_never_returned_and_healed_by_an_overwrite() {
+    let (mut rig, disk) = filled();
+    disk.rot(place_of(7), 1);
+    disk.rot(place_of(9), BLOCK_BYTES as u64);
+    assert_eq!(rig.read(0, 256), Err(corrupt(&[7, 9])));
+    assert_eq!(rig.read(8, 1), Ok(pattern(1, 256)[8 * BLOCK_BYTES..9 * BLOCK_BYTES].to_vec()));
+    assert_eq!(scrub(&mut rig), [7, 9]);
+    assert!(rig.store.health().corrupt_blocks >= 4);
+    for block in [7, 9] {
+        let bytes = &pattern(1, 256)[block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES];
+        rig.write(WriteClass::Overwrite, block as u64, bytes).unwrap();
+    }
+    assert_eq!(rig.read(0, 256), Ok(pattern(1, 256)));
+    rig.checkpoint();
+    let mut rig = rig.reopen();
+    assert_eq!(rig.read(0, 256), Ok(pattern(1, 256)));
+    assert!(scrub(&mut rig).is_empty());
+}
+
+#[test]
+fn zeroed_data_and_zeroed_metadata_are_corrupt_not_zeroes() {
+    let (mut rig, disk) = filled();
+    disk.poke(place_of(20), &[0; BLOCK_BYTES]);
+    assert_eq!(rig.read(20, 1), Err(corrupt(&[20])));
+    disk.poke(layout().metadata, &[0; 4096]);
+    let mut rig = rig.reopen();
+    assert!(matches!(rig.read(0, 1), Err(StoreError::Corrupt { .. })));
+    assert_eq!(rig.store.health().damaged_metadata_leaves, 8);
+}
+
+#[test]
+fn a_rotten_metadata_leaf_loses_its_own_blocks_only_and_heals_block_by_block() {
+    let (rig, disk) = filled();
+    disk.rot(layout().metadata + 512, 1);
+    let mut rig = rig.reopen();
+    assert_eq!(rig.read(0, 63), Ok(pattern(1, 63)));
+    assert_eq!(rig.read(126, 130).unwrap(), pattern(1, 256)[126 * BLOCK_BYTES..]);
+    let lost: Vec<u64> = (63..126).collect();
+    assert_eq!(rig.read(0, 256), Err(corrupt(&lost)));
+    assert_eq!(scrub(&mut rig), lost);
+    for first in (63..126).step_by(9) {
+        let bytes = &pattern(1, 256)[first * BLOCK_BYTES..(first + 9) * BLOCK_BYTES];
+        rig.write(WriteClass::Overwrite, first as u64, bytes).unwrap();
+    }
+    rig.checkpoint();
+    assert_eq!(rig.reopen().read(0, 256), Ok(pattern(1, 256)));
+}
+
+#[test]
+fn lost_and_misdirected_writes_are_found() {
+    let (mut rig, disk) = filled();
+    rig.discard(0, 64).unwrap();
+    rig.settle();
+    disk.inject(Fault::nth(
+        FaultTarget::Range { offset: place_of(0), len_bytes: 1 },
+        0,
+        FaultAction::LoseWrite,
+    ));
+    rig.write(WriteClass::Fresh, 0, &pattern(2, 2)).unwrap();
+    assert_eq!(rig.read(0, 2), Err(corrupt(&[0, 1])));
+    let action = FaultAction::MisdirectWrite { to_offset: place_of(100) };
+    disk.inject(Fault::nth(FaultTarget::Range { offset: place_of(10), len_bytes: 1 }, 0, action));
+    rig.write(WriteClass::Fresh, 10, &pattern(3, 1)).unwrap();
+    assert_eq!(rig.read(10, 1), Err(corrupt(&[10])));
+    assert_eq!(rig.read(100, 1), Err(corrupt(&[100])));
+}
+
+#[test]
+fn a_journaled_block_that_rots_before_it_is_applied_is_corrupt_alone() {
+    let (mut rig, disk) = filled();
+    for block in 0..6 {
+        rig.write(WriteClass::Overwrite, block, &pattern(10 + block, 1)).unwrap();
+    }
+    // Batches of a header and one block each; the data of the third.
+    let journal = (0..64).map(|at| layout().journal + at * 4096);
+    let third = journal.filter(|at| disk.peek(*at, 4096) == pattern(12, 1)).collect::<Vec<_>>();
+    assert_eq!(third.len(), 1);
+    disk.rot(third[0], 1);
+    let mut rig = rig.reopen();
+    assert_eq!(rig.read(2, 1), Err(corrupt(&[2])));
+    for block in [0, 1, 3, 4, 5] {
+        assert_eq!(rig.read(block, 1), Ok(pattern(10 + block, 1)), "block {block}");
+    }
+    rig.checkpoint();
+    assert_eq!(rig.reopen().read(2, 1), Err(corrupt(&[2])));
+}
+
+#[test]
+fn a_journal_that_lost_acknowledged_records_is_refused() {
+    let (mut rig, disk) = filled();
+    for block in 0..6 {
+        rig.write(WriteClass::Overwrite, block, &pattern(10 + block, 1)).unwrap();
+    }
+    let first =
+        (0..64).map(|at| layout().journal + at * 4096).find(|at| disk.peek(*at, 4096) == pattern(11, 1));
+    disk.rot(first.unwrap() - 4096, 1);
+    let before = disk.peek(0, 1 << 20);
+    assert!(matches!(Store::open(disk.clone()), Err(OpenError::JournalDamaged { .. })));
+    assert_eq!(disk.peek(0, 1 << 20), before, "a refused disk is not changed");
+    let inspection = inspect(disk).unwrap();
+    assert!(inspection.problems.iter().any(|problem| problem.contains("journal")), "{inspection}");
+}
+
+#[test]
+fn labels_anchors_and_tables_survive_the_loss_of_a_copy() {
+    let (rig, disk) = filled();
+    let end = (16 << 20) - (1 << 20);
+    let layout = layout();
+    for (offset, len) in [(0, 16 << 10), (layout.tables[0], layout.journal - layout.tables[0])] {
+        disk.rot(offset, len);
+    }
+    let inspection = inspect(disk.clone()).unwrap();
+    assert!(inspection.problems.len() >= 4, "{inspection}");
+    let mut rig = rig.reopen();
+    assert_eq!(rig.read(0, 256), Ok(pattern(1, 256)));
+    rig.checkpoint();
+    // The front label was healed by opening; the anchor by the checkpoint.
+    disk.rot(end, 8 << 10);
+    disk.rot(layout.tables[1], 4096);
+    assert!(parse_label(&disk.peek(0, 4096)).is_ok());
+    let again = Store::open(disk.clone());
+    assert!(
+        matches!(again, Err(OpenError::Damaged { what: "the slab table" })),
+        "the other copy was damaged before"
+    );
+    disk.rot(0, 8 << 10);
+    assert_eq!(Store::open(disk).err(), Some(OpenError::Damaged { what: "the label" }));
+}
+
+#[test]
+fn a_newer_format_and_a_shrunken_disk_are_refused_untouched() {
+    let (_, disk) = filled();
+    let small_disk = CrashDisk::new(CrashOptions::new(12 << 20));
+    small_disk.poke(0, &disk.peek(0, 12 << 20));
+    assert_eq!(
+        Store::open(small_disk).err(),
+        Some(OpenError::Shrunk { label_bytes: 16 << 20, size_bytes: 12 << 20 })
+    );
+    let mut label = disk.peek(0, 4096);
+    label[16] = 2;
+    label[8..16].fill(0);
+    let crc = codes::crc64(&label);
+    label[8..16].copy_from_slice(&crc.to_le_bytes());
+    disk.poke(0, &label);
+    let before = disk.peek(0, 16 << 20);
+    assert_eq!(Store::open(disk.clone()).err(), Some(OpenError::NewerFormat { found: 2, supported: 1 }));
+    assert!(format(disk.clone(), small()).is_err());
+    assert_eq!(disk.peek(0, 16 << 20), before);
+}
+
+#[test]
+fn a_grown_disk_opens_at_its_old_size() {
+    let (_, disk) = filled();
+    let grown = CrashDisk::new(CrashOptions::new(32 << 20));
+    grown.poke(0, &disk.peek(0, 16 << 20));
+    assert_eq!(Rig::open(grown).read(0, 256), Ok(pattern(1, 256)));
+}
+
+/// Every kind of write that fails poisons the store; reads go on; what was acknowledged is there after verification.
+#[test]
+fn a_failed_write_or_flush_poisons_until_the_disk_is_verified() {
+    let targets = [FaultTarget::Write, FaultTarget::Flush];
+    for (target, error) in targets.into_iter().flat_map(|target| {
+        [DiskError::Io(5), DiskError::TimedOut, DiskError::Gone].map(|error| (target, error))
+    }) {
+        let (mut rig, disk) = filled();
+        rig.write(WriteClass::Overwrite, 5, &pattern(5, 1)).unwrap();
+        disk.inject(Fault::nth(target, 0, FaultAction::Fail(error.clone())));
+        let failed = rig.write(WriteClass::Fresh, 100, &pattern(6, 100));
+        assert!(matches!(failed, Err(StoreError::Poisoned)), "{failed:?}");
+        assert!(rig.store.is_poisoned());
+        assert_eq!(rig.store.health().poisoned_by, Some(error));
+        let refused = [
+            write_request(WriteClass::Overwrite, 0, &pattern(1, 1)),
+            StoreRequest::AllocateChunk { volume: VOLUME, epoch: EPOCH, chunk: ChunkIndex(4), append: false },
+            StoreRequest::Discard { volume: VOLUME, epoch: EPOCH, lba: Lba(0), blocks: 1 },
+            StoreRequest::Promise { volume: VOLUME, epoch: Epoch(99) },
+            StoreRequest::SetRecords { records: vec![1] },
+        ];
+        for request in refused {
+            assert_eq!(rig.run(request).unwrap_err(), StoreError::Poisoned);
+        }
+        assert_eq!(rig.read(5, 1), Ok(pattern(5, 1)));
+        let mut opening = rig.store.reverify();
+        let store = std::iter::from_fn(|| Some(opening.poll())).take(100_000).flatten().next();
+        let mut rig = Rig::new(store.unwrap().unwrap());
+        assert!(!rig.store.is_poisoned());
+        assert_eq!(rig.read(5, 1), Ok(pattern(5, 1)));
+        rig.write(WriteClass::Overwrite, 6, &pattern(7, 1)).unwrap();
+    }
+}
+
+#[test]
+fn a_hanging_disk_answers_what_it_can_and_the_rest_when_its_time_is_up() {
+    let (mut rig, disk) = filled();
+    rig.write(WriteClass::Overwrite, 5, &pattern(5, 1)).unwrap();
+    disk.inject(Fault::every(FaultTarget::Any, FaultAction::Hang));
+    let write = rig.submit(write_request(WriteClass::Overwrite, 8, &pattern(8, 1)));
+    let read = rig.submit(StoreRequest::Read { volume: VOLUME, lba: Lba(40), blocks: 1 });
+    assert_eq!(rig.read(5, 1), Ok(pattern(5, 1)), "what is in RAM needs no disk");
+    (0..100).for_each(|_| rig.poll());
+    assert!(rig.answers.is_empty());
+    disk.clear_faults();
+    disk.time_out_hanging();
+    assert!(matches!(rig.wait(write), Err(StoreError::Poisoned)));
+    assert!(matches!(rig.wait(read), Err(StoreError::Disk(DiskError::TimedOut))));
+}
+
+#[test]
+fn an_unreadable_sector_fails_its_read_alone_and_shows_in_the_scrub() {
+    let (mut rig, disk) = filled();
+    let sector = FaultTarget::Range { offset: place_of(30), len_bytes: 512 };
+    disk.inject(Fault::every(sector, FaultAction::Fail(DiskError::Io(5))));
+    assert_eq!(rig.read(30, 1), Err(StoreError::Disk(DiskError::Io(5))));
+    assert!(rig.read(31, 10).is_ok());
+    assert!(!rig.store.is_poisoned());
+    assert!(scrub(&mut rig).contains(&30));
+}
+
+#[test]
+fn no_room_under_a_fresh_write_is_said_and_changes_nothing() {
+    let (mut rig, disk) = filled();
+    rig.discard(0, 100).unwrap();
+    disk.inject(Fault::nth(FaultTarget::Write, 0, FaultAction::Fail(DiskError::NoSpace)));
+    // The discard's own punch is not a write; the first write is the data.
+    rig.settle();
+    assert_eq!(rig.write(WriteClass::Fresh, 0, &pattern(2, 50)), Err(StoreError::NoSpace));
+    assert_eq!(rig.read(0, 100), Ok(vec![0; 100 * BLOCK_BYTES]));
+    assert!(!rig.store.is_poisoned());
+    rig.write(WriteClass::Fresh, 0, &pattern(2, 50)).unwrap();
+    assert_eq!(rig.read(0, 50), Ok(pattern(2, 50)));
+}
+
+#[test]
+fn no_room_to_apply_the_journal_refuses_writes_loses_nothing_and_passes() {
+    let (mut rig, disk) = filled();
+    let layout = layout();
+    let slabs = FaultTarget::Range { offset: layout.slabs, len_bytes: 8 << 20 };
+    disk.inject(Fault::every(slabs, FaultAction::Fail(DiskError::NoSpace)));
+    let mut last = [0u64; 64];
+    let mut refused = 0;
+    for round in 1..400u64 {
+        let block = round % 64;
+        match rig.write(WriteClass::Overwrite, block, &pattern(round, 1)) {
+            Ok(()) => last[block as usize] = round,
+            Err(StoreError::NoSpace) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(refused > 100 && !rig.store.is_poisoned());
+    assert!(last.iter().filter(|version| **version > 0).count() > 10);
+    let check = |rig: &mut Rig<_>| {
+        for (block, version) in last.iter().enumerate().filter(|(_, version)| **version > 0) {
+            assert_eq!(rig.read(block as u64, 1), Ok(pattern(*version, 1)), "block {block}");
+        }
+    };
+    disk.clear_faults();
+    check(&mut rig);
+    rig.write(WriteClass::Overwrite, 200, &pattern(9, 1)).unwrap();
+    rig.checkpoint();
+    check(&mut rig);
+    check(&mut rig.reopen());
+}
+
+#[test]
+fn an_inspection_tells_what_a_disk_is_and_changes_nothing() {
+    let (mut rig, disk) = filled();
+    rig.allocate(1, true);
+    rig.write(WriteClass::Overwrite, 5, &pattern(5, 1)).unwrap();
+    rig.run(StoreRequest::Promise { volume: VOLUME, epoch: Epoch(9) }).unwrap();
+    let before = disk.peek(0, 16 << 20);
+    let inspection = inspect(disk.clone()).unwrap();
+    assert_eq!(disk.peek(0, 16 << 20), before);
+    assert!(inspection.problems.is_empty(), "{inspection}");
+    let label = inspection.label.as_ref().unwrap();
+    assert_eq!((label.disk, label.pool), (DISK, POOL));
+    let volume = inspection.volumes[&VOLUME];
+    assert_eq!((volume.chunks, volume.append_chunks, volume.promised), (2, 1, Epoch(9)));
+    assert_eq!(inspection.journal.unwrap().blocks, 1);
+    assert!(inspection.to_string().contains("nothing is damaged"));
+    assert_eq!(inspect(crash_disk(16 << 20)).unwrap().problems, [OpenError::Blank.to_string()]);
+    assert!(inspect(crash_disk(4096)).unwrap().label.is_none());
+    let options = StoreOptions { pool: None, ..small_options() };
+    assert!(Store::open_with(disk, options).is_ok());
+}
