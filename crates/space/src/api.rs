@@ -1,6 +1,6 @@
 //! What a volume asks of its virtual disk.
 
-use store::api::WriteClass;
+pub use store::api::WriteClass;
 use sys::Payload;
 use types::{BlockCount, Lba};
 

@@ -9,12 +9,25 @@
 //! **What is durable.** Changes become visible at once, and durable in the order in which they were made: with
 //! [`FileSystem::flush`] or a durable write, and a few seconds later at the latest. A crash loses a suffix of the
 //! changes, never one in the middle; data is published after it is written, so that no lost write shows garbage.
+//!
+//! **Why a crash is safe.** All that is stored hangs on the superblock (two places, the higher intact one counts): the
+//! tree of the last checkpoint, the space map, and the journal from there on. The tree's pages are never changed in place,
+//! and reused only after a later superblock is durable. A journal batch is atomic by its checksum and chained to the one
+//! before, so replay ends exactly at the first batch that was not completely written. Extents are written before the
+//! batch that points to them, to blocks that no durable extent owns; an overwrite in place is atomic in the layer below.
 
+#![allow(dead_code)]
+
+mod allocator;
+mod bitmap;
+mod chunks;
 mod cursor;
 mod data;
-#[allow(dead_code)]
+mod io;
+mod layout;
 mod meta;
 mod namespace;
+mod opening;
 mod properties;
 mod streams;
 mod types;
@@ -24,23 +37,41 @@ mod upcase;
 mod tests;
 
 use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
 use ::types::{Lba, Monotonic};
-use space::api::VirtualDisk;
+use space::api::{SpaceRequest, VirtualDisk, WriteClass};
 
+use allocator::Allocator;
 pub use cursor::DirectoryCursor;
-use meta::{Store, Transaction, key, record};
+pub use data::STREAM_BYTES_MAX;
+use io::{Answer, Purpose, Requests};
+use layout::{COPIES_MAX, JOURNAL_FIRST, PAGE_BLOCKS, Superblock};
+use meta::log::{Append, Log};
+use meta::page::Page;
+use meta::{Store, Transaction, Tree, key, record};
 pub use namespace::{LINKS_MAX, NAME_UNITS_MAX, check_name};
+use opening::{Opened, Opening};
 pub use properties::{PROPERTY_BYTES_MAX, REPARSE_BYTES_MAX};
 pub use types::*;
 pub use upcase::{names_equal, upcase_unit};
 
+/// Changes that nobody waits for are written to the journal after this time.
+const JOURNAL_DELAY: Duration = Duration::from_secs(1);
+
 /// One volume's files.
 pub struct FileSystem {
-    disk: Box<dyn VirtualDisk>,
+    requests: Requests,
     config: Config,
     state: State,
+    now: Monotonic,
+    superblock: Option<Superblock>,
     meta: Store,
+    log: Log,
+    /// Since when changes gather in the journal's open batch.
+    gathering_since: Option<Monotonic>,
+    allocator: Allocator,
+    chunk_changes: chunks::ChunkChanges,
     volume: VolumeRecord,
     /// Next file id to give, and the first that is not reserved durably.
     next_file: u64,
@@ -50,12 +81,26 @@ pub struct FileSystem {
     /// Stored descriptors by content.
     security_ids: HashMap<Box<[u8]>, SecurityId>,
     data: data::Data,
+    /// Since when.
+    lazy_since: Option<Monotonic>,
+    /// What missed may run again: at the caller's, and here.
+    retry: bool,
+    data_retry: bool,
+    /// Writes wait until less is dirty.
+    data_pressure: bool,
+    /// There is more to do in this poll.
+    pump_again: bool,
     events: VecDeque<FsEvent>,
+    answers: Vec<(Purpose, Answer)>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
-    Opening,
+    /// Reading, or writing the first superblocks.
+    Opening(Box<Opening>),
+    /// The first transaction of a new volume is on its way.
+    Formatting,
+    /// The journal is replayed; what has to be known of the volume is looked up.
+    Finishing,
     Open,
     Failed(FsError),
 }
@@ -71,40 +116,36 @@ impl FileSystem {
     /// Makes an empty volume; [`FsEvent::Opened`] tells when it can be used. What the virtual disk held is lost.
     pub fn format(disk: Box<dyn VirtualDisk>, format: &Format, config: Config) -> Self {
         let mut fs = Self::new(disk, config);
-        fs.volume = VolumeRecord {
-            id: format.id,
-            label: format.label.clone(),
-            serial: format.serial,
-            created: format.now,
-        };
-        fs.state = State::Open;
-        let mut txn = Transaction::new();
-        txn.put(key::volume(), record::encode_volume(&fs.volume));
-        let root =
-            NewFile { directory: true, attributes: 0, now: format.now, security: &format.root_security };
-        let made = fs.put_root(&mut txn, &root).and_then(|()| fs.commit(txn));
-        fs.events.push_back(match made {
-            Ok(()) => FsEvent::Opened,
-            Err(error) => FsEvent::Failed(error),
-        });
+        let begun = Opening::format(&mut fs.requests, config.page_cache_bytes, format.id, format.now.0);
+        match begun {
+            Ok(opening) => {
+                fs.state = State::Opening(Box::new(opening));
+                fs.data.format = Some(format.clone());
+            }
+            Err(error) => fs.fail(error),
+        }
         fs
     }
 
     /// Opens the volume on a virtual disk; [`FsEvent::Opened`] tells when it can be used.
     pub fn open(disk: Box<dyn VirtualDisk>, config: Config) -> Self {
         let mut fs = Self::new(disk, config);
-        let error = FsError::NotAVolume("no superblock");
-        fs.state = State::Failed(error.clone());
-        fs.events.push_back(FsEvent::Failed(error));
+        fs.state = State::Opening(Box::new(Opening::open(&mut fs.requests, config.page_cache_bytes)));
         fs
     }
 
     fn new(disk: Box<dyn VirtualDisk>, config: Config) -> Self {
         Self {
-            disk,
+            requests: Requests::new(disk),
             config,
-            state: State::Opening,
-            meta: Store::default(),
+            state: State::Failed(FsError::Stopped),
+            now: Monotonic::default(),
+            superblock: None,
+            meta: Store::new(Tree::new(None, config.page_cache_bytes)),
+            log: Log::default(),
+            gathering_since: None,
+            allocator: Allocator::empty(),
+            chunk_changes: chunks::ChunkChanges::default(),
             volume: VolumeRecord {
                 id: [0; 16],
                 label: String::new(),
@@ -116,18 +157,205 @@ impl FileSystem {
             lazy_times: HashMap::new(),
             security_ids: HashMap::new(),
             data: data::Data::default(),
+            lazy_since: None,
+            retry: false,
+            data_retry: false,
+            data_pressure: false,
+            pump_again: false,
             events: VecDeque::new(),
+            answers: Vec::new(),
         }
     }
 
     /// Does what is due and moves what happened into `out`.
-    pub fn poll(&mut self, _now: Monotonic, out: &mut Vec<FsEvent>) {
+    pub fn poll(&mut self, now: Monotonic, out: &mut Vec<FsEvent>) {
+        self.now = now;
+        self.data.now = now;
+        // One round's effects can be answered at once by the virtual disk.
+        for _ in 0..64 {
+            let mut answers = std::mem::take(&mut self.answers);
+            self.requests.poll(&mut answers);
+            let idle = answers.is_empty();
+            for (purpose, answer) in answers.drain(..) {
+                self.handle(purpose, answer);
+            }
+            self.answers = answers;
+            self.pump();
+            if idle && !std::mem::take(&mut self.pump_again) {
+                break;
+            }
+        }
+        if std::mem::take(&mut self.retry) {
+            out.push(FsEvent::Retry);
+        }
         out.extend(self.events.drain(..));
     }
 
     /// When [`FileSystem::poll`] wants to be called next, should nothing happen before.
     pub fn next_timeout(&self) -> Option<Monotonic> {
-        None
+        let journal = self.gathering_since.map(|since| since.after(JOURNAL_DELAY));
+        [journal, self.data_timeout(), self.chunk_timeout()].into_iter().flatten().min()
+    }
+
+    fn handle(&mut self, purpose: Purpose, answer: Answer) {
+        match purpose {
+            Purpose::Opening(number) => self.handle_opening(number, answer),
+            Purpose::Journal { sequence } => match answer {
+                Ok(_) => {
+                    if self.log.written(sequence) {
+                        self.wake();
+                    }
+                }
+                Err(error) => self.fail(error),
+            },
+            Purpose::Page { lba, copy } => self.handle_page(lba, copy, answer),
+            Purpose::Checkpoint => {}
+            Purpose::Read { job, part } => self.handle_read(job, part, answer),
+            Purpose::Write { job } => self.handle_write(job, answer),
+            Purpose::Probe { chunk } => self.handle_probe(chunk, answer),
+            Purpose::Release { chunk } => self.handle_release(chunk, answer),
+        }
+    }
+
+    fn handle_opening(&mut self, number: u64, answer: Answer) {
+        let State::Opening(opening) = &mut self.state else { return };
+        match opening.handle(&mut self.requests, number, answer) {
+            Ok(None) => {}
+            Ok(Some(opened)) => self.take_opened(opened),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn take_opened(&mut self, opened: Opened) {
+        self.superblock = Some(opened.superblock);
+        self.allocator = opened.allocator;
+        self.log = opened.log;
+        self.meta = opened.store;
+        let Some(format) = self.data.format.take() else {
+            self.state = State::Finishing;
+            return;
+        };
+        self.volume = VolumeRecord {
+            id: format.id,
+            label: format.label.clone(),
+            serial: format.serial,
+            created: format.now,
+        };
+        let mut txn = Transaction::new();
+        txn.put(key::volume(), record::encode_volume(&self.volume));
+        let root =
+            NewFile { directory: true, attributes: 0, now: format.now, security: &format.root_security };
+        self.state = State::Formatting;
+        match self.put_root(&mut txn, &root) {
+            Ok(()) => {
+                let ticket = self.record(txn);
+                self.log.want(ticket);
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn handle_page(&mut self, lba: Lba, copy: u8, answer: Answer) {
+        let volume = self.superblock.map_or([0; 16], |superblock| superblock.volume);
+        let error = match answer {
+            Ok(data) => match Page::decode(data.contiguous(), &volume, lba) {
+                Some(page) => {
+                    self.meta.tree.loaded(lba, page);
+                    self.wake();
+                    return;
+                }
+                None => FsError::Corrupt { what: "tree page", lba },
+            },
+            Err(error) => error,
+        };
+        if copy + 1 < COPIES_MAX {
+            self.read_page(lba, copy + 1);
+        } else {
+            let error = if matches!(error, FsError::Invalid(_)) {
+                FsError::Corrupt { what: "tree page", lba }
+            } else {
+                error
+            };
+            self.meta.tree.failed(lba, error);
+            self.wake();
+        }
+    }
+
+    fn read_page(&mut self, lba: Lba, copy: u8) {
+        let read = SpaceRequest::Read { lba, blocks: PAGE_BLOCKS, copy: Some(copy) };
+        self.requests.submit(Purpose::Page { lba, copy }, read);
+    }
+
+    /// Carries on everything that can go on.
+    fn pump(&mut self) {
+        match &self.state {
+            State::Opening(_) | State::Failed(_) => return,
+            State::Formatting => {
+                if self.log.durable_ticket() >= self.log.last_ticket() {
+                    self.opened();
+                }
+            }
+            State::Finishing => self.finish_opening(),
+            State::Open => {
+                self.pump_data();
+                self.pump_chunks();
+            }
+        }
+        for lba in self.meta.tree.take_wanted() {
+            self.read_page(lba, 0);
+        }
+        self.pump_journal();
+    }
+
+    fn finish_opening(&mut self) {
+        let found = self.meta.get(&Transaction::new(), &key::volume());
+        let volume = found.and_then(|value| {
+            value.and_then(|value| record::decode_volume(&value)).ok_or(FsError::damaged("volume record"))
+        });
+        match volume {
+            Ok(volume) => {
+                self.volume = volume;
+                match self.find_orphans() {
+                    Ok(()) => self.opened(),
+                    Err(FsError::Miss) => {}
+                    Err(error) => self.fail(error),
+                }
+            }
+            Err(FsError::Miss) => {}
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn opened(&mut self) {
+        self.state = State::Open;
+        self.wake();
+        self.events.push_back(FsEvent::Opened);
+    }
+
+    /// Ends all work: what was not durable may be lost.
+    fn fail(&mut self, error: FsError) {
+        if !matches!(self.state, State::Failed(_)) || self.events.is_empty() {
+            self.fail_data(&error);
+            self.events.push_back(FsEvent::Failed(error.clone()));
+        }
+        self.state = State::Failed(error);
+        self.wake();
+    }
+
+    fn pump_journal(&mut self) {
+        let due = self.gathering_since.is_some_and(|since| self.now >= since.after(JOURNAL_DELAY));
+        while let Some(append) = self.log.next_append(due) {
+            self.append(append);
+        }
+        if !self.log.is_pending() {
+            self.gathering_since = None;
+        }
+    }
+
+    fn append(&mut self, append: Append) {
+        let lba = Lba(u64::from(JOURNAL_FIRST + append.block));
+        let write = SpaceRequest::Write { lba, class: WriteClass::Append, data: append.data.into() };
+        self.requests.submit(Purpose::Journal { sequence: append.sequence }, write);
     }
 
     /// What the volume is called.
@@ -138,6 +366,9 @@ impl FileSystem {
     /// Changes the label.
     pub fn set_label(&mut self, label: &str) -> Result<(), FsError> {
         self.ready_to_change()?;
+        if label.len() > 255 {
+            return Err(FsError::TooLarge);
+        }
         let volume = VolumeRecord { label: label.to_owned(), ..self.volume.clone() };
         let mut txn = Transaction::new();
         txn.put(key::volume(), record::encode_volume(&volume));
@@ -148,8 +379,17 @@ impl FileSystem {
 
     /// Size and fill.
     pub fn statistics(&self) -> Statistics {
-        let total = self.disk.size().blocks.bytes();
-        Statistics { total_bytes: total, available_bytes: total, ..Statistics::default() }
+        let size = self.requests.size();
+        let blocks = |count: u64| count.saturating_mul(::types::BLOCK_BYTES as u64);
+        let chunks = self.allocator.free_chunks() * u64::from(self.allocator.chunk_blocks());
+        let available = self.unpromised_blocks() + chunks.min(size.available.0);
+        Statistics {
+            total_bytes: size.blocks.bytes().saturating_sub(blocks(self.allocator.meta_blocks())),
+            available_bytes: blocks(available),
+            cache_bytes: self.data.cached_bytes(),
+            dirty_bytes: self.data.dirty_bytes(),
+            journal_bytes: blocks(self.log.used_blocks()),
+        }
     }
 
     /// Limits in force.
@@ -160,14 +400,15 @@ impl FileSystem {
     fn ready(&self) -> Result<(), FsError> {
         match &self.state {
             State::Open => Ok(()),
-            State::Opening => Err(FsError::Miss),
+            State::Opening(_) | State::Formatting | State::Finishing => Err(FsError::Miss),
             State::Failed(error) => Err(error.clone()),
         }
     }
 
     /// Whether changes are taken: not while the journal is full and waits for the checkpoint.
     fn ready_to_change(&self) -> Result<(), FsError> {
-        self.ready()
+        self.ready()?;
+        if self.log.has_room() { Ok(()) } else { Err(FsError::Miss) }
     }
 
     /// Whether changes that need more room are taken.
@@ -177,7 +418,20 @@ impl FileSystem {
 
     fn commit(&mut self, txn: Transaction) -> Result<(), FsError> {
         self.ready()?;
-        self.meta.commit(txn);
+        self.record(txn);
         Ok(())
+    }
+
+    /// Makes a transaction visible and adds it to the journal; its ticket.
+    fn record(&mut self, txn: Transaction) -> u64 {
+        if txn.is_empty() {
+            return 0;
+        }
+        let ticket = self.log.add(&txn);
+        let (changes, allocated, freed) = txn.into_parts();
+        self.allocator.commit(&allocated, freed, ticket, self.data.next_read_number());
+        self.meta.apply(changes);
+        self.gathering_since.get_or_insert(self.now);
+        ticket
     }
 }

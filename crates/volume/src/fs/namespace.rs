@@ -114,6 +114,7 @@ impl FileSystem {
     /// Changes times in memory: they become durable with the file's next flush, and within seconds anyway. For the
     /// times that reads and writes change by the way. Attributes are not changed.
     pub fn touch(&mut self, file: FileId, times: &AttributeChange) {
+        self.lazy_since.get_or_insert(self.now);
         let lazy = self.lazy_times.entry(file).or_default();
         lazy.created = times.created.or(lazy.created);
         lazy.accessed = times.accessed.or(lazy.accessed);

@@ -183,6 +183,11 @@ pub fn file_object_id(file: FileId) -> Key {
     file_key(file, FILE_OBJECT_ID)
 }
 
+/// Whether a key of a file is that of its object id.
+pub fn is_file_object_id(key: &[u8]) -> bool {
+    key.len() == 10 && key[0] == FILE && key[9] == FILE_OBJECT_ID
+}
+
 pub fn entry(parent: FileId, name: &[u16]) -> Key {
     let mut key = entries(parent);
     push_name(&mut key, name);

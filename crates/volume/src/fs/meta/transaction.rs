@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use types::Lba;
 
+use super::journal::ChunkUse;
 use super::key::Key;
 
 /// Sorted changes; `None` deletes.
@@ -24,6 +25,8 @@ pub struct Transaction {
     pub(super) allocated: Vec<BlockRun>,
     /// Blocks that no extent points to after it.
     pub(super) freed: Vec<BlockRun>,
+    /// Chunks whose use changes.
+    pub(super) chunks: Vec<(u32, ChunkUse)>,
 }
 
 impl Transaction {
@@ -47,8 +50,20 @@ impl Transaction {
         self.freed.push(run);
     }
 
+    pub fn use_chunk(&mut self, chunk: u32, chunk_use: ChunkUse) {
+        self.chunks.push((chunk, chunk_use));
+    }
+
+    /// Changed keys, allocated runs, freed runs.
+    pub fn into_parts(self) -> (Changes, Vec<BlockRun>, Vec<BlockRun>) {
+        (self.changes, self.allocated, self.freed)
+    }
+
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.allocated.is_empty() && self.freed.is_empty()
+        self.changes.is_empty()
+            && self.allocated.is_empty()
+            && self.freed.is_empty()
+            && self.chunks.is_empty()
     }
 
     /// Number of changed keys.

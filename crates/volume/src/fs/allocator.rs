@@ -1,0 +1,605 @@
+//! Who owns which block: chunks by use, groups of blocks by bitmap, tree pages.
+//!
+//! A block that an extent comes to own is *reserved* in memory first, written, and *committed* with the transaction that
+//! publishes it. A block that an extent gave up is *freed* with a transaction, and can be reserved again when that
+//! transaction is durable and no read of the block is under way any more. What is stored is what is committed: a
+//! crash forgets reservations.
+//!
+//! Bitmaps of groups are read when they are first needed. Counts of free blocks are known for all groups from the start.
+
+use ::types::Lba;
+use std::collections::{BTreeMap, VecDeque};
+
+use super::bitmap::Bitmap;
+use super::layout::{JOURNAL_FIRST, PAGE_BLOCKS};
+use super::meta::BlockRun;
+use super::meta::journal::ChunkUse;
+use super::meta::record::Reader;
+
+/// Blocks of a group at most: its bitmap is one metadata value.
+const GROUP_BLOCKS_MAX: u32 = 16384;
+
+/// A run so long is as good as any longer one: blocks of 1 MiB.
+const RUN_BLOCKS_GOOD: u32 = 256;
+
+/// Why no blocks are to be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// This group's bitmap has to be read first.
+    NeedGroup(u32),
+    /// All chunks in use are full.
+    NeedChunk,
+}
+
+/// How far a chunk is on its way into or out of use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChunkState {
+    /// As its use says; nothing under way.
+    Ready,
+    /// Its use is recorded, but the virtual disk has not been made to give it room.
+    Unproven,
+    /// Being brought into use or out of use.
+    Changing,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Chunk {
+    chunk_use: ChunkUse,
+    state: ChunkState,
+}
+
+#[derive(Debug)]
+struct Bits {
+    /// Committed, reserved, or freed and not reusable yet.
+    used: Bitmap,
+    committed: Bitmap,
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    /// Blocks that can be reserved.
+    free: u32,
+    committed_free: u32,
+    bits: Option<Box<Bits>>,
+    /// Committed changes that came before the bitmap.
+    deltas: Vec<(BlockRun, bool)>,
+    /// Committed changes since the last checkpoint.
+    dirty: bool,
+    /// No run in the group is longer.
+    longest: u32,
+}
+
+#[derive(Debug)]
+struct PendingFree {
+    ticket: u64,
+    reads: u64,
+    runs: Vec<BlockRun>,
+}
+
+/// Blocks and pages of one virtual disk.
+#[derive(Debug)]
+pub struct Allocator {
+    chunk_blocks: u32,
+    group_blocks: u32,
+    chunks: Vec<Chunk>,
+    groups: Vec<Group>,
+    /// Where the search for room goes on.
+    cursor: u32,
+    pending: VecDeque<PendingFree>,
+    /// Pages in use of each chunk of metadata.
+    pages: BTreeMap<u32, Bitmap>,
+    /// Blocks that can be reserved in chunks ready for data.
+    ready_free: u64,
+    /// Chunks that nobody uses, and chunks not proven.
+    free_chunk_count: u64,
+    unproven_count: u64,
+}
+
+impl Allocator {
+    /// Of an empty volume. `None` where chunks of this size cannot be divided into groups.
+    pub fn new(blocks: u64, chunk_blocks: u32, journal_blocks: u32) -> Option<Self> {
+        let group_blocks = chunk_blocks.min(GROUP_BLOCKS_MAX);
+        if chunk_blocks == 0 || !chunk_blocks.is_multiple_of(group_blocks) || !chunk_blocks.is_multiple_of(64)
+        {
+            return None;
+        }
+        let chunk_count = u32::try_from(blocks / u64::from(chunk_blocks)).ok()?;
+        let group_count = chunk_count.checked_mul(chunk_blocks / group_blocks)?;
+        let free_chunk = Chunk { chunk_use: ChunkUse::Free, state: ChunkState::Ready };
+        let mut allocator = Self {
+            chunk_blocks,
+            group_blocks,
+            chunks: vec![free_chunk; chunk_count as usize],
+            groups: Vec::new(),
+            cursor: 0,
+            pending: VecDeque::new(),
+            pages: BTreeMap::new(),
+            ready_free: 0,
+            free_chunk_count: u64::from(chunk_count.saturating_sub(1)),
+            unproven_count: 0,
+        };
+        allocator.groups.resize_with(group_count as usize, || Group {
+            free: group_blocks,
+            committed_free: group_blocks,
+            longest: group_blocks,
+            ..Group::default()
+        });
+        let first = allocator.chunks.first_mut()?;
+        first.chunk_use = ChunkUse::Meta;
+        let mut pages = Bitmap::new(chunk_blocks / PAGE_BLOCKS);
+        pages.set_range(0, (JOURNAL_FIRST + journal_blocks).div_ceil(PAGE_BLOCKS), true);
+        allocator.pages.insert(0, pages);
+        Some(allocator)
+    }
+
+    /// Of no virtual disk: nothing can be taken from it.
+    pub fn empty() -> Self {
+        Self {
+            chunk_blocks: 1,
+            group_blocks: 1,
+            chunks: Vec::new(),
+            groups: Vec::new(),
+            cursor: 0,
+            pending: VecDeque::new(),
+            pages: BTreeMap::new(),
+            ready_free: 0,
+            free_chunk_count: 0,
+            unproven_count: 0,
+        }
+    }
+
+    pub fn chunk_blocks(&self) -> u32 {
+        self.chunk_blocks
+    }
+
+    pub fn group_blocks(&self) -> u32 {
+        self.group_blocks
+    }
+
+    pub fn chunk_count(&self) -> u32 {
+        self.chunks.len() as u32
+    }
+
+    pub fn group_count(&self) -> u32 {
+        self.groups.len() as u32
+    }
+
+    fn groups_per_chunk(&self) -> u32 {
+        self.chunk_blocks / self.group_blocks
+    }
+
+    fn group_of(&self, lba: Lba) -> u32 {
+        (lba.0 / u64::from(self.group_blocks)) as u32
+    }
+
+    pub fn first_block(&self, chunk: u32) -> Lba {
+        Lba(u64::from(chunk) * u64::from(self.chunk_blocks))
+    }
+
+    fn is_ready(&self, group: u32) -> bool {
+        let chunk = self.chunks.get((group / self.groups_per_chunk()) as usize);
+        chunk.is_some_and(|chunk| chunk.chunk_use == ChunkUse::Data && chunk.state == ChunkState::Ready)
+    }
+
+    /// Whether all blocks lie in chunks that carry data.
+    pub fn is_data(&self, run: BlockRun) -> bool {
+        let Some(last) = run.lba.0.checked_add(u64::from(run.blocks)).and_then(|end| end.checked_sub(1))
+        else {
+            return false;
+        };
+        let chunk_blocks = u64::from(self.chunk_blocks);
+        (run.lba.0 / chunk_blocks..=last / chunk_blocks).all(|chunk| {
+            self.chunks.get(chunk as usize).is_some_and(|chunk| chunk.chunk_use == ChunkUse::Data)
+        })
+    }
+
+    fn add_free(&mut self, group: u32, blocks: u32) {
+        let ready = self.is_ready(group);
+        if let Some(entry) = self.groups.get_mut(group as usize) {
+            entry.free += blocks;
+            entry.longest = self.group_blocks;
+            self.ready_free += if ready { u64::from(blocks) } else { 0 };
+        }
+    }
+
+    fn take_free(&mut self, group: u32, blocks: u32) {
+        let ready = self.is_ready(group);
+        if let Some(entry) = self.groups.get_mut(group as usize) {
+            entry.free = entry.free.saturating_sub(blocks);
+            if ready {
+                self.ready_free = self.ready_free.saturating_sub(u64::from(blocks));
+            }
+        }
+    }
+
+    /// Calls with each group that a run touches and the part of it there, as bits of the group.
+    fn for_groups(&self, run: BlockRun, mut each: impl FnMut(u32, u32, u32)) {
+        let (mut at, mut left) = (run.lba.0, run.blocks);
+        while left > 0 {
+            let group = self.group_of(Lba(at));
+            let within = (at % u64::from(self.group_blocks)) as u32;
+            let take = left.min(self.group_blocks - within);
+            each(group, within, take);
+            at += u64::from(take);
+            left -= take;
+        }
+    }
+
+    /// Whether the group's bitmap is in memory.
+    pub fn is_loaded(&self, group: u32) -> bool {
+        self.groups.get(group as usize).is_none_or(|group| group.bits.is_some())
+    }
+
+    /// Gives a group its stored bitmap (`None`: nothing in it was ever committed).
+    pub fn load(&mut self, group: u32, stored: Option<Bitmap>) {
+        if self.is_loaded(group) {
+            return;
+        }
+        let mut committed = stored.unwrap_or_else(|| Bitmap::new(self.group_blocks));
+        let entry = &mut self.groups[group as usize];
+        let first = u64::from(group) * u64::from(self.group_blocks);
+        for (run, allocated) in std::mem::take(&mut entry.deltas) {
+            committed.set_range((run.lba.0 - first) as u32, run.blocks, allocated);
+        }
+        let mut used = committed.clone();
+        let mut held = Vec::new();
+        for pending in &self.pending {
+            for run in &pending.runs {
+                self.for_groups(*run, |owner, from, count| {
+                    if owner == group {
+                        held.push((from, count));
+                    }
+                });
+            }
+        }
+        for (from, count) in held {
+            used.set_range(from, count, true);
+        }
+        self.groups[group as usize].bits = Some(Box::new(Bits { used, committed }));
+    }
+
+    /// Takes up to `want` blocks that nobody owns, at `goal` where it is free.
+    pub fn reserve(&mut self, goal: Option<Lba>, want: u32) -> Result<BlockRun, Refusal> {
+        if let Some(goal) = goal {
+            let group = self.group_of(goal);
+            if self.is_ready(group) && self.groups[group as usize].free > 0 {
+                let bits = self.groups[group as usize].bits.as_ref().ok_or(Refusal::NeedGroup(group))?;
+                let from = (goal.0 % u64::from(self.group_blocks)) as u32;
+                let run = bits.used.clear_run(from, want);
+                if run > 0 {
+                    return Ok(self.take(group, from, run));
+                }
+            }
+        }
+        let want = want.min(self.group_blocks);
+        let good = want.min(RUN_BLOCKS_GOOD);
+        for least in [good, 1] {
+            for step in 0..self.group_count() {
+                let group = (self.cursor + step) % self.group_count();
+                let entry = &self.groups[group as usize];
+                if entry.free < least || entry.longest < least || !self.is_ready(group) {
+                    continue;
+                }
+                let bits = entry.bits.as_ref().ok_or(Refusal::NeedGroup(group))?;
+                match bits.used.find_clear(want) {
+                    Some((from, run)) if run >= least => {
+                        self.cursor = group;
+                        return Ok(self.take(group, from, run));
+                    }
+                    found => self.groups[group as usize].longest = found.map_or(0, |(_, run)| run),
+                }
+            }
+        }
+        Err(Refusal::NeedChunk)
+    }
+
+    fn take(&mut self, group: u32, from: u32, count: u32) -> BlockRun {
+        self.take_free(group, count);
+        if let Some(bits) = &mut self.groups[group as usize].bits {
+            bits.used.set_range(from, count, true);
+        }
+        let first = u64::from(group) * u64::from(self.group_blocks);
+        BlockRun { lba: Lba(first + u64::from(from)), blocks: count }
+    }
+
+    /// Gives back what was reserved and not committed.
+    pub fn unreserve(&mut self, run: BlockRun) {
+        self.release(run);
+    }
+
+    fn release(&mut self, run: BlockRun) {
+        let mut parts = Vec::new();
+        self.for_groups(run, |group, from, count| parts.push((group, from, count)));
+        for (group, from, count) in parts {
+            if let Some(bits) = self.groups.get_mut(group as usize).and_then(|group| group.bits.as_mut()) {
+                bits.used.set_range(from, count, false);
+            }
+            self.add_free(group, count);
+        }
+    }
+
+    fn commit_change(&mut self, run: BlockRun, allocated: bool) {
+        let mut parts = Vec::new();
+        self.for_groups(run, |group, from, count| parts.push((group, from, count)));
+        for (group, from, count) in parts {
+            let first = u64::from(group) * u64::from(self.group_blocks);
+            let Some(entry) = self.groups.get_mut(group as usize) else { continue };
+            entry.dirty = true;
+            if allocated {
+                entry.committed_free = entry.committed_free.saturating_sub(count);
+            } else {
+                entry.committed_free += count;
+            }
+            match &mut entry.bits {
+                Some(bits) => drop(bits.committed.set_range(from, count, allocated)),
+                None => {
+                    let part = BlockRun { lba: Lba(first + u64::from(from)), blocks: count };
+                    entry.deltas.push((part, allocated));
+                }
+            }
+        }
+    }
+
+    /// A transaction with this ticket publishes reserved blocks and gives up others, which are not reused before the
+    /// ticket is durable and the reads numbered below `reads` are done.
+    pub fn commit(&mut self, allocated: &[BlockRun], freed: Vec<BlockRun>, ticket: u64, reads: u64) {
+        for run in allocated {
+            self.commit_change(*run, true);
+        }
+        for run in &freed {
+            self.commit_change(*run, false);
+        }
+        if !freed.is_empty() {
+            self.pending.push_back(PendingFree { ticket, reads, runs: freed });
+        }
+    }
+
+    /// As [`Allocator::commit`], for what the journal tells at opening.
+    pub fn replay(&mut self, run: BlockRun, allocated: bool) {
+        let mut parts = Vec::new();
+        self.for_groups(run, |group, _, count| parts.push((group, count)));
+        self.commit_change(run, allocated);
+        for (group, count) in parts {
+            if allocated { self.take_free(group, count) } else { self.add_free(group, count) }
+        }
+    }
+
+    /// Makes freed blocks reusable: those of durable transactions that no read under way may still touch. Whether there
+    /// were any.
+    pub fn settle(&mut self, durable: u64, oldest_read: u64) -> bool {
+        let mut any = false;
+        while let Some(front) = self.pending.front()
+            && front.ticket <= durable
+            && front.reads <= oldest_read
+            && let Some(settled) = self.pending.pop_front()
+        {
+            for run in settled.runs {
+                self.release(run);
+            }
+            any = true;
+        }
+        any
+    }
+
+    /// Whether freed blocks wait to become reusable, and the ticket that the first of them waits for.
+    pub fn unsettled(&self) -> Option<u64> {
+        self.pending.front().map(|pending| pending.ticket)
+    }
+
+    /// Blocks that can be reserved in chunks ready for data.
+    pub fn ready_free(&self) -> u64 {
+        self.ready_free
+    }
+
+    /// The first chunk that nobody uses.
+    pub fn free_chunk(&self) -> Option<u32> {
+        let is_free = |chunk: &Chunk| chunk.chunk_use == ChunkUse::Free && chunk.state == ChunkState::Ready;
+        self.chunks.iter().position(is_free).map(|at| at as u32)
+    }
+
+    /// Number of chunks that nobody uses.
+    pub fn free_chunks(&self) -> u64 {
+        self.free_chunk_count
+    }
+
+    /// A chunk recorded as used that was not proven yet.
+    pub fn unproven_chunk(&self) -> Option<(u32, ChunkUse)> {
+        if self.unproven_count == 0 {
+            return None;
+        }
+        let at = self.chunks.iter().position(|chunk| chunk.state == ChunkState::Unproven)?;
+        Some((at as u32, self.chunks[at].chunk_use))
+    }
+
+    pub fn chunk_use(&self, chunk: u32) -> Option<ChunkUse> {
+        self.chunks.get(chunk as usize).map(|chunk| chunk.chunk_use)
+    }
+
+    pub fn set_chunk(&mut self, index: u32, chunk_use: ChunkUse, state: ChunkState) {
+        let groups = index * self.groups_per_chunk()..(index + 1) * self.groups_per_chunk();
+        let free: u64 = groups
+            .clone()
+            .filter_map(|group| self.groups.get(group as usize))
+            .map(|group| u64::from(group.free))
+            .sum();
+        if self.is_ready(groups.start) {
+            self.ready_free = self.ready_free.saturating_sub(free);
+        }
+        let Some(chunk) = self.chunks.get_mut(index as usize) else { return };
+        let old = std::mem::replace(chunk, Chunk { chunk_use, state });
+        self.free_chunk_count += u64::from(chunk_use == ChunkUse::Free);
+        self.free_chunk_count -= u64::from(old.chunk_use == ChunkUse::Free);
+        self.unproven_count += u64::from(state == ChunkState::Unproven);
+        self.unproven_count -= u64::from(old.state == ChunkState::Unproven);
+        if chunk_use == ChunkUse::Meta {
+            let pages = self.chunk_blocks / PAGE_BLOCKS;
+            self.pages.entry(index).or_insert_with(|| Bitmap::new(pages));
+        } else {
+            self.pages.remove(&index);
+        }
+        if self.is_ready(groups.start) {
+            self.ready_free += free;
+        }
+    }
+
+    /// A chunk of data whose blocks are all free, where at least `keep` blocks can be reserved beside.
+    pub fn empty_chunk(&self, keep: u64) -> Option<u32> {
+        let per_chunk = self.groups_per_chunk();
+        (0..self.chunk_count()).rev().find(|&index| {
+            let groups = index * per_chunk..(index + 1) * per_chunk;
+            self.is_ready(groups.start)
+                && groups.clone().all(|group| {
+                    let group = &self.groups[group as usize];
+                    group.free == self.group_blocks && group.committed_free == self.group_blocks
+                })
+                && self.ready_free >= u64::from(self.chunk_blocks) + keep
+        })
+    }
+
+    /// A page that no tree uses.
+    pub fn take_page(&mut self) -> Option<Lba> {
+        for (&chunk, pages) in &mut self.pages {
+            let ready = self.chunks.get(chunk as usize).is_some_and(|chunk| chunk.state == ChunkState::Ready);
+            if let Some((page, _)) = pages.find_clear(1).filter(|_| ready) {
+                pages.set_range(page, 1, true);
+                return Some(self.page_lba(chunk, page));
+            }
+        }
+        None
+    }
+
+    /// A run of pages that no tree uses.
+    pub fn take_pages(&mut self, count: u32) -> Option<Lba> {
+        for (&chunk, pages) in &mut self.pages {
+            let ready = self.chunks.get(chunk as usize).is_some_and(|chunk| chunk.state == ChunkState::Ready);
+            if let Some((page, _)) = pages.find_clear(count).filter(|found| ready && found.1 >= count) {
+                pages.set_range(page, count, true);
+                return Some(self.page_lba(chunk, page));
+            }
+        }
+        None
+    }
+
+    fn page_lba(&self, chunk: u32, page: u32) -> Lba {
+        Lba(u64::from(chunk) * u64::from(self.chunk_blocks) + u64::from(page * PAGE_BLOCKS))
+    }
+
+    pub fn free_pages(&mut self, first: Lba, count: u32) {
+        let chunk = (first.0 / u64::from(self.chunk_blocks)) as u32;
+        let page = (first.0 % u64::from(self.chunk_blocks)) as u32 / PAGE_BLOCKS;
+        if let Some(pages) = self.pages.get_mut(&chunk) {
+            pages.set_range(page, count, false);
+        }
+    }
+
+    /// Pages that can be taken.
+    pub fn free_page_count(&self) -> u64 {
+        self.pages.values().map(|pages| u64::from(pages.len() - pages.ones())).sum()
+    }
+
+    /// Blocks of chunks that carry metadata.
+    pub fn meta_blocks(&self) -> u64 {
+        self.pages.len() as u64 * u64::from(self.chunk_blocks)
+    }
+
+    /// A group with changes since the last checkpoint whose bitmap is not in memory.
+    pub fn dirty_unloaded(&self) -> Option<u32> {
+        self.groups.iter().position(|group| group.dirty && group.bits.is_none()).map(|at| at as u32)
+    }
+
+    /// Bitmaps of the groups with changes since the last call, as they are committed; `None` for one all clear. All of
+    /// them must be in memory.
+    pub fn take_dirty(&mut self) -> Vec<(u32, Option<Vec<u8>>)> {
+        let mut out = Vec::new();
+        for (index, group) in self.groups.iter_mut().enumerate() {
+            if std::mem::take(&mut group.dirty)
+                && let Some(bits) = &group.bits
+            {
+                let empty = bits.committed.ones() == 0;
+                out.push((index as u32, (!empty).then(|| bits.committed.to_bytes())));
+            }
+        }
+        out
+    }
+
+    /// The space map as a checkpoint stores it: format version 1 (32 bits), blocks of a chunk (32), number of chunks (32);
+    /// for each chunk its use (8 bits), then for data the free blocks of each group (32 bits each), for metadata the
+    /// bitmap of its pages.
+    pub fn encode_space_map(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.extend_from_slice(&1_u32.to_le_bytes());
+        out.extend_from_slice(&self.chunk_blocks.to_le_bytes());
+        let used =
+            self.chunks.iter().rposition(|chunk| chunk.chunk_use != ChunkUse::Free).map_or(0, |at| at + 1);
+        out.extend_from_slice(&(used as u32).to_le_bytes());
+        for (index, chunk) in self.chunks[..used].iter().enumerate() {
+            out.push(chunk.chunk_use as u8);
+            match chunk.chunk_use {
+                ChunkUse::Free => {}
+                ChunkUse::Data => {
+                    let first = index * self.groups_per_chunk() as usize;
+                    for group in &self.groups[first..first + self.groups_per_chunk() as usize] {
+                        out.extend_from_slice(&group.committed_free.to_le_bytes());
+                    }
+                }
+                ChunkUse::Meta => {
+                    if let Some(pages) = self.pages.get(&(index as u32)) {
+                        out.extend_from_slice(&pages.to_bytes());
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    /// Takes the stored space map of a volume over. `None` where it makes no sense.
+    pub fn decode_space_map(&mut self, bytes: &[u8]) -> Option<()> {
+        let mut reader = Reader(bytes);
+        if reader.u32()? != 1 || reader.u32()? != self.chunk_blocks {
+            return None;
+        }
+        let count = reader.u32()?;
+        if count > self.chunk_count() {
+            return None;
+        }
+        for index in 0..count {
+            let chunk_use = ChunkUse::from_number(reader.u8()?)?;
+            match chunk_use {
+                ChunkUse::Free => {}
+                ChunkUse::Data => {
+                    for group in index * self.groups_per_chunk()..(index + 1) * self.groups_per_chunk() {
+                        let free = reader.u32()?;
+                        if free > self.group_blocks {
+                            return None;
+                        }
+                        let entry = &mut self.groups[group as usize];
+                        entry.free = free;
+                        entry.committed_free = free;
+                    }
+                }
+                ChunkUse::Meta => {
+                    let pages = self.chunk_blocks / PAGE_BLOCKS;
+                    let bytes = reader.take(pages.div_ceil(64) as usize * 8)?;
+                    self.pages.insert(index, Bitmap::from_bytes(bytes, pages)?);
+                }
+            }
+            self.set_chunk(index, chunk_use, ChunkState::Ready);
+        }
+        (reader.0.is_empty() && self.chunk_use(0)? == ChunkUse::Meta).then_some(())
+    }
+
+    /// After opening: chunks in which nothing is committed may lack room on the virtual disk.
+    pub fn doubt_empty_chunks(&mut self) {
+        let per_chunk = self.groups_per_chunk();
+        for index in 0..self.chunk_count() {
+            let groups = (index * per_chunk) as usize..((index + 1) * per_chunk) as usize;
+            let empty = self.groups[groups].iter().all(|group| group.committed_free == self.group_blocks);
+            if empty && self.chunk_use(index) == Some(ChunkUse::Data) {
+                self.set_chunk(index, ChunkUse::Data, ChunkState::Unproven);
+            }
+            if self.pages.get(&index).is_some_and(|pages| pages.ones() == 0) {
+                self.set_chunk(index, ChunkUse::Meta, ChunkState::Unproven);
+            }
+        }
+    }
+}

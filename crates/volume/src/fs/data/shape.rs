@@ -1,0 +1,454 @@
+//! Changes of a stream's shape: its end, its allocation, holes, shared blocks.
+//!
+//! All of them answer `Miss` while write-back jobs work in the range concerned, and start over.
+
+use ::types::FileTime;
+use sys::Payload;
+
+use super::super::FileSystem;
+use super::super::meta::Transaction;
+use super::super::meta::record::ExtentRecord;
+use super::super::namespace::ATTRIBUTE_SPARSE_FILE;
+use super::super::types::{FsError, StreamId};
+use super::segments::{Piece, SegmentState};
+use super::{BLOCK, STREAM_BYTES_MAX};
+
+/// Extents that one transaction changes at most, about.
+const EXTENTS_AT_ONCE: usize = 1000;
+
+/// Blocks that one transaction allocates at most.
+const ALLOCATE_AT_ONCE: u64 = 1 << 20;
+
+impl FileSystem {
+    /// Waits for write-back jobs in a range.
+    pub(super) fn quiesce(&mut self, slot: usize, from: u64, to: u64) -> Result<(), FsError> {
+        let jobs = &self.data.jobs;
+        let Some(stream) = self.data.streams.get(slot).and_then(Option::as_ref) else {
+            return Err(FsError::NotFound);
+        };
+        let busy = stream.jobs.iter().any(|job| jobs.get(job).is_some_and(|job| job.overlaps(from, to)));
+        if busy { Err(FsError::Miss) } else { Ok(()) }
+    }
+
+    /// Sets the file's times for a change of its data now.
+    fn stamp(&mut self, stream: StreamId, now: FileTime) {
+        let times = super::super::types::AttributeChange {
+            written: Some(now),
+            changed: Some(now),
+            ..Default::default()
+        };
+        self.touch(stream.file, &times);
+    }
+
+    /// Sets the end of a stream: cuts it off, or lets it grow by zeroes without allocating.
+    ///
+    /// # Errors
+    /// `TooLarge`.
+    pub fn set_end_of_file(&mut self, id: StreamId, end: u64, now: FileTime) -> Result<(), FsError> {
+        self.ready_to_change()?;
+        if end > STREAM_BYTES_MAX {
+            return Err(FsError::TooLarge);
+        }
+        let slot = self.slot(id)?;
+        let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
+        if end > stream.end_of_file {
+            self.load_last_block(slot, end)?;
+            self.data.sequence += 1;
+            self.redirty_last_block(slot, end);
+            if let Some(stream) = self.data.stream(slot) {
+                stream.end_of_file = end;
+            }
+            self.data.mark_dirty(slot);
+        } else if end < stream.end_of_file {
+            self.truncate(slot, id, end)?;
+        }
+        self.stamp(id, now);
+        Ok(())
+    }
+
+    fn truncate(&mut self, slot: usize, id: StreamId, end: u64) -> Result<(), FsError> {
+        let keep = end.div_ceil(BLOCK);
+        self.quiesce(slot, end / BLOCK, u64::MAX)?;
+        // A map of very many extents is cut from its end, in several transactions.
+        loop {
+            let extents = self.extents_from(&Transaction::new(), id, keep, EXTENTS_AT_ONCE + 1)?;
+            let all = extents.len() <= EXTENTS_AT_ONCE;
+            let from = if all { keep } else { self.late_block(id, keep)? };
+            let mut txn = Transaction::new();
+            let gone = self.unmap(&mut txn, id, from, u64::MAX)?;
+            let published = self.data.stream(slot).map_or(0, |stream| stream.published_end);
+            let published = published.min(if all { end } else { from * BLOCK });
+            let allocated = self.put_sizes(&mut txn, id, published, -(gone as i64))?;
+            let ticket = self.record(txn);
+            self.data.cut(slot, from, u64::MAX);
+            if let Some(stream) = self.data.stream(slot) {
+                stream.generation += 1;
+                stream.allocated_blocks = allocated;
+                stream.published_end = published;
+                stream.end_of_file = stream.end_of_file.min(if all { end } else { from * BLOCK });
+                stream.ticket = ticket;
+            }
+            if all {
+                break;
+            }
+        }
+        self.zero_tail(slot, end);
+        Ok(())
+    }
+
+    /// A block such that about as many extents lie behind it as one transaction may change.
+    fn late_block(&mut self, id: StreamId, keep: u64) -> Result<u64, FsError> {
+        let txn = Transaction::new();
+        let (mut at, mut block) = (u64::MAX, keep);
+        for _ in 0..EXTENTS_AT_ONCE {
+            let Some(found) = self.extent_before(&txn, id, at)? else { break };
+            if found < keep {
+                break;
+            }
+            block = found;
+            let Some(next) = found.checked_sub(1) else { break };
+            at = next;
+        }
+        Ok(block)
+    }
+
+    /// Bytes behind the end in the cached last block become zeroes.
+    fn zero_tail(&mut self, slot: usize, end: u64) {
+        if end.is_multiple_of(BLOCK) {
+            return;
+        }
+        let Some(stream) = self.data.stream(slot) else { return };
+        let Some((_, segment)) = stream.segments.covering(end / BLOCK) else { return };
+        let state = segment.state;
+        let within = (end % BLOCK) as usize;
+        let zeroes = self.data.zeroes.slice(..BLOCK as usize - within);
+        self.data.sequence += 1;
+        self.patch(slot, end / BLOCK, within, &Payload::from(zeroes));
+        if state == SegmentState::Clean {
+            self.data.make_clean(slot, end / BLOCK);
+        }
+    }
+
+    /// Sets how many bytes are allocated from the stream's start: allocates holes, or cuts off what lies beyond, the
+    /// end of the stream included. Long allocations are made in steps: a crash may leave a part.
+    ///
+    /// # Errors
+    /// `NoSpace`, `TooLarge`.
+    pub fn set_allocation(&mut self, id: StreamId, bytes: u64, now: FileTime) -> Result<(), FsError> {
+        self.ready_to_grow()?;
+        if bytes > STREAM_BYTES_MAX {
+            return Err(FsError::TooLarge);
+        }
+        let slot = self.slot(id)?;
+        let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
+        if bytes < stream.end_of_file {
+            return self.set_end_of_file(id, bytes, now);
+        }
+        let blocks = bytes.div_ceil(BLOCK);
+        self.quiesce(slot, 0, u64::MAX)?;
+        let mapping = self.map(&Transaction::new(), id, 0, blocks)?;
+        let needed: u64 = mapping.iter().filter(|part| part.extent.is_none()).map(|part| part.blocks).sum();
+        if needed > self.statistics().available_bytes / BLOCK {
+            return Err(FsError::NoSpace);
+        }
+        if needed == 0 {
+            return self.cut_allocation(slot, id, blocks);
+        }
+        let mut txn = Transaction::new();
+        let mut taken = Vec::new();
+        let result = self.allocate_holes(&mut txn, slot, id, &mapping, &mut taken);
+        let added: u64 = taken.iter().map(|run| u64::from(run.blocks)).sum();
+        if taken.is_empty() {
+            return result;
+        }
+        let published = self.data.stream(slot).map_or(0, |stream| stream.published_end);
+        let sizes = self.put_sizes(&mut txn, id, published, added as i64);
+        let allocated = match sizes {
+            Ok(allocated) => allocated,
+            Err(error) => {
+                taken.into_iter().for_each(|run| self.allocator.unreserve(run));
+                return Err(error);
+            }
+        };
+        let ticket = self.record(txn);
+        if let Some(stream) = self.data.stream(slot) {
+            stream.allocated_blocks = allocated;
+            stream.ticket = ticket;
+        }
+        match result {
+            // There is more to do, or to wait for; what is done stays.
+            Ok(()) if added < needed => {
+                self.wake();
+                self.pump_again = true;
+                Err(FsError::Miss)
+            }
+            result => result,
+        }
+    }
+
+    fn allocate_holes(
+        &mut self,
+        txn: &mut Transaction,
+        slot: usize,
+        id: StreamId,
+        mapping: &[super::extents::Mapped],
+        taken: &mut Vec<super::super::meta::BlockRun>,
+    ) -> Result<(), FsError> {
+        let mut goal = None;
+        let mut added = 0;
+        for part in mapping {
+            if let Some(extent) = part.extent {
+                goal = Some(::types::Lba(extent.lba.0 + u64::from(extent.blocks)));
+                continue;
+            }
+            let mut at = part.block;
+            while at < part.end() && added < ALLOCATE_AT_ONCE {
+                let want = (part.end() - at).min(self.unpromised_blocks()).min(ALLOCATE_AT_ONCE) as u32;
+                let run = match want {
+                    0 if self.room_may_come() => return Err(FsError::Miss),
+                    0 => return Err(FsError::NoSpace),
+                    want => self.reserve(goal, want)?,
+                };
+                let extent =
+                    ExtentRecord { lba: run.lba, blocks: run.blocks, shared: false, unwritten: true };
+                if let Err(error) = self.map_hole(txn, id, at, extent) {
+                    self.allocator.unreserve(run);
+                    return Err(error);
+                }
+                txn.allocate(run);
+                taken.push(run);
+                goal = Some(::types::Lba(run.lba.0 + u64::from(run.blocks)));
+                at += u64::from(run.blocks);
+                added += u64::from(run.blocks);
+            }
+        }
+        let _ = slot;
+        Ok(())
+    }
+
+    /// Gives back what is allocated behind a block at or behind the stream's end.
+    fn cut_allocation(&mut self, slot: usize, id: StreamId, blocks: u64) -> Result<(), FsError> {
+        let mut txn = Transaction::new();
+        let gone = self.unmap(&mut txn, id, blocks, u64::MAX)?;
+        if gone > 0 {
+            let published = self.data.stream(slot).map_or(0, |stream| stream.published_end);
+            let allocated = self.put_sizes(&mut txn, id, published, -(gone as i64))?;
+            let ticket = self.record(txn);
+            if let Some(stream) = self.data.stream(slot) {
+                stream.allocated_blocks = allocated;
+                stream.ticket = ticket;
+                stream.generation += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// The range reads as zeroes afterwards, as far as it lies before the stream's end. Whole blocks are given back.
+    pub fn zero_range(
+        &mut self,
+        id: StreamId,
+        offset: u64,
+        len_bytes: u64,
+        now: FileTime,
+    ) -> Result<(), FsError> {
+        self.ready_to_change()?;
+        let slot = self.slot(id)?;
+        let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
+        let stream_end = stream.end_of_file;
+        let end = offset.saturating_add(len_bytes).min(stream_end);
+        if offset >= end {
+            return Ok(());
+        }
+        // A last block that ends with the stream is a whole one.
+        let to = if end == stream_end { end.div_ceil(BLOCK) } else { end / BLOCK };
+        let from = offset.div_ceil(BLOCK);
+        let mut patches: Vec<(u64, usize, usize)> = Vec::new();
+        if !offset.is_multiple_of(BLOCK) {
+            let block_end = (offset.next_multiple_of(BLOCK)).min(end);
+            patches.push((offset / BLOCK, (offset % BLOCK) as usize, (block_end - offset) as usize));
+        }
+        if to * BLOCK < end && to >= from {
+            patches.push((to, 0, (end - to * BLOCK) as usize));
+        }
+        self.quiesce(slot, offset / BLOCK, end.div_ceil(BLOCK))?;
+        let mut patched = Vec::new();
+        for (block, at, len) in patches {
+            if self.is_hole(slot, id, block)? {
+                continue;
+            }
+            let cached =
+                self.data.stream(slot).is_some_and(|stream| stream.segments.covering(block).is_some());
+            if !cached {
+                self.load(slot, block, block + 1)?;
+            }
+            patched.push((block, at, len));
+        }
+        if (self.unpromised_blocks() as usize) < patched.len() && self.room_may_come() {
+            return Err(FsError::Miss);
+        }
+        if from < to {
+            let mut txn = Transaction::new();
+            let gone = self.unmap(&mut txn, id, from, to)?;
+            if gone > 0 {
+                let published = self.data.stream(slot).map_or(0, |stream| stream.published_end);
+                let allocated = self.put_sizes(&mut txn, id, published, -(gone as i64))?;
+                let ticket = self.record(txn);
+                if let Some(stream) = self.data.stream(slot) {
+                    stream.allocated_blocks = allocated;
+                    stream.ticket = ticket;
+                }
+            }
+            self.data.cut(slot, from, to);
+            if let Some(stream) = self.data.stream(slot) {
+                stream.generation += 1;
+            }
+            self.data.mark_dirty(slot);
+        }
+        self.data.sequence += 1;
+        for (block, at, len) in patched {
+            self.patch(slot, block, at, &Payload::from(self.data.zeroes.slice(..len)));
+        }
+        self.stamp(id, now);
+        Ok(())
+    }
+
+    /// Whether a block has nothing, in memory or stored: it reads as zeroes.
+    fn is_hole(&mut self, slot: usize, id: StreamId, block: u64) -> Result<bool, FsError> {
+        if self.data.stream(slot).is_some_and(|stream| stream.segments.covering(block).is_some()) {
+            return Ok(false);
+        }
+        let mapping = self.map(&Transaction::new(), id, block, block + 1)?;
+        Ok(!mapping.iter().any(|part| part.is_written()))
+    }
+
+    /// Ranges (offset, length in bytes) that hold data within the given one; all of it where the file is not sparse.
+    pub fn allocated_ranges(
+        &mut self,
+        id: StreamId,
+        offset: u64,
+        len_bytes: u64,
+        ranges_max: usize,
+    ) -> Result<Vec<(u64, u64)>, FsError> {
+        self.ready()?;
+        let slot = self.slot(id)?;
+        let txn = Transaction::new();
+        let sparse = self.inode(&txn, id.file)?.attributes & ATTRIBUTE_SPARSE_FILE != 0;
+        let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
+        let end = stream.end_of_file.min(offset.saturating_add(len_bytes));
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        if !sparse {
+            return Ok(vec![(offset, end - offset)]);
+        }
+        let (from, to) = (offset / BLOCK, end.div_ceil(BLOCK));
+        let mut blocks: Vec<(u64, u64)> = Vec::new();
+        stream.segments.gather(from, to, |block, piece| {
+            if let Piece::Cached(data) = piece {
+                blocks.push((block, block + data.len() as u64 / BLOCK));
+            }
+        });
+        let mapping = self.map(&txn, id, from, to)?;
+        blocks
+            .extend(mapping.iter().filter(|part| part.extent.is_some()).map(|part| (part.block, part.end())));
+        blocks.sort_unstable();
+        let mut out: Vec<(u64, u64)> = Vec::new();
+        for (start, stop) in blocks {
+            let (start, stop) = ((start * BLOCK).max(offset), (stop * BLOCK).min(end));
+            match out.last_mut() {
+                _ if start >= stop => {}
+                Some(last) if last.0 + last.1 >= start => last.1 = last.1.max(stop - last.0),
+                _ => out.push((start, stop - start)),
+            }
+        }
+        out.truncate(ranges_max);
+        Ok(out)
+    }
+
+    /// Lets the target's range share the source's blocks. Offsets are multiples of the block; the length too, unless it
+    /// ends at the end of both streams. Both ranges must lie within their streams and not overlap.
+    ///
+    /// # Errors
+    /// `Invalid` where a rule above is broken.
+    pub fn clone_range(
+        &mut self,
+        source: StreamId,
+        source_offset: u64,
+        target: StreamId,
+        target_offset: u64,
+        len_bytes: u64,
+        now: FileTime,
+    ) -> Result<(), FsError> {
+        self.ready_to_grow()?;
+        let (from_slot, to_slot) = (self.slot(source)?, self.slot(target)?);
+        let source_end = source_offset.checked_add(len_bytes).ok_or(FsError::TooLarge)?;
+        let target_end = target_offset.checked_add(len_bytes).ok_or(FsError::TooLarge)?;
+        let source_size = self.data.stream(from_slot).map_or(0, |stream| stream.end_of_file);
+        let target_size = self.data.stream(to_slot).map_or(0, |stream| stream.end_of_file);
+        if source_end > source_size || target_end > target_size {
+            return Err(FsError::Invalid("a range to clone lies behind the end of its stream"));
+        }
+        let whole =
+            len_bytes.is_multiple_of(BLOCK) || (source_end == source_size && target_end == target_size);
+        if !source_offset.is_multiple_of(BLOCK) || !target_offset.is_multiple_of(BLOCK) || !whole {
+            return Err(FsError::Invalid("block cloning needs whole blocks"));
+        }
+        if source == target && source_offset < target_end && target_offset < source_end {
+            return Err(FsError::Invalid("the ranges to clone overlap"));
+        }
+        let (from, to) = (source_offset / BLOCK, source_end.div_ceil(BLOCK));
+        let first = target_offset / BLOCK;
+        let last = first + (to - from);
+        self.store_now(from_slot, from, to)?;
+        self.quiesce(to_slot, first, last)?;
+        let mapping = self.map(&Transaction::new(), source, from, to)?;
+        // Published sizes first: a clone behind the published end would come before what was written earlier.
+        self.store_now(to_slot, 0, first)?;
+        for parts in mapping.chunks(EXTENTS_AT_ONCE) {
+            let (Some(begin), Some(stop)) = (parts.first(), parts.last()) else { continue };
+            let shift = |block: u64| first + (block - from);
+            let mut txn = Transaction::new();
+            let gone = self.unmap(&mut txn, target, shift(begin.block), shift(stop.end()))?;
+            self.mark_shared(&mut txn, source, begin.block, stop.end())?;
+            let mut added = 0;
+            for part in parts {
+                if let Some(extent) = part.extent.filter(|extent| !extent.unwritten) {
+                    self.share_blocks(&mut txn, extent.lba, extent.blocks)?;
+                    let shared = ExtentRecord { shared: true, ..extent };
+                    txn.put(super::super::meta::key::extent(target, shift(part.block)), shared.encode());
+                    added += part.blocks as i64;
+                }
+            }
+            let stream = self.data.stream(to_slot);
+            let published = stream.map_or(0, |stream| {
+                stream.published_end.max((shift(stop.end()) * BLOCK).min(stream.end_of_file))
+            });
+            let allocated = self.put_sizes(&mut txn, target, published, added - gone as i64)?;
+            let ticket = self.record(txn);
+            self.data.cut(to_slot, shift(begin.block), shift(stop.end()));
+            if let Some(stream) = self.data.stream(to_slot) {
+                stream.allocated_blocks = allocated;
+                stream.published_end = published;
+                stream.ticket = ticket;
+                stream.generation += 1;
+            }
+        }
+        self.data.sequence += 1;
+        self.stamp(target, now);
+        Ok(())
+    }
+
+    /// Has dirty blocks of a range written back.
+    ///
+    /// # Errors
+    /// `Miss` until they are.
+    fn store_now(&mut self, slot: usize, from: u64, to: u64) -> Result<(), FsError> {
+        let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
+        if from < to && stream.segments.has_unstored(from, to) {
+            self.start_jobs(slot, from, to, u64::MAX);
+            self.pump_again = true;
+            return Err(FsError::Miss);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,205 @@
+//! The metadata journal's format: batches of changes, chained by checksum, each atomic as a whole.
+//!
+//! A batch is whole blocks: a header of 72 bytes, operations, zeroes. Numbers are little-endian.
+//!
+//! | offset | bytes | |
+//! |---|---|---|
+//! | 0 | 4 | `CJB1` |
+//! | 4 | 4 | blocks of this batch |
+//! | 8 | 4 | bytes of operations |
+//! | 12 | 4 | 0 |
+//! | 16 | 16 | volume id |
+//! | 32 | 8 | sequence, one more than the batch before |
+//! | 40 | 8 | incarnation: grows with every opening, so that no two batches are equal |
+//! | 48 | 8 | chain: checksum of the batch before |
+//! | 56 | 8 | sequence up to which batches are known to be durable |
+//! | 64 | 8 | CRC-64/NVME of the first 64 bytes and the operations |
+//!
+//! An operation is its kind (1 byte) and:
+//! 1 put: key length (16 bits), value length (16 bits), key, value. 2 delete: key length, key.
+//! 3 allocate, 4 free: first block (64 bits), blocks (32 bits). 5 chunk: index (32 bits), use (8 bits).
+
+use std::rc::Rc;
+use sys::{Buf, BufMut};
+use types::{BLOCK_BYTES, Lba};
+
+use super::VALUE_BYTES_MAX;
+use super::key::{KEY_BYTES_MAX, Key};
+use super::record::Reader;
+use super::transaction::{BlockRun, Transaction};
+
+const MAGIC: [u8; 4] = *b"CJB1";
+const HEADER_BYTES: usize = 72;
+
+/// Largest batch in blocks: bounds what a reader believes.
+pub const BATCH_BLOCKS_MAX: u32 = 2048;
+
+/// What a chunk of the virtual disk is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChunkUse {
+    Free = 0,
+    /// Extents of streams.
+    Data = 1,
+    /// Journal and tree pages: written with class `Append` only.
+    Meta = 2,
+}
+
+impl ChunkUse {
+    pub fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            0 => Self::Free,
+            1 => Self::Data,
+            2 => Self::Meta,
+            _ => return None,
+        })
+    }
+}
+
+/// One change as the journal tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JournalOperation {
+    Put { key: Key, value: Rc<[u8]> },
+    Delete { key: Key },
+    Allocate(BlockRun),
+    Free(BlockRun),
+    Chunk { chunk: u32, chunk_use: ChunkUse },
+}
+
+/// Appends a transaction's changes to the operations of a batch.
+pub fn encode_transaction(txn: &Transaction, out: &mut Vec<u8>) {
+    for (key, value) in &txn.changes {
+        match value {
+            Some(value) => {
+                out.push(1);
+                out.extend_from_slice(&(key.len() as u16).to_le_bytes());
+                out.extend_from_slice(&(value.len() as u16).to_le_bytes());
+                out.extend_from_slice(key);
+                out.extend_from_slice(value);
+            }
+            None => {
+                out.push(2);
+                out.extend_from_slice(&(key.len() as u16).to_le_bytes());
+                out.extend_from_slice(key);
+            }
+        }
+    }
+    for (kind, runs) in [(3, &txn.allocated), (4, &txn.freed)] {
+        for run in runs {
+            out.push(kind);
+            out.extend_from_slice(&run.lba.0.to_le_bytes());
+            out.extend_from_slice(&run.blocks.to_le_bytes());
+        }
+    }
+    for &(chunk, chunk_use) in &txn.chunks {
+        out.push(5);
+        out.extend_from_slice(&chunk.to_le_bytes());
+        out.push(chunk_use as u8);
+    }
+}
+
+fn decode_operation(reader: &mut Reader<'_>) -> Option<JournalOperation> {
+    let kind = reader.u8()?;
+    Some(match kind {
+        1 => {
+            let (key_len, value_len) = (usize::from(reader.u16()?), usize::from(reader.u16()?));
+            if key_len == 0 || key_len > KEY_BYTES_MAX || value_len > VALUE_BYTES_MAX {
+                return None;
+            }
+            JournalOperation::Put {
+                key: Key::from_slice(reader.take(key_len)?),
+                value: reader.take(value_len)?.into(),
+            }
+        }
+        2 => {
+            let key_len = usize::from(reader.u16()?);
+            if key_len == 0 || key_len > KEY_BYTES_MAX {
+                return None;
+            }
+            JournalOperation::Delete { key: Key::from_slice(reader.take(key_len)?) }
+        }
+        3 | 4 => {
+            let run = BlockRun { lba: Lba(reader.u64()?), blocks: reader.u32()? };
+            run.lba.0.checked_add(u64::from(run.blocks))?;
+            if kind == 3 { JournalOperation::Allocate(run) } else { JournalOperation::Free(run) }
+        }
+        5 => {
+            JournalOperation::Chunk { chunk: reader.u32()?, chunk_use: ChunkUse::from_number(reader.u8()?)? }
+        }
+        _ => return None,
+    })
+}
+
+/// The facts of a batch beside its operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchHeader {
+    pub blocks: u32,
+    pub operation_bytes: u32,
+    pub volume: [u8; 16],
+    pub sequence: u64,
+    pub incarnation: u64,
+    /// The checksum of the batch before.
+    pub chain: u64,
+    pub acknowledged: u64,
+}
+
+/// Blocks that a batch with so many bytes of operations takes.
+pub fn batch_blocks(operation_bytes: usize) -> u32 {
+    (HEADER_BYTES + operation_bytes).div_ceil(BLOCK_BYTES) as u32
+}
+
+/// A batch's blocks, and its checksum: the chain of the next one. `blocks` and `operation_bytes` of the header are
+/// filled in.
+pub fn encode_batch(header: &BatchHeader, operations: &[u8]) -> (Buf, u64) {
+    let blocks = batch_blocks(operations.len());
+    let mut out = BufMut::zeroed(blocks as usize * BLOCK_BYTES);
+    out[0..4].copy_from_slice(&MAGIC);
+    out[4..8].copy_from_slice(&blocks.to_le_bytes());
+    out[8..12].copy_from_slice(&(operations.len() as u32).to_le_bytes());
+    out[16..32].copy_from_slice(&header.volume);
+    out[32..40].copy_from_slice(&header.sequence.to_le_bytes());
+    out[40..48].copy_from_slice(&header.incarnation.to_le_bytes());
+    out[48..56].copy_from_slice(&header.chain.to_le_bytes());
+    out[56..64].copy_from_slice(&header.acknowledged.to_le_bytes());
+    let crc = codes::crc64_append(codes::crc64(&out[..64]), operations);
+    out[64..72].copy_from_slice(&crc.to_le_bytes());
+    out[HEADER_BYTES..HEADER_BYTES + operations.len()].copy_from_slice(operations);
+    (out.freeze(), crc)
+}
+
+/// The header of what may be a batch: says how many blocks to read, proves nothing.
+pub fn decode_header(block: &[u8]) -> Option<BatchHeader> {
+    let mut reader = Reader(block);
+    if reader.take(4)? != MAGIC {
+        return None;
+    }
+    let (blocks, operation_bytes) = (reader.u32()?, reader.u32()?);
+    reader.u32()?;
+    let header = BatchHeader {
+        blocks,
+        operation_bytes,
+        volume: reader.take(16)?.try_into().ok()?,
+        sequence: reader.u64()?,
+        incarnation: reader.u64()?,
+        chain: reader.u64()?,
+        acknowledged: reader.u64()?,
+    };
+    let fits = blocks <= BATCH_BLOCKS_MAX && batch_blocks(operation_bytes as usize) == blocks;
+    fits.then_some(header)
+}
+
+/// A whole batch: its header, its checksum, its operations. `None` where anything is wrong with it.
+pub fn decode_batch(bytes: &[u8]) -> Option<(BatchHeader, u64, Vec<JournalOperation>)> {
+    let header = decode_header(bytes)?;
+    let end = HEADER_BYTES.checked_add(header.operation_bytes as usize)?;
+    let operations = bytes.get(HEADER_BYTES..end)?;
+    let stored = u64::from_le_bytes(bytes.get(64..72)?.try_into().ok()?);
+    let crc = codes::crc64_append(codes::crc64(bytes.get(..64)?), operations);
+    if crc != stored {
+        return None;
+    }
+    let (mut reader, mut out) = (Reader(operations), Vec::new());
+    while !reader.0.is_empty() {
+        out.push(decode_operation(&mut reader)?);
+    }
+    Some((header, crc, out))
+}

@@ -1,0 +1,183 @@
+//! The metadata journal as it is written: group commit, the circular region, what is durable.
+//!
+//! Batches are numbered; a transaction's ticket is its batch's number. Blocks that were acknowledged are never
+//! rewritten before a checkpoint moved the tail past them.
+
+use std::collections::VecDeque;
+use sys::Buf;
+
+use super::journal::{BATCH_BLOCKS_MAX, BatchHeader, batch_blocks, encode_batch, encode_transaction};
+use super::transaction::Transaction;
+use types::BLOCK_BYTES;
+
+/// Batches under way at once: a full one and the one that gathers behind it.
+const IN_FLIGHT_MAX: usize = 2;
+
+/// A batch is written at once when it has gathered so much.
+const BATCH_BYTES_GOAL: usize = 256 << 10;
+
+/// A place in the journal, between two batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Position {
+    /// Block within the journal region at which the next batch begins, unless it does not fit before the region's end:
+    /// then it begins at 0.
+    pub block: u32,
+    /// The next batch's number.
+    pub sequence: u64,
+    /// Checksum of the batch before.
+    pub chain: u64,
+    /// Blocks appended since the journal was made, skipped ones included: differences tell what is in use. Not stored.
+    pub total: u64,
+}
+
+/// Blocks to write.
+#[derive(Debug)]
+pub struct Append {
+    pub sequence: u64,
+    /// Block within the journal region.
+    pub block: u32,
+    pub data: Buf,
+}
+
+/// The journal's writing end.
+#[derive(Debug, Default)]
+pub struct Log {
+    volume: [u8; 16],
+    incarnation: u64,
+    blocks: u32,
+    head: Position,
+    tail_total: u64,
+    pending: Vec<u8>,
+    in_flight: VecDeque<(u64, bool)>,
+    /// All batches up to this one are durable.
+    durable: u64,
+    /// Somebody waits for this one.
+    wanted: u64,
+}
+
+impl Log {
+    /// Goes on behind what was replayed: `tail` is where the superblock says, `head` behind the last good batch.
+    pub fn new(volume: [u8; 16], incarnation: u64, blocks: u32, tail: Position, head: Position) -> Self {
+        Self {
+            volume,
+            incarnation,
+            blocks,
+            head,
+            tail_total: tail.total,
+            durable: head.sequence.saturating_sub(1),
+            wanted: 0,
+            ..Self::default()
+        }
+    }
+
+    /// Takes a transaction into the batch that gathers; its ticket.
+    pub fn add(&mut self, txn: &Transaction) -> u64 {
+        encode_transaction(txn, &mut self.pending);
+        self.head.sequence
+    }
+
+    /// The ticket of everything added so far.
+    pub fn last_ticket(&self) -> u64 {
+        if self.pending.is_empty() { self.head.sequence.saturating_sub(1) } else { self.head.sequence }
+    }
+
+    pub fn durable_ticket(&self) -> u64 {
+        self.durable
+    }
+
+    /// Asks for this ticket to become durable soon.
+    pub fn want(&mut self, ticket: u64) {
+        self.wanted = self.wanted.max(ticket);
+    }
+
+    pub fn is_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.pending.is_empty() && self.in_flight.is_empty()
+    }
+
+    /// Blocks that opening would replay.
+    pub fn used_blocks(&self) -> u64 {
+        self.head.total - self.tail_total
+    }
+
+    /// Share of the region that is in use or asked for, in 1/256.
+    pub fn fill(&self) -> u64 {
+        let pending = u64::from(batch_blocks(self.pending.len()));
+        (self.used_blocks() + pending) * 256 / u64::from(self.blocks.max(1))
+    }
+
+    /// Whether more changes may gather: there is room for them, and for what is needed to free some.
+    pub fn has_room(&self) -> bool {
+        self.pending.len() <= self.pending_bytes_max() && self.fill() <= 224
+    }
+
+    /// Bytes that may gather for one batch before changes wait.
+    fn pending_bytes_max(&self) -> usize {
+        (self.blocks as usize / 8 * BLOCK_BYTES).min(BATCH_BLOCKS_MAX as usize * BLOCK_BYTES / 2)
+    }
+
+    /// The next batch to write, if it is time.
+    pub fn next_append(&mut self, force: bool) -> Option<Append> {
+        let goal = BATCH_BYTES_GOAL.min(self.pending_bytes_max() / 2);
+        let asked = force || self.wanted >= self.head.sequence || self.pending.len() >= goal;
+        if self.pending.is_empty() || !asked || self.in_flight.len() >= IN_FLIGHT_MAX {
+            return None;
+        }
+        self.cut()
+    }
+
+    /// Closes the batch that gathers; `None` where there is none, or no room for it.
+    pub fn cut(&mut self) -> Option<Append> {
+        if self.pending.is_empty() {
+            return None;
+        }
+        let blocks = batch_blocks(self.pending.len());
+        let skipped = if self.head.block + blocks > self.blocks { self.blocks - self.head.block } else { 0 };
+        let after = self.head.total + u64::from(skipped + blocks);
+        if after - self.tail_total >= u64::from(self.blocks) {
+            return None;
+        }
+        let header = BatchHeader {
+            blocks,
+            operation_bytes: 0,
+            volume: self.volume,
+            sequence: self.head.sequence,
+            incarnation: self.incarnation,
+            chain: self.head.chain,
+            acknowledged: self.durable,
+        };
+        let (data, chain) = encode_batch(&header, &self.pending);
+        self.pending.clear();
+        let block = if skipped > 0 { 0 } else { self.head.block };
+        let sequence = self.head.sequence;
+        self.in_flight.push_back((sequence, false));
+        self.head = Position { block: block + blocks, sequence: sequence + 1, chain, total: after };
+        Some(Append { sequence, block, data })
+    }
+
+    /// A batch is durable on every copy. Returns whether more tickets are.
+    pub fn written(&mut self, sequence: u64) -> bool {
+        for (batch, done) in &mut self.in_flight {
+            *done |= *batch == sequence;
+        }
+        let before = self.durable;
+        while let Some((batch, true)) = self.in_flight.front().copied() {
+            self.durable = batch;
+            self.in_flight.pop_front();
+        }
+        self.durable > before
+    }
+
+    /// Where the next batch goes: a checkpoint of everything before it starts replay here.
+    pub fn head(&self) -> Position {
+        self.head
+    }
+
+    /// A checkpoint made all before this position superfluous, durably.
+    pub fn advance_tail(&mut self, tail: Position) {
+        self.tail_total = tail.total;
+    }
+}

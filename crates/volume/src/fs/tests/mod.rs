@@ -1,0 +1,216 @@
+//! The file layer over virtual disks in memory, power cuts included.
+
+mod data;
+mod names;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::*;
+use ::types::{BlockCount, FileTime};
+use space::api::{SpaceCompletion, SpaceSize};
+use space::memory::MemoryVirtualDisk;
+use sys::{Buf, Payload};
+
+/// A disk that outlives the file system on it.
+#[derive(Clone)]
+pub struct SharedDisk(pub Rc<RefCell<MemoryVirtualDisk>>);
+
+impl VirtualDisk for SharedDisk {
+    fn size(&self) -> SpaceSize {
+        self.0.borrow().size()
+    }
+    fn submit(&mut self, token: u64, request: SpaceRequest) {
+        self.0.borrow_mut().submit(token, request);
+    }
+    fn poll(&mut self, out: &mut Vec<SpaceCompletion>) {
+        self.0.borrow_mut().poll(out);
+    }
+}
+
+pub struct Bench {
+    pub disk: SharedDisk,
+    pub fs: FileSystem,
+    pub now: Monotonic,
+    pub events: Vec<FsEvent>,
+    next: u64,
+}
+
+pub fn wide(name: &str) -> Vec<u16> {
+    name.encode_utf16().collect()
+}
+
+pub fn file(now: u64) -> NewFile<'static> {
+    NewFile { directory: false, attributes: 0x20, now: FileTime(now), security: b"descriptor" }
+}
+
+pub fn directory(now: u64) -> NewFile<'static> {
+    NewFile { directory: true, ..file(now) }
+}
+
+pub fn small() -> Config {
+    Config { cache_bytes: 1 << 20, dirty_bytes: 512 << 10, page_cache_bytes: 1 << 20 }
+}
+
+pub fn format() -> Format {
+    Format {
+        id: [7; 16],
+        label: "test".into(),
+        serial: 1,
+        now: FileTime(1000),
+        root_security: b"root".to_vec(),
+    }
+}
+
+impl Bench {
+    /// A volume of `chunks` chunks of 1 MiB.
+    pub fn new(chunks: u64) -> Self {
+        Self::with(chunks, 256, Config::default())
+    }
+
+    pub fn with(chunks: u64, chunk_blocks: u32, config: Config) -> Self {
+        let blocks = BlockCount(chunks * u64::from(chunk_blocks));
+        let disk = SharedDisk(Rc::new(RefCell::new(MemoryVirtualDisk::new(blocks, chunk_blocks, blocks))));
+        let fs = FileSystem::format(Box::new(disk.clone()), &format(), config);
+        let mut bench = Self { disk, fs, now: Monotonic(1), events: Vec::new(), next: 1 };
+        bench.wait_opened();
+        bench
+    }
+
+    fn wait_opened(&mut self) {
+        for _ in 0..1000 {
+            self.poll();
+            let opened = self.events.iter().position(|event| matches!(event, FsEvent::Opened));
+            if let Some(at) = opened {
+                self.events.remove(at);
+                return;
+            }
+            assert!(
+                !self.events.iter().any(|event| matches!(event, FsEvent::Failed(_))),
+                "{:?}",
+                self.events
+            );
+        }
+        panic!("the volume does not open");
+    }
+
+    pub fn poll(&mut self) {
+        self.fs.poll(self.now, &mut self.events);
+        self.events.retain(|event| !matches!(event, FsEvent::Retry));
+    }
+
+    /// Lets time pass.
+    pub fn sleep(&mut self, duration: Duration) {
+        for _ in 0..10 {
+            self.now = self.now.after(duration / 10);
+            for _ in 0..5 {
+                self.poll();
+            }
+        }
+    }
+
+    /// Takes the power away and opens what is left.
+    pub fn crash(&mut self, choose: impl FnMut(u64) -> u64) {
+        self.disk.0.borrow_mut().crash(choose);
+        self.reopen();
+    }
+
+    pub fn reopen(&mut self) {
+        let config = *self.fs.config();
+        self.events.clear();
+        self.fs = FileSystem::open(Box::new(self.disk.clone()), config);
+        self.wait_opened();
+    }
+
+    /// Runs a metadata operation as often as it misses.
+    pub fn run<T>(
+        &mut self,
+        mut operation: impl FnMut(&mut FileSystem) -> Result<T, FsError>,
+    ) -> Result<T, FsError> {
+        for _ in 0..10_000 {
+            match operation(&mut self.fs) {
+                Err(FsError::Miss) => self.poll(),
+                result => return result,
+            }
+        }
+        panic!("the operation misses for ever");
+    }
+
+    fn token(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn wait(&mut self, token: u64) -> Result<Payload, FsError> {
+        for round in 0..10_000 {
+            self.poll();
+            let found = self.events.iter().position(|event| match event {
+                FsEvent::Read { token: other, .. }
+                | FsEvent::Written { token: other, .. }
+                | FsEvent::Flushed { token: other, .. } => *other == token,
+                _ => false,
+            });
+            if let Some(at) = found {
+                return match self.events.remove(at) {
+                    FsEvent::Read { result, .. } => result,
+                    FsEvent::Written { result, .. } | FsEvent::Flushed { result, .. } => {
+                        result.map(|()| Payload::new())
+                    }
+                    _ => Ok(Payload::new()),
+                };
+            }
+            if round > 100 {
+                self.now = self.now.after(Duration::from_millis(10));
+            }
+        }
+        panic!("no answer");
+    }
+
+    pub fn write(&mut self, stream: StreamId, offset: u64, bytes: &[u8]) -> Result<(), FsError> {
+        let token = self.token();
+        match self.fs.write(token, stream, offset, Payload::from(Buf::from(bytes)), false) {
+            Poll::Ready(result) => result,
+            Poll::Pending => self.wait(token).map(drop),
+        }
+    }
+
+    pub fn write_durably(&mut self, stream: StreamId, offset: u64, bytes: &[u8]) -> Result<(), FsError> {
+        let token = self.token();
+        match self.fs.write(token, stream, offset, Payload::from(Buf::from(bytes)), true) {
+            Poll::Ready(result) => result,
+            Poll::Pending => self.wait(token).map(drop),
+        }
+    }
+
+    pub fn read(&mut self, stream: StreamId, offset: u64, len: u32) -> Result<Vec<u8>, FsError> {
+        let token = self.token();
+        let data = match self.fs.read(token, stream, offset, len) {
+            Poll::Ready(result) => result,
+            Poll::Pending => self.wait(token),
+        };
+        data.map(|data| data.contiguous().to_vec())
+    }
+
+    pub fn flush(&mut self, file: FileId) -> Result<(), FsError> {
+        let token = self.token();
+        match self.fs.flush(token, file) {
+            Poll::Ready(result) => result,
+            Poll::Pending => self.wait(token).map(drop),
+        }
+    }
+
+    pub fn flush_all(&mut self) -> Result<(), FsError> {
+        let token = self.token();
+        match self.fs.flush_all(token) {
+            Poll::Ready(result) => result,
+            Poll::Pending => self.wait(token).map(drop),
+        }
+    }
+
+    pub fn create(&mut self, name: &str) -> FileId {
+        let name = wide(name);
+        self.run(|fs| fs.create(FileId::ROOT, &name, &file(5))).expect("a new file")
+    }
+}
