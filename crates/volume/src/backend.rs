@@ -8,7 +8,7 @@ use std::time::Duration;
 use sys::Payload;
 use types::{FileTime, Monotonic, NtStatus, Sid};
 
-/// Names one operation in flight; chosen by the caller, unique among its own.
+/// Names one operation in flight; chosen by the caller, unique among its own. Numbers with both highest bits set are the backend's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId(pub u64);
 

@@ -53,7 +53,7 @@ struct Parked {
 }
 
 /// Internal operations have identifiers from here on.
-const INTERNAL: u64 = 1 << 63;
+const INTERNAL: u64 = 3 << 62;
 
 #[derive(Debug, Default)]
 pub struct Tasks {
