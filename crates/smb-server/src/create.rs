@@ -362,6 +362,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                     durable: created.durable.is_some(),
                     create_options: work.create_options,
                     enumeration: Enumeration::default(),
+                    closing: false,
                     channel_sequence: sequence,
                     outstanding: 0,
                     outstanding_before: 0,

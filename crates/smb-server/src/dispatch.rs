@@ -95,6 +95,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 at: 0,
                 sealed_by,
                 first: true,
+                related: None,
+                broken: None,
                 session: 0,
                 tree_id: 0,
                 file: ChainFile::None,
@@ -198,9 +200,13 @@ impl<B: Backend, D: Directory> Server<B, D> {
             chain.tree_id = context.tree_id;
             chain.file = ChainFile::None;
         }
-        let step = if related && chain.first {
-            // Nothing goes before it that it could be related to (MS-SMB2 3.3.5.2.7.2).
-            Err(NtStatus::INVALID_PARAMETER)
+        // The first is related to nothing, and the second decides for the rest (MS-SMB2 3.2.4.1.4, 3.3.5.2.7).
+        let misplaced = if chain.first { related } else { *chain.related.get_or_insert(related) != related };
+        if misplaced {
+            chain.broken = Some(NtStatus::INVALID_PARAMETER);
+        }
+        let step = if let Some(status) = chain.broken {
+            Err(status)
         } else {
             self.authorize(&mut context, header, element, now)
                 .and_then(|()| self.dispatch(&mut context, chain, element, now))
@@ -226,7 +232,11 @@ impl<B: Backend, D: Directory> Server<B, D> {
         }
         let signed = header.flags().contains(HeaderFlags::SIGNED);
         let session = self.sessions.get_mut(context.session).ok_or(NtStatus::USER_SESSION_DELETED)?;
-        let channel = session.channel(context.connection).ok_or(NtStatus::USER_SESSION_DELETED)?;
+        let Some(channel) = session.channel(context.connection) else {
+            // Another connection carries it: the refusal is signed, so that it is known to come from here.
+            context.sign = signed;
+            return Err(NtStatus::USER_SESSION_DELETED);
+        };
         if context.sealed_by != 0 {
             if context.sealed_by != context.session {
                 return Err(NtStatus::ACCESS_DENIED);
@@ -363,6 +373,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 at: 0,
                 sealed_by: context.sealed_by,
                 first: true,
+                related: None,
+                broken: None,
                 session: context.session,
                 tree_id: context.tree_id,
                 file: ChainFile::None,
@@ -566,6 +578,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
             _ => id.volatile.get(),
         };
         let open = self.opens.get_mut(key).ok_or(NtStatus::FILE_CLOSED)?;
+        if open.closing {
+            return Err(NtStatus::FILE_CLOSED);
+        }
         let by_name = !(related && id == FileId::RELATED);
         if open.session != context.session
             || open.tree_id != context.tree_id

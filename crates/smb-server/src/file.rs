@@ -2,7 +2,6 @@
 
 use crate::directory::Directory;
 use crate::dispatch::Element;
-use crate::open::OpenKind;
 use crate::request::{Body, Chain, Context, Step, Work};
 use crate::server::Server;
 use smb::wire::{
@@ -77,16 +76,19 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let request = CloseRequest::parse(element.bytes()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
         let key = self.find_open(context, chain, request.file_id)?;
         self.fail_readers(key, now);
-        // From here on nothing finds it any more, whatever is still in work.
-        let open = self.forget_open(key).ok_or(NtStatus::FILE_CLOSED)?;
         let query = crate::create::wants_attributes(request.flags.get());
-        match open.kind {
-            OpenKind::File { volume, open } => Ok(Step::Submit {
+        let open = self.opens.get_mut(key).ok_or(NtStatus::FILE_CLOSED)?;
+        open.closing = true;
+        match open.volume_open() {
+            Some((volume, open)) => Ok(Step::Submit {
                 volume,
                 operation: Operation::Close { open, query },
                 work: Work::Close { query },
             }),
-            OpenKind::Pipe(_) => Ok(Step::ok(close_body(None))),
+            None => {
+                self.forget_open(key);
+                Ok(Step::ok(close_body(None)))
+            }
         }
     }
 

@@ -19,7 +19,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
         now: Monotonic,
     ) -> Result<Step, NtStatus> {
         match work {
-            Work::Read { minimum, length } => self.read_done(context, minimum, length, result?),
+            Work::Read { minimum, length, offset } => {
+                self.read_done(context, minimum, length, offset, result?)
+            }
             Work::Write { length } => {
                 let Reply::Written(count) = result? else { return Err(NtStatus::INTERNAL_ERROR) };
                 self.counters.written_bytes += u64::from(count);
@@ -35,12 +37,16 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 Reply::Created(created) => self.created(context, &work, *created, now),
                 _ => Err(NtStatus::INTERNAL_ERROR),
             },
-            Work::Close { query } => match result? {
-                Reply::Closed(information) => {
-                    Ok(Step::ok(close_body(information.as_ref().filter(|_| query))))
+            Work::Close { query } => {
+                // Closed it is, even where what was written could not be kept.
+                self.forget_open(context.open);
+                match result? {
+                    Reply::Closed(information) => {
+                        Ok(Step::ok(close_body(information.as_ref().filter(|_| query))))
+                    }
+                    _ => Ok(Step::ok(close_body(None))),
                 }
-                _ => Ok(Step::ok(close_body(None))),
-            },
+            }
             Work::Flush | Work::Lock => result.map(|_| Step::ok(empty_body())),
             Work::SetInfo => {
                 result?;
@@ -106,6 +112,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         context: &Context,
         minimum: u32,
         length: u32,
+        offset: u64,
         answer: Reply,
     ) -> Result<Step, NtStatus> {
         let Reply::Read(data) = answer else { return Err(NtStatus::INTERNAL_ERROR) };
@@ -116,6 +123,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.counters.read_bytes += count;
         if let Some(open) = self.opens.get_mut(context.open) {
             open.read_bytes += count;
+            open.position = offset + count;
         }
         if let Some(session) = self.sessions.get_mut(context.session) {
             session.read_bytes += count;

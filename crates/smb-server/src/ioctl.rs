@@ -107,6 +107,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
     }
 
     fn ioctl_without_file(&mut self, context: &Context, call: &Call<'_>) -> Result<Step, NtStatus> {
+        if call.file_id != FileId::RELATED {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
         let output = match call.code {
             fsctl::VALIDATE_NEGOTIATE_INFO => {
                 // 3.1.1 protects its negotiation otherwise, and the request is a sign of tampering.
@@ -317,7 +320,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
 
     fn resume_key(&self, key: u64, call: &Call<'_>) -> Result<Step, NtStatus> {
         let open = self.opens.get(key).ok_or(NtStatus::FILE_CLOSED)?;
-        if call.output_max < size_of::<ResumeKeyResponse>() {
+        // The structure is followed by four bytes of context that mean nothing.
+        let output_bytes = size_of::<ResumeKeyResponse>() + 4;
+        if call.output_max < output_bytes {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         let mut resume_key = [0; 24];
@@ -325,6 +330,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         resume_key[8..16].copy_from_slice(&open.persistent.to_le_bytes());
         let mut output = Vec::new();
         output.put(&ResumeKeyResponse { resume_key, ..Default::default() });
+        output.resize(output_bytes, 0);
         Ok(reply(call.code, open.file_id(key), NtStatus::SUCCESS, &output))
     }
 

@@ -34,6 +34,7 @@ mod send;
 mod server;
 mod session;
 mod set_info;
+mod short_name;
 mod statistics;
 mod tree;
 

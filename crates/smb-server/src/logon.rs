@@ -20,6 +20,8 @@ pub(crate) use smb::auth::Acceptor;
 /// Failed logons in a row on one connection after which the delay grows no more.
 const LOGON_FAILURES_COUNTED_MAX: u32 = 3;
 
+/// Connections that carry one session.
+const CHANNELS_PER_SESSION_MAX: usize = 32;
 /// Logons in progress at a time on one connection.
 const SETUPS_PER_CONNECTION_MAX: usize = 128;
 
@@ -103,8 +105,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
             context.session = self.sessions.insert(session);
             SetupPurpose::New
         } else if binding {
+            // Refusals are signed too, so that they are known to come from the session's server.
+            context.sign = header.flags().contains(HeaderFlags::SIGNED);
             self.check_binding(context, header, element, dialect)?;
-            context.sign = true;
             SetupPurpose::Binding
         } else {
             let session = self.sessions.get(context.session).ok_or(NtStatus::USER_SESSION_DELETED)?;
@@ -167,6 +170,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
             .ok_or(NtStatus::USER_SESSION_DELETED)?;
         if session.channel(context.connection).is_some() {
             return Err(NtStatus::REQUEST_NOT_ACCEPTED);
+        }
+        if session.channels.len() >= CHANNELS_PER_SESSION_MAX {
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
         if !header.flags().contains(HeaderFlags::SIGNED) {
             return Err(NtStatus::INVALID_PARAMETER);

@@ -37,6 +37,8 @@ pub(crate) struct Open {
     pub durable: bool,
     pub create_options: u32,
     pub enumeration: Enumeration,
+    /// CLOSE has come: only what was asked before still finds it.
+    pub closing: bool,
     /// ChannelSequence of the last request (MS-SMB2 3.3.5.2.10).
     pub channel_sequence: u16,
     pub outstanding: u32,

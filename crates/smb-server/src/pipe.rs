@@ -154,6 +154,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             durable: false,
             create_options: request.create_options.get(),
             enumeration: Enumeration::default(),
+            closing: false,
             channel_sequence: context.channel_sequence,
             outstanding: 0,
             outstanding_before: 0,

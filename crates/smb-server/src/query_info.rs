@@ -6,6 +6,7 @@ use crate::open::Open;
 use crate::pipe::PIPE_ALLOCATION_BYTES;
 use crate::request::{Body, Chain, Context, Step, Work};
 use crate::server::Server;
+use crate::short_name::short_name;
 use smb::wire::{
     AccessInformation, AlignmentInformation, AllInformation, AttributeTagInformation, BasicInformation,
     CompressionInformation, DEVICE_DISK, DEVICE_IS_MOUNTED, DEVICE_NAMED_PIPE, EaInformation,
@@ -129,7 +130,6 @@ impl<B: Backend, D: Directory> Server<B, D> {
                         Operation::QueryExtendedAttributes { open: name }
                     }
                     (_, class::PIPE | class::PIPE_LOCAL) => return Err(NtStatus::INVALID_PARAMETER),
-                    (_, class::ALTERNATE_NAME) => return Err(NtStatus::OBJECT_NAME_NOT_FOUND),
                     (_, class::BASIC | class::ALL | class::NETWORK_OPEN | class::ATTRIBUTE_TAG)
                         if open.granted_access & FILE_READ_ATTRIBUTES == 0 =>
                     {
@@ -229,6 +229,17 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 put_counted_name(&mut out, &name);
             }
             class::NORMALIZED_NAME => put_counted_name(&mut out, self.name_in_share(open)),
+            class::ALTERNATE_NAME => {
+                let backslash = u16::from(b'\\');
+                let whole = self.name_in_share(open);
+                let name = whole.rsplit(|unit| *unit == backslash).next().unwrap_or_default();
+                if name.is_empty() {
+                    return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
+                }
+                // A stream has no name of its own here.
+                let file = name.split(|unit| *unit == u16::from(b':')).next().unwrap_or_default();
+                put_counted_name(&mut out, &short_name(file));
+            }
             class::COMPRESSION => out.put(&CompressionInformation {
                 compressed_file_size: file.end_of_file.into(),
                 ..Default::default()

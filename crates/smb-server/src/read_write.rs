@@ -56,7 +56,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 range: ByteRange { offset, len_bytes: length.into() },
                 unbuffered: request.flags & READ_FLAG_UNBUFFERED != 0,
             },
-            work: Work::Read { minimum: request.minimum_count.get(), length },
+            work: Work::Read { minimum: request.minimum_count.get(), length, offset },
         })
     }
 

@@ -95,6 +95,7 @@ pub(crate) enum Work {
     Read {
         minimum: u32,
         length: u32,
+        offset: u64,
     },
     Write {
         length: u32,
@@ -133,6 +134,10 @@ pub(crate) struct Chain {
     pub at: usize,
     pub sealed_by: u64,
     pub first: bool,
+    /// Whether it is one of related requests; known from its second element on.
+    pub related: Option<bool>,
+    /// It breaks the rules of compounds: this is the answer to all the rest of it.
+    pub broken: Option<NtStatus>,
     pub session: u64,
     pub tree_id: u32,
     pub file: ChainFile,

@@ -21,8 +21,8 @@ struct Built {
     payload: Payload,
 }
 
-/// Builds header and body, with `padding` bytes of zeros to come after the payload counted in NextCommand.
-fn build(response: &mut Response, is_last: bool) -> Built {
+/// Builds header and body. All elements of a compound end at a multiple of eight, the last one too.
+fn build(response: &mut Response, is_compound: bool, is_last: bool) -> Built {
     let empty = Payload::new();
     let (body_len, payload) = match &response.body {
         Body::Read(payload) => (READ_RESPONSE_DATA_OFFSET - HEADER_BYTES, payload.clone()),
@@ -31,7 +31,7 @@ fn build(response: &mut Response, is_last: bool) -> Built {
         Body::Error(_, data) => (8 + data.len().max(1), empty),
     };
     let len = HEADER_BYTES + body_len + payload.len();
-    let padded = if is_last { len } else { len.next_multiple_of(8) };
+    let padded = if is_compound { len.next_multiple_of(8) } else { len };
     if !is_last {
         response.header.next_command = U32::new(padded as u32);
     }
@@ -84,7 +84,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 let flags = response.header.flags() | HeaderFlags::SIGNED;
                 response.header.flags = U32::new(flags.bits());
             }
-            let mut built = build(response, position + 1 == count);
+            let mut built = build(response, count > 1, position + 1 == count);
             if sealed_by == 0 && response.sign_by != 0 {
                 self.sign(connection, response, &mut built);
             }

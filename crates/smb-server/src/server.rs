@@ -6,7 +6,7 @@ use crate::connection::{Connection, ConnectionId, ConnectionInfo};
 use crate::directory::Directory;
 use crate::open::Open;
 use crate::request::{Context, Request, Work};
-use crate::session::Session;
+use crate::session::{Session, SessionTable};
 use crate::statistics::Counters;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -36,7 +36,7 @@ pub struct Server<B, D> {
     wall_at: Monotonic,
     pub(crate) volumes: Vec<Volume<B>>,
     pub(crate) connections: Arena<Connection>,
-    pub(crate) sessions: Arena<Session>,
+    pub(crate) sessions: SessionTable,
     pub(crate) opens: Arena<Open>,
     pub(crate) requests: Arena<Request>,
     /// Wire identity by the volume's name of an open.
@@ -60,7 +60,15 @@ pub struct Server<B, D> {
 
 impl<B: Backend, D: Directory> Server<B, D> {
     /// `wall` is the time of day at `now`; `random` must be fit for keys and nonces.
-    pub fn new(config: Config, directory: D, random: RandomSource, now: Monotonic, wall: FileTime) -> Self {
+    pub fn new(
+        config: Config,
+        directory: D,
+        mut random: RandomSource,
+        now: Monotonic,
+        wall: FileTime,
+    ) -> Self {
+        let mut first_session = [0; 4];
+        random(&mut first_session);
         Self {
             config,
             directory,
@@ -69,7 +77,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             wall_at: now,
             volumes: Vec::new(),
             connections: Arena::default(),
-            sessions: Arena::default(),
+            sessions: SessionTable::starting_at(u32::from_le_bytes(first_session) >> 1),
             opens: Arena::default(),
             requests: Arena::default(),
             by_volume_open: HashMap::new(),

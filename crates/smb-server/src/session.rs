@@ -4,7 +4,8 @@ use crate::directory::Share;
 use smallvec::SmallVec;
 use smb::crypto::{OpeningKey, SealingKey, SigningKey};
 use smb::wire::{Dialect, Guid, SessionFlags};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use types::{Monotonic, NtStatus, Sid};
 use volume::backend::{AccessToken, Caller, Privileges, SessionId, ShareOptions};
@@ -141,5 +142,72 @@ impl Tree {
             Target::Disk { share, .. } => &share.name,
             Target::Pipe => "IPC$",
         }
+    }
+}
+
+/// Sessions by their wire name: 32 bits, as some clients keep no more, and not the same one soon again.
+#[derive(Default)]
+pub(crate) struct SessionTable {
+    sessions: HashMap<u64, Session, BuildHasherDefault<IdHasher>>,
+    next: u32,
+}
+
+/// Spreads identifiers that the server itself gives out: nobody can choose colliding ones.
+#[derive(Default)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+        self.0 = (self.0 ^ id).wrapping_mul(SPREAD).rotate_left(29);
+    }
+}
+
+impl SessionTable {
+    /// Names go up from `first`.
+    pub fn starting_at(first: u32) -> Self {
+        Self { sessions: HashMap::default(), next: first }
+    }
+
+    pub fn insert(&mut self, session: Session) -> u64 {
+        loop {
+            let key = u64::from(self.next);
+            self.next = self.next.wrapping_add(1);
+            // Zero and all ones mean something else on the wire.
+            if key != 0 && key != u64::from(u32::MAX) && !self.sessions.contains_key(&key) {
+                self.sessions.insert(key, session);
+                return key;
+            }
+        }
+    }
+
+    pub fn get(&self, key: u64) -> Option<&Session> {
+        self.sessions.get(&key)
+    }
+
+    pub fn get_mut(&mut self, key: u64) -> Option<&mut Session> {
+        self.sessions.get_mut(&key)
+    }
+
+    pub fn remove(&mut self, key: u64) -> Option<Session> {
+        self.sessions.remove(&key)
+    }
+
+    pub fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &Session)> {
+        self.sessions.iter().map(|(key, session)| (*key, session))
     }
 }
