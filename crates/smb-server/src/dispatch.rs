@@ -95,8 +95,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 at: 0,
                 sealed_by,
                 first: true,
-                related: None,
-                broken: None,
+                inheritable: false,
                 session: 0,
                 tree_id: 0,
                 file: ChainFile::None,
@@ -184,6 +183,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             open: 0,
             sealed_by: chain.sealed_by,
             sign: false,
+            claims_signature: flags.contains(HeaderFlags::SIGNED),
             async_id: 0,
             channel_sequence: if is_smb3 { header.channel_sequence() } else { 0 },
             bytes: 0,
@@ -200,17 +200,14 @@ impl<B: Backend, D: Directory> Server<B, D> {
             chain.tree_id = context.tree_id;
             chain.file = ChainFile::None;
         }
-        // The first is related to nothing, and the second decides for the rest (MS-SMB2 3.2.4.1.4, 3.3.5.2.7).
-        let misplaced = if chain.first { related } else { *chain.related.get_or_insert(related) != related };
-        if misplaced {
-            chain.broken = Some(NtStatus::INVALID_PARAMETER);
-        }
-        let step = if let Some(status) = chain.broken {
-            Err(status)
+        // What is related to nothing, or to what was itself refused, makes no sense (MS-SMB2 3.3.5.2.7.2).
+        let authorized = if related && (chain.first || !chain.inheritable) {
+            Err(NtStatus::INVALID_PARAMETER)
         } else {
             self.authorize(&mut context, header, element, now)
-                .and_then(|()| self.dispatch(&mut context, chain, element, now))
         };
+        chain.inheritable = authorized.is_ok();
+        let step = authorized.and_then(|()| self.dispatch(&mut context, chain, element, now));
         let step = step.unwrap_or_else(|status| Step::Reply(status, Body::no_error_data()));
         self.take_step(context, step, chain, now)
     }
@@ -233,8 +230,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let signed = header.flags().contains(HeaderFlags::SIGNED);
         let session = self.sessions.get_mut(context.session).ok_or(NtStatus::USER_SESSION_DELETED)?;
         let Some(channel) = session.channel(context.connection) else {
-            // Another connection carries it: the refusal is signed, so that it is known to come from here.
-            context.sign = signed;
+            // Another connection carries it.
             return Err(NtStatus::USER_SESSION_DELETED);
         };
         if context.sealed_by != 0 {
@@ -373,8 +369,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 at: 0,
                 sealed_by: context.sealed_by,
                 first: true,
-                related: None,
-                broken: None,
+                inheritable: false,
                 session: context.session,
                 tree_id: context.tree_id,
                 file: ChainFile::None,
@@ -433,6 +428,10 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let mut header = context.to.header(status, granted);
         if context.async_id != 0 {
             header.set_async_id(context.async_id);
+        }
+        if context.claims_signature && !context.sign && context.sealed_by == 0 && status.is_error() {
+            // No key to sign with: the flag alone tells a client that the answer belongs to what it signed.
+            header.flags = (header.flags() | HeaderFlags::SIGNED).bits().into();
         }
         let sign_by = if context.sign { context.session } else { 0 };
         chain.responses.push(Response { header, body, sign_by, hashed });

@@ -85,7 +85,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 Reply::Security(descriptor) => Ok(security_answer(&descriptor, work.bytes_max)),
                 _ => Err(NtStatus::INTERNAL_ERROR),
             },
-            Work::Ioctl(work) => self.ioctl_done(context, &work, result?),
+            Work::Ioctl(work) => self.ioctl_done(context, work, result),
             Work::BreakAcknowledgment { file_id } => {
                 let Reply::Oplock(level) = result? else { return Err(NtStatus::INTERNAL_ERROR) };
                 if let Some(open) = self.opens.get_mut(context.open) {

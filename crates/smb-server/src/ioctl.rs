@@ -37,11 +37,39 @@ pub(crate) struct IoctlWork {
     pub detail: IoctlDetail,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum IoctlDetail {
     None,
     TrimmedRanges(u32),
     Region(ByteRange),
+    Copy(Box<CopyProgress>),
+}
+
+/// A server-side copy, done a chunk at a time so that a failure tells how far it came.
+#[derive(Debug, Clone)]
+pub(crate) struct CopyProgress {
+    source: OpenId,
+    target: OpenId,
+    /// Last chunk first.
+    rest: Vec<CopyChunk>,
+    chunks: u32,
+    bytes: u32,
+}
+
+impl CopyProgress {
+    /// The next chunk's operation; `None` where all are done.
+    fn next(&mut self) -> Option<Operation> {
+        let chunk = self.rest.pop()?;
+        Some(Operation::CopyChunks { source: self.source, target: self.target, chunks: vec![chunk] })
+    }
+
+    fn response(&self) -> CopyChunkResponse {
+        CopyChunkResponse {
+            chunks_written: self.chunks.into(),
+            chunk_bytes_written: 0.into(),
+            total_bytes_written: self.bytes.into(),
+        }
+    }
 }
 
 /// One IOCTL's parts.
@@ -166,10 +194,17 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 return self.resume_key(key, call);
             }
             fsctl::SRV_COPYCHUNK | fsctl::SRV_COPYCHUNK_WRITE => {
-                match self.copy_chunks(context, key, call)? {
-                    Ok(operation) => operation,
+                let mut progress = match self.copy_chunks(context, key, call)? {
+                    Ok(progress) => progress,
                     Err(step) => return Ok(step),
-                }
+                };
+                let Some(first) = progress.next() else {
+                    let mut output = Vec::new();
+                    output.put(&progress.response());
+                    return Ok(reply(call.code, file_id, NtStatus::SUCCESS, &output));
+                };
+                detail = IoctlDetail::Copy(Box::new(progress));
+                first
             }
             fsctl::DUPLICATE_EXTENTS_TO_FILE | fsctl::DUPLICATE_EXTENTS_TO_FILE_EX => {
                 if granted & FILE_WRITE_DATA == 0 {
@@ -340,7 +375,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         context: &Context,
         key: u64,
         call: &Call<'_>,
-    ) -> Result<Result<Operation, Step>, NtStatus> {
+    ) -> Result<Result<CopyProgress, Step>, NtStatus> {
         if call.output_max < size_of::<CopyChunkResponse>() {
             return Err(NtStatus::INVALID_PARAMETER);
         }
@@ -386,8 +421,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
             // The client copies by itself then.
             return Err(NtStatus::NOT_SUPPORTED);
         }
-        let chunks = chunks
+        let rest = chunks
             .iter()
+            .rev()
             .map(|chunk| {
                 let chunk = CopyChunk {
                     source_offset: chunk.source_offset.get(),
@@ -401,7 +437,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 if fits { Ok(chunk) } else { Err(NtStatus::INVALID_PARAMETER) }
             })
             .collect::<Result<_, _>>()?;
-        Ok(Ok(Operation::CopyChunks { source: source_open, target: target_open, chunks }))
+        Ok(Ok(CopyProgress { source: source_open, target: target_open, rest, chunks: 0, bytes: 0 }))
     }
 
     fn duplicate_extents(
@@ -444,20 +480,49 @@ impl<B: Backend, D: Directory> Server<B, D> {
         Ok(Operation::DuplicateExtents { source, target, chunk })
     }
 
-    pub(crate) fn ioctl_done(
-        &self,
+    /// One chunk is copied, or failed: the next, or the answer.
+    fn copied(
+        &mut self,
         context: &Context,
-        work: &IoctlWork,
-        answer: Reply,
+        mut work: IoctlWork,
+        result: Result<Reply, NtStatus>,
     ) -> Result<Step, NtStatus> {
+        let IoctlDetail::Copy(progress) = &mut work.detail else { return Err(NtStatus::INTERNAL_ERROR) };
+        let status = match result {
+            Ok(Reply::Copied { chunks, bytes }) => {
+                progress.chunks = progress.chunks.saturating_add(chunks);
+                progress.bytes = progress.bytes.saturating_add(bytes.min(u64::from(u32::MAX)) as u32);
+                NtStatus::SUCCESS
+            }
+            Ok(_) => NtStatus::INTERNAL_ERROR,
+            Err(status) => status,
+        };
+        if status == NtStatus::SUCCESS
+            && let Some(operation) = progress.next()
+        {
+            let open = self.opens.get(context.open).and_then(|open| open.volume_open());
+            let volume = open.map(|(volume, _)| volume).ok_or(NtStatus::FILE_CLOSED)?;
+            return Ok(Step::Submit { volume, operation, work: Work::Ioctl(work) });
+        }
+        let mut output = Vec::new();
+        output.put(&progress.response());
+        Ok(reply(work.code, work.file_id, status, &output))
+    }
+
+    pub(crate) fn ioctl_done(
+        &mut self,
+        context: &Context,
+        work: IoctlWork,
+        result: Result<Reply, NtStatus>,
+    ) -> Result<Step, NtStatus> {
+        if matches!(work.detail, IoctlDetail::Copy(_)) {
+            return self.copied(context, work, result);
+        }
+        let work = &work;
+        let answer = result?;
         let mut output = Vec::new();
         let mut status = NtStatus::SUCCESS;
         match (work.code, answer) {
-            (_, Reply::Copied { chunks, bytes }) => output.put(&CopyChunkResponse {
-                chunks_written: chunks.into(),
-                chunk_bytes_written: 0.into(),
-                total_bytes_written: (bytes.min(u64::from(u32::MAX)) as u32).into(),
-            }),
             (_, Reply::Ranges(ranges)) => {
                 let fit = work.output_max / size_of::<AllocatedRange>();
                 if ranges.len() > fit {

@@ -55,7 +55,7 @@ fn minimum_bytes(info_type: u8, number: u8) -> Option<usize> {
             // The name's length, and the structure's padding to eight.
             class::ALL => size_of::<AllInformation>() + 8,
             class::ALTERNATE_NAME | class::NORMALIZED_NAME => 8,
-            class::STREAM => 8,
+            class::STREAM => 32,
             class::FULL_EA => 0,
             class::PIPE => size_of::<PipeInformation>(),
             class::PIPE_LOCAL => size_of::<PipeLocalInformation>(),

@@ -22,6 +22,8 @@ pub(crate) struct Context {
     /// The session whose key decrypted the request; the answer is encrypted with it. Zero: it came in the clear.
     pub sealed_by: u64,
     pub sign: bool,
+    /// The request says that it is signed.
+    pub claims_signature: bool,
     /// Set once the client was told STATUS_PENDING.
     pub async_id: u64,
     /// ChannelSequence of the request; zero before 3.0.
@@ -134,10 +136,8 @@ pub(crate) struct Chain {
     pub at: usize,
     pub sealed_by: u64,
     pub first: bool,
-    /// Whether it is one of related requests; known from its second element on.
-    pub related: Option<bool>,
-    /// It breaks the rules of compounds: this is the answer to all the rest of it.
-    pub broken: Option<NtStatus>,
+    /// The element before had a session and a tree: one that is related to it inherits them.
+    pub inheritable: bool,
     pub session: u64,
     pub tree_id: u32,
     pub file: ChainFile,
