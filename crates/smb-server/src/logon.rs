@@ -7,7 +7,7 @@ use crate::request::{Body, Context, Step, Work};
 use crate::server::Server;
 use crate::session::{Channel, Session, SessionState};
 use smb::auth::{Accepted, AccountLookup, Identity, NtHash, ServerNames, Step as Verdict};
-use smb::crypto::{KeySchedule, PreauthHash, SessionKeys};
+use smb::crypto::{KeySchedule, PreauthHash, SessionKeys, SigningAlgorithm};
 use smb::wire::{
     Capabilities, Dialect, EmptyBody, Header, HeaderFlags, Put, SESSION_FLAG_BINDING, SecurityMode,
     SessionFlags, SessionSetupRequest, write_session_setup_response,
@@ -159,45 +159,46 @@ impl<B: Backend, D: Directory> Server<B, D> {
         dialect: Dialect,
     ) -> Result<(), NtStatus> {
         let connection = self.connections.get(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
-        if dialect < Dialect::Smb300 || !connection.server_capabilities.contains(Capabilities::MULTI_CHANNEL)
-        {
-            return Err(NtStatus::REQUEST_NOT_ACCEPTED);
-        }
         let session = self
             .sessions
             .get(context.session)
             .filter(|session| session.state == SessionState::Valid)
             .ok_or(NtStatus::USER_SESSION_DELETED)?;
+        let first = session.channels.first().ok_or(NtStatus::USER_SESSION_DELETED)?;
+        let (theirs, ours) = (first.signing.algorithm(), connection.signing);
+        // AES-GMAC does not mix with the others, and each direction of the mix has its own refusal.
+        if theirs != ours && theirs == SigningAlgorithm::AesGmac {
+            return Err(NtStatus::REQUEST_OUT_OF_SEQUENCE);
+        }
+        if theirs != ours && ours == SigningAlgorithm::AesGmac {
+            return Err(NtStatus::NOT_SUPPORTED);
+        }
+        if dialect < Dialect::Smb300 || !connection.server_capabilities.contains(Capabilities::MULTI_CHANNEL)
+        {
+            return Err(NtStatus::REQUEST_NOT_ACCEPTED);
+        }
+        if !header.flags().contains(HeaderFlags::SIGNED)
+            || session.dialect != dialect
+            || session.sealing.as_ref().map(smb::crypto::SealingKey::cipher) != connection.cipher
+        {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
         if session.channel(context.connection).is_some() {
             return Err(NtStatus::REQUEST_NOT_ACCEPTED);
         }
         if session.channels.len() >= CHANNELS_PER_SESSION_MAX {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
-        if !header.flags().contains(HeaderFlags::SIGNED) {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        if session.client_guid != connection.client_guid {
-            return Err(NtStatus::USER_SESSION_DELETED);
-        }
-        if session.dialect != dialect {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
         if session.flags.intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL) {
             return Err(NtStatus::NOT_SUPPORTED);
         }
-        let sealing = session.sealing.as_ref().map(smb::crypto::SealingKey::cipher);
-        if sealing.is_some() && sealing != connection.cipher {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
         // Signed with the session's key, not with one of this channel, which has none yet.
-        let id = context.to.message_id;
-        let first = session.channels.first().ok_or(NtStatus::USER_SESSION_DELETED)?;
-        if first.signing.algorithm() != connection.signing {
-            return Err(NtStatus::REQUEST_OUT_OF_SEQUENCE);
+        let genuine = first.signing.verify(&[element.bytes()], context.to.message_id, false, false);
+        genuine.map_err(|_| NtStatus::ACCESS_DENIED)?;
+        if session.client_guid != connection.client_guid {
+            return Err(NtStatus::USER_SESSION_DELETED);
         }
-        let genuine = first.signing.verify(&[element.bytes()], id, false, false);
-        genuine.map_err(|_| NtStatus::ACCESS_DENIED)
+        Ok(())
     }
 
     fn logon_failed(&mut self, context: &Context, status: NtStatus, now: Monotonic) -> Step {
