@@ -69,7 +69,10 @@ impl Service {
     }
 
     fn check_copy(&mut self, source: OpenId, target: OpenId) -> Result<(StreamId, StreamId), NtStatus> {
-        let from = self.open_for(source, rights::READ_DATA)?;
+        let from = self.open_for(source, 0)?;
+        if from.access & (rights::READ_DATA | rights::EXECUTE) == 0 {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
         let (from_stream, from_directory) = (from.stream, from.directory);
         let to = self.open_for(target, 0)?;
         if to.access & (rights::WRITE_DATA | rights::APPEND_DATA) == 0 {

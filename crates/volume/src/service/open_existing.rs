@@ -138,10 +138,15 @@ impl Service {
             self.overwrite(create, target, &file, stream)?;
         }
         self.allocate(create, stream, is_directory)?;
+        // As stored, whatever case the client wrote.
+        let stored = match parsed.stream {
+            Some(_) => Some(self.fs.stream_information(stream)?.name),
+            None => None,
+        };
         Ok(Opening {
             stream,
             directory: is_directory,
-            path: target.path(parsed.stream),
+            path: target.path(stored.as_deref()),
             link: target.link.clone(),
             access,
             action: action.unwrap_or(CreateAction::Opened),
