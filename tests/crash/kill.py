@@ -1,0 +1,280 @@
+"""Kills the server at random points under a writer that keeps a model of what was acknowledged, and verifies after each start.
+
+usage: kill.py --rounds N --start COMMAND... (the command starts the server in the foreground and it prints `ready`)
+
+The model: a file is a list of 4 KiB blocks, each of one tag repeated. While a write is not yet durable (no FLUSH or CLOSE
+answered after it) a block may hold its old or its new tag; afterwards only the new one. The same for names: a create, rename or
+delete that was not answered may have happened or not. Anything else, a torn block above all, is a loss.
+Settings: SMB_PORT SMB_SHARE SMB_USER SMB_PASSWORD CRASH_SEED. Prints a line a round, then `N passed, N failed`.
+"""
+import argparse, os, random, signal, socket, subprocess, sys, threading, time, uuid
+
+from smbprotocol import exceptions
+from smbprotocol.connection import Connection
+from smbprotocol.file_info import FileDispositionInformation, FileRenameInformation
+from smbprotocol.open import (CreateDisposition, CreateOptions, FileAttributes, FilePipePrinterAccessMask, ImpersonationLevel,
+                              Open, ShareAccess, SMB2SetInfoRequest, SMB2SetInfoResponse)
+from smbprotocol.header import Commands
+from smbprotocol.session import Session
+from smbprotocol.tree import TreeConnect
+
+BLOCK = 4096
+ACCESS = (FilePipePrinterAccessMask.FILE_READ_DATA | FilePipePrinterAccessMask.FILE_WRITE_DATA |
+          FilePipePrinterAccessMask.FILE_READ_ATTRIBUTES | FilePipePrinterAccessMask.DELETE |
+          FilePipePrinterAccessMask.SYNCHRONIZE)
+ZERO = 0
+
+
+def block(tag):
+    return (tag.to_bytes(8, "little") * (BLOCK // 8)) if tag else bytes(BLOCK)
+
+
+class Client:
+    def __init__(self):
+        self.connection = Connection(uuid.uuid4(), "127.0.0.1", int(os.environ["SMB_PORT"]))
+        self.connection.connect(timeout=20)
+        session = Session(self.connection, os.environ["SMB_USER"], os.environ["SMB_PASSWORD"], require_encryption=False)
+        session.connect()
+        self.tree = TreeConnect(session, rf"\\127.0.0.1\{os.environ['SMB_SHARE']}")
+        self.tree.connect()
+
+    def open(self, name, disposition):
+        handle = Open(self.tree, name)
+        handle.create(ImpersonationLevel.Impersonation, ACCESS, FileAttributes.FILE_ATTRIBUTE_NORMAL,
+                      ShareAccess.FILE_SHARE_READ | ShareAccess.FILE_SHARE_WRITE | ShareAccess.FILE_SHARE_DELETE,
+                      disposition, CreateOptions.FILE_NON_DIRECTORY_FILE)
+        return handle
+
+    def set_information(self, handle, information):
+        request = SMB2SetInfoRequest()
+        request["info_type"] = 1
+        request["file_info_class"] = information.INFO_CLASS
+        request["file_id"] = handle.file_id
+        request["buffer"] = information
+        sent = self.connection.send(request, self.tree.session.session_id, self.tree.tree_connect_id)
+        response = self.connection.receive(sent)
+        SMB2SetInfoResponse().unpack(response["data"].get_value())
+
+    def close(self):
+        try:
+            self.connection.disconnect(close=False)
+        except Exception:
+            pass
+
+
+class File:
+    """What a file may hold: for each block the tags it may have; the length in blocks it may have."""
+
+    def __init__(self):
+        self.blocks = []
+        self.lengths = {0}
+        self.exists = {True}
+
+    def written(self, at, tags, durable):
+        while len(self.blocks) < at + len(tags):
+            self.blocks.append({ZERO})
+        for number, tag in enumerate(tags, at):
+            self.blocks[number] = {tag} if durable else self.blocks[number] | {tag}
+        end = max(max(self.lengths), at + len(tags))
+        self.lengths = {end} if durable else self.lengths | set(range(min(self.lengths), end + 1))
+
+
+class Model:
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.files = {}
+        self.tag = 0
+        self.name = 0
+        self.acknowledged = 0
+
+    def new_tags(self, count):
+        tags = list(range(self.tag + 1, self.tag + count + 1))
+        self.tag += count
+        return tags
+
+    def write_some(self, client, name, handle):
+        """Writes that become durable together, by FLUSH or by CLOSE."""
+        file = self.files[name]
+        pending = []
+        for _ in range(self.random.randint(1, 4)):
+            count = self.random.choice([1, 1, 2, 7, 16, 17, 64, 200])
+            at = self.random.randint(0, min(len(file.blocks), 400))
+            tags = self.new_tags(count)
+            # In the model before it is sent: from then on either may be found.
+            file.written(at, tags, durable=False)
+            data = b"".join(map(block, tags))
+            for offset in range(0, len(data), 1 << 18):
+                handle.write(data[offset:offset + (1 << 18)], at * BLOCK + offset)
+            pending.append((at, tags))
+        if self.random.random() < 0.5:
+            handle.flush()
+            self.settle(file, pending)
+            pending = []
+        return pending
+
+    def settle(self, file, pending):
+        for at, tags in pending:
+            file.written(at, tags, durable=True)
+            self.acknowledged += len(tags)
+
+    def step(self, client):
+        known = [name for name, file in self.files.items() if file.exists == {True}]
+        action = self.random.random()
+        if action < 0.35 or not known:
+            self.name += 1
+            name = f"f{self.name}"
+            file = self.files[name] = File()
+            file.exists = {True, False}
+            handle = client.open(name, CreateDisposition.FILE_CREATE)
+            pending = self.write_some(client, name, handle)
+            handle.close()
+            file.exists = {True}
+            self.settle(file, pending)
+        elif action < 0.8:
+            name = self.random.choice(known)
+            handle = client.open(name, CreateDisposition.FILE_OPEN)
+            pending = self.write_some(client, name, handle)
+            handle.close()
+            self.settle(self.files[name], pending)
+        elif action < 0.9:
+            old = self.random.choice(known)
+            self.name += 1
+            new = f"r{self.name}"
+            handle = client.open(old, CreateDisposition.FILE_OPEN)
+            file = self.files[old]
+            moved = File()
+            moved.blocks, moved.lengths, moved.exists = file.blocks, file.lengths, {True, False}
+            self.files[new] = moved
+            file.exists = {True, False}
+            information = FileRenameInformation()
+            information["replace_if_exists"] = False
+            information["file_name"] = new.encode("utf-16-le")
+            client.set_information(handle, information)
+            handle.close()
+            moved.exists = {True}
+            del self.files[old]
+        elif len(known) > 30 or action > 0.96:
+            name = self.random.choice(known)
+            handle = client.open(name, CreateDisposition.FILE_OPEN)
+            self.files[name].exists = {True, False}
+            information = FileDispositionInformation()
+            information["delete_pending"] = True
+            client.set_information(handle, information)
+            handle.close()
+            del self.files[name]
+
+    def verify(self, client):
+        """Every file is one of those it may be; afterwards the model knows which."""
+        losses = []
+        for name in list(self.files):
+            file = self.files[name]
+            try:
+                handle = client.open(name, CreateDisposition.FILE_OPEN)
+            except exceptions.SMBResponseException as error:
+                if error.status != 0xC0000034:
+                    raise
+                if file.exists == {True}:
+                    losses.append(f"{name} is gone")
+                del self.files[name]
+                continue
+            size = handle.end_of_file
+            length = -(-size // BLOCK)
+            if length not in file.lengths:
+                losses.append(f"{name} has {length} blocks, not one of {sorted(file.lengths)[:8]}...")
+            blocks = []
+            for start in range(0, size, 1 << 18):
+                data = handle.read(start, min(1 << 18, size - start))
+                if len(data) != min(1 << 18, size - start):
+                    losses.append(f"{name} reads short at {start}")
+                for offset in range(0, len(data), BLOCK):
+                    number = (start + offset) // BLOCK
+                    found = data[offset:offset + BLOCK]
+                    tag = int.from_bytes(found[:8], "little")
+                    allowed = file.blocks[number] if number < len(file.blocks) else set()
+                    whole = found == block(tag)[:len(found)]
+                    if not whole or tag not in allowed | ({ZERO} if len(file.lengths) > 1 else set()):
+                        losses.append(f"{name} block {number} holds {tag if whole else 'a mixture'}, not {sorted(allowed)}")
+                    blocks.append({tag})
+            handle.close()
+            file.blocks, file.lengths, file.exists = blocks, {length}, {True}
+        return losses
+
+
+def start(command):
+    began = time.monotonic()
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+    for line in server.stdout:
+        if line.strip() == "ready":
+            threading.Thread(target=server.stdout.read, daemon=True).start()
+            return server, time.monotonic() - began
+    raise SystemExit(f"the server ended with status {server.wait()} instead of getting ready")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--start", nargs=argparse.REMAINDER, required=True)
+    args = parser.parse_args()
+    seed = int(os.environ.get("CRASH_SEED", random.SystemRandom().randrange(1 << 32)))
+    print(f"seed {seed} (CRASH_SEED)", flush=True)
+    moments = random.Random(seed)
+    model = Model(seed + 1)
+    passed = failed = 0
+    slowest = 0.0
+    server, _ = start(args.start)
+    try:
+        for round_number in range(1, args.rounds + 1):
+            before = model.acknowledged
+            killer = threading.Timer(moments.choice([0.05, 0.2, 0.5, 1, 2]) * moments.uniform(0.5, 1.5), server.kill)
+            killer.start()
+            client = None
+            try:
+                client = Client()
+                while True:
+                    model.step(client)
+            except (exceptions.SMBException, OSError, ValueError) as error:
+                refused = isinstance(error, exceptions.SMBResponseException)
+                ended = True
+                try:
+                    server.wait(timeout=5)
+                except subprocess.TimeoutExpired:
+                    ended = False
+                if not ended or (refused and killer.is_alive()):
+                    killer.cancel()
+                    print(f"not ok  round {round_number}: the server refused a right request: {error}", flush=True)
+                    failed += 1
+                    server.kill()
+            if client:
+                client.close()
+            server.wait()
+            server, took = start(args.start)
+            slowest = max(slowest, took)
+            client = Client()
+            losses = model.verify(client)
+            client.close()
+            if losses or took >= 2:
+                failed += 1
+                print(f"not ok  round {round_number}: {len(losses)} losses, ready after {took:.2f} s", flush=True)
+                for loss in losses[:10]:
+                    print(f"        {loss}", flush=True)
+            else:
+                passed += 1
+                print(f"ok      round {round_number}: {model.acknowledged - before} blocks acknowledged, "
+                      f"{len(model.files)} files right, ready after {took:.2f} s", flush=True)
+    finally:
+        server.send_signal(signal.SIGTERM)
+        try:
+            status = server.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            status = "none in 60 s"
+    print(f"{'ok     ' if status == 0 else 'not ok '} SIGTERM at the end: status {status}")
+    passed, failed = passed + (status == 0), failed + (status != 0)
+    print(f"slowest start {slowest:.2f} s; {model.acknowledged} blocks acknowledged as durable")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    socket.setdefaulttimeout(60)
+    sys.exit(main())
