@@ -251,6 +251,11 @@ impl Connection {
         self.queue.len()
     }
 
+    /// Bytes of messages that wait to be sent.
+    pub fn queued_bytes(&self) -> usize {
+        self.queue.iter().map(|queued| queued.message.len() - queued.sent).sum()
+    }
+
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
