@@ -1,6 +1,7 @@
 //! The data plane's thread: disks, stores, spaces, volumes and SMB connections on one loop.
 
 pub mod disks;
+pub mod smb_direct;
 pub mod storage;
 pub mod tasks;
 pub mod tcp;

@@ -9,7 +9,8 @@
 mod tests;
 
 use rdma::{
-    Access, CloseReason, Completion, CompletionKind, ConnectionInfo, Event, QueuePairId, RegionKey, Status, Verbs, WorkId,
+    Access, CloseReason, Completion, CompletionKind, ConnectionInfo, Event, QueuePairId, RegionKey, Status,
+    Verbs, WorkId,
 };
 use smbdirect::{BufferDescriptor, Config, Connection, ReadBudget};
 use std::collections::{HashMap, VecDeque};
@@ -21,12 +22,25 @@ use types::Monotonic;
 #[derive(Debug)]
 pub enum SmbDirectEvent {
     /// Negotiated.
-    Opened { connection: QueuePairId, info: ConnectionInfo },
-    Message { connection: QueuePairId, message: Buf },
+    Opened {
+        connection: QueuePairId,
+        info: ConnectionInfo,
+    },
+    Message {
+        connection: QueuePairId,
+        message: Buf,
+    },
     /// The answer to [`SmbDirect::read`]; `None`: the peer's memory could not be read.
-    Read { connection: QueuePairId, token: u64, data: Option<Buf> },
+    Read {
+        connection: QueuePairId,
+        token: u64,
+        data: Option<Buf>,
+    },
     /// The last event of its name.
-    Closed { connection: QueuePairId, reason: String },
+    Closed {
+        connection: QueuePairId,
+        reason: String,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -156,7 +170,13 @@ impl<V: Verbs> SmbDirect<V> {
     }
 
     /// Reads `len_bytes` of the peer's memory; the answer carries `token`.
-    pub fn read(&mut self, connection: QueuePairId, token: u64, len_bytes: usize, descriptors: &[BufferDescriptor]) {
+    pub fn read(
+        &mut self,
+        connection: QueuePairId,
+        token: u64,
+        len_bytes: usize,
+        descriptors: &[BufferDescriptor],
+    ) {
         let limit = self.limits.reading_bytes_max;
         let Some(peer) = self.peers.get_mut(&connection) else { return };
         let mut waiting = VecDeque::with_capacity(descriptors.len());
@@ -259,7 +279,9 @@ impl<V: Verbs> SmbDirect<V> {
         let connection = done.queue_pair;
         match done.kind {
             CompletionKind::Receive if done.status == Status::Success => {
-                let (Some(peer), Some(buffer)) = (self.peers.get_mut(&connection), done.buffer) else { return };
+                let (Some(peer), Some(buffer)) = (self.peers.get_mut(&connection), done.buffer) else {
+                    return;
+                };
                 peer.smbd.handle_receive(buffer.freeze(), self.now);
                 self.smbd_events(connection);
                 self.transmit(connection);
@@ -285,7 +307,8 @@ impl<V: Verbs> SmbDirect<V> {
             if reading.outstanding == 0 && reading.waiting.is_empty() {
                 let reading = peer.readings.remove(at);
                 peer.reading_bytes -= reading.len_bytes;
-                let data = self.verbs.deregister(reading.sink).filter(|_| !reading.failed).map(BufMut::freeze);
+                let data =
+                    self.verbs.deregister(reading.sink).filter(|_| !reading.failed).map(BufMut::freeze);
                 if data.is_some() {
                     self.remote.entry(connection).or_default().read += reading.len_bytes as u64;
                 }
@@ -310,8 +333,13 @@ impl<V: Verbs> SmbDirect<V> {
                 peer.next_work += 1;
                 peer.reads.insert(id, reading.token);
                 let remote = (RegionKey(descriptor.token), descriptor.offset);
-                let posted =
-                    self.verbs.post_read(connection, WorkId(id), (reading.sink, at), descriptor.len_bytes, remote);
+                let posted = self.verbs.post_read(
+                    connection,
+                    WorkId(id),
+                    (reading.sink, at),
+                    descriptor.len_bytes,
+                    remote,
+                );
                 if posted.is_err() {
                     return self.verbs.disconnect(connection);
                 }

@@ -1,0 +1,199 @@
+//! The server's end against a client end of the same engines, over loopback.
+
+use super::{SmbDirect, SmbDirectEvent, SmbDirectLimits};
+use rdma::iwarp::{IwarpOptions, IwarpProvider};
+use rdma::{Access, CompletionKind, Event, QueuePairId, RegionKey, Verbs, WorkId};
+use smbdirect::{BufferDescriptor, Config, Connection};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+use sys::driver::{Driver, DriverChoice};
+use sys::{Buf, BufMut, Payload};
+use types::Monotonic;
+
+struct Bench {
+    driver: Driver,
+    began: Instant,
+    server: SmbDirect<IwarpProvider>,
+    client: IwarpProvider,
+    pair: QueuePairId,
+    smbd: Connection,
+    events: Vec<SmbDirectEvent>,
+    messages: Vec<Vec<u8>>,
+    disconnected: bool,
+}
+
+fn random(mut seed: u32) -> Box<dyn FnMut() -> u32> {
+    Box::new(move || {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        seed
+    })
+}
+
+impl Bench {
+    fn new() -> Self {
+        let driver = Driver::new(DriverChoice::Automatic).expect("a loop");
+        let mut provider = IwarpProvider::new(&driver, IwarpOptions::default(), random(1));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = provider.listen(listener).expect("has an address");
+        // Few reads at a time: more descriptors than that have to be served all the same.
+        let options = IwarpOptions { inbound_read_depth: 2, ..IwarpOptions::default() };
+        let mut client = IwarpProvider::new(&driver, options, random(2));
+        let began = Instant::now();
+        let stream = TcpStream::connect(address).expect("listens");
+        let pair = client.connect(stream, b"", Monotonic(0)).expect("is taken");
+        let mut bench = Self {
+            driver,
+            began,
+            server: SmbDirect::new(provider, Config::default(), SmbDirectLimits::default()),
+            client,
+            pair,
+            smbd: Connection::connect(Config::default(), Monotonic(0)),
+            events: Vec::new(),
+            messages: Vec::new(),
+            disconnected: false,
+        };
+        bench.until("connection", |bench| bench.smbd.is_established() && bench.opened().is_some());
+        bench
+    }
+
+    fn opened(&self) -> Option<QueuePairId> {
+        self.events.iter().find_map(|event| match event {
+            SmbDirectEvent::Opened { connection, .. } => Some(*connection),
+            _ => None,
+        })
+    }
+
+    fn step(&mut self) {
+        let now = Monotonic(self.began.elapsed().as_nanos() as u64);
+        self.server.poll(now, &mut self.events);
+        let mut events = Vec::new();
+        self.client.poll(now, &mut events);
+        for event in events {
+            match event {
+                Event::Completion(done) if done.kind == CompletionKind::Receive => {
+                    if let Some(buffer) = done.buffer {
+                        self.smbd.handle_receive(buffer.freeze(), now);
+                    }
+                }
+                Event::Disconnected { .. } => self.disconnected = true,
+                _ => {}
+            }
+        }
+        while let Some(event) = self.smbd.poll_event() {
+            match event {
+                smbdirect::Event::PostReceives(count) => {
+                    for _ in 0..count {
+                        self.client.post_receive(self.pair, WorkId(0), 8192).expect("is open");
+                    }
+                    self.smbd.receives_posted(count);
+                }
+                smbdirect::Event::Message(message) => self.messages.push(message.contiguous().to_vec()),
+                smbdirect::Event::Established | smbdirect::Event::Closed(_) => {}
+            }
+        }
+        while let Some(out) = self.smbd.poll_transmit() {
+            let invalidate = out.invalidate.map(RegionKey);
+            let _ = self.client.post_send(self.pair, WorkId(0), out.payload, invalidate);
+        }
+    }
+
+    fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while !holds(self) {
+            self.step();
+            assert!(Instant::now() < end, "no {what} within 20 s");
+            self.driver.wait(Some(Duration::from_millis(2))).expect("the loop goes on");
+        }
+    }
+
+    fn server_messages(&self) -> Vec<Vec<u8>> {
+        let message = |event: &SmbDirectEvent| match event {
+            SmbDirectEvent::Message { message, .. } => Some(message.to_vec()),
+            _ => None,
+        };
+        self.events.iter().filter_map(message).collect()
+    }
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 13 + at / 509) as u8).collect()
+}
+
+#[test]
+fn messages_longer_than_a_receive_go_both_ways() {
+    let mut bench = Bench::new();
+    let (short, long) = (pattern(200), pattern(300_000));
+    for message in [&short, &long] {
+        bench.smbd.send(Payload::from(Buf::from(&message[..])), None).expect("fits");
+    }
+    bench.until("messages", |bench| bench.server_messages().len() == 2);
+    assert_eq!(bench.server_messages(), [short.clone(), long.clone()]);
+    let connection = bench.opened().expect("is open");
+    for message in [&long, &short] {
+        bench.server.send(connection, Payload::from(Buf::from(&message[..])), None);
+    }
+    bench.until("answers", |bench| bench.messages.len() == 2);
+    assert_eq!(bench.messages, [long, short]);
+}
+
+#[test]
+fn payload_is_written_before_the_message_and_read_with_more_descriptors_than_the_peer_serves_at_a_time() {
+    let mut bench = Bench::new();
+    let connection = bench.opened().expect("is open");
+    let bytes = pattern(1 << 20);
+    let access = Access { remote_read: true, remote_write: true, remote_invalidate: true };
+    let target = bench.client.register(BufMut::zeroed(bytes.len()), access, bench.pair);
+    let third = (bytes.len() / 3) as u32;
+    let descriptors: Vec<BufferDescriptor> =
+        [(0, third), (third, third), (2 * third, bytes.len() as u32 - 2 * third)]
+            .map(|(offset, len_bytes)| BufferDescriptor {
+                offset: u64::from(offset),
+                token: target.0,
+                len_bytes,
+            })
+            .to_vec();
+    bench.server.write(connection, &Payload::from(Buf::from(&bytes[..])), &descriptors);
+    bench.server.send(connection, Payload::from(Buf::from(&b"written"[..])), None);
+    bench.until("message", |bench| bench.messages.len() == 1);
+    // Eight pieces, two at a time.
+    let piece = bytes.len() as u32 / 8;
+    let pieces: Vec<BufferDescriptor> = (0..8)
+        .map(|at| BufferDescriptor { offset: u64::from(at * piece), token: target.0, len_bytes: piece })
+        .collect();
+    bench.server.read(connection, 42, bytes.len(), &pieces);
+    let read = |bench: &Bench| {
+        bench.events.iter().find_map(|event| match event {
+            SmbDirectEvent::Read { token: 42, data, .. } => Some(data.clone()),
+            _ => None,
+        })
+    };
+    bench.until("read", |bench| read(bench).is_some());
+    assert_eq!(read(&bench).flatten().expect("was read")[..], bytes[..]);
+    let remote = bench.server.remote_bytes(connection);
+    assert_eq!((remote.read, remote.written), (1 << 20, 1 << 20));
+    bench.server.send(connection, Payload::from(Buf::from(&b"invalidated"[..])), Some(target.0));
+    bench.until("message", |bench| bench.messages.len() == 2);
+    assert_eq!(bench.client.deregister(target).expect("is writable")[..], bytes[..]);
+}
+
+#[test]
+fn a_descriptor_that_names_nothing_ends_the_connection_and_gives_everything_back() {
+    let mut bench = Bench::new();
+    let connection = bench.opened().expect("is open");
+    let bad = [BufferDescriptor { offset: 0, token: 0x7777_7777, len_bytes: 100_000 }];
+    bench.server.read(connection, 1, 100_000, &bad);
+    bench.until("end", |bench| bench.disconnected && bench.server.connection_count() == 0);
+    assert!(bench.events.iter().any(|event| matches!(event, SmbDirectEvent::Closed { .. })));
+}
+
+#[test]
+fn descriptors_shorter_than_the_payload_are_refused_without_a_read() {
+    let mut bench = Bench::new();
+    let connection = bench.opened().expect("is open");
+    let short = [BufferDescriptor { offset: 0, token: 5, len_bytes: 10 }];
+    bench.server.read(connection, 9, 100, &short);
+    bench.until("answer", |bench| {
+        bench.events.iter().any(|event| matches!(event, SmbDirectEvent::Read { token: 9, data: None, .. }))
+    });
+    assert_eq!(bench.server.connection_count(), 1);
+}
