@@ -1,0 +1,292 @@
+//! NEGOTIATE and SESSION_SETUP (MS-SMB2 3.2.4.2, 3.2.5.2, 3.2.5.3).
+
+use super::{Connection, Event, Limits, Negotiated, Owner, Session};
+use crate::{ClientError, Encryption, Options, Signing};
+use smb::auth::{Credentials, Initiator, InitiatorStep};
+use smb::crypto::{CipherId, KeySchedule, PreauthHash, SessionKeys, SigningAlgorithm};
+use smb::wire::{
+    CONTEXT_ENCRYPTION, CONTEXT_NETNAME, CONTEXT_PREAUTH_INTEGRITY, CONTEXT_SIGNING, Capabilities, Command,
+    DIALECT_WILDCARD, Dialect, HeaderFlags, NegotiateRequestBody, NegotiateResponse, PreauthIntegrity, Put,
+    SecurityMode, SessionFlags, SessionSetupRequestBody, SessionSetupResponse, U16, U32, U64,
+    ValidateNegotiateRequest, ValidateNegotiateResponse, counted_ids, put_context, put_counted_ids,
+    write_negotiate_request, write_session_setup_request,
+};
+use types::{FileTime, NtStatus};
+
+/// Sizes beyond which no buffer of this client goes, whatever a server offers.
+const TRANSFER_BYTES_MAX: u32 = 8 << 20;
+/// Without multi-credit requests this is the most one request may carry (MS-SMB2 3.2.4.1.5).
+const SINGLE_CREDIT_BYTES: u32 = 65536;
+
+pub(super) struct Handshake {
+    initiator: Initiator,
+    hash: PreauthHash,
+    now: FileTime,
+    cipher: Option<CipherId>,
+    signing: SigningAlgorithm,
+    session_id: u64,
+    is_negotiated: bool,
+}
+
+fn security_mode(options: &Options) -> SecurityMode {
+    match options.signing {
+        Signing::Required => SecurityMode::SIGNING_ENABLED | SecurityMode::SIGNING_REQUIRED,
+        Signing::IfRequired => SecurityMode::SIGNING_ENABLED,
+    }
+}
+
+fn capabilities(options: &Options) -> Capabilities {
+    if options.newest >= Dialect::Smb300 {
+        Capabilities::LARGE_MTU | Capabilities::LEASING | Capabilities::ENCRYPTION
+    } else {
+        Capabilities::empty()
+    }
+}
+
+fn dialect_numbers(options: &Options) -> Vec<u16> {
+    options.dialects().into_iter().map(|dialect| dialect as u16).collect()
+}
+
+/// What FSCTL_VALIDATE_NEGOTIATE_INFO asks (MS-SMB2 3.2.5.5).
+pub(super) fn validation_input(options: &Options) -> Vec<u8> {
+    let dialects = dialect_numbers(options);
+    let mut input = Vec::new();
+    input.put(&ValidateNegotiateRequest {
+        capabilities: U32::new(capabilities(options).bits()),
+        guid: options.client_guid,
+        security_mode: U16::new(security_mode(options).bits()),
+        dialect_count: U16::new(dialects.len() as u16),
+    });
+    input.put_wide(&dialects);
+    input
+}
+
+/// What it has to answer.
+pub(super) fn validation_expected(negotiated: &Negotiated) -> Vec<u8> {
+    let mut expected = Vec::new();
+    expected.put(&ValidateNegotiateResponse {
+        capabilities: U32::new(negotiated.capabilities.bits()),
+        guid: negotiated.server_guid,
+        security_mode: U16::new(negotiated.security_mode.bits()),
+        dialect: U16::new(negotiated.dialect as u16),
+    });
+    expected
+}
+
+impl Connection {
+    pub(super) fn begin(&mut self, credentials: Credentials, server: &str, now: FileTime) {
+        let mut salt = [0; 32];
+        (self.random)(&mut salt);
+        let dialects = dialect_numbers(&self.options);
+        let contexts = if dialects.contains(&(Dialect::Smb311 as u16)) {
+            let ciphers: Vec<u16> = self.options.ciphers.iter().map(|cipher| cipher.to_wire()).collect();
+            let signing: Vec<u16> = self.options.signing_algorithms.iter().map(|a| a.to_wire()).collect();
+            let name: Vec<u8> = server.encode_utf16().flat_map(u16::to_le_bytes).collect();
+            let mut contexts = vec![put_context(CONTEXT_PREAUTH_INTEGRITY, &PreauthIntegrity::build(&salt))];
+            if !ciphers.is_empty() {
+                contexts.push(put_context(CONTEXT_ENCRYPTION, &put_counted_ids(&ciphers)));
+            }
+            if !signing.is_empty() {
+                contexts.push(put_context(CONTEXT_SIGNING, &put_counted_ids(&signing)));
+            }
+            contexts.push(put_context(CONTEXT_NETNAME, &name));
+            contexts
+        } else {
+            Vec::new()
+        };
+        let mut body = Vec::new();
+        write_negotiate_request(
+            &mut body,
+            NegotiateRequestBody {
+                security_mode: U16::new(security_mode(&self.options).bits()),
+                capabilities: U32::new(capabilities(&self.options).bits()),
+                client_guid: self.options.client_guid,
+                ..Default::default()
+            },
+            &dialects,
+            &contexts,
+        );
+        let mut handshake = Handshake {
+            initiator: Initiator::new(credentials),
+            hash: PreauthHash::default(),
+            now,
+            cipher: None,
+            signing: SigningAlgorithm::AesCmac,
+            session_id: 0,
+            is_negotiated: false,
+        };
+        let message = self.transmit_plain(Command::Negotiate, 0, &body, Owner::Handshake);
+        handshake.hash.update(&message);
+        self.handshake = Some(handshake);
+    }
+
+    /// Takes the answer to a message of the handshake.
+    pub(super) fn handshake_answer(&mut self, message: &mut [u8]) -> Result<(), ClientError> {
+        let mut handshake = self.handshake.take().ok_or(Self::fail("an answer after the handshake"))?;
+        let is_over = if handshake.is_negotiated {
+            self.session_answer(&mut handshake, message)?
+        } else {
+            self.negotiate_answer(&mut handshake, message)?;
+            false
+        };
+        if is_over {
+            self.events.push_back(Event::Ready);
+        } else {
+            self.handshake = Some(handshake);
+        }
+        Ok(())
+    }
+
+    fn negotiate_answer(&mut self, handshake: &mut Handshake, message: &[u8]) -> Result<(), ClientError> {
+        let header = smb::wire::Header::parse(message)?;
+        if header.status() != NtStatus::SUCCESS {
+            return Err(ClientError::Status { command: Command::Negotiate, status: header.status() });
+        }
+        let response = NegotiateResponse::parse(message)?;
+        let number = response.dialect_revision.get();
+        let dialect = Dialect::from_wire(number)
+            .filter(|dialect| number != DIALECT_WILDCARD && self.options.dialects().contains(dialect))
+            .ok_or(ClientError::NotOffered("any of the dialects"))?;
+        handshake.hash.update(message);
+        if dialect == Dialect::Smb311 {
+            self.read_contexts(handshake, &response)?;
+        } else if dialect >= Dialect::Smb300 {
+            let caps = Capabilities::from_bits_retain(response.capabilities.get());
+            handshake.cipher = caps.contains(Capabilities::ENCRYPTION).then_some(CipherId::Aes128Ccm);
+        }
+        let has_large = Capabilities::from_bits_retain(response.capabilities.get())
+            .contains(Capabilities::LARGE_MTU)
+            && dialect != Dialect::Smb202;
+        let most = if has_large { TRANSFER_BYTES_MAX } else { SINGLE_CREDIT_BYTES };
+        let limit = |offered: U32| offered.get().clamp(1, most);
+        self.negotiated = Some(Negotiated {
+            dialect,
+            server_guid: response.server_guid,
+            capabilities: Capabilities::from_bits_retain(response.capabilities.get()),
+            security_mode: SecurityMode::from_bits_retain(response.security_mode.get()),
+            limits: Limits {
+                read_bytes: limit(response.max_read_size),
+                write_bytes: limit(response.max_write_size),
+                transact_bytes: limit(response.max_transact_size),
+            },
+        });
+        if self.options.encryption == Encryption::Required && handshake.cipher.is_none() {
+            return Err(ClientError::NotOffered("encryption"));
+        }
+        handshake.is_negotiated = true;
+        let token = handshake.initiator.first_token().to_vec();
+        self.session_request(handshake, &token);
+        Ok(())
+    }
+
+    fn read_contexts(
+        &self,
+        handshake: &mut Handshake,
+        response: &NegotiateResponse<'_>,
+    ) -> Result<(), ClientError> {
+        let mut has_hash = false;
+        for context in response.contexts() {
+            let context = context?;
+            match context.context_type {
+                CONTEXT_PREAUTH_INTEGRITY => has_hash = true,
+                CONTEXT_ENCRYPTION => {
+                    // Zero is the server's way to say that none of the ciphers will do.
+                    let chosen = counted_ids(context.data)?.next().unwrap_or(0);
+                    handshake.cipher =
+                        CipherId::from_wire(chosen).filter(|cipher| self.options.ciphers.contains(cipher));
+                }
+                CONTEXT_SIGNING => {
+                    let chosen = counted_ids(context.data)?.next().and_then(SigningAlgorithm::from_wire);
+                    handshake.signing = chosen
+                        .filter(|algorithm| self.options.signing_algorithms.contains(algorithm))
+                        .ok_or(Self::fail("a signing algorithm that was not offered"))?;
+                }
+                _ => {}
+            }
+        }
+        if has_hash { Ok(()) } else { Err(Self::fail("3.1.1 without preauthentication integrity")) }
+    }
+
+    fn session_request(&mut self, handshake: &mut Handshake, token: &[u8]) {
+        let mut body = Vec::new();
+        write_session_setup_request(
+            &mut body,
+            SessionSetupRequestBody {
+                security_mode: security_mode(&self.options).bits() as u8,
+                previous_session_id: U64::new(self.options.previous_session_id),
+                ..Default::default()
+            },
+            token,
+        );
+        let message =
+            self.transmit_plain(Command::SessionSetup, handshake.session_id, &body, Owner::Handshake);
+        handshake.hash.update(&message);
+    }
+
+    /// Whether the session is set up.
+    fn session_answer(&mut self, handshake: &mut Handshake, message: &mut [u8]) -> Result<bool, ClientError> {
+        let header = *smb::wire::Header::parse(message)?;
+        let status = header.status();
+        if status != NtStatus::SUCCESS && status != NtStatus::MORE_PROCESSING_REQUIRED {
+            return Err(ClientError::Status { command: Command::SessionSetup, status });
+        }
+        let response = SessionSetupResponse::parse(message)?;
+        let flags = SessionFlags::from_bits_retain(response.session_flags.get());
+        let token = response.security_buffer()?.to_vec();
+        handshake.session_id = header.session_id.get();
+        if status == NtStatus::MORE_PROCESSING_REQUIRED {
+            handshake.hash.update(message);
+            return match handshake.initiator.step(&token, handshake.now, &mut *self.random)? {
+                InitiatorStep::Send(answer) => {
+                    self.session_request(handshake, &answer);
+                    Ok(false)
+                }
+                InitiatorStep::Done(_) => Err(Self::fail("more processing required after the logon")),
+            };
+        }
+
+        let InitiatorStep::Done(key) = handshake.initiator.step(&token, handshake.now, &mut *self.random)?
+        else {
+            return Err(Self::fail("a session without a logon"));
+        };
+        let is_nobody = flags.intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL);
+        if is_nobody && !self.options.allow_guest {
+            return Err(ClientError::NotOffered("a session of the user's own (only one as guest)"));
+        }
+        let negotiated = self.negotiated.as_ref().ok_or(Self::fail("a session before the dialect"))?;
+        let schedule = match negotiated.dialect {
+            Dialect::Smb202 | Dialect::Smb210 => KeySchedule::Smb2,
+            Dialect::Smb300 | Dialect::Smb302 => KeySchedule::Smb30,
+            Dialect::Smb311 => KeySchedule::Smb311(&handshake.hash),
+        };
+        let keys = SessionKeys::new(schedule, &*key);
+        let mut session = Session {
+            id: handshake.session_id,
+            signing: None,
+            ciphers: None,
+            must_sign: self.options.signing == Signing::Required
+                || negotiated.security_mode.contains(SecurityMode::SIGNING_REQUIRED),
+            must_encrypt: self.options.encryption == Encryption::Required
+                || flags.contains(SessionFlags::ENCRYPT_DATA),
+        };
+        if !is_nobody {
+            let signing = keys.signing_key(handshake.signing);
+            // The last answer carries the proof that the server knows the key, and on 3.1.1 that nobody changed what was said.
+            let is_signed = header.flags().contains(HeaderFlags::SIGNED);
+            if is_signed {
+                signing.verify_in_place(message, header.message_id.get(), true, false)?;
+            } else if negotiated.dialect == Dialect::Smb311 || session.must_sign {
+                return Err(smb::crypto::CryptoError::NotAuthentic.into());
+            }
+            session.signing = Some(signing);
+            if let Some(cipher) = handshake.cipher {
+                session.ciphers = Some(keys.client_ciphers(cipher)?);
+            }
+        }
+        if session.must_encrypt && session.ciphers.is_none() {
+            return Err(ClientError::NotOffered("encryption"));
+        }
+        self.session = Some(session);
+        Ok(true)
+    }
+}

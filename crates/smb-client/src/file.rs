@@ -1,0 +1,189 @@
+//! Trees, open files, and what is told about them.
+
+use smb::wire::{
+    CreateRequestBody, CreateResponse, DirectoryTimes, FILE_CREATE, FILE_OPEN, FILE_OPEN_IF,
+    FILE_OVERWRITE_IF, FileId, NetworkOpenInformation, U32, attribute,
+};
+use types::FileTime;
+
+/// FILE_READ_DATA, FILE_READ_EA, FILE_READ_ATTRIBUTES, READ_CONTROL, SYNCHRONIZE.
+const READ_ACCESS: u32 = 0x0012_0089;
+/// FILE_WRITE_DATA, FILE_APPEND_DATA, FILE_WRITE_EA, FILE_WRITE_ATTRIBUTES, READ_CONTROL, SYNCHRONIZE.
+const WRITE_ACCESS: u32 = 0x0012_0116;
+const DELETE_ACCESS: u32 = 0x0001_0000;
+const SHARE_ALL: u32 = 7;
+const FILE_DIRECTORY_FILE: u32 = 1;
+const FILE_WRITE_THROUGH: u32 = 2;
+const FILE_NON_DIRECTORY_FILE: u32 = 0x40;
+
+/// A connected share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tree {
+    pub id: u32,
+    /// The share demands that everything is encrypted.
+    pub must_encrypt: bool,
+    /// IPC$.
+    pub is_pipe: bool,
+    /// Access that the share grants at most.
+    pub maximal_access: u32,
+}
+
+/// An open file, directory or pipe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct File {
+    pub tree: Tree,
+    pub id: FileId,
+    /// As it was when the file was opened.
+    pub status: FileStatus,
+}
+
+/// Sizes, times and attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileStatus {
+    pub size_bytes: u64,
+    pub allocated_bytes: u64,
+    pub created: FileTime,
+    pub accessed: FileTime,
+    pub written: FileTime,
+    pub changed: FileTime,
+    /// MS-FSCC 2.6.
+    pub attributes: u32,
+}
+
+impl FileStatus {
+    pub fn is_directory(&self) -> bool {
+        self.attributes & attribute::DIRECTORY != 0
+    }
+
+    pub(crate) fn from_create(response: &CreateResponse<'_>) -> Self {
+        Self {
+            size_bytes: response.end_of_file.get(),
+            allocated_bytes: response.allocation_size.get(),
+            created: FileTime(response.creation_time.get()),
+            accessed: FileTime(response.last_access_time.get()),
+            written: FileTime(response.last_write_time.get()),
+            changed: FileTime(response.change_time.get()),
+            attributes: response.file_attributes.get(),
+        }
+    }
+
+    pub(crate) fn from_network_open(information: &NetworkOpenInformation) -> Self {
+        Self {
+            size_bytes: information.end_of_file.get(),
+            allocated_bytes: information.allocation_size.get(),
+            created: FileTime(information.creation_time.get()),
+            accessed: FileTime(information.last_access_time.get()),
+            written: FileTime(information.last_write_time.get()),
+            changed: FileTime(information.change_time.get()),
+            attributes: information.file_attributes.get(),
+        }
+    }
+
+    pub(crate) fn from_directory(times: &DirectoryTimes) -> Self {
+        Self {
+            size_bytes: times.end_of_file.get(),
+            allocated_bytes: times.allocation_size.get(),
+            created: FileTime(times.creation_time.get()),
+            accessed: FileTime(times.last_access_time.get()),
+            written: FileTime(times.last_write_time.get()),
+            changed: FileTime(times.change_time.get()),
+            attributes: times.file_attributes.get(),
+        }
+    }
+}
+
+/// A name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirectoryEntry {
+    pub name: String,
+    pub status: FileStatus,
+    pub file_id: u64,
+}
+
+/// How to open: made by its constructors, refined by its methods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenOptions {
+    access: u32,
+    share: u32,
+    disposition: u32,
+    options: u32,
+}
+
+impl OpenOptions {
+    /// An existing file, for reading.
+    pub const fn read() -> Self {
+        Self {
+            access: READ_ACCESS,
+            share: SHARE_ALL,
+            disposition: FILE_OPEN,
+            options: FILE_NON_DIRECTORY_FILE,
+        }
+    }
+
+    /// A file for reading and writing, made where there is none.
+    pub const fn write() -> Self {
+        Self { access: READ_ACCESS | WRITE_ACCESS, disposition: FILE_OPEN_IF, ..Self::read() }
+    }
+
+    /// A file for reading and writing, empty.
+    pub const fn overwrite() -> Self {
+        Self { disposition: FILE_OVERWRITE_IF, ..Self::write() }
+    }
+
+    /// A file for reading and writing that must not exist yet.
+    pub const fn create_new() -> Self {
+        Self { disposition: FILE_CREATE, ..Self::write() }
+    }
+
+    /// An existing directory, for listing.
+    pub const fn directory() -> Self {
+        Self { options: FILE_DIRECTORY_FILE, ..Self::read() }
+    }
+
+    /// A new directory.
+    pub const fn create_directory() -> Self {
+        Self { disposition: FILE_CREATE, ..Self::directory() }
+    }
+
+    /// Whatever is there, for its attributes.
+    pub const fn any() -> Self {
+        Self { access: 0x0010_0080, options: 0, ..Self::read() }
+    }
+
+    /// Whatever is there, for deleting or renaming it.
+    pub const fn delete() -> Self {
+        Self { access: DELETE_ACCESS | 0x0010_0080, ..Self::any() }
+    }
+
+    /// With exactly this access (MS-SMB2 2.2.13.1).
+    #[must_use]
+    pub const fn with_access(mut self, access: u32) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// With exactly this sharing: 1 read, 2 write, 4 delete.
+    #[must_use]
+    pub const fn with_share(mut self, share: u32) -> Self {
+        self.share = share;
+        self
+    }
+
+    /// Every write is durable before it is answered.
+    #[must_use]
+    pub const fn write_through(mut self) -> Self {
+        self.options |= FILE_WRITE_THROUGH;
+        self
+    }
+
+    pub(crate) fn body(self) -> CreateRequestBody {
+        CreateRequestBody {
+            desired_access: U32::new(self.access),
+            share_access: U32::new(self.share),
+            create_disposition: U32::new(self.disposition),
+            create_options: U32::new(self.options),
+            file_attributes: U32::new(attribute::NORMAL),
+            ..Default::default()
+        }
+    }
+}

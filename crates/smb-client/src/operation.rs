@@ -1,0 +1,326 @@
+//! Requests as the connection sends them, and answers as it gives them back.
+
+use crate::ClientError;
+use smb::wire::{
+    CLOSE_FLAG_POSTQUERY_ATTRIB, CloseRequestBody, Command, CreateRequestBody, FileId, FlushRequestBody,
+    Header, IOCTL_IS_FSCTL, IoctlRequestBody, IoctlResponse, OPLOCK_LEVEL_NONE, OutputBufferResponse, Put,
+    QueryDirectoryRequestBody, QueryInfoRequestBody, ReadRequestBody, ReadResponse, SetInfoRequestBody, U16,
+    U32, U64, WriteRequestBody, WriteResponse, write_create_request, write_ioctl_request,
+    write_query_directory_request, write_query_info_request, write_read_request, write_set_info_request,
+    write_tree_connect_request, write_write_request,
+};
+use sys::{Buf, Payload};
+use types::NtStatus;
+
+/// SECURITY_IMPERSONATION (MS-SMB2 2.2.13).
+const IMPERSONATION: u32 = 2;
+
+/// One request: the connection adds header, credits, signature and encryption.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub command: Command,
+    pub tree_id: u32,
+    /// From StructureSize to before the payload.
+    pub body: Vec<u8>,
+    /// Follows the body as it is.
+    pub payload: Payload,
+    /// Most bytes of data in the answer: credits are paid for the larger of both directions.
+    pub answer_bytes: usize,
+    /// The share demands encryption.
+    pub must_encrypt: bool,
+    /// Signed even where the session does not demand it.
+    pub must_sign: bool,
+}
+
+impl Request {
+    /// A request without payload.
+    pub fn new(command: Command, tree_id: u32, body: Vec<u8>) -> Self {
+        Self {
+            command,
+            tree_id,
+            body,
+            payload: Payload::new(),
+            answer_bytes: 0,
+            must_encrypt: false,
+            must_sign: false,
+        }
+    }
+
+    /// Bytes that credits are paid for (MS-SMB2 3.1.5.2).
+    pub(crate) fn charged_bytes(&self) -> usize {
+        self.payload.len().max(self.answer_bytes)
+    }
+
+    /// `path` is `\\server\share`.
+    pub fn tree_connect(path: &str) -> Self {
+        let mut body = Vec::new();
+        write_tree_connect_request(&mut body, 0, &path.encode_utf16().collect::<Vec<_>>());
+        // MS-SMB2 3.2.4.2.4: the first request to a tree proves who asks.
+        Self { must_sign: true, ..Self::new(Command::TreeConnect, 0, body) }
+    }
+
+    pub fn tree_disconnect(tree_id: u32) -> Self {
+        Self::new(Command::TreeDisconnect, tree_id, vec![4, 0, 0, 0])
+    }
+
+    pub fn logoff() -> Self {
+        Self::new(Command::Logoff, 0, vec![4, 0, 0, 0])
+    }
+
+    pub fn echo() -> Self {
+        Self::new(Command::Echo, 0, vec![4, 0, 0, 0])
+    }
+
+    /// `name` is relative to the share, with backslashes; `contexts` are encoded create contexts.
+    pub fn create(tree_id: u32, name: &str, mut body: CreateRequestBody, contexts: &[u8]) -> Self {
+        body.impersonation_level = U32::new(IMPERSONATION);
+        body.requested_oplock_level = OPLOCK_LEVEL_NONE;
+        let mut bytes = Vec::new();
+        write_create_request(&mut bytes, body, &name.encode_utf16().collect::<Vec<_>>(), contexts);
+        Self::new(Command::Create, tree_id, bytes)
+    }
+
+    pub fn close(tree_id: u32, file_id: FileId) -> Self {
+        let mut body = Vec::new();
+        body.put(&CloseRequestBody {
+            flags: U16::new(CLOSE_FLAG_POSTQUERY_ATTRIB),
+            file_id,
+            ..Default::default()
+        });
+        Self::new(Command::Close, tree_id, body)
+    }
+
+    pub fn flush(tree_id: u32, file_id: FileId) -> Self {
+        let mut body = Vec::new();
+        body.put(&FlushRequestBody { file_id, ..Default::default() });
+        Self::new(Command::Flush, tree_id, body)
+    }
+
+    pub fn read(tree_id: u32, file_id: FileId, offset: u64, len: u32) -> Self {
+        let mut body = Vec::with_capacity(64);
+        write_read_request(
+            &mut body,
+            ReadRequestBody {
+                padding: smb::wire::READ_RESPONSE_DATA_OFFSET as u8,
+                length: U32::new(len),
+                offset: U64::new(offset),
+                file_id,
+                ..Default::default()
+            },
+            &[],
+        );
+        Self { answer_bytes: len as usize, ..Self::new(Command::Read, tree_id, body) }
+    }
+
+    /// `flags` as in MS-SMB2 2.2.21 ([`smb::wire::WRITE_FLAG_WRITE_THROUGH`]).
+    pub fn write(tree_id: u32, file_id: FileId, offset: u64, data: Payload, flags: u32) -> Self {
+        let mut body = Vec::with_capacity(64);
+        write_write_request(
+            &mut body,
+            WriteRequestBody {
+                length: U32::new(data.len() as u32),
+                offset: U64::new(offset),
+                file_id,
+                flags: U32::new(flags),
+                ..Default::default()
+            },
+            &[],
+        );
+        Self { payload: data, ..Self::new(Command::Write, tree_id, body) }
+    }
+
+    /// `flags` as in MS-SMB2 2.2.33.
+    pub fn query_directory(
+        tree_id: u32,
+        file_id: FileId,
+        class: u8,
+        pattern: &str,
+        flags: u8,
+        answer_bytes: u32,
+    ) -> Self {
+        let mut body = Vec::new();
+        write_query_directory_request(
+            &mut body,
+            QueryDirectoryRequestBody {
+                file_information_class: class,
+                flags,
+                file_id,
+                output_buffer_length: U32::new(answer_bytes),
+                ..Default::default()
+            },
+            &pattern.encode_utf16().collect::<Vec<_>>(),
+        );
+        Self { answer_bytes: answer_bytes as usize, ..Self::new(Command::QueryDirectory, tree_id, body) }
+    }
+
+    /// `info_type` and `class` as in MS-SMB2 2.2.37; `additional` names the parts of a security descriptor.
+    pub fn query_info(
+        tree_id: u32,
+        file_id: FileId,
+        info_type: u8,
+        class: u8,
+        additional: u32,
+        answer_bytes: u32,
+    ) -> Self {
+        let mut body = Vec::new();
+        write_query_info_request(
+            &mut body,
+            QueryInfoRequestBody {
+                info_type,
+                file_info_class: class,
+                output_buffer_length: U32::new(answer_bytes),
+                additional_information: U32::new(additional),
+                file_id,
+                ..Default::default()
+            },
+            &[],
+        );
+        Self { answer_bytes: answer_bytes as usize, ..Self::new(Command::QueryInfo, tree_id, body) }
+    }
+
+    /// As [`Self::query_info`]; `buffer` is the new information.
+    pub fn set_info(
+        tree_id: u32,
+        file_id: FileId,
+        info_type: u8,
+        class: u8,
+        additional: u32,
+        buffer: &[u8],
+    ) -> Self {
+        let mut body = Vec::new();
+        write_set_info_request(
+            &mut body,
+            SetInfoRequestBody {
+                info_type,
+                file_info_class: class,
+                additional_information: U32::new(additional),
+                file_id,
+                ..Default::default()
+            },
+            buffer,
+        );
+        Self { answer_bytes: buffer.len(), ..Self::new(Command::SetInfo, tree_id, body) }
+    }
+
+    pub fn fsctl(tree_id: u32, file_id: FileId, code: u32, input: &[u8], answer_bytes: u32) -> Self {
+        let mut body = Vec::new();
+        write_ioctl_request(
+            &mut body,
+            IoctlRequestBody {
+                control_code: U32::new(code),
+                file_id,
+                max_output_response: U32::new(answer_bytes),
+                flags: U32::new(IOCTL_IS_FSCTL),
+                ..Default::default()
+            },
+            input,
+        );
+        let most = input.len().max(answer_bytes as usize);
+        Self { answer_bytes: most, ..Self::new(Command::Ioctl, tree_id, body) }
+    }
+}
+
+/// The server's answer to one request.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    command: Command,
+    status: NtStatus,
+    tree_id: u32,
+    message: Buf,
+}
+
+impl Reply {
+    pub(crate) fn new(command: Command, status: NtStatus, tree_id: u32, message: Buf) -> Self {
+        Self { command, status, tree_id, message }
+    }
+
+    /// An answer that no server gave.
+    pub(crate) fn local(command: Command, status: NtStatus) -> Self {
+        Self { command, status, tree_id: 0, message: Buf::empty() }
+    }
+
+    pub fn command(&self) -> Command {
+        self.command
+    }
+
+    pub fn status(&self) -> NtStatus {
+        self.status
+    }
+
+    /// The tree of the answer: of TREE_CONNECT the one that was connected.
+    pub fn tree_id(&self) -> u32 {
+        self.tree_id
+    }
+
+    /// The whole answer, from its header on: what the views of [`smb::wire`] parse.
+    pub fn message(&self) -> &Buf {
+        &self.message
+    }
+
+    /// The header, where a server answered.
+    ///
+    /// # Errors
+    /// [`ClientError::Wire`] where none did.
+    pub fn header(&self) -> Result<&Header, ClientError> {
+        Ok(Header::parse(&self.message)?)
+    }
+
+    /// The answer itself, where it is a success.
+    ///
+    /// # Errors
+    /// [`ClientError::Status`].
+    pub fn success(&self) -> Result<&Self, ClientError> {
+        self.success_or(&[])
+    }
+
+    /// As [`Self::success`], where the given statuses are fine too.
+    ///
+    /// # Errors
+    /// [`ClientError::Status`].
+    pub fn success_or(&self, fine: &[NtStatus]) -> Result<&Self, ClientError> {
+        if self.status == NtStatus::SUCCESS || fine.contains(&self.status) {
+            Ok(self)
+        } else {
+            Err(ClientError::Status { command: self.command, status: self.status })
+        }
+    }
+
+    /// The data of a READ, without a copy.
+    ///
+    /// # Errors
+    /// [`ClientError::Status`] (STATUS_END_OF_FILE behind the end), [`ClientError::Wire`].
+    pub fn read_data(&self) -> Result<Buf, ClientError> {
+        self.success_or(&[NtStatus::BUFFER_OVERFLOW])?;
+        let response = ReadResponse::parse(&self.message)?;
+        let len = response.data()?.len();
+        let at = if len == 0 { 0 } else { usize::from(response.data_offset) };
+        Ok(self.message.slice(at..at + len))
+    }
+
+    /// Bytes that a WRITE wrote.
+    ///
+    /// # Errors
+    /// [`ClientError::Status`], [`ClientError::Wire`].
+    pub fn written_bytes(&self) -> Result<u32, ClientError> {
+        self.success()?;
+        Ok(WriteResponse::parse(&self.message)?.count.get())
+    }
+
+    /// The buffer of a QUERY_INFO, QUERY_DIRECTORY or CHANGE_NOTIFY.
+    ///
+    /// # Errors
+    /// [`ClientError::Status`], [`ClientError::Wire`].
+    pub fn output(&self) -> Result<&[u8], ClientError> {
+        self.success_or(&[NtStatus::BUFFER_OVERFLOW])?;
+        Ok(OutputBufferResponse::parse(&self.message)?.data()?)
+    }
+
+    /// The output of an FSCTL.
+    ///
+    /// # Errors
+    /// [`ClientError::Status`], [`ClientError::Wire`].
+    pub fn fsctl_output(&self) -> Result<&[u8], ClientError> {
+        self.success_or(&[NtStatus::BUFFER_OVERFLOW])?;
+        Ok(IoctlResponse::parse(&self.message)?.output()?)
+    }
+}

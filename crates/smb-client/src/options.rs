@@ -1,0 +1,76 @@
+//! What a client asks for and insists on.
+
+use smb::crypto::{CipherId, SigningAlgorithm};
+use smb::wire::{Dialect, Guid};
+use std::time::Duration;
+
+/// Whether messages are signed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Signing {
+    /// Always, whatever the server says.
+    #[default]
+    Required,
+    /// Where the server requires it.
+    IfRequired,
+}
+
+/// Whether messages are encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Encryption {
+    /// Always; a server that cannot is refused.
+    Required,
+    /// Where session or share require it.
+    #[default]
+    IfRequired,
+}
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub oldest: Dialect,
+    pub newest: Dialect,
+    pub signing: Signing,
+    pub encryption: Encryption,
+    /// In order of preference.
+    pub ciphers: Vec<CipherId>,
+    /// In order of preference.
+    pub signing_algorithms: Vec<SigningAlgorithm>,
+    /// Whether a session as guest, or as nobody, is good enough.
+    pub allow_guest: bool,
+    /// Credits to ask the server for, in all.
+    pub credits: u16,
+    /// Names this client to the server, across its connections.
+    pub client_guid: Guid,
+    /// A session that this one replaces (MS-SMB2 2.2.5), or zero.
+    pub previous_session_id: u64,
+    /// Without any byte from the server for this long the connection counts as dead.
+    pub timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            oldest: Dialect::Smb202,
+            newest: Dialect::Smb311,
+            signing: Signing::default(),
+            encryption: Encryption::default(),
+            ciphers: vec![CipherId::Aes128Gcm, CipherId::Aes256Gcm, CipherId::Aes128Ccm, CipherId::Aes256Ccm],
+            signing_algorithms: vec![
+                SigningAlgorithm::AesGmac,
+                SigningAlgorithm::AesCmac,
+                SigningAlgorithm::HmacSha256,
+            ],
+            allow_guest: false,
+            credits: 512,
+            client_guid: [0; 16],
+            previous_session_id: 0,
+            timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Options {
+    /// The dialects to offer, oldest first.
+    pub(crate) fn dialects(&self) -> Vec<Dialect> {
+        Dialect::ALL.into_iter().filter(|d| (self.oldest..=self.newest).contains(d)).collect()
+    }
+}
