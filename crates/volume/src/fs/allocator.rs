@@ -8,6 +8,7 @@
 //! Bitmaps of groups are read when they are first needed. Counts of free blocks are known for all groups from the start.
 
 use ::types::Lba;
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
 
 use super::bitmap::Bitmap;
@@ -74,6 +75,14 @@ struct PendingFree {
     ticket: u64,
     reads: u64,
     runs: Vec<BlockRun>,
+}
+
+/// A chunk as a checkpoint finds it when it begins.
+#[derive(Debug, Clone)]
+pub struct ChunkRecord {
+    chunk_use: ChunkUse,
+    /// Free blocks of each group.
+    free: SmallVec<[u32; 4]>,
 }
 
 /// Blocks and pages of one virtual disk.
@@ -196,9 +205,10 @@ impl Allocator {
     fn add_free(&mut self, group: u32, blocks: u32) {
         let ready = self.is_ready(group);
         if let Some(entry) = self.groups.get_mut(group as usize) {
-            entry.free += blocks;
+            let added = blocks.min(self.group_blocks - entry.free);
+            entry.free += added;
             entry.longest = self.group_blocks;
-            self.ready_free += if ready { u64::from(blocks) } else { 0 };
+            self.ready_free += if ready { u64::from(added) } else { 0 };
         }
     }
 
@@ -328,7 +338,7 @@ impl Allocator {
             if allocated {
                 entry.committed_free = entry.committed_free.saturating_sub(count);
             } else {
-                entry.committed_free += count;
+                entry.committed_free = (entry.committed_free + count).min(self.group_blocks);
             }
             match &mut entry.bits {
                 Some(bits) => drop(bits.committed.set_range(from, count, allocated)),
@@ -485,8 +495,7 @@ impl Allocator {
     }
 
     pub fn free_pages(&mut self, first: Lba, count: u32) {
-        let chunk = (first.0 / u64::from(self.chunk_blocks)) as u32;
-        let page = (first.0 % u64::from(self.chunk_blocks)) as u32 / PAGE_BLOCKS;
+        let (chunk, page) = self.page_of(first);
         if let Some(pages) = self.pages.get_mut(&chunk) {
             pages.set_range(page, count, false);
         }
@@ -495,6 +504,11 @@ impl Allocator {
     /// Pages that can be taken.
     pub fn free_page_count(&self) -> u64 {
         self.pages.values().map(|pages| u64::from(pages.len() - pages.ones())).sum()
+    }
+
+    /// Pages in use, the journal's among them.
+    pub fn used_page_count(&self) -> u64 {
+        self.pages.values().map(|pages| u64::from(pages.ones())).sum()
     }
 
     /// Blocks of chunks that carry metadata.
@@ -522,34 +536,65 @@ impl Allocator {
         out
     }
 
-    /// The space map as a checkpoint stores it: format version 1 (32 bits), blocks of a chunk (32), number of chunks (32);
+    /// What is committed of each chunk.
+    pub fn chunk_records(&self) -> Vec<ChunkRecord> {
+        let per_chunk = self.groups_per_chunk() as usize;
+        let groups = self.groups.chunks(per_chunk);
+        let free = groups.map(|groups| groups.iter().map(|group| group.committed_free).collect());
+        self.chunks
+            .iter()
+            .zip(free)
+            .map(|(chunk, free)| ChunkRecord { chunk_use: chunk.chunk_use, free })
+            .collect()
+    }
+
+    /// The space map as a checkpoint stores it: data as it was recorded, pages as they are, without those in `old`. Format version 1 (32 bits), blocks of a chunk (32), number of chunks (32);
     /// for each chunk its use (8 bits), then for data the free blocks of each group (32 bits each), for metadata the
     /// bitmap of its pages.
-    pub fn encode_space_map(&self) -> Vec<u8> {
+    pub fn encode_space_map(&self, records: &[ChunkRecord], old: &[(Lba, u32)]) -> Vec<u8> {
+        let mut pages = self.pages.clone();
+        for &(lba, count) in old {
+            let (chunk, page) = self.page_of(lba);
+            if let Some(pages) = pages.get_mut(&chunk) {
+                pages.set_range(page, count, false);
+            }
+        }
         let mut out = Vec::new();
         out.extend_from_slice(&1_u32.to_le_bytes());
         out.extend_from_slice(&self.chunk_blocks.to_le_bytes());
-        let used =
-            self.chunks.iter().rposition(|chunk| chunk.chunk_use != ChunkUse::Free).map_or(0, |at| at + 1);
+        let is_used = |(index, record): (usize, &ChunkRecord)| {
+            record.chunk_use != ChunkUse::Free || self.pages.contains_key(&(index as u32))
+        };
+        let used = records.iter().enumerate().rev().position(is_used).map_or(0, |at| records.len() - at);
         out.extend_from_slice(&(used as u32).to_le_bytes());
-        for (index, chunk) in self.chunks[..used].iter().enumerate() {
-            out.push(chunk.chunk_use as u8);
-            match chunk.chunk_use {
-                ChunkUse::Free => {}
+        for (index, record) in records[..used].iter().enumerate() {
+            if let Some(pages) = pages.get(&(index as u32)) {
+                out.push(ChunkUse::Meta as u8);
+                out.extend_from_slice(&pages.to_bytes());
+                continue;
+            }
+            match record.chunk_use {
                 ChunkUse::Data => {
-                    let first = index * self.groups_per_chunk() as usize;
-                    for group in &self.groups[first..first + self.groups_per_chunk() as usize] {
-                        out.extend_from_slice(&group.committed_free.to_le_bytes());
+                    out.push(ChunkUse::Data as u8);
+                    for free in &record.free {
+                        out.extend_from_slice(&free.to_le_bytes());
                     }
                 }
-                ChunkUse::Meta => {
-                    if let Some(pages) = self.pages.get(&(index as u32)) {
-                        out.extend_from_slice(&pages.to_bytes());
-                    }
-                }
+                // What was metadata and is no longer was never used.
+                ChunkUse::Free | ChunkUse::Meta => out.push(ChunkUse::Free as u8),
             }
         }
         out
+    }
+
+    fn page_of(&self, lba: Lba) -> (u32, u32) {
+        let chunk = (lba.0 / u64::from(self.chunk_blocks)) as u32;
+        (chunk, (lba.0 % u64::from(self.chunk_blocks)) as u32 / PAGE_BLOCKS)
+    }
+
+    /// Whether tree pages lie in a chunk.
+    pub fn has_pages_in_use(&self, chunk: u32) -> bool {
+        self.pages.get(&chunk).is_some_and(|pages| pages.ones() > 0)
     }
 
     /// Takes the stored space map of a volume over. `None` where it makes no sense.

@@ -69,6 +69,12 @@ impl FileSystem {
             && self.requests.size().available.0 > 0
     }
 
+    /// Whether a further chunk for metadata is on its way, or could be.
+    pub(super) fn meta_room_may_come(&self) -> bool {
+        self.chunk_changes.meta > 0
+            || (self.chunk_changes.full_at.is_none() && self.allocator.free_chunks() > 0)
+    }
+
     /// Chunks kept back for the growth of metadata.
     fn meta_chunks_kept(&self) -> u64 {
         let pages = u64::from(self.allocator.chunk_blocks() / super::layout::PAGE_BLOCKS);

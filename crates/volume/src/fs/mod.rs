@@ -20,6 +20,7 @@
 
 mod allocator;
 mod bitmap;
+mod checkpoint;
 mod chunks;
 mod cursor;
 mod data;
@@ -72,6 +73,13 @@ pub struct FileSystem {
     gathering_since: Option<Monotonic>,
     allocator: Allocator,
     chunk_changes: chunks::ChunkChanges,
+    checkpoint: Option<checkpoint::Checkpoint>,
+    /// Merge steps left in this poll.
+    checkpoint_steps: usize,
+    /// The checkpoint waits for a page, or for room.
+    checkpoint_waits: bool,
+    /// Pages that the tree has left while somebody read them.
+    pages_in_doubt: Vec<Lba>,
     volume: VolumeRecord,
     /// Next file id to give, and the first that is not reserved durably.
     next_file: u64,
@@ -146,6 +154,10 @@ impl FileSystem {
             gathering_since: None,
             allocator: Allocator::empty(),
             chunk_changes: chunks::ChunkChanges::default(),
+            checkpoint: None,
+            checkpoint_steps: 0,
+            checkpoint_waits: false,
+            pages_in_doubt: Vec::new(),
             volume: VolumeRecord {
                 id: [0; 16],
                 label: String::new(),
@@ -171,6 +183,7 @@ impl FileSystem {
     pub fn poll(&mut self, now: Monotonic, out: &mut Vec<FsEvent>) {
         self.now = now;
         self.data.now = now;
+        self.checkpoint_steps = checkpoint::STEPS_AT_ONCE;
         // One round's effects can be answered at once by the virtual disk.
         for _ in 0..64 {
             let mut answers = std::mem::take(&mut self.answers);
@@ -193,6 +206,9 @@ impl FileSystem {
 
     /// When [`FileSystem::poll`] wants to be called next, should nothing happen before.
     pub fn next_timeout(&self) -> Option<Monotonic> {
+        if self.checkpoint_is_busy() {
+            return Some(self.now);
+        }
         let journal = self.gathering_since.map(|since| since.after(JOURNAL_DELAY));
         [journal, self.data_timeout(), self.chunk_timeout()].into_iter().flatten().min()
     }
@@ -209,7 +225,7 @@ impl FileSystem {
                 Err(error) => self.fail(error),
             },
             Purpose::Page { lba, copy } => self.handle_page(lba, copy, answer),
-            Purpose::Checkpoint => {}
+            Purpose::Checkpoint => self.handle_checkpoint(answer),
             Purpose::Read { job, part } => self.handle_read(job, part, answer),
             Purpose::Write { job } => self.handle_write(job, answer),
             Purpose::Probe { chunk } => self.handle_probe(chunk, answer),
@@ -299,6 +315,7 @@ impl FileSystem {
             State::Open => {
                 self.pump_data();
                 self.pump_chunks();
+                self.pump_checkpoint();
             }
         }
         for lba in self.meta.tree.take_wanted() {
@@ -408,12 +425,25 @@ impl FileSystem {
     /// Whether changes are taken: not while the journal is full and waits for the checkpoint.
     fn ready_to_change(&self) -> Result<(), FsError> {
         self.ready()?;
-        if self.log.has_room() { Ok(()) } else { Err(FsError::Miss) }
+        match self.log.has_room() {
+            true => Ok(()),
+            false if self.chunk_changes.need_meta && !self.meta_room_may_come() => Err(FsError::NoSpace),
+            false => Err(FsError::Miss),
+        }
     }
 
     /// Whether changes that need more room are taken.
-    fn ready_to_grow(&self) -> Result<(), FsError> {
-        self.ready_to_change()
+    fn ready_to_grow(&mut self) -> Result<(), FsError> {
+        self.ready_to_change()?;
+        // What a checkpoint needs to write is kept free, so that removing things works when growing does not.
+        let spare = self.allocator.free_page_count();
+        if spare < self.allocator.used_page_count() / 8 + 24 {
+            if !self.meta_room_may_come() {
+                return Err(FsError::NoSpace);
+            }
+            self.chunk_changes.need_meta = true;
+        }
+        Ok(())
     }
 
     fn commit(&mut self, txn: Transaction) -> Result<(), FsError> {

@@ -433,7 +433,10 @@ impl Opening {
                     if chunk == 0 && chunk_use != ChunkUse::Meta {
                         return Err(FsError::damaged("journal batch"));
                     }
-                    allocator.set_chunk(chunk, chunk_use, ChunkState::Ready);
+                    // A chunk that the checkpoint has pages in became metadata for good, whatever it was before.
+                    if !allocator.has_pages_in_use(chunk) {
+                        allocator.set_chunk(chunk, chunk_use, ChunkState::Ready);
+                    }
                 }
             }
         }

@@ -598,6 +598,9 @@ impl FileSystem {
             self.unreserve(&pieces);
             return self.end_job(number, Err(error));
         }
+        if !self.log.has_room() {
+            return Err(FsError::Miss);
+        }
         let Some(stream) = self.data.stream(slot) else { return Ok(()) };
         let end = stream.end_of_file.min(to * BLOCK).max(stream.published_end);
         let needs_map = pieces.iter().any(|piece| piece.place != Place::Owned);

@@ -53,6 +53,10 @@ pub struct Log {
     durable: u64,
     /// Somebody waits for this one.
     wanted: u64,
+    /// A checkpoint carries what had gathered, for want of room: nothing is written before it is published.
+    absorbing: bool,
+    /// It was: the number of what had gathered belongs to a batch, which may be empty.
+    absorbed: bool,
 }
 
 impl Log {
@@ -78,7 +82,8 @@ impl Log {
 
     /// The ticket of everything added so far.
     pub fn last_ticket(&self) -> u64 {
-        if self.pending.is_empty() { self.head.sequence.saturating_sub(1) } else { self.head.sequence }
+        let open = !self.pending.is_empty() || self.absorbing || self.absorbed;
+        if open { self.head.sequence } else { self.head.sequence.saturating_sub(1) }
     }
 
     pub fn durable_ticket(&self) -> u64 {
@@ -111,7 +116,7 @@ impl Log {
 
     /// Whether more changes may gather: there is room for them, and for what is needed to free some.
     pub fn has_room(&self) -> bool {
-        self.pending.len() <= self.pending_bytes_max() && self.fill() <= 224
+        self.pending.len() <= self.pending_bytes_max() && self.fill() <= 192 && !self.absorbing
     }
 
     /// Bytes that may gather for one batch before changes wait.
@@ -123,7 +128,7 @@ impl Log {
     pub fn next_append(&mut self, force: bool) -> Option<Append> {
         let goal = BATCH_BYTES_GOAL.min(self.pending_bytes_max() / 2);
         let asked = force || self.wanted >= self.head.sequence || self.pending.len() >= goal;
-        if self.pending.is_empty() || !asked || self.in_flight.len() >= IN_FLIGHT_MAX {
+        if (self.pending.is_empty() && !self.absorbed) || !asked || self.in_flight.len() >= IN_FLIGHT_MAX {
             return None;
         }
         self.cut()
@@ -131,11 +136,12 @@ impl Log {
 
     /// Closes the batch that gathers; `None` where there is none, or no room for it.
     pub fn cut(&mut self) -> Option<Append> {
-        if self.pending.is_empty() {
+        if self.absorbing || (self.pending.is_empty() && !self.absorbed) {
             return None;
         }
         let blocks = batch_blocks(self.pending.len());
-        let skipped = if self.head.block + blocks > self.blocks { self.blocks - self.head.block } else { 0 };
+        let wraps = self.head.block + blocks > self.blocks;
+        let skipped = if wraps { self.blocks - self.head.block } else { 0 };
         let after = self.head.total + u64::from(skipped + blocks);
         if after - self.tail_total >= u64::from(self.blocks) {
             return None;
@@ -151,7 +157,8 @@ impl Log {
         };
         let (data, chain) = encode_batch(&header, &self.pending);
         self.pending.clear();
-        let block = if skipped > 0 { 0 } else { self.head.block };
+        self.absorbed = false;
+        let block = if wraps { 0 } else { self.head.block };
         let sequence = self.head.sequence;
         self.in_flight.push_back((sequence, false));
         self.head = Position { block: block + blocks, sequence: sequence + 1, chain, total: after };
@@ -179,5 +186,12 @@ impl Log {
     /// A checkpoint made all before this position superfluous, durably.
     pub fn advance_tail(&mut self, tail: Position) {
         self.tail_total = tail.total;
+        self.absorbed |= std::mem::take(&mut self.absorbing);
+    }
+
+    /// There is no room to close the batch that gathers: the checkpoint that begins has all of it.
+    pub fn absorb(&mut self) {
+        self.pending.clear();
+        self.absorbing = true;
     }
 }

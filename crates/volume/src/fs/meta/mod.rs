@@ -6,6 +6,7 @@
 pub mod journal;
 pub mod key;
 pub mod log;
+pub mod merge;
 pub mod page;
 pub mod record;
 mod transaction;

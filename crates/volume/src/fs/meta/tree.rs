@@ -51,12 +51,18 @@ impl Tree {
         self.root
     }
 
-    /// Turns to a new tree. Pages of the old one that it does not share are forgotten.
-    pub fn replace_root(&mut self, root: Option<Root>, freed: &[Lba]) {
+    /// Turns to a new tree. Pages of the old one that it does not share are forgotten; those that are on their way into
+    /// memory still are returned.
+    pub fn replace_root(&mut self, root: Option<Root>, freed: &[Lba]) -> HashSet<Lba> {
         self.root = root;
         for lba in freed {
             self.pages.remove(&lba.0);
         }
+        freed.iter().copied().filter(|lba| self.is_loading(*lba)).collect()
+    }
+
+    pub fn is_loading(&self, lba: Lba) -> bool {
+        self.loading.contains(&lba.0)
     }
 
     /// Pages to load; each is answered by `loaded` or `failed`.

@@ -1,9 +1,11 @@
 //! The file layer over virtual disks in memory, power cuts included.
 
+mod checkpoints;
+mod crash;
 mod data;
 mod names;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
@@ -14,9 +16,9 @@ use space::api::{SpaceCompletion, SpaceSize};
 use space::memory::MemoryVirtualDisk;
 use sys::{Buf, Payload};
 
-/// A disk that outlives the file system on it.
+/// A disk that outlives the file system on it; with a seed it answers some requests at a time, out of order.
 #[derive(Clone)]
-pub struct SharedDisk(pub Rc<RefCell<MemoryVirtualDisk>>);
+pub struct SharedDisk(pub Rc<RefCell<MemoryVirtualDisk>>, pub Rc<Cell<Option<u64>>>);
 
 impl VirtualDisk for SharedDisk {
     fn size(&self) -> SpaceSize {
@@ -26,7 +28,15 @@ impl VirtualDisk for SharedDisk {
         self.0.borrow_mut().submit(token, request);
     }
     fn poll(&mut self, out: &mut Vec<SpaceCompletion>) {
-        self.0.borrow_mut().poll(out);
+        let mut disk = self.0.borrow_mut();
+        let Some(seed) = self.1.get() else { return disk.poll(out) };
+        let mut random = crash::Random(seed);
+        disk.hold(true);
+        for _ in 0..random.below(4) {
+            let pending = disk.pending() as u64;
+            disk.complete(random.below(pending) as usize, out);
+        }
+        self.1.set(Some(random.0));
     }
 }
 
@@ -72,7 +82,10 @@ impl Bench {
 
     pub fn with(chunks: u64, chunk_blocks: u32, config: Config) -> Self {
         let blocks = BlockCount(chunks * u64::from(chunk_blocks));
-        let disk = SharedDisk(Rc::new(RefCell::new(MemoryVirtualDisk::new(blocks, chunk_blocks, blocks))));
+        let disk = SharedDisk(
+            Rc::new(RefCell::new(MemoryVirtualDisk::new(blocks, chunk_blocks, blocks))),
+            Rc::new(Cell::new(None)),
+        );
         let fs = FileSystem::format(Box::new(disk.clone()), &format(), config);
         let mut bench = Self { disk, fs, now: Monotonic(1), events: Vec::new(), next: 1 };
         bench.wait_opened();

@@ -65,8 +65,7 @@ fn changes_that_nobody_waits_for_are_durable_after_seconds() {
 
 #[test]
 fn a_foreign_disk_is_refused() {
-    let disk =
-        SharedDisk(Rc::new(RefCell::new(MemoryVirtualDisk::new(BlockCount(4096), 256, BlockCount(4096)))));
+    let disk = MemoryVirtualDisk::new(BlockCount(4096), 256, BlockCount(4096));
     let mut fs = FileSystem::open(Box::new(disk), Config::default());
     let mut events = Vec::new();
     for _ in 0..5 {
