@@ -11,6 +11,7 @@ use crate::tables::{parse_promise_leaf, parse_slab_leaf};
 use disk::{Disk, DiskError};
 use std::collections::BTreeMap;
 use std::fmt;
+use sys::Buf;
 use types::{Epoch, VolumeId};
 
 /// One of several copies of a structure.
@@ -107,7 +108,7 @@ async fn inspect_labels<D: Disk>(
     areas: [u64; 2],
 ) -> Result<(), DiskError> {
     for offset in areas.into_iter().flat_map(|area| LABEL_SLOTS.map(|slot| area + slot)) {
-        let state = match parse_label(&io.read(offset, PAGE_BYTES).await?) {
+        let state = match parse_label(&io.read_salvaging(offset, PAGE_BYTES).await?) {
             Ok(label) => match &found.label {
                 Some(chosen) if chosen.disk != label.disk => Err(format!("the label of disk {}", label.disk)),
                 Some(chosen) if *chosen != label => Err(format!("older (sequence {})", label.sequence)),
@@ -127,7 +128,9 @@ async fn inspect_copies<D: Disk>(io: &Io<D>, found: &mut Inspection, label: &Lab
     let mut newest_records = None;
     for area in label.layout.areas() {
         for slot in ANCHOR_SLOTS {
-            let bytes = io.read(area + slot, PAGE_BYTES).await?;
+            let Some(bytes) = read_copy(io, found, "anchor", area + slot, PAGE_BYTES).await? else {
+                continue;
+            };
             let state = match parse_anchor(label.disk, &bytes) {
                 Some(anchor) => {
                     let newer = found.anchor.is_none_or(|known| known.sequence < anchor.sequence);
@@ -140,7 +143,9 @@ async fn inspect_copies<D: Disk>(io: &Io<D>, found: &mut Inspection, label: &Lab
             found.copies.push(CopyState { what: "anchor", offset: area + slot, state });
         }
         for slot in RECORDS_SLOTS {
-            let bytes = io.read(area + slot, records_bytes).await?;
+            let Some(bytes) = read_copy(io, found, "records", area + slot, records_bytes).await? else {
+                continue;
+            };
             let state = match parse_records(label.disk, &bytes) {
                 Some((sequence, records)) => {
                     newest_records = newest_records.max(Some((sequence, records.len() as u64)));
@@ -159,11 +164,29 @@ async fn inspect_copies<D: Disk>(io: &Io<D>, found: &mut Inspection, label: &Lab
     Ok(())
 }
 
+/// One copy; where the device cannot read it, that is noted instead.
+async fn read_copy<D: Disk>(
+    io: &Io<D>,
+    found: &mut Inspection,
+    what: &'static str,
+    offset: u64,
+    len: usize,
+) -> Result<Option<Buf>, DiskError> {
+    match io.read(offset, len).await {
+        Err(DiskError::Io(errno)) => {
+            let why = DiskError::Io(errno).to_string();
+            found.copies.push(CopyState { what, offset, state: Err(why) });
+            Ok(None)
+        }
+        read => read.map(Some),
+    }
+}
+
 async fn inspect_tables<D: Disk>(io: &Io<D>, found: &mut Inspection, label: &Label) -> Result<(), DiskError> {
     let layout = &label.layout;
     let slab_leaves = layout.slab_table_pages() * LEAVES_PER_PAGE;
     for (copy, offset) in layout.tables.into_iter().enumerate() {
-        let bytes = io.read(offset, layout.table_pages() * PAGE_BYTES).await?;
+        let bytes = io.read_salvaging(offset, layout.table_pages() * PAGE_BYTES).await?;
         let damaged = bytes.chunks_exact(LEAF_BYTES).enumerate().filter(|(at, leaf)| {
             match at.checked_sub(slab_leaves) {
                 None => parse_slab_leaf(label.disk, *at as u32, leaf).is_none(),

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use sys::{Buf, BufMut, Payload};
 
+use crate::layout::PAGE_BYTES;
 use crate::numbers::NumberMap;
 
 struct Shared<D> {
@@ -70,6 +71,23 @@ impl<D: Disk> Io<D> {
     pub(crate) async fn finish_read(&self, started: Started) -> Result<Buf, DiskError> {
         let filled = self.finish(started).await?;
         filled.map(BufMut::freeze).ok_or(DiskError::Invalid("a read was answered without its buffer"))
+    }
+
+    /// As [`Self::read`], with zeroes for pages that the device cannot read: what they held proves itself, or is damaged.
+    pub(crate) async fn read_salvaging(&self, offset: u64, len: usize) -> Result<Buf, DiskError> {
+        match self.read(offset, len).await {
+            Err(DiskError::Io(_)) => {}
+            other => return other,
+        }
+        let mut whole = BufMut::zeroed(len);
+        for (page, place) in whole.chunks_mut(PAGE_BYTES).enumerate() {
+            match self.read(offset + (page * PAGE_BYTES) as u64, place.len()).await {
+                Ok(bytes) => place.copy_from_slice(&bytes),
+                Err(DiskError::Io(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(whole.freeze())
     }
 
     pub(crate) async fn write(&self, offset: u64, data: Payload, durable: bool) -> Result<(), DiskError> {

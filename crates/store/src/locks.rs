@@ -35,8 +35,15 @@ impl Line {
 }
 
 #[derive(Default)]
+struct Queue {
+    lines: Vec<Line>,
+    /// Of these: not started.
+    waiting: usize,
+}
+
+#[derive(Default)]
 pub(crate) struct Locks {
-    slabs: NumberMap<Vec<Line>>,
+    slabs: NumberMap<Queue>,
 }
 
 impl Locks {
@@ -49,48 +56,58 @@ impl Locks {
         manner: Manner,
         task: SlotId,
     ) -> bool {
-        let line = self.slabs.entry(u64::from(slab.0)).or_default();
+        let queue = self.slabs.entry(u64::from(slab.0)).or_default();
         let mut entry = Line { task, first, end: first + count, manner, started: false, queued: false };
-        entry.started = line.iter().all(|earlier| earlier.lets_pass(&entry));
+        entry.started = queue.lines.iter().all(|earlier| earlier.lets_pass(&entry));
         let started = entry.started;
-        line.push(entry);
+        queue.waiting += usize::from(!started);
+        queue.lines.push(entry);
         started
     }
 
     /// Whether a change that makes blocks unwritten is in the line.
     pub(crate) fn awaits_discard(&self, slab: SlabIndex) -> bool {
-        let line = self.slabs.get(&u64::from(slab.0));
-        line.is_some_and(|line| line.iter().any(|entry| entry.manner == Manner::JournaledThenInPlace))
+        let queue = self.slabs.get(&u64::from(slab.0));
+        queue
+            .is_some_and(|queue| queue.lines.iter().any(|entry| entry.manner == Manner::JournaledThenInPlace))
     }
 
     /// Notes that the record of a change is queued. Answers the changes that may start now.
     pub(crate) fn queued(&mut self, slab: SlabIndex, task: SlotId) -> Vec<SlotId> {
-        let Some(line) = self.slabs.get_mut(&u64::from(slab.0)) else { return Vec::new() };
-        line.iter_mut().filter(|entry| entry.task == task).for_each(|entry| entry.queued = true);
-        start(line)
+        let Some(queue) = self.slabs.get_mut(&u64::from(slab.0)) else { return Vec::new() };
+        if let Some(entry) = queue.lines.iter_mut().find(|entry| entry.task == task) {
+            entry.queued = true;
+        }
+        queue.start()
     }
 
     /// Leaves the line. Answers the changes that may start now.
     pub(crate) fn leave(&mut self, slab: SlabIndex, task: SlotId) -> Vec<SlotId> {
-        let Some(line) = self.slabs.get_mut(&u64::from(slab.0)) else { return Vec::new() };
-        line.retain(|entry| entry.task != task);
-        if line.is_empty() {
+        let Some(queue) = self.slabs.get_mut(&u64::from(slab.0)) else { return Vec::new() };
+        if let Some(at) = queue.lines.iter().position(|entry| entry.task == task) {
+            let gone = queue.lines.remove(at);
+            queue.waiting -= usize::from(!gone.started);
+        }
+        if queue.lines.is_empty() {
             self.slabs.remove(&u64::from(slab.0));
             return Vec::new();
         }
-        start(line)
+        queue.start()
     }
 }
 
-fn start(line: &mut [Line]) -> Vec<SlotId> {
-    let mut startable = Vec::new();
-    for at in 0..line.len() {
-        let (earlier, rest) = line.split_at_mut(at);
-        let Some(entry) = rest.first_mut().filter(|entry| !entry.started) else { continue };
-        if earlier.iter().all(|other| other.lets_pass(entry)) {
-            entry.started = true;
-            startable.push(entry.task);
+impl Queue {
+    fn start(&mut self) -> Vec<SlotId> {
+        let mut startable = Vec::new();
+        for at in 0..if self.waiting == 0 { 0 } else { self.lines.len() } {
+            let (earlier, rest) = self.lines.split_at_mut(at);
+            let Some(entry) = rest.first_mut().filter(|entry| !entry.started) else { continue };
+            if earlier.iter().all(|other| other.lets_pass(entry)) {
+                entry.started = true;
+                self.waiting -= 1;
+                startable.push(entry.task);
+            }
         }
+        startable
     }
-    startable
 }

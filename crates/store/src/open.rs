@@ -111,7 +111,7 @@ pub(crate) async fn claim<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<()
     }
     let bytes = Buf::from(&label.encode()[..]);
     for (area, slot) in copies(&label.layout.areas(), &LABEL_SLOTS) {
-        if *io.read(area + slot, PAGE_BYTES).await? != *bytes {
+        if *io.read_salvaging(area + slot, PAGE_BYTES).await? != *bytes {
             io.write(area + slot, bytes.clone().into(), true).await?;
         }
     }
@@ -128,7 +128,7 @@ pub(crate) async fn read_label<D: Disk>(io: &Io<D>) -> Result<Label, OpenError> 
     if size_bytes < 2 * AREA_BYTES {
         return Err(OpenError::Blank);
     }
-    let front = io.read(0, AREA_BYTES as usize).await?;
+    let front = io.read_salvaging(0, AREA_BYTES as usize).await?;
     let mut best: Option<Label> = None;
     let (mut newer, mut damaged) = (None, false);
     let mut judge = |block: &[u8], best: &mut Option<Label>| match parse_label(block) {
@@ -149,7 +149,7 @@ pub(crate) async fn read_label<D: Disk>(io: &Io<D>) -> Result<Label, OpenError> 
     let label_end = best.as_ref().map(|label| label.layout.size_bytes).filter(|end| *end <= size_bytes);
     let end_area = label_end.unwrap_or(size_bytes) - AREA_BYTES;
     for slot in LABEL_SLOTS {
-        judge(&io.read(end_area + slot, PAGE_BYTES).await?, &mut best);
+        judge(&io.read_salvaging(end_area + slot, PAGE_BYTES).await?, &mut best);
     }
     match (newer, best) {
         (Some(found), _) => Err(OpenError::NewerFormat { found, supported: crate::layout::FORMAT_VERSION }),
@@ -162,7 +162,7 @@ pub(crate) async fn read_label<D: Disk>(io: &Io<D>) -> Result<Label, OpenError> 
 pub(crate) async fn read_anchor<D: Disk>(io: &Io<D>, label: &Label) -> Result<Option<Anchor>, DiskError> {
     let mut best: Option<Anchor> = None;
     for (area, slot) in copies(&label.layout.areas(), &ANCHOR_SLOTS) {
-        let found = parse_anchor(label.disk, &io.read(area + slot, PAGE_BYTES).await?);
+        let found = parse_anchor(label.disk, &io.read_salvaging(area + slot, PAGE_BYTES).await?);
         best = best.into_iter().chain(found).max_by_key(|anchor| anchor.sequence);
     }
     Ok(best)
@@ -173,7 +173,7 @@ pub(crate) async fn read_records<D: Disk>(io: &Io<D>, label: &Label) -> Result<(
     let slot_bytes = (RECORDS_SLOTS[1] - RECORDS_SLOTS[0]) as usize;
     let mut best = (0, Vec::new());
     for (area, slot) in copies(&label.layout.areas(), &RECORDS_SLOTS) {
-        let bytes = io.read(area + slot, slot_bytes).await?;
+        let bytes = io.read_salvaging(area + slot, slot_bytes).await?;
         if let Some((sequence, records)) = parse_records(label.disk, &bytes)
             && sequence > best.0
         {
@@ -189,7 +189,10 @@ type Tables = (Vec<Option<SlabEntry>>, HashMap<VolumeId, Epoch>, u64);
 pub(crate) async fn read_tables<D: Disk>(io: &Io<D>, label: &Label) -> Result<Tables, OpenError> {
     let layout = &label.layout;
     let bytes = layout.table_pages() * PAGE_BYTES;
-    let copies = [io.read(layout.tables[0], bytes).await?, io.read(layout.tables[1], bytes).await?];
+    let copies = [
+        io.read_salvaging(layout.tables[0], bytes).await?,
+        io.read_salvaging(layout.tables[1], bytes).await?,
+    ];
     let leaf_of = |copy: usize, leaf: usize| &copies[copy][leaf * LEAF_BYTES..(leaf + 1) * LEAF_BYTES];
     let slab_leaves = layout.slab_table_pages() * LEAVES_PER_PAGE;
     let (mut slabs, mut promises) = (Vec::with_capacity(slab_leaves * SLAB_ENTRIES_PER_LEAF), HashMap::new());
@@ -234,7 +237,10 @@ async fn merge_pages<D: Disk>(
             })
             .collect();
         for ((key, words_changed), started) in group.iter().zip(started) {
-            let bytes = io.finish_read(started).await?;
+            let bytes = match io.finish_read(started).await {
+                Err(DiskError::Io(_)) => Buf::from(&[0; PAGE_BYTES][..]),
+                read => read?,
+            };
             let (slab, page) = (SlabIndex((key >> 32) as u32), *key as u32);
             let Some(Some(entry)) = slabs.get(slab.0 as usize) else { continue };
             let (mut words, damaged) = parse_page(page_identity(label.disk, slab, entry, page), &bytes);

@@ -56,7 +56,7 @@ impl<D: Disk> JournalReader<'_, D> {
         if block < self.first || block + count > self.first + have {
             let read = count.max(WINDOW_BLOCKS).min(self.layout.journal_blocks() - block);
             let offset = self.layout.journal_offset(block);
-            self.window = self.io.read(offset, read as usize * PAGE_BYTES).await?;
+            self.window = self.io.read_salvaging(offset, read as usize * PAGE_BYTES).await?;
             self.first = block;
         }
         let start = (block - self.first) as usize * PAGE_BYTES;

@@ -314,6 +314,77 @@ fn no_room_to_apply_the_journal_refuses_writes_loses_nothing_and_passes() {
     check(&mut rig.reopen());
 }
 
+fn free_and_allocate(rig: &mut Rig<CrashDisk>) -> u64 {
+    rig.run(StoreRequest::FreeChunk { volume: VOLUME, epoch: EPOCH, chunk: ChunkIndex(0) }).unwrap();
+    let next = rig.store.slab_count();
+    let allocate = rig.submit(StoreRequest::AllocateChunk {
+        volume: VOLUME,
+        epoch: EPOCH,
+        chunk: ChunkIndex(next),
+        append: false,
+    });
+    (0..200).for_each(|_| rig.poll());
+    assert!(rig.answers.is_empty(), "the only free slab cannot be used yet");
+    allocate
+}
+
+/// A slab is not given away while the device may still drop what is written to it.
+#[test]
+fn a_freed_slab_waits_for_its_space_to_be_given_back() {
+    let (mut rig, disk) = filled();
+    (1..rig.store.slab_count()).for_each(|chunk| rig.allocate(chunk, false));
+    disk.inject(Fault::every(FaultTarget::Discard, FaultAction::Hang));
+    let allocate = free_and_allocate(&mut rig);
+    disk.clear_faults();
+    disk.release_hanging();
+    rig.wait(allocate).unwrap();
+    let first = u64::from(rig.store.slab_count()) * 256;
+    rig.write(WriteClass::Fresh, first, &pattern(2, 256)).unwrap();
+    assert_eq!(rig.reopen().read(first, 256), Ok(pattern(2, 256)));
+}
+
+/// Nor while metadata of its former owner is on its way to the disk.
+#[test]
+fn a_freed_slab_waits_for_the_checkpoint_that_may_still_write_to_it() {
+    let (mut rig, disk) = filled();
+    (1..rig.store.slab_count()).for_each(|chunk| rig.allocate(chunk, false));
+    rig.write(WriteClass::Overwrite, 5, &pattern(5, 1)).unwrap();
+    rig.settle();
+    let pages = FaultTarget::Range { offset: layout().metadata, len_bytes: 4096 };
+    disk.inject(Fault::nth(pages, 0, FaultAction::Hang));
+    rig.store.request_checkpoint();
+    (0..50).for_each(|_| rig.poll());
+    assert_eq!(disk.hanging_operations(), 1);
+    let allocate = free_and_allocate(&mut rig);
+    disk.release_hanging();
+    rig.wait(allocate).unwrap();
+    let first = u64::from(rig.store.slab_count()) * 256;
+    rig.write(WriteClass::Fresh, first, &pattern(2, 256)).unwrap();
+    rig.checkpoint();
+    assert_eq!(rig.reopen().read(first, 256), Ok(pattern(2, 256)));
+}
+
+#[test]
+fn structures_on_unreadable_sectors_are_read_from_their_copies() {
+    let (rig, disk) = filled();
+    let layout = layout();
+    for offset in [0, 8192, 12288, layout.tables[0], layout.tables[0] + 4096] {
+        let sector = FaultTarget::Range { offset, len_bytes: 512 };
+        disk.inject(Fault::every(sector, FaultAction::Fail(DiskError::Io(5))));
+    }
+    let inspection = inspect(disk.clone()).unwrap();
+    assert!(inspection.label.is_some() && inspection.problems.len() >= 3, "{inspection}");
+    disk.clear_faults();
+    let unreadable = FaultTarget::Range { offset: layout.metadata, len_bytes: 512 };
+    disk.inject(Fault::every(unreadable, FaultAction::Fail(DiskError::Io(5))));
+    let mut rig = rig.reopen();
+    assert!(matches!(rig.read(0, 1), Err(StoreError::Corrupt { .. })));
+    rig.write(WriteClass::Overwrite, 0, &pattern(1, 1)).unwrap();
+    disk.clear_faults();
+    rig.checkpoint();
+    assert_eq!(rig.reopen().read(0, 1), Ok(pattern(1, 1)));
+}
+
 #[test]
 fn an_inspection_tells_what_a_disk_is_and_changes_nothing() {
     let (mut rig, disk) = filled();

@@ -11,7 +11,7 @@ use crate::layout::{
 };
 use crate::locks::Manner;
 use crate::metadata::{encode_page_into, unwritten_words};
-use crate::numbers::page_key;
+use crate::numbers::{IdentityMap, page_key};
 use crate::open::page_identity;
 use crate::record::Record;
 use crate::slots::SlotId;
@@ -43,7 +43,7 @@ struct Quarantine {
 /// The slab table in RAM, and which slabs can be allocated.
 pub(super) struct SlabTable {
     entries: Vec<Option<SlabEntry>>,
-    by_chunk: HashMap<(VolumeId, ChunkIndex), SlabIndex>,
+    by_chunk: IdentityMap<(VolumeId, ChunkIndex), SlabIndex>,
     free: BTreeSet<SlabIndex>,
     quarantined: HashMap<SlabIndex, Quarantine>,
     next_generation: u64,
@@ -58,7 +58,7 @@ pub(super) struct SlabTable {
 
 impl SlabTable {
     pub(super) fn new(entries: Vec<Option<SlabEntry>>, next_generation: u64, sequence: u64) -> Self {
-        let (mut by_chunk, mut free) = (HashMap::new(), BTreeSet::new());
+        let (mut by_chunk, mut free) = (IdentityMap::default(), BTreeSet::new());
         for (slab, entry) in (0..).map(SlabIndex).zip(&entries) {
             match entry {
                 Some(entry) => drop(by_chunk.insert((entry.volume, entry.chunk), slab)),
@@ -79,6 +79,11 @@ impl SlabTable {
         }
     }
 
+    /// Entries, and the map from chunks to them at its usual load.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let mapped = size_of::<((VolumeId, ChunkIndex), SlabIndex)>() + 1;
+        self.entries.capacity() * size_of::<Option<SlabEntry>>() + self.by_chunk.capacity() * 8 / 7 * mapped
+    }
     pub(super) fn quarantine(&mut self, slab: SlabIndex, sequence: u64) {
         self.free.remove(&slab);
         self.quarantined.insert(slab, Quarantine { sequence, punching: false });

@@ -23,7 +23,7 @@ use crate::label::Label;
 use crate::layout::{Layout, PAGE_BYTES, PAGE_WORDS};
 use crate::locks::Locks;
 use crate::metadata::parse_page;
-use crate::numbers::page_key;
+use crate::numbers::{IdentityMap, page_key};
 use crate::open::{OpenError, Opened, claim, examine, page_identity};
 use crate::overlay::Overlay;
 use crate::slots::{SlotId, Slots};
@@ -31,7 +31,7 @@ use crate::tables::SlabEntry;
 use checkpoint::Checkpoint;
 use chunk::SlabTable;
 use disk::{Disk, DiskCompletion, DiskError, DiskOperation};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use sys::{Buf, BufMut, Payload};
 use task::{Kind, Op, Task};
 use types::{ChunkIndex, Epoch, PoolId, SlabIndex, VolumeId};
@@ -83,7 +83,7 @@ pub struct Store<D: Disk> {
     layout: Layout,
     options: StoreOptions,
     slabs: SlabTable,
-    volumes: HashMap<VolumeId, VolumeState>,
+    volumes: IdentityMap<VolumeId, VolumeState>,
     journal: Journal,
     cache: PageCache,
     overlay: Overlay,
@@ -266,6 +266,10 @@ impl<D: Disk> Store<D> {
     pub fn records(&self) -> &[u8] {
         &self.records
     }
+    /// RAM that the slab table takes, in bytes, about.
+    pub fn table_bytes(&self) -> usize {
+        self.slabs.memory_bytes()
+    }
     pub fn is_poisoned(&self) -> bool {
         self.poisoned
     }
@@ -379,7 +383,7 @@ impl<D: Disk> Store<D> {
         let result = completion.result;
         match op {
             Op::ReadSegment { task, segment } => self.segment_read(task, segment, result),
-            Op::Page { key } => self.page_read(key, result),
+            Op::Page { key, generation } => self.page_read(key, generation, result),
             Op::Data { task } => self.data_written(task, result.map(|_| ())),
             Op::Punch { task, slab } => self.punched(task, slab),
             Op::Batch { sequence } => match result {
@@ -453,21 +457,24 @@ impl<D: Disk> Store<D> {
 
     /// A change has its turn.
     fn locked(&mut self, id: SlotId) {
-        let Some(task) = self.tasks.get(id) else { return };
-        // The slab may have been given back, or to another chunk, meanwhile.
-        let wanted = task.place;
-        if let Some(place) = wanted
-            && self.slabs.entry(place.slab).is_none_or(|entry| entry.generation != place.generation)
-        {
-            return self.finish(id, Err(StoreError::NotMapped));
-        }
         self.gather_pages(id);
+    }
+
+    /// The slab was given back, or to another chunk, since the task was taken.
+    fn not_mapped(&mut self, id: SlotId) {
+        match self.tasks.get(id) {
+            Some(Task { kind: Kind::Read(_), .. }) => self.finish_read(id, Err(StoreError::NotMapped)),
+            _ => self.finish(id, Err(StoreError::NotMapped)),
+        }
     }
 
     /// Pins the task's pages, reading those that are not in RAM; the task acts when all are.
     fn gather_pages(&mut self, id: SlotId) {
         let Some(task) = self.tasks.get(id) else { return };
         let Some(place) = task.place else { return self.act(id) };
+        if self.slabs.entry(place.slab).is_none_or(|entry| entry.generation != place.generation) {
+            return self.not_mapped(id);
+        }
         let ranges = task.word_ranges(&self.layout);
         let (mut pinned, mut missing) = (task::Pages::new(), 0);
         for range in ranges {
@@ -483,7 +490,11 @@ impl<D: Disk> Store<D> {
                 missing += 1;
                 if self.cache.wait_for(key, id) {
                     self.health.page_reads += 1;
-                    self.read(Op::Page { key }, self.layout.page_offset(place.slab, page), PAGE_BYTES);
+                    self.read(
+                        Op::Page { key, generation: place.generation },
+                        self.layout.page_offset(place.slab, page),
+                        PAGE_BYTES,
+                    );
                 }
             }
         }
@@ -496,15 +507,17 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    fn page_read(&mut self, key: u64, result: Result<Option<BufMut>, DiskError>) {
+    fn page_read(&mut self, key: u64, generation: u64, result: Result<Option<BufMut>, DiskError>) {
         let waiters = self.cache.loaded(key);
         let (slab, page) = (SlabIndex((key >> 32) as u32), key as u32);
         let bytes = match result {
             Ok(Some(bytes)) => bytes,
-            Ok(None) => return self.fail_all(&waiters, &DiskError::Invalid("a read without its buffer")),
+            // Unreadable is damaged: the blocks read as corrupt, and the page heals when it is written again.
+            Ok(None) | Err(DiskError::Io(_)) => BufMut::zeroed(PAGE_BYTES),
             Err(error) => return self.fail_all(&waiters, &error),
         };
-        if let Some(entry) = self.slabs.entry(slab)
+        let current = self.slabs.entry(slab).filter(|entry| entry.generation == generation);
+        if let Some(entry) = current
             && !self.cache.contains(key)
         {
             let (words, damaged) = parse_page(page_identity(self.label.disk, slab, entry, page), &bytes);
@@ -512,16 +525,14 @@ impl<D: Disk> Store<D> {
             self.cache.insert(key, words, false);
         }
         for id in waiters {
-            let pinned = self.cache.pin(key);
-            let Some(task) = self.tasks.get_mut(id) else {
-                if pinned {
-                    self.cache.unpin(key);
-                }
+            let Some(task) = self.tasks.get_mut(id) else { continue };
+            if !self.cache.pin(key) {
+                // The slab changed hands meanwhile: those who wait for its new owner's page begin again.
+                std::mem::take(&mut task.pages).iter().for_each(|key| self.cache.unpin(*key));
+                self.gather_pages(id);
                 continue;
-            };
-            if pinned {
-                task.pages.push(key);
             }
+            task.pages.push(key);
             task.pages_missing -= 1;
             if task.pages_missing == 0 {
                 self.act(id);

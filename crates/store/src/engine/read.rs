@@ -89,9 +89,6 @@ impl<D: Disk> Store<D> {
             return;
         };
         let place = *place;
-        if self.slabs.entry(place.slab).is_none_or(|entry| entry.generation != place.generation) {
-            return self.finish_read(id, Err(StoreError::NotMapped));
-        }
         read.words.clear();
         read.words.reserve(place.count as usize);
         let (mut word, end) = (place.first, place.first + place.count);
@@ -187,6 +184,10 @@ impl<D: Disk> Store<D> {
         let Some(Task { place: Some(place), kind: Kind::Read(read), .. }) = self.tasks.get_mut(id) else {
             return;
         };
+        // Another volume may have written there meanwhile.
+        if self.slabs.entry(place.slab).is_none_or(|entry| entry.generation != place.generation) {
+            return self.not_mapped(id);
+        }
         if let Some(error) = read.failed.take() {
             return self.read_failed(id, error);
         }
@@ -256,7 +257,7 @@ impl<D: Disk> Store<D> {
         self.finish_read(id, Ok(StoreReply::Data { data, checksums }));
     }
 
-    fn finish_read(&mut self, id: SlotId, result: Result<StoreReply, StoreError>) {
+    pub(super) fn finish_read(&mut self, id: SlotId, result: Result<StoreReply, StoreError>) {
         let scrub = match self.tasks.get(id) {
             Some(Task { kind: Kind::Read(read), .. }) => read.scrub,
             _ => None,

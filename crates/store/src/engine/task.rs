@@ -91,8 +91,10 @@ pub(super) enum Op {
         task: SlotId,
         segment: u16,
     },
+    /// A metadata page of a slab of this generation.
     Page {
         key: u64,
+        generation: u64,
     },
     /// Blocks of a fresh or append write, or the first metadata of a slab.
     Data {
