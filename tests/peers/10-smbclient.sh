@@ -26,12 +26,13 @@ equal "sha256 after renames" "$(sha small)" "$(sha m.back)"
 refuses "the old name is gone" OBJECT_NAME_NOT_FOUND smb "get d/small"
 check "delete" smb "rm moved"
 refuses "a deleted file is gone" NO_SUCH_FILE smb "ls moved"
-refuses "a directory with files is not removed" DIRECTORY_NOT_EMPTY smb "rmdir d"
+check "a directory with files is not removed" bash -c "smbclient //127.0.0.1/$share -p $smb_port -U '$user%$password' -c 'rmdir d' 2>&1 | grep DIRECTORY_NOT_EMPTY"
 check "an emptied directory is removed" smb "rm d/line; rm d/empty; rmdir d"
 check "overwriting a file" smb "put line over; put small over; get over o.back"
 equal "sha256 after overwriting" "$(sha small)" "$(sha o.back)"
 check "names beyond ASCII" smb "put line Übergrößenträger-日本.txt; get Übergrößenträger-日本.txt u.back"
-equal "names differ by case only: it is one file" "$(cat line)" "$(smb 'get ÜBERGRÖSSENTRÄGER-日本.TXT -' 2>/dev/null | head -n 1 || true; smb 'get übergrößenträger-日本.TXT -' 2>/dev/null | head -n 1)"
+check "names whose case alone differs are one file" smb "get ÜBERGRÖßENTRÄGER-日本.TXT c.back"
+equal "content by another case" "$(cat line)" "$(cat c.back 2>/dev/null)"
 check "free space is shown" smb "du"
 
 for dialect in SMB2_02 SMB2_10 SMB3_00 SMB3_02 SMB3_11; do
@@ -55,7 +56,7 @@ check "1,000 files are deleted" smb "deltree many"
 
 stop_server
 equal "SIGTERM ends it with status 0" 0 $?
-check "started again" start_server
+start_server || { not_ok "starts again"; summary; }
 check "the large file is still there" smb "get large again"
 equal "sha256 after a restart" "$(sha large)" "$(sha again)"
 check "health is clean" cli health

@@ -1,15 +1,18 @@
-//! The daemon and the command line.
+//! The daemon and the command line in one binary.
 
 #![forbid(unsafe_code)]
 
 use clap::Parser;
+use std::process::ExitCode;
 
-fn main() -> std::process::ExitCode {
+fn main() -> ExitCode {
     match cenote::cli::run(cenote::cli::args::Cli::parse()) {
-        Ok(()) => std::process::ExitCode::SUCCESS,
+        Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            anstream::eprintln!("cenote: {}", failure.message);
-            std::process::ExitCode::from(failure.exit_status)
+            if !failure.message.is_empty() {
+                anstream::eprintln!("cenote: {}", failure.message);
+            }
+            ExitCode::from(failure.exit_status)
         }
     }
 }

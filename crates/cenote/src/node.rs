@@ -18,7 +18,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Names within the data directory.
@@ -104,12 +104,24 @@ pub struct Listeners {
     pub api: TcpListener,
 }
 
-/// Binds one address.
+/// A process that was killed keeps its port for a moment: the kernel tears its io_uring down after its end.
+const PORT_RELEASE: Duration = Duration::from_secs(2);
+
+/// Binds one address; waits a little for one that is taken.
 ///
 /// # Errors
 /// [`NodeError::Listen`].
 pub fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, NodeError> {
-    TcpListener::bind(address).map_err(|source| {
+    let until = Instant::now() + PORT_RELEASE;
+    let bound = loop {
+        match TcpListener::bind(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            bound => break bound,
+        }
+    };
+    bound.map_err(|source| {
         let hint = match source.kind() {
             io::ErrorKind::AddrInUse => {
                 "another program listens there (ss -ltnp shows which): stop it, or take another port"

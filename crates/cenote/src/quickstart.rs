@@ -200,7 +200,8 @@ fn connect_lines(options: &Quickstart, address: SocketAddr, password: &Password,
     let port = address.port();
     let shown = match password {
         Password::Generated(password) => password.as_str(),
-        Password::Given | Password::Kept => "PASSWORD",
+        Password::Given => options.password.as_deref().unwrap_or("PASSWORD"),
+        Password::Kept => "PASSWORD",
     };
     let (smb_port, mount_port) = if port == 445 {
         (String::new(), String::new())
