@@ -25,7 +25,16 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
     let global = &cli.global;
     let client = || Client::find(global);
     match cli.command {
-        Command::Quickstart(_) | Command::Serve(_) => Err(Failure::new("this is the daemon's")),
+        Command::Quickstart(options) => {
+            crate::quickstart::run(&options, &quickstart_directory(global), crate::dataplane::start)
+                .map_err(|error| Failure::new(error.to_string()))
+        }
+        Command::Serve(options) => {
+            let config = crate::config::Config::read(&options.config)
+                .map_err(|error| Failure::new(error.to_string()))?;
+            crate::node::serve(&config, crate::dataplane::start)
+                .map_err(|error| Failure::new(error.to_string()))
+        }
         Command::Disk(command) => storage::disk(&client()?, global.json, command),
         Command::Pool(command) => storage::pool(&client()?, global.json, command),
         Command::Volume(command) => storage::volume(&client()?, global.json, command),

@@ -1,14 +1,390 @@
-//! The data plane's thread: disks, stores, spaces, volumes and SMB connections on one loop.
+//! The data plane: one thread with one loop for disks, stores, virtual disks, volumes and SMB connections.
+//!
+//! A turn of the loop: whatever the kernel completed is carried up (disks, stores, replicas, coordinators, volumes, server) and
+//! down again until nothing moves any more; then the kernel is given everything that gathered, and the thread sleeps until the
+//! next completion, command or timeout. Commands of the control plane come through a channel and a waker; those that take many
+//! turns run as tasks. Promises: nothing on this thread blocks once it serves; it ends only by a drain, or when the loop itself
+//! fails.
 
+mod accounts;
+mod commands;
 pub mod disks;
+mod jobs;
+mod opening;
+mod sessions;
 pub mod smb_direct;
+mod snapshot;
 pub mod storage;
 pub mod tasks;
 pub mod tcp;
+mod volume_commands;
 pub mod volumes;
+
+use crate::control::{
+    Command, CommandError, CommandErrorKind, DataPlane, DataPlaneOptions, Limits, channel_with,
+};
+use accounts::ServerDirectory;
+use cluster::{RedbState, VolumeRecord};
+use jobs::Jobs;
+use smb_server::{Config, ConnectionId as SmbConnection, ConnectionInfo, Server, Transport};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::time::{Duration, SystemTime};
+use storage::Storage;
+use sys::driver::{Driver, DriverChoice, DriverKind, Waker};
+use tcp::{ConnectionId as TcpConnection, Tcp, TcpEvent, TcpLimits};
+use types::{FileTime, Monotonic, PoolId, VolumeId};
+use volumes::ServedVolume;
 
 /// Seconds since 1970-01-01 00:00 UTC.
 pub(crate) fn unix_seconds() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// The time of day.
+fn wall_clock() -> FileTime {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    FileTime::from_unix_nanos(since.as_nanos() as i128)
+}
+
+/// The state and the SMB server learn the time of day anew so often: it may be set.
+const WALL_CLOCK: Duration = Duration::from_secs(1);
+/// A start does not wait longer for disks and volumes; they are served when they come.
+const RECOVERY_MAX: Duration = Duration::from_secs(15);
+/// The longest sleep; everything that waits for less says so.
+const SLEEP_MAX: Duration = Duration::from_secs(5);
+
+/// Starts the data plane, and waits until every recorded volume that can be served is.
+///
+/// # Errors
+/// Where the thread or its loop cannot be had, or the cluster state cannot be read. Disks and volumes that are missing are no
+/// errors: they show in the snapshot's health.
+pub fn start(options: DataPlaneOptions) -> Result<DataPlane, CommandError> {
+    let (ready, answer) = channel();
+    let thread = std::thread::Builder::new()
+        .name("cenote-data".to_owned())
+        .spawn(move || run(options, &ready))
+        .map_err(|error| failed(format!("the data plane's thread cannot be started: {error}")))?;
+    match answer.recv() {
+        Ok(control) => Ok(DataPlane { control, thread }),
+        Err(_) => match thread.join() {
+            Ok(Err(error)) => Err(error),
+            _ => Err(failed("the data plane ended while it started".to_owned())),
+        },
+    }
+}
+
+fn failed(message: String) -> CommandError {
+    CommandError::new(CommandErrorKind::Io, message)
+}
+
+type Ready = Sender<crate::control::ControlHandle>;
+
+fn run(options: DataPlaneOptions, ready: &Ready) -> Result<(), CommandError> {
+    let driver = Driver::new(DriverChoice::Automatic)
+        .map_err(|error| failed(format!("the event loop cannot be set up: {error}")))?;
+    if driver.kind() == DriverKind::Fallback {
+        tracing::warn!("io_uring is not permitted here: the slower fallback is used");
+    }
+    let waker = driver.waker();
+    let (control, commands) = channel_with(Arc::new(move || waker.wake()));
+    let plane = Plane::new(options, driver)?;
+    plane.recover();
+    let mut turns = Turns::new(plane, commands)?;
+    // Recorded disks and volumes first: whoever connects finds what there is.
+    let patience = turns.plane.started.after(RECOVERY_MAX);
+    while !turns.plane.recovered() && turns.plane.now() < patience {
+        turns.turn(false)?;
+    }
+    tracing::info!(volumes = turns.plane.volumes.borrow().len(), "the data plane serves");
+    // Fails only where nobody waits any more.
+    let _ = ready.send(control);
+    while !turns.plane.ended.get() {
+        turns.turn(true)?;
+    }
+    Ok(())
+}
+
+/// A volume that is served, or why it is not.
+pub(crate) struct VolumeEntry {
+    pub pool: PoolId,
+    /// As it was when the volume was opened.
+    pub record: VolumeRecord,
+    pub served: Option<ServedVolume>,
+    /// Being opened or made.
+    pub opening: bool,
+    pub failure: Option<String>,
+}
+
+/// Everything the thread owns but its sockets; shared with tasks.
+pub(crate) struct Plane {
+    pub storage: Rc<Storage>,
+    pub server: RefCell<Server<ServedVolume, ServerDirectory>>,
+    pub volumes: RefCell<BTreeMap<VolumeId, VolumeEntry>>,
+    pub jobs: RefCell<Jobs>,
+    pub state: Arc<RedbState>,
+    pub limits: Limits,
+    pub started: Monotonic,
+    /// Takes no more connections.
+    pub draining: Cell<bool>,
+    /// Messages not yet sent, over all connections.
+    pub unsent_bytes: Cell<usize>,
+    /// The thread may end.
+    pub ended: Cell<bool>,
+    listeners: RefCell<Vec<std::net::TcpListener>>,
+}
+
+impl Plane {
+    fn new(options: DataPlaneOptions, driver: Driver) -> Result<Rc<Self>, CommandError> {
+        let now = sys::monotonic_now();
+        let limits = options.limits;
+        let space_config = space::coordinator::Config {
+            // Above the disk's own bound, so that the disk is heard first.
+            io_timeout: limits.disk_timeout + Duration::from_secs(1),
+            rebuild_after: limits.repair_delay,
+            ..space::coordinator::Config::default()
+        };
+        let storage = Storage::new(driver, limits.disk_timeout, space_config, now);
+        let config = server_config(&options.server_guid, &options.smb, &limits);
+        let directory = ServerDirectory(options.directory);
+        let random = Box::new(|bytes: &mut [u8]| {
+            // Without random bytes no key and no nonce is safe: there is nothing to go on with.
+            getrandom::fill(bytes).expect("the kernel's random source");
+        });
+        let server = Server::new(config, directory, random, now, wall_clock());
+        Ok(Rc::new(Self {
+            storage,
+            server: RefCell::new(server),
+            volumes: RefCell::default(),
+            jobs: RefCell::default(),
+            state: options.state,
+            limits,
+            started: now,
+            draining: Cell::new(false),
+            unsent_bytes: Cell::new(0),
+            ended: Cell::new(false),
+            listeners: RefCell::new(options.smb_listeners),
+        }))
+    }
+
+    pub fn now(&self) -> Monotonic {
+        self.storage.now.get()
+    }
+
+    /// Takes notice of the jobs that the spaces run.
+    pub fn update_jobs(&self) {
+        let pools = self.storage.pools.borrow();
+        let current: Vec<_> = pools.values().flat_map(|entry| entry.space.jobs()).collect();
+        let volumes = self.volumes.borrow();
+        let name = |id| volumes.get(&id).map_or_else(|| id.to_string(), |entry| entry.record.name.clone());
+        self.jobs.borrow_mut().update(&current, name);
+    }
+
+    pub fn waker(&self) -> Waker {
+        self.storage.driver.waker()
+    }
+}
+
+fn server_config(guid: &[u8; 16], policy: &crate::control::SmbPolicy, limits: &Limits) -> Config {
+    let mut config = Config::new(*guid, policy.server_name.clone());
+    config.require_signing = policy.require_signing;
+    config.require_encryption = policy.require_encryption;
+    config.limits.connections = limits.connections as usize;
+    config.limits.sessions = limits.sessions as usize;
+    config.limits.opens = limits.opens as usize;
+    config.limits.opens_per_session = limits.opens as usize;
+    config.limits.locks_per_request = limits.locks_per_open as usize;
+    config.limits.credits = u16::try_from(limits.requests_per_connection).unwrap_or(u16::MAX);
+    config
+}
+
+/// The loop's own state.
+struct Turns {
+    plane: Rc<Plane>,
+    commands: Receiver<Command>,
+    tcp: Tcp,
+    by_tcp: HashMap<TcpConnection, SmbConnection>,
+    by_smb: HashMap<SmbConnection, TcpConnection>,
+    /// Not received from, until the server has worked off what it holds.
+    paused: Vec<TcpConnection>,
+    events: Vec<TcpEvent>,
+    connections: Vec<SmbConnection>,
+    wall_clock_at: Monotonic,
+}
+
+impl Turns {
+    fn new(plane: Rc<Plane>, commands: Receiver<Command>) -> Result<Self, CommandError> {
+        let limits = TcpLimits {
+            connections: plane.limits.connections as usize,
+            receiving_bytes_max: usize::try_from(plane.limits.bytes_in_flight).unwrap_or(usize::MAX),
+            ..TcpLimits::default()
+        };
+        let listeners = std::mem::take(&mut *plane.listeners.borrow_mut());
+        let tcp = Tcp::new(&plane.storage.driver, listeners, limits)
+            .map_err(|error| failed(format!("a listener cannot be served: {error}")))?;
+        Ok(Self {
+            plane,
+            commands,
+            tcp,
+            by_tcp: HashMap::new(),
+            by_smb: HashMap::new(),
+            paused: Vec::new(),
+            events: Vec::new(),
+            connections: Vec::new(),
+            wall_clock_at: Monotonic(0),
+        })
+    }
+
+    /// Works until nothing moves, then sleeps. `serving`: clients and commands are heard.
+    fn turn(&mut self, serving: bool) -> Result<(), CommandError> {
+        let plane = self.plane.clone();
+        let now = sys::monotonic_now();
+        plane.storage.tell_time(now);
+        if now >= self.wall_clock_at {
+            self.wall_clock_at = now.after(WALL_CLOCK);
+            self.tell_wall_clock(now);
+            plane.update_jobs();
+        }
+        loop {
+            let mut worked = plane.storage.poll();
+            worked |= plane.server.borrow_mut().poll(now);
+            if serving {
+                worked |= self.hear_clients(now);
+                worked |= self.hear_commands();
+            }
+            self.transmit();
+            if !worked {
+                break;
+            }
+        }
+        {
+            let mut server = plane.server.borrow_mut();
+            if server.next_timeout().is_some_and(|at| at <= now) {
+                server.handle_timeout(now);
+                return Ok(());
+            }
+        }
+        let sleep = self.sleep(now);
+        plane
+            .storage
+            .driver
+            .wait(Some(sleep))
+            .map_err(|error| failed(format!("the event loop failed: {error}")))
+    }
+
+    fn sleep(&self, now: Monotonic) -> Duration {
+        let server = self.plane.server.borrow().next_timeout();
+        let next = self.plane.storage.next_timeout();
+        let next = server.map_or(next, |at| at.min(next));
+        next.since(now).min(SLEEP_MAX)
+    }
+
+    fn tell_wall_clock(&self, now: Monotonic) {
+        let wall = wall_clock();
+        self.plane.server.borrow_mut().set_wall_clock(now, wall);
+        for entry in self.plane.volumes.borrow().values() {
+            if let Some(served) = &entry.served {
+                served.with_mut(|service| service.set_wall_clock(now, wall));
+            }
+        }
+    }
+
+    fn hear_clients(&mut self, now: Monotonic) -> bool {
+        if self.plane.draining.get() {
+            self.tcp.stop_listening();
+        }
+        let mut events = std::mem::take(&mut self.events);
+        let worked = self.tcp.poll(now, &mut events);
+        for event in events.drain(..) {
+            match event {
+                TcpEvent::Message { connection, message } => {
+                    let Some(&smb) = self.by_tcp.get(&connection) else { continue };
+                    let mut server = self.plane.server.borrow_mut();
+                    server.handle_message(smb, message, now);
+                    if !server.wants_messages(smb) && !self.paused.contains(&connection) {
+                        self.tcp.pause(connection);
+                        self.paused.push(connection);
+                    }
+                }
+                TcpEvent::Opened { connection, peer, local } => {
+                    let info = ConnectionInfo { peer, local, transport: Transport::Tcp };
+                    match self.plane.server.borrow_mut().connection_opened(info, now) {
+                        Some(smb) => {
+                            self.by_tcp.insert(connection, smb);
+                            self.by_smb.insert(smb, connection);
+                        }
+                        None => self.tcp.close(connection, false),
+                    }
+                }
+                TcpEvent::Closed { connection, reason } => {
+                    tracing::debug!(connection = connection.0, ?reason, "connection closed");
+                    if let Some(smb) = self.by_tcp.remove(&connection) {
+                        self.by_smb.remove(&smb);
+                        self.plane.server.borrow_mut().connection_closed(smb);
+                    }
+                    self.paused.retain(|paused| *paused != connection);
+                }
+            }
+        }
+        self.events = events;
+        self.resume();
+        worked
+    }
+
+    fn resume(&mut self) {
+        let server = self.plane.server.borrow();
+        for at in (0..self.paused.len()).rev() {
+            let connection = self.paused[at];
+            if self.by_tcp.get(&connection).is_some_and(|smb| server.wants_messages(*smb)) {
+                self.paused.swap_remove(at);
+                self.tcp.resume(connection);
+            }
+        }
+    }
+
+    /// Hands what the server has to say to the sockets.
+    fn transmit(&mut self) {
+        let server = &mut *self.plane.server.borrow_mut();
+        let mut connections = std::mem::take(&mut self.connections);
+        server.take_transmitters(&mut connections);
+        for smb in connections.drain(..) {
+            let Some(&tcp) = self.by_smb.get(&smb) else { continue };
+            while let Some(message) = server.poll_transmit(smb) {
+                self.tcp.send(tcp, message);
+            }
+            self.tcp.set_message_bytes_max(tcp, server.message_bytes_max(smb));
+        }
+        server.take_closing(&mut connections);
+        for smb in connections.drain(..) {
+            if let Some(&tcp) = self.by_smb.get(&smb) {
+                self.tcp.close(tcp, true);
+            }
+        }
+        self.connections = connections;
+        if self.plane.draining.get() {
+            let unsent = self.by_tcp.keys().map(|&tcp| self.tcp.queued_bytes(tcp)).sum();
+            self.plane.unsent_bytes.set(unsent);
+        }
+    }
+
+    fn hear_commands(&mut self) -> bool {
+        let mut worked = false;
+        loop {
+            match self.commands.try_recv() {
+                Ok(command) => {
+                    worked = true;
+                    self.plane.clone().command(command);
+                }
+                Err(TryRecvError::Empty) => return worked,
+                // The control plane is gone without a drain: the process is about to end.
+                Err(TryRecvError::Disconnected) => {
+                    self.plane.ended.set(true);
+                    return false;
+                }
+            }
+        }
+    }
 }

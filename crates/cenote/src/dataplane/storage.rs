@@ -7,7 +7,7 @@ use super::disks::{CountedDisk, Counters};
 use super::tasks::{Tasks, blocking, until};
 use cluster::{DiskRecord, DiskState, PoolRecord, RedbClient, RedbState, StateError};
 use disk::{Disk, FileDisk, FileDiskOptions, OpenedFile};
-use space::coordinator::Config;
+use space::coordinator::{Config, Event};
 use space::local::{LocalEvent, LocalSpace};
 use space::seam::BlockStore;
 use std::cell::{Cell, RefCell};
@@ -24,6 +24,10 @@ const RETRY_FIRST: Duration = Duration::from_secs(2);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 /// How often disks are looked after.
 const SUPERVISION: Duration = Duration::from_secs(1);
+/// Token of requests whose answer nobody needs; replicas use others (those of their owner have the highest bit).
+const FREE_TOKEN: u64 = u64::MAX;
+/// Slabs of a deleted volume are asked for again after so long.
+const FREE_AGAIN: Duration = Duration::from_secs(1);
 /// Events kept for whoever asks.
 const EVENTS_MAX: usize = 1024;
 
@@ -81,6 +85,7 @@ pub struct DiskSlot {
     /// Since when the condition holds, in Unix seconds.
     pub since_unix_s: u64,
     retry: Duration,
+    free_again_at: Cell<Monotonic>,
 }
 
 impl DiskSlot {
@@ -88,7 +93,23 @@ impl DiskSlot {
         let condition = Condition::Absent { retry_at: Monotonic(0) };
         let since_unix_s = super::unix_seconds();
         let (counters, why) = (Rc::default(), String::new());
-        Self { record, counters, condition, why, since_unix_s, retry: RETRY_FIRST }
+        Self {
+            record,
+            counters,
+            condition,
+            why,
+            since_unix_s,
+            retry: RETRY_FIRST,
+            free_again_at: Cell::default(),
+        }
+    }
+
+    fn may_free(&self, now: Monotonic) -> bool {
+        let may = now >= self.free_again_at.get();
+        if may {
+            self.free_again_at.set(now.after(FREE_AGAIN));
+        }
+        may
     }
 
     pub fn store(&self) -> Option<&PlaneStore> {
@@ -123,6 +144,7 @@ pub struct Storage {
     pub pools: RefCell<BTreeMap<PoolId, PoolEntry>>,
     /// What happened lately, each with its time in Unix seconds.
     pub events: RefCell<VecDeque<(u64, LocalEvent)>>,
+    repaired: RefCell<BTreeMap<DiskId, u64>>,
     space_config: Config,
     supervise_at: Cell<Monotonic>,
 }
@@ -137,6 +159,7 @@ impl Storage {
             disks: RefCell::default(),
             pools: RefCell::default(),
             events: RefCell::default(),
+            repaired: RefCell::default(),
             space_config,
             supervise_at: Cell::new(now),
         })
@@ -189,6 +212,16 @@ impl Storage {
         moved
     }
 
+    /// Has the loop take a turn at this time.
+    pub fn wake_at(&self, at: Monotonic) {
+        self.supervise_at.set(self.supervise_at.get().min(at));
+    }
+
+    /// Blocks of the disk that were written again from another copy, as far as events tell.
+    pub fn repaired_blocks(&self, disk: DiskId) -> u64 {
+        self.repaired.borrow().get(&disk).copied().unwrap_or(0)
+    }
+
     /// When [`Storage::tell_time`] is due at the latest.
     pub fn next_timeout(&self) -> Monotonic {
         let pools = self.pools.borrow();
@@ -198,6 +231,9 @@ impl Storage {
 
     fn note(&self, event: LocalEvent) {
         tracing::debug!(?event);
+        if let LocalEvent::Volume(_, Event::Repaired { disk, blocks, .. }) = &event {
+            *self.repaired.borrow_mut().entry(*disk).or_default() += blocks;
+        }
         let mut events = self.events.borrow_mut();
         if events.len() >= EVENTS_MAX {
             events.pop_front();
@@ -297,6 +333,31 @@ impl Storage {
                 slot.retry = (slot.retry * 2).min(RETRY_MAX);
             }
         }
+    }
+
+    /// Asks every disk of the pool to give back what it has of a volume that no longer exists. `true`: all are there, and none
+    /// has anything of it. To be called again until then.
+    pub fn free_chunks(&self, volume: VolumeId, pool: PoolId) -> bool {
+        let disks = self.disks.borrow();
+        let mut free = true;
+        for slot in disks.values().filter(|slot| slot.record.pool == pool) {
+            let Some(store) = slot.store() else {
+                free = false;
+                continue;
+            };
+            let mut store = store.0.borrow_mut();
+            let epoch = store.promised(volume);
+            let chunks: Vec<_> = store.chunks().into_iter().filter(|chunk| chunk.volume == volume).collect();
+            free &= chunks.is_empty();
+            if store.is_poisoned() || !slot.may_free(self.now.get()) {
+                continue;
+            }
+            for chunk in chunks {
+                // Whether it was done shows in the list of chunks the next time: the answer is nobody's.
+                store.submit(FREE_TOKEN, StoreRequest::FreeChunk { volume, epoch, chunk: chunk.chunk });
+            }
+        }
+        free
     }
 
     /// Every recorded disk has been tried.

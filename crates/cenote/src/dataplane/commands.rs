@@ -1,0 +1,390 @@
+//! What the control plane asks for, and how it is done. Each command is answered once.
+
+use super::jobs::SpaceJob;
+use super::{Plane, failed, tasks, unix_seconds, wall_clock};
+use crate::control::{Command, CommandError, CommandErrorKind, NewDisk, NewVolume, Reply};
+use api::model::{self, JobKind};
+use cluster::{
+    DiskRecord, DiskState, FaultDomain, PoolRecord, Provisioning, Record, RedbState, Resiliency, StateError,
+    Transaction, Typed, VolumeRecord,
+};
+use disk::{Disk, FileDiskOptions, StandaloneDisk};
+use space::coordinator::Phase;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+use store::{FormatError, FormatParameters, Layout};
+use types::{DiskId, PoolId, VolumeId};
+use uuid::Uuid;
+use volume::fs::Format;
+
+type Done<T> = Result<T, CommandError>;
+
+pub(super) fn error(kind: CommandErrorKind, message: impl Into<String>) -> CommandError {
+    CommandError::new(kind, message)
+}
+
+pub(super) fn not_found(what: &str, id: impl std::fmt::Display) -> CommandError {
+    error(CommandErrorKind::NotFound, format!("there is no {what} {id}"))
+}
+
+fn state_failed(why: StateError) -> CommandError {
+    let kind = match why {
+        StateError::Conflict => CommandErrorKind::Conflict,
+        _ => CommandErrorKind::Io,
+    };
+    error(kind, why.to_string())
+}
+
+/// Answers, whether or not somebody still waits.
+fn answer<T>(reply: Reply<T>, result: Done<T>) {
+    let _ = reply.send(result);
+}
+
+impl Plane {
+    /// Does a command, or begins to.
+    pub fn command(self: Rc<Self>, command: Command) {
+        match command {
+            Command::Snapshot { reply } => {
+                // Nobody may be waiting any more.
+                let _ = reply.send(Box::new(self.snapshot()));
+            }
+            Command::CreatePool { name, disks, reply } => {
+                self.task(reply, async move |plane| plane.create_pool(name, disks).await);
+            }
+            Command::AddDisk { pool, disk, reply } => {
+                self.task(reply, async move |plane| plane.add_disk(pool, disk).await);
+            }
+            Command::RetireDisk { disk, reply } => {
+                self.task(reply, async move |plane| plane.retire_disk(disk).await);
+            }
+            Command::Rebalance { pool, reply } => {
+                self.task(reply, async move |plane| plane.rebalance(pool).await);
+            }
+            Command::CreateVolume { volume, reply } => {
+                self.task(reply, async move |plane| plane.create_volume(volume).await);
+            }
+            Command::ResizeVolume { volume, size_bytes, reply } => {
+                answer(reply, self.resize_volume(volume, size_bytes));
+            }
+            Command::DeleteVolume { volume, reply } => {
+                self.task(reply, async move |plane| plane.delete_volume(volume).await);
+            }
+            // Repair of blocks from another copy is what a check always does.
+            Command::CheckVolume { volume, repair: _, reply } => answer(reply, self.check_volume(volume)),
+            Command::QuerySecurity { volume, path, reply } => {
+                self.task(reply, async move |plane| plane.query_security(volume, &path).await);
+            }
+            Command::SetSecurity { volume, path, descriptor, reply } => {
+                self.task(reply, async move |plane| plane.set_security(volume, &path, descriptor).await);
+            }
+            Command::CloseSession { session, reply } => {
+                let found = self.server.borrow_mut().close_session(session);
+                answer(reply, found.then_some(()).ok_or_else(|| not_found("session", session)));
+            }
+            Command::CloseOpen { open, reply } => {
+                let found = self.server.borrow_mut().close_open(open, self.now());
+                answer(reply, found.then_some(()).ok_or_else(|| not_found("open file", open)));
+            }
+            Command::CancelJob { job, reply } => answer(reply, self.cancel_job(job)),
+            Command::DirectoryChanged => self.server.borrow_mut().directory_changed(),
+            Command::Drain { within, reply } => {
+                let plane = self.clone();
+                self.storage.tasks.spawn(async move {
+                    plane.drain(within).await;
+                    let _ = reply.send(());
+                    plane.ended.set(true);
+                });
+            }
+        }
+    }
+
+    fn task<T: 'static>(
+        self: &Rc<Self>,
+        reply: Reply<T>,
+        work: impl AsyncFnOnce(Rc<Self>) -> Done<T> + 'static,
+    ) {
+        let plane = self.clone();
+        self.storage.tasks.spawn(async move { answer(reply, work(plane).await) });
+    }
+
+    /// Changes the cluster state on a thread where that may block.
+    pub(super) async fn change_state<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&RedbState) -> Result<T, StateError> + Send + 'static,
+    ) -> Done<T> {
+        let state = self.state.clone();
+        let result = tasks::blocking(self.waker(), move || change(&state)).await;
+        result.ok_or_else(|| failed("no thread for the cluster state".to_owned()))?.map_err(state_failed)
+    }
+
+    async fn create_pool(&self, name: String, disks: Vec<NewDisk>) -> Done<PoolId> {
+        if disks.is_empty() {
+            return Err(error(CommandErrorKind::Invalid, "a pool needs at least one disk"));
+        }
+        let pool = PoolId(Uuid::new_v4());
+        if self.storage.pools.borrow().values().any(|entry| entry.record.name == name) {
+            return Err(error(CommandErrorKind::Conflict, format!("a pool named {name} exists already")));
+        }
+        let records = self.format(pool, disks, None).await?;
+        let record = PoolRecord { id: pool, name, reserve_disks: 0, created_unix_s: unix_seconds() };
+        let mut transaction = Transaction::default().when(record.key(), 0).put(record.key(), record.encode());
+        for disk in &records {
+            transaction = transaction.put(disk.key(), disk.encode());
+        }
+        self.change_state(move |state| state.commit(transaction)).await?;
+        let slab_bytes = records.first().map_or(0, |disk| disk.slab_bytes);
+        self.storage.add_pool(record, slab_bytes, &self.state).map_err(state_failed)?;
+        for disk in records {
+            self.storage.add_disk(disk);
+        }
+        tasks::until(|| self.storage.disks_settled().then_some(())).await;
+        Ok(pool)
+    }
+
+    async fn add_disk(&self, pool: PoolId, disk: NewDisk) -> Done<DiskId> {
+        let slab_bytes = {
+            let pools = self.storage.pools.borrow();
+            pools.get(&pool).ok_or_else(|| not_found("pool", pool))?.slab_bytes
+        };
+        let mut records = self.format(pool, vec![disk], Some(slab_bytes)).await?;
+        let record = records.pop().ok_or_else(|| failed("the disk was not formatted".to_owned()))?;
+        let (id, stored) = (record.id, record.clone());
+        self.change_state(move |state| state.write(&stored, 0)).await?;
+        self.storage.add_disk(record);
+        tasks::until(|| self.storage.disks_settled().then_some(())).await;
+        if let Some(space) = self.storage.space(pool) {
+            space.add_disk(id);
+        }
+        Ok(id)
+    }
+
+    /// Labels disks that hold nothing, all with slabs of one size.
+    async fn format(
+        &self,
+        pool: PoolId,
+        disks: Vec<NewDisk>,
+        slab_bytes: Option<u64>,
+    ) -> Done<Vec<DiskRecord>> {
+        let time_bound = self.storage.disk_timeout;
+        tasks::blocking(self.waker(), move || format_disks(pool, &disks, slab_bytes, time_bound))
+            .await
+            .unwrap_or_else(|| Err(failed("no thread to format disks on".to_owned())))
+    }
+
+    async fn retire_disk(&self, disk: DiskId) -> Done<u64> {
+        let (record, pool) = {
+            let disks = self.storage.disks.borrow();
+            let slot = disks.get(&disk).ok_or_else(|| not_found("disk", disk))?;
+            (DiskRecord { state: DiskState::Retired, ..slot.record.clone() }, slot.record.pool)
+        };
+        let space = self.storage.space(pool).ok_or_else(|| not_found("pool", pool))?;
+        let stored = record.clone();
+        self.change_state(move |state| {
+            let revision = state.read::<DiskRecord>(&stored.id())?.map_or(0, |found| found.revision);
+            state.write(&stored, revision)
+        })
+        .await?;
+        if let Some(slot) = self.storage.disks.borrow_mut().get_mut(&disk) {
+            slot.record = record;
+        }
+        space.set_retired(disk, true);
+        Ok(self.job_begun(SpaceJob::Rebuild, JobKind::Rebuild, pool).await)
+    }
+
+    async fn rebalance(&self, pool: PoolId) -> Done<u64> {
+        let space = self.storage.space(pool).ok_or_else(|| not_found("pool", pool))?;
+        if space.rebalance() == 0 {
+            return Ok(self.jobs.borrow_mut().nothing_to_do(JobKind::Rebalance, self.pool_name(pool)));
+        }
+        Ok(self.job_begun(SpaceJob::Rebalance, JobKind::Rebalance, pool).await)
+    }
+
+    async fn create_volume(self: &Rc<Self>, new: NewVolume) -> Done<VolumeId> {
+        let slab_bytes = {
+            let pools = self.storage.pools.borrow();
+            pools.get(&new.pool).ok_or_else(|| not_found("pool", new.pool))?.slab_bytes.max(1)
+        };
+        let disks: Vec<DiskId> = {
+            let disks = self.storage.disks.borrow();
+            disks.values().filter(|slot| slot.record.pool == new.pool).map(|slot| slot.record.id).collect()
+        };
+        let copies = new.resiliency.copies();
+        if disks.len() < usize::from(copies) {
+            return Err(error(
+                CommandErrorKind::Invalid,
+                format!("{copies} copies need {copies} disks; the pool has {}", disks.len()),
+            ));
+        }
+        if new.size_bytes == 0 {
+            return Err(error(CommandErrorKind::Invalid, "a volume has a size"));
+        }
+        let size_bytes = new.size_bytes.checked_next_multiple_of(slab_bytes);
+        let size_bytes =
+            size_bytes.ok_or_else(|| error(CommandErrorKind::Invalid, "the size is too large"))?;
+        let resiliency = match new.resiliency {
+            model::Resiliency::Simple => Resiliency::Simple,
+            model::Resiliency::TwoWayMirror => Resiliency::TwoWay,
+            model::Resiliency::ThreeWayMirror => Resiliency::ThreeWay,
+        };
+        let provisioning = match new.provisioning {
+            model::Provisioning::Thin => Provisioning::Thin,
+            model::Provisioning::Fixed => Provisioning::Fixed,
+        };
+        let id = VolumeId(Uuid::new_v4());
+        let name = new.name.clone();
+        let record = VolumeRecord::new(
+            id,
+            new.pool,
+            new.name,
+            resiliency,
+            size_bytes,
+            provisioning,
+            disks,
+            unix_seconds(),
+        );
+        self.record_volume(record.clone()).await?;
+        let mut serial = [0; 4];
+        getrandom::fill(&mut serial).map_err(|why| failed(format!("no random bytes: {why}")))?;
+        let root_security = volume::security::volume_root()
+            .build()
+            .map_err(|status| failed(format!("the root's security descriptor: {status:?}")))?;
+        let format = Format {
+            id: id.to_bytes(),
+            label: name,
+            serial: u32::from_le_bytes(serial),
+            now: wall_clock(),
+            root_security,
+        };
+        self.open_volume(record, Some(format));
+        self.volume_opened(id).await?;
+        Ok(id)
+    }
+
+    /// Takes no new requests, finishes those in work, makes everything durable and leaves the volumes settled.
+    async fn drain(&self, within: Duration) {
+        let deadline = self.now().after(within);
+        self.draining.set(true);
+        self.server.borrow_mut().drain();
+        tasks::until(|| {
+            let idle = self.server.borrow().requests_in_work() == 0 && self.unsent_bytes.get() == 0;
+            (idle || self.now() >= deadline).then_some(())
+        })
+        .await;
+        let volumes: Vec<VolumeId> = self.volumes.borrow().keys().copied().collect();
+        for volume in &volumes {
+            let served = self.volumes.borrow().get(volume).and_then(|entry| entry.served.clone());
+            let Some(served) = served else { continue };
+            if let Err(why) = served.make_durable(|| self.now() >= deadline).await {
+                tracing::error!(%volume, %why, "the volume could not be made durable at the end");
+            }
+        }
+        let pools: Vec<_> = self.storage.pools.borrow().values().map(|entry| entry.space.clone()).collect();
+        for space in &pools {
+            volumes.iter().for_each(|volume| space.close_volume(*volume));
+        }
+        tasks::until(|| {
+            let closed = pools.iter().all(|space| {
+                volumes.iter().all(|volume| {
+                    matches!(space.phase(*volume), None | Some(Phase::Closed | Phase::Stopped(_)))
+                })
+            });
+            (closed || self.now() >= deadline).then_some(())
+        })
+        .await;
+        tracing::info!("drained");
+    }
+}
+
+/// Formats disks that hold nothing; runs on a helper thread.
+fn format_disks(
+    pool: PoolId,
+    disks: &[NewDisk],
+    slab_bytes: Option<u64>,
+    time_bound: Duration,
+) -> Done<Vec<DiskRecord>> {
+    // All are found and locked before the first is changed.
+    let mut made: Vec<PathBuf> = Vec::new();
+    let result = open_all(disks, time_bound, &mut made).and_then(|opened| {
+        let smallest = opened.iter().map(|disk| disk.info().size_bytes).min().unwrap_or(0);
+        let slab_bytes = slab_bytes.unwrap_or_else(|| Layout::default_sizes(smallest).0);
+        let mut records = Vec::with_capacity(disks.len());
+        for (disk, new) in opened.into_iter().zip(disks) {
+            records.push(format_disk(pool, disk, new, slab_bytes)?);
+        }
+        Ok(records)
+    });
+    if result.is_err() {
+        // Only files that were made here, a moment ago.
+        for path in made {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+    result
+}
+
+fn open_all(disks: &[NewDisk], time_bound: Duration, made: &mut Vec<PathBuf>) -> Done<Vec<StandaloneDisk>> {
+    let mut opened = Vec::with_capacity(disks.len());
+    for new in disks {
+        let shown = new.path.display();
+        if let Some(size_bytes) = new.create_size_bytes
+            && !new.path.exists()
+        {
+            disk::create_file_disk(&new.path, size_bytes)
+                .map_err(|why| failed(format!("{shown} cannot be made: {why}")))?;
+            made.push(new.path.clone());
+        }
+        let path = new
+            .path
+            .to_str()
+            .ok_or_else(|| error(CommandErrorKind::Invalid, format!("the path {shown} is not UTF-8")))?;
+        let options = FileDiskOptions { time_bound, ..FileDiskOptions::default() };
+        let disk = StandaloneDisk::open(path, options).map_err(|why| {
+            let kind = match why {
+                disk::OpenError::InUse { .. } => CommandErrorKind::Conflict,
+                disk::OpenError::NotADisk { .. } | disk::OpenError::BlockSize { .. } => {
+                    CommandErrorKind::Invalid
+                }
+                disk::OpenError::Io { .. } => CommandErrorKind::Io,
+            };
+            error(kind, why.to_string())
+        })?;
+        opened.push(disk);
+    }
+    Ok(opened)
+}
+
+fn format_disk(pool: PoolId, disk: StandaloneDisk, new: &NewDisk, slab_bytes: u64) -> Done<DiskRecord> {
+    let id = DiskId(Uuid::new_v4());
+    let size_bytes = disk.info().size_bytes;
+    let path = disk.info().path.clone();
+    let mut parameters = FormatParameters::new(id, pool);
+    parameters.slab_bytes = Some(slab_bytes);
+    parameters.tags = tags(&new.fault_domain);
+    store::format(disk, parameters).map_err(|why| {
+        let kind = match why {
+            FormatError::InUse { .. } | FormatError::Foreign(_) => CommandErrorKind::Conflict,
+            FormatError::TooSmall { .. } | FormatError::Tags => CommandErrorKind::Invalid,
+            FormatError::Disk(_) => CommandErrorKind::Io,
+        };
+        error(kind, format!("{path} was not formatted: {why}"))
+    })?;
+    Ok(DiskRecord {
+        id,
+        pool,
+        path,
+        size_bytes,
+        slab_bytes,
+        fault_domain: new.fault_domain.clone(),
+        state: DiskState::Healthy,
+        since_unix_s: unix_seconds(),
+    })
+}
+
+fn tags(domain: &FaultDomain) -> Vec<(String, String)> {
+    [("rack", &domain.rack), ("node", &domain.node), ("enclosure", &domain.enclosure)]
+        .into_iter()
+        .filter(|(_, name)| !name.is_empty())
+        .map(|(level, name)| (level.to_owned(), name.clone()))
+        .collect()
+}

@@ -1,0 +1,158 @@
+//! From records to served volumes: what was recorded when the daemon starts, and a volume that was just made.
+
+use super::volume_commands::DeletedVolume;
+use super::volumes::ServedVolume;
+use super::{Plane, VolumeEntry, failed, tasks, wall_clock};
+use crate::control::{CommandError, CommandErrorKind};
+use cluster::{DiskRecord, PoolRecord, StateError, Stored, Typed, VolumeRecord};
+use space::coordinator::Phase;
+use std::rc::Rc;
+use types::VolumeId;
+use volume::backend::Backend;
+use volume::fs::{Config, FileSystem, Format};
+use volume::service::{Service, ServiceConfig};
+
+/// Share of the cache that may wait to be written: a third.
+const DIRTY_DIVISOR: usize = 3;
+/// Share of the cache for metadata pages: a quarter.
+const PAGES_DIVISOR: usize = 4;
+
+struct Records {
+    pools: Vec<Stored<PoolRecord>>,
+    disks: Vec<Stored<DiskRecord>>,
+    volumes: Vec<Stored<VolumeRecord>>,
+    deleted: Vec<Stored<DeletedVolume>>,
+}
+
+impl Plane {
+    /// Begins to open everything that is recorded.
+    pub fn recover(self: &Rc<Self>) {
+        match self.read_records() {
+            Ok(Records { pools, disks, volumes, deleted }) => {
+                for pool in pools {
+                    let id = pool.value.id;
+                    let disk = disks.iter().find(|disk| disk.value.pool == id);
+                    let slab_bytes = disk.map_or(0, |disk| disk.value.slab_bytes);
+                    if let Err(error) = self.storage.add_pool(pool.value, slab_bytes, &self.state) {
+                        tracing::error!(pool = %id, %error, "a pool cannot be opened");
+                    }
+                }
+                disks.into_iter().for_each(|disk| self.storage.add_disk(disk.value));
+                for volume in volumes {
+                    self.open_volume(volume.value, None);
+                }
+                for volume in deleted {
+                    self.give_slabs_back(volume.value.id, volume.value.pool);
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, "the cluster state cannot be read: nothing is served");
+            }
+        }
+    }
+
+    fn read_records(&self) -> Result<Records, StateError> {
+        Ok(Records {
+            pools: self.state.list()?,
+            disks: self.state.list()?,
+            volumes: self.state.list()?,
+            deleted: self.state.list()?,
+        })
+    }
+
+    /// Every recorded disk was tried, and every volume serves or cannot.
+    pub fn recovered(&self) -> bool {
+        self.storage.disks_settled() && !self.volumes.borrow().values().any(|entry| entry.opening)
+    }
+
+    /// Begins to open a volume, or to make it by `format`.
+    pub fn open_volume(self: &Rc<Self>, record: VolumeRecord, format: Option<Format>) {
+        let plane = self.clone();
+        let id = record.id;
+        let (pool, recorded) = (record.pool, record.clone());
+        let entry = VolumeEntry { pool, record: recorded, served: None, opening: true, failure: None };
+        self.volumes.borrow_mut().insert(id, entry);
+        self.storage.tasks.spawn(async move {
+            let result = plane.serve_volume(&record, format).await;
+            let mut volumes = plane.volumes.borrow_mut();
+            let Some(entry) = volumes.get_mut(&id) else { return };
+            entry.opening = false;
+            match result {
+                Ok(served) => entry.served = Some(served),
+                Err(error) => {
+                    tracing::error!(volume = %id, name = record.name, %error, "a volume cannot be served");
+                    entry.failure = Some(error.message);
+                }
+            }
+        });
+    }
+
+    /// Waits until a volume that is being opened is served.
+    pub async fn volume_opened(&self, id: VolumeId) -> Result<(), CommandError> {
+        tasks::until(|| {
+            let volumes = self.volumes.borrow();
+            match volumes.get(&id) {
+                Some(entry) if entry.opening => None,
+                Some(VolumeEntry { failure: Some(why), .. }) => Some(Err(failed(why.clone()))),
+                Some(_) => Some(Ok(())),
+                None => Some(Err(CommandError::new(CommandErrorKind::NotFound, "the volume is gone"))),
+            }
+        })
+        .await
+    }
+
+    async fn serve_volume(
+        self: &Rc<Self>,
+        record: &VolumeRecord,
+        format: Option<Format>,
+    ) -> Result<ServedVolume, CommandError> {
+        let mut incarnation = [0; 16];
+        getrandom::fill(&mut incarnation).map_err(|error| failed(format!("no random bytes: {error}")))?;
+        let incarnation = u128::from_ne_bytes(incarnation) | 1;
+        tasks::until(|| self.storage.disks_settled().then_some(())).await;
+        let space = self
+            .storage
+            .space(record.pool)
+            .ok_or_else(|| failed(format!("pool {} of volume {} is not there", record.pool, record.name)))?;
+        let disk = Box::new(space.open_volume(record.id, incarnation));
+        let stopped = tasks::until(|| match space.phase(record.id) {
+            Some(Phase::Opening) => None,
+            Some(Phase::Serving) => Some(None),
+            Some(Phase::Stopped(why)) => Some(Some(why.to_string())),
+            Some(Phase::Closing | Phase::Closed) | None => Some(Some("it was closed".to_owned())),
+        })
+        .await;
+        if let Some(why) = stopped {
+            space.forget_volume(record.id);
+            return Err(failed(format!("volume {}: {why}", record.name)));
+        }
+        let cache_bytes = usize::try_from(self.limits.cache_bytes).unwrap_or(usize::MAX);
+        let config = Config {
+            cache_bytes,
+            dirty_bytes: cache_bytes / DIRTY_DIVISOR,
+            page_cache_bytes: cache_bytes / PAGES_DIVISOR,
+        };
+        let fs = match &format {
+            Some(format) => FileSystem::format(disk, format, config),
+            None => FileSystem::open(disk, config),
+        };
+        let service = Service::new(fs, ServiceConfig::default(), self.now(), wall_clock());
+        let mut served = ServedVolume::new(service);
+        let failure = tasks::until(|| {
+            // Nobody has an open yet: there is no event to lose.
+            served.poll(&mut Vec::new());
+            served.with(|service| match service.failure() {
+                Some(why) => Some(Some(why.to_string())),
+                None => service.is_open().then_some(None),
+            })
+        })
+        .await;
+        if let Some(why) = failure {
+            space.forget_volume(record.id);
+            return Err(failed(format!("volume {}: {why}", record.name)));
+        }
+        self.server.borrow_mut().add_volume(record.id, served.clone());
+        tracing::info!(volume = %record.id, name = record.name, "volume serves");
+        Ok(served)
+    }
+}

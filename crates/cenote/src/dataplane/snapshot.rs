@@ -1,0 +1,252 @@
+//! What the control plane is shown: everything as of one moment.
+
+use super::storage::{Condition, DiskSlot};
+use super::{Plane, VolumeEntry};
+use api::model::{
+    Disk, DiskCounters, DiskStatus, DiskUsage, Health, HealthIssue, HealthReport, Pool, Provisioning,
+    Resiliency, Snapshot, Volume, VolumeStatus,
+};
+use cluster::{DiskState, VolumeRecord};
+use types::{BLOCK_BYTES, VolumeId};
+
+impl Plane {
+    pub fn snapshot(&self) -> Snapshot {
+        self.update_jobs();
+        let mut issues = Vec::new();
+        let disks = self.show_disks(&mut issues);
+        let volumes = self.show_volumes(&mut issues);
+        let pools = self.show_pools(&disks);
+        let health = issues.iter().map(|issue| issue.health).max().unwrap_or_default();
+        Snapshot {
+            disks,
+            pools,
+            volumes,
+            jobs: self.jobs.borrow().list(),
+            health: HealthReport { health, issues },
+            ..self.show_server()
+        }
+    }
+
+    fn show_disks(&self, issues: &mut Vec<HealthIssue>) -> Vec<Disk> {
+        let disks = self.storage.disks.borrow();
+        disks.values().map(|slot| self.show_disk(slot, issues)).collect()
+    }
+
+    fn show_disk(&self, slot: &DiskSlot, issues: &mut Vec<HealthIssue>) -> Disk {
+        let record = &slot.record;
+        let retired = record.state == DiskState::Retired;
+        let slab_bytes = record.slab_bytes;
+        let mut status = if retired { DiskStatus::Retiring } else { DiskStatus::Ok };
+        let mut health = if retired { Health::Warning } else { Health::Healthy };
+        let (mut allocated_bytes, mut block_bytes, mut rotational, mut corrupt_blocks) = (0, 0, false, 0);
+        match &slot.condition {
+            Condition::Present(store) => store.with(|store| {
+                allocated_bytes = u64::from(store.slab_count() - store.free_slabs()) * slab_bytes;
+                block_bytes = store.disk_info().block_bytes;
+                rotational = store.disk_info().rotational;
+                corrupt_blocks = store.health().corrupt_blocks;
+                if store.is_poisoned() {
+                    (status, health) = (DiskStatus::IoError, Health::Unhealthy);
+                }
+            }),
+            Condition::Opening | Condition::Absent { .. } => {
+                (status, health) = (DiskStatus::LostCommunication, Health::Unhealthy);
+                issues.push(lost_disk(slot));
+            }
+        }
+        if corrupt_blocks > 0 {
+            health = health.max(Health::Warning);
+            issues.push(corrupt_disk(slot, corrupt_blocks));
+        }
+        let domain = &record.fault_domain;
+        let places = [&domain.rack, &domain.node, &domain.enclosure];
+        let named: Vec<&str> =
+            places.iter().map(|place| place.as_str()).filter(|place| !place.is_empty()).collect();
+        let counters = &slot.counters;
+        Disk {
+            id: record.id,
+            pool: Some(record.pool),
+            path: record.path.clone(),
+            fault_domain: named.join("/"),
+            health,
+            status,
+            usage: if retired { DiskUsage::Retired } else { DiskUsage::AutoSelect },
+            size_bytes: record.size_bytes,
+            allocated_bytes,
+            block_bytes,
+            rotational,
+            counters: DiskCounters {
+                reads: counters.reads.get(),
+                read_bytes: counters.read_bytes.get(),
+                writes: counters.writes.get(),
+                write_bytes: counters.write_bytes.get(),
+                flushes: counters.flushes.get(),
+                errors: counters.errors.get(),
+                corrupt_blocks,
+                repaired_blocks: self.storage.repaired_blocks(record.id),
+            },
+        }
+    }
+
+    fn show_pools(&self, disks: &[Disk]) -> Vec<Pool> {
+        let pools = self.storage.pools.borrow();
+        let shown = pools.values().map(|entry| {
+            let own = || disks.iter().filter(|disk| disk.pool == Some(entry.record.id));
+            Pool {
+                id: entry.record.id,
+                name: entry.record.name.clone(),
+                health: own().map(|disk| disk.health).max().unwrap_or(Health::Unhealthy).min(Health::Warning),
+                disks: own().count() as u32,
+                slab_bytes: entry.slab_bytes,
+                size_bytes: own().map(|disk| disk.size_bytes).sum(),
+                allocated_bytes: own().map(|disk| disk.allocated_bytes).sum(),
+                reserve_bytes: {
+                    let mut sizes: Vec<u64> = own().map(|disk| disk.size_bytes).collect();
+                    sizes.sort_unstable_by(|a, b| b.cmp(a));
+                    sizes.iter().take(entry.record.reserve_disks as usize).sum()
+                },
+            }
+        });
+        shown.collect()
+    }
+
+    fn show_volumes(&self, issues: &mut Vec<HealthIssue>) -> Vec<Volume> {
+        let volumes = self.volumes.borrow();
+        volumes.iter().filter_map(|(id, entry)| self.show_volume(*id, entry, issues)).collect()
+    }
+
+    fn show_volume(
+        &self,
+        id: VolumeId,
+        entry: &VolumeEntry,
+        issues: &mut Vec<HealthIssue>,
+    ) -> Option<Volume> {
+        let space = self.storage.space(entry.pool)?;
+        let running = entry.served.is_some();
+        let record = space.record(id).filter(|_| running).unwrap_or_else(|| entry.record.clone());
+        let slab_bytes = space_slab_bytes(self, &record);
+        let (chunks, few, slabs) = space
+            .with_volume(id, |coordinator| {
+                let (chunks, few) = coordinator.chunk_counts();
+                let disks = self.storage.disks.borrow();
+                let slabs: u64 = disks.keys().map(|disk| coordinator.slabs_on(*disk)).sum();
+                (chunks, few, slabs)
+            })
+            .unwrap_or_default();
+        let copies = record.resiliency.copies();
+        let statistics =
+            entry.served.as_ref().map(|served| served.with(|service| service.file_system().statistics()));
+        let resyncing = space.jobs().iter().any(|(volume, _)| *volume == id);
+        let status = match () {
+            () if !running => VolumeStatus::Detached,
+            () if few > 0 && copies > 1 && record.stale.is_empty() && resyncing => VolumeStatus::InService,
+            () if few > 0 && copies == 2 => VolumeStatus::NoRedundancy,
+            () if few > 0 || !record.stale.is_empty() => VolumeStatus::Degraded,
+            () => VolumeStatus::Ok,
+        };
+        let health = match status {
+            VolumeStatus::Ok => Health::Healthy,
+            VolumeStatus::Detached => Health::Unhealthy,
+            _ => Health::Warning,
+        };
+        if let Some(why) = &entry.failure {
+            issues.push(detached_volume(&record, why));
+        } else if few > 0 {
+            issues.push(degraded_volume(&record, few, chunks, resyncing));
+        }
+        let available = statistics.map_or(0, |found| found.available_bytes);
+        let total = statistics.map_or(record.size_bytes, |found| found.total_bytes);
+        Some(Volume {
+            id,
+            name: record.name.clone(),
+            pool: record.pool,
+            health,
+            status,
+            resiliency: match record.resiliency {
+                cluster::Resiliency::Simple => Resiliency::Simple,
+                cluster::Resiliency::TwoWay => Resiliency::TwoWayMirror,
+                cluster::Resiliency::ThreeWay => Resiliency::ThreeWayMirror,
+            },
+            provisioning: match record.provisioning {
+                cluster::Provisioning::Thin => Provisioning::Thin,
+                cluster::Provisioning::Fixed => Provisioning::Fixed,
+            },
+            size_bytes: total,
+            used_bytes: total.saturating_sub(available),
+            available_bytes: available,
+            footprint_bytes: slabs * slab_bytes,
+            copies,
+            in_sync_copies: if few > 0 { copies.saturating_sub(1) } else { copies },
+            min_copies: record.min_copies,
+            epoch: record.epoch.0,
+            stale_bytes: if few > 0 { few * slab_bytes } else { 0 },
+        })
+    }
+}
+
+fn space_slab_bytes(plane: &Plane, record: &VolumeRecord) -> u64 {
+    let pools = plane.storage.pools.borrow();
+    pools.get(&record.pool).map_or(BLOCK_BYTES as u64, |entry| entry.slab_bytes)
+}
+
+fn lost_disk(slot: &DiskSlot) -> HealthIssue {
+    HealthIssue {
+        health: Health::Unhealthy,
+        code: "disk_lost".to_owned(),
+        target: format!("disk {}", slot.record.id),
+        since_unix_s: slot.since_unix_s,
+        what: format!("{} cannot be used: {}", slot.record.path, slot.why),
+        meaning: "Data with copies on other disks can be read and written; these copies miss what is written meanwhile."
+            .to_owned(),
+        action: format!(
+            "Bring the disk back at {}: it is found by itself. If it stays away, its data is copied to other disks after the \
+             repair delay; `cenote disk retire {}` does that at once.",
+            slot.record.path, slot.record.id
+        ),
+    }
+}
+
+fn corrupt_disk(slot: &DiskSlot, blocks: u64) -> HealthIssue {
+    HealthIssue {
+        health: Health::Warning,
+        code: "disk_corrupt_blocks".to_owned(),
+        target: format!("disk {}", slot.record.id),
+        since_unix_s: slot.since_unix_s,
+        what: format!("{blocks} blocks of 4 KiB on {} failed their checksum", slot.record.path),
+        meaning: "They were read from another copy and written again where there is one; nothing wrong was returned."
+            .to_owned(),
+        action: format!(
+            "Check the disk and its cable. If the number grows, replace it: `cenote disk retire {}`.",
+            slot.record.id
+        ),
+    }
+}
+
+fn degraded_volume(record: &VolumeRecord, few: u64, chunks: u64, working: bool) -> HealthIssue {
+    HealthIssue {
+        health: Health::Warning,
+        code: "volume_degraded".to_owned(),
+        target: format!("volume {}", record.name),
+        since_unix_s: super::unix_seconds(),
+        what: format!("{few} of {chunks} pieces have fewer copies than they should"),
+        meaning: "All data can be read. The loss of one more disk may lose data of these pieces.".to_owned(),
+        action: if working {
+            "Copies are being made: see `cenote job list`.".to_owned()
+        } else {
+            "Bring missing disks back, or add a disk to the pool: copies are then made by themselves."
+                .to_owned()
+        },
+    }
+}
+
+fn detached_volume(record: &VolumeRecord, why: &str) -> HealthIssue {
+    HealthIssue {
+        health: Health::Unhealthy,
+        code: "volume_detached".to_owned(),
+        target: format!("volume {}", record.name),
+        since_unix_s: super::unix_seconds(),
+        what: format!("it is not served: {why}"),
+        meaning: "Its files cannot be reached. Nothing on its disks is changed meanwhile.".to_owned(),
+        action: "Bring missing disks back, then start the daemon again.".to_owned(),
+    }
+}
