@@ -178,19 +178,10 @@ impl Plane {
                 let step = tasks::until(|| self.scrub_step(disk)).await;
                 let Some((done, total, bad, finished)) = step else { break };
                 corrupt += bad;
-                let mut jobs = self.jobs.borrow_mut();
-                let Some(check) = jobs.checks.get_mut(&job) else { return };
                 checked = before + done;
-                check.job.done_bytes = checked;
-                check.job.total_bytes = before + total;
-                if check.cancelled {
-                    return jobs.end_check(
-                        job,
-                        JobState::Cancelled,
-                        format!("{corrupt} corrupt blocks so far"),
-                    );
+                if !self.check_goes_on(job, checked, before + total, corrupt) {
+                    return;
                 }
-                drop(jobs);
                 if finished {
                     before = checked;
                     break;
@@ -206,6 +197,19 @@ impl Plane {
             count => format!("{count} corrupt blocks were found; those with another copy were written again"),
         };
         self.jobs.borrow_mut().end_check(job, JobState::Completed, message);
+    }
+
+    /// Notes how far a check is; `false`: it was cancelled.
+    fn check_goes_on(&self, job: u64, done_bytes: u64, total_bytes: u64, corrupt: u64) -> bool {
+        let mut jobs = self.jobs.borrow_mut();
+        let Some(check) = jobs.checks.get_mut(&job) else { return false };
+        check.job.done_bytes = done_bytes;
+        check.job.total_bytes = total_bytes;
+        if check.cancelled {
+            jobs.end_check(job, JobState::Cancelled, format!("{corrupt} corrupt blocks so far"));
+            return false;
+        }
+        true
     }
 
     /// How far the scrub of a disk went, once it did; `None` inside: the disk is gone.
