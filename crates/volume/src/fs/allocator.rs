@@ -102,6 +102,7 @@ pub struct Allocator {
     /// Chunks that nobody uses, and chunks not proven.
     free_chunk_count: u64,
     unproven_count: u64,
+    changes: u64,
 }
 
 impl Allocator {
@@ -126,6 +127,7 @@ impl Allocator {
             ready_free: 0,
             free_chunk_count: u64::from(chunk_count.saturating_sub(1)),
             unproven_count: 0,
+            changes: 0,
         };
         allocator.groups.resize_with(group_count as usize, || Group {
             free: group_blocks,
@@ -154,7 +156,18 @@ impl Allocator {
             ready_free: 0,
             free_chunk_count: 0,
             unproven_count: 0,
+            changes: 0,
         }
+    }
+
+    /// How often blocks changed hands.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// The committed bitmap of a group, where it is in memory.
+    pub fn committed(&self, group: u32) -> Option<&Bitmap> {
+        self.groups.get(group as usize)?.bits.as_ref().map(|bits| &bits.committed)
     }
 
     pub fn chunk_blocks(&self) -> u32 {
@@ -329,6 +342,7 @@ impl Allocator {
     }
 
     fn commit_change(&mut self, run: BlockRun, allocated: bool) {
+        self.changes += 1;
         let mut parts = Vec::new();
         self.for_groups(run, |group, from, count| parts.push((group, from, count)));
         for (group, from, count) in parts {

@@ -49,11 +49,6 @@ impl ChunkChanges {
     pub fn data_is_coming(&self) -> bool {
         self.data > 0
     }
-
-    /// Whether the pool refused room a moment ago.
-    pub fn pool_is_full(&self) -> bool {
-        self.full_at.is_some()
-    }
 }
 
 impl FileSystem {

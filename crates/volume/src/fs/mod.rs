@@ -16,14 +16,14 @@
 //! before, so replay ends exactly at the first batch that was not completely written. Extents are written before the
 //! batch that points to them, to blocks that no durable extent owns; an overwrite in place is atomic in the layer below.
 
-#![allow(dead_code)]
-
 mod allocator;
 mod bitmap;
+mod check;
 mod checkpoint;
 mod chunks;
 mod cursor;
 mod data;
+pub mod fuzz;
 mod io;
 mod layout;
 mod meta;
@@ -44,6 +44,7 @@ use ::types::{Lba, Monotonic};
 use space::api::{SpaceRequest, VirtualDisk, WriteClass};
 
 use allocator::Allocator;
+pub use check::{Check, CheckReport};
 pub use cursor::DirectoryCursor;
 pub use data::STREAM_BYTES_MAX;
 use io::{Answer, Purpose, Requests};

@@ -276,7 +276,7 @@ fn pack_attributes(all: &[ExtendedAttribute]) -> (Vec<u8>, usize) {
     (packed, full_bytes)
 }
 
-fn unpack_attributes(packed: &[u8]) -> Option<Vec<ExtendedAttribute>> {
+pub(super) fn unpack_attributes(packed: &[u8]) -> Option<Vec<ExtendedAttribute>> {
     let (mut reader, mut out) = (Reader(packed), Vec::new());
     while !reader.0.is_empty() {
         let (flags, name_len, value_len) = (reader.u8()?, reader.u8()?, reader.u16()?);

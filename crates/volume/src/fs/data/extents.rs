@@ -116,7 +116,7 @@ impl FileSystem {
     }
 
     /// Up to `extents_max` extents from a block on.
-    pub(super) fn extents_from(
+    pub(in super::super) fn extents_from(
         &mut self,
         txn: &Transaction,
         stream: StreamId,

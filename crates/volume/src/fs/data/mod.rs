@@ -47,7 +47,7 @@ struct Stream {
     segments: Segments,
     dirty_blocks: u64,
     /// Write-back jobs under way.
-    jobs: SmallVec<[u64; 4]>,
+    jobs: Busy,
     /// Where the next block would continue the last allocation: block and its place.
     goal: Option<(u64, ::types::Lba)>,
     /// Ticket of the last transaction that changed its map or its sizes.
@@ -61,6 +61,35 @@ struct Stream {
     ahead_end: u64,
     /// No names any more: nothing is written back.
     reclaimed: bool,
+}
+
+/// Ranges of blocks that jobs work in; none overlap.
+#[derive(Debug, Default)]
+struct Busy {
+    /// By first block: end and job.
+    ranges: BTreeMap<u64, (u64, u64)>,
+}
+
+impl Busy {
+    fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    fn overlaps(&self, from: u64, to: u64) -> bool {
+        self.ranges.range(..to).next_back().is_some_and(|(_, (end, _))| *end > from)
+    }
+
+    /// Whether a job works before a block.
+    fn before(&self, block: u64) -> bool {
+        self.ranges.first_key_value().is_some_and(|(from, _)| *from < block)
+    }
+
+    /// Jobs that work in a range.
+    fn in_range(&self, from: u64, to: u64) -> Vec<u64> {
+        let first = self.ranges.range(..=from).next_back().map_or(from, |(start, _)| *start);
+        let within = self.ranges.range(first..to.max(first));
+        within.filter(|(_, (end, _))| *end > from).map(|(_, (_, job))| *job).collect()
+    }
 }
 
 impl Stream {
@@ -332,7 +361,7 @@ impl FileSystem {
             allocated_blocks,
             segments: Segments::default(),
             dirty_blocks: 0,
-            jobs: SmallVec::new(),
+            jobs: Busy::default(),
             goal: None,
             ticket: 0,
             generation: 0,

@@ -61,14 +61,6 @@ impl Segments {
         self.map.is_empty()
     }
 
-    pub fn len(&self) -> usize {
-        self.map.len()
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = (u64, &Segment)> {
-        self.map.iter().map(|(block, segment)| (*block, segment))
-    }
-
     pub fn has_dirty(&self) -> bool {
         !self.dirty.is_empty()
     }

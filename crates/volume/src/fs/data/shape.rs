@@ -22,12 +22,8 @@ const ALLOCATE_AT_ONCE: u64 = 1 << 20;
 impl FileSystem {
     /// Waits for write-back jobs in a range.
     pub(super) fn quiesce(&mut self, slot: usize, from: u64, to: u64) -> Result<(), FsError> {
-        let jobs = &self.data.jobs;
-        let Some(stream) = self.data.streams.get(slot).and_then(Option::as_ref) else {
-            return Err(FsError::NotFound);
-        };
-        let busy = stream.jobs.iter().any(|job| jobs.get(job).is_some_and(|job| job.overlaps(from, to)));
-        if busy { Err(FsError::Miss) } else { Ok(()) }
+        let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
+        if stream.jobs.overlaps(from, to) { Err(FsError::Miss) } else { Ok(()) }
     }
 
     /// Sets the file's times for a change of its data now.

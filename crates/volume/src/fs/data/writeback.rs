@@ -33,6 +33,9 @@ const FAILED_DELAY: Duration = Duration::from_secs(1);
 /// Longest run of a job in blocks: 4 MiB.
 const JOB_BLOCKS_MAX: u64 = 1024;
 
+/// Jobs of one stream at once.
+const STREAM_JOBS_MAX: usize = 512;
+
 /// Largest overwrite in place in blocks: 64 KiB (D6).
 const IN_PLACE_BLOCKS_MAX: u64 = 16;
 
@@ -77,13 +80,6 @@ pub struct WriteJob {
     left: usize,
     error: Option<FsError>,
     waiters: SmallVec<[u64; 2]>,
-}
-
-impl WriteJob {
-    /// Whether it works in a range of blocks.
-    pub fn overlaps(&self, from: u64, to: u64) -> bool {
-        self.from < to && self.to > from
-    }
 }
 
 /// Who is answered when something is durable.
@@ -250,10 +246,8 @@ impl FileSystem {
                 self.start_jobs(slot, from, to, u64::MAX);
             }
             let Some(stream) = self.data.stream(slot) else { continue };
-            for job in stream.jobs.clone() {
+            for job in stream.jobs.in_range(from, to) {
                 if let Some(job) = self.data.jobs.get_mut(&job)
-                    && job.from < to
-                    && job.to > from
                     && !job.waiters.contains(&number)
                 {
                     job.waiters.push(number);
@@ -330,17 +324,17 @@ impl FileSystem {
         while started < blocks_max {
             let number = self.data.next_job;
             let Some(stream) = self.data.streams.get(slot).and_then(Option::as_ref) else { break };
-            let jobs = &self.data.jobs;
-            let busy: SmallVec<[(u64, u64); 4]> =
-                stream.jobs.iter().filter_map(|job| jobs.get(job).map(|job| (job.from, job.to))).collect();
-            let blocked = |start: u64, end: u64| busy.iter().any(|&(from, to)| start < to && end > from);
+            if stream.jobs.ranges.len() >= STREAM_JOBS_MAX {
+                break;
+            }
+            let blocked = |start: u64, end: u64| stream.jobs.overlaps(start, end);
             let data = stream.segments.dirty_run(at, to, JOB_BLOCKS_MAX, blocked);
             let (Some(first), Some(last)) = (data.first(), data.last()) else { break };
             let (run_from, run_to) = (first.0, last.0 + last.1.len() as u64 / BLOCK);
             let id = stream.id;
             let Some(stream) = self.data.stream(slot) else { break };
             stream.segments.begin_writing(data.iter().map(|(start, _)| *start), number);
-            stream.jobs.push(number);
+            stream.jobs.ranges.insert(run_from, (run_to, number));
             let blocks = run_to - run_from;
             stream.dirty_blocks -= blocks;
             self.data.dirty_blocks -= blocks;
@@ -404,7 +398,7 @@ impl FileSystem {
         // Room beside what data in memory needs, this job's own blocks not counted.
         let room = self.allocator.ready_free().saturating_sub(self.promised_blocks() - (to - from));
         let in_place = owned_blocks <= IN_PLACE_BLOCKS_MAX || room < owned_blocks + others;
-        let mut goal = self.goal(slot, id, from)?;
+        let mut goal = None;
         let mut pieces: Vec<WritePiece> = Vec::new();
         // Neighbours that both need a place get one together.
         let mut wanted: Option<(u64, u64)> = None;
@@ -421,6 +415,9 @@ impl FileSystem {
             }
         }
         spans.extend(wanted.map(Ok));
+        if let Some(start) = spans.iter().find_map(|span| span.as_ref().ok().map(|(start, _)| *start)) {
+            goal = self.goal(slot, id, start)?;
+        }
         for span in spans {
             match span {
                 Err(piece) => pieces.push(piece),
@@ -583,11 +580,7 @@ impl FileSystem {
     fn must_wait(&self, number: u64) -> bool {
         let Some(job) = self.data.jobs.get(&number) else { return false };
         let Some(stream) = self.data.streams.get(job.slot).and_then(Option::as_ref) else { return false };
-        job.error.is_none()
-            && job.to * BLOCK > stream.published_end
-            && stream.jobs.iter().any(|other| {
-                self.data.jobs.get(other).is_some_and(|other| other.from < job.from && other.error.is_none())
-            })
+        job.error.is_none() && job.to * BLOCK > stream.published_end && stream.jobs.before(job.from)
     }
 
     fn publish(&mut self, number: u64) -> Result<(), FsError> {
@@ -645,7 +638,7 @@ impl FileSystem {
         self.data.writing_blocks -= blocks;
         let now = self.now;
         if let Some(stream) = self.data.stream(job.slot) {
-            stream.jobs.retain(|other| *other != number);
+            stream.jobs.ranges.remove(&job.from);
             let again = stream.segments.end_writing(job.from, job.to, number, result.is_ok());
             if result.is_err() {
                 stream.dirty_blocks += again;

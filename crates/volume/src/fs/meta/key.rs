@@ -265,6 +265,58 @@ pub fn piece(prefix: &[u8], index: u16) -> Key {
     key
 }
 
+/// What a key is, as far as a check wants to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    Inode(FileId),
+    /// File, parent, upper-case name.
+    Link(FileId, FileId, Vec<u16>),
+    StreamName(FileId),
+    Stream(StreamId),
+    Extent(StreamId, u64),
+    /// Parent, upper-case name.
+    Entry(FileId, Vec<u16>),
+    Shared(Lba),
+    Orphan(StreamId),
+    /// Known, and of no interest.
+    Other,
+    Unknown,
+}
+
+/// What a key of unknown origin is.
+pub fn kind(key: &[u8]) -> Kind {
+    parse_kind(key).unwrap_or(Kind::Unknown)
+}
+
+fn parse_kind(key: &[u8]) -> Option<Kind> {
+    let known = |fits: bool| fits.then_some(Kind::Other);
+    match *key.first()? {
+        VOLUME => known(key.len() == 1),
+        COUNTER => known(key.len() == 2),
+        FILE => {
+            let file = FileId(parse_number(key)?);
+            match *key.get(9)? {
+                INODE => (key.len() == 10).then_some(Kind::Inode(file)),
+                LINK => parse_link(key).map(|(parent, name)| Kind::Link(file, parent, name)),
+                STREAM_NAME => Some(Kind::StreamName(file)),
+                STREAM => parse_stream(key).map(|index| Kind::Stream(StreamId { file, index })),
+                EXTENT => parse_extent(key).map(|(stream, block)| Kind::Extent(stream, block)),
+                EXTENDED_ATTRIBUTES | REPARSE => known(key.len() == 12),
+                FILE_OBJECT_ID => known(key.len() == 10),
+                _ => None,
+            }
+        }
+        ENTRY => Some(Kind::Entry(FileId(parse_number(key)?), units(key.get(9..)?)?)),
+        SECURITY => known(key.len() == 11),
+        SECURITY_HASH => known(key.len() == 17),
+        OBJECT_ID => known(key.len() == 17),
+        SHARED => parse_number(key).map(|lba| Kind::Shared(Lba(lba))),
+        ORPHAN => parse_orphan(key).map(Kind::Orphan),
+        GROUP => known(key.len() == 9),
+        _ => None,
+    }
+}
+
 /// The number of a key that is a table and one number.
 pub fn parse_number(key: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(key.get(1..9)?.try_into().ok()?))

@@ -99,10 +99,6 @@ impl Log {
         !self.pending.is_empty()
     }
 
-    pub fn is_idle(&self) -> bool {
-        self.pending.is_empty() && self.in_flight.is_empty()
-    }
-
     /// Blocks that opening would replay.
     pub fn used_blocks(&self) -> u64 {
         self.head.total - self.tail_total

@@ -80,6 +80,8 @@ impl Store {
         to: &[u8],
     ) -> Result<Option<(Key, Value)>, FsError> {
         let mut from = Bound::Included(Key::from_slice(from));
+        // The tree's answer holds while deleted keys before it are passed.
+        let mut held: Option<Option<(Key, Value)>> = None;
         loop {
             let bound = from.as_ref().map(|key| &key[..]);
             let bounds = (bound, Bound::Excluded(to));
@@ -94,14 +96,22 @@ impl Store {
                     best = Some(found);
                 }
             }
-            let stored = self.tree.next(bound)?.filter(|(key, _)| key[..] < *to);
+            let stored = match held.take() {
+                Some(stored) => stored,
+                None => self.tree.next(bound)?.filter(|(key, _)| key[..] < *to),
+            };
             match (best, stored) {
                 (None, stored) => return Ok(stored),
                 (Some((key, _)), Some(stored)) if stored.0 < *key => return Ok(Some(stored)),
                 (Some((key, Some(value))), _) => {
                     return Ok(Some((key.clone(), Value::Overlay(value.clone()))));
                 }
-                (Some((key, None)), _) => from = Bound::Excluded(key.clone()),
+                (Some((key, None)), stored) => {
+                    if stored.as_ref().is_none_or(|(found, _)| found > key) {
+                        held = Some(stored);
+                    }
+                    from = Bound::Excluded(key.clone());
+                }
             }
         }
     }

@@ -65,9 +65,4 @@ impl Transaction {
             && self.freed.is_empty()
             && self.chunks.is_empty()
     }
-
-    /// Number of changed keys.
-    pub fn len(&self) -> usize {
-        self.changes.len()
-    }
 }

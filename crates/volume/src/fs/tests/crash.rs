@@ -296,13 +296,11 @@ impl World {
         }
         self.bench.crash(|limit| random.below(limit));
         let names = self.names();
-        let Some(moment) = self.moments.iter().rposition(|moment| *moment == names) else {
-            panic!("names of no moment: {names:?}\n{:#?}", self.moments);
-        };
+        let known_moment = self.moments.contains(&names);
+        assert!(known_moment, "names of no moment: {names:?}\n{:#?}", self.moments);
         let known: BTreeMap<FileId, Model> =
             self.files.values().map(|model| (model.id, model.clone())).collect();
         self.files.clear();
-        let _ = moment;
         for (name, id) in names {
             let size = self.bench.run(|fs| fs.attributes(id)).unwrap().end_of_file as usize;
             let read = self.bench.read(StreamId::unnamed(id), 0, FILE_BYTES_MAX as u32 * 2).unwrap();
@@ -317,6 +315,7 @@ impl World {
         }
         self.moments.clear();
         self.moment();
+        self.bench.check_clean();
     }
 }
 

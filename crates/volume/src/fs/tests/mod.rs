@@ -2,6 +2,7 @@
 
 mod checkpoints;
 mod crash;
+mod damage;
 mod data;
 mod names;
 
@@ -220,6 +221,23 @@ impl Bench {
             Poll::Ready(result) => result,
             Poll::Pending => self.wait(token).map(drop),
         }
+    }
+
+    /// Checks the volume, with nothing under way.
+    pub fn check(&mut self) -> CheckReport {
+        self.flush_all().expect("a flush");
+        for _ in 0..200 {
+            self.poll();
+        }
+        let mut check = Check::new(&self.fs);
+        while !self.run(|fs| check.step(fs, 100)).expect("a check") {}
+        check.report().clone()
+    }
+
+    /// Checks the volume and finds nothing wrong.
+    pub fn check_clean(&mut self) {
+        let report = self.check();
+        assert!(report.problems.is_empty() && report.allocation_compared, "{report:#?}");
     }
 
     pub fn create(&mut self, name: &str) -> FileId {

@@ -1,0 +1,326 @@
+//! Read-only check of a volume in use: every key against those it belongs with, extents against the allocation.
+//!
+//! Works in bounded steps between other operations. What concerns one file is looked at within one step, so changes
+//! between steps are not mistaken for damage. Allocation is compared at the end, where no blocks changed hands meanwhile;
+//! otherwise the report says that it was not.
+
+use std::collections::HashMap;
+
+use ::types::Lba;
+
+use super::FileSystem;
+use super::bitmap::Bitmap;
+use super::meta::record::{EntryRecord, ExtentRecord, Inode, SharedRecord, StreamRecord, decode_number};
+use super::meta::{BlockRun, Key, Transaction, Value, key};
+use super::types::{FileId, FsError, StreamId};
+
+/// Problems described one by one; further ones are counted.
+const PROBLEMS_MAX: usize = 100;
+
+/// Files with more extents than this are not summed up.
+const EXTENTS_SUMMED_MAX: usize = 4096;
+
+/// Shared blocks whose references are counted.
+const SHARED_BLOCKS_MAX: usize = 1 << 20;
+
+/// What a check found so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    pub keys: u64,
+    pub files: u64,
+    pub extents: u64,
+    /// Blocks that extents point to.
+    pub blocks: u64,
+    /// The first hundred, in words.
+    pub problems: Vec<String>,
+    pub problem_count: u64,
+    /// Allocation was compared with the extents: nothing was allocated or freed meanwhile.
+    pub allocation_compared: bool,
+    pub finished: bool,
+}
+
+/// A check under way.
+#[derive(Debug)]
+pub struct Check {
+    next: Key,
+    /// Allocation changes of the volume when the check began.
+    changes: u64,
+    seen: HashMap<u32, Bitmap>,
+    /// References found of blocks in shared extents.
+    shared: HashMap<u64, u32>,
+    shared_counted: bool,
+    group: u32,
+    report: CheckReport,
+}
+
+impl Check {
+    /// Of this volume, from the start.
+    pub fn new(fs: &FileSystem) -> Self {
+        Self {
+            next: Key::new(),
+            changes: fs.allocator.changes(),
+            seen: HashMap::new(),
+            shared: HashMap::new(),
+            shared_counted: true,
+            group: 0,
+            report: CheckReport::default(),
+        }
+    }
+
+    pub fn report(&self) -> &CheckReport {
+        &self.report
+    }
+
+    /// Looks at up to `keys_max` keys; whether the check is finished.
+    ///
+    /// # Errors
+    /// `Miss`: call again after the next [`super::FsEvent::Retry`].
+    pub fn step(&mut self, fs: &mut FileSystem, keys_max: usize) -> Result<bool, FsError> {
+        fs.ready()?;
+        let txn = Transaction::new();
+        let end = Key::from_slice(&[u8::MAX; 2]);
+        for _ in 0..keys_max {
+            if self.report.finished {
+                return Ok(true);
+            }
+            match fs.meta.next(&txn, &self.next, &end)? {
+                Some((found, value)) => {
+                    self.look(fs, &txn, &found, &value)?;
+                    self.report.keys += 1;
+                    self.next = found;
+                    self.next.push(0);
+                }
+                None => self.compare_group(fs)?,
+            }
+        }
+        Ok(self.report.finished)
+    }
+
+    fn problem(&mut self, text: String) {
+        self.report.problem_count += 1;
+        if self.report.problems.len() < PROBLEMS_MAX {
+            self.report.problems.push(text);
+        }
+    }
+
+    fn look(
+        &mut self,
+        fs: &mut FileSystem,
+        txn: &Transaction,
+        found: &[u8],
+        value: &Value,
+    ) -> Result<(), FsError> {
+        match key::kind(found) {
+            key::Kind::Inode(file) => self.look_at_inode(fs, txn, file, value),
+            key::Kind::Link(file, parent, name) => {
+                let entry = fs.meta.get(txn, &key::entry(parent, &name))?;
+                let back = entry.and_then(|entry| EntryRecord::decode(&entry)).map(|entry| entry.file);
+                if back != Some(file) {
+                    self.problem(format!("file {} has a link that its directory {} lacks", file.0, parent.0));
+                }
+                Ok(())
+            }
+            key::Kind::Entry(parent, name) => self.look_at_entry(fs, txn, parent, &name, value),
+            key::Kind::StreamName(file) => {
+                let index = decode_number(value).and_then(|index| u32::try_from(index).ok());
+                let stream = index.map(|index| StreamId { file, index });
+                let known = match stream {
+                    Some(stream) => fs.meta.get(txn, &key::stream(stream))?.is_some(),
+                    None => false,
+                };
+                if !known {
+                    self.problem(format!("file {} has a stream name without a stream", file.0));
+                }
+                Ok(())
+            }
+            key::Kind::Stream(stream) => {
+                if StreamRecord::decode(value).is_none() {
+                    self.problem(format!("stream {} of file {} cannot be read", stream.index, stream.file.0));
+                }
+                Ok(())
+            }
+            key::Kind::Extent(stream, block) => self.look_at_extent(fs, txn, stream, block, value),
+            key::Kind::Shared(lba) => self.look_at_shared(lba, value),
+            key::Kind::Orphan(stream) => {
+                let inode = fs.meta.get(txn, &key::inode(stream.file))?;
+                // What is being reclaimed may have lost its inode before its orphan.
+                if inode.is_some_and(|inode| Inode::decode(&inode).is_none()) {
+                    self.problem(format!("orphan {} cannot be read", stream.file.0));
+                }
+                Ok(())
+            }
+            key::Kind::Other => Ok(()),
+            key::Kind::Unknown => {
+                self.problem(format!("a key of no known kind: {found:02x?}"));
+                Ok(())
+            }
+        }
+    }
+
+    fn look_at_inode(
+        &mut self,
+        fs: &mut FileSystem,
+        txn: &Transaction,
+        file: FileId,
+        value: &Value,
+    ) -> Result<(), FsError> {
+        let Some(inode) = Inode::decode(value) else {
+            self.problem(format!("file {} cannot be read", file.0));
+            return Ok(());
+        };
+        let prefix = key::links(file);
+        let (mut from, end) = (prefix.clone(), key::after(&prefix));
+        let mut links = u32::from(file == FileId::ROOT);
+        while let Some((link, _)) = fs.meta.next(txn, &from, &end)? {
+            links += 1;
+            from = link;
+            from.push(0);
+        }
+        if links != inode.link_count {
+            self.problem(format!("file {} says {} links and has {links}", file.0, inode.link_count));
+        }
+        let orphan = key::orphan(StreamId { file, index: key::WHOLE_FILE });
+        if links == 0 && fs.meta.get(txn, &orphan)?.is_none() {
+            self.problem(format!("file {} has no name and is no orphan", file.0));
+        }
+        let extents = fs.extents_from(txn, StreamId::unnamed(file), 0, EXTENTS_SUMMED_MAX + 1)?;
+        let blocks: u64 = extents.iter().map(|(_, extent)| u64::from(extent.blocks)).sum();
+        let partly_reclaimed = links == 0;
+        if extents.len() <= EXTENTS_SUMMED_MAX && blocks != inode.allocated_blocks && !partly_reclaimed {
+            self.problem(format!("file {} says {} blocks and has {blocks}", file.0, inode.allocated_blocks));
+        }
+        self.report.files += 1;
+        Ok(())
+    }
+
+    fn look_at_entry(
+        &mut self,
+        fs: &mut FileSystem,
+        txn: &Transaction,
+        parent: FileId,
+        name: &[u16],
+        value: &Value,
+    ) -> Result<(), FsError> {
+        let Some(entry) = EntryRecord::decode(value) else {
+            self.problem(format!("an entry of directory {} cannot be read", parent.0));
+            return Ok(());
+        };
+        let directory = fs.meta.get(txn, &key::inode(parent))?.and_then(|inode| Inode::decode(&inode));
+        if !directory.is_some_and(|inode| inode.directory) {
+            self.problem(format!("entries of {}, which is no directory", parent.0));
+        }
+        let child = fs.meta.get(txn, &key::inode(entry.file))?.and_then(|inode| Inode::decode(&inode));
+        if child.is_none_or(|inode| inode.directory != entry.directory) {
+            self.problem(format!("directory {} names file {}, which is not there", parent.0, entry.file.0));
+        }
+        if fs.meta.get(txn, &key::link(entry.file, parent, name))?.is_none() {
+            self.problem(format!("file {} does not know that directory {} names it", entry.file.0, parent.0));
+        }
+        Ok(())
+    }
+
+    fn look_at_extent(
+        &mut self,
+        fs: &mut FileSystem,
+        txn: &Transaction,
+        stream: StreamId,
+        block: u64,
+        value: &Value,
+    ) -> Result<(), FsError> {
+        let what = format!("extent at block {block} of stream {} of file {}", stream.index, stream.file.0);
+        let Some(extent) = ExtentRecord::decode(value) else {
+            self.problem(format!("{what} cannot be read"));
+            return Ok(());
+        };
+        let run = BlockRun { lba: extent.lba, blocks: extent.blocks };
+        if !fs.allocator.is_data(run) {
+            self.problem(format!("{what} lies outside the chunks for data"));
+            return Ok(());
+        }
+        let next = fs.meta.next(txn, &key::extent(stream, block + 1), &key::after(&key::extents(stream)))?;
+        if let Some((_, next)) = next.and_then(|(found, _)| key::parse_extent(&found))
+            && next < block + u64::from(extent.blocks)
+        {
+            self.problem(format!("{what} overlaps the next one"));
+        }
+        self.report.extents += 1;
+        for at in extent.lba.0..extent.lba.0 + u64::from(extent.blocks) {
+            if extent.shared {
+                if self.shared.len() >= SHARED_BLOCKS_MAX {
+                    self.shared_counted = false;
+                } else {
+                    let count = self.shared.entry(at).or_default();
+                    *count += 1;
+                    if *count > 1 {
+                        continue;
+                    }
+                }
+            }
+            self.mark(fs.allocator.group_blocks(), at, extent.shared, &what);
+        }
+        Ok(())
+    }
+
+    fn mark(&mut self, group_blocks: u32, at: u64, shared: bool, what: &str) {
+        let group = (at / u64::from(group_blocks)) as u32;
+        let bit = (at % u64::from(group_blocks)) as u32;
+        let seen = self.seen.entry(group).or_insert_with(|| Bitmap::new(group_blocks));
+        let fresh = seen.set_range(bit, 1, true) == 1;
+        self.report.blocks += u64::from(fresh);
+        if !fresh && !shared {
+            self.problem(format!("{what} has block {at}, which another extent has too"));
+        }
+    }
+
+    fn look_at_shared(&mut self, lba: Lba, value: &Value) -> Result<(), FsError> {
+        let Some(record) = SharedRecord::decode(value) else {
+            self.problem(format!("shared run at {lba} cannot be read"));
+            return Ok(());
+        };
+        if self.shared_counted {
+            let wrong = (lba.0..lba.0 + u64::from(record.blocks))
+                .find(|at| self.shared.remove(at).unwrap_or(0) != record.references);
+            if let Some(at) = wrong {
+                self.problem(format!("block {at} is not shared by {} extents", record.references));
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares one group's allocation with the extents seen.
+    fn compare_group(&mut self, fs: &mut FileSystem) -> Result<(), FsError> {
+        if fs.allocator.changes() != self.changes || self.group >= fs.allocator.group_count() {
+            self.report.allocation_compared = fs.allocator.changes() == self.changes;
+            // A shared mark without a record: one extent is left.
+            if self.report.allocation_compared
+                && self.shared_counted
+                && let Some((at, count)) = self.shared.iter().find(|(_, count)| **count > 1)
+            {
+                self.problem(format!("block {at} is shared by {count} extents, which is not recorded"));
+            }
+            self.report.finished = true;
+            return Ok(());
+        }
+        let first = u64::from(self.group) * u64::from(fs.allocator.group_blocks());
+        if fs.allocator.is_data(BlockRun { lba: Lba(first), blocks: 1 }) {
+            fs.load_group(self.group)?;
+            let seen = self.seen.remove(&self.group);
+            let differ = fs.allocator.committed(self.group).and_then(|committed| {
+                let empty = Bitmap::new(committed.len());
+                let seen = seen.as_ref().unwrap_or(&empty);
+                (0..committed.len())
+                    .find(|at| committed.get(*at) != seen.get(*at))
+                    .map(|at| (at, seen.get(at)))
+            });
+            if let Some((at, owned)) = differ {
+                let lba = first + u64::from(at);
+                self.problem(match owned {
+                    true => format!("block {lba} is in use and counted as free"),
+                    false => format!("block {lba} is counted as in use and nothing has it"),
+                });
+            }
+        }
+        self.group += 1;
+        Ok(())
+    }
+}
