@@ -128,7 +128,6 @@ pub(crate) async fn read_label<D: Disk>(io: &Io<D>) -> Result<Label, OpenError> 
     if size_bytes < 2 * AREA_BYTES {
         return Err(OpenError::Blank);
     }
-    let front = io.read_salvaging(0, AREA_BYTES as usize).await?;
     let mut best: Option<Label> = None;
     let (mut newer, mut damaged) = (None, false);
     let mut judge = |block: &[u8], best: &mut Option<Label>| match parse_label(block) {
@@ -144,7 +143,7 @@ pub(crate) async fn read_label<D: Disk>(io: &Io<D>) -> Result<Label, OpenError> 
         Err(LabelError::Absent) => {}
     };
     for slot in LABEL_SLOTS {
-        judge(&front[slot as usize..slot as usize + PAGE_BYTES], &mut best);
+        judge(&io.read_salvaging(slot, PAGE_BYTES).await?, &mut best);
     }
     let label_end = best.as_ref().map(|label| label.layout.size_bytes).filter(|end| *end <= size_bytes);
     let end_area = label_end.unwrap_or(size_bytes) - AREA_BYTES;
@@ -155,7 +154,10 @@ pub(crate) async fn read_label<D: Disk>(io: &Io<D>) -> Result<Label, OpenError> 
         (Some(found), _) => Err(OpenError::NewerFormat { found, supported: crate::layout::FORMAT_VERSION }),
         (None, Some(label)) => Ok(label),
         (None, None) if damaged => Err(OpenError::Damaged { what: "the label" }),
-        (None, None) => Err(crate::signature::recognise(&front).map_or(OpenError::Blank, OpenError::Foreign)),
+        (None, None) => {
+            let front = io.read_salvaging(0, AREA_BYTES as usize).await?;
+            Err(crate::signature::recognise(&front).map_or(OpenError::Blank, OpenError::Foreign))
+        }
     }
 }
 

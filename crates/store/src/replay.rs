@@ -7,7 +7,7 @@ use crate::journal::{Journal, LiveBatch};
 use crate::label::Label;
 use crate::layout::{Layout, PAGE_BYTES, PAGE_WORDS};
 use crate::numbers::{NumberMap, block_key, page_key};
-use crate::open::OpenError;
+use crate::open::{OpenError, merged_word};
 use crate::record::{BatchHeader, Record, parse_batch, parse_batch_header};
 use crate::tables::SlabEntry;
 use disk::{Disk, DiskError};
@@ -261,6 +261,12 @@ impl Replayed {
         let mut change = |word: u32, value: u64| {
             let page = self.changes.entry(page_key(slab, word / PAGE_WORDS as u32)).or_default();
             page.push(((word % PAGE_WORDS as u32) as u16, value));
+            if page.len() > 2 * PAGE_WORDS {
+                keep_last(
+                    page,
+                    layout.slab_blocks().saturating_sub(word / PAGE_WORDS as u32 * PAGE_WORDS as u32),
+                );
+            }
         };
         (first..end).enumerate().for_each(|(at, block)| change(block, record.word(at)));
         (layout.epoch_word(first)..=layout.epoch_word(end - 1)).for_each(|word| change(word, epoch.0));
@@ -285,4 +291,16 @@ impl Replayed {
         self.changed_slabs.insert(slab);
         Ok(())
     }
+}
+
+/// Of several changes of a word keeps the last, of a region's epoch (from place `epochs` in the page on) the highest: replay takes
+/// memory by pages, not by records.
+fn keep_last(changes: &mut Vec<(u16, u64)>, epochs: u32) {
+    let mut newest = [None; PAGE_WORDS];
+    for (at, word) in changes.drain(..) {
+        if let Some(place) = newest.get_mut(usize::from(at)) {
+            *place = Some(merged_word(u32::from(at) >= epochs, place.unwrap_or(0), word));
+        }
+    }
+    changes.extend((0..).zip(newest).filter_map(|(at, word)| Some((at, word?))));
 }

@@ -42,7 +42,7 @@ fn amplification(
 #[test]
 fn small_overwrites_cost_at_most_2_3_bytes_per_byte() {
     let mut rig = rig();
-    let scattered = (0..8192u64).map(|at| at * 7919 % 16384);
+    let scattered = (0..4096u64).map(|at| at * 7919 % 16384);
     let factor = amplification(&mut rig, WriteClass::Overwrite, 1, scattered);
     assert!(factor <= 2.3, "{factor}");
     let deep = amplification(&mut rig, WriteClass::Overwrite, 16, (0..512).map(|at| at * 31 % 1024 * 16));

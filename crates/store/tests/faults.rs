@@ -258,6 +258,35 @@ fn a_hanging_disk_answers_what_it_can_and_the_rest_when_its_time_is_up() {
     assert!(matches!(rig.wait(read), Err(StoreError::Disk(DiskError::TimedOut))));
 }
 
+/// The disk answers operations of the store that was given up when their time is up or they are done after all.
+#[test]
+fn late_answers_to_a_poisoned_store_do_not_count_for_its_successor() {
+    let (mut rig, disk) = filled();
+    disk.inject(Fault::nth(FaultTarget::Write, 0, FaultAction::Hang));
+    disk.inject(Fault::nth(FaultTarget::Write, 0, FaultAction::Fail(DiskError::Io(5))));
+    for lba in [10, 100] {
+        rig.submit(write_request(WriteClass::Overwrite, lba, &pattern(8, 4)));
+        rig.poll();
+    }
+    (0..20).for_each(|_| rig.poll());
+    assert!(rig.store.is_poisoned());
+    let mut opening = rig.store.reverify();
+    let store = std::iter::from_fn(|| Some(opening.poll())).take(100_000).flatten().next();
+    let mut rig = Rig::new(store.unwrap().unwrap());
+    disk.clear_faults();
+    disk.inject(Fault::every(FaultTarget::Write, FaultAction::Hang));
+    let writes: Vec<u64> = (0..4)
+        .map(|at| rig.submit(write_request(WriteClass::Overwrite, 200 + at, &pattern(at, 1))))
+        .collect();
+    rig.poll();
+    disk.clear_faults();
+    disk.time_out_hanging();
+    (0..20).for_each(|_| rig.poll());
+    for token in writes {
+        assert!(matches!(rig.answers.remove(&token), None | Some(Err(_))), "nothing was written durably");
+    }
+}
+
 #[test]
 fn an_unreadable_sector_fails_its_read_alone_and_shows_in_the_scrub() {
     let (mut rig, disk) = filled();
@@ -383,6 +412,26 @@ fn structures_on_unreadable_sectors_are_read_from_their_copies() {
     disk.clear_faults();
     rig.checkpoint();
     assert_eq!(rig.reopen().read(0, 1), Ok(pattern(1, 1)));
+}
+
+#[test]
+fn a_promise_waits_for_writes_that_are_on_their_way_into_place() {
+    let (mut rig, disk) = filled();
+    rig.allocate(1, true);
+    rig.write(WriteClass::Append, 256, &pattern(1, 1)).unwrap();
+    disk.inject(Fault::nth(FaultTarget::Write, 0, FaultAction::Hang));
+    let write = rig.submit(write_request(WriteClass::Append, 256, &pattern(2, 1)));
+    let promise = rig.submit(StoreRequest::Promise { volume: VOLUME, epoch: Epoch(9) });
+    (0..100).for_each(|_| rig.poll());
+    assert!(rig.answers.is_empty(), "the old write may still land");
+    assert_eq!(
+        rig.write(WriteClass::Append, 256, &pattern(3, 1)),
+        Err(StoreError::Fenced { promised: Epoch(9) })
+    );
+    disk.release_hanging();
+    rig.wait(promise).unwrap();
+    rig.wait(write).unwrap();
+    assert_eq!(rig.read(256, 1), Ok(pattern(2, 1)));
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn make_used_disk() -> CrashDisk {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
     fn random_bytes_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..9000)) {
@@ -89,7 +89,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(20))]
 
     /// Damage anywhere: the disk opens or is refused with a reason; what it then reads is right or refused.
     #[test]

@@ -333,3 +333,20 @@ fn a_scrub_reads_everything_and_goes_on_where_it_stopped() {
     assert_eq!((second.checked_bytes, second.finished), (1 << 20, true));
     assert!(second.corrupt.is_empty());
 }
+
+/// Replay folds the changes of many records of the same blocks.
+#[test]
+fn blocks_written_fresh_again_and_again_replay_to_their_last_state() {
+    let mut rig = new_rig();
+    rig.allocate(0, false);
+    for round in 0..12 {
+        rig.write(WriteClass::Fresh, 0, &pattern(round, 200)).unwrap();
+        rig.discard(0, 200).unwrap();
+    }
+    rig.write(WriteClass::Fresh, 0, &pattern(99, 150)).unwrap();
+    assert_eq!(rig.store.health().checkpoints, 0, "all of it is in the journal");
+    let mut rig = rig.reopen();
+    assert_eq!(rig.read(0, 150), Ok(pattern(99, 150)));
+    assert_eq!(rig.read(150, 106), Ok(vec![0; 106 * BLOCK_BYTES]));
+    assert_eq!(rig.regions(0), [EPOCH]);
+}
