@@ -254,6 +254,11 @@ impl FileSystem {
                     waiter.jobs += 1;
                 }
             }
+            // As many jobs as there may be work elsewhere in the stream: what is dirty here has to wait for its turn.
+            let Some(stream) = self.data.stream(slot) else { continue };
+            if waiter.jobs == 0 && stream.segments.has_dirty_until(from, to, waiter.sequence) {
+                return Err(FsError::Miss);
+            }
         }
         Ok(())
     }
@@ -591,9 +596,7 @@ impl FileSystem {
             self.unreserve(&pieces);
             return self.end_job(number, Err(error));
         }
-        if !self.log.has_room() {
-            return Err(FsError::Miss);
-        }
+        self.ready_to_change()?;
         let Some(stream) = self.data.stream(slot) else { return Ok(()) };
         let end = stream.end_of_file.min(to * BLOCK).max(stream.published_end);
         let needs_map = pieces.iter().any(|piece| piece.place != Place::Owned);

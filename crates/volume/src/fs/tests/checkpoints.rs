@@ -38,20 +38,20 @@ fn verify(bench: &mut Bench, parents: &[FileId], count: usize) {
 #[test]
 fn many_more_names_than_the_journal_holds_are_found_after_a_power_cut() {
     let mut bench = Bench::with(32, 1024, small());
-    let parents = fill(&mut bench, 20_000);
-    verify(&mut bench, &parents, 20_000);
+    let parents = fill(&mut bench, 6_000);
+    verify(&mut bench, &parents, 6_000);
     bench.flush_all().unwrap();
     let superblock = bench.fs.superblock.unwrap();
     assert!(superblock.root.is_some_and(|root| root.level > 0), "there were checkpoints: {superblock:?}");
     bench.disk.0.borrow_mut().hold(true);
     bench.crash(|_| 0);
-    verify(&mut bench, &parents, 20_000);
+    verify(&mut bench, &parents, 6_000);
 }
 
 #[test]
 fn removed_names_leave_the_tree_and_its_pages() {
     let mut bench = Bench::with(32, 1024, small());
-    let parents = fill(&mut bench, 10_000);
+    let parents = fill(&mut bench, 4_000);
     for parent in &parents {
         loop {
             let entries = bench.run(|fs| fs.list(*parent, None, 100)).unwrap();
@@ -75,7 +75,7 @@ fn removed_names_leave_the_tree_and_its_pages() {
 }
 
 fn fill_again(bench: &mut Bench, parents: &[FileId]) {
-    for index in 0..10_000 {
+    for index in 0..4_000 {
         let name = wide(&format!("again {}", index % 10));
         let parent = parents[0];
         match bench.run(|fs| fs.create(parent, &name, &file(5))) {

@@ -55,6 +55,26 @@ fn a_durable_overwrite_in_the_middle_survives() {
 }
 
 #[test]
+fn a_flush_of_very_many_scattered_blocks_leaves_none_behind() {
+    let mut bench = Bench::new(32);
+    let id = bench.create("scattered");
+    let stream = StreamId::unnamed(id);
+    bench.run(|fs| fs.set_end_of_file(stream, 16 << 20, FileTime(9))).unwrap();
+    for block in 0..1500_u64 {
+        bench.write(stream, block * 2 * 4096, &[block as u8 | 1; 4096]).unwrap();
+    }
+    // The last of them alone, while all the others wait for their turn too.
+    bench.write_durably(stream, 1499 * 2 * 4096, &[77; 4096]).unwrap();
+    bench.flush(id).unwrap();
+    bench.disk.0.borrow_mut().hold(true);
+    bench.crash(|_| 0);
+    for block in 0..1499_u64 {
+        assert_eq!(bench.read(stream, block * 2 * 4096, 1).unwrap(), [block as u8 | 1]);
+    }
+    assert_eq!(bench.read(stream, 1499 * 2 * 4096, 1).unwrap(), [77]);
+}
+
+#[test]
 fn a_stream_cut_off_and_grown_again_reads_as_zeroes() {
     let mut bench = Bench::new(16);
     let id = bench.create("data");
