@@ -17,7 +17,7 @@ use client::{Client, data_directory};
 pub use size::show_size;
 use std::path::Path;
 
-/// Runs a command of the API's client. `Quickstart` and `Serve` are the daemon's.
+/// Runs a command.
 ///
 /// # Errors
 /// What to print, and the exit status.
@@ -26,12 +26,14 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
     let client = || Client::find(global);
     match cli.command {
         Command::Quickstart(options) => {
+            log_to_stderr("warn");
             crate::quickstart::run(&options, &quickstart_directory(global), crate::dataplane::start)
                 .map_err(|error| Failure::new(error.to_string()))
         }
         Command::Serve(options) => {
             let config = crate::config::Config::read(&options.config)
                 .map_err(|error| Failure::new(error.to_string()))?;
+            log_to_stderr(&config.log.level);
             crate::node::serve(&config, crate::dataplane::start)
                 .map_err(|error| Failure::new(error.to_string()))
         }
@@ -74,6 +76,15 @@ pub fn quickstart_directory(global: &args::Global) -> std::path::PathBuf {
         (None, None) => "cenote-data".into(),
         _ => data_directory(global),
     }
+}
+
+/// `CENOTE_LOG` overrides the level, also by module (`cenote::dataplane=debug`).
+fn log_to_stderr(level: &str) {
+    let filter = std::env::var("CENOTE_LOG").unwrap_or_else(|_| level.to_owned());
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
+        .with_writer(std::io::stderr)
+        .init();
 }
 
 fn man(directory: &Path) -> Result<(), Failure> {

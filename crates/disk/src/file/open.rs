@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use sys::BufMut;
 use sys::driver::Descriptor;
 
@@ -106,7 +106,7 @@ impl OpenedFile {
         let device = file_type == FileType::BlockDevice;
         let (file, direct) = open_file(path, device, &options).map_err(failed)?;
         if !options.read_only {
-            rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(failed)?;
+            lock(&file).map_err(failed)?;
         }
         let block_bytes = if device {
             rustix::fs::ioctl_blksszget(&file).map_err(failed)?
@@ -184,4 +184,17 @@ pub fn create_file_disk(path: &Path, size_bytes: u64) -> io::Result<()> {
         let _ = std::fs::remove_file(path);
     }
     made
+}
+
+/// A process that was killed keeps its locks for a moment: the kernel tears its io_uring down after its end.
+const LOCK_RELEASE: Duration = Duration::from_secs(1);
+
+fn lock(file: &impl AsFd) -> Result<(), Errno> {
+    let until = Instant::now() + LOCK_RELEASE;
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::AGAIN) if Instant::now() < until => std::thread::sleep(Duration::from_millis(10)),
+            result => return result,
+        }
+    }
 }
