@@ -224,9 +224,6 @@ impl<B: Backend, D: Directory> Server<B, D> {
         {
             return Err(NtStatus::TOO_MANY_OPENED_FILES);
         }
-        if request.impersonation_level.get() > IMPERSONATION_LEVEL_MAX {
-            return Err(NtStatus::BAD_IMPERSONATION_LEVEL);
-        }
         let tree = session.tree(context.tree_id).ok_or(NtStatus::NETWORK_NAME_DELETED)?.clone();
         let Target::Disk { volume, .. } = tree.target else {
             return self.create_pipe(context, &name, &request, now);
@@ -272,6 +269,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 lease: contexts.lease,
             }));
             return Ok(Step::Submit { volume, operation, work: Work::Create(Box::new(work)) });
+        }
+        if request.impersonation_level.get() > IMPERSONATION_LEVEL_MAX {
+            return Err(NtStatus::BAD_IMPERSONATION_LEVEL);
         }
         let options = request.create_options.get();
         if options & !VALID_OPTIONS != 0 {

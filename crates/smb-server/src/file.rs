@@ -131,11 +131,13 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 LOCK_FLAG_SHARED => Some(false),
                 LOCK_FLAG_EXCLUSIVE => Some(true),
                 LOCK_FLAG_UNLOCK if !fail_immediately => None,
+                // Refused when its turn comes: what is unlocked before stays so.
+                _ if unlocks => Some(false),
                 _ => return Err(NtStatus::INVALID_PARAMETER),
             };
             // Locks and unlocks do not mix, and only a single lock may wait (MS-SMB2 3.3.5.14.2).
             let waits = exclusive.is_some() && !fail_immediately;
-            if exclusive.is_none() != unlocks || waits && locks.len() > 1 {
+            if !unlocks && (exclusive.is_none() || waits && locks.len() > 1) {
                 return Err(NtStatus::INVALID_PARAMETER);
             }
             let (offset, len_bytes) = (lock.offset.get(), lock.length.get());

@@ -448,7 +448,7 @@ pub enum Operation {
         key: Guid,
         state: LeaseState,
     },
-    /// The session ended (`logoff`) or its connection was lost: opens are closed, but durable ones kept in the latter case.
+    /// The session ended (`logoff`) or its connection was lost: opens are closed, but durable ones wait for their client.
     EndSession {
         session: SessionId,
         logoff: bool,

@@ -63,13 +63,9 @@ pub fn access_check(
     if wanted & !privileged & !allowed == 0 { Ok(wanted) } else { Err(NtStatus::ACCESS_DENIED) }
 }
 
-/// All rights that the descriptor and the token's own standing give; zero where there are none.
+/// All rights that the descriptor and ownership give; zero where there are none. What privileges give has to be asked for by name.
 pub fn maximal_access(descriptor: &SecurityDescriptor, token: &AccessToken) -> u32 {
-    let mut granted = evaluate(descriptor, token, rights::FILE_ALL);
-    if token.privileges.contains(Privileges::TAKE_OWNERSHIP) {
-        granted |= rights::WRITE_OWNER;
-    }
-    granted
+    evaluate(descriptor, token, rights::FILE_ALL)
 }
 
 /// Rights that privileges give whatever the descriptor says.

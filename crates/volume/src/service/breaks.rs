@@ -147,6 +147,12 @@ impl Service {
         let Some(caching) = self.caching(holder) else { return };
         let Some(step) = caching.break_to(keep, now) else { return };
         let deadline = caching.deadline();
+        if let Holder::Lease(name) = holder
+            && let Some(lease) = self.leases.get_mut(&name)
+        {
+            // The steps of one break share an epoch.
+            lease.epoch = lease.epoch.wrapping_add(1);
+        }
         self.tell(holder, step, deadline);
     }
 
@@ -160,8 +166,7 @@ impl Service {
                 }
             }
             Holder::Lease(name) => {
-                let Some(lease) = self.leases.get_mut(&name) else { return };
-                lease.epoch = lease.epoch.wrapping_add(1);
+                let Some(lease) = self.leases.get(&name) else { return };
                 let epoch = if lease.version_2.is_some() { lease.epoch } else { 0 };
                 let (from, to, acknowledge) = (step.from, step.to, step.acknowledge);
                 let (client, key) = name;
@@ -243,7 +248,7 @@ impl Service {
                     state
                 }
             };
-            if !is_lease_stat(open.access) {
+            if !is_lease_stat(open.access) || !state.is_empty() {
                 granted.remove(LeaseState::WRITE);
             }
             if state.contains(LeaseState::WRITE) {

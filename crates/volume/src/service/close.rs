@@ -180,8 +180,8 @@ impl Service {
         self.drop_idle_file(stream.file);
     }
 
-    /// MS-SMB2 3.3.7.1: with the connection go the opens that cannot be taken up again; with a logoff all.
-    pub(super) fn end_session(&mut self, session: SessionId, logoff: bool) -> Reply {
+    /// MS-SMB2 3.3.7.1, 3.3.5.6: with the connection or the session go the opens that cannot be taken up again.
+    pub(super) fn end_session(&mut self, session: SessionId) -> Reply {
         for operation in self.tasks.creates_of(session) {
             self.abort(operation, NtStatus::USER_SESSION_DELETED);
         }
@@ -192,7 +192,7 @@ impl Service {
             .map(|(id, _)| id)
             .collect();
         for id in ids {
-            if logoff || !self.survives(id) {
+            if !self.survives(id) {
                 self.close_unasked(id);
             } else {
                 self.disconnect(id);

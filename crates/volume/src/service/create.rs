@@ -105,7 +105,7 @@ impl Service {
         if create.time_warp.is_some() {
             return Err(NtStatus::OBJECT_NAME_NOT_FOUND.into());
         }
-        let wide = create.path.clone();
+        let wide = path::with_backslashes(&create.path);
         let parsed = path::parse(&wide)?;
         if parsed.stream.is_some() && create.options & options::DIRECTORY_FILE != 0 {
             return Err(NtStatus::NOT_A_DIRECTORY.into());

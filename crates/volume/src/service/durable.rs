@@ -142,11 +142,14 @@ impl Service {
         let Some(at) = open.disconnected else { return Err(missing.into()) };
         let guid_fits = match durable.request {
             DurableRequest::Version1 => request.create_guid.is_none(),
-            DurableRequest::Version2 { create_guid, .. } => request.create_guid == Some(create_guid),
+            // Version 1's way to reconnect knows no GUID, and takes up either.
+            DurableRequest::Version2 { create_guid, .. } => {
+                request.create_guid.is_none_or(|guid| guid == create_guid)
+            }
         };
+        // A lease belongs to its client, an oplock to whoever knows the handle.
         let leased = matches!(open.holder, CacheHolder::Lease(_));
-        let client_matters = leased || request.create_guid.is_some();
-        if !guid_fits || client_matters && open.client != request.caller.client || request.persistent {
+        if !guid_fits || leased && open.client != request.caller.client || request.persistent {
             return Err(missing.into());
         }
         match (&open.holder, &request.lease) {

@@ -198,6 +198,7 @@ impl Service {
         if bytes >= end {
             let now = self.time();
             self.fs.set_allocation(stream, bytes, now)?;
+            self.contend(id);
             return Ok(());
         }
         self.resize(id, |service, now| service.fs.set_allocation(stream, bytes, now))

@@ -219,6 +219,9 @@ impl Service {
 }
 
 fn check_type(create: &Create, parsed: &ParsedPath<'_>, file: &Attributes) -> Result<(), NtStatus> {
+    if create.options & options::DIRECTORY_FILE != 0 && parsed.data_type {
+        return Err(NtStatus::NOT_A_DIRECTORY);
+    }
     let wants_directory = create.options & options::DIRECTORY_FILE != 0 || parsed.directory_type;
     if wants_directory && !file.directory {
         return Err(NtStatus::NOT_A_DIRECTORY);

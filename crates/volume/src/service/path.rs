@@ -22,6 +22,17 @@ pub struct ParsedPath<'a> {
     pub directory_type: bool,
 }
 
+/// The path with the slashes of other systems made backslashes, up to where a stream begins.
+pub fn with_backslashes(path: &[u16]) -> Box<[u16]> {
+    let mut path: Box<[u16]> = path.into();
+    for unit in path.iter_mut().take_while(|unit| **unit != COLON) {
+        if *unit == u16::from(b'/') {
+            *unit = BACKSLASH;
+        }
+    }
+    path
+}
+
 /// Takes a path apart.
 ///
 /// # Errors

@@ -77,6 +77,11 @@ impl Service {
         };
         self.watches.changed(&old_path, gone, what);
         self.watches.changed(&new_path, came, what);
+        if !directory {
+            // Windows tells of a renamed file's attributes too.
+            let what = notify::ATTRIBUTES | notify::CREATION;
+            self.watches.changed(&new_path, notify::MODIFIED, what);
+        }
         let by = self.opens.get(id).and_then(|open| open.parent_key.map(|key| (open.client, key)));
         self.directory_changed(link.parent, by);
         if new.parent != link.parent {

@@ -346,7 +346,7 @@ impl Service {
             Operation::AcknowledgeLease { client, key, state } => {
                 self.acknowledge_lease((*client, *key), *state)?
             }
-            Operation::EndSession { session, logoff } => self.end_session(*session, *logoff),
+            Operation::EndSession { session, .. } => self.end_session(*session),
             Operation::ForceClose { open } => self.force_close(*open)?,
         };
         Ok(Outcome::Reply(reply))
