@@ -97,9 +97,7 @@ impl<'a> Contexts<'a> {
                 CONTEXT_ON_DISK_ID => found.on_disk_id = true,
                 CONTEXT_LEASE if dialect >= Dialect::Smb210 => {
                     let lease = Lease::parse(data).map_err(invalid)?;
-                    if request.requested_oplock_level == OPLOCK_LEVEL_LEASE {
-                        found.lease = lease_request(lease, dialect);
-                    }
+                    found.lease = lease_request(lease, dialect);
                 }
                 CONTEXT_DURABLE_REQUEST => {
                     if data.len() != 16 {
@@ -124,6 +122,10 @@ impl<'a> Contexts<'a> {
         }
         // One way at a time to be durable (MS-SMB2 3.3.5.9.6, 3.3.5.9.7, 3.3.5.9.10, 3.3.5.9.12).
         let reconnects = found.reconnect.is_some() || found.reconnect_v2.is_some();
+        if request.requested_oplock_level != OPLOCK_LEVEL_LEASE && !reconnects {
+            // Only a reconnect names its lease without asking for one.
+            found.lease = None;
+        }
         let version_2 = found.durable_v2.is_some() || found.reconnect_v2.is_some();
         if found.reconnect.is_some() && version_2
             || found.reconnect_v2.is_some() && (found.durable || found.durable_v2.is_some())

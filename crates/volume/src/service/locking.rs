@@ -1,7 +1,6 @@
 //! LOCK and CHANGE_NOTIFY as operations that may wait (MS-SMB2 3.3.5.14, 3.3.5.19).
 
 use super::locks::{self, LockSequences};
-use super::notify;
 use super::opens::WaitingLock;
 use super::tasks::{Outcome, Wait, Work};
 use super::{Halt, Service};
@@ -189,9 +188,6 @@ impl Service {
         }
         if open.access & rights::LIST_DIRECTORY == 0 {
             return Err(NtStatus::ACCESS_DENIED.into());
-        }
-        if filter & notify::FILTERS == 0 || filter & !notify::FILTERS != 0 {
-            return Err(NtStatus::INVALID_PARAMETER.into());
         }
         let (path, file, link) = (open.path.clone(), open.stream.file, open.link.clone());
         if let Some(link) = link

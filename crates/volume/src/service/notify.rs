@@ -30,8 +30,6 @@ pub const SECURITY: u32 = 0x100;
 pub const STREAM_NAME: u32 = 0x200;
 pub const STREAM_SIZE: u32 = 0x400;
 pub const STREAM_WRITE: u32 = 0x800;
-/// All of them.
-pub const FILTERS: u32 = 0xFFF;
 
 /// Most changes kept for one watch, whatever it asked for.
 const CHANGES_MAX: usize = 4096;

@@ -4,6 +4,7 @@ use types::NtStatus;
 
 const BACKSLASH: u16 = b'\\' as u16;
 const COLON: u16 = b':' as u16;
+const PARENT: [u16; 2] = [b'.' as u16; 2];
 /// Longest name and longest stream name in UTF-16 code units.
 const NAME_UNITS_MAX: usize = 255;
 /// Longest path in UTF-16 code units.
@@ -37,7 +38,7 @@ pub fn with_backslashes(path: &[u16]) -> Box<[u16]> {
 ///
 /// # Errors
 /// INVALID_PARAMETER for a leading backslash, OBJECT_NAME_INVALID for names or streams that cannot be, OBJECT_PATH_SYNTAX_BAD
-/// for `..`.
+/// where `..` leads out of the root.
 pub fn parse(path: &[u16]) -> Result<ParsedPath<'_>, NtStatus> {
     let mut parsed = ParsedPath { names: Vec::new(), stream: None, data_type: false, directory_type: false };
     if path.is_empty() {
@@ -63,6 +64,10 @@ pub fn parse(path: &[u16]) -> Result<ParsedPath<'_>, NtStatus> {
     };
     if !names.is_empty() {
         for name in names.split(|&unit| unit == BACKSLASH) {
+            if name == PARENT {
+                parsed.names.pop().ok_or(NtStatus::OBJECT_PATH_SYNTAX_BAD)?;
+                continue;
+            }
             check_name(name)?;
             parsed.names.push(name);
         }
@@ -120,8 +125,7 @@ pub fn check_name(name: &[u16]) -> Result<(), NtStatus> {
     let forbidden =
         |unit: &u16| *unit < 0x20 || u8::try_from(*unit).is_ok_and(|c| b"\"*/:<>?\\|".contains(&c));
     match name {
-        [DOT, DOT] => Err(NtStatus::OBJECT_PATH_SYNTAX_BAD),
-        [] | [DOT] => Err(NtStatus::OBJECT_NAME_INVALID),
+        [] | [DOT] | [DOT, DOT] => Err(NtStatus::OBJECT_NAME_INVALID),
         _ if name.len() > NAME_UNITS_MAX || name.iter().any(forbidden) => Err(NtStatus::OBJECT_NAME_INVALID),
         _ => Ok(()),
     }

@@ -183,7 +183,7 @@ impl Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
     fn everything_is_answered_once_and_nothing_is_left_behind(steps in prop::collection::vec(step(), 1..80)) {
