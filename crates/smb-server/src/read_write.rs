@@ -48,6 +48,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         if offset.checked_add(length.into()).is_none_or(|end| end > OFFSET_MAX) {
             return Err(NtStatus::INVALID_PARAMETER);
         }
+        self.check_channel_sequence(context, key, false)?;
         context.bytes = length as usize;
         Ok(Step::Submit {
             volume,

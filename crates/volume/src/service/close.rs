@@ -1,5 +1,6 @@
 //! CLOSE: what an open leaves behind, deletion with the last one, the end of sessions (MS-FSA 2.1.5.4, MS-SMB2 3.3.7.1).
 
+use super::durable::CreateState;
 use super::io::InFlight;
 use super::notify;
 use super::opens::LinkName;
@@ -143,7 +144,9 @@ impl Service {
         }
         self.release_locks(id, stream);
         self.release_holder(&open.holder);
-        if let Some(guid) = open.create_guid {
+        if let Some(guid) = open.create_guid
+            && self.creates.get(&(open.client, guid)) == Some(&CreateState::Open(id))
+        {
             self.creates.remove(&(open.client, guid));
         }
         if let Some(instance) = open.app_instance

@@ -31,18 +31,20 @@ impl Service {
     /// Looks whether this create happened already, and holds its GUID from here on.
     ///
     /// # Errors
-    /// DUPLICATE_OBJECTID where the GUID is taken and this is no replay; FILE_NOT_AVAILABLE for a replay of what is still going on,
-    /// or was used since; ACCESS_DENIED where it is another's.
+    /// DUPLICATE_OBJECTID where the GUID is taken and this is no replay; FILE_NOT_AVAILABLE for a replay of what is still going on;
+    /// ACCESS_DENIED where it is another's.
     pub(super) fn replayed(&mut self, create: &Create, attempt: &mut Attempt) -> Result<Option<Reply>, Halt> {
         let Some(guid) = create_guid(create).filter(|_| !attempt.guid_held) else { return Ok(None) };
         let name = (create.caller.client, guid);
-        let found = match self.creates.get(&name) {
-            None => {
-                self.creates.insert(name, CreateState::Pending);
-                attempt.guid_held = true;
-                return Ok(None);
-            }
-            Some(found) => *found,
+        // An open that was used since is no replay's business any more: its GUID is free.
+        let found = self.creates.get(&name).copied().filter(|found| match found {
+            CreateState::Pending => true,
+            CreateState::Open(id) => self.opens.get(*id).is_some_and(|open| !open.used),
+        });
+        let Some(found) = found else {
+            self.creates.insert(name, CreateState::Pending);
+            attempt.guid_held = true;
+            return Ok(None);
         };
         if !create.replay {
             return Err(NtStatus::DUPLICATE_OBJECTID.into());
@@ -59,9 +61,6 @@ impl Service {
         };
         if !same_lease {
             return Err(NtStatus::ACCESS_DENIED.into());
-        }
-        if open.used {
-            return Err(NtStatus::FILE_NOT_AVAILABLE.into());
         }
         let mut grant = self.current_grant(id);
         let mut durable = true;
@@ -141,7 +140,8 @@ impl Service {
         let durable = open.durable.ok_or(missing)?;
         let Some(at) = open.disconnected else { return Err(missing.into()) };
         let guid_fits = match durable.request {
-            DurableRequest::Version1 => request.create_guid.is_none(),
+            // An open without a GUID has one of zeroes.
+            DurableRequest::Version1 => request.create_guid.is_none_or(|guid| guid == Guid::default()),
             // Version 1's way to reconnect knows no GUID, and takes up either.
             DurableRequest::Version2 { create_guid, .. } => {
                 request.create_guid.is_none_or(|guid| guid == create_guid)
