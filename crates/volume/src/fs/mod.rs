@@ -99,6 +99,8 @@ pub struct FileSystem {
     data_pressure: bool,
     /// There is more to do in this poll.
     pump_again: bool,
+    /// The last poll left something to do at once.
+    unfinished: bool,
     events: VecDeque<FsEvent>,
     answers: Vec<(Purpose, Answer)>,
 }
@@ -175,6 +177,7 @@ impl FileSystem {
             data_retry: false,
             data_pressure: false,
             pump_again: false,
+            unfinished: false,
             events: VecDeque::new(),
             answers: Vec::new(),
         }
@@ -186,6 +189,7 @@ impl FileSystem {
         self.data.now = now;
         self.checkpoint_steps = checkpoint::STEPS_AT_ONCE;
         // One round's effects can be answered at once by the virtual disk.
+        self.unfinished = true;
         for _ in 0..64 {
             let mut answers = std::mem::take(&mut self.answers);
             self.requests.poll(&mut answers);
@@ -196,6 +200,7 @@ impl FileSystem {
             self.answers = answers;
             self.pump();
             if idle && !std::mem::take(&mut self.pump_again) {
+                self.unfinished = false;
                 break;
             }
         }
@@ -207,7 +212,7 @@ impl FileSystem {
 
     /// When [`FileSystem::poll`] wants to be called next, should nothing happen before.
     pub fn next_timeout(&self) -> Option<Monotonic> {
-        if self.checkpoint_is_busy() {
+        if self.unfinished || self.checkpoint_is_busy() {
             return Some(self.now);
         }
         let journal = self.gathering_since.map(|since| since.after(JOURNAL_DELAY));

@@ -89,6 +89,8 @@ pub struct Waiter {
     write: bool,
     /// Streams and ranges of blocks.
     targets: Vec<(usize, StreamId, u64, u64)>,
+    /// Ends of these streams when the wait began.
+    ends: Vec<u64>,
     /// Files whose times go along.
     files: Vec<FileId>,
     /// Writes numbered up to this one.
@@ -167,10 +169,13 @@ impl FileSystem {
     ) {
         let number = self.data.next_waiter;
         self.data.next_waiter += 1;
+        let ends =
+            targets.iter().map(|target| self.data.stream(target.0).map_or(0, |s| s.end_of_file)).collect();
         let waiter = Waiter {
             token,
             write,
             targets,
+            ends,
             files,
             sequence: self.data.sequence,
             jobs: 0,
@@ -265,11 +270,12 @@ impl FileSystem {
 
     /// Publishes sizes and times that no job published, and says which ticket is to be waited for.
     fn publish_rest(&mut self, waiter: &mut Waiter) -> Result<(), FsError> {
-        for &(slot, id, _, _) in &waiter.targets {
+        for (&(slot, id, _, _), &end) in waiter.targets.iter().zip(&waiter.ends) {
             let Some(stream) = self.data.stream(slot) else { continue };
             if stream.id == id {
                 if !stream.reclaimed && stream.end_of_file != stream.published_end {
-                    self.publish_end(slot)?;
+                    // What was written before the wait began is stored by now.
+                    self.publish_end(slot, if waiter.write { 0 } else { end })?;
                 }
                 let ticket = self.data.stream(slot).map_or(0, |stream| stream.ticket);
                 waiter.ticket = waiter.ticket.max(ticket);
@@ -284,10 +290,10 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Publishes the end of a stream as far as nothing before it is unwritten.
-    fn publish_end(&mut self, slot: usize) -> Result<(), FsError> {
+    /// Publishes the end of a stream as far as nothing before it is unwritten, or to `known`.
+    fn publish_end(&mut self, slot: usize, known: u64) -> Result<(), FsError> {
         let Some(stream) = self.data.stream(slot) else { return Ok(()) };
-        let (id, end) = (stream.id, stream.safe_end());
+        let (id, end) = (stream.id, stream.safe_end().max(known.min(stream.end_of_file)));
         if end == stream.published_end {
             return Ok(());
         }
@@ -694,7 +700,7 @@ impl FileSystem {
             let Some(stream) = self.data.stream(slot) else { continue };
             let mut rest = stream.segments.has_dirty() || !stream.jobs.is_empty();
             if !rest && stream.end_of_file != stream.published_end {
-                let _ = self.publish_end(slot);
+                let _ = self.publish_end(slot, 0);
                 rest =
                     self.data.stream(slot).is_some_and(|stream| stream.end_of_file != stream.published_end);
             }
