@@ -3,6 +3,7 @@
 use super::commands::{error, not_found};
 use super::jobs::SpaceJob;
 use super::storage::PoolSpace;
+use super::volumes::ServedVolume;
 use super::{Plane, failed, tasks};
 use crate::control::{CommandError, CommandErrorKind};
 use api::model::{JobKind, JobState};
@@ -17,6 +18,7 @@ use volume::backend::{
     AccessToken, CacheRequest, Caller, Create, Disposition, OpenId, Operation, OplockLevel, Privileges,
     Reply, SessionId, ShareOptions,
 };
+use volume::fs::{Check, FsError};
 use volume::security::rights;
 
 type Done<T> = Result<T, CommandError>;
@@ -24,6 +26,9 @@ type Done<T> = Result<T, CommandError>;
 /// Bytes that a check reads of a disk at a time, and how long it rests after each.
 const CHECK_STEP_BYTES: u64 = 8 << 20;
 const CHECK_REST: Duration = Duration::from_millis(50);
+/// Keys of the structures that a check looks at in one go, and how long it rests after.
+const CHECK_STEP_KEYS: usize = 200;
+const CHECK_STEP_REST: Duration = Duration::from_millis(1);
 /// How long a command waits for a job to appear that it caused.
 const JOB_PATIENCE: Duration = Duration::from_secs(3);
 
@@ -153,10 +158,15 @@ impl Plane {
         Ok(())
     }
 
-    /// Reads and verifies all copies on the disks of the volume's pool; what is corrupt is repaired from another copy.
+    /// Compares the volume's structures with each other, then reads and verifies all copies on the disks of its pool; what is
+    /// corrupt is repaired from another copy.
     pub(super) fn check_volume(self: &Rc<Self>, volume: VolumeId) -> Done<u64> {
         let space = self.space_of(volume)?;
         let record = space.record(volume).ok_or_else(|| not_found("volume", volume))?;
+        let served = self.volumes.borrow().get(&volume).and_then(|entry| entry.served.clone());
+        let served = served.ok_or_else(|| {
+            error(CommandErrorKind::Unavailable, format!("volume {} is not served", record.name))
+        })?;
         let mut disks: Vec<DiskId> = Vec::new();
         for (id, slot) in self.storage.disks.borrow().iter() {
             if slot.record.pool == record.pool && slot.store().is_some() {
@@ -165,38 +175,74 @@ impl Plane {
         }
         let job = self.jobs.borrow_mut().begin_check(JobKind::Check, record.name);
         let plane = self.clone();
-        self.storage.tasks.spawn(async move { plane.check_disks(job, space, disks).await });
+        self.storage.tasks.spawn(async move {
+            let structures = plane.check_structures(&served).await;
+            let Some(corrupt) = plane.check_disks(job, space, disks).await else { return };
+            let copies = match corrupt {
+                0 => "every copy is intact".to_owned(),
+                count => {
+                    format!("{count} corrupt blocks were found; those with another copy were written again")
+                }
+            };
+            let (state, found) = match structures {
+                Ok(found) => (JobState::Completed, found),
+                Err(why) => (JobState::Failed, why),
+            };
+            plane.jobs.borrow_mut().end_check(job, state, format!("{found}; {copies}"));
+        });
         Ok(job)
     }
 
-    async fn check_disks(&self, job: u64, space: PoolSpace, disks: Vec<DiskId>) {
-        let (mut checked, mut corrupt) = (0, 0);
+    /// What a check of the file layer's structures found, in words; the error says that they are damaged.
+    async fn check_structures(&self, served: &ServedVolume) -> Result<String, String> {
+        let mut check = served.with(|service| Check::new(service.file_system()));
+        loop {
+            let step = served.with_mut(|service| check.step(service.file_system_mut(), CHECK_STEP_KEYS));
+            match step {
+                Ok(true) => break,
+                Ok(false) | Err(FsError::Miss) => {}
+                Err(why) => return Err(format!("the structures cannot be checked: {why}")),
+            }
+            self.rest(CHECK_STEP_REST).await;
+        }
+        let report = check.report();
+        if report.problem_count == 0 {
+            return Ok(format!("{} files in {} extents are sound", report.files, report.extents));
+        }
+        let first = report.problems.first().map_or("", String::as_str);
+        Err(format!("{} problems in the structures, the first: {first}", report.problem_count))
+    }
+
+    async fn rest(&self, time: Duration) {
+        let rested = self.now().after(time);
+        tasks::until(|| {
+            self.storage.wake_at(rested);
+            (self.now() >= rested).then_some(())
+        })
+        .await;
+    }
+
+    /// Corrupt blocks on the disks; `None`: it was cancelled.
+    async fn check_disks(&self, job: u64, space: PoolSpace, disks: Vec<DiskId>) -> Option<u64> {
+        let (mut done_before, mut corrupt) = (0, 0);
         for disk in disks {
-            let mut before = checked;
-            loop {
+            // The disk goes on where its last scrub was: what is left of that round first, then a whole one.
+            let (mut round, mut done) = (0, 0);
+            while round < 2 {
                 space.scrub(disk, CHECK_STEP_BYTES);
                 let step = tasks::until(|| self.scrub_step(disk)).await;
-                let Some((done, total, bad, finished)) = step else { break };
+                let Some((checked, total, bad, finished)) = step else { break };
                 corrupt += bad;
-                checked = before + done;
-                if !self.check_goes_on(job, checked, before + total, corrupt) {
-                    return;
+                done += if round == 1 { checked } else { 0 };
+                if !self.check_goes_on(job, done_before + done, done_before + total.max(done), corrupt) {
+                    return None;
                 }
-                if finished {
-                    before = checked;
-                    break;
-                }
-                let rested = self.now().after(CHECK_REST);
-                self.storage.wake_at(rested);
-                tasks::until(|| (self.now() >= rested).then_some(())).await;
+                round += u32::from(finished);
+                self.rest(CHECK_REST).await;
             }
-            checked = before;
+            done_before += done;
         }
-        let message = match corrupt {
-            0 => "every copy is intact".to_owned(),
-            count => format!("{count} corrupt blocks were found; those with another copy were written again"),
-        };
-        self.jobs.borrow_mut().end_check(job, JobState::Completed, message);
+        self.check_goes_on(job, done_before, done_before, corrupt).then_some(corrupt)
     }
 
     /// Notes how far a check is; `false`: it was cancelled.
