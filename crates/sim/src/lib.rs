@@ -1,3 +1,24 @@
-//! See ARCHITECTURE.md.
+//! The deterministic simulator of `space`: several nodes, disks, a network and a cluster state in virtual time, on one thread.
+//!
+//! Owns the environment only: coordinators, replicas and placement are the real ones. A run has two phases: faults, under which
+//! nothing acknowledged may be lost nor anything wrong be read; then everything is healed, and the volume must serve and
+//! become fully redundant again. Faults are planned so that the volume should survive them: every violation is a bug. A seed
+//! replays bit for bit. Never ships.
 
 #![forbid(unsafe_code)]
+
+mod client;
+mod faults;
+pub mod invariants;
+mod nodes;
+pub mod oracle;
+mod random;
+mod scenario;
+mod trace;
+mod world;
+
+pub use scenario::Scenario;
+pub use world::{Coverage, Report, run};
+
+#[cfg(test)]
+mod tests;

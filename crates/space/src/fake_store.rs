@@ -105,6 +105,23 @@ impl FakeStore {
         inner.chunks.get(&(volume, chunk)).and_then(|slab| slab.blocks.get(&offset).cloned())
     }
 
+    pub fn is_corrupt(&self, volume: VolumeId, lba: Lba) -> bool {
+        self.inner.borrow().corrupt.contains(&(volume, lba))
+    }
+
+    /// What was corrupt reads well again.
+    pub fn forget_corruption(&self) {
+        self.inner.borrow_mut().corrupt.clear();
+    }
+
+    pub fn corrupt_blocks(&self) -> usize {
+        self.inner.borrow().corrupt.len()
+    }
+
+    pub fn regions(&self, volume: VolumeId, chunk: ChunkIndex) -> Vec<Epoch> {
+        self.inner.borrow().chunks.get(&(volume, chunk)).map(|slab| slab.regions.clone()).unwrap_or_default()
+    }
+
     pub fn has_chunk(&self, volume: VolumeId, chunk: ChunkIndex) -> bool {
         self.inner.borrow().chunks.contains_key(&(volume, chunk))
     }

@@ -108,6 +108,11 @@ pub(super) struct Calls {
 }
 
 impl Calls {
+    /// Sessions are numbered from a place of the incarnation's own, so that those of two coordinators are not confused.
+    pub fn new(incarnation: u128) -> Self {
+        Self { next_id: (incarnation as u64 & 0x7fff_ffff) << 32, ..Self::default() }
+    }
+
     pub fn clear(&mut self) {
         self.calls.clear();
         self.wire.clear();

@@ -148,7 +148,8 @@ impl Coordinator {
         self.jobs.plan_at = self.now.after(self.config.reconnect_interval);
         if !self.jobs.suspended.contains(&code(JobKind::Resync)) {
             for stale in self.record.stale.clone() {
-                if self.retired.contains(&stale.disk) || self.resyncs.contains_key(&stale.disk) {
+                let leaving = self.members.is_leaving(stale.disk);
+                if leaving || self.retired.contains(&stale.disk) || self.resyncs.contains_key(&stale.disk) {
                     continue;
                 }
                 self.connect(stale.disk);

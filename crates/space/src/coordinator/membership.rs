@@ -27,7 +27,7 @@ use types::{ChunkIndex, DiskId, Epoch, Monotonic};
 struct Wants {
     expel: BTreeSet<DiskId>,
     join: BTreeSet<DiskId>,
-    /// Disks that never held anything of the volume.
+    /// Disks that the volume may be given slabs of.
     add: BTreeSet<DiskId>,
     /// Disks that hold nothing of the volume any more and are to be forgotten.
     remove: BTreeSet<DiskId>,
@@ -105,6 +105,11 @@ impl Membership {
         self.wants.lower = Some(self.wants.lower.map_or(holders, |lower| lower.min(holders)));
     }
 
+    /// The disk is out of the record, and others have yet to promise so: what was sent to it still counts as waiting.
+    pub fn is_leaving(&self, disk: DiskId) -> bool {
+        self.expelled.iter().any(|(leaving, _)| *leaving == disk)
+    }
+
     pub fn token(&mut self) -> u64 {
         self.next_token += 1;
         self.next_token
@@ -175,8 +180,12 @@ impl Coordinator {
 
     pub(super) fn members_next_timeout(&self) -> Option<Monotonic> {
         let retry = self.members.proposal.as_ref().and_then(|proposal| proposal.retry_at);
-        let rotate = (self.serving() && self.record.settled < self.members.last_stamp)
-            .then_some(self.members.rotate_at.max(self.now.after(std::time::Duration::from_nanos(1))));
+        let rotates = self.serving()
+            && self.members.proposal.is_none()
+            && self.unclean.is_empty()
+            && self.record.settled < self.members.last_stamp;
+        let soon = self.now.after(std::time::Duration::from_nanos(1));
+        let rotate = rotates.then_some(self.members.rotate_at.max(soon));
         let confirm = self.config.lease.map(|lease| {
             let last = self.members.confirming.map(|(_, at)| at).or(self.members.confirmed_at);
             last.map_or(self.now.after(lease / 4), |at| at.after(lease / 4))
@@ -244,7 +253,7 @@ impl Coordinator {
                 self.release_calls(disk);
                 continue;
             }
-            if !self.can_expel(&next.in_sync, disk) {
+            if !self.can_expel(&next.in_sync, disk, expelled.len()) {
                 kept.expel.insert(disk);
                 continue;
             }
@@ -261,14 +270,15 @@ impl Coordinator {
             }
         }
         for &disk in &wants.add {
-            if !next.in_sync.contains(&disk) {
-                next.in_sync.push(disk);
+            // Whatever it may hold of the volume is looked at before it counts.
+            let known = next.in_sync.contains(&disk) || next.stale.iter().any(|stale| stale.disk == disk);
+            if !known {
+                next.stale.push(StaleDisk { disk, since: Epoch(0) });
             }
         }
         for &disk in &wants.remove {
             next.in_sync.retain(|member| *member != disk);
             next.stale.retain(|stale| stale.disk != disk);
-            next.building.retain(|(marked, _)| *marked != disk);
         }
         next.in_sync.sort_unstable();
         for mark in &wants.mark {
@@ -277,6 +287,9 @@ impl Coordinator {
             }
         }
         next.building.retain(|mark| !wants.unmark.contains(mark));
+        let members: BTreeSet<DiskId> =
+            next.in_sync.iter().copied().chain(next.stale.iter().map(|stale| stale.disk)).collect();
+        next.building.retain(|(disk, _)| members.contains(disk));
         if let Some(size_bytes) = wants.size_bytes {
             next.size_bytes = size_bytes;
         }
@@ -301,11 +314,14 @@ impl Coordinator {
         Some((next, wants))
     }
 
-    /// Whether every chunk keeps an in-sync copy without the disk. At the opening, when the chunks are not known, the record's
-    /// `min_holders` decides, and the caller has.
-    fn can_expel(&self, in_sync: &[DiskId], disk: DiskId) -> bool {
+    /// Whether every chunk keeps an in-sync copy without the disk, and without the `others` that leave together with it. At the
+    /// opening, when the chunks are not known, the record's `min_holders` decides.
+    fn can_expel(&self, in_sync: &[DiskId], disk: DiskId, others: usize) -> bool {
+        if in_sync.len() < 2 {
+            return false;
+        }
         if !self.serving() {
-            return true;
+            return others + 1 < usize::from(self.record.min_holders);
         }
         self.chunks.values().all(|chunk| {
             matches!(chunk.state, ChunkState::Allocating { .. })
@@ -426,6 +442,7 @@ impl Coordinator {
             self.resync_joined(disk);
         }
         for &disk in &proposal.wants.add {
+            self.absent_since.insert(disk, self.now);
             self.connect(disk);
         }
         for &(disk, chunk) in &proposal.wants.mark {

@@ -216,7 +216,7 @@ impl Coordinator {
             record: opening::unread_record(volume),
             revision: 0,
             members: Membership::default(),
-            calls: Calls::default(),
+            calls: Calls::new(incarnation),
             chunks: BTreeMap::new(),
             unclean: BTreeSet::new(),
             clients: BTreeMap::new(),
@@ -277,6 +277,11 @@ impl Coordinator {
         let copies = usize::from(self.record.resiliency.copies());
         let few = self.chunks.values().filter(|chunk| self.in_sync_holders(chunk).count() < copies).count();
         (self.chunks.len() as u64, few as u64)
+    }
+
+    /// Whether nothing may differ between copies any more since the opening.
+    pub fn is_reconciled(&self) -> bool {
+        self.unclean.is_empty()
     }
 
     /// Takes a request; its answer carries `token`.

@@ -282,8 +282,12 @@ impl Coordinator {
                 self.members.want_lower(holders.len() as u8);
                 return Gate::Wait;
             }
-        } else if !holders.iter().any(|disk| self.calls.is_open(*disk)) {
-            return Gate::Wait;
+        } else {
+            let wanted = |at: usize| explicit.is_none_or(|copy| usize::from(copy) == at);
+            let mut readable = holders.iter().enumerate().filter(|(at, _)| wanted(*at));
+            if !readable.any(|(_, disk)| self.calls.is_open(*disk)) {
+                return Gate::Wait;
+            }
         }
         Gate::Pass
     }

@@ -8,8 +8,9 @@
 //! | copy, chunk by chunk, the regions that the disk may have missed | each is copied, read back and compared |
 //! | join: the record says that the disk is in sync | committed |
 //!
-//! A region was missed where the source's epoch is not lower than the one the disk left in, or where the source was never written
-//! and the disk was (the chunk was freed and allocated anew meanwhile). When the disk fails on the way, or the coordinator does,
+//! A region was missed where the source's epoch is not lower than the one the disk left in; where the disk's own is not (it
+//! may hold a write that was never acknowledged and that the others do not have); or where the source was never written and
+//! the disk was (the chunk was freed and allocated anew meanwhile). When the disk fails on the way, or the coordinator does,
 //! it begins again: `since` in the record is unchanged, and regions that are equal already are not written again.
 
 use super::calls::{Failure, Owner};
@@ -212,7 +213,9 @@ impl Coordinator {
         let missed = |region: u64| {
             let at = |epochs: &[Epoch]| epochs.get(region as usize).copied();
             match (at(source), at(have)) {
-                (Some(source), Some(have)) => source >= since || (source == Epoch(0) && have > Epoch(0)),
+                (Some(source), Some(have)) => {
+                    source.max(have) >= since || (source == Epoch(0) && have > Epoch(0))
+                }
                 _ => true,
             }
         };

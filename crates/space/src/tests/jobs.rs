@@ -49,7 +49,7 @@ fn an_added_disk_is_filled_by_a_rebalance() {
     bench.stores.push(added.clone());
     bench.space.attach_disk(disk(3), added, FaultDomain::default()).unwrap();
     bench.space.add_disk(disk(3));
-    bench.settle();
+    bench.pass(Duration::from_secs(3));
     assert!(bench.space.rebalance() > 0);
     bench.pass(Duration::from_secs(60));
     let held = (0..9).filter(|chunk| bench.holders(*chunk).contains(&2)).count();

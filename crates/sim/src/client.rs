@@ -1,0 +1,115 @@
+//! Clients: each does one operation after the other, on whichever coordinator it finds, and remembers what it saw.
+
+use crate::oracle::{Register, ZERO};
+use crate::random::Random;
+use space::api::SpaceRequest;
+use std::collections::BTreeMap;
+use store::api::WriteClass;
+use sys::{BufMut, Payload};
+use types::{BLOCK_BYTES, Lba};
+
+/// Blocks of one chunk: two regions.
+pub(crate) const CHUNK_BLOCKS: u64 = 512;
+/// Chunks of the volume; the last one is of class Append.
+pub(crate) const CHUNKS: u64 = 5;
+/// First blocks, within a chunk, of what clients touch: both regions, and their border.
+const PLACES: [u64; 4] = [0, 100, 253, 400];
+
+/// What a client waits for.
+#[derive(Debug, Clone)]
+pub(crate) enum Doing {
+    Read { lba: u64 },
+    Write { lba: u64, blocks: u64, value: u64 },
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Client {
+    pub doing: Option<(Doing, u64)>,
+    /// Step at which the operation began.
+    pub began: u64,
+    /// Virtual time at which it is given up.
+    pub patience_until: u64,
+    pub token: u64,
+}
+
+/// What all clients know together.
+#[derive(Default)]
+pub(crate) struct History {
+    pub registers: BTreeMap<u64, Register>,
+    next_value: u64,
+    pub garbage: Vec<String>,
+}
+
+impl History {
+    /// Chooses an operation and notes that it begins at `step`.
+    pub fn choose(&mut self, random: &mut Random, step: u64) -> (Doing, SpaceRequest) {
+        let chunk = random.below(CHUNKS);
+        let place = PLACES[random.below(PLACES.len() as u64) as usize];
+        let lba = chunk * CHUNK_BLOCKS + place + random.below(4);
+        let blocks = random.between(1, 4);
+        if random.chance(450) {
+            return (
+                Doing::Read { lba },
+                SpaceRequest::Read { lba: Lba(lba), blocks: blocks as u32, copy: None },
+            );
+        }
+        let untouched =
+            (lba..lba + blocks).all(|at| self.registers.get(&at).is_none_or(Register::is_untouched));
+        self.next_value += 1;
+        let value = self.next_value;
+        for at in lba..lba + blocks {
+            self.registers.entry(at).or_default().write_began(value, step);
+        }
+        let class = match () {
+            () if chunk == CHUNKS - 1 => WriteClass::Append,
+            () if untouched && random.chance(500) => WriteClass::Fresh,
+            () => WriteClass::Overwrite,
+        };
+        let request = SpaceRequest::Write { lba: Lba(lba), class, data: payload(value, lba, blocks) };
+        (Doing::Write { lba, blocks, value }, request)
+    }
+
+    pub fn wrote(&mut self, lba: u64, blocks: u64, value: u64, step: u64) {
+        for at in lba..lba + blocks {
+            self.registers.entry(at).or_default().write_ended(value, step);
+        }
+    }
+
+    pub fn read(&mut self, lba: u64, data: &Payload, began: u64, step: u64) {
+        let data = data.contiguous();
+        for (at, block) in data.chunks(BLOCK_BYTES).enumerate() {
+            let lba = lba + at as u64;
+            match value_of(block, lba) {
+                Some(value) => self.registers.entry(lba).or_default().read(value, began, step),
+                None => {
+                    self.garbage.push(format!("block {lba} was read as something that was never written"))
+                }
+            }
+        }
+    }
+}
+
+/// A block that says which write it is from, and where it belongs.
+fn payload(value: u64, lba: u64, blocks: u64) -> Payload {
+    let mut data = BufMut::zeroed(blocks as usize * BLOCK_BYTES);
+    for (at, block) in data.chunks_mut(BLOCK_BYTES).enumerate() {
+        block.fill((value % 251) as u8 + 1);
+        block[..8].copy_from_slice(&value.to_le_bytes());
+        block[8..16].copy_from_slice(&(lba + at as u64).to_le_bytes());
+        block[BLOCK_BYTES - 8..].copy_from_slice(&value.to_le_bytes());
+    }
+    Payload::from(data.freeze())
+}
+
+/// Which write a block is from; none: from no write to this address.
+pub(crate) fn value_of(block: &[u8], lba: u64) -> Option<u64> {
+    let word =
+        |at: usize| block.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
+    let (value, address, end) = (word(0)?, word(8)?, word(BLOCK_BYTES - 8)?);
+    if block.iter().all(|byte| *byte == 0) {
+        return Some(ZERO);
+    }
+    let fill = (value % 251) as u8 + 1;
+    let whole = block[16..BLOCK_BYTES - 8].iter().all(|byte| *byte == fill);
+    (whole && value == end && address == lba).then_some(value)
+}

@@ -1,0 +1,9 @@
+//! One file per invariant; each says what it proves, and is told what happens.
+
+pub mod i1;
+pub mod i10;
+pub mod i2;
+pub mod i3;
+pub mod i4;
+pub mod i5;
+pub mod i6;

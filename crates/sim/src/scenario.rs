@@ -1,0 +1,59 @@
+//! What a run is made of: chosen by its seed, so that different seeds stress different things.
+
+use crate::random::Random;
+use cluster::Resiliency;
+
+/// The parameters of one run. Parts are of 1000.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scenario {
+    pub nodes: usize,
+    pub disks_per_node: usize,
+    pub resiliency: Resiliency,
+    pub clients: usize,
+    /// Virtual milliseconds of the first phase.
+    pub faults_ms: u64,
+    pub message_loss: u64,
+    pub message_repeat: u64,
+    pub message_slow: u64,
+    pub state_loss: u64,
+    /// Mean milliseconds between faults.
+    pub fault_every_ms: u64,
+    pub crashes: bool,
+    pub partitions: bool,
+    pub takeovers: bool,
+    pub disk_faults: bool,
+    pub corruption: bool,
+    pub retirement: bool,
+    /// Real stores on disks that lose power, instead of stores in memory.
+    pub real_stores: bool,
+}
+
+impl Scenario {
+    pub fn of_seed(seed: u64) -> Self {
+        let mut random = Random::new(seed ^ 0x5ce4_a310);
+        let resiliency = match random.below(8) {
+            0 => Resiliency::Simple,
+            1..=5 => Resiliency::TwoWay,
+            _ => Resiliency::ThreeWay,
+        };
+        Self {
+            nodes: random.between(3, 4) as usize,
+            disks_per_node: random.between(1, 2) as usize,
+            resiliency,
+            clients: random.between(2, 5) as usize,
+            faults_ms: random.between(1_500, 4_000),
+            message_loss: if random.chance(500) { random.between(1, 15) } else { 0 },
+            message_repeat: if random.chance(500) { random.between(1, 60) } else { 0 },
+            message_slow: if random.chance(500) { random.between(5, 100) } else { 0 },
+            state_loss: if random.chance(500) { random.between(10, 200) } else { 0 },
+            fault_every_ms: random.between(80, 600),
+            crashes: random.chance(700),
+            partitions: random.chance(500),
+            takeovers: random.chance(500),
+            disk_faults: random.chance(600),
+            corruption: random.chance(400),
+            retirement: random.chance(200),
+            real_stores: random.chance(120),
+        }
+    }
+}

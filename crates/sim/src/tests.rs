@@ -1,0 +1,88 @@
+use crate::oracle::Register;
+use crate::run;
+
+#[test]
+fn seeds_pass_and_faults_really_happen() {
+    let mut total = crate::Coverage::default();
+    for seed in 0..30 {
+        let report = run(seed);
+        assert!(report.violations.is_empty(), "seed {seed}: {:#?}", report.violations);
+        let coverage = report.coverage;
+        total.acknowledged_writes += coverage.acknowledged_writes;
+        total.reads += coverage.reads;
+        total.crashes += coverage.crashes;
+        total.openings += coverage.openings;
+        total.expulsions += coverage.expulsions;
+        total.joins += coverage.joins;
+        total.fenced += coverage.fenced;
+        total.reconciled_blocks += coverage.reconciled_blocks;
+        total.repaired_blocks += coverage.repaired_blocks;
+        total.resynced_regions += coverage.resynced_regions;
+        total.built_regions += coverage.built_regions;
+    }
+    for (what, count) in [
+        ("acknowledged writes", total.acknowledged_writes),
+        ("reads", total.reads),
+        ("crashes", total.crashes),
+        ("takeovers", total.openings.saturating_sub(30)),
+        ("expulsions", total.expulsions),
+        ("joins", total.joins),
+        ("fenced coordinators", total.fenced),
+        ("reconciled blocks", total.reconciled_blocks),
+        ("repaired blocks", total.repaired_blocks),
+        ("resynced regions", total.resynced_regions),
+        ("built regions", total.built_regions),
+    ] {
+        assert!(count > 0, "no {what} in 30 seeds: {total:?}");
+    }
+}
+
+#[test]
+fn a_seed_replays_bit_for_bit() {
+    for seed in [3, 11, 27] {
+        let (first, second) = (run(seed), run(seed));
+        assert_eq!((first.trace, first.steps), (second.trace, second.steps), "seed {seed}");
+        assert_eq!(first.coverage, second.coverage);
+    }
+    assert_ne!(run(3).trace, run(11).trace);
+}
+
+#[test]
+fn the_oracle_accepts_one_register_and_refuses_going_back() {
+    let mut fine = Register::default();
+    fine.write_began(1, 10);
+    fine.read(0, 11, 12);
+    fine.read(1, 13, 14);
+    fine.write_ended(1, 20);
+    fine.write_began(2, 30);
+    fine.read(2, 31, 40);
+    assert!(fine.violations().is_empty());
+
+    let mut back = fine.clone();
+    back.read(1, 50, 51);
+    assert!(!back.violations().is_empty(), "a value came back after a newer one was read");
+
+    let mut lost = Register::default();
+    lost.write_began(1, 10);
+    lost.write_ended(1, 20);
+    lost.read(0, 30, 31);
+    assert!(!lost.violations().is_empty(), "an acknowledged write was lost");
+
+    let mut early = Register::default();
+    early.read(1, 1, 2);
+    assert!(!early.violations().is_empty(), "a value was read that nobody wrote");
+}
+
+#[test]
+fn an_unanswered_write_may_take_effect_late_or_never_but_once() {
+    let mut register = Register::default();
+    register.write_began(1, 10);
+    register.write_began(2, 20);
+    register.write_ended(2, 30);
+    assert!(register.violations().is_empty());
+    register.read(2, 40, 41);
+    register.read(1, 50, 51);
+    assert!(register.violations().is_empty());
+    register.read(2, 60, 61);
+    assert!(!register.violations().is_empty());
+}
