@@ -6,7 +6,7 @@ use super::copy::Copy;
 use super::opens::FixedTimes;
 use super::tasks::Outcome;
 use super::{Halt, Service, Timer, status_of};
-use crate::backend::{ByteRange, FileInformation, OpenId, OperationId, Reply};
+use crate::backend::{ByteRange, FileInformation, OpenId, Operation, OperationId, Reply};
 use crate::fs::{AttributeChange, FileId, FsError, StreamId};
 use crate::security::rights;
 use std::task::Poll;
@@ -156,8 +156,11 @@ impl Service {
         let (stream, offset) = match self.check_write(id, offset, u64::from(len_bytes)) {
             Ok(found) => found,
             Err(Halt::Status(status)) => return self.done(operation, Err(status)),
-            // The end of the file is known to every open of it; it can be missing for a moment only.
-            Err(_) => return self.done(operation, Err(NtStatus::INSUFFICIENT_RESOURCES)),
+            // Only a write to the end looks at metadata, which may have to come into memory first.
+            Err(_) => {
+                let request = Operation::Write { open: id, offset, data, write_through, unbuffered: false };
+                return self.wait_for_storage(operation, request);
+            }
         };
         if len_bytes == 0 {
             return self.done(operation, Ok(Reply::Written(0)));

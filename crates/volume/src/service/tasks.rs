@@ -230,6 +230,16 @@ impl Service {
         self.tasks.parked.insert(operation, Parked { work, wait, told: told || tell });
     }
 
+    /// Tries again when metadata has come into memory.
+    pub(super) fn wait_for_storage(&mut self, operation: OperationId, request: Operation) {
+        if let Some(error) = &self.failed {
+            let status = super::status_of(error);
+            return self.done(operation, Err(status));
+        }
+        self.park(operation, Some(Work::Request(request)), Wait::Storage, true);
+        self.tasks.misses.push(operation);
+    }
+
     pub(super) fn too_many_parked(&self) -> bool {
         self.tasks.parked.len() >= self.config.parked_max
     }
@@ -303,7 +313,12 @@ impl Service {
             Work::Request(request) => request,
         };
         let reply = match request {
-            Operation::Create(_) | Operation::Read { .. } | Operation::Write { .. } => {
+            Operation::Write { open, offset, data, write_through, .. } => {
+                let data = std::mem::take(data);
+                self.write(operation, *open, *offset, data, *write_through);
+                return Ok(Outcome::Later);
+            }
+            Operation::Create(_) | Operation::Read { .. } => {
                 return Err(NtStatus::INTERNAL_ERROR.into());
             }
             Operation::Reconnect(reconnect) => self.reconnect(reconnect)?,
