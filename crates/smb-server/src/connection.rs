@@ -4,7 +4,7 @@ use crate::credits::CreditWindow;
 use crate::logon::Acceptor;
 use smallvec::SmallVec;
 use smb::crypto::{CipherId, PreauthHash, SigningAlgorithm};
-use smb::wire::{Capabilities, Dialect, Guid, SecurityMode};
+use smb::wire::{BufferDescriptorV1, Capabilities, Dialect, Guid, SecurityMode};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use sys::Payload;
@@ -26,6 +26,27 @@ pub struct ConnectionInfo {
     pub peer: SocketAddr,
     pub local: SocketAddr,
     pub transport: Transport,
+}
+
+/// What a transport has to do next for a connection, in order.
+#[derive(Debug)]
+pub enum Outgoing {
+    /// `invalidate`: the client's registration that ends with it; SMB Direct only.
+    Message { payload: Payload, invalidate: Option<u32> },
+    /// Goes into the client's memory before the next message. SMB Direct only.
+    RemoteWrite { payload: Payload, descriptors: Vec<BufferDescriptorV1> },
+    /// Is answered by [`crate::Server::remote_read`]. SMB Direct only.
+    RemoteRead { token: u64, len_bytes: usize, descriptors: Vec<BufferDescriptorV1> },
+}
+
+impl Outgoing {
+    /// Payload that it keeps in memory.
+    pub(crate) fn len_bytes(&self) -> usize {
+        match self {
+            Self::Message { payload, .. } | Self::RemoteWrite { payload, .. } => payload.len(),
+            Self::RemoteRead { .. } => 0,
+        }
+    }
 }
 
 /// How far negotiation is.
@@ -69,7 +90,7 @@ pub(crate) struct Connection {
     pub setups: Vec<Setup>,
     /// Sessions with a channel on this connection.
     pub sessions: SmallVec<[u64; 2]>,
-    pub transmit: VecDeque<Payload>,
+    pub transmit: VecDeque<Outgoing>,
     pub transmit_bytes: usize,
     /// Payload of requests in work.
     pub in_work_bytes: usize,

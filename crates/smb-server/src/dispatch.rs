@@ -187,6 +187,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             async_id: 0,
             channel_sequence: if is_smb3 { header.channel_sequence() } else { 0 },
             bytes: 0,
+            invalidate: None,
             counted: false,
         };
         self.counters.requests[command as usize] += 1;
@@ -311,6 +312,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         };
         let queued = matches!(work, Work::QueryDirectoryQueued(_));
         let reads_pipe = matches!(work, Work::PipeRead { .. });
+        let fetches = matches!(work, Work::WriteRemote(_));
         let volume = submit.as_ref().map(|(volume, _)| *volume);
         if volume.is_some_and(|volume| self.backend(volume).is_none()) {
             self.finish_element(&context, chain, NtStatus::NETWORK_NAME_DELETED, Body::no_error_data());
@@ -335,6 +337,16 @@ impl<B: Backend, D: Directory> Server<B, D> {
         }
         if reads_pipe {
             self.wait_for_pipe(context.open, key, now);
+        }
+        if fetches && let Some(request) = self.requests.get_mut(key) {
+            // Taken out for the call: what it asks for is in the work itself.
+            let work = std::mem::replace(&mut request.work, Work::Flush);
+            if let Work::WriteRemote(work) = &work {
+                self.fetch_remote(context.connection, key, work);
+            }
+            if let Some(request) = self.requests.get_mut(key) {
+                request.work = work;
+            }
         }
         if let Some(until) = until {
             self.timers.push(std::cmp::Reverse((until, key)));
@@ -434,7 +446,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
             header.flags = (header.flags() | HeaderFlags::SIGNED).bits().into();
         }
         let sign_by = if context.sign { context.session } else { 0 };
-        chain.responses.push(Response { header, body, sign_by, hashed });
+        let invalidate = context.invalidate;
+        chain.responses.push(Response { header, body, sign_by, hashed, invalidate });
     }
 
     /// Credits that the answer to this request gives (MS-SMB2 3.3.1.2).
@@ -466,6 +479,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             body: Body::no_error_data(),
             sign_by: 0,
             hashed: Hashed::No,
+            invalidate: None,
         });
         Started::Answered
     }
@@ -548,7 +562,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let granted = self.grant(context.connection, &context, NtStatus::PENDING);
         let mut header = context.to.header(NtStatus::PENDING, granted);
         header.set_async_id(async_id);
-        let interim = Response { header, body: Body::no_error_data(), sign_by: 0, hashed: Hashed::No };
+        let (hashed, invalidate) = (Hashed::No, None);
+        let interim = Response { header, body: Body::no_error_data(), sign_by: 0, hashed, invalidate };
         let mut responses = SmallVec::new();
         if let Some(request) = self.requests.get_mut(key) {
             request.context.async_id = async_id;

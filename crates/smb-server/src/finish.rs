@@ -33,6 +33,18 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 }
                 Ok(Step::Reply(NtStatus::SUCCESS, Body::Written(count.min(length))))
             }
+            Work::ReadRemote { minimum, length, offset, memory } => {
+                match self.read_done(context, minimum, length, offset, result?)? {
+                    Step::Reply(NtStatus::SUCCESS, Body::Read(data)) => {
+                        self.read_into_remote(context, *memory, data)
+                    }
+                    other => Ok(other),
+                }
+            }
+            Work::WriteRemote(work) => {
+                result?;
+                Self::remote_fetched(context, *work)
+            }
             Work::Create(work) => match result? {
                 Reply::Created(created) => self.created(context, &work, *created, now),
                 _ => Err(NtStatus::INTERNAL_ERROR),

@@ -29,6 +29,7 @@ mod pipe;
 mod query_directory;
 mod query_info;
 mod read_write;
+mod remote;
 mod request;
 mod send;
 mod server;
@@ -39,7 +40,7 @@ mod statistics;
 mod tree;
 
 pub use config::{Config, Limits};
-pub use connection::{ConnectionId, ConnectionInfo, Transport};
+pub use connection::{ConnectionId, ConnectionInfo, Outgoing, Transport};
 pub use directory::{Account, Directory, Share};
 pub use server::{RandomSource, Server};
 pub use statistics::{Caching, Counters, Gauges, OpenInfo, SessionInfo};

@@ -89,6 +89,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         // The SMB1 message stands for message identifier 0.
         let credits = if found.window.take(0, 1) { found.window.grant(1) } else { 0 };
         let response = Response {
+            invalidate: None,
             header: to.header(NtStatus::SUCCESS, credits),
             body: Body::Bytes(body),
             sign_by: 0,

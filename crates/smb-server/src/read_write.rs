@@ -2,6 +2,7 @@
 
 use crate::directory::Directory;
 use crate::dispatch::Element;
+use crate::remote::RemoteWriteWork;
 use crate::request::{Chain, Context, Step, Work};
 use crate::server::Server;
 use smb::wire::{
@@ -30,9 +31,12 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let request = ReadRequest::parse(element.bytes()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
         let key = self.find_open(context, chain, request.file_id)?;
         let length = request.length.get();
-        if length > self.config.limits.read_bytes || request.channel.get() != CHANNEL_NONE {
+        if length > self.config.limits.read_bytes {
             return Err(NtStatus::INVALID_PARAMETER);
         }
+        let memory = self.remote_memory(context, request.channel.get(), length, || {
+            request.channel_info().map(<[_]>::to_vec).map_err(|_| NtStatus::INVALID_PARAMETER)
+        })?;
         self.check_charge(context, length as usize)?;
         let open = self.opens.get(key).ok_or(NtStatus::FILE_CLOSED)?;
         let Some((volume, name)) = open.volume_open() else {
@@ -50,6 +54,11 @@ impl<B: Backend, D: Directory> Server<B, D> {
         }
         self.check_channel_sequence(context, key, false)?;
         context.bytes = length as usize;
+        let minimum = request.minimum_count.get();
+        let work = match memory {
+            None => Work::Read { minimum, length, offset },
+            Some(memory) => Work::ReadRemote { minimum, length, offset, memory: Box::new(memory) },
+        };
         Ok(Step::Submit {
             volume,
             operation: Operation::Read {
@@ -57,7 +66,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 range: ByteRange { offset, len_bytes: length.into() },
                 unbuffered: request.flags & READ_FLAG_UNBUFFERED != 0,
             },
-            work: Work::Read { minimum: request.minimum_count.get(), length, offset },
+            work,
         })
     }
 
@@ -71,10 +80,16 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let invalid = |_| NtStatus::INVALID_PARAMETER;
         let request = WriteRequest::parse(element.bytes()).map_err(invalid)?;
         let key = self.find_open(context, chain, request.file_id)?;
-        let length = request.length.get();
-        if length > self.config.limits.write_bytes || request.channel.get() != CHANNEL_NONE {
+        let channel = request.channel.get();
+        // By RDMA, the message carries nothing and RemainingBytes says how much there is.
+        let length =
+            if channel == CHANNEL_NONE { request.length.get() } else { request.remaining_bytes.get() };
+        if length > self.config.limits.write_bytes || channel != CHANNEL_NONE && request.length.get() != 0 {
             return Err(NtStatus::INVALID_PARAMETER);
         }
+        let memory = self.remote_memory(context, channel, length, || {
+            request.channel_info().map(<[_]>::to_vec).map_err(|_| NtStatus::INVALID_PARAMETER)
+        })?;
         self.check_charge(context, length as usize)?;
         let range = request.data_range().map_err(invalid)?;
         self.check_channel_sequence(context, key, true)?;
@@ -95,6 +110,19 @@ impl<B: Backend, D: Directory> Server<B, D> {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         let flags = request.flags.get();
+        if let Some(memory) = memory {
+            context.bytes = length as usize;
+            return Ok(Step::Park(Work::WriteRemote(Box::new(RemoteWriteWork {
+                memory,
+                volume,
+                open: name,
+                offset,
+                length,
+                write_through: flags & WRITE_FLAG_WRITE_THROUGH != 0,
+                unbuffered: flags & WRITE_FLAG_UNBUFFERED != 0,
+                data: None,
+            }))));
+        }
         let data = element.whole.slice(element.start + range.start..element.start + range.end);
         context.bytes = length as usize;
         Ok(Step::Submit {

@@ -30,6 +30,8 @@ pub(crate) struct Context {
     pub channel_sequence: u16,
     /// Counted in the connection's bytes in work.
     pub bytes: usize,
+    /// The client's registration that ends with the answer.
+    pub invalidate: Option<u32>,
     /// The open counts it as outstanding (MS-SMB2 3.3.5.2.10).
     pub counted: bool,
 }
@@ -38,6 +40,8 @@ pub(crate) struct Context {
 pub(crate) enum Body {
     Bytes(Vec<u8>),
     Read(Payload),
+    /// So many bytes went by RDMA.
+    ReadRemote(u32),
     Written(u32),
     /// SMB2 ERROR response with its ErrorContextCount and data.
     Error(u8, Vec<u8>),
@@ -65,6 +69,8 @@ pub(crate) struct Response {
     /// The session whose key signs it; zero: none does.
     pub sign_by: u64,
     pub hashed: Hashed,
+    /// The client's registration that ends with it.
+    pub invalidate: Option<u32>,
 }
 
 /// What becomes of a request next.
@@ -102,6 +108,15 @@ pub(crate) enum Work {
     Write {
         length: u32,
     },
+    /// READ whose payload goes into the client's memory.
+    ReadRemote {
+        minimum: u32,
+        length: u32,
+        offset: u64,
+        memory: Box<crate::remote::RemoteMemory>,
+    },
+    /// WRITE whose payload comes out of the client's memory.
+    WriteRemote(Box<crate::remote::RemoteWriteWork>),
     Lock,
     QueryDirectory(Box<crate::query_directory::QueryDirectoryWork>),
     /// Another request of the enumeration is being worked on.

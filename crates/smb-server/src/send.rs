@@ -1,6 +1,6 @@
 //! From answers to messages: compounding, padding, signatures, encryption (MS-SMB2 3.3.4.1), and what the server says unasked.
 
-use crate::connection::ConnectionId;
+use crate::connection::{ConnectionId, Outgoing};
 use crate::directory::Directory;
 use crate::request::{Body, Hashed, Response};
 use crate::server::Server;
@@ -26,6 +26,7 @@ fn build(response: &mut Response, is_compound: bool, is_last: bool) -> Built {
     let empty = Payload::new();
     let (body_len, payload) = match &response.body {
         Body::Read(payload) => (READ_RESPONSE_DATA_OFFSET - HEADER_BYTES, payload.clone()),
+        Body::ReadRemote(_) => (size_of::<ReadResponseBody>() + 1, empty),
         Body::Written(_) => (size_of::<WriteResponseBody>(), empty),
         Body::Bytes(bytes) => (bytes.len(), empty),
         Body::Error(_, data) => (8 + data.len().max(1), empty),
@@ -48,6 +49,11 @@ fn build(response: &mut Response, is_compound: bool, is_last: bool) -> Built {
                 ..Default::default()
             };
             body[..body_len].copy_from_slice(fixed.as_bytes());
+        }
+        Body::ReadRemote(count) => {
+            let fixed = ReadResponseBody { data_remaining: U32::new(*count), ..Default::default() };
+            body[..body_len].fill(0);
+            body[..size_of::<ReadResponseBody>()].copy_from_slice(fixed.as_bytes());
         }
         Body::Written(count) => {
             let fixed = WriteResponseBody { count: U32::new(*count), ..Default::default() };
@@ -79,6 +85,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         }
         let mut out = Payload::new();
         let count = responses.len();
+        let invalidate = responses.iter().find_map(|response| response.invalidate);
         for (position, response) in responses.iter_mut().enumerate() {
             if sealed_by == 0 && response.sign_by != 0 {
                 let flags = response.header.flags() | HeaderFlags::SIGNED;
@@ -99,7 +106,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 None => return self.close_connection(connection),
             }
         }
-        self.queue(connection, out);
+        self.queue(connection, out, invalidate);
         while let Some(session) = self.ending.pop() {
             self.end_session(session, true);
         }
@@ -152,15 +159,20 @@ impl<B: Backend, D: Directory> Server<B, D> {
         Some(out.freeze())
     }
 
-    fn queue(&mut self, connection: u64, message: Payload) {
-        let Some(found) = self.connections.get_mut(connection) else { return };
+    fn queue(&mut self, connection: u64, payload: Payload, invalidate: Option<u32>) {
         self.counters.messages_sent += 1;
-        self.counters.bytes_sent += message.len() as u64;
-        found.transmit_bytes += message.len();
+        self.counters.bytes_sent += payload.len() as u64;
+        self.enqueue(connection, Outgoing::Message { payload, invalidate });
+    }
+
+    /// Queues a message, or what the transport moves by RDMA.
+    pub(crate) fn enqueue(&mut self, connection: u64, outgoing: Outgoing) {
+        let Some(found) = self.connections.get_mut(connection) else { return };
+        found.transmit_bytes += outgoing.len_bytes();
         if found.transmit.is_empty() {
             self.to_transmit.push(ConnectionId(connection));
         }
-        found.transmit.push_back(message);
+        found.transmit.push_back(outgoing);
     }
 
     /// Tells the holder of an oplock that it breaks (MS-SMB2 3.3.4.6).
@@ -212,7 +224,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let mut header = Header::new(Command::OplockBreak);
         header.flags = HeaderFlags::SERVER_TO_REDIR.bits().into();
         header.message_id = U64::MAX_VALUE;
-        let response = Response { header, body: Body::Bytes(body), sign_by: 0, hashed: Hashed::No };
+        let (hashed, invalidate) = (Hashed::No, None);
+        let response = Response { header, body: Body::Bytes(body), sign_by: 0, hashed, invalidate };
         self.send(connection, SmallVec::from_iter([response]), sealed_by);
     }
 }

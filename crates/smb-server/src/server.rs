@@ -2,7 +2,7 @@
 
 use crate::arena::Arena;
 use crate::config::Config;
-use crate::connection::{Connection, ConnectionId, ConnectionInfo};
+use crate::connection::{Connection, ConnectionId, ConnectionInfo, Outgoing};
 use crate::directory::Directory;
 use crate::open::Open;
 use crate::request::{Context, Request, Work};
@@ -281,9 +281,21 @@ impl<B: Backend, D: Directory> Server<B, D> {
     /// The next message to send on `connection`, in parts.
     pub fn poll_transmit(&mut self, connection: ConnectionId) -> Option<Payload> {
         let connection = self.connections.get_mut(connection.0)?;
-        let payload = connection.transmit.pop_front()?;
-        connection.transmit_bytes -= payload.len();
-        Some(payload)
+        while let Some(outgoing) = connection.transmit.pop_front() {
+            connection.transmit_bytes -= outgoing.len_bytes();
+            if let Outgoing::Message { payload, .. } = outgoing {
+                return Some(payload);
+            }
+        }
+        None
+    }
+
+    /// As [`Self::poll_transmit`], for a transport that also moves payload by RDMA.
+    pub fn poll_outgoing(&mut self, connection: ConnectionId) -> Option<Outgoing> {
+        let connection = self.connections.get_mut(connection.0)?;
+        let outgoing = connection.transmit.pop_front()?;
+        connection.transmit_bytes -= outgoing.len_bytes();
+        Some(outgoing)
     }
 
     /// Connections that may have something for [`Self::poll_transmit`] since the last call.
