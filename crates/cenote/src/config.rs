@@ -33,6 +33,7 @@ pub struct Server {
 #[serde(default, deny_unknown_fields)]
 pub struct Smb {
     pub listen: Vec<SocketAddr>,
+    pub rdma_listen: Vec<SocketAddr>,
     pub require_signing: bool,
     pub require_encryption: bool,
 }
@@ -81,6 +82,7 @@ const DOCUMENTATION: &[(&str, &str)] = &[
     ),
     ("server.drain_s", "Seconds that requests in work have to end in after SIGTERM."),
     ("smb.listen", "Addresses and ports of the SMB server."),
+    ("smb.rdma_listen", "Addresses and ports of SMB Direct over iWARP; clients use port 5445."),
     ("smb.require_signing", "Refuse requests that are not signed."),
     ("smb.require_encryption", "Refuse clients that do not encrypt."),
     ("api.listen", "Address and port of the management API. Loopback only."),
@@ -107,6 +109,7 @@ impl Default for Smb {
     fn default() -> Self {
         Self {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 445))],
+            rdma_listen: Vec::new(),
             require_signing: false,
             require_encryption: false,
         }

@@ -214,6 +214,8 @@ pub struct SmbPolicy {
 pub struct DataPlaneOptions {
     /// Bound and listening already, so that a taken port is found before any disk is touched.
     pub smb_listeners: Vec<TcpListener>,
+    /// As these, for SMB Direct over iWARP.
+    pub rdma_listeners: Vec<TcpListener>,
     /// Pools, disks and volumes as they are recorded. A recorded disk that is not found becomes a health issue, not a failed start.
     pub state: Arc<RedbState>,
     /// Where to look for labelled disks besides the paths recorded in the state.

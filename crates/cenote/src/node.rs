@@ -101,6 +101,8 @@ impl DataDirectory {
 /// The sockets of a server, bound before anything else is touched.
 pub struct Listeners {
     pub smb: Vec<TcpListener>,
+    /// SMB Direct over iWARP.
+    pub rdma: Vec<TcpListener>,
     pub api: TcpListener,
 }
 
@@ -174,6 +176,7 @@ impl Node {
         let shared = SharedDirectory::new(manager::load(&state, &key)?);
         let data_plane = start_data_plane(DataPlaneOptions {
             smb_listeners: listeners.smb,
+            rdma_listeners: listeners.rdma,
             state: state.clone(),
             disk_paths: config.disks.search.clone(),
             server_guid: settings.server_guid.into_bytes(),
@@ -279,12 +282,18 @@ pub fn serve(
 ) -> Result<(), NodeError> {
     let directory = DataDirectory::open_or_create(&config.server.data_dir)?;
     let api = listen("HTTP", config.api.listen)?;
+    let rdma = config
+        .smb
+        .rdma_listen
+        .iter()
+        .map(|address| listen("SMB Direct", *address))
+        .collect::<Result<_, _>>()?;
     let smb = config.smb.listen.iter().map(|address| listen("SMB", *address)).collect::<Result<_, _>>()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|source| NodeError::Io { what: "event loop".into(), source })?;
-    let node = Node::start(config, directory, Listeners { smb, api }, start_data_plane)?;
+    let node = Node::start(config, directory, Listeners { smb, rdma, api }, start_data_plane)?;
     let listening: Vec<String> = config.smb.listen.iter().map(ToString::to_string).collect();
     tracing::info!(smb = listening.join(", "), api = %config.api.listen, "serving");
     runtime.block_on(node.run(|| {}))

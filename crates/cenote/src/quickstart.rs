@@ -33,12 +33,6 @@ pub fn run(
     data: &Path,
     start_data_plane: impl FnOnce(DataPlaneOptions) -> Result<DataPlane, CommandError>,
 ) -> Result<(), NodeError> {
-    if options.rdma.is_some() {
-        return Err(NodeError::Setup(
-            "this build has no SMB Direct listener: leave --rdma out; SMB over TCP serves the same shares"
-                .into(),
-        ));
-    }
     let mut config = Config::default();
     config.api.listen = options.http;
     // Its disks are files of a file system that others keep busy too.
@@ -49,12 +43,13 @@ pub fn run(
     let api = listen("HTTP", options.http)?;
     let (smb, address) = smb_listener(options)?;
     config.smb.listen = vec![address];
+    let rdma = rdma_listener(options)?;
 
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|source| NodeError::Io { what: "event loop".into(), source })?;
-    let listeners = Listeners { smb: vec![smb], api };
+    let listeners = Listeners { smb: vec![smb], rdma: rdma.into_iter().collect(), api };
     let node = Node::start(&config, directory, listeners, start_data_plane)?;
     runtime.block_on(async {
         let password = match furnish(&node, options).await {
@@ -67,6 +62,22 @@ pub fn run(
         let lines = connect_lines(options, address, &password, node.directory().path());
         node.run(move || println!("{lines}ready")).await
     })
+}
+
+/// SMB Direct: the port that was asked for, or the usual one where it is free.
+fn rdma_listener(options: &Quickstart) -> Result<Option<TcpListener>, NodeError> {
+    if let Some(address) = options.rdma {
+        return listen("SMB Direct", address).map(Some);
+    }
+    let address = SocketAddr::from(([127, 0, 0, 1], RDMA_PORT));
+    match listen("SMB Direct", address) {
+        Ok(listener) => Ok(Some(listener)),
+        Err(NodeError::Listen { source, .. }) => {
+            println!("port {RDMA_PORT} cannot be used ({source}): no SMB Direct, SMB over TCP only");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 fn smb_listener(options: &Quickstart) -> Result<(TcpListener, SocketAddr), NodeError> {
@@ -92,6 +103,9 @@ fn smb_listener(options: &Quickstart) -> Result<(TcpListener, SocketAddr), NodeE
     }
     Err(last.unwrap_or_else(|| NodeError::Setup("no port to listen on".into())))
 }
+
+/// IANA's smbdirect: where clients look for iWARP.
+const RDMA_PORT: u16 = 5445;
 
 /// What is known of the user's password.
 enum Password {

@@ -26,7 +26,8 @@ fn build(response: &mut Response, is_compound: bool, is_last: bool) -> Built {
     let empty = Payload::new();
     let (body_len, payload) = match &response.body {
         Body::Read(payload) => (READ_RESPONSE_DATA_OFFSET - HEADER_BYTES, payload.clone()),
-        Body::ReadRemote(_) => (size_of::<ReadResponseBody>() + 1, empty),
+        // Not a byte more: cifs.ko takes a payload that went by RDMA for read, and would meet what is left in the next message.
+        Body::ReadRemote(_) => (size_of::<ReadResponseBody>(), empty),
         Body::Written(_) => (size_of::<WriteResponseBody>(), empty),
         Body::Bytes(bytes) => (bytes.len(), empty),
         Body::Error(_, data) => (8 + data.len().max(1), empty),
@@ -51,9 +52,12 @@ fn build(response: &mut Response, is_compound: bool, is_last: bool) -> Built {
             body[..body_len].copy_from_slice(fixed.as_bytes());
         }
         Body::ReadRemote(count) => {
-            let fixed = ReadResponseBody { data_remaining: U32::new(*count), ..Default::default() };
-            body[..body_len].fill(0);
-            body[..size_of::<ReadResponseBody>()].copy_from_slice(fixed.as_bytes());
+            let fixed = ReadResponseBody {
+                data_offset: READ_RESPONSE_DATA_OFFSET as u8,
+                data_remaining: U32::new(*count),
+                ..Default::default()
+            };
+            body[..body_len].copy_from_slice(fixed.as_bytes());
         }
         Body::Written(count) => {
             let fixed = WriteResponseBody { count: U32::new(*count), ..Default::default() };

@@ -8,6 +8,7 @@
 
 mod accounts;
 mod commands;
+mod direct;
 pub mod disks;
 mod jobs;
 mod opening;
@@ -25,6 +26,7 @@ use crate::control::{
 };
 use accounts::ServerDirectory;
 use cluster::{RedbState, VolumeRecord};
+use direct::Direct;
 use jobs::Jobs;
 use smb_server::{Config, ConnectionId as SmbConnection, ConnectionInfo, Server, Transport};
 use std::cell::{Cell, RefCell};
@@ -135,6 +137,7 @@ pub(crate) struct Plane {
     /// The thread may end.
     pub ended: Cell<bool>,
     listeners: RefCell<Vec<std::net::TcpListener>>,
+    rdma_listeners: RefCell<Vec<std::net::TcpListener>>,
 }
 
 impl Plane {
@@ -167,6 +170,7 @@ impl Plane {
             unsent_bytes: Cell::new(0),
             ended: Cell::new(false),
             listeners: RefCell::new(options.smb_listeners),
+            rdma_listeners: RefCell::new(options.rdma_listeners),
         }))
     }
 
@@ -206,6 +210,7 @@ struct Turns {
     plane: Rc<Plane>,
     commands: Receiver<Command>,
     tcp: Tcp,
+    direct: Direct,
     by_tcp: HashMap<TcpConnection, SmbConnection>,
     by_smb: HashMap<SmbConnection, TcpConnection>,
     /// Not received from, until the server has worked off what it holds.
@@ -225,10 +230,13 @@ impl Turns {
         let listeners = std::mem::take(&mut *plane.listeners.borrow_mut());
         let tcp = Tcp::new(&plane.storage.driver, listeners, limits)
             .map_err(|error| failed(format!("a listener cannot be served: {error}")))?;
+        let listeners = std::mem::take(&mut *plane.rdma_listeners.borrow_mut());
+        let direct = Direct::new(&plane, listeners)?;
         Ok(Self {
             plane,
             commands,
             tcp,
+            direct,
             by_tcp: HashMap::new(),
             by_smb: HashMap::new(),
             paused: Vec::new(),
@@ -253,6 +261,7 @@ impl Turns {
             worked |= plane.server.borrow_mut().poll(now);
             if serving {
                 worked |= self.hear_clients(now);
+                worked |= self.direct.hear(&plane, now);
                 worked |= self.hear_commands();
             }
             self.transmit();
@@ -279,6 +288,7 @@ impl Turns {
         let server = self.plane.server.borrow().next_timeout();
         let next = self.plane.storage.next_timeout();
         let next = server.map_or(next, |at| at.min(next));
+        let next = self.direct.next_timeout().map_or(next, |at| at.min(next));
         next.since(now).min(SLEEP_MAX)
     }
 
@@ -351,6 +361,9 @@ impl Turns {
         let mut connections = std::mem::take(&mut self.connections);
         server.take_transmitters(&mut connections);
         for smb in connections.drain(..) {
+            if self.direct.transmit(smb, |smb| server.poll_outgoing(smb)) {
+                continue;
+            }
             let Some(&tcp) = self.by_smb.get(&smb) else { continue };
             while let Some(message) = server.poll_transmit(smb) {
                 self.tcp.send(tcp, message);
@@ -359,8 +372,9 @@ impl Turns {
         }
         server.take_closing(&mut connections);
         for smb in connections.drain(..) {
-            if let Some(&tcp) = self.by_smb.get(&smb) {
-                self.tcp.close(tcp, true);
+            match self.by_smb.get(&smb) {
+                Some(&tcp) => self.tcp.close(tcp, true),
+                None => self.direct.close(smb),
             }
         }
         self.connections = connections;
