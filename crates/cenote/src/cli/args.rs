@@ -154,6 +154,11 @@ pub enum Disk {
         #[command(flatten)]
         watch: Watch,
     },
+    /// Print what a disk is, what it holds and what is damaged; changes nothing and needs no server
+    Inspect {
+        /// A file, a partition or a whole block device
+        path: PathBuf,
+    },
 }
 
 /// Where a disk stands: copies are kept apart at the widest level that has names.

@@ -6,6 +6,7 @@ mod accounts;
 mod activity;
 pub mod args;
 mod client;
+mod inspect;
 mod output;
 mod size;
 mod storage;
@@ -37,6 +38,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
             crate::node::serve(&config, crate::dataplane::start)
                 .map_err(|error| Failure::new(error.to_string()))
         }
+        Command::Disk(args::Disk::Inspect { path }) => inspect::disk(&path),
         Command::Disk(command) => storage::disk(&client()?, global.json, command),
         Command::Pool(command) => storage::pool(&client()?, global.json, command),
         Command::Volume(command) => storage::volume(&client()?, global.json, command),

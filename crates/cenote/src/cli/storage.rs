@@ -33,6 +33,7 @@ pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), F
             let started: Started = client.post(&format!("/disks/{disk}/retire"), &())?;
             follow(client, &started, watching.watch)?;
         }
+        args::Disk::Inspect { path } => return crate::cli::inspect::disk(&path),
     }
     Ok(())
 }
