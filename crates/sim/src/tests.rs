@@ -1,10 +1,9 @@
 use crate::oracle::Register;
-use crate::run;
+use crate::{Coverage, run};
 
-#[test]
-fn seeds_pass_and_faults_really_happen() {
-    let mut total = crate::Coverage::default();
-    for seed in 0..30 {
+fn run_all(seeds: std::ops::Range<u64>) -> Coverage {
+    let mut total = Coverage::default();
+    for seed in seeds {
         let report = run(seed);
         assert!(report.violations.is_empty(), "seed {seed}: {:#?}", report.violations);
         let coverage = report.coverage;
@@ -20,11 +19,27 @@ fn seeds_pass_and_faults_really_happen() {
         total.resynced_regions += coverage.resynced_regions;
         total.built_regions += coverage.built_regions;
     }
+    total
+}
+
+#[test]
+fn a_few_seeds_pass_with_faults() {
+    let total = run_all(2..4);
+    assert!(
+        total.acknowledged_writes > 0 && total.reads > 0 && total.expulsions > 0 && total.joins > 0,
+        "{total:?}"
+    );
+}
+
+#[test]
+#[ignore = "takes a minute: cargo test -p cenote-sim -- --ignored"]
+fn many_seeds_pass_and_every_kind_of_fault_really_happens() {
+    let total = run_all(0..40);
     for (what, count) in [
         ("acknowledged writes", total.acknowledged_writes),
         ("reads", total.reads),
         ("crashes", total.crashes),
-        ("takeovers", total.openings.saturating_sub(30)),
+        ("takeovers", total.openings.saturating_sub(40)),
         ("expulsions", total.expulsions),
         ("joins", total.joins),
         ("fenced coordinators", total.fenced),
@@ -33,18 +48,15 @@ fn seeds_pass_and_faults_really_happen() {
         ("resynced regions", total.resynced_regions),
         ("built regions", total.built_regions),
     ] {
-        assert!(count > 0, "no {what} in 30 seeds: {total:?}");
+        assert!(count > 0, "no {what} in 40 seeds: {total:?}");
     }
 }
 
 #[test]
 fn a_seed_replays_bit_for_bit() {
-    for seed in [3, 11, 27] {
-        let (first, second) = (run(seed), run(seed));
-        assert_eq!((first.trace, first.steps), (second.trace, second.steps), "seed {seed}");
-        assert_eq!(first.coverage, second.coverage);
-    }
-    assert_ne!(run(3).trace, run(11).trace);
+    let (first, second) = (run(0), run(0));
+    assert_eq!((first.trace, first.steps), (second.trace, second.steps));
+    assert_eq!(first.coverage, second.coverage);
 }
 
 #[test]
