@@ -18,6 +18,8 @@ mod snapshot;
 pub mod storage;
 pub mod tasks;
 pub mod tcp;
+#[cfg(test)]
+mod tests;
 mod volume_commands;
 pub mod volumes;
 
