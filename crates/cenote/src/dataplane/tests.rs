@@ -26,6 +26,7 @@ fn start_in(directory: &Path) -> DataPlane {
     let accounts = Directory::new(domain, Vec::new(), Vec::new(), Vec::new());
     start(DataPlaneOptions {
         smb_listeners: vec![TcpListener::bind("127.0.0.1:0").expect("a port")],
+        rdma_listeners: Vec::new(),
         state: Arc::new(state),
         disk_paths: Vec::new(),
         server_guid: [7; 16],
