@@ -1,7 +1,7 @@
 //! lsarpc (MS-LSAT, MS-LSAD): names and SIDs into each other, and the domain they belong to.
 
 use super::ndr::{BadStub, Reader, Writer};
-use super::{AccountKind, Directory, well_known};
+use super::{AccountEntry, AccountKind, Directory, RpcCaller, well_known};
 use types::{NtStatus, Sid};
 
 /// Most names or SIDs in one lookup (MS-LSAT 2.2.13, 2.2.18).
@@ -47,6 +47,7 @@ pub(super) fn call(
     operation: u16,
     stub: &[u8],
     policies: &mut Policies,
+    caller: &RpcCaller,
     directory: &dyn Directory,
 ) -> Option<Result<Vec<u8>, BadStub>> {
     let mut reader = Reader::new(stub);
@@ -71,6 +72,7 @@ pub(super) fn call(
                 nothing_translated,
             )
         }
+        45 => user_name(&mut reader, caller),
         77 => lookup_names(&mut reader, NameForm::Sids, directory),
         15 | 57 => with_handle(
             &mut reader,
@@ -193,6 +195,28 @@ fn no_accounts() -> Vec<u8> {
     out.into_stub()
 }
 
+/// LsarGetUserName (MS-LSAT 3.1.4.2): who asks.
+fn user_name(reader: &mut Reader<'_>, caller: &RpcCaller) -> Result<Vec<u8>, BadStub> {
+    reader.optional_string()?;
+    if reader.pointer()? {
+        // A name that the client gives has no meaning (it must be null).
+        return Err(BadStub);
+    }
+    let wants_domain = reader.pointer()?;
+    let mut out = Writer::default();
+    out.pointer();
+    out.unicode_string(&caller.user);
+    out.unicode_string_target(&caller.user);
+    out.pointer_if(wants_domain);
+    if wants_domain {
+        out.pointer();
+        out.unicode_string(&caller.domain);
+        out.unicode_string_target(&caller.domain);
+    }
+    out.u32(NtStatus::SUCCESS.0);
+    Ok(out.into_stub())
+}
+
 /// One name or SID, translated.
 struct Translated {
     kind: AccountKind,
@@ -297,6 +321,14 @@ fn lookup_sids(
     Ok(out.into_stub())
 }
 
+/// An account of this server, in the domain that its SID says.
+fn account_of(account: AccountEntry, domains: &mut Domains, own_name: &str, own_domain: &Sid) -> Translated {
+    let is_own =
+        own_domain.child(account.sid.relative_id().unwrap_or_default()).as_ref() == Some(&account.sid);
+    let domain = is_own.then(|| domains.position(own_name, own_domain));
+    Translated { kind: account.kind, name: account.name, sid: Some(account.sid), domain }
+}
+
 fn translate_sid(sid: &Sid, domains: &mut Domains, directory: &dyn Directory) -> Translated {
     let (own_domain, own_name) = (directory.domain_sid(), directory.server().name);
     if let Some(known) = well_known::by_sid(sid) {
@@ -308,8 +340,7 @@ fn translate_sid(sid: &Sid, domains: &mut Domains, directory: &dyn Directory) ->
         return Translated { kind: AccountKind::Domain, name: own_name, sid: None, domain };
     }
     if let Some(account) = directory.account_by_sid(sid) {
-        let domain = Some(domains.position(&own_name, &own_domain));
-        return Translated { kind: account.kind, name: account.name, sid: None, domain };
+        return account_of(account, domains, &own_name, &own_domain);
     }
     Translated { kind: AccountKind::Unknown, name: sid.to_string(), sid: None, domain: None }
 }
@@ -397,9 +428,12 @@ fn translate_name(full: &str, domains: &mut Domains, directory: &dyn Directory) 
         (None, None) => (None, full),
     };
     let is_ours = domain.is_none_or(|domain| domain.eq_ignore_ascii_case(&own_name));
-    if is_ours && let Some(account) = directory.account_by_name(name) {
-        let domain = Some(domains.position(&own_name, &own_domain));
-        return Translated { kind: account.kind, name: account.name, sid: Some(account.sid), domain };
+    // An account of the server's own may have the name of a well-known one, but then it is that one.
+    if is_ours
+        && let Some(account) = directory.account_by_name(name)
+        && well_known::by_sid(&account.sid).is_none()
+    {
+        return account_of(account, domains, &own_name, &own_domain);
     }
     if let Some(known) = well_known::by_name(domain, name) {
         let domain = Some(domains.position(known.domain, &known.domain_sid));

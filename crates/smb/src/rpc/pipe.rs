@@ -312,7 +312,7 @@ impl Pipe {
         let outcome = match self.interface {
             Interface::Srvsvc => srvsvc::call(operation, stub, &self.caller, directory),
             Interface::Wkssvc => wkssvc::call(operation, stub, directory),
-            Interface::Lsarpc => lsarpc::call(operation, stub, &mut self.policies, directory),
+            Interface::Lsarpc => lsarpc::call(operation, stub, &mut self.policies, &self.caller, directory),
         };
         match outcome {
             Some(Ok(stub)) => Ok(stub),

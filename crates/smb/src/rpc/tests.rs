@@ -1,6 +1,7 @@
 //! The pipe as clients use it: bind, call, fragments, and what must end in a fault.
 
 use super::*;
+use types::NtStatus;
 
 struct Filer {
     shares: usize,
@@ -327,11 +328,20 @@ fn names_become_sids() {
         // User, relative identifier 1000, first domain; one mapped; success.
         assert_eq!(answer[answer.len() - 20..], words(&[1, 1000, 0, 1, 0]));
     }
-    assert_eq!(last_word(&ask(&mut pipe, "BUILTIN\\administrators", 58)), 0);
+    for name in ["BUILTIN\\administrators", "administrators"] {
+        let answer = ask(&mut pipe, name, 58);
+        assert!(contains(&answer, "BUILTIN") && !contains(&answer, "FILER"));
+        assert_eq!(last_word(&answer), 0);
+    }
     assert_eq!(last_word(&ask(&mut pipe, "OTHER\\ana", 68)), NtStatus::NONE_MAPPED.0);
 }
 
-use types::NtStatus;
+#[test]
+fn the_caller_is_told_who_it_is() {
+    let answer = call(&mut bound("lsarpc"), &FILER, 45, &words(&[0, 0, 1, 0]));
+    assert!(contains(&answer, "ana") && contains(&answer, "FILER"));
+    assert_eq!(last_word(&answer), 0);
+}
 
 #[test]
 fn a_policy_handle_that_was_closed_or_invented_is_invalid() {
