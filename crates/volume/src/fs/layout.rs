@@ -77,6 +77,10 @@ pub struct SpaceMapPlace {
     pub crc: u64,
 }
 
+/// No count of changes and no address gets there; one that did could not grow.
+const COUNT_MAX: u64 = 1 << 62;
+const LBA_MAX: u64 = 1 << 52;
+
 /// The one record from which all else is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Superblock {
@@ -151,7 +155,9 @@ impl Superblock {
             && journal_first == JOURNAL_FIRST
             && journal_blocks >= 16
             && journal_blocks < chunk_blocks - JOURNAL_FIRST
-            && tail_block <= journal_blocks;
+            && tail_block <= journal_blocks
+            && [sequence, incarnation, tail_sequence].iter().all(|&count| count < COUNT_MAX)
+            && [root_lba, map_lba].iter().all(|&lba| lba < LBA_MAX);
         sane.then_some(Self {
             chunk_blocks,
             volume,
