@@ -1,0 +1,543 @@
+//! A client in virtual time, and a file layer that keeps one file and answers when it is told to.
+
+use smb::auth::{Credentials, Initiator, InitiatorStep, NtHash};
+use smb::crypto::{
+    CipherId, KeySchedule, OpeningKey, PreauthHash, SealingKey, SessionKeys, SigningAlgorithm, SigningKey,
+};
+use smb::rpc::AccountEntry;
+use smb::wire::*;
+use smb_server::{Account, Config, ConnectionId, ConnectionInfo, Directory, Server, Share, Transport};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use sys::{Buf, BufMut, Payload};
+use types::{FileTime, Monotonic, NtStatus, Sid, VolumeId};
+use volume::backend::*;
+use zerocopy::IntoBytes;
+
+pub const PASSWORD: &str = "right";
+pub const WALL: FileTime = FileTime(133_000_000_000_000_000);
+
+/// What the file layer was asked and what it will say.
+#[derive(Default)]
+pub struct Layer {
+    pub asked: Vec<(OperationId, Operation)>,
+    pub cancelled: Vec<OperationId>,
+    pub events: VecDeque<Event>,
+    /// Operations are not answered before [`Fake::release`].
+    pub hold: bool,
+    pub content: Vec<u8>,
+    pub next_open: u64,
+}
+
+impl Layer {
+    fn answer(&mut self, operation: &Operation) -> Result<Reply, NtStatus> {
+        Ok(match operation {
+            Operation::Create(create) => {
+                if create.path.iter().eq("missing".encode_utf16().collect::<Vec<_>>().iter()) {
+                    return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
+                }
+                self.next_open += 1;
+                Reply::Created(Box::new(Created {
+                    open: OpenId(self.next_open),
+                    action: CreateAction::Opened,
+                    cache: match create.cache {
+                        CacheRequest::Oplock(level) => CacheGrant::Oplock(level),
+                        CacheRequest::Lease(lease) => CacheGrant::Lease {
+                            key: lease.key,
+                            state: lease.state,
+                            breaking: false,
+                            version_2: lease.version_2,
+                        },
+                    },
+                    information: FileInformation::default(),
+                    granted_access: create.desired_access,
+                    maximal_access: None,
+                    durable: None,
+                    persistent: false,
+                    path: create.path.clone(),
+                    is_stream: false,
+                }))
+            }
+            Operation::Read { range, .. } => {
+                let from = (range.offset as usize).min(self.content.len());
+                let to = (from + range.len_bytes as usize).min(self.content.len());
+                Reply::Read(Payload::from(Buf::from(&self.content[from..to])))
+            }
+            Operation::Write { data, .. } => {
+                self.content = data.contiguous().to_vec();
+                Reply::Written(data.len() as u32)
+            }
+            Operation::Close { .. } => Reply::Closed(None),
+            Operation::QueryInformation { .. } => Reply::Information(Box::default()),
+            Operation::AcknowledgeOplock { level, .. } => Reply::Oplock(*level),
+            Operation::AcknowledgeLease { key, state, .. } => Reply::Lease { key: *key, state: *state },
+            _ => Reply::Done,
+        })
+    }
+}
+
+/// The file layer's handle: one for the server, one for the test.
+#[derive(Clone, Default)]
+pub struct Fake(pub Rc<RefCell<Layer>>);
+
+impl Fake {
+    /// Answers the oldest operation that is held.
+    pub fn release(&self, position: usize) {
+        let mut layer = self.0.borrow_mut();
+        let (operation, request) = layer.asked.remove(position);
+        let result = layer.answer(&request);
+        layer.events.push_back(Event::Done { operation, result });
+    }
+
+    pub fn asked(&self) -> usize {
+        self.0.borrow().asked.len()
+    }
+}
+
+impl Backend for Fake {
+    fn submit(&mut self, operation: OperationId, request: Operation, _now: Monotonic) {
+        let mut layer = self.0.borrow_mut();
+        if layer.hold {
+            layer.asked.push((operation, request));
+            return;
+        }
+        let result = layer.answer(&request);
+        layer.asked.push((operation, request));
+        layer.events.push_back(Event::Done { operation, result });
+    }
+
+    fn cancel(&mut self, operation: OperationId) {
+        let mut layer = self.0.borrow_mut();
+        layer.cancelled.push(operation);
+        layer.asked.retain(|(asked, _)| *asked != operation);
+        layer.events.push_back(Event::Done { operation, result: Err(NtStatus::CANCELLED) });
+    }
+
+    fn poll(&mut self, out: &mut Vec<Event>) {
+        out.extend(self.0.borrow_mut().events.drain(..));
+    }
+
+    fn next_timeout(&self) -> Option<Monotonic> {
+        None
+    }
+
+    fn handle_timeout(&mut self, _now: Monotonic) {}
+}
+
+pub struct People;
+
+fn token() -> Arc<AccessToken> {
+    Arc::new(AccessToken {
+        user: Sid::new(5, &[21, 1, 2, 3, 1000]).unwrap(),
+        primary_group: Sid::users(),
+        groups: vec![Sid::everyone()],
+        privileges: Privileges::empty(),
+    })
+}
+
+impl Directory for People {
+    fn account(&self, _domain: &str, user: &str) -> Option<Account> {
+        let nt_hash = *NtHash::from_password(PASSWORD).as_bytes();
+        (user == "user").then(|| Account { name: user.to_owned(), nt_hash, enabled: true, token: token() })
+    }
+
+    fn share(&self, name: &str) -> Option<Arc<Share>> {
+        let access = if name == "forbidden" { vec![] } else { vec![(Sid::everyone(), 0x001F_01FF)] };
+        let known = ["share", "secret", "forbidden"].contains(&name);
+        known.then(|| {
+            Arc::new(Share {
+                name: name.to_owned(),
+                comment: String::new(),
+                volume: VolumeId::from_bytes([9; 16]),
+                path: String::new(),
+                options: ShareOptions::default(),
+                encrypt: name == "secret",
+                access,
+            })
+        })
+    }
+
+    fn shares(&self) -> Vec<Arc<Share>> {
+        self.share("share").into_iter().collect()
+    }
+
+    fn domain_sid(&self) -> Sid {
+        Sid::new(5, &[21, 1, 2, 3]).unwrap()
+    }
+
+    fn account_by_sid(&self, _sid: &Sid) -> Option<AccountEntry> {
+        None
+    }
+
+    fn account_by_name(&self, _name: &str) -> Option<AccountEntry> {
+        None
+    }
+}
+
+/// A server with one volume.
+pub struct World {
+    pub server: Server<Fake, People>,
+    pub layer: Fake,
+    pub now: Monotonic,
+}
+
+/// Bytes that are the same in every run.
+pub fn fixed_random() -> Box<dyn FnMut(&mut [u8])> {
+    let mut state = 0x1234_5678_9ABC_DEF0_u64;
+    Box::new(move |bytes| {
+        for byte in bytes {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            *byte = (state >> 33) as u8;
+        }
+    })
+}
+
+impl World {
+    pub fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub fn with(change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config::new([3; 16], "SERVER");
+        change(&mut config);
+        let now = Monotonic(1);
+        let mut server = Server::new(config, People, fixed_random(), now, WALL);
+        let layer = Fake::default();
+        server.add_volume(VolumeId::from_bytes([9; 16]), layer.clone());
+        Self { server, layer, now }
+    }
+
+    pub fn connect(&mut self) -> Option<ConnectionId> {
+        let info = ConnectionInfo {
+            peer: "10.0.0.2:50000".parse().unwrap(),
+            local: "10.0.0.1:445".parse().unwrap(),
+            transport: Transport::Tcp,
+        };
+        self.server.connection_opened(info, self.now)
+    }
+
+    /// Gives the server a message and lets it work until it has nothing left to do.
+    pub fn deliver(&mut self, connection: ConnectionId, message: &[u8]) {
+        self.server.handle_message(connection, Buf::from(message), self.now);
+        self.settle();
+    }
+
+    pub fn settle(&mut self) {
+        while self.server.poll(self.now) {}
+    }
+
+    pub fn wait(&mut self, time: Duration) {
+        self.now = self.now.after(time);
+        self.server.handle_timeout(self.now);
+        self.settle();
+    }
+
+    /// The next message for the client, as it would be on the wire.
+    pub fn sent(&mut self, connection: ConnectionId) -> Option<Vec<u8>> {
+        let payload = self.server.poll_transmit(connection)?;
+        let mut bytes = vec![0; payload.len()];
+        payload.copy_to(&mut bytes);
+        Some(bytes)
+    }
+
+    pub fn is_closing(&mut self, connection: ConnectionId) -> bool {
+        let mut closing = Vec::new();
+        self.server.take_closing(&mut closing);
+        closing.contains(&connection)
+    }
+}
+
+/// A client on one connection.
+pub struct Client {
+    pub connection: ConnectionId,
+    pub dialect: Dialect,
+    pub message_id: u64,
+    pub session: u64,
+    pub tree: u32,
+    pub signing: Option<SigningKey>,
+    pub sign: bool,
+    pub sealing: Option<(SealingKey, OpeningKey)>,
+    pub seal: bool,
+    pub preauth: PreauthHash,
+}
+
+/// How the client negotiates.
+pub struct Wishes {
+    pub dialects: Vec<u16>,
+    pub ciphers: Vec<u16>,
+    pub signing: Vec<u16>,
+}
+
+impl Default for Wishes {
+    fn default() -> Self {
+        Self { dialects: vec![0x0311], ciphers: vec![CIPHER_AES_128_GCM], signing: vec![SIGNING_AES_CMAC] }
+    }
+}
+
+impl Wishes {
+    pub fn contexts(&self) -> Vec<Vec<u8>> {
+        vec![
+            put_context(CONTEXT_PREAUTH_INTEGRITY, &PreauthIntegrity::build(&[7; 32])),
+            put_context(0x0100, b"unknown to the server"),
+            put_context(CONTEXT_ENCRYPTION, &put_counted_ids(&self.ciphers)),
+            put_context(CONTEXT_SIGNING, &put_counted_ids(&self.signing)),
+        ]
+    }
+}
+
+impl Client {
+    /// Connected, nothing said.
+    pub fn new(world: &mut World) -> Self {
+        Self {
+            connection: world.connect().unwrap(),
+            dialect: Dialect::Smb311,
+            message_id: 0,
+            session: 0,
+            tree: 0,
+            signing: None,
+            sign: false,
+            sealing: None,
+            seal: false,
+            preauth: PreauthHash::default(),
+        }
+    }
+
+    /// Logged on and connected to the share.
+    pub fn ready(world: &mut World) -> Self {
+        let mut client = Self::new(world);
+        client.negotiate(world, &Wishes::default());
+        assert_eq!(client.log_on(world, PASSWORD), NtStatus::SUCCESS);
+        assert_eq!(client.tree_connect(world, "share"), NtStatus::SUCCESS);
+        client
+    }
+
+    pub fn header(&mut self, command: Command) -> Header {
+        let mut header = Header::new(command);
+        header.message_id = self.message_id.into();
+        header.credits = 64.into();
+        header.credit_charge = 1.into();
+        header.session_id = self.session.into();
+        header.tree_id = self.tree.into();
+        self.message_id += 1;
+        header
+    }
+
+    pub fn build(&mut self, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let mut out = self.header(command).as_bytes().to_vec();
+        let mut tail = Vec::new();
+        body(&mut tail);
+        out.extend_from_slice(&tail);
+        out
+    }
+
+    /// Signs or seals, as the session has it.
+    pub fn protect(&mut self, mut message: Vec<u8>) -> Vec<u8> {
+        if self.seal {
+            let (sealing, _) = self.sealing.as_mut().unwrap();
+            let mut out = vec![0; TRANSFORM_HEADER_BYTES + message.len()];
+            sealing.seal_parts(&[&message], &mut out, self.session).unwrap();
+            return out;
+        }
+        if self.sign
+            && let Some(key) = &self.signing
+        {
+            let header = Header::in_place(&mut message).unwrap();
+            header.flags = (header.flags() | HeaderFlags::SIGNED).bits().into();
+            let id = header.message_id.get();
+            key.sign_in_place(&mut message, id, false, false).unwrap();
+        }
+        message
+    }
+
+    /// Sends without waiting.
+    pub fn send(&mut self, world: &mut World, message: Vec<u8>) {
+        let message = self.protect(message);
+        world.deliver(self.connection, &message);
+    }
+
+    /// The next message from the server, decrypted.
+    pub fn receive(&mut self, world: &mut World) -> Option<Vec<u8>> {
+        let bytes = world.sent(self.connection)?;
+        if bytes.starts_with(&PROTOCOL_TRANSFORM) {
+            let (_, opening) = self.sealing.as_ref().unwrap();
+            let mut plain = BufMut::for_overwrite(bytes.len() - TRANSFORM_HEADER_BYTES);
+            opening.open_into(&bytes, &mut plain).unwrap();
+            return Some(plain.to_vec());
+        }
+        Some(bytes)
+    }
+
+    pub fn call(&mut self, world: &mut World, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let message = self.build(command, body);
+        self.send(world, message);
+        self.receive(world).expect("an answer")
+    }
+
+    pub fn negotiate(&mut self, world: &mut World, wishes: &Wishes) -> Vec<u8> {
+        let contexts = if wishes.dialects.contains(&0x0311) { wishes.contexts() } else { vec![] };
+        let message = self.build(Command::Negotiate, |out| {
+            let body = NegotiateRequestBody {
+                security_mode: 1.into(),
+                capabilities: 0x7F.into(),
+                client_guid: [5; 16],
+                ..Default::default()
+            };
+            write_negotiate_request(out, body, &wishes.dialects, &contexts);
+        });
+        self.preauth.update(&message);
+        self.send(world, message);
+        let answer = self.receive(world).expect("an answer");
+        if status(&answer) == NtStatus::SUCCESS {
+            let response = NegotiateResponse::parse(&answer).unwrap();
+            self.dialect = Dialect::from_wire(response.dialect_revision.get()).unwrap();
+            self.preauth.update(&answer);
+        }
+        answer
+    }
+
+    pub fn log_on(&mut self, world: &mut World, password: &str) -> NtStatus {
+        let answer = self.try_log_on(world, password);
+        answer.map_or(NtStatus::PENDING, |answer| status(&answer))
+    }
+
+    /// `None`: the last answer has not come yet.
+    pub fn try_log_on(&mut self, world: &mut World, password: &str) -> Option<Vec<u8>> {
+        let mut random = fixed_random();
+        let mut initiator = Initiator::new(Credentials::User {
+            user: "user".to_owned(),
+            domain: String::new(),
+            workstation: String::new(),
+            hash: NtHash::from_password(password),
+            target_name: String::new(),
+        });
+        let mut preauth = self.preauth;
+        let first = initiator.first_token().to_vec();
+        let message = self.session_setup(&first);
+        preauth.update(&message);
+        world.deliver(self.connection, &message);
+        let challenge = self.receive(world).expect("a challenge");
+        preauth.update(&challenge);
+        assert_eq!(status(&challenge), NtStatus::MORE_PROCESSING_REQUIRED);
+        self.session = Header::parse(&challenge).unwrap().session_id.get();
+        let token = SessionSetupResponse::parse(&challenge).unwrap().security_buffer().unwrap();
+        let InitiatorStep::Send(answer) = initiator.step(token, WALL, &mut random).unwrap() else {
+            panic!("the server cannot be done yet");
+        };
+        let key = initiator.session_key().unwrap().clone();
+        let message = self.session_setup(&answer);
+        preauth.update(&message);
+        let schedule = match self.dialect {
+            Dialect::Smb202 | Dialect::Smb210 => KeySchedule::Smb2,
+            Dialect::Smb300 | Dialect::Smb302 => KeySchedule::Smb30,
+            Dialect::Smb311 => KeySchedule::Smb311(&preauth),
+        };
+        let keys = SessionKeys::new(schedule, &key[..]);
+        self.signing = Some(keys.signing_key(SigningAlgorithm::AesCmac));
+        let cipher = if self.dialect == Dialect::Smb311 { CipherId::Aes128Gcm } else { CipherId::Aes128Ccm };
+        self.sealing = keys.client_ciphers(cipher).ok();
+        world.deliver(self.connection, &message);
+        let answer = world.sent(self.connection)?;
+        if status(&answer) == NtStatus::SUCCESS {
+            assert!(self.is_signed(&answer), "the last answer proves the key");
+        }
+        Some(answer)
+    }
+
+    fn session_setup(&mut self, token: &[u8]) -> Vec<u8> {
+        self.build(Command::SessionSetup, |out| {
+            let body = SessionSetupRequestBody { security_mode: 1, ..Default::default() };
+            write_session_setup_request(out, body, token);
+        })
+    }
+
+    pub fn is_signed(&self, answer: &[u8]) -> bool {
+        let header = Header::parse(answer).unwrap();
+        let id = header.message_id.get();
+        header.flags().contains(HeaderFlags::SIGNED)
+            && self.signing.as_ref().unwrap().verify(&[answer], id, true, false).is_ok()
+    }
+
+    pub fn tree_connect(&mut self, world: &mut World, share: &str) -> NtStatus {
+        let path = wide_from_str(&format!(r"\\server\{share}"));
+        let answer = self.call(world, Command::TreeConnect, |out| write_tree_connect_request(out, 0, &path));
+        self.tree = Header::parse(&answer).unwrap().tree_id.get();
+        status(&answer)
+    }
+
+    pub fn create_body(name: &str) -> impl FnOnce(&mut Vec<u8>) {
+        let name = wide_from_str(name);
+        move |out| {
+            let body = CreateRequestBody {
+                impersonation_level: 2.into(),
+                desired_access: 0x001F_01FF.into(),
+                share_access: 7.into(),
+                create_disposition: FILE_OPEN_IF.into(),
+                ..Default::default()
+            };
+            write_create_request(out, body, &name, &[]);
+        }
+    }
+
+    pub fn create(&mut self, world: &mut World, name: &str) -> FileId {
+        let answer = self.call(world, Command::Create, Self::create_body(name));
+        assert_eq!(status(&answer), NtStatus::SUCCESS);
+        CreateResponse::parse(&answer).unwrap().file_id
+    }
+
+    pub fn read_body(file_id: FileId, length: u32) -> impl FnOnce(&mut Vec<u8>) {
+        move |out| {
+            let body = ReadRequestBody { length: length.into(), file_id, ..Default::default() };
+            write_read_request(out, body, &[]);
+        }
+    }
+
+    pub fn write_body(file_id: FileId, data: &[u8]) -> impl FnOnce(&mut Vec<u8>) {
+        move |out| {
+            let length = (data.len() as u32).into();
+            write_write_request(out, WriteRequestBody { length, file_id, ..Default::default() }, &[]);
+            out.extend_from_slice(data);
+        }
+    }
+
+    pub fn close_body(file_id: FileId) -> impl FnOnce(&mut Vec<u8>) {
+        move |out| out.put(&CloseRequestBody { file_id, ..Default::default() })
+    }
+}
+
+/// Status of the first answer in a message.
+pub fn status(message: &[u8]) -> NtStatus {
+    Header::parse(message).unwrap().status()
+}
+
+/// The answers of a compound.
+pub fn split(message: &[u8]) -> Vec<Vec<u8>> {
+    let (mut parts, mut rest) = (Vec::new(), Some(message));
+    while let Some(bytes) = rest {
+        let (first, next) = split_compound(bytes).unwrap();
+        parts.push(first.to_vec());
+        rest = next;
+    }
+    parts
+}
+
+/// Requests as one compound message; all but the first related where `related`.
+pub fn join(requests: Vec<Vec<u8>>, related: bool) -> Vec<u8> {
+    let count = requests.len();
+    let mut out = Vec::new();
+    for (position, mut request) in requests.into_iter().enumerate() {
+        if position + 1 < count {
+            request.resize(request.len().next_multiple_of(8), 0);
+            let len = request.len() as u32;
+            Header::in_place(&mut request).unwrap().next_command = len.into();
+        }
+        if related && position > 0 {
+            let header = Header::in_place(&mut request).unwrap();
+            header.flags = (header.flags() | HeaderFlags::RELATED_OPERATIONS).bits().into();
+        }
+        out.extend(request);
+    }
+    out
+}

@@ -1,0 +1,148 @@
+//! Who gets in, who does not, and what each costs.
+
+use crate::fixture::*;
+use smb::wire::*;
+use std::time::Duration;
+use types::NtStatus;
+use volume::backend::Operation;
+
+#[test]
+fn a_wrong_password_is_refused_late_and_others_do_not_wait() {
+    let mut world = World::new();
+    let mut client = Client::new(&mut world);
+    client.negotiate(&mut world, &Wishes::default());
+    assert!(client.try_log_on(&mut world, "wrong").is_none(), "the refusal waits");
+    let other = Client::ready(&mut world);
+    assert_ne!(other.session, 0);
+    world.wait(Duration::from_secs(1));
+    let answer = client.receive(&mut world).unwrap();
+    assert_eq!(status(&answer), NtStatus::LOGON_FAILURE);
+    client.session = 0;
+    assert_eq!(client.log_on(&mut world, PASSWORD), NtStatus::SUCCESS);
+}
+
+#[test]
+fn requests_without_a_session_tree_or_file_are_told_which() {
+    let mut world = World::new();
+    let mut client = Client::ready(&mut world);
+    let (session, tree) = (client.session, client.tree);
+    client.session = 77;
+    let answer = client.call(&mut world, Command::Create, Client::create_body("file"));
+    assert_eq!(status(&answer), NtStatus::USER_SESSION_DELETED);
+    client.session = session;
+    client.tree = 77;
+    let answer = client.call(&mut world, Command::Create, Client::create_body("file"));
+    assert_eq!(status(&answer), NtStatus::NETWORK_NAME_DELETED);
+    client.tree = tree;
+    let nothing = FileId { persistent: 1.into(), volatile: 1.into() };
+    let answer = client.call(&mut world, Command::Read, Client::read_body(nothing, 1));
+    assert_eq!(status(&answer), NtStatus::FILE_CLOSED);
+}
+
+#[test]
+fn shares_that_are_not_there_or_not_allowed_are_refused() {
+    let mut world = World::new();
+    let mut client = Client::ready(&mut world);
+    assert_eq!(client.tree_connect(&mut world, "nothing"), NtStatus::BAD_NETWORK_NAME);
+    assert_eq!(client.tree_connect(&mut world, "forbidden"), NtStatus::ACCESS_DENIED);
+}
+
+#[test]
+fn where_signing_is_required_unsigned_and_wrongly_signed_requests_are_refused() {
+    let mut world = World::with(|config| config.require_signing = true);
+    let mut client = Client::new(&mut world);
+    client.negotiate(&mut world, &Wishes::default());
+    client.log_on(&mut world, PASSWORD);
+    let answer = client.call(&mut world, Command::Echo, |out| out.put(&EmptyBody::default()));
+    assert_eq!(status(&answer), NtStatus::ACCESS_DENIED);
+    client.sign = true;
+    assert_eq!(client.tree_connect(&mut world, "share"), NtStatus::SUCCESS);
+    let message = client.build(Command::Create, Client::create_body("file"));
+    let mut message = client.protect(message);
+    message[100] ^= 1;
+    world.deliver(client.connection, &message);
+    let answer = client.receive(&mut world).unwrap();
+    assert_eq!(status(&answer), NtStatus::ACCESS_DENIED);
+    assert!(world.layer.0.borrow().asked.is_empty(), "nothing was asked of the file layer");
+}
+
+#[test]
+fn signed_requests_get_signed_answers() {
+    let mut world = World::new();
+    let mut client = Client::ready(&mut world);
+    client.sign = true;
+    let file = client.create(&mut world, "file");
+    let answer = client.call(&mut world, Command::Write, Client::write_body(file, b"hello"));
+    assert!(client.is_signed(&answer));
+    let answer = client.call(&mut world, Command::Read, Client::read_body(file, 5));
+    assert!(client.is_signed(&answer));
+    assert_eq!(ReadResponse::parse(&answer).unwrap().data().unwrap(), b"hello");
+}
+
+#[test]
+fn logoff_ends_the_session_and_all_its_opens() {
+    let mut world = World::new();
+    let mut client = Client::ready(&mut world);
+    client.create(&mut world, "file");
+    assert_eq!(world.server.gauges().opens, 1);
+    let answer = client.call(&mut world, Command::Logoff, |out| out.put(&EmptyBody::default()));
+    assert_eq!(status(&answer), NtStatus::SUCCESS);
+    assert_eq!((world.server.gauges().sessions, world.server.gauges().opens), (0, 0));
+    let layer = world.layer.0.borrow();
+    let (_, last) = layer.asked.last().unwrap();
+    assert!(matches!(last, Operation::EndSession { logoff: true, .. }));
+}
+
+#[test]
+fn a_lost_connection_keeps_durable_opens_and_cancels_what_is_in_work() {
+    let mut world = World::new();
+    let mut client = Client::ready(&mut world);
+    let file = client.create(&mut world, "file");
+    world.layer.0.borrow_mut().hold = true;
+    let read = client.build(Command::Read, Client::read_body(file, 5));
+    client.send(&mut world, read);
+    world.server.connection_closed(client.connection);
+    let layer = world.layer.0.borrow();
+    assert_eq!(layer.cancelled.len(), 1);
+    assert!(
+        layer.asked.iter().any(|(_, asked)| matches!(asked, Operation::EndSession { logoff: false, .. }))
+    );
+    assert_eq!(world.server.gauges().requests_in_work, 0);
+}
+
+#[test]
+fn a_new_session_of_the_same_user_ends_the_one_it_replaces() {
+    let mut world = World::new();
+    let first = Client::ready(&mut world);
+    let mut second = Client::new(&mut world);
+    second.negotiate(&mut world, &Wishes::default());
+    assert_eq!(second.log_on(&mut world, PASSWORD), NtStatus::SUCCESS);
+    assert_eq!(world.server.gauges().sessions, 2);
+    assert!(world.server.close_session(first.session));
+    assert_eq!(world.server.gauges().sessions, 1);
+    assert!(!world.server.close_session(first.session));
+}
+
+#[test]
+fn limits_of_connections_and_sessions_hold() {
+    let mut world = World::with(|config| {
+        config.limits.connections = 2;
+        config.limits.sessions = 1;
+    });
+    let _first = Client::ready(&mut world);
+    let mut second = Client::new(&mut world);
+    assert!(world.connect().is_none());
+    second.negotiate(&mut world, &Wishes::default());
+    let answer = second.call(&mut world, Command::SessionSetup, |out| {
+        write_session_setup_request(out, SessionSetupRequestBody::default(), b"token");
+    });
+    assert_eq!(status(&answer), NtStatus::INSUFFICIENT_RESOURCES);
+}
+
+#[test]
+fn a_connection_that_never_logs_on_is_closed() {
+    let mut world = World::new();
+    let client = Client::new(&mut world);
+    world.wait(Duration::from_secs(60));
+    assert!(world.is_closing(client.connection));
+}

@@ -1,0 +1,11 @@
+//! The server from outside: a client of its own codec on one side, a file layer that does what a test tells it on the other.
+
+mod asynchronous;
+mod compound;
+mod credits;
+mod encryption;
+mod files;
+mod fixture;
+mod hostile;
+mod logon;
+mod negotiate;
