@@ -2,7 +2,7 @@
 
 use crate::directory::Directory;
 use crate::dispatch::Element;
-use crate::open::{Enumeration, Open, OpenKind};
+use crate::open::{Enumeration, LeaseCarrier, Open, OpenKind};
 use crate::request::{Body, Context, Step, Work};
 use crate::server::{Server, UNATTENDED};
 use crate::session::{Target, Tree};
@@ -352,8 +352,24 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 if let Some(stale) = known {
                     self.forget_open(stale);
                 }
+                let position = self.positions.remove(&(work.volume, created.open)).unwrap_or_default();
+                let lease = match created.cache {
+                    CacheGrant::Lease { key, .. } => {
+                        let client = self.session_of(context)?.client_guid;
+                        let carrier = self.leases.entry((client, key)).or_insert(LeaseCarrier {
+                            connection: context.connection,
+                            volume: work.volume,
+                            opens: 0,
+                        });
+                        carrier.opens += 1;
+                        Some((client, key))
+                    }
+                    CacheGrant::Oplock(_) => None,
+                };
                 let key = self.opens.insert(Open {
                     session: context.session,
+                    connection: context.connection,
+                    lease,
                     tree_id: work.tree_id,
                     kind: OpenKind::File { volume: work.volume, open: created.open },
                     persistent: created.open.0,
@@ -368,7 +384,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                     channel_sequence: sequence,
                     outstanding: 0,
                     outstanding_before: 0,
-                    position: 0,
+                    position,
                     opened_at: now,
                     read_bytes: 0,
                     written_bytes: 0,

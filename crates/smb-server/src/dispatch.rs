@@ -419,10 +419,17 @@ impl<B: Backend, D: Directory> Server<B, D> {
         {
             open.outstanding = open.outstanding.saturating_sub(1);
         }
+        let command = context.to.command;
         if status.is_error() {
             self.counters.errors += 1;
+            tracing::debug!(
+                command = command.name(),
+                session = context.session,
+                message = context.to.message_id,
+                %status,
+                "request refused"
+            );
         }
-        let command = context.to.command;
         if command == Command::Create {
             chain.file =
                 if status.is_error() { ChainFile::Failed(status) } else { ChainFile::Open(context.open) };

@@ -124,8 +124,14 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let key = self.find_open(context, chain, request.file_id)?;
         let unlocks = first.flags.get() == LOCK_FLAG_UNLOCK;
         let mut elements = Vec::with_capacity(locks.len());
+        let mut then = None;
         for lock in locks {
             let flags = lock.flags.get();
+            if unlocks && flags != LOCK_FLAG_UNLOCK {
+                // What is unlocked before it stays unlocked (MS-SMB2 3.3.5.14.1).
+                then = Some(NtStatus::INVALID_PARAMETER);
+                break;
+            }
             let fail_immediately = flags & LOCK_FLAG_FAIL_IMMEDIATELY != 0;
             let exclusive = match flags & !LOCK_FLAG_FAIL_IMMEDIATELY {
                 LOCK_FLAG_SHARED => Some(false),
@@ -162,7 +168,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         Ok(Step::Submit {
             volume,
             operation: Operation::Lock { open: name, elements, sequence },
-            work: Work::Lock,
+            work: Work::Lock { then },
         })
     }
 
@@ -225,30 +231,18 @@ impl<B: Backend, D: Directory> Server<B, D> {
             }
             BreakAcknowledgment::Lease(acknowledged) => {
                 let client = self.session_of(context)?.client_guid;
-                let volume = self
-                    .volume_of_lease(client, acknowledged.lease_key)
-                    .ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+                let key = acknowledged.lease_key;
+                let carrier = self.leases.get(&(client, key)).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+                let volume = carrier.volume;
                 let state = LeaseState::from_bits(acknowledged.lease_state.get())
                     .ok_or(NtStatus::INVALID_PARAMETER)?;
                 Ok(Step::Submit {
                     volume,
-                    operation: Operation::AcknowledgeLease { client, key: acknowledged.lease_key, state },
+                    operation: Operation::AcknowledgeLease { client, key, state },
                     work: Work::LeaseAcknowledgment,
                 })
             }
         }
-    }
-
-    /// The volume on which a client holds a lease.
-    fn volume_of_lease(&self, client: Guid, lease: Guid) -> Option<usize> {
-        self.opens
-            .iter()
-            .filter(|(_, open)| matches!(open.cache, CacheGrant::Lease { key, .. } if key == lease))
-            .find(|(_, open)| {
-                self.sessions.get(open.session).is_some_and(|session| session.client_guid == client)
-            })
-            .and_then(|(_, open)| open.volume_open())
-            .map(|(volume, _)| volume)
     }
 }
 

@@ -59,7 +59,11 @@ impl<B: Backend, D: Directory> Server<B, D> {
                     _ => Ok(Step::ok(close_body(None))),
                 }
             }
-            Work::Flush | Work::Lock => result.map(|_| Step::ok(empty_body())),
+            Work::Flush => result.map(|_| Step::ok(empty_body())),
+            Work::Lock { then } => {
+                result?;
+                then.map_or_else(|| Ok(Step::ok(empty_body())), Err)
+            }
             Work::SetInfo => {
                 result?;
                 Ok(Step::ok(set_info_body()))

@@ -1,6 +1,6 @@
 //! The wire identity of opens (MS-SMB2 3.3.1.10): what a FileId names, and what only the protocol needs to know of it.
 
-use smb::wire::{FileId, U64};
+use smb::wire::{FileId, Guid, U64};
 use types::Monotonic;
 use volume::backend::{CacheGrant, OpenId, WideString};
 
@@ -27,6 +27,10 @@ pub(crate) enum OpenKind {
 
 pub(crate) struct Open {
     pub session: u64,
+    /// Where it was opened: what the server says of it unasked goes there first.
+    pub connection: u64,
+    /// The client and its lease.
+    pub lease: Option<(Guid, Guid)>,
     pub tree_id: u32,
     pub kind: OpenKind,
     pub persistent: u64,
@@ -63,4 +67,12 @@ impl Open {
             OpenKind::Pipe(_) => None,
         }
     }
+}
+
+/// Whom to tell that a lease breaks, and where it is held.
+pub(crate) struct LeaseCarrier {
+    pub connection: u64,
+    pub volume: usize,
+    /// Opens under the lease.
+    pub opens: usize,
 }

@@ -144,6 +144,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.next_pipe += 1;
         let key = self.opens.insert(Open {
             session: context.session,
+            connection: context.connection,
+            lease: None,
             tree_id: context.tree_id,
             kind: OpenKind::Pipe(Box::new(Pipe { end: Some(end), readers: Default::default() })),
             persistent,

@@ -117,7 +117,10 @@ pub(crate) enum Work {
     },
     /// WRITE whose payload comes out of the client's memory.
     WriteRemote(Box<crate::remote::RemoteWriteWork>),
-    Lock,
+    /// Answers `then` where it succeeds: what followed was wrong.
+    Lock {
+        then: Option<NtStatus>,
+    },
     QueryDirectory(Box<crate::query_directory::QueryDirectoryWork>),
     /// Another request of the enumeration is being worked on.
     QueryDirectoryQueued(Box<crate::query_directory::QueryDirectoryWork>),

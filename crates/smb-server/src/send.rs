@@ -1,6 +1,6 @@
 //! From answers to messages: compounding, padding, signatures, encryption (MS-SMB2 3.3.4.1), and what the server says unasked.
 
-use crate::connection::{ConnectionId, Outgoing};
+use crate::connection::{Connection, ConnectionId, Outgoing};
 use crate::directory::Directory;
 use crate::request::{Body, Hashed, Response};
 use crate::server::Server;
@@ -187,7 +187,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let session_key = found.session;
         let Some(session) = self.sessions.get(session_key) else { return };
         let sealed_by = if session.encrypt { session_key } else { 0 };
-        let Some(connection) = session.channels.first().map(|channel| channel.connection) else { return };
+        let opened_on = session.channel(found.connection);
+        let carrier = opened_on.or_else(|| session.channels.first());
+        let Some(connection) = carrier.map(|channel| channel.connection) else { return };
         let level = if to == OplockLevel::LevelII { OPLOCK_LEVEL_II } else { OPLOCK_LEVEL_NONE };
         let mut body = Vec::new();
         body.put(&OplockBreakBody { oplock_level: level, file_id, ..Default::default() });
@@ -205,11 +207,12 @@ impl<B: Backend, D: Directory> Server<B, D> {
         acknowledge: bool,
         epoch: u16,
     ) {
-        let carrier = self
-            .connections
-            .iter()
-            .find(|(_, found)| found.client_guid == client && !found.sessions.is_empty() && !found.closing)
-            .map(|(carrier, _)| carrier);
+        let speaks =
+            |found: &Connection| found.client_guid == client && !found.sessions.is_empty() && !found.closing;
+        let first = self.leases.get(&(client, key)).map(|lease| lease.connection);
+        let first = first.filter(|first| self.connections.get(*first).is_some_and(speaks));
+        let carrier = first
+            .or_else(|| self.connections.iter().find(|(_, found)| speaks(found)).map(|(carrier, _)| carrier));
         let Some(connection) = carrier else { return };
         let mut body = Vec::new();
         body.put(&LeaseBreakNotificationBody {

@@ -4,10 +4,11 @@ use crate::arena::Arena;
 use crate::config::Config;
 use crate::connection::{Connection, ConnectionId, ConnectionInfo, Outgoing};
 use crate::directory::Directory;
-use crate::open::Open;
+use crate::open::{LeaseCarrier, Open};
 use crate::request::{Context, Request, Work};
 use crate::session::{Session, SessionTable};
 use crate::statistics::Counters;
+use smb::wire::Guid;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use sys::Payload;
@@ -41,6 +42,10 @@ pub struct Server<B, D> {
     pub(crate) requests: Arena<Request>,
     /// Wire identity by the volume's name of an open.
     pub(crate) by_volume_open: HashMap<(usize, OpenId), u64>,
+    /// By client and lease key.
+    pub(crate) leases: HashMap<(Guid, Guid), LeaseCarrier>,
+    /// FilePositionInformation of durable opens whose clients are away.
+    pub(crate) positions: HashMap<(usize, OpenId), u64>,
     /// Requests with [`Work::Delayed`].
     pub(crate) timers: BinaryHeap<Reverse<(Monotonic, u64)>>,
     /// Connections that have to carry a session by then.
@@ -81,6 +86,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
             opens: Arena::default(),
             requests: Arena::default(),
             by_volume_open: HashMap::new(),
+            leases: HashMap::new(),
+            positions: HashMap::new(),
             timers: BinaryHeap::new(),
             deadlines: BinaryHeap::new(),
             counters: Counters::default(),
@@ -212,8 +219,15 @@ impl<B: Backend, D: Directory> Server<B, D> {
     pub(crate) fn end_session(&mut self, key: u64, logoff: bool) {
         let Some(session) = self.sessions.remove(key) else { return };
         self.counters.sessions_ended += 1;
-        for open in &session.opens {
-            self.forget_open(*open);
+        for key in &session.opens {
+            let Some(open) = self.forget_open(*key) else { continue };
+            if let Some(name) = open.volume_open()
+                && open.durable
+                && !logoff
+                && open.position != 0
+            {
+                self.positions.insert(name, open.position);
+            }
         }
         for channel in &session.channels {
             if let Some(connection) = self.connections.get_mut(channel.connection) {
@@ -236,6 +250,14 @@ impl<B: Backend, D: Directory> Server<B, D> {
         }
         if let Some(session) = self.sessions.get_mut(open.session) {
             session.opens.remove(&key);
+        }
+        if let Some(lease) = open.lease
+            && let Some(carrier) = self.leases.get_mut(&lease)
+        {
+            carrier.opens -= 1;
+            if carrier.opens == 0 {
+                self.leases.remove(&lease);
+            }
         }
         Some(open)
     }
@@ -271,6 +293,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 self.send_lease_break(client, key, from, to, acknowledge, epoch);
             }
             Event::Closed { open } => {
+                self.positions.remove(&(volume, open));
                 if let Some(key) = self.by_volume_open.get(&(volume, open)).copied() {
                     self.forget_open(key);
                 }

@@ -185,7 +185,7 @@ pub struct World {
 }
 
 /// Bytes that are the same in every run.
-pub fn fixed_random() -> Box<dyn FnMut(&mut [u8])> {
+pub fn fixed_random() -> smb_server::RandomSource {
     let mut state = 0x1234_5678_9ABC_DEF0_u64;
     Box::new(move |bytes| {
         for byte in bytes {
