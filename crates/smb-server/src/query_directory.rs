@@ -5,9 +5,8 @@ use crate::dispatch::Element;
 use crate::request::{Body, Chain, Context, Step, Work};
 use crate::server::Server;
 use smb::wire::{
-    DirectoryClass, DirectoryRecord, DirectoryWriter, QUERY_DIRECTORY_INDEX_SPECIFIED,
-    QUERY_DIRECTORY_REOPEN, QUERY_DIRECTORY_RESTART_SCANS, QUERY_DIRECTORY_RETURN_SINGLE_ENTRY,
-    QueryDirectoryRequest, write_output_buffer_response,
+    DirectoryClass, DirectoryRecord, DirectoryWriter, QUERY_DIRECTORY_REOPEN, QUERY_DIRECTORY_RESTART_SCANS,
+    QUERY_DIRECTORY_RETURN_SINGLE_ENTRY, QueryDirectoryRequest, write_output_buffer_response,
 };
 use types::{Monotonic, NtStatus};
 use volume::backend::{Backend, DirectoryEntry, Operation, WideString};
@@ -79,7 +78,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
             *place =
                 crate::open::Enumeration { queued: std::mem::take(&mut place.queued), ..Default::default() };
         }
-        if work.flags & (QUERY_DIRECTORY_RESTART_SCANS | QUERY_DIRECTORY_INDEX_SPECIFIED) != 0 {
+        // FileIndex is not kept by this file layer, as by NTFS (MS-FSCC 2.4.8): SMB2_INDEX_SPECIFIED goes on where the scan is.
+        if work.flags & QUERY_DIRECTORY_RESTART_SCANS != 0 {
             place.after = 0;
             place.found = false;
         }
