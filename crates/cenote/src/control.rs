@@ -192,7 +192,7 @@ impl Default for Limits {
             sessions: 8192,
             opens: 65_536,
             locks_per_open: 4096,
-            requests_per_connection: 512,
+            requests_per_connection: 8192,
             bytes_in_flight: 256 << 20,
             cache_bytes: 256 << 20,
             disk_timeout: Duration::from_secs(5),
