@@ -136,7 +136,9 @@ force user = root
                        stdout=subprocess.DEVNULL)
         self.user = "root"
         self.process = subprocess.Popen(["smbd", "--foreground", "--no-process-group", "-s", config],
-                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                        # It ends its whole process group with itself.
+                                        stderr=subprocess.DEVNULL, start_new_session=True)
         wait_for_port(self.port, self.process)
 
 
@@ -155,9 +157,14 @@ class Cenote(Server):
         self.log = open(self.work / "log", "ab")
         self.process = subprocess.Popen(
             [self.binary, "quickstart", "--data", self.work / "data", "--disks", "2", "--disk-size", self.disk_size,
-             "--smb", f"127.0.0.1:{self.port}", "--http", f"127.0.0.1:{self.http_port}", "--user", self.user,
+             "--smb", f"127.0.0.1:{self.port}", "--rdma", "127.0.0.1:0", "--http", f"127.0.0.1:{self.http_port}", "--user", self.user,
              "--password", PASSWORD], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
-        wait_for_port(self.port, self.process)
+        # It listens before its user is made.
+        deadline = time.monotonic() + 60
+        while b"\nready" not in (self.work / "log").read_bytes():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{self.binary} does not say ready: see {self.work}/log")
+            time.sleep(0.05)
 
 
 def disk_bytes_written():
