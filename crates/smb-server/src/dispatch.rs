@@ -1,6 +1,6 @@
 //! From a message to its requests: protocol, encryption, compounds, credits, signature, session, tree, file (MS-SMB2 3.3.5.2).
 
-use crate::connection::{ConnectionId, Negotiation};
+use crate::connection::{ConnectionId, Negotiation, Outgoing};
 use crate::directory::Directory;
 use crate::request::{
     Body, Chain, ChainFile, Context, Hashed, REPEATED_FLAGS, Request, Response, Step, Work,
@@ -312,7 +312,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         };
         let queued = matches!(work, Work::QueryDirectoryQueued(_));
         let reads_pipe = matches!(work, Work::PipeRead { .. });
-        let fetches = matches!(work, Work::WriteRemote(_));
+        let fetch = if let Work::WriteRemote(work) = &work { Some(work.fetch()) } else { None };
         let volume = submit.as_ref().map(|(volume, _)| *volume);
         if volume.is_some_and(|volume| self.backend(volume).is_none()) {
             self.finish_element(&context, chain, NtStatus::NETWORK_NAME_DELETED, Body::no_error_data());
@@ -338,15 +338,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         if reads_pipe {
             self.wait_for_pipe(context.open, key, now);
         }
-        if fetches && let Some(request) = self.requests.get_mut(key) {
-            // Taken out for the call: what it asks for is in the work itself.
-            let work = std::mem::replace(&mut request.work, Work::Flush);
-            if let Work::WriteRemote(work) = &work {
-                self.fetch_remote(context.connection, key, work);
-            }
-            if let Some(request) = self.requests.get_mut(key) {
-                request.work = work;
-            }
+        if let Some((len_bytes, descriptors)) = fetch {
+            self.enqueue(context.connection, Outgoing::RemoteRead { token: key, len_bytes, descriptors });
         }
         if let Some(until) = until {
             self.timers.push(std::cmp::Reverse((until, key)));

@@ -35,6 +35,13 @@ pub(crate) struct RemoteWriteWork {
     pub data: Option<Buf>,
 }
 
+impl RemoteWriteWork {
+    /// What the transport has to fetch: bytes, and where they lie.
+    pub(crate) fn fetch(&self) -> (usize, Vec<BufferDescriptorV1>) {
+        (self.length as usize, self.memory.descriptors.clone())
+    }
+}
+
 impl<B: Backend, D: Directory> Server<B, D> {
     /// The memory that a request's channel names; `None`: its payload is in the message.
     pub(crate) fn remote_memory(
@@ -91,13 +98,6 @@ impl<B: Backend, D: Directory> Server<B, D> {
             Outgoing::RemoteWrite { payload: data, descriptors: memory.descriptors },
         );
         Ok(Step::Reply(NtStatus::SUCCESS, Body::ReadRemote(count)))
-    }
-
-    /// Asks the transport for the payload of the WRITE named `key`.
-    pub(crate) fn fetch_remote(&mut self, connection: u64, key: u64, work: &RemoteWriteWork) {
-        let descriptors = work.memory.descriptors.clone();
-        let len_bytes = work.length as usize;
-        self.enqueue(connection, Outgoing::RemoteRead { token: key, len_bytes, descriptors });
     }
 
     /// The transport's answer to [`Outgoing::RemoteRead`]; `None`: the client's memory could not be read.

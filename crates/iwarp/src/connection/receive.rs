@@ -230,7 +230,7 @@ impl Connection {
                         Ok(taken) => used += taken,
                         Err(()) => {
                             // Flushed and reported by the caller.
-                            self.close_quietly(memory);
+                            self.finish(memory);
                             return bytes.len();
                         }
                     }
@@ -267,10 +267,6 @@ impl Connection {
                 }
             }
         }
-    }
-
-    fn close_quietly(&mut self, memory: &mut Memory) {
-        self.finish(memory);
     }
 
     /// The peer's first FPDU: from here on we may send.
