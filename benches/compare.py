@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Cenote beside Debian's smbd: one machine, one run, interleaved, the same work by the same client.
 
-usage: bench/compare.py [--rounds N] [--work DIR] [--out DIR] [--only NAME,...] [--gib N]
+usage: benches/compare.py [--rounds N] [--work DIR] [--out DIR] [--only NAME,...] [--gib N]
 
 Guarantees are equal: Cenote's share default (`durability = close`) is compared with smbd's default for reads, and smbd's
 `sync always` where a row says `durable`. Each figure is the median of the rounds; a ratio over 1 means Cenote is ahead.

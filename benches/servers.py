@@ -65,6 +65,12 @@ def resident_bytes(pid):
     return total
 
 
+def drop_page_cache():
+    """Writes back and forgets what the kernel holds of files; needs root."""
+    os.sync()
+    pathlib.Path("/proc/sys/vm/drop_caches").write_text("3\n")
+
+
 class Server:
     """name, port, share, user and password to connect with; start() and stop()."""
 
@@ -72,6 +78,22 @@ class Server:
     share = "demo"
     user = USER
     password = PASSWORD
+    transport = "tcp"
+
+    @property
+    def data_port(self):
+        """The port of the transport that the data takes."""
+        return self.port
+
+    def settle(self):
+        """Brings what the server wrote to the disk, as far as the kernel holds it."""
+        os.sync()
+
+    def restart_cold(self):
+        """Starts it anew with nothing of its files in memory, the kernel's included."""
+        self.stop()
+        drop_page_cache()
+        self.start()
 
     def stop(self):
         if self.process:
@@ -148,16 +170,17 @@ class Cenote(Server):
     name = "cenote-tcp"
     user = "demo"
 
-    def __init__(self, binary, work, port, http_port, disk_size="16G"):
+    def __init__(self, binary, work, port, http_port, disk_size="16G", rdma_port=0):
         self.binary, self.work = pathlib.Path(binary), pathlib.Path(work)
-        self.port, self.http_port, self.disk_size = port, http_port, disk_size
+        self.port, self.http_port, self.disk_size, self.rdma_port = port, http_port, disk_size, rdma_port
 
     def start(self):
         self.work.mkdir(parents=True, exist_ok=True)
+        (self.work / "log").unlink(missing_ok=True)
         self.log = open(self.work / "log", "ab")
         self.process = subprocess.Popen(
             [self.binary, "quickstart", "--data", self.work / "data", "--disks", "2", "--disk-size", self.disk_size,
-             "--smb", f"127.0.0.1:{self.port}", "--rdma", "127.0.0.1:0", "--http", f"127.0.0.1:{self.http_port}", "--user", self.user,
+             "--smb", f"127.0.0.1:{self.port}", "--rdma", f"127.0.0.1:{self.rdma_port}", "--http", f"127.0.0.1:{self.http_port}", "--user", self.user,
              "--password", PASSWORD], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         # It listens before its user is made.
         deadline = time.monotonic() + 60
@@ -165,6 +188,34 @@ class Cenote(Server):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{self.binary} does not say ready: see {self.work}/log")
             time.sleep(0.05)
+
+
+class CenoteRdma(Server):
+    """The same daemon reached by SMB Direct; its process is that of the `Cenote` it is made of."""
+
+    name = "cenote-rdma"
+    transport = "rdma"
+
+    def __init__(self, daemon):
+        self.daemon = daemon
+        self.user, self.port = daemon.user, daemon.port
+
+    @property
+    def process(self):
+        return self.daemon.process
+
+    @property
+    def data_port(self):
+        return self.daemon.rdma_port
+
+    def restart_cold(self):
+        self.daemon.restart_cold()
+
+    def start(self):
+        """The daemon is started by its own object."""
+
+    def stop(self):
+        """The daemon is stopped by its own object."""
 
 
 def disk_bytes_written():

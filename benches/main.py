@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""Cenote beside its peers: one machine, one run, cells interleaved, one report.
+
+usage: ./bench [--quick | --all] [rdma | CELL-NAME-PART ...] [options]
+
+Every server keeps its files on the same file system of this machine and is reached on loopback by the same load generator,
+Cenote's DiskSpd. Guarantees in a row are equal: an ordinary write is in memory when it is answered (Cenote's share with
+`durability = close`, smbd's default), a write-through one is on the disks (smbd with `strict sync`).
+Needs root: Debian's samba is started with a password database of its own, and the kernel's caches are emptied for cold reads.
+"""
+
+import argparse
+import datetime
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import cells as table
+import limits as floor
+import report
+import ruler
+import servers
+import whole as rest
+
+REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
+# Rounds end when the ratio's spread is within this share, or at the mode's limit.
+STEADY = 0.10
+
+
+class Mode:
+    """How long a run measures, how often, and what besides cells."""
+
+    def __init__(self, cells, seconds, rounds, most_rounds, budget_s, extras):
+        self.cells, self.seconds, self.rounds, self.most_rounds = cells, seconds, rounds, most_rounds
+        self.budget_s, self.extras = budget_s, extras
+
+
+def modes(name):
+    return {
+        "quick": lambda: Mode(table.QUICK, 1, 2, 2, 165, False),
+        "default": lambda: Mode(table.default(), 3, 3, 5, 55 * 60, True),
+        "all": lambda: Mode(table.every(), 3, 3, 7, None, True),
+    }[name]()
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(prog="./bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--quick", action="store_const", const="quick", dest="mode", help="some 12 cells, under 3 minutes")
+    mode.add_argument("--all", action="store_const", const="all", dest="mode", help="every cell; hours")
+    parser.add_argument("only", nargs="*", help="rdma: only our own TCP beside our SMB Direct; else parts of cell names")
+    parser.add_argument("--list", action="store_true", help="print the names of the cells and end")
+    parser.add_argument("--seconds", type=int, help="length of one measurement")
+    parser.add_argument("--rounds", type=int, help="rounds of each cell")
+    parser.add_argument("--no-extras", action="store_true", help="cells only: no small files, start-up, memory, limits")
+    parser.add_argument("--work", type=pathlib.Path, help="folder for the servers' files (default: a new one)")
+    parser.add_argument("--out", type=pathlib.Path, help="folder for the report (default benches/results/DATE)")
+    parser.add_argument("--binaries", type=pathlib.Path, default=REPOSITORY / "target/release", help="folder of cenote and diskspd")
+    arguments = parser.parse_args()
+    arguments.mode = arguments.mode or "default"
+    return arguments
+
+
+def heading(arguments, seconds):
+    commit = subprocess.run(["git", "-C", REPOSITORY, "describe", "--always", "--dirty"], capture_output=True, text=True)
+    model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    smbd = subprocess.run(["smbd", "--version"], capture_output=True, text=True).stdout.strip()
+    return [
+        f"# Cenote beside smbd, {datetime.date.today()}, commit {commit.stdout.strip() or 'unknown'}", "",
+        f"Machine: {os.cpu_count()} processors ({model}), {memory:.0f} GiB, Linux {platform.release()}; all on loopback, so client and "
+        f"server share the processors. Peer: Debian's smbd {smbd.removeprefix('Version ')}. Mode {arguments.mode}, {seconds} s a "
+        "measurement, medians of the rounds; a ratio over 1 in throughput, or under 1 in CPU, is in Cenote's favour.",
+    ]
+
+
+def rounds_of(cell, systems, mode, measure_one, deadline):
+    """Runs of one cell by system: A B A B until the ratios are steady or a limit is reached."""
+    runs = {system.name: [] for system in systems}
+    for number in range(mode.most_rounds):
+        if deadline and time.monotonic() > deadline and number:
+            break
+        for system in systems if number % 2 == 0 else reversed(systems):
+            runs[system.name].append(measure_one(cell, system))
+        if number + 1 >= mode.rounds:
+            base = runs[systems[0].name]
+            spreads = [report.spread(report.ratios(runs[system.name], base)) for system in systems[1:]]
+            if all(spread is None or spread <= STEADY for spread in spreads):
+                break
+    return runs
+
+
+def prepare(arguments, work, notes, mode):
+    """Started servers with their files, and the credentials of each."""
+    daemon = servers.Cenote(arguments.binaries / "cenote", work / "cenote", 14701, 14702, rdma_port=14703)
+    direct = servers.CenoteRdma(daemon)
+    systems = [daemon, direct]
+    if "rdma" not in arguments.only:
+        systems.insert(0, servers.Smbd(work / "smbd", 14704))
+    diskspd = arguments.binaries / "diskspd"
+    credentials = {}
+    for system in systems:
+        system.start()
+        file = work / f"{system.name}.credentials"
+        file.touch(mode=0o600)
+        # What smbd sets up in start() is the account's name.
+        file.write_text(f"username={system.user}\npassword={system.password}\n")
+        credentials[system.name] = file
+    cold = any(cell.cold for cell in mode.cells)
+    for system in systems:
+        if system is direct:
+            continue
+        say(f"files on {system.name}")
+        ruler.make_file(diskspd, system, credentials[system.name], *ruler.file_of_warm())
+        if cold:
+            ruler.make_file(diskspd, system, credentials[system.name], "cold.dat", ruler.SIZE_COLD)
+    reason = rest.answers_rdma(diskspd, direct, credentials[direct.name])
+    if reason:
+        notes.append(f"cenote-rdma: {reason}")
+        systems.remove(direct)
+    return systems, credentials
+
+
+def main():
+    arguments = parse_arguments()
+    mode = modes(arguments.mode)
+    parts = [part for part in arguments.only if part != "rdma"]
+    if parts:
+        mode.cells = [cell for cell in mode.cells if any(part in cell.name for part in parts)]
+    if "rdma" in arguments.only:
+        # Reads and writes from memory: the disks are the same on both sides.
+        mode.cells = [cell for cell in mode.cells if not cell.cold]
+    if arguments.list or not mode.cells:
+        print("\n".join(cell.name for cell in mode.cells) or "no cell has such a name")
+        return 0 if mode.cells else 2
+    mode.seconds, mode.rounds = arguments.seconds or mode.seconds, arguments.rounds or mode.rounds
+    mode.most_rounds = max(arguments.rounds or mode.most_rounds, mode.rounds)
+    if os.geteuid() != 0:
+        say("./bench needs root: it starts smbd and empties the kernel's caches")
+        return 2
+    began = time.monotonic()
+    deadline = began + mode.budget_s if mode.budget_s else None
+    work = pathlib.Path(tempfile.mkdtemp(prefix="cenote-bench-", dir=arguments.work))
+    out = arguments.out or REPOSITORY / "benches/results" / datetime.datetime.now().strftime("%Y-%m-%d-%H%M")
+    notes = ["ksmbd: it runs in an emulated guest only; what an emulated processor takes is no figure beside native servers"]
+    results, limits, whole, systems = {}, [], {}, []
+    failed = 0
+    try:
+        systems, credentials = prepare(arguments, work, notes, mode)
+        diskspd = arguments.binaries / "diskspd"
+
+        def measure_one(cell, system):
+            if not cell.cold and not cell.writes:
+                ruler.warm(diskspd, system, credentials[system.name])
+            figures = ruler.measure(diskspd, cell, system, credentials[system.name], mode.seconds)
+            say(f"{time.monotonic() - began:5.0f} s  {cell.name:36} {system.name:12} {figures['ops_per_s']:10,.0f} IOPS "
+                f"{figures['bytes_per_s'] / 1e6:8,.1f} MB/s  p50 {figures['p50_us']:8,.0f} us  "
+                f"server {figures['server_cpu_us_per_op']:7.1f} us/op")
+            return figures
+
+        for cell in mode.cells:
+            if deadline and time.monotonic() > deadline:
+                notes.append(f"{cell.name}: the time of this mode was over")
+                continue
+            try:
+                results[cell] = rounds_of(cell, systems, mode, measure_one, deadline)
+            except ruler.Failed as reason:
+                failed += 1
+                notes.append(f"{cell.name}: FAILED: {reason}")
+                say(f"{cell.name}: FAILED: {reason}")
+        if not arguments.no_extras:
+            limits += floor.disk(work, 1 if arguments.mode == "quick" else 3) if mode.extras else []
+            limits += floor.wire(14710, 1 if arguments.mode == "quick" else 3)
+        if mode.extras and not arguments.no_extras:
+            native = [system for system in systems if not isinstance(system, servers.CenoteRdma)]
+            whole["small_count"] = 10_000
+            for key, work_of in (
+                ("small_files", lambda one: rest.small_files(one, work, whole["small_count"])),
+                ("cross_check", lambda one: rest.cross_check(one, work, 512)),
+                ("reopen", rest.reopen),
+                ("memory", rest.memory),
+            ):
+                whole[key] = {}
+                for system in native:
+                    say(f"{time.monotonic() - began:5.0f} s  {key} {system.name}")
+                    whole[key][system.name] = work_of(system)
+    finally:
+        for system in systems:
+            system.stop()
+        servers.remove_tree(work)
+    text = report.write(out, heading(arguments, mode.seconds), mode.cells, results, limits, whole, notes)
+    print(text)
+    say(f"{out}/report.md  ({time.monotonic() - began:.0f} s)")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

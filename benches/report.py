@@ -1,0 +1,194 @@
+"""The report of a run: report.md, results.json, and the charts."""
+
+import json
+import statistics
+
+import plots
+
+FIGURES = ("bytes_per_s", "ops_per_s", "p50_us", "p99_us", "server_cpu_us_per_op", "client_cpu_us_per_op")
+PEER = "smbd"
+
+
+def middle(runs, key):
+    values = [run[key] for run in runs if run.get(key) is not None]
+    return statistics.median(values) if values else None
+
+
+def ratios(ours, theirs, key="ops_per_s"):
+    """Ours by theirs, round by round: what disturbed one round disturbed both of it."""
+    return [a[key] / b[key] for a, b in zip(ours, theirs) if b[key]]
+
+
+def spread(values):
+    """Widest difference of the rounds in shares of their median."""
+    return (max(values) - min(values)) / statistics.median(values) if len(values) > 1 else None
+
+
+def records(cells, results):
+    """One object a cell and system, as results.json holds them."""
+    found = []
+    for cell in cells:
+        for system, runs in results.get(cell, {}).items():
+            if not runs:
+                continue
+            record = {
+                "cell": cell.name, "system": system, "block_bytes": cell.block_bytes, "op": cell.operation, "depth": cell.depth,
+                "connections": cell.connections, "security": cell.security, "rounds": len(runs),
+            }
+            record |= {key: round(middle(runs, key), 3) for key in FIGURES}
+            written = middle(runs, "written_per_byte")
+            if written is not None:
+                record["written_per_byte"] = round(written, 3)
+            peer = results[cell].get(PEER)
+            if peer and system != PEER:
+                ratio = ratios(runs, peer)
+                record["ratio_to_smbd"] = round(statistics.median(ratio), 3)
+                record["ratio_spread"] = round(spread(ratio), 3) if spread(ratio) is not None else None
+            record["latency_us"] = runs[-1]["latency_us"]
+            found.append(record)
+    return found
+
+
+def number(value, digits=2):
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def cell_table(cells, found):
+    lines = ["| cell | system | MB/s | IOPS | by smbd | spread | p50 us | p99 us | server CPU us/op | by smbd | client CPU us/op | written/byte |",
+             "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"]
+    for cell in cells:
+        rows = [record for record in found if record["cell"] == cell.name]
+        peer = next((record for record in rows if record["system"] == PEER), None)
+        for record in rows:
+            cpu = record["server_cpu_us_per_op"] / peer["server_cpu_us_per_op"] if peer and peer["server_cpu_us_per_op"] else None
+            own = record["system"] == PEER
+            lines.append(
+                f"| {cell.name} | {record['system']} | {number(record['bytes_per_s'] / 1e6, 1)} | {number(record['ops_per_s'], 0)} "
+                f"| {'1' if own else number(record.get('ratio_to_smbd'))} | {'' if own else number(record.get('ratio_spread'))} "
+                f"| {number(record['p50_us'], 0)} | {number(record['p99_us'], 0)} | {number(record['server_cpu_us_per_op'], 1)} "
+                f"| {'1' if own else number(cpu)} | {number(record['client_cpu_us_per_op'], 1)} "
+                f"| {number(record.get('written_per_byte'))} |")
+    return lines
+
+
+def behind(found):
+    """Cells in which a system of ours has less throughput, or spends more CPU for an operation, than the peer."""
+    peers = {record["cell"]: record for record in found if record["system"] == PEER}
+    lines = []
+    for record in found:
+        peer = peers.get(record["cell"])
+        if record["system"] == PEER or peer is None:
+            continue
+        said = []
+        if record["ratio_to_smbd"] < 1:
+            said.append(f"throughput {record['ratio_to_smbd']:.2f} of smbd's")
+        if record["server_cpu_us_per_op"] > peer["server_cpu_us_per_op"] > 0:
+            said.append(f"server CPU an operation {record['server_cpu_us_per_op'] / peer['server_cpu_us_per_op']:.2f} of smbd's")
+        if said:
+            lines.append(f"- {record['cell']}, {record['system']}: {'; '.join(said)}")
+    return lines or ["None."]
+
+
+def limit_table(limits):
+    lines = ["| limit | MB/s | operations/s | p50 us | p99 us |", "|---|---:|---:|---:|---:|"]
+    for row in limits:
+        if "skipped" in row:
+            lines.append(f"| {row['limit']} | skipped: {row['skipped']} | | | |")
+        else:
+            rate = row.get("bytes_per_s")
+            lines.append(f"| {row['limit']} | {number(rate / 1e6 if rate else None, 1)} | {number(row.get('ops_per_s'), 0)} "
+                         f"| {number(row.get('p50_us'), 1)} | {number(row.get('p99_us'), 1)} |")
+    return lines
+
+
+def whole_tables(whole):
+    lines = []
+    steps = whole.get("small_files", {})
+    if steps:
+        lines += ["", f"## Small files ({whole['small_count']:,} of 4 KiB, by smbclient)", "",
+                  "| step | system | seconds | files/s | server CPU us/file |", "|---|---|---:|---:|---:|"]
+        count = whole["small_count"]
+        for step in next(iter(steps.values())):
+            for system, figures in steps.items():
+                one = figures[step]
+                lines.append(f"| {step} | {system} | {one['seconds']:.2f} | {number(count / one['seconds'], 0)} "
+                             f"| {number(one['server_cpu_s'] * 1e6 / count, 1)} |")
+    if whole.get("cross_check"):
+        lines += ["", "## Cross-check: one large file by smbclient", "",
+                  "The load generator of the cells is Cenote's own DiskSpd. smbclient is not; were the ruler in favour of one side, the ratios here would be others.",
+                  "", "| step | system | MB/s | server CPU s |", "|---|---|---:|---:|"]
+        for step in ("put", "get"):
+            for system, figures in whole["cross_check"].items():
+                one = figures[step]
+                lines.append(f"| {step} | {system} | {number(one['bytes_per_s'] / 1e6, 1)} | {one['server_cpu_s']:.2f} |")
+    if whole.get("reopen"):
+        lines += ["", "## Start and memory", "",
+                  "| system | start after a stop, s | start after kill -9, s | memory at rest, MiB | each idle connection, KiB |",
+                  "|---|---:|---:|---:|---:|"]
+        for system, figures in whole["reopen"].items():
+            memory = whole["memory"][system]
+            lines.append(f"| {system} | {figures['after_stop_s']:.2f} | {figures['after_kill_s']:.2f} "
+                         f"| {memory['rest_bytes'] / (1 << 20):.1f} | {memory['connection_bytes'] / 1024:.0f} |")
+    return lines
+
+
+def draw(out, cells, found):
+    """Charts in the manner of the field's papers; returns their names."""
+    at = {(record["cell"], record["system"]): record for record in found}
+    systems = sorted({record["system"] for record in found})
+    blocks = sorted({cell.block for cell in cells}, key=lambda block: next(c.block_bytes for c in cells if c.block == block))
+    written = []
+
+    def save(name, chart):
+        (out / name).write_text(chart)
+        written.append(name)
+
+    for figure, label, divisor in (("bytes_per_s", "MB/s", 1e6), ("ops_per_s", "I/O per s", 1)):
+        series = {}
+        for system in systems:
+            for connections in sorted({cell.connections for cell in cells}):
+                points = []
+                for block in blocks:
+                    record = at.get((f"{block}-read-cached-qd32-c{connections}-plain", system))
+                    points.append(record[figure] / divisor if record else None)
+                if any(points):
+                    series[f"{system}, {connections} conn."] = points
+        if series:
+            name = "throughput" if figure == "bytes_per_s" else "iops"
+            save(f"{name}.svg", plots.lines(f"{label} against I/O size: cached reads, 32 deep", label, blocks, series, figure == "ops_per_s"))
+    for block in blocks[:1]:
+        series, labels = {}, ["50th", "75th", "90th", "95th", "99th", "3-nines", "4-nines", "max"]
+        for system in systems:
+            record = at.get((f"{block}-read-cached-qd32-c1-plain", system))
+            if record:
+                series[system] = [record["latency_us"].get(label) for label in labels]
+        if series:
+            save("latency.svg", plots.lines(f"Latency distribution: {block} cached reads, 32 deep", "us", labels, series, True))
+    shown = [cell for cell in cells if cell.depth == 32 and cell.connections == 1 and cell.security == "plain"
+             and cell.operation in ("read-cached", "write")]
+    series = {
+        system: [at[cell.name, system]["server_cpu_us_per_op"] if (cell.name, system) in at else None for cell in shown]
+        for system in systems
+    }
+    if shown:
+        labels = [f"{cell.block}\n{cell.operation}" for cell in shown]
+        save("cpu.svg", plots.bars("Server CPU an operation: RDMA on and off", "us", labels, series))
+    return written
+
+
+def write(out, heading, cells, results, limits, whole, notes):
+    """Writes everything into the folder `out`; returns the text of report.md."""
+    out.mkdir(parents=True, exist_ok=True)
+    found = records(cells, results)
+    (out / "results.json").write_text(json.dumps(found, indent=1) + "\n")
+    (out / "limits.json").write_text(json.dumps({"limits": limits, "whole": whole}, indent=1) + "\n")
+    charts = draw(out, cells, found)
+    lines = [*heading, "", "## Cells", "", *cell_table(cells, found), "", "## Where behind smbd", "", *behind(found), "",
+             "## The machine's own limits", "", *limit_table(limits), *whole_tables(whole)]
+    if notes:
+        lines += ["", "## Left out", "", *(f"- {note}" for note in notes)]
+    if charts:
+        lines += ["", "## Charts", "", *(f"![{name}]({name})" for name in charts)]
+    text = "\n".join(lines) + "\n"
+    (out / "report.md").write_text(text)
+    return text
