@@ -77,6 +77,8 @@ pub(crate) enum SetupPurpose {
 
 pub(crate) struct Connection {
     pub info: ConnectionInfo,
+    /// Rises from connection to connection.
+    pub number: u64,
     pub negotiation: Negotiation,
     pub client_guid: Guid,
     pub client_capabilities: Capabilities,
@@ -102,9 +104,10 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub fn new(info: ConnectionInfo, credits: u16) -> Self {
+    pub fn new(info: ConnectionInfo, number: u64, credits: u16) -> Self {
         Self {
             info,
+            number,
             negotiation: Negotiation::Nothing,
             client_guid: [0; 16],
             client_capabilities: Capabilities::empty(),

@@ -2,7 +2,7 @@
 
 use crate::directory::Directory;
 use crate::dispatch::Element;
-use crate::open::{Enumeration, LeaseCarrier, Open, OpenKind};
+use crate::open::{Enumeration, LeaseHome, Open, OpenKind};
 use crate::request::{Body, Context, Step, Work};
 use crate::server::{Server, UNATTENDED};
 use crate::session::{Target, Tree};
@@ -44,6 +44,13 @@ pub(crate) struct CreateWork {
     reconnect: bool,
     create_options: u32,
     volume_id: u64,
+}
+
+impl CreateWork {
+    /// Whether the client can find what it opens without having been answered.
+    pub fn is_replayable(&self) -> bool {
+        self.durable_version == Some(2)
+    }
 }
 
 /// The create contexts of a request, as far as the server knows them.
@@ -336,7 +343,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
         // The session or tree may have ended meanwhile: then the open has nobody to belong to.
         let belongs =
             self.sessions.get(context.session).is_some_and(|session| session.tree(work.tree_id).is_some());
-        if !belongs {
+        // Nor can one be found whose answer nobody gets.
+        let reachable = work.is_replayable() || self.connections.get(context.connection).is_some();
+        if !belongs || !reachable {
             if let Some(backend) = self.backend(work.volume) {
                 let close = Operation::Close { open: created.open, query: false };
                 backend.submit(UNATTENDED, close, now);
@@ -356,12 +365,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 let lease = match created.cache {
                     CacheGrant::Lease { key, .. } => {
                         let client = self.session_of(context)?.client_guid;
-                        let carrier = self.leases.entry((client, key)).or_insert(LeaseCarrier {
-                            connection: context.connection,
-                            volume: work.volume,
-                            opens: 0,
-                        });
-                        carrier.opens += 1;
+                        let home = LeaseHome { volume: work.volume, opens: 0 };
+                        self.leases.entry((client, key)).or_insert(home).opens += 1;
                         Some((client, key))
                     }
                     CacheGrant::Oplock(_) => None,

@@ -107,6 +107,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
 
     /// Works on the elements of a compound in order, up to its end or to one that waits.
     pub(crate) fn run_chain(&mut self, connection: u64, mut chain: Chain, now: Monotonic) {
+        if self.connections.get(connection).is_none() {
+            return;
+        }
         let message = chain.message.clone();
         while chain.at < message.len() {
             let Ok((element, rest)) = smb::wire::split_compound(&message[chain.at..]) else {
@@ -410,7 +413,11 @@ impl<B: Backend, D: Directory> Server<B, D> {
         if context.counted
             && let Some(open) = self.opens.get_mut(context.open)
         {
-            open.outstanding = open.outstanding.saturating_sub(1);
+            if open.channel_sequence == context.channel_sequence {
+                open.outstanding = open.outstanding.saturating_sub(1);
+            } else {
+                open.outstanding_before = open.outstanding_before.saturating_sub(1);
+            }
         }
         let command = context.to.command;
         if status.is_error() {

@@ -232,8 +232,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
             BreakAcknowledgment::Lease(acknowledged) => {
                 let client = self.session_of(context)?.client_guid;
                 let key = acknowledged.lease_key;
-                let carrier = self.leases.get(&(client, key)).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
-                let volume = carrier.volume;
+                let home = self.leases.get(&(client, key)).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+                let volume = home.volume;
                 let state = LeaseState::from_bits(acknowledged.lease_state.get())
                     .ok_or(NtStatus::INVALID_PARAMETER)?;
                 Ok(Step::Submit {

@@ -69,9 +69,8 @@ impl Open {
     }
 }
 
-/// Whom to tell that a lease breaks, and where it is held.
-pub(crate) struct LeaseCarrier {
-    pub connection: u64,
+/// Where a lease is held.
+pub(crate) struct LeaseHome {
     pub volume: usize,
     /// Opens under the lease.
     pub opens: usize,

@@ -146,7 +146,11 @@ impl<B: Backend, D: Directory> Server<B, D> {
     pub(crate) fn enumeration_free(&mut self, key: u64, now: Monotonic) {
         let Some(open) = self.opens.get_mut(key) else { return };
         open.enumeration.busy = false;
-        if let Some(next) = open.enumeration.queued.pop_front() {
+        // One that is gone meanwhile, or is refused, does not keep those behind it waiting.
+        while let Some(open) = self.opens.get_mut(key)
+            && !open.enumeration.busy
+            && let Some(next) = open.enumeration.queued.pop_front()
+        {
             self.complete(next, Ok(volume::backend::Reply::Done), now);
         }
     }

@@ -9,7 +9,7 @@ use crate::server::Server;
 use crate::short_name::short_name;
 use smb::wire::{
     AccessInformation, AlignmentInformation, AllInformation, AttributeTagInformation, BasicInformation,
-    CompressionInformation, DEVICE_DISK, DEVICE_IS_MOUNTED, DEVICE_NAMED_PIPE, EaInformation,
+    CompressionInformation, DEVICE_DISK, DEVICE_IS_MOUNTED, DEVICE_NAMED_PIPE, Dialect, EaInformation,
     FileSystemAttributes, FsControlInformation, FsDeviceInformation, FsFullSizeInformation,
     FsObjectIdInformation, FsSectorSizeInformation, FsSizeInformation, FullEa, INFO_FILE, INFO_FILESYSTEM,
     INFO_SECURITY, IdInformation, InternalInformation, ModeInformation, NetworkOpenInformation,
@@ -130,6 +130,10 @@ impl<B: Backend, D: Directory> Server<B, D> {
                         Operation::QueryExtendedAttributes { open: name }
                     }
                     (_, class::PIPE | class::PIPE_LOCAL) => return Err(NtStatus::INVALID_PARAMETER),
+                    // Of 3.1.1 only (MS-SMB2 3.3.5.20.1).
+                    (_, class::NORMALIZED_NAME) if self.dialect_of(context) < Dialect::Smb311 => {
+                        return Err(NtStatus::NOT_SUPPORTED);
+                    }
                     (_, class::BASIC | class::ALL | class::NETWORK_OPEN | class::ATTRIBUTE_TAG)
                         if open.granted_access & FILE_READ_ATTRIBUTES == 0 =>
                     {

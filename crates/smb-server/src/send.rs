@@ -209,11 +209,10 @@ impl<B: Backend, D: Directory> Server<B, D> {
     ) {
         let speaks =
             |found: &Connection| found.client_guid == client && !found.sessions.is_empty() && !found.closing;
-        let first = self.leases.get(&(client, key)).map(|lease| lease.connection);
-        let first = first.filter(|first| self.connections.get(*first).is_some_and(speaks));
-        let carrier = first
-            .or_else(|| self.connections.iter().find(|(_, found)| speaks(found)).map(|(carrier, _)| carrier));
-        let Some(connection) = carrier else { return };
+        // A lease is its client's, not a connection's: as Windows does, the oldest is told, whichever asked for it.
+        let carrier =
+            self.connections.iter().filter(|(_, found)| speaks(found)).min_by_key(|(_, f)| f.number);
+        let Some((connection, _)) = carrier else { return };
         let mut body = Vec::new();
         body.put(&LeaseBreakNotificationBody {
             new_epoch: epoch.into(),

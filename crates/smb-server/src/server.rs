@@ -4,10 +4,11 @@ use crate::arena::Arena;
 use crate::config::Config;
 use crate::connection::{Connection, ConnectionId, ConnectionInfo, Outgoing};
 use crate::directory::Directory;
-use crate::open::{LeaseCarrier, Open};
+use crate::open::{LeaseHome, Open};
 use crate::request::{Context, Request, Work};
 use crate::session::{Session, SessionTable};
 use crate::statistics::Counters;
+use smallvec::SmallVec;
 use smb::wire::Guid;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -43,7 +44,7 @@ pub struct Server<B, D> {
     /// Wire identity by the volume's name of an open.
     pub(crate) by_volume_open: HashMap<(usize, OpenId), u64>,
     /// By client and lease key.
-    pub(crate) leases: HashMap<(Guid, Guid), LeaseCarrier>,
+    pub(crate) leases: HashMap<(Guid, Guid), LeaseHome>,
     /// FilePositionInformation of durable opens whose clients are away.
     pub(crate) positions: HashMap<(usize, OpenId), u64>,
     /// Requests with [`Work::Delayed`].
@@ -176,7 +177,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
             return None;
         }
         self.counters.connections_opened += 1;
-        let connection = Connection::new(info, self.config.limits.credits);
+        let number = self.counters.connections_opened;
+        let connection = Connection::new(info, number, self.config.limits.credits);
         let key = self.connections.insert(connection);
         let deadline = now.after(self.config.limits.negotiation_timeout);
         self.deadlines.push(Reverse((deadline, key)));
@@ -184,8 +186,17 @@ impl<B: Backend, D: Directory> Server<B, D> {
     }
 
     /// The transport's connection is gone. Durable opens stay with their volumes.
-    pub fn connection_closed(&mut self, connection: ConnectionId) {
+    pub fn connection_closed(&mut self, connection: ConnectionId, now: Monotonic) {
         let Some(gone) = self.connections.remove(connection.0) else { return };
+        let setups = gone.setups.iter().map(|setup| setup.session);
+        let mut ended = SmallVec::<[u64; 2]>::new();
+        for key in gone.sessions.iter().copied().chain(setups) {
+            let Some(session) = self.sessions.get_mut(key) else { continue };
+            session.channels.retain(|channel| channel.connection != connection.0);
+            if session.channels.is_empty() {
+                ended.push(key);
+            }
+        }
         let in_work: Vec<u64> = self
             .requests
             .iter()
@@ -193,15 +204,31 @@ impl<B: Backend, D: Directory> Server<B, D> {
             .map(|(key, _)| key)
             .collect();
         for key in in_work {
-            self.abandon(key);
-        }
-        let setups = gone.setups.iter().map(|setup| setup.session);
-        for key in gone.sessions.iter().copied().chain(setups) {
-            let Some(session) = self.sessions.get_mut(key) else { continue };
-            session.channels.retain(|channel| channel.connection != connection.0);
-            if session.channels.is_empty() {
-                self.end_session(key, false);
+            let session = self.requests.get(key).map_or(0, |request| request.context.session);
+            if ended.contains(&session) || self.sessions.get(session).is_none() {
+                self.abandon(key);
+            } else {
+                self.lose_channel(key, now);
             }
+        }
+        for key in ended {
+            self.end_session(key, false);
+        }
+    }
+
+    /// A request's channel is gone, its session is not: it ends without an answer, counted like any other, so that what the client
+    /// replays on another channel finds it done or not begun (MS-SMB2 3.3.5.2.10).
+    fn lose_channel(&mut self, key: u64, now: Monotonic) {
+        let Some(request) = self.requests.get(key) else { return };
+        match (&request.work, request.volume) {
+            // Goes on waiting: the replay finds it by its GUID.
+            (Work::Create(work), _) if work.is_replayable() => {}
+            (_, Some(volume)) => {
+                if let Some(backend) = self.backend(volume) {
+                    backend.cancel(OperationId(key));
+                }
+            }
+            (_, None) => self.complete(key, Err(NtStatus::CANCELLED), now),
         }
     }
 
@@ -252,10 +279,10 @@ impl<B: Backend, D: Directory> Server<B, D> {
             session.opens.remove(&key);
         }
         if let Some(lease) = open.lease
-            && let Some(carrier) = self.leases.get_mut(&lease)
+            && let Some(home) = self.leases.get_mut(&lease)
         {
-            carrier.opens -= 1;
-            if carrier.opens == 0 {
+            home.opens -= 1;
+            if home.opens == 0 {
                 self.leases.remove(&lease);
             }
         }

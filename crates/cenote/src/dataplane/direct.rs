@@ -60,7 +60,7 @@ impl Direct {
                             self.by_smb.insert(smb, connection);
                         }
                         Some(smb) => {
-                            server.connection_closed(smb);
+                            server.connection_closed(smb, now);
                             self.transport.close(connection);
                         }
                         None => self.transport.close(connection),
@@ -80,7 +80,7 @@ impl Direct {
                     tracing::debug!(%reason, "SMB Direct connection closed");
                     if let Some(smb) = self.by_peer.remove(&connection) {
                         self.by_smb.remove(&smb);
-                        server.connection_closed(smb);
+                        server.connection_closed(smb, now);
                     }
                 }
             }

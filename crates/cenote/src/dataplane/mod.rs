@@ -335,7 +335,7 @@ impl Turns {
                     tracing::debug!(connection = connection.0, ?reason, "connection closed");
                     if let Some(smb) = self.by_tcp.remove(&connection) {
                         self.by_smb.remove(&smb);
-                        self.plane.server.borrow_mut().connection_closed(smb);
+                        self.plane.server.borrow_mut().connection_closed(smb, now);
                     }
                     self.paused.retain(|paused| *paused != connection);
                 }

@@ -28,6 +28,8 @@ pub struct Layer {
     pub events: VecDeque<Event>,
     /// Operations are not answered before [`Fake::release`].
     pub hold: bool,
+    /// What is held is past waiting.
+    pub cannot_cancel: bool,
     pub content: Vec<u8>,
     pub next_open: u64,
 }
@@ -112,6 +114,9 @@ impl Backend for Fake {
     fn cancel(&mut self, operation: OperationId) {
         let mut layer = self.0.borrow_mut();
         layer.cancelled.push(operation);
+        if layer.cannot_cancel {
+            return;
+        }
         layer.asked.retain(|(asked, _)| *asked != operation);
         layer.events.push_back(Event::Done { operation, result: Err(NtStatus::CANCELLED) });
     }
@@ -186,7 +191,11 @@ pub struct World {
 
 /// Bytes that are the same in every run.
 pub fn fixed_random() -> smb_server::RandomSource {
-    let mut state = 0x1234_5678_9ABC_DEF0_u64;
+    seeded_random(0)
+}
+
+pub fn seeded_random(seed: u64) -> smb_server::RandomSource {
+    let mut state = 0x1234_5678_9ABC_DEF0_u64 ^ seed;
     Box::new(move |bytes| {
         for byte in bytes {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -344,10 +353,7 @@ impl Client {
         if self.sign
             && let Some(key) = &self.signing
         {
-            let header = Header::in_place(&mut message).unwrap();
-            header.flags = (header.flags() | HeaderFlags::SIGNED).bits().into();
-            let id = header.message_id.get();
-            key.sign_in_place(&mut message, id, false, false).unwrap();
+            sign(key, &mut message);
         }
         message
     }
@@ -405,7 +411,20 @@ impl Client {
 
     /// `None`: the last answer has not come yet.
     pub fn try_log_on(&mut self, world: &mut World, password: &str) -> Option<Vec<u8>> {
-        let mut random = fixed_random();
+        self.exchange(world, password, None)
+    }
+
+    /// Makes this connection one more channel of another client's session; that one's key signs the requests.
+    pub fn bind(&mut self, world: &mut World, other: &Client) -> NtStatus {
+        self.session = other.session;
+        self.tree = other.tree;
+        let answer = self.exchange(world, PASSWORD, Some(other)).expect("an answer");
+        status(&answer)
+    }
+
+    fn exchange(&mut self, world: &mut World, password: &str, binds: Option<&Client>) -> Option<Vec<u8>> {
+        // Each logon has a key of its own.
+        let mut random = seeded_random(self.connection.0);
         let mut initiator = Initiator::new(Credentials::User {
             user: "user".to_owned(),
             domain: String::new(),
@@ -415,19 +434,22 @@ impl Client {
         });
         let mut preauth = self.preauth;
         let first = initiator.first_token().to_vec();
-        let message = self.session_setup(&first);
+        let message = self.session_setup(&first, binds);
         preauth.update(&message);
         world.deliver(self.connection, &message);
         let challenge = self.receive(world).expect("a challenge");
         preauth.update(&challenge);
-        assert_eq!(status(&challenge), NtStatus::MORE_PROCESSING_REQUIRED);
+        if status(&challenge) != NtStatus::MORE_PROCESSING_REQUIRED {
+            assert!(binds.is_some(), "a logon begins with a challenge");
+            return Some(challenge);
+        }
         self.session = Header::parse(&challenge).unwrap().session_id.get();
         let token = SessionSetupResponse::parse(&challenge).unwrap().security_buffer().unwrap();
         let InitiatorStep::Send(answer) = initiator.step(token, WALL, &mut random).unwrap() else {
             panic!("the server cannot be done yet");
         };
         let key = initiator.session_key().unwrap().clone();
-        let message = self.session_setup(&answer);
+        let message = self.session_setup(&answer, binds);
         preauth.update(&message);
         let schedule = match self.dialect {
             Dialect::Smb202 | Dialect::Smb210 => KeySchedule::Smb2,
@@ -435,7 +457,11 @@ impl Client {
             Dialect::Smb311 => KeySchedule::Smb311(&preauth),
         };
         let keys = SessionKeys::new(schedule, &key[..]);
-        self.signing = Some(keys.signing_key(SigningAlgorithm::AesCmac));
+        let algorithm = match self.dialect {
+            Dialect::Smb202 | Dialect::Smb210 => SigningAlgorithm::HmacSha256,
+            _ => SigningAlgorithm::AesCmac,
+        };
+        self.signing = Some(keys.signing_key(algorithm));
         let cipher = if self.dialect == Dialect::Smb311 { CipherId::Aes128Gcm } else { CipherId::Aes128Ccm };
         self.sealing = keys.client_ciphers(cipher).ok();
         world.deliver(self.connection, &message);
@@ -446,11 +472,16 @@ impl Client {
         Some(answer)
     }
 
-    fn session_setup(&mut self, token: &[u8]) -> Vec<u8> {
-        self.build(Command::SessionSetup, |out| {
-            let body = SessionSetupRequestBody { security_mode: 1, ..Default::default() };
+    fn session_setup(&mut self, token: &[u8], binds: Option<&Client>) -> Vec<u8> {
+        let flags = if binds.is_some() { SESSION_FLAG_BINDING } else { 0 };
+        let mut message = self.build(Command::SessionSetup, |out| {
+            let body = SessionSetupRequestBody { security_mode: 1, flags, ..Default::default() };
             write_session_setup_request(out, body, token);
-        })
+        });
+        if let Some(key) = binds.and_then(|other| other.signing.as_ref()) {
+            sign(key, &mut message);
+        }
+        message
     }
 
     pub fn is_signed(&self, answer: &[u8]) -> bool {
@@ -505,6 +536,13 @@ impl Client {
     pub fn close_body(file_id: FileId) -> impl FnOnce(&mut Vec<u8>) {
         move |out| out.put(&CloseRequestBody { file_id, ..Default::default() })
     }
+}
+
+fn sign(key: &SigningKey, message: &mut [u8]) {
+    let header = Header::in_place(message).unwrap();
+    header.flags = (header.flags() | HeaderFlags::SIGNED).bits().into();
+    let id = header.message_id.get();
+    key.sign_in_place(message, id, false, false).unwrap();
 }
 
 /// Status of the first answer in a message.

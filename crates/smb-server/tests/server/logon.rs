@@ -101,7 +101,7 @@ fn a_lost_connection_keeps_durable_opens_and_cancels_what_is_in_work() {
     world.layer.0.borrow_mut().hold = true;
     let read = client.build(Command::Read, Client::read_body(file, 5));
     client.send(&mut world, read);
-    world.server.connection_closed(client.connection);
+    world.server.connection_closed(client.connection, world.now);
     let layer = world.layer.0.borrow();
     assert_eq!(layer.cancelled.len(), 1);
     assert!(

@@ -1,6 +1,7 @@
 //! The server from outside: a client of its own codec on one side, a file layer that does what a test tells it on the other.
 
 mod asynchronous;
+mod channels;
 mod compound;
 mod credits;
 mod encryption;
