@@ -1,7 +1,8 @@
 //! From a message to its requests: protocol, encryption, compounds, credits, signature, session, tree, file (MS-SMB2 3.3.5.2).
 
-use crate::connection::{ConnectionId, Negotiation, Outgoing};
+use crate::connection::{ConnectionId, Negotiation, Outgoing, Transport};
 use crate::directory::Directory;
+use crate::remote::registration_to_end;
 use crate::request::{
     Body, Chain, ChainFile, Context, Hashed, REPEATED_FLAGS, Request, Response, Step, Work,
 };
@@ -170,6 +171,10 @@ impl<B: Backend, D: Directory> Server<B, D> {
         }
         let flags = header.flags();
         let related = flags.contains(HeaderFlags::RELATED_OPERATIONS);
+        let invalidate = match found.info.transport {
+            Transport::SmbDirect => registration_to_end(command, found.dialect(), element.bytes()),
+            Transport::Tcp => None,
+        };
         let mut context = Context {
             connection,
             to: ResponseTo {
@@ -190,7 +195,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             async_id: 0,
             channel_sequence: if is_smb3 { header.channel_sequence() } else { 0 },
             bytes: 0,
-            invalidate: None,
+            invalidate,
             counted: false,
         };
         self.counters.requests[command as usize] += 1;

@@ -7,7 +7,10 @@ use crate::connection::{ConnectionId, Outgoing, Transport};
 use crate::directory::Directory;
 use crate::request::{Body, Context, Step, Work};
 use crate::server::Server;
-use smb::wire::{BufferDescriptorV1, CHANNEL_NONE, CHANNEL_RDMA_V1, CHANNEL_RDMA_V1_INVALIDATE, Dialect};
+use smb::wire::{
+    BufferDescriptorV1, CHANNEL_NONE, CHANNEL_RDMA_V1, CHANNEL_RDMA_V1_INVALIDATE, Command, Dialect,
+    ReadRequest, WriteRequest,
+};
 use sys::{Buf, Payload};
 use types::{Monotonic, NtStatus};
 use volume::backend::{Backend, OpenId, Operation, Reply};
@@ -15,12 +18,28 @@ use volume::backend::{Backend, OpenId, Operation, Reply};
 /// Most descriptors of one request.
 const DESCRIPTORS_MAX: usize = 256;
 
-/// Where a client's memory lies, and what is to become of its registration.
+/// Where a client's memory lies.
 #[derive(Debug, Clone)]
 pub(crate) struct RemoteMemory {
     pub descriptors: Vec<BufferDescriptorV1>,
-    /// Ends with the answer.
-    pub invalidate: Option<u32>,
+}
+
+/// The registration that ends with the answer to this request, whatever the answer says (MS-SMB2 3.3.5.12, 3.3.5.13). The client counts
+/// it as ended then; where it is not, its device refuses to register that memory again and the connection dies of it.
+pub(crate) fn registration_to_end(command: Command, dialect: Option<Dialect>, request: &[u8]) -> Option<u32> {
+    let (channel, descriptors) = match command {
+        Command::Read => {
+            let request = ReadRequest::parse(request).ok()?;
+            (request.channel.get(), request.channel_info().ok()?)
+        }
+        Command::Write => {
+            let request = WriteRequest::parse(request).ok()?;
+            (request.channel.get(), request.channel_info().ok()?)
+        }
+        _ => return None,
+    };
+    let ends = channel == CHANNEL_RDMA_V1_INVALIDATE && dialect >= Some(Dialect::Smb302);
+    descriptors.first().filter(|_| ends).map(|one| one.token.get())
 }
 
 /// A WRITE whose payload is being fetched.
@@ -76,12 +95,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        let invalidate = if channel == CHANNEL_RDMA_V1_INVALIDATE {
-            descriptors.first().map(|one| one.token.get())
-        } else {
-            None
-        };
-        Ok(Some(RemoteMemory { descriptors, invalidate }))
+        Ok(Some(RemoteMemory { descriptors }))
     }
 
     /// What was read goes to the client's memory; the answer says how much that was.
@@ -92,7 +106,6 @@ impl<B: Backend, D: Directory> Server<B, D> {
         data: Payload,
     ) -> Result<Step, NtStatus> {
         let count = u32::try_from(data.len()).map_err(|_| NtStatus::INTERNAL_ERROR)?;
-        context.invalidate = memory.invalidate;
         self.enqueue(
             context.connection,
             Outgoing::RemoteWrite { payload: data, descriptors: memory.descriptors },
@@ -118,9 +131,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
     }
 
     /// The payload is here: the volume takes it.
-    pub(crate) fn remote_fetched(context: &mut Context, work: RemoteWriteWork) -> Result<Step, NtStatus> {
+    pub(crate) fn remote_fetched(work: RemoteWriteWork) -> Result<Step, NtStatus> {
         let data = work.data.ok_or(NtStatus::INTERNAL_ERROR)?;
-        context.invalidate = work.memory.invalidate;
         Ok(Step::Submit {
             volume: work.volume,
             operation: Operation::Write {

@@ -220,10 +220,14 @@ impl World {
     }
 
     pub fn connect(&mut self) -> Option<ConnectionId> {
+        self.connect_by(Transport::Tcp)
+    }
+
+    pub fn connect_by(&mut self, transport: Transport) -> Option<ConnectionId> {
         let info = ConnectionInfo {
             peer: "10.0.0.2:50000".parse().unwrap(),
             local: "10.0.0.1:445".parse().unwrap(),
-            transport: Transport::Tcp,
+            transport,
         };
         self.server.connection_opened(info, self.now)
     }

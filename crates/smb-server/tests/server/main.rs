@@ -10,3 +10,4 @@ mod fixture;
 mod hostile;
 mod logon;
 mod negotiate;
+mod remote;
