@@ -6,7 +6,7 @@
 
 use crate::verbs::{
     Access, CloseReason, Completion, CompletionKind, ConnectionInfo, Event, PostError, QueuePairId,
-    RegionKey, Status, Transport, Verbs, WorkId,
+    RegionKey, RegisterError, Status, Transport, Verbs, WorkId,
 };
 use iwarp::{Config, Connection, CrcPolicy, DomainId, Memory, SendFlags, Stag, StreamId, WorkStatus};
 use std::io;
@@ -114,6 +114,19 @@ impl IwarpProvider {
     /// Counters of one connection.
     pub fn counters(&self, queue_pair: QueuePairId) -> Option<iwarp::connection::Counters> {
         Some(self.pair(queue_pair)?.connection.counters())
+    }
+
+    /// Accepts connections of this listener.
+    ///
+    /// # Errors
+    /// Where the listener has no address.
+    pub fn listen(&mut self, listener: TcpListener) -> io::Result<SocketAddr> {
+        let local = listener.local_addr()?;
+        let socket: Descriptor = Arc::new(OwnedFd::from(listener));
+        let index = self.listeners.len() as u64;
+        self.queue.submit(index << 2 | ACCEPT, Operation::Accept { listener: socket.clone() });
+        self.listeners.push(Listener { socket, local });
+        Ok(local)
     }
 
     /// Begins a connection as initiator over a TCP connection that is up.
@@ -386,15 +399,6 @@ fn post_error(error: iwarp::PostError) -> PostError {
 }
 
 impl Verbs for IwarpProvider {
-    fn listen(&mut self, listener: TcpListener) -> io::Result<SocketAddr> {
-        let local = listener.local_addr()?;
-        let socket: Descriptor = Arc::new(OwnedFd::from(listener));
-        let index = self.listeners.len() as u64;
-        self.queue.submit(index << 2 | ACCEPT, Operation::Accept { listener: socket.clone() });
-        self.listeners.push(Listener { socket, local });
-        Ok(local)
-    }
-
     fn accept(&mut self, queue_pair: QueuePairId, private_data: &[u8]) -> Result<(), PostError> {
         let now = self.now;
         self.posting(queue_pair)?.accept(private_data, now).map_err(post_error)
@@ -425,23 +429,35 @@ impl Verbs for IwarpProvider {
             outbound_read_depth: agreed.outbound_read_depth,
             inbound_read_depth: agreed.inbound_read_depth,
             crc: agreed.crc,
+            remote_invalidation: true,
         })
     }
 
-    fn register(&mut self, bytes: BufMut, access: Access, queue_pair: QueuePairId) -> RegionKey {
+    fn register(
+        &mut self,
+        bytes: BufMut,
+        access: Access,
+        queue_pair: QueuePairId,
+    ) -> Result<RegionKey, RegisterError> {
+        self.pair(queue_pair).ok_or(RegisterError::Closed)?;
         let access = iwarp::Access {
             remote_read: access.remote_read,
             remote_write: access.remote_write,
             remote_invalidate: access.remote_invalidate,
         };
         let (random, stream) = ((self.random)(), Some(StreamId(queue_pair.0)));
-        RegionKey(self.memory.register(bytes, 0, access, DomainId(1), stream, random).0)
+        Ok(RegionKey(self.memory.register(bytes, 0, access, DomainId(1), stream, random).0))
     }
 
-    fn register_shared(&mut self, bytes: Buf, queue_pair: QueuePairId) -> RegionKey {
+    fn register_shared(&mut self, bytes: Buf, queue_pair: QueuePairId) -> Result<RegionKey, RegisterError> {
+        self.pair(queue_pair).ok_or(RegisterError::Closed)?;
         let access = iwarp::Access { remote_read: true, remote_write: false, remote_invalidate: true };
         let (random, stream) = ((self.random)(), Some(StreamId(queue_pair.0)));
-        RegionKey(self.memory.register_shared(bytes, 0, access, DomainId(1), stream, random).0)
+        Ok(RegionKey(self.memory.register_shared(bytes, 0, access, DomainId(1), stream, random).0))
+    }
+
+    fn remote_offset(&self, _: RegionKey) -> u64 {
+        0
     }
 
     fn deregister(&mut self, key: RegionKey) -> Option<BufMut> {

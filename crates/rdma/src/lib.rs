@@ -12,5 +12,5 @@ pub mod verbs;
 
 pub use verbs::{
     Access, CloseReason, Completion, CompletionKind, ConnectionInfo, Event, PostError, QueuePairId,
-    RegionKey, Status, Transport, Verbs, WorkId,
+    RegionKey, RegisterError, Status, Transport, Verbs, WorkId,
 };

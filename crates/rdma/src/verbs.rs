@@ -1,7 +1,7 @@
 //! The interface that providers share, in the words of verbs and of the RDMA connection manager.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use sys::{Buf, BufMut, Payload};
 use types::Monotonic;
 
@@ -42,8 +42,10 @@ pub struct ConnectionInfo {
     pub outbound_read_depth: u16,
     /// RDMA Reads of the peer that are served at a time.
     pub inbound_read_depth: u16,
-    /// iWARP: CRC is on.
+    /// iWARP in software: CRC is on.
     pub crc: bool,
+    /// A Send with Invalidate of the peer may end our registrations: they can be offered to it so.
+    pub remote_invalidation: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,8 +61,18 @@ pub enum Status {
     Success,
     /// The connection ended before it was done.
     Flushed,
+    /// A message was longer than the receive that took it.
+    LocalLength,
     /// The sink of a read is not registered as it has to be.
     LocalProtection,
+    /// The peer registered no such memory, or not for this.
+    RemoteAccess,
+    /// The peer could not do it.
+    RemoteOperation,
+    /// The peer did not answer, or had no receive posted for too long.
+    RetriesExceeded,
+    /// Anything else that a device says; `ibv_wc_status` names it.
+    Failed(u32),
 }
 
 #[derive(Debug)]
@@ -123,15 +135,21 @@ pub enum PostError {
     NoReadDepth,
     #[error("longer than 4 GiB - 1")]
     TooLong,
+    #[error("the device has no room for it")]
+    NoResources,
+}
+
+/// Why memory is not registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RegisterError {
+    #[error("no such connection, or it is closed")]
+    Closed,
+    #[error("the device registers no more memory ({0}); see LimitMEMLOCK and the device's limits")]
+    Refused(io::ErrorKind),
 }
 
 /// A provider: work in, events out. Nothing blocks; the owner lends the time.
 pub trait Verbs {
-    /// Accepts connections of this listener.
-    ///
-    /// # Errors
-    /// Where the listener has no address.
-    fn listen(&mut self, listener: TcpListener) -> io::Result<SocketAddr>;
     fn accept(&mut self, queue_pair: QueuePairId, private_data: &[u8]) -> Result<(), PostError>;
     fn reject(&mut self, queue_pair: QueuePairId, private_data: &[u8]);
     /// Ends the connection; its work is flushed.
@@ -139,9 +157,22 @@ pub trait Verbs {
     fn info(&self, queue_pair: QueuePairId) -> Option<ConnectionInfo>;
 
     /// Registers bytes that only the peer of this connection may write, or that our reads fill.
-    fn register(&mut self, bytes: BufMut, access: Access, queue_pair: QueuePairId) -> RegionKey;
+    ///
+    /// # Errors
+    /// Where the connection has ended, or a device refuses; the bytes are lost.
+    fn register(
+        &mut self,
+        bytes: BufMut,
+        access: Access,
+        queue_pair: QueuePairId,
+    ) -> Result<RegionKey, RegisterError>;
     /// Registers bytes that are only read.
-    fn register_shared(&mut self, bytes: Buf, queue_pair: QueuePairId) -> RegionKey;
+    ///
+    /// # Errors
+    /// As [`Self::register`].
+    fn register_shared(&mut self, bytes: Buf, queue_pair: QueuePairId) -> Result<RegionKey, RegisterError>;
+    /// How the peer addresses the first byte of a registration; the bytes after it follow.
+    fn remote_offset(&self, key: RegionKey) -> u64;
     /// Ends a registration; gives writable bytes back. `None` also where there is no such registration.
     fn deregister(&mut self, key: RegionKey) -> Option<BufMut>;
 

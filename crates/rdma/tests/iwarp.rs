@@ -122,7 +122,7 @@ fn messages_writes_and_reads_arrive() {
         let (client, server) = bench.connect();
         let bytes = pattern(3_000_000);
         let access = Access { remote_write: true, remote_read: true, remote_invalidate: true };
-        let target = bench.provider.register(BufMut::zeroed(bytes.len()), access, server);
+        let target = bench.provider.register(BufMut::zeroed(bytes.len()), access, server).expect("is open");
         bench.provider.post_receive(server, WorkId(1), 64).expect("is open");
         let payload = Payload::from(Buf::from(&bytes[..]));
         bench.provider.post_write(client, WorkId(2), payload, (target, 0)).expect("is open");
@@ -131,7 +131,8 @@ fn messages_writes_and_reads_arrive() {
         let received = bench.take(server, CompletionKind::Receive);
         assert_eq!(&received.buffer.expect("comes back")[..7], b"written");
 
-        let sink = bench.provider.register(BufMut::zeroed(bytes.len()), Access::default(), client);
+        let sink =
+            bench.provider.register(BufMut::zeroed(bytes.len()), Access::default(), client).expect("is open");
         let len = bytes.len() as u32;
         bench.provider.post_read(client, WorkId(4), (sink, 0), len, (target, 0)).expect("is open");
         assert_eq!(bench.take(client, CompletionKind::Read).status, Status::Success);

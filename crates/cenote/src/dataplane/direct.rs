@@ -5,8 +5,8 @@
 use super::smb_direct::{SmbDirect, SmbDirectEvent, SmbDirectLimits};
 use super::{Plane, failed};
 use crate::control::CommandError;
+use rdma::QueuePairId;
 use rdma::iwarp::{IwarpOptions, IwarpProvider};
-use rdma::{QueuePairId, Verbs};
 use smb_server::{ConnectionId as SmbConnection, ConnectionInfo, Outgoing, Transport};
 use smbdirect::BufferDescriptor;
 use std::collections::HashMap;

@@ -192,7 +192,15 @@ impl<V: Verbs> SmbDirect<V> {
             self.out.push(SmbDirectEvent::Read { connection, token, data: None });
             return;
         }
-        let sink = self.verbs.register(BufMut::for_overwrite(len_bytes), Access::default(), connection);
+        let sink = match self.verbs.register(BufMut::for_overwrite(len_bytes), Access::default(), connection)
+        {
+            Ok(sink) => sink,
+            Err(error) => {
+                tracing::warn!(%error, len_bytes, "no memory can be registered for data of a client");
+                self.out.push(SmbDirectEvent::Read { connection, token, data: None });
+                return;
+            }
+        };
         peer.reading_bytes += len_bytes;
         peer.readings.push(Reading { token, sink, len_bytes, waiting, outstanding: 0, failed: false });
         self.post_reads(connection);
