@@ -17,14 +17,14 @@ pub struct Histogram {
     counts: Vec<u64>,
     count: u64,
     sum_ns: u128,
-    sum_squared_us2: u128,
+    sum_squared_ns2: u128,
     min_ns: u64,
     max_ns: u64,
 }
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { counts: Vec::new(), count: 0, sum_ns: 0, sum_squared_us2: 0, min_ns: u64::MAX, max_ns: 0 }
+        Self { counts: Vec::new(), count: 0, sum_ns: 0, sum_squared_ns2: 0, min_ns: u64::MAX, max_ns: 0 }
     }
 }
 
@@ -60,10 +60,23 @@ impl Histogram {
         self.counts[Self::bucket(us)] += 1;
         self.count += 1;
         self.sum_ns += u128::from(latency_ns);
-        // In 1/1000 us, so that the deviation of short latencies is not rounded away.
-        self.sum_squared_us2 += u128::from(latency_ns) * u128::from(latency_ns);
+        self.sum_squared_ns2 += u128::from(latency_ns) * u128::from(latency_ns);
         self.min_ns = self.min_ns.min(latency_ns);
         self.max_ns = self.max_ns.max(latency_ns);
+    }
+
+    /// Adds a latency that occurred so many times; `None` where the count does not fit.
+    pub fn record_many(&mut self, latency_ns: u64, count: u64) -> Option<()> {
+        let Some(more) = count.checked_sub(1) else { return Some(()) };
+        let total = self.count.checked_add(count)?;
+        let sum_ns = self.sum_ns.checked_add(u128::from(latency_ns) * u128::from(count))?;
+        let square = u128::from(latency_ns) * u128::from(latency_ns);
+        let sum_squared =
+            square.checked_mul(u128::from(count)).and_then(|all| self.sum_squared_ns2.checked_add(all))?;
+        self.record(latency_ns);
+        self.counts[Self::bucket(latency_ns / 1000)] += more;
+        (self.count, self.sum_ns, self.sum_squared_ns2) = (total, sum_ns, sum_squared);
+        Some(())
     }
 
     pub fn merge(&mut self, other: &Self) {
@@ -78,7 +91,7 @@ impl Histogram {
         }
         self.count += other.count;
         self.sum_ns += other.sum_ns;
-        self.sum_squared_us2 += other.sum_squared_us2;
+        self.sum_squared_ns2 += other.sum_squared_ns2;
         self.min_ns = self.min_ns.min(other.min_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
     }
@@ -106,7 +119,7 @@ impl Histogram {
         }
         let n = self.count as f64;
         let mean = self.sum_ns as f64 / n;
-        Some((self.sum_squared_us2 as f64 / n - mean * mean).max(0.0).sqrt() / 1e6)
+        Some((self.sum_squared_ns2 as f64 / n - mean * mean).max(0.0).sqrt() / 1e6)
     }
 
     /// The first value whose cumulative count is at least `share` (0 to 1) of all; in milliseconds.
@@ -235,6 +248,10 @@ pub struct SpanResult {
     pub processors: Vec<ProcessorUse>,
     /// By thread, then by target.
     pub threads: Vec<Vec<TargetResult>>,
+    /// By thread.
+    pub waits: Vec<crate::engine::WaitStatistics>,
+    /// User and kernel time of this process while it measured.
+    pub process_cpu_ns: u64,
 }
 
 /// The machine that ran it.

@@ -6,8 +6,11 @@
 mod buf;
 mod clock;
 pub mod driver;
+pub mod file_ring;
+pub mod interrupt;
 mod payload;
 mod recycle;
+pub mod region;
 
 pub use buf::{ALIGN_BYTES, Buf, BufMut};
 pub use clock::monotonic_now;

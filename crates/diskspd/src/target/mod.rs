@@ -1,0 +1,84 @@
+//! What a target's name means, and the targets of this machine: files, block devices, physical disks by number.
+//!
+//! Promises: nothing is overwritten that the user did not give up (see [`guard`]).
+
+pub mod disks;
+pub mod guard;
+pub mod local;
+pub mod smb_path;
+
+pub use smb_path::SmbPath;
+
+use crate::profile::Target;
+use std::path::PathBuf;
+
+/// Why a run cannot begin, or go on; what is printed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    /// DiskSpd's own words, with errno or NTSTATUS.
+    #[error("Error opening file: {path} [{number}]\n{detail}")]
+    Open { path: String, number: String, detail: String },
+    #[error("{0}")]
+    Other(String),
+}
+
+impl TargetError {
+    pub(crate) fn open(path: &str, error: &std::io::Error) -> Self {
+        Self::Open {
+            path: path.to_owned(),
+            number: error.raw_os_error().unwrap_or(0).to_string(),
+            detail: error.to_string(),
+        }
+    }
+}
+
+/// Where a target is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A file, or a block device by its path.
+    Local(PathBuf),
+    Smb(SmbPath),
+}
+
+/// Reads a target's name.
+///
+/// # Errors
+/// A number of no disk, an address without share or path.
+pub fn place(path: &str) -> Result<Place, TargetError> {
+    if let Some(number) = path.strip_prefix('#')
+        && !number.is_empty()
+        && number.bytes().all(|byte| byte.is_ascii_digit())
+    {
+        return disks::by_number(number).map(Place::Local);
+    }
+    if smb_path::looks_like(path) {
+        return SmbPath::parse(path)
+            .map(Place::Smb)
+            .map_err(|problem| TargetError::Other(format!("ERROR: invalid SMB target '{path}': {problem}")));
+    }
+    Ok(Place::Local(PathBuf::from(path)))
+}
+
+/// The checks of options that only some kinds of target can have.
+///
+/// # Errors
+/// DiskSpd's message where it has one.
+pub fn check_options(target: &Target, place: &Place) -> Result<(), TargetError> {
+    use crate::profile::CacheMode;
+    let problem = match place {
+        Place::Local(_) if target.cache == CacheMode::DisableLocalCache => {
+            format!("Disabling local cache (-Sr) is only supported on remote filesystems: '{}'", target.path)
+        }
+        Place::Smb(_) if target.memory_mapped => {
+            format!("ERROR: memory mapped I/O (-Sm) is not possible on an SMB target: '{}'", target.path)
+        }
+        Place::Smb(_) if target.large_pages => {
+            format!("ERROR: large pages (-l) are not possible on an SMB target: '{}'", target.path)
+        }
+        _ => return Ok(()),
+    };
+    Err(TargetError::Other(problem))
+}
+
+#[cfg(test)]
+mod tests;
