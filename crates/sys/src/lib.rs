@@ -8,10 +8,12 @@ mod clock;
 pub mod driver;
 pub mod file_ring;
 pub mod interrupt;
+mod interfaces;
 mod payload;
 mod recycle;
 pub mod region;
 
 pub use buf::{ALIGN_BYTES, Buf, BufMut};
 pub use clock::monotonic_now;
+pub use interfaces::{InterfaceAddress, interface_addresses};
 pub use payload::Payload;
