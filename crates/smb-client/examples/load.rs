@@ -2,14 +2,17 @@
 //! and its own CPU time.
 //!
 //! `load HOST[:PORT] SHARE FILE read|write|verify [--user NAME] [--password PW] [--size BYTES] [--block BYTES] [--depth N]`
-//! `     [--count N] [--random] [--sign] [--encrypt] [--dialect 2.0.2|2.1|3.0|3.0.2|3.1.1] [--flush] [--json]`
+//! `     [--rdma | --auto [--rdma-port PORT]] [--rdma-threshold BYTES] [--no-crc] [--count N] [--random] [--sign] [--encrypt] [--dialect 2.0.2|2.1|3.0|3.0.2|3.1.1] [--flush] [--json]`
+//!
+//! PORT is that of the transport: 445 for TCP and `--auto`, 5445 for `--rdma`, by default.
 //!
 //! `write` fills `--size` bytes with a pattern; `read` reads them (over and over until `--count` blocks), `verify` compares
 //! every byte. Sizes take the suffixes K, M and G.
 
 use smb::wire::Dialect;
 use smb_client::{
-    Client, ClientError, Credentials, Encryption, File, NtHash, OpenOptions, Options, Signing, Token,
+    Client, ClientError, Credentials, Encryption, File, NtHash, OpenOptions, Options, RDMA_PORT, Signing,
+    Token, Transport,
 };
 use std::collections::HashMap;
 use std::error::Error;
@@ -25,7 +28,7 @@ enum Mode {
 
 struct Arguments {
     host: String,
-    port: u16,
+    port: Option<u16>,
     share: String,
     file: String,
     mode: Mode,
@@ -57,8 +60,8 @@ fn arguments() -> Result<Arguments, Box<dyn Error>> {
     let mut next = |what: &str| words.next().ok_or_else(|| format!("{what} is missing"));
     let server = next("HOST[:PORT]")?;
     let (host, port) = match server.rsplit_once(':') {
-        Some((host, port)) => (host.to_owned(), port.parse()?),
-        None => (server, 445),
+        Some((host, port)) => (host.to_owned(), Some(port.parse()?)),
+        None => (server, None),
     };
     let (share, file) = (next("SHARE")?, next("FILE")?);
     let mode = match next("read, write or verify")?.as_str() {
@@ -97,6 +100,11 @@ fn arguments() -> Result<Arguments, Box<dyn Error>> {
             "--random" => arguments.is_random = true,
             "--flush" => arguments.flush = true,
             "--json" => arguments.is_json = true,
+            "--rdma" => arguments.options.transport = Transport::Rdma,
+            "--auto" => arguments.options.transport = Transport::Auto,
+            "--rdma-port" => arguments.options.rdma_port = value()?.parse()?,
+            "--rdma-threshold" => arguments.options.rdma_threshold_bytes = u32::try_from(size(&value()?)?)?,
+            "--no-crc" => arguments.options.rdma_crc = false,
             "--sign" => arguments.options.signing = Signing::Required,
             "--encrypt" => arguments.options.encryption = Encryption::Required,
             "--dialect" => {
@@ -226,8 +234,12 @@ fn measure() -> Result<(), Box<dyn Error>> {
         hash: NtHash::from_password(&arguments.password),
         target_name: format!("cifs/{}", arguments.host),
     };
-    let mut client =
-        Client::connect(&arguments.host, arguments.port, credentials, arguments.options.clone())?;
+    let usual = if arguments.options.transport == Transport::Rdma { RDMA_PORT } else { 445 };
+    let port = arguments.port.unwrap_or(usual);
+    let mut client = Client::connect(&arguments.host, port, credentials, arguments.options.clone())?;
+    if let Some(reason) = client.fallback() {
+        eprintln!("load: no SMB Direct ({reason}): using TCP");
+    }
     let tree = client.tree_connect(&arguments.share)?;
     let open = if arguments.mode == Mode::Write { OpenOptions::write() } else { OpenOptions::read() };
     let file = client.open(tree, &arguments.file, open)?;
@@ -250,19 +262,23 @@ fn measure() -> Result<(), Box<dyn Error>> {
         "plain"
     };
     client.close(file)?;
+    let counters = client.counters();
+    let transport = if client.is_rdma() { "SMB Direct" } else { "TCP" };
+    let remote = counters.rdma_read_bytes + counters.rdma_written_bytes;
+    let stalls = counters.smb_credit_stalls + counters.rdma_credit_stalls;
     let dialect = client.dialect().map_or("", Dialect::name);
     let (rate, per_s) = (bytes as f64 / elapsed_s / 1e6, operations as f64 / elapsed_s);
     let cpu_us = cpu_s * 1e6 / operations.max(1) as f64;
     if arguments.is_json {
         println!(
-            "{{\"dialect\":\"{dialect}\",\"protection\":\"{protection}\",\"operations\":{operations},\"bytes\":{bytes},\
+            "{{\"transport\":\"{transport}\",\"rdma_bytes\":{remote},\"credit_stalls\":{stalls},\"dialect\":\"{dialect}\",\"protection\":\"{protection}\",\"operations\":{operations},\"bytes\":{bytes},\
              \"elapsed_s\":{elapsed_s:.6},\"mb_per_s\":{rate:.3},\"operations_per_s\":{per_s:.1},\
              \"client_cpu_us_per_operation\":{cpu_us:.3}}}"
         );
     } else {
         println!(
-            "SMB {dialect} {protection}: {operations} operations, {bytes} bytes in {elapsed_s:.3} s: {rate:.1} MB/s, \
-             {per_s:.0} operations/s, client CPU {cpu_us:.2} us per operation"
+            "SMB {dialect} over {transport} {protection}: {operations} operations, {bytes} bytes ({remote} by RDMA) in {elapsed_s:.3} s: {rate:.1} MB/s, \
+             {per_s:.0} operations/s, client CPU {cpu_us:.2} us per operation, {stalls} credit stalls"
         );
     }
     Ok(())

@@ -14,6 +14,9 @@ pub enum ClientError {
     /// The connection failed or was closed; it is of no further use.
     #[error("the connection failed: {0}")]
     Io(#[from] io::Error),
+    /// The RDMA connection failed or was refused; it is of no further use.
+    #[error("the SMB Direct connection failed: {0}")]
+    Rdma(String),
     /// Nothing came for the time set in the options.
     #[error("the server did not answer in time")]
     TimedOut,

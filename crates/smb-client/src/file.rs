@@ -14,6 +14,7 @@ const DELETE_ACCESS: u32 = 0x0001_0000;
 const SHARE_ALL: u32 = 7;
 const FILE_DIRECTORY_FILE: u32 = 1;
 const FILE_WRITE_THROUGH: u32 = 2;
+const FILE_NO_INTERMEDIATE_BUFFERING: u32 = 8;
 const FILE_NON_DIRECTORY_FILE: u32 = 0x40;
 
 /// A connected share.
@@ -35,6 +36,8 @@ pub struct File {
     pub id: FileId,
     /// As it was when the file was opened.
     pub status: FileStatus,
+    /// Reads and writes ask the server not to cache.
+    pub is_unbuffered: bool,
 }
 
 /// Sizes, times and attributes.
@@ -174,6 +177,17 @@ impl OpenOptions {
     pub const fn write_through(mut self) -> Self {
         self.options |= FILE_WRITE_THROUGH;
         self
+    }
+
+    /// Nothing is cached on the server: offsets and lengths have to be multiples of its sector size.
+    #[must_use]
+    pub const fn unbuffered(mut self) -> Self {
+        self.options |= FILE_NO_INTERMEDIATE_BUFFERING;
+        self
+    }
+
+    pub(crate) fn is_unbuffered(self) -> bool {
+        self.options & FILE_NO_INTERMEDIATE_BUFFERING != 0
     }
 
     pub(crate) fn body(self) -> CreateRequestBody {

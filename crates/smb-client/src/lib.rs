@@ -1,25 +1,65 @@
 //! The SMB 2 and 3 client that the storage bus, DiskSpd, the command line and tests share.
 //!
 //! [`Connection`] is the protocol without I/O: requests and messages go in, messages and events come out, many requests in
-//! flight at once within the server's credits. [`Client`] is a thin shell around it on one TCP socket: blocking calls for
-//! people, `submit` and `next` for pipelines. Promises: nothing is believed that is not signed or encrypted as agreed, a
+//! flight at once within the server's credits. [`Client`] is a shell around it over TCP or SMB Direct: blocking calls for
+//! people; for pipelines `submit` and `poll`, with one [`Engine`] that all clients of a thread share:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), smb_client::ClientError> {
+//! use smb_client::{Client, Credentials, Engine, NtHash, OpenOptions, Options, Transport};
+//! let engine = Engine::new()?;
+//! let credentials = Credentials::User {
+//!     user: "ana".into(),
+//!     domain: String::new(),
+//!     workstation: String::new(),
+//!     hash: NtHash::from_password("secret"),
+//!     target_name: "cifs/filer".into(),
+//! };
+//! let options = Options { transport: Transport::Auto, ..Options::default() };
+//! let mut client = Client::connect_on(&engine, "filer", 445, credentials, options)?;
+//! let tree = client.tree_connect("demo")?;
+//! let file = client.open(tree, "data.bin", OpenOptions::read())?;
+//! for block in 0..8 {
+//!     client.submit_read(&file, block << 16, 64 << 10)?;
+//! }
+//! let mut answers = Vec::new();
+//! while client.in_flight() > 0 {
+//!     client.poll(&mut answers)?;
+//!     if answers.is_empty() {
+//!         engine.wait(std::time::Duration::from_millis(100))?;
+//!     }
+//!     for (_token, reply) in answers.drain(..) {
+//!         let _bytes = reply.read_data()?;
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Payload of at least [`Options::rdma_threshold_bytes`] goes by RDMA on SMB Direct, unless the session or share is signed or encrypted:
+//! RDMA would carry it around both. Promises: nothing is believed that is not signed or encrypted as agreed, a
 //! server's nonsense ends the connection and never panics, payload is not copied between socket and caller beyond
 //! encryption. Never retries on its own.
 
 #![forbid(unsafe_code)]
 
+mod channel;
 mod client;
 mod connection;
+mod counters;
+mod engine;
 mod error;
 mod file;
+mod link;
 mod operation;
 mod options;
-mod stream;
 
 pub use client::Client;
 pub use connection::{Connection, Event, Limits, Outgoing, Random, Token};
+pub use counters::Counters;
+pub use engine::Engine;
 pub use error::ClientError;
 pub use file::{DirectoryEntry, File, FileStatus, OpenOptions, Tree};
 pub use operation::{Reply, Request};
-pub use options::{Encryption, Options, Signing};
+pub use options::{Encryption, Options, RDMA_PORT, Signing, Transport};
 pub use smb::auth::{Credentials, NtHash};

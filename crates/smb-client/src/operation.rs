@@ -2,18 +2,69 @@
 
 use crate::ClientError;
 use smb::wire::{
-    CLOSE_FLAG_POSTQUERY_ATTRIB, CloseRequestBody, Command, CreateRequestBody, FileId, FlushRequestBody,
-    Header, IOCTL_IS_FSCTL, IoctlRequestBody, IoctlResponse, OPLOCK_LEVEL_NONE, OutputBufferResponse, Put,
-    QueryDirectoryRequestBody, QueryInfoRequestBody, ReadRequestBody, ReadResponse, SetInfoRequestBody, U16,
-    U32, U64, WriteRequestBody, WriteResponse, write_create_request, write_ioctl_request,
-    write_query_directory_request, write_query_info_request, write_read_request, write_set_info_request,
-    write_tree_connect_request, write_write_request,
+    BufferDescriptorV1, CHANNEL_NONE, CLOSE_FLAG_POSTQUERY_ATTRIB, CloseRequestBody, Command,
+    CreateRequestBody, FileId, FlushRequestBody, Header, IOCTL_IS_FSCTL, IoctlRequestBody, IoctlResponse,
+    OPLOCK_LEVEL_NONE, OutputBufferResponse, Put, QueryDirectoryRequestBody, QueryInfoRequestBody,
+    ReadRequestBody, ReadResponse, SetInfoRequestBody, U16, U32, U64, WriteRequestBody, WriteResponse,
+    write_create_request, write_ioctl_request, write_query_directory_request, write_query_info_request,
+    write_read_request, write_set_info_request, write_tree_connect_request, write_write_request,
 };
 use sys::{Buf, Payload};
 use types::NtStatus;
 
 /// SECURITY_IMPERSONATION (MS-SMB2 2.2.13).
 const IMPERSONATION: u32 = 2;
+
+/// READ or WRITE as it was asked for, so that it can go in a message or by RDMA, on whichever channel.
+#[derive(Debug, Clone)]
+pub(crate) enum Transfer {
+    Read { file_id: FileId, offset: u64, len: u32, flags: u8 },
+    Write { file_id: FileId, offset: u64, data: Payload, flags: u32 },
+}
+
+impl Transfer {
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Read { len, .. } => *len as usize,
+            Self::Write { data, .. } => data.len(),
+        }
+    }
+
+    /// The request's body; `channel` and `descriptors` where its payload goes by RDMA.
+    fn write_body(&self, body: &mut Vec<u8>, channel: u32, descriptors: &[BufferDescriptorV1]) {
+        body.clear();
+        let is_remote = channel != CHANNEL_NONE;
+        match self {
+            Self::Read { file_id, offset, len, flags } => write_read_request(
+                body,
+                ReadRequestBody {
+                    padding: smb::wire::READ_RESPONSE_DATA_OFFSET as u8,
+                    flags: *flags,
+                    length: U32::new(*len),
+                    offset: U64::new(*offset),
+                    file_id: *file_id,
+                    channel: U32::new(channel),
+                    ..Default::default()
+                },
+                descriptors,
+            ),
+            Self::Write { file_id, offset, data, flags } => write_write_request(
+                body,
+                WriteRequestBody {
+                    // By RDMA the message carries nothing (MS-SMB2 3.2.4.7).
+                    length: U32::new(if is_remote { 0 } else { data.len() as u32 }),
+                    remaining_bytes: U32::new(if is_remote { data.len() as u32 } else { 0 }),
+                    offset: U64::new(*offset),
+                    file_id: *file_id,
+                    flags: U32::new(*flags),
+                    channel: U32::new(channel),
+                    ..Default::default()
+                },
+                descriptors,
+            ),
+        }
+    }
+}
 
 /// One request: the connection adds header, credits, signature and encryption.
 #[derive(Debug, Clone)]
@@ -30,6 +81,7 @@ pub struct Request {
     pub must_encrypt: bool,
     /// Signed even where the session does not demand it.
     pub must_sign: bool,
+    pub(crate) transfer: Option<Transfer>,
 }
 
 impl Request {
@@ -43,12 +95,39 @@ impl Request {
             answer_bytes: 0,
             must_encrypt: false,
             must_sign: false,
+            transfer: None,
         }
     }
 
-    /// Bytes that credits are paid for (MS-SMB2 3.1.5.2).
+    /// Bytes that credits are paid for (MS-SMB2 3.1.5.2), whichever way they go.
     pub(crate) fn charged_bytes(&self) -> usize {
-        self.payload.len().max(self.answer_bytes)
+        let transferred = self.transfer.as_ref().map_or(0, Transfer::len);
+        self.payload.len().max(self.answer_bytes).max(transferred)
+    }
+
+    fn transfer(command: Command, tree_id: u32, transfer: Transfer) -> Self {
+        let mut request = Self::new(command, tree_id, Vec::with_capacity(80));
+        request.transfer = Some(transfer);
+        request.send_inline();
+        request
+    }
+
+    /// The payload goes in messages.
+    pub(crate) fn send_inline(&mut self) {
+        let Some(transfer) = &self.transfer else { return };
+        transfer.write_body(&mut self.body, CHANNEL_NONE, &[]);
+        match transfer {
+            Transfer::Read { len, .. } => self.answer_bytes = *len as usize,
+            Transfer::Write { data, .. } => self.payload = data.clone(),
+        }
+    }
+
+    /// The payload goes by RDMA, to or from where `descriptors` say.
+    pub(crate) fn send_remote(&mut self, channel: u32, descriptors: &[BufferDescriptorV1]) {
+        let Some(transfer) = &self.transfer else { return };
+        transfer.write_body(&mut self.body, channel, descriptors);
+        self.answer_bytes = 0;
+        self.payload = Payload::new();
     }
 
     /// `path` is `\\server\share`.
@@ -97,36 +176,17 @@ impl Request {
     }
 
     pub fn read(tree_id: u32, file_id: FileId, offset: u64, len: u32) -> Self {
-        let mut body = Vec::with_capacity(64);
-        write_read_request(
-            &mut body,
-            ReadRequestBody {
-                padding: smb::wire::READ_RESPONSE_DATA_OFFSET as u8,
-                length: U32::new(len),
-                offset: U64::new(offset),
-                file_id,
-                ..Default::default()
-            },
-            &[],
-        );
-        Self { answer_bytes: len as usize, ..Self::new(Command::Read, tree_id, body) }
+        Self::read_with(tree_id, file_id, offset, len, 0)
+    }
+
+    /// `flags` as in MS-SMB2 2.2.19 ([`smb::wire::READ_FLAG_UNBUFFERED`], from 3.0.2 on).
+    pub fn read_with(tree_id: u32, file_id: FileId, offset: u64, len: u32, flags: u8) -> Self {
+        Self::transfer(Command::Read, tree_id, Transfer::Read { file_id, offset, len, flags })
     }
 
     /// `flags` as in MS-SMB2 2.2.21 ([`smb::wire::WRITE_FLAG_WRITE_THROUGH`]).
     pub fn write(tree_id: u32, file_id: FileId, offset: u64, data: Payload, flags: u32) -> Self {
-        let mut body = Vec::with_capacity(64);
-        write_write_request(
-            &mut body,
-            WriteRequestBody {
-                length: U32::new(data.len() as u32),
-                offset: U64::new(offset),
-                file_id,
-                flags: U32::new(flags),
-                ..Default::default()
-            },
-            &[],
-        );
-        Self { payload: data, ..Self::new(Command::Write, tree_id, body) }
+        Self::transfer(Command::Write, tree_id, Transfer::Write { file_id, offset, data, flags })
     }
 
     /// `flags` as in MS-SMB2 2.2.33.
@@ -227,16 +287,31 @@ pub struct Reply {
     status: NtStatus,
     tree_id: u32,
     message: Buf,
+    /// What the server placed by RDMA: room for all that was asked for.
+    placed: Option<Buf>,
 }
 
 impl Reply {
     pub(crate) fn new(command: Command, status: NtStatus, tree_id: u32, message: Buf) -> Self {
-        Self { command, status, tree_id, message }
+        Self { command, status, tree_id, message, placed: None }
+    }
+
+    /// Data of a READ that came by RDMA.
+    pub(crate) fn attach(&mut self, placed: Option<Buf>) {
+        self.placed = placed;
+    }
+
+    /// Bytes that a READ's answer says went by RDMA.
+    pub(crate) fn placed_bytes(&self) -> usize {
+        if self.status != NtStatus::SUCCESS || self.placed.is_none() {
+            return 0;
+        }
+        ReadResponse::parse(&self.message).map_or(0, |response| response.data_remaining.get() as usize)
     }
 
     /// An answer that no server gave.
     pub(crate) fn local(command: Command, status: NtStatus) -> Self {
-        Self { command, status, tree_id: 0, message: Buf::empty() }
+        Self { command, status, tree_id: 0, message: Buf::empty(), placed: None }
     }
 
     pub fn command(&self) -> Command {
@@ -293,6 +368,15 @@ impl Reply {
         self.success_or(&[NtStatus::BUFFER_OVERFLOW])?;
         let response = ReadResponse::parse(&self.message)?;
         let len = response.data()?.len();
+        if let Some(placed) = &self.placed
+            && len == 0
+        {
+            let count = response.data_remaining.get() as usize;
+            if count > placed.len() {
+                return Err(ClientError::Protocol("more data by RDMA than was asked for"));
+            }
+            return Ok(placed.slice(..count));
+        }
         let at = if len == 0 { 0 } else { usize::from(response.data_offset) };
         Ok(self.message.slice(at..at + len))
     }

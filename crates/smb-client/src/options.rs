@@ -24,8 +24,30 @@ pub enum Encryption {
     IfRequired,
 }
 
+/// What carries the messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Transport {
+    /// TCP; the port given to the connect call is TCP's.
+    #[default]
+    Tcp,
+    /// SMB Direct or nothing; the port given to the connect call is SMB Direct's.
+    Rdma,
+    /// SMB Direct where the server listens for it on [`Options::rdma_port`], else TCP; the port given to the connect call is TCP's.
+    Auto,
+}
+
+/// The port of SMB Direct over iWARP (IANA: smbdirect).
+pub const RDMA_PORT: u16 = 5445;
+
 #[derive(Debug, Clone)]
 pub struct Options {
+    pub transport: Transport,
+    /// Where [`Transport::Auto`] looks for SMB Direct.
+    pub rdma_port: u16,
+    /// READ and WRITE of so many bytes or more go by RDMA, shorter ones in the message.
+    pub rdma_threshold_bytes: u32,
+    /// FPDUs carry a CRC. Without, only where the server asks for it: for loopback, which has no wire.
+    pub rdma_crc: bool,
     pub oldest: Dialect,
     pub newest: Dialect,
     pub signing: Signing,
@@ -49,6 +71,11 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            transport: Transport::default(),
+            rdma_port: RDMA_PORT,
+            // A READ of 4 KiB and its headers fit one receive of 8 KiB: a registration would cost more than it saves.
+            rdma_threshold_bytes: 4097,
+            rdma_crc: true,
             oldest: Dialect::Smb202,
             newest: Dialect::Smb311,
             signing: Signing::default(),

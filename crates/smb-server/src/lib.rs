@@ -13,7 +13,6 @@
 #![forbid(unsafe_code)]
 
 mod arena;
-mod breaks;
 mod config;
 mod connection;
 mod create;

@@ -11,7 +11,7 @@ use crate::operation::{Reply, Request};
 use crate::{ClientError, Options};
 use handshake::Handshake;
 use smb::auth::Credentials;
-use smb::crypto::{OpeningKey, SealingKey, SigningKey};
+use smb::crypto::{CipherId, OpeningKey, SealingKey, SigningKey};
 use smb::wire::{Capabilities, Command, Dialect, Guid, SecurityMode};
 use std::collections::{HashMap, VecDeque};
 use sys::{Buf, Payload};
@@ -114,6 +114,9 @@ pub struct Connection {
     waiting: VecDeque<Vec<(Token, Request)>>,
     outgoing: VecDeque<Outgoing>,
     events: VecDeque<Event>,
+    credit_stalls: u64,
+    /// The first waiting request was counted as waiting for credits.
+    is_stalled: bool,
 }
 
 impl Connection {
@@ -139,6 +142,8 @@ impl Connection {
             waiting: VecDeque::new(),
             outgoing: VecDeque::new(),
             events: VecDeque::new(),
+            credit_stalls: 0,
+            is_stalled: false,
         };
         connection.begin(credentials, server, now);
         connection
@@ -187,6 +192,11 @@ impl Connection {
         self.pending.len() + self.waiting.iter().map(Vec::len).sum::<usize>()
     }
 
+    /// Times that a request waited because credits were used up.
+    pub fn credit_stalls(&self) -> u64 {
+        self.credit_stalls
+    }
+
     /// The dialect agreed on.
     pub fn dialect(&self) -> Option<Dialect> {
         self.negotiated.as_ref().map(|negotiated| negotiated.dialect)
@@ -211,6 +221,11 @@ impl Connection {
     /// Whether every message of the session is signed.
     pub fn is_signed(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.must_sign && session.signing.is_some())
+    }
+
+    /// The cipher that was agreed on, where there is one.
+    pub fn cipher(&self) -> Option<CipherId> {
+        self.session.as_ref()?.ciphers.as_ref().map(|(seal, _)| seal.cipher())
     }
 
     /// How the server's answer to FSCTL_VALIDATE_NEGOTIATE_INFO has to look, and what to send: (input, expected output).

@@ -278,7 +278,7 @@ fn an_encrypted_session_sends_and_believes_nothing_in_the_clear() {
     let (mut client, mut server) = ready(Options::default(), true, 10);
     client.submit(Token(1), echo());
     let outgoing = client.poll_transmit().unwrap();
-    assert!(outgoing.head[4..].starts_with(&PROTOCOL_TRANSFORM));
+    assert!(outgoing.payload.contiguous().starts_with(&PROTOCOL_TRANSFORM));
     let sent = server.open(&outgoing);
     let clear = signed_echo_answer(&server, &sent[0]);
     let mut sealed = vec![0; 52];

@@ -4,7 +4,7 @@ use super::{Connection, Outgoing, Owner, Pending, Token};
 use crate::operation::Request;
 use smb::crypto::TRANSFORM_HEADER_BYTES;
 use smb::wire::{Command, Dialect, HEADER_BYTES, Header, HeaderFlags, Put, TCP_PREFIX_BYTES, U16, U32, U64};
-use sys::Payload;
+use sys::{BufMut, Payload};
 use types::NtStatus;
 
 /// Bytes that one credit pays for (MS-SMB2 3.1.5.2).
@@ -65,8 +65,10 @@ impl Connection {
         {
             let charge: u32 = chain.iter().map(|(_, request)| u32::from(self.charge(request))).sum();
             if charge > self.credits {
+                self.credit_stalls += u64::from(!std::mem::replace(&mut self.is_stalled, true));
                 return;
             }
+            self.is_stalled = false;
             let Some(chain) = self.waiting.pop_front() else { return };
             self.transmit_chain(chain);
         }
@@ -143,9 +145,8 @@ impl Connection {
             let mut parts: Vec<&[u8]> = vec![&head[TCP_PREFIX_BYTES..]];
             parts.extend(payload.parts().iter().map(|part| &part[..]));
             let len = TRANSFORM_HEADER_BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
-            let mut sealed = prefix(len);
-            sealed.resize(TCP_PREFIX_BYTES + len, 0);
-            let done = seal.seal_parts(&parts, &mut sealed[TCP_PREFIX_BYTES..], session_id);
+            let mut sealed = BufMut::for_overwrite(len);
+            let done = seal.seal_parts(&parts, &mut sealed, session_id);
             if done.is_err() {
                 // Nonces are used up: nothing can be sent any more, and nothing must be sent in the clear.
                 for (_, _, message_id, _) in elements {
@@ -153,7 +154,8 @@ impl Connection {
                 }
                 return;
             }
-            self.outgoing.push_back(Outgoing { head: sealed, payload: Payload::new() });
+            let head = (len as u32).to_be_bytes().to_vec();
+            self.outgoing.push_back(Outgoing { head, payload: sealed.freeze().into() });
             return;
         }
         let len = head.len() - TCP_PREFIX_BYTES + payload.len();

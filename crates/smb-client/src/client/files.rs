@@ -1,249 +1,35 @@
-//! One server over one TCP socket: blocking calls, and `submit` and `next` for pipelines.
+//! Files and directories in blocking calls.
 
-use crate::connection::{Connection, Event, Limits, Token};
+use super::{Client, TRANSFER_DEPTH};
+use crate::ClientError;
+use crate::connection::Token;
 use crate::file::{DirectoryEntry, File, FileStatus, OpenOptions, Tree};
 use crate::operation::{Reply, Request};
-use crate::stream::Stream;
-use crate::{ClientError, Options};
-use smb::auth::Credentials;
 use smb::wire::{
     CreateResponse, Dialect, DirectoryClass, FileId, INFO_FILE, INFO_SECURITY, NetworkOpenInformation,
-    QUERY_DIRECTORY_RESTART_SCANS, RENAME_REPLACE_IF_EXISTS, RenameInformation, SHARE_TYPE_PIPE, ShareFlags,
-    TreeConnectResponse, class, fsctl, parse_directory, view_at, wide_from_str,
+    QUERY_DIRECTORY_RESTART_SCANS, READ_FLAG_UNBUFFERED, RENAME_REPLACE_IF_EXISTS, RenameInformation,
+    WRITE_FLAG_UNBUFFERED, class, parse_directory, view_at, wide_from_str,
 };
-use std::collections::{HashMap, VecDeque};
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::time::SystemTime;
+use std::collections::VecDeque;
 use sys::{Buf, Payload};
-use types::{FileTime, NtStatus};
+use types::NtStatus;
 
 /// Answers in bytes that a listing asks for.
 const LISTING_BYTES: u32 = 64 << 10;
-/// Operations of one file transfer that are in flight at once.
-const TRANSFER_DEPTH: usize = 8;
-
-/// A session at a server.
-pub struct Client {
-    connection: Connection,
-    stream: Stream,
-    server: String,
-    last_token: u64,
-    answers: HashMap<Token, Reply>,
-    /// Answers in the order in which they came, for [`Client::next`].
-    order: VecDeque<Token>,
-    is_validated: bool,
-}
 
 impl Client {
-    /// Connects, negotiates and logs on. `server` is a name or address, `port` 445 as a rule.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub fn connect(
-        server: &str,
-        port: u16,
-        credentials: Credentials,
-        options: Options,
-    ) -> Result<Self, ClientError> {
-        let addresses: Vec<SocketAddr> = (server, port).to_socket_addrs()?.collect();
-        let mut last = ClientError::Invalid("the server's name has no address");
-        for address in addresses {
-            match Stream::connect(address, options.timeout) {
-                Ok(stream) => return Self::log_on(stream, server, credentials, options),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
-    }
-
-    fn log_on(
-        stream: Stream,
-        server: &str,
-        credentials: Credentials,
-        mut options: Options,
-    ) -> Result<Self, ClientError> {
-        let mut is_failed = false;
-        if options.client_guid == [0; 16] {
-            is_failed |= getrandom::fill(&mut options.client_guid).is_err();
-        }
-        if is_failed {
-            return Err(ClientError::Invalid("the system has no random bytes"));
-        }
-        let random = Box::new(|bytes: &mut [u8]| {
-            getrandom::fill(bytes).expect("a system that gave random bytes once gives them again");
-        });
-        let now = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .map_or(FileTime::UNIX_EPOCH, |since| FileTime::from_unix_nanos(since.as_nanos() as i128));
-        let mut client = Self {
-            connection: Connection::new(options, credentials, server, now, random),
-            stream,
-            server: server.to_owned(),
-            last_token: 0,
-            answers: HashMap::new(),
-            order: VecDeque::new(),
-            is_validated: false,
-        };
-        while !client.connection.is_ready() {
-            client.turn()?;
-        }
-        Ok(client)
-    }
-
-    pub fn dialect(&self) -> Option<Dialect> {
-        self.connection.dialect()
-    }
-
-    pub fn limits(&self) -> Limits {
-        self.connection.limits()
-    }
-
-    pub fn is_signed(&self) -> bool {
-        self.connection.is_signed()
-    }
-
-    pub fn is_encrypted(&self) -> bool {
-        self.connection.is_encrypted()
-    }
-
-    /// Queues a request and sends what the socket takes at once. Its answer comes from [`Self::next`] or [`Self::wait`].
-    ///
-    /// # Errors
-    /// [`ClientError`] where the connection failed.
-    pub fn submit(&mut self, request: Request) -> Result<Token, ClientError> {
-        let token = self.new_token();
-        self.connection.submit(token, request);
-        self.push_out()?;
-        Ok(token)
-    }
-
-    /// Queues related requests that go out in one message (see [`Connection::submit_compound`]).
-    ///
-    /// # Errors
-    /// [`ClientError`] where the connection failed.
-    pub fn submit_compound(&mut self, requests: Vec<Request>) -> Result<Vec<Token>, ClientError> {
-        let chain: Vec<(Token, Request)> =
-            requests.into_iter().map(|request| (self.new_token(), request)).collect();
-        let tokens = chain.iter().map(|(token, _)| *token).collect();
-        self.connection.submit_compound(chain);
-        self.push_out()?;
-        Ok(tokens)
-    }
-
-    /// Asks the server to give up a request; its answer still comes.
-    ///
-    /// # Errors
-    /// [`ClientError`] where the connection failed.
-    pub fn cancel(&mut self, token: Token) -> Result<(), ClientError> {
-        self.connection.cancel(token);
-        self.push_out()
-    }
-
-    /// The next answer, to whichever request; `None` where nothing is in flight.
-    ///
-    /// # Errors
-    /// [`ClientError`] where the connection failed.
-    pub fn next_reply(&mut self) -> Result<Option<(Token, Reply)>, ClientError> {
-        loop {
-            while let Some(token) = self.order.pop_front() {
-                if let Some(reply) = self.answers.remove(&token) {
-                    return Ok(Some((token, reply)));
-                }
-            }
-            if self.connection.in_flight() == 0 {
-                return Ok(None);
-            }
-            self.turn()?;
-        }
-    }
-
-    /// The answer to one request.
-    ///
-    /// # Errors
-    /// [`ClientError`] where the connection failed.
-    pub fn wait(&mut self, token: Token) -> Result<Reply, ClientError> {
-        loop {
-            if let Some(reply) = self.answers.remove(&token) {
-                self.order.retain(|waiting| *waiting != token);
-                return Ok(reply);
-            }
-            if self.connection.in_flight() == 0 {
-                return Err(ClientError::Invalid("a token that is not in flight"));
-            }
-            self.turn()?;
-        }
-    }
-
-    /// Sends a request and waits for its answer, whatever it is.
-    ///
-    /// # Errors
-    /// [`ClientError`] where the connection failed.
-    pub fn call(&mut self, request: Request) -> Result<Reply, ClientError> {
-        let token = self.submit(request)?;
-        self.wait(token)
-    }
-
-    /// Connects a share; `IPC$` for pipes.
-    ///
-    /// # Errors
-    /// [`ClientError::Status`] where the server refuses; others where the connection failed.
-    pub fn tree_connect(&mut self, share: &str) -> Result<Tree, ClientError> {
-        let reply = self.call(Request::tree_connect(&format!("\\\\{}\\{share}", self.server)))?;
-        reply.success()?;
-        let response = TreeConnectResponse::parse(reply.message())?;
-        let flags = ShareFlags::from_bits_retain(response.share_flags.get());
-        let tree = Tree {
-            id: reply.tree_id(),
-            must_encrypt: flags.contains(ShareFlags::ENCRYPT_DATA),
-            is_pipe: response.share_type == SHARE_TYPE_PIPE,
-            maximal_access: response.maximal_access.get(),
-        };
-        self.validate_negotiate(tree)?;
-        Ok(tree)
-    }
-
-    /// Asks on the first tree whether what NEGOTIATE agreed on is what the server meant (MS-SMB2 3.2.5.5).
-    fn validate_negotiate(&mut self, tree: Tree) -> Result<(), ClientError> {
-        if self.is_validated {
-            return Ok(());
-        }
-        self.is_validated = true;
-        let Some((input, expected)) = self.connection.validation() else { return Ok(()) };
-        let mut request = Request::fsctl(
-            tree.id,
-            FileId::RELATED,
-            fsctl::VALIDATE_NEGOTIATE_INFO,
-            &input,
-            expected.len() as u32,
-        );
-        request.must_sign = true;
-        request.must_encrypt = tree.must_encrypt;
-        let reply = self.call(request)?;
-        // A server that does not know the question says so in a signed answer (MS-SMB2 3.2.5.5).
-        let unknown = [NtStatus::INVALID_DEVICE_REQUEST, NtStatus::NOT_SUPPORTED, NtStatus::FILE_CLOSED];
-        if unknown.contains(&reply.status()) {
-            return Ok(());
-        }
-        if reply.fsctl_output()? == expected {
-            Ok(())
-        } else {
-            Err(ClientError::Protocol("NEGOTIATE was changed on the way"))
-        }
-    }
-
-    /// # Errors
-    /// [`ClientError::Status`] where the server refuses; others where the connection failed.
-    pub fn tree_disconnect(&mut self, tree: Tree) -> Result<(), ClientError> {
-        self.call(Request::tree_disconnect(tree.id))?.success().map(|_| ())
-    }
-
     /// Opens `path`, relative to the share, with either kind of slash.
     ///
     /// # Errors
     /// [`ClientError::Status`] where the server refuses; others where the connection failed.
     pub fn open(&mut self, tree: Tree, path: &str, options: OpenOptions) -> Result<File, ClientError> {
         let reply = self.call(Self::open_request(tree, path, options))?;
-        Self::opened(tree, &reply)
+        Self::opened(tree, &reply).map(|file| File { is_unbuffered: options.is_unbuffered(), ..file })
+    }
+
+    /// Most bytes of one write to files of this share: a protected one goes in messages, which may have to be shorter.
+    fn write_bytes_max(&self, tree: Tree) -> usize {
+        self.limits_of(tree.must_encrypt).write_bytes as usize
     }
 
     fn open_request(tree: Tree, path: &str, options: OpenOptions) -> Request {
@@ -255,7 +41,8 @@ impl Client {
     fn opened(tree: Tree, reply: &Reply) -> Result<File, ClientError> {
         reply.success()?;
         let response = CreateResponse::parse(reply.message())?;
-        Ok(File { tree, id: response.file_id, status: FileStatus::from_create(&response) })
+        let status = FileStatus::from_create(&response);
+        Ok(File { tree, id: response.file_id, status, is_unbuffered: false })
     }
 
     fn protected(mut request: Request, tree: Tree) -> Request {
@@ -287,7 +74,10 @@ impl Client {
         if len > self.limits().read_bytes {
             return Err(ClientError::Invalid("a read over the server's limit"));
         }
-        self.submit(Self::protected(Request::read(file.tree.id, file.id, offset, len), file.tree))
+        let is_unbuffered = file.is_unbuffered && self.dialect() >= Some(Dialect::Smb302);
+        let flags = if is_unbuffered { READ_FLAG_UNBUFFERED } else { 0 };
+        let request = Request::read_with(file.tree.id, file.id, offset, len, flags);
+        self.submit(Self::protected(request, file.tree))
     }
 
     /// Queues one write; at most [`Limits::write_bytes`].
@@ -295,10 +85,13 @@ impl Client {
     /// # Errors
     /// [`ClientError::Invalid`] over the limit; others where the connection failed.
     pub fn submit_write(&mut self, file: &File, offset: u64, data: Payload) -> Result<Token, ClientError> {
-        if data.len() > self.limits().write_bytes as usize {
+        if data.len() > self.write_bytes_max(file.tree) {
             return Err(ClientError::Invalid("a write over the server's limit"));
         }
-        self.submit(Self::protected(Request::write(file.tree.id, file.id, offset, data, 0), file.tree))
+        let is_unbuffered = file.is_unbuffered && self.dialect() >= Some(Dialect::Smb302);
+        let flags = if is_unbuffered { WRITE_FLAG_UNBUFFERED } else { 0 };
+        let request = Request::write(file.tree.id, file.id, offset, data, flags);
+        self.submit(Self::protected(request, file.tree))
     }
 
     /// Reads `len` bytes, or fewer at the end of the file.
@@ -345,7 +138,7 @@ impl Client {
     /// # Errors
     /// As [`Self::open`]; what came before the failed part may have been written.
     pub fn write_at(&mut self, file: &File, offset: u64, data: &[u8]) -> Result<(), ClientError> {
-        let most = self.limits().write_bytes as usize;
+        let most = self.write_bytes_max(file.tree);
         let mut parts = data.chunks(most).scan(offset, |at, part| {
             let here = *at;
             *at += part.len() as u64;
@@ -557,55 +350,5 @@ impl Client {
     ) -> Result<Vec<u8>, ClientError> {
         let request = Request::fsctl(file.tree.id, file.id, code, input, bytes);
         Ok(self.call(Self::protected(request, file.tree))?.fsctl_output()?.to_vec())
-    }
-
-    /// Asks whether the server is there.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
-    pub fn echo(&mut self) -> Result<(), ClientError> {
-        self.call(Request::echo())?.success().map(|_| ())
-    }
-
-    /// Ends the session.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
-    pub fn log_off(mut self) -> Result<(), ClientError> {
-        self.call(Request::logoff())?.success().map(|_| ())
-    }
-
-    fn new_token(&mut self) -> Token {
-        self.last_token += 1;
-        Token(self.last_token)
-    }
-
-    /// Hands messages to the socket as far as it takes them.
-    fn push_out(&mut self) -> Result<(), ClientError> {
-        while let Some(message) = self.connection.poll_transmit() {
-            self.stream.send(message);
-        }
-        self.stream.flush().map(|_| ())
-    }
-
-    /// Sends, receives, and waits only where neither is possible.
-    fn turn(&mut self) -> Result<(), ClientError> {
-        self.push_out()?;
-        let mut any = false;
-        while let Some(message) = self.stream.receive()? {
-            any = true;
-            self.connection.handle_message(message)?;
-            while let Some(event) = self.connection.poll_event() {
-                if let Event::Completed { token, reply } = event {
-                    self.answers.insert(token, reply);
-                    self.order.push_back(token);
-                }
-            }
-        }
-        self.push_out()?;
-        if !any {
-            self.stream.wait()?;
-        }
-        Ok(())
     }
 }

@@ -1,0 +1,151 @@
+//! SMB Direct: what goes by RDMA, what goes in messages, and what happens where there is none.
+
+use crate::fixture::{Server, pattern, plain};
+use smb::wire::Dialect;
+use smb_client::{Client, Encryption, Engine, File, OpenOptions, Options, Reply, Signing, Token, Transport};
+use std::time::{Duration, Instant};
+use sys::{Buf, Payload};
+use types::NtStatus;
+
+/// Writes, reads back and compares: lengths around the threshold, a page and the largest operation.
+fn carry(client: &mut Client, name: &str) {
+    let tree = client.tree_connect("demo").unwrap();
+    let file = client.open(tree, name, OpenOptions::overwrite()).unwrap();
+    let largest = client.limits().write_bytes as usize;
+    for len in [1, 4096, 4097, 65_536, 300_001, largest] {
+        let data = pattern(len as u64, len);
+        client.write_at(&file, 0, &data).unwrap();
+        assert!(client.read_at(&file, 0, len).unwrap() == data, "{name}: {len} bytes came back otherwise");
+    }
+    assert_eq!(client.file_status(&file).unwrap().size_bytes, largest as u64);
+    // The file's end lies within what is asked for, and before it.
+    assert_eq!(client.read_at(&file, largest as u64 - 10_000, 40_000).unwrap().len(), 10_000);
+    let behind = client.submit_read(&file, largest as u64, 65_536).unwrap();
+    assert_eq!(client.wait(behind).unwrap().status(), NtStatus::END_OF_FILE);
+    client.flush(&file).unwrap();
+    client.close(file).unwrap();
+}
+
+#[test]
+fn payload_goes_by_rdma_on_plain_sessions_and_comes_back_whole() {
+    let server = Server::start();
+    for dialect in [Dialect::Smb300, Dialect::Smb302, Dialect::Smb311] {
+        for rdma_crc in [true, false] {
+            let options = Options { oldest: dialect, newest: dialect, rdma_crc, ..plain(Transport::Rdma) };
+            let mut client = server.connect(options);
+            assert!(client.is_rdma());
+            carry(&mut client, "plain.bin");
+            let counters = client.counters();
+            assert!(counters.rdma_written_bytes > 8 << 20, "{counters:?}");
+            assert!(counters.rdma_read_bytes > 8 << 20, "{counters:?}");
+            // Requests, answers, and the payload under the threshold.
+            assert!(counters.sent_bytes < 1 << 20 && counters.received_bytes < 1 << 20, "{counters:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_signed_or_encrypted_stays_in_messages() {
+    let server = Server::start();
+    for (signing, encryption) in
+        [(Signing::Required, Encryption::IfRequired), (Signing::IfRequired, Encryption::Required)]
+    {
+        let mut client = server.connect(Options { signing, encryption, ..plain(Transport::Rdma) });
+        carry(&mut client, "protected.bin");
+        let counters = client.counters();
+        assert_eq!((counters.rdma_read_bytes, counters.rdma_written_bytes), (0, 0));
+        assert!(counters.sent_bytes > 400_000, "{counters:?}");
+    }
+}
+
+#[test]
+fn a_dialect_without_rdma_goes_in_messages() {
+    let server = Server::start();
+    let options = Options { oldest: Dialect::Smb210, newest: Dialect::Smb210, ..plain(Transport::Rdma) };
+    let mut client = server.connect(options);
+    carry(&mut client, "old.bin");
+    assert_eq!(client.counters().rdma_read_bytes, 0);
+}
+
+#[test]
+fn a_payload_in_many_parts_is_fetched_part_by_part() {
+    let server = Server::start();
+    let mut client = server.connect(plain(Transport::Rdma));
+    let tree = client.tree_connect("demo").unwrap();
+    let file = client.open(tree, "parts.bin", OpenOptions::overwrite()).unwrap();
+    for parts in [2, 16, 40] {
+        let whole = pattern(parts, 10_007 * parts as usize);
+        let mut payload = Payload::new();
+        whole.chunks(10_007).for_each(|part| payload.push(Buf::from(part)));
+        let token = client.submit_write(&file, 0, payload).unwrap();
+        assert_eq!(client.wait(token).unwrap().written_bytes().unwrap() as usize, whole.len());
+        assert!(client.read_at(&file, 0, whole.len()).unwrap() == whole);
+    }
+}
+
+/// Reads in flight on several clients of one loop, until each has had `count` answers that are right.
+fn read_on_all(engine: &Engine, clients: &mut [(Client, File)], count: u64) {
+    const LEN: u32 = 32_768;
+    let mut asked: Vec<Vec<(Token, u64)>> = clients.iter().map(|_| Vec::new()).collect();
+    let mut left: Vec<u64> = clients.iter().map(|_| count).collect();
+    let expected = pattern(7, 64 * LEN as usize);
+    let mut answers: Vec<(Token, Reply)> = Vec::new();
+    let start = Instant::now();
+    while left.iter().any(|&left| left > 0) || asked.iter().any(|asked| !asked.is_empty()) {
+        assert!(start.elapsed() < Duration::from_secs(60), "reads stand still");
+        let mut moved = false;
+        for (index, (client, file)) in clients.iter_mut().enumerate() {
+            while left[index] > 0 && asked[index].len() < 16 {
+                left[index] -= 1;
+                let offset = left[index] % 64 * u64::from(LEN);
+                asked[index].push((client.submit_read(file, offset, LEN).unwrap(), offset));
+            }
+            client.poll(&mut answers).unwrap();
+            for (token, reply) in answers.drain(..) {
+                moved = true;
+                let at = asked[index].iter().position(|(asked, _)| *asked == token).expect("was asked");
+                let offset = asked[index].swap_remove(at).1 as usize;
+                assert!(reply.read_data().unwrap()[..] == expected[offset..offset + LEN as usize]);
+            }
+        }
+        if !moved {
+            engine.wait(Duration::from_secs(1)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn clients_of_either_transport_share_one_loop() {
+    let server = Server::start();
+    let engine = Engine::new().unwrap();
+    let mut clients = Vec::new();
+    for transport in [Transport::Rdma, Transport::Tcp, Transport::Rdma] {
+        let mut client = server.connect_on(&engine, plain(transport)).unwrap();
+        let tree = client.tree_connect("demo").unwrap();
+        let file = client.open(tree, "shared.bin", OpenOptions::write()).unwrap();
+        if clients.is_empty() {
+            client.write_at(&file, 0, &pattern(7, 64 * 32_768)).unwrap();
+        }
+        clients.push((client, file));
+    }
+    read_on_all(&engine, &mut clients, 200);
+    assert!(clients[0].0.counters().rdma_read_bytes >= 200 * 32_768);
+    assert_eq!(clients[1].0.counters().rdma_read_bytes, 0);
+}
+
+#[test]
+fn without_a_listener_the_automatic_choice_is_tcp_and_says_why() {
+    let server = Server::start();
+    let auto = Options { rdma_port: server.rdma_port, ..plain(Transport::Auto) };
+    let client = server.connect(auto.clone());
+    assert!(client.is_rdma() && client.fallback().is_none());
+    // A port where nobody listens, and one where nobody speaks MPA.
+    for rdma_port in [1, server.smb_port] {
+        let mut client = server.connect(Options { rdma_port, ..auto.clone() });
+        assert!(!client.is_rdma());
+        assert!(client.fallback().is_some());
+        client.echo().unwrap();
+    }
+    let none = Client::connect("127.0.0.1", 1, Server::credentials(), plain(Transport::Rdma));
+    assert!(none.is_err_and(|error| error.is_fatal()));
+}

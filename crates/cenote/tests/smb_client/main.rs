@@ -1,0 +1,4 @@
+//! The client library against the daemon, both as they ship, over TCP and SMB Direct.
+
+mod direct;
+mod fixture;

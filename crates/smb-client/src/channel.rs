@@ -1,0 +1,214 @@
+//! One connection of a session and what carries it: the protocol above, the link below, and the memory lent to the server for
+//! requests whose payload goes by RDMA.
+
+use crate::connection::{Connection, Event, Limits, Token};
+use crate::link::Link;
+use crate::operation::{Reply, Request, Transfer};
+use crate::{ClientError, Counters, Options};
+use rdma::RegionKey;
+use smallvec::SmallVec;
+use smb::wire::{BufferDescriptorV1, CHANNEL_RDMA_V1, CHANNEL_RDMA_V1_INVALIDATE, Dialect};
+use std::collections::HashMap;
+use sys::BufMut;
+use types::{Monotonic, NtStatus};
+
+/// Most descriptors of one request; a payload in more parts is put together first.
+const DESCRIPTORS_MAX: usize = 16;
+
+/// What is lent to the server for one request.
+enum Loan {
+    Room(RegionKey),
+    Bytes(SmallVec<[RegionKey; 2]>),
+}
+
+pub(crate) struct Channel {
+    pub connection: Connection,
+    link: Link,
+    loans: HashMap<Token, Loan>,
+    /// When the server last said something, or was first asked after a pause.
+    heard_at: Monotonic,
+    counters: Counters,
+}
+
+impl Channel {
+    pub fn new(connection: Connection, link: Link, now: Monotonic) -> Self {
+        Self { connection, link, loans: HashMap::new(), heard_at: now, counters: Counters::default() }
+    }
+
+    pub fn is_rdma(&self) -> bool {
+        self.link.is_rdma()
+    }
+
+    /// Whether this request's payload goes by RDMA: what RDMA moves neither signature nor encryption protects, so it is for plain
+    /// sessions only.
+    fn goes_remote(&self, request: &Request, options: &Options) -> bool {
+        let Some(transfer) = &request.transfer else { return false };
+        let protected = self.connection.is_signed()
+            || self.connection.is_encrypted()
+            || request.must_encrypt
+            || request.must_sign;
+        self.link.is_rdma()
+            && !protected
+            && transfer.len() > 0
+            && transfer.len() >= options.rdma_threshold_bytes as usize
+            && self.connection.dialect() >= Some(Dialect::Smb300)
+    }
+
+    pub fn submit(&mut self, token: Token, mut request: Request, options: &Options, now: Monotonic) {
+        self.asked(now);
+        if self.goes_remote(&request, options) {
+            self.lend(token, &mut request);
+        }
+        self.connection.submit(token, request);
+    }
+
+    pub fn submit_compound(&mut self, chain: Vec<(Token, Request)>, now: Monotonic) {
+        self.asked(now);
+        self.connection.submit_compound(chain);
+    }
+
+    fn asked(&mut self, now: Monotonic) {
+        if self.connection.in_flight() == 0 {
+            self.heard_at = now;
+        }
+    }
+
+    /// Lends the memory of a request's payload; where that is not possible the payload goes in messages.
+    fn lend(&mut self, token: Token, request: &mut Request) {
+        // The server ends the registration with its answer, where dialect and device have that.
+        let is_new = self.connection.dialect() >= Some(Dialect::Smb302);
+        let Some(link) = self.link.rdma() else { return };
+        let channel =
+            if is_new && link.may_invalidate() { CHANNEL_RDMA_V1_INVALIDATE } else { CHANNEL_RDMA_V1 };
+        let mut descriptors: SmallVec<[BufferDescriptorV1; 2]> = SmallVec::new();
+        let loan = match &request.transfer {
+            Some(Transfer::Read { len, .. }) => {
+                let Some((key, descriptor)) = link.lend_room(*len as usize) else { return };
+                descriptors.push(descriptor);
+                Loan::Room(key)
+            }
+            Some(Transfer::Write { data, .. }) => {
+                let mut keys: SmallVec<[RegionKey; 2]> = SmallVec::new();
+                let whole;
+                let parts = if data.parts().len() > DESCRIPTORS_MAX {
+                    whole = [data.contiguous()];
+                    &whole[..]
+                } else {
+                    data.parts()
+                };
+                for part in parts {
+                    let Some((key, descriptor)) = link.lend(part.clone()) else {
+                        for key in keys {
+                            link.take_back(key);
+                        }
+                        return;
+                    };
+                    keys.push(key);
+                    descriptors.push(descriptor);
+                }
+                Loan::Bytes(keys)
+            }
+            None => return,
+        };
+        request.send_remote(channel, &descriptors);
+        self.loans.insert(token, loan);
+    }
+
+    /// Takes back what was lent for a request that is answered.
+    fn settle(&mut self, token: Token, reply: &mut Reply) {
+        let Some(link) = self.link.rdma() else { return };
+        match self.loans.remove(&token) {
+            None => {}
+            Some(Loan::Room(key)) => {
+                reply.attach(link.take_back(key).map(BufMut::freeze));
+                self.counters.rdma_read_bytes += reply.placed_bytes() as u64;
+            }
+            Some(Loan::Bytes(keys)) => {
+                for key in keys {
+                    link.take_back(key);
+                }
+                if reply.status() == NtStatus::SUCCESS {
+                    self.counters.rdma_written_bytes += u64::from(reply.written_bytes().unwrap_or(0));
+                }
+            }
+        }
+    }
+
+    /// Carries messages both ways, without waiting; answers go to `out`. Whether anything moved.
+    ///
+    /// # Errors
+    /// Why the channel is of no further use.
+    pub fn pump(
+        &mut self,
+        now: Monotonic,
+        timeout: std::time::Duration,
+        out: &mut Vec<(Token, Reply)>,
+    ) -> Result<bool, ClientError> {
+        self.push_out()?;
+        self.link.poll(now);
+        let mut moved = false;
+        while let Some(message) = self.link.receive()? {
+            moved = true;
+            self.heard_at = now;
+            self.counters.received_bytes += message.len() as u64;
+            self.connection.handle_message(message)?;
+            while let Some(event) = self.connection.poll_event() {
+                if let Event::Completed { token, mut reply } = event {
+                    self.settle(token, &mut reply);
+                    out.push((token, reply));
+                }
+            }
+        }
+        if self.push_out()? {
+            self.link.poll(now);
+        }
+        if !moved && self.connection.in_flight() > 0 && now >= self.heard_at.after(timeout) {
+            return Err(ClientError::TimedOut);
+        }
+        Ok(moved)
+    }
+
+    fn push_out(&mut self) -> Result<bool, ClientError> {
+        let mut any = false;
+        while let Some(message) = self.connection.poll_transmit() {
+            any = true;
+            self.counters.sent_bytes += message.len() as u64;
+            self.link.send(message)?;
+        }
+        Ok(any)
+    }
+
+    /// Until when to sleep at most.
+    pub fn next_timeout(&self, timeout: std::time::Duration) -> Monotonic {
+        let dead_at = self.heard_at.after(timeout);
+        self.link.next_timeout().map_or(dead_at, |at| at.min(dead_at))
+    }
+
+    /// Most bytes of one operation, whichever way its payload goes.
+    pub fn limits(&self, must_encrypt: bool) -> Limits {
+        let mut limits = self.connection.limits();
+        let protected = must_encrypt || self.connection.is_signed() || self.connection.is_encrypted();
+        let is_old = self.connection.dialect() < Some(Dialect::Smb300);
+        if let Some(link) = self.link.rdma_ref() {
+            let remote = link.remote_bytes_max();
+            limits.read_bytes = limits.read_bytes.min(remote);
+            limits.write_bytes = limits.write_bytes.min(remote);
+            if protected || is_old {
+                // Whole pages, as people ask for them.
+                limits.write_bytes = limits.write_bytes.min(link.inline_bytes_max() & !0xFFF);
+            }
+        }
+        limits
+    }
+
+    pub fn counters(&self) -> Counters {
+        let mut counters = self.counters;
+        counters.smb_credit_stalls = self.connection.credit_stalls();
+        if let Some(link) = self.link.rdma_ref() {
+            counters.rdma_credit_stalls = link.counters().stalls_send_credit;
+            counters.rdma_connections = 1;
+            counters.rdma_crc = link.has_crc();
+        }
+        counters
+    }
+}

@@ -1,0 +1,322 @@
+//! A session at one server: blocking calls for people, `submit`, `poll` and `next_reply` for pipelines.
+
+mod connect;
+mod files;
+
+use crate::channel::Channel;
+use crate::connection::{Limits, Token};
+use crate::file::Tree;
+use crate::operation::{Reply, Request};
+use crate::{ClientError, Counters, Engine, Options};
+use smb::auth::Credentials;
+use smb::crypto::CipherId;
+use smb::wire::{Dialect, FileId, SHARE_TYPE_PIPE, ShareFlags, TreeConnectResponse, fsctl};
+use std::collections::{HashMap, VecDeque};
+use sys::monotonic_now;
+use types::NtStatus;
+
+/// Operations of one file transfer that are in flight at once.
+const TRANSFER_DEPTH: usize = 8;
+
+/// A session at a server.
+pub struct Client {
+    engine: Engine,
+    server: String,
+    options: Options,
+    channel: Channel,
+    last_token: u64,
+    answers: HashMap<Token, Reply>,
+    /// Answers in the order in which they came, for [`Client::next_reply`].
+    order: VecDeque<Token>,
+    arrived: Vec<(Token, Reply)>,
+    is_validated: bool,
+    fallback: Option<String>,
+}
+
+impl Client {
+    /// Connects, negotiates and logs on, with an event loop of its own. `server` is a name or address; `port` is that of the
+    /// transport that the options choose (445 for TCP, 5445 for SMB Direct, as a rule).
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn connect(
+        server: &str,
+        port: u16,
+        credentials: Credentials,
+        options: Options,
+    ) -> Result<Self, ClientError> {
+        Self::connect_on(&Engine::new()?, server, port, credentials, options)
+    }
+
+    /// As [`Self::connect`], on a loop that this thread's clients share.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn connect_on(
+        engine: &Engine,
+        server: &str,
+        port: u16,
+        credentials: Credentials,
+        mut options: Options,
+    ) -> Result<Self, ClientError> {
+        if options.client_guid == [0; 16] && getrandom::fill(&mut options.client_guid).is_err() {
+            return Err(ClientError::Invalid("the system has no random bytes"));
+        }
+        let (link, fallback) = connect::link(engine, server, port, &options)?;
+        let connection = connect::session(server, &options, credentials);
+        Ok(Self {
+            engine: engine.clone(),
+            server: server.to_owned(),
+            channel: connect::log_on(engine, link, connection, &options)?,
+            options,
+            last_token: 0,
+            answers: HashMap::new(),
+            order: VecDeque::new(),
+            arrived: Vec::new(),
+            is_validated: false,
+            fallback,
+        })
+    }
+
+    pub fn dialect(&self) -> Option<Dialect> {
+        self.channel.connection.dialect()
+    }
+
+    /// Most bytes of one operation.
+    pub fn limits(&self) -> Limits {
+        self.limits_of(false)
+    }
+
+    fn limits_of(&self, must_encrypt: bool) -> Limits {
+        self.channel.limits(must_encrypt)
+    }
+
+    pub fn is_signed(&self) -> bool {
+        self.channel.connection.is_signed()
+    }
+
+    pub fn is_encrypted(&self) -> bool {
+        self.channel.connection.is_encrypted()
+    }
+
+    /// The cipher that was agreed on, used where session or share demand encryption.
+    pub fn cipher(&self) -> Option<CipherId> {
+        self.channel.connection.cipher()
+    }
+
+    /// Whether messages go by SMB Direct.
+    pub fn is_rdma(&self) -> bool {
+        self.channel.is_rdma()
+    }
+
+    /// Connections that carry the session.
+    pub fn channel_count(&self) -> usize {
+        1
+    }
+
+    /// Why [`crate::Transport::Auto`] took TCP, where it did.
+    pub fn fallback(&self) -> Option<&str> {
+        self.fallback.as_deref()
+    }
+
+    pub fn counters(&self) -> Counters {
+        let mut counters = Counters::default();
+        counters.add(&self.channel.counters());
+        counters
+    }
+
+    /// The loop it runs on.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Queues a request. It leaves with the next [`Self::poll`] and [`Engine::wait`], or with any call that waits; its answer comes
+    /// from [`Self::poll`], [`Self::next_reply`] or [`Self::wait`].
+    ///
+    /// # Errors
+    /// [`ClientError`] where the connection failed.
+    pub fn submit(&mut self, request: Request) -> Result<Token, ClientError> {
+        let token = self.new_token();
+        self.channel.submit(token, request, &self.options, monotonic_now());
+        Ok(token)
+    }
+
+    /// Queues related requests that go out in one message (see [`crate::Connection::submit_compound`]).
+    ///
+    /// # Errors
+    /// [`ClientError`] where the connection failed.
+    pub fn submit_compound(&mut self, requests: Vec<Request>) -> Result<Vec<Token>, ClientError> {
+        let chain: Vec<(Token, Request)> =
+            requests.into_iter().map(|request| (self.new_token(), request)).collect();
+        let tokens = chain.iter().map(|(token, _)| *token).collect();
+        self.channel.submit_compound(chain, monotonic_now());
+        Ok(tokens)
+    }
+
+    /// Asks the server to give up a request; its answer still comes.
+    ///
+    /// # Errors
+    /// [`ClientError`] where the connection failed.
+    pub fn cancel(&mut self, token: Token) -> Result<(), ClientError> {
+        self.channel.connection.cancel(token);
+        Ok(())
+    }
+
+    /// Moves what came into `out`, and what is queued towards the server; never waits. With nothing new, [`Engine::wait`] sleeps.
+    ///
+    /// # Errors
+    /// [`ClientError`] where the connection failed.
+    pub fn poll(&mut self, out: &mut Vec<(Token, Reply)>) -> Result<(), ClientError> {
+        self.pump()?;
+        while let Some(token) = self.order.pop_front() {
+            if let Some(reply) = self.answers.remove(&token) {
+                out.push((token, reply));
+            }
+        }
+        Ok(())
+    }
+
+    /// Requests that wait to be sent or answered.
+    pub fn in_flight(&self) -> usize {
+        self.channel.connection.in_flight()
+    }
+
+    /// The next answer, to whichever request; `None` where nothing is in flight.
+    ///
+    /// # Errors
+    /// [`ClientError`] where the connection failed.
+    pub fn next_reply(&mut self) -> Result<Option<(Token, Reply)>, ClientError> {
+        loop {
+            while let Some(token) = self.order.pop_front() {
+                if let Some(reply) = self.answers.remove(&token) {
+                    return Ok(Some((token, reply)));
+                }
+            }
+            if self.in_flight() == 0 {
+                return Ok(None);
+            }
+            self.turn()?;
+        }
+    }
+
+    /// The answer to one request.
+    ///
+    /// # Errors
+    /// [`ClientError`] where the connection failed.
+    pub fn wait(&mut self, token: Token) -> Result<Reply, ClientError> {
+        loop {
+            if let Some(reply) = self.answers.remove(&token) {
+                self.order.retain(|waiting| *waiting != token);
+                return Ok(reply);
+            }
+            if self.in_flight() == 0 {
+                return Err(ClientError::Invalid("a token that is not in flight"));
+            }
+            self.turn()?;
+        }
+    }
+
+    /// Sends a request and waits for its answer, whatever it is.
+    ///
+    /// # Errors
+    /// [`ClientError`] where the connection failed.
+    pub fn call(&mut self, request: Request) -> Result<Reply, ClientError> {
+        let token = self.submit(request)?;
+        self.wait(token)
+    }
+
+    /// Connects a share; `IPC$` for pipes.
+    ///
+    /// # Errors
+    /// [`ClientError::Status`] where the server refuses; others where the connection failed.
+    pub fn tree_connect(&mut self, share: &str) -> Result<Tree, ClientError> {
+        let reply = self.call(Request::tree_connect(&format!("\\\\{}\\{share}", self.server)))?;
+        reply.success()?;
+        let response = TreeConnectResponse::parse(reply.message())?;
+        let flags = ShareFlags::from_bits_retain(response.share_flags.get());
+        let tree = Tree {
+            id: reply.tree_id(),
+            must_encrypt: flags.contains(ShareFlags::ENCRYPT_DATA),
+            is_pipe: response.share_type == SHARE_TYPE_PIPE,
+            maximal_access: response.maximal_access.get(),
+        };
+        self.validate_negotiate(tree)?;
+        Ok(tree)
+    }
+
+    /// Asks on the first tree whether what NEGOTIATE agreed on is what the server meant (MS-SMB2 3.2.5.5).
+    fn validate_negotiate(&mut self, tree: Tree) -> Result<(), ClientError> {
+        if self.is_validated {
+            return Ok(());
+        }
+        self.is_validated = true;
+        let Some((input, expected)) = self.channel.connection.validation() else { return Ok(()) };
+        let mut request = Request::fsctl(
+            tree.id,
+            FileId::RELATED,
+            fsctl::VALIDATE_NEGOTIATE_INFO,
+            &input,
+            expected.len() as u32,
+        );
+        request.must_sign = true;
+        request.must_encrypt = tree.must_encrypt;
+        let reply = self.call(request)?;
+        // A server that does not know the question says so in a signed answer (MS-SMB2 3.2.5.5).
+        let unknown = [NtStatus::INVALID_DEVICE_REQUEST, NtStatus::NOT_SUPPORTED, NtStatus::FILE_CLOSED];
+        if unknown.contains(&reply.status()) {
+            return Ok(());
+        }
+        if reply.fsctl_output()? == expected {
+            Ok(())
+        } else {
+            Err(ClientError::Protocol("NEGOTIATE was changed on the way"))
+        }
+    }
+
+    /// # Errors
+    /// [`ClientError::Status`] where the server refuses; others where the connection failed.
+    pub fn tree_disconnect(&mut self, tree: Tree) -> Result<(), ClientError> {
+        self.call(Request::tree_disconnect(tree.id))?.success().map(|_| ())
+    }
+
+    /// Asks whether the server is there.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn echo(&mut self) -> Result<(), ClientError> {
+        self.call(Request::echo())?.success().map(|_| ())
+    }
+
+    /// Ends the session.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn log_off(mut self) -> Result<(), ClientError> {
+        self.call(Request::logoff())?.success().map(|_| ())
+    }
+
+    fn new_token(&mut self) -> Token {
+        self.last_token += 1;
+        Token(self.last_token)
+    }
+
+    /// Carries messages both ways; whether anything came.
+    fn pump(&mut self) -> Result<bool, ClientError> {
+        let now = monotonic_now();
+        let moved = self.channel.pump(now, self.options.timeout, &mut self.arrived)?;
+        for (token, reply) in self.arrived.drain(..) {
+            self.answers.insert(token, reply);
+            self.order.push_back(token);
+        }
+        Ok(moved)
+    }
+
+    /// As [`Self::pump`], and waits where nothing came.
+    fn turn(&mut self) -> Result<(), ClientError> {
+        if self.pump()? {
+            return Ok(());
+        }
+        let now = monotonic_now();
+        self.engine.wait(self.channel.next_timeout(self.options.timeout).since(now))
+    }
+}

@@ -1,0 +1,43 @@
+//! The event loop that the clients of one thread share.
+//!
+//! Owns the thread's ring (or epoll, where io_uring is not permitted). Promises: it sleeps when there is nothing to do, and one system
+//! call hands over everything that all clients have to send. Never looks at a message.
+
+use crate::ClientError;
+use std::time::Duration;
+use sys::driver::{Driver, DriverChoice, Waker};
+
+/// Timers of connections (keepalive and the like) are served this often at least, whatever a caller asks for.
+const WAIT_MAX: Duration = Duration::from_millis(500);
+
+/// An event loop; clones share it. It stays on the thread that made it, and so do its clients.
+#[derive(Clone)]
+pub struct Engine {
+    driver: Driver,
+}
+
+impl Engine {
+    /// # Errors
+    /// [`ClientError::Io`] where descriptors or locked memory are exhausted.
+    pub fn new() -> Result<Self, ClientError> {
+        Ok(Self { driver: Driver::new(DriverChoice::Automatic)? })
+    }
+
+    /// Sends what its clients have to send and sleeps until one of them may have something, for `timeout` at most (and half a
+    /// second at the longest). Afterwards [`crate::Client::poll`] is to be called on each.
+    ///
+    /// # Errors
+    /// [`ClientError::Io`] where the kernel refuses to go on with the loop itself.
+    pub fn wait(&self, timeout: Duration) -> Result<(), ClientError> {
+        Ok(self.driver.wait(Some(timeout.min(WAIT_MAX)))?)
+    }
+
+    /// Ends [`Self::wait`] from any thread.
+    pub fn waker(&self) -> Waker {
+        self.driver.waker()
+    }
+
+    pub(crate) fn driver(&self) -> &Driver {
+        &self.driver
+    }
+}

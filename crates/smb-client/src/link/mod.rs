@@ -1,0 +1,80 @@
+//! What carries messages: TCP, or SMB Direct over an RDMA provider.
+//!
+//! A link takes whole messages and gives whole messages. It fails once and for all; what had come before is still handed out.
+
+mod rdma;
+mod tcp;
+
+pub(crate) use rdma::RdmaLink;
+pub(crate) use tcp::TcpLink;
+
+use crate::ClientError;
+use crate::connection::Outgoing;
+use sys::BufMut;
+use types::Monotonic;
+
+/// Largest message in bytes that is accepted: the largest read, with its headers.
+pub(crate) const MESSAGE_BYTES_MAX: usize = (8 << 20) + 4096;
+
+pub(crate) enum Link {
+    Tcp(Box<TcpLink>),
+    Rdma(Box<RdmaLink>),
+}
+
+impl Link {
+    /// Queues a message; it leaves with the loop's next turn.
+    pub fn send(&mut self, message: Outgoing) -> Result<(), ClientError> {
+        match self {
+            Self::Tcp(link) => {
+                link.send(message);
+                Ok(())
+            }
+            Self::Rdma(link) => link.send(message),
+        }
+    }
+
+    /// Takes what the loop brought and hands it what is to be sent.
+    pub fn poll(&mut self, now: Monotonic) {
+        match self {
+            Self::Tcp(link) => link.poll(),
+            Self::Rdma(link) => link.poll(now),
+        }
+    }
+
+    /// The next whole message.
+    ///
+    /// # Errors
+    /// Why the link failed, once all that came before is taken.
+    pub fn receive(&mut self) -> Result<Option<BufMut>, ClientError> {
+        match self {
+            Self::Tcp(link) => link.receive(),
+            Self::Rdma(link) => link.receive(),
+        }
+    }
+
+    /// When [`Self::poll`] wants to be called at the latest.
+    pub fn next_timeout(&self) -> Option<Monotonic> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Rdma(link) => link.next_timeout(),
+        }
+    }
+
+    pub fn rdma(&mut self) -> Option<&mut RdmaLink> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Rdma(link) => Some(link),
+        }
+    }
+
+    pub fn rdma_ref(&self) -> Option<&RdmaLink> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Rdma(link) => Some(link),
+        }
+    }
+
+    pub fn is_rdma(&self) -> bool {
+        matches!(self, Self::Rdma(_))
+    }
+}

@@ -1,0 +1,252 @@
+//! Messages and registered memory over one SMB Direct connection (MS-SMBD), on the provider that does iWARP in software.
+//!
+//! Owns the connection's queue pair, its MS-SMBD state and the registrations that the server may reach. Promises: what is registered for
+//! one request is reached by this connection's peer only, and no longer than until it is taken back. Never looks into a message.
+
+use super::MESSAGE_BYTES_MAX;
+use crate::connection::Outgoing;
+use crate::{ClientError, Engine, Options};
+use ::rdma::iwarp::{IwarpOptions, IwarpProvider};
+use ::rdma::{Access, CompletionKind, Event, QueuePairId, RegionKey, Status, Verbs, WorkId};
+use iwarp::CrcPolicy;
+use smb::wire::{BufferDescriptorV1, TCP_PREFIX_BYTES, U32, U64};
+use smbdirect::{Config, Connection};
+use std::collections::VecDeque;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+use sys::{Buf, BufMut, Payload, monotonic_now};
+use types::Monotonic;
+
+/// Random names are drawn so many at a time.
+const NAMES_DRAWN: usize = 64;
+/// Header bytes that a message has beside its payload, at most.
+const HEADERS_BYTES: u32 = 1024;
+
+pub(crate) struct RdmaLink {
+    provider: IwarpProvider,
+    pair: QueuePairId,
+    smbd: Connection,
+    is_established: bool,
+    receive_bytes: usize,
+    events: Vec<Event>,
+    messages: VecDeque<Payload>,
+    failure: Option<ClientError>,
+}
+
+impl Drop for RdmaLink {
+    fn drop(&mut self) {
+        self.provider.disconnect(self.pair);
+        self.provider.poll(monotonic_now(), &mut self.events);
+    }
+}
+
+/// Names of registrations that nobody can guess.
+fn random_names() -> Box<dyn FnMut() -> u32> {
+    let mut drawn = [0u8; 4 * NAMES_DRAWN];
+    let mut used = drawn.len();
+    Box::new(move || {
+        if used == drawn.len() {
+            // Where names can be guessed, any peer could reach what is meant for another: there is nothing to go on with.
+            getrandom::fill(&mut drawn).expect("a system that gave random bytes once gives them again");
+            used = 0;
+        }
+        let mut name = [0; 4];
+        name.copy_from_slice(&drawn[used..used + 4]);
+        used += 4;
+        u32::from_le_bytes(name)
+    })
+}
+
+impl RdmaLink {
+    /// Connects; [`Self::is_ready`] says when messages may flow.
+    pub fn connect(
+        engine: &Engine,
+        address: SocketAddr,
+        timeout: Duration,
+        options: &Options,
+    ) -> Result<Self, ClientError> {
+        let stream = TcpStream::connect_timeout(&address, timeout)?;
+        let crc = if options.rdma_crc { CrcPolicy::On } else { CrcPolicy::OffUnlessAsked };
+        let iwarp = IwarpOptions { crc, queue_pairs_max: 1, ..IwarpOptions::default() };
+        let mut provider = IwarpProvider::new(engine.driver(), iwarp, random_names());
+        let now = monotonic_now();
+        let pair = provider.connect(stream, &[], now)?;
+        let config = Config {
+            // A signed or encrypted READ comes in messages: the largest has to fit.
+            fragmented_bytes_max: MESSAGE_BYTES_MAX as u32,
+            negotiate_timeout: timeout,
+            ..Config::default()
+        };
+        Ok(Self {
+            provider,
+            pair,
+            smbd: Connection::connect(config, now),
+            is_established: false,
+            receive_bytes: config.receive_bytes_max as usize,
+            events: Vec::new(),
+            messages: VecDeque::new(),
+            failure: None,
+        })
+    }
+
+    /// Whether MS-SMBD is negotiated.
+    pub fn is_ready(&self) -> bool {
+        self.smbd.is_established()
+    }
+
+    /// Whether FPDUs carry a CRC.
+    pub fn has_crc(&self) -> bool {
+        self.provider.info(self.pair).is_some_and(|info| info.crc)
+    }
+
+    pub fn counters(&self) -> smbdirect::Counters {
+        self.smbd.counters()
+    }
+
+    /// Most bytes of payload in a message to the server.
+    pub fn inline_bytes_max(&self) -> u32 {
+        self.smbd.fragmented_send_bytes_max().saturating_sub(HEADERS_BYTES)
+    }
+
+    /// Most bytes that the server moves by RDMA for one request.
+    pub fn remote_bytes_max(&self) -> u32 {
+        self.smbd.read_write_bytes_max()
+    }
+
+    pub fn send(&mut self, message: Outgoing) -> Result<(), ClientError> {
+        let mut payload = Payload::from(Buf::from(message.head.get(TCP_PREFIX_BYTES..).unwrap_or_default()));
+        payload.append(message.payload);
+        self.smbd.send(payload, None).map_err(|error| ClientError::Rdma(error.to_string()))
+    }
+
+    fn describe(&self, key: RegionKey, len_bytes: usize) -> BufferDescriptorV1 {
+        BufferDescriptorV1 {
+            offset: U64::new(self.provider.remote_offset(key)),
+            token: U32::new(key.0),
+            length: U32::new(len_bytes as u32),
+        }
+    }
+
+    /// Whether the server may end a loan with its answer.
+    pub fn may_invalidate(&self) -> bool {
+        self.provider.info(self.pair).is_some_and(|info| info.remote_invalidation)
+    }
+
+    /// Room that the server may write into, once; `None` where nothing more can be registered.
+    pub fn lend_room(&mut self, len_bytes: usize) -> Option<(RegionKey, BufferDescriptorV1)> {
+        let access = Access { remote_write: true, remote_read: false, remote_invalidate: true };
+        let room = BufMut::for_overwrite(len_bytes);
+        let key = self.provider.register(room, access, self.pair).ok()?;
+        Some((key, self.describe(key, len_bytes)))
+    }
+
+    /// Bytes that the server may read; `None` where nothing more can be registered.
+    pub fn lend(&mut self, bytes: Buf) -> Option<(RegionKey, BufferDescriptorV1)> {
+        let len_bytes = bytes.len();
+        let key = self.provider.register_shared(bytes, self.pair).ok()?;
+        Some((key, self.describe(key, len_bytes)))
+    }
+
+    /// Ends a loan, whether or not the server ended it before; room comes back with what the server wrote.
+    pub fn take_back(&mut self, key: RegionKey) -> Option<BufMut> {
+        self.provider.deregister(key)
+    }
+
+    pub fn next_timeout(&self) -> Option<Monotonic> {
+        let timeouts = [self.provider.next_timeout(), self.smbd.poll_timeout()];
+        timeouts.into_iter().flatten().min()
+    }
+
+    pub fn poll(&mut self, now: Monotonic) {
+        loop {
+            let mut events = std::mem::take(&mut self.events);
+            self.provider.poll(now, &mut events);
+            let mut moved = !events.is_empty();
+            for event in events.drain(..) {
+                self.handle(event, now);
+            }
+            self.events = events;
+            if self.smbd.poll_timeout().is_some_and(|at| at <= now) {
+                self.smbd.handle_timeout(now);
+            }
+            moved |= self.is_established && self.failure.is_none() && self.drive();
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event, now: Monotonic) {
+        match event {
+            Event::Established { .. } => self.is_established = true,
+            Event::Completion(done) if done.kind == CompletionKind::Receive => {
+                if let (Status::Success, Some(buffer)) = (done.status, done.buffer) {
+                    self.smbd.handle_receive(buffer.freeze(), now);
+                    self.negotiated();
+                }
+            }
+            Event::Disconnected { reason, .. } => {
+                self.smbd.handle_disconnected();
+                self.failure.get_or_insert(ClientError::Rdma(reason.to_string()));
+            }
+            Event::Completion(_) | Event::ConnectRequest { .. } => {}
+        }
+    }
+
+    /// What MS-SMBD says. Receives are posted before anything else of the same message is looked at.
+    fn negotiated(&mut self) -> bool {
+        let mut moved = false;
+        while let Some(event) = self.smbd.poll_event() {
+            moved = true;
+            match event {
+                smbdirect::Event::PostReceives(count) => {
+                    for _ in 0..count {
+                        // Where it is closed, its last event says so.
+                        if self.provider.post_receive(self.pair, WorkId(0), self.receive_bytes).is_err() {
+                            return moved;
+                        }
+                    }
+                    self.smbd.receives_posted(count);
+                }
+                smbdirect::Event::Message(message) => self.messages.push_back(message),
+                smbdirect::Event::Closed(reason) => {
+                    self.failure.get_or_insert(ClientError::Rdma(reason.to_string()));
+                    self.provider.disconnect(self.pair);
+                }
+                smbdirect::Event::Established => {}
+            }
+        }
+        moved
+    }
+
+    /// Posts what may leave; whether anything was done.
+    fn drive(&mut self) -> bool {
+        let mut moved = self.negotiated();
+        while let Some(out) = self.smbd.poll_transmit() {
+            moved = true;
+            let invalidate = out.invalidate.map(RegionKey);
+            if self.provider.post_send(self.pair, WorkId(0), out.payload, invalidate).is_err() {
+                return false;
+            }
+        }
+        moved
+    }
+
+    pub fn receive(&mut self) -> Result<Option<BufMut>, ClientError> {
+        if let Some(message) = self.messages.pop_front() {
+            let whole = message.contiguous();
+            drop(message);
+            let copied = |shared: Buf| {
+                let mut copy = BufMut::for_overwrite(shared.len());
+                copy.copy_from_slice(&shared);
+                copy
+            };
+            return Ok(Some(whole.try_into_mut().unwrap_or_else(copied)));
+        }
+        if self.failure.is_none() {
+            return Ok(None);
+        }
+        let gone = ClientError::Rdma("closed".into());
+        Err(self.failure.replace(gone).unwrap_or(ClientError::Protocol("closed")))
+    }
+}
