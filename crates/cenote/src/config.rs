@@ -4,6 +4,7 @@
 //! refused with its name and line; the effective configuration, printed, reads back as itself. Never opens anything.
 
 use crate::control::{Limits, SmbPolicy};
+use crate::interfaces::InterfaceRule;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -34,6 +35,7 @@ pub struct Server {
 pub struct Smb {
     pub listen: Vec<SocketAddr>,
     pub rdma_listen: Vec<SocketAddr>,
+    pub interfaces: Vec<String>,
     pub require_signing: bool,
     pub require_encryption: bool,
 }
@@ -83,6 +85,11 @@ const DOCUMENTATION: &[(&str, &str)] = &[
     ("server.drain_s", "Seconds that requests in work have to end in after SIGTERM."),
     ("smb.listen", "Addresses and ports of the SMB server."),
     ("smb.rdma_listen", "Addresses and ports of SMB Direct over iWARP; clients use port 5445."),
+    (
+        "smb.interfaces",
+        "Interfaces (\"eth0\", \"eth*\") or subnets (\"10.1.0.0/16\") that clients may be told for multichannel; none: all that are \
+         listened on. \"...,speed_mbps=N\" where the kernel does not know the link's speed.",
+    ),
     ("smb.require_signing", "Refuse requests that are not signed."),
     ("smb.require_encryption", "Refuse clients that do not encrypt."),
     ("api.listen", "Address and port of the management API. Loopback only."),
@@ -110,6 +117,7 @@ impl Default for Smb {
         Self {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 445))],
             rdma_listen: Vec::new(),
+            interfaces: Vec::new(),
             require_signing: false,
             require_encryption: false,
         }
@@ -197,6 +205,11 @@ impl Config {
         if self.smb.listen.is_empty() {
             return bad("smb.listen", "at least one ADDRESS:PORT is needed");
         }
+        for rule in &self.smb.interfaces {
+            if let Err(why) = rule.parse::<InterfaceRule>() {
+                return bad("smb.interfaces", &why);
+            }
+        }
         if !self.api.listen.ip().is_loopback() {
             return bad(
                 "api.listen",
@@ -263,7 +276,13 @@ impl Config {
             server_name: self.server.name.clone(),
             require_signing: self.smb.require_signing,
             require_encryption: self.smb.require_encryption,
+            interfaces: Vec::new(),
         }
+    }
+
+    /// What may be told of the interfaces.
+    pub fn interface_rules(&self) -> Vec<InterfaceRule> {
+        self.smb.interfaces.iter().filter_map(|rule| rule.parse().ok()).collect()
     }
 }
 

@@ -7,6 +7,7 @@
 use crate::directory::SharedDirectory;
 use api::model::{Provisioning, Resiliency, Snapshot};
 use cluster::{FaultDomain, RedbState};
+use smb::wire::NetworkInterface;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -103,6 +104,8 @@ pub enum Command {
 
     /// The shares or accounts changed in a way that ends sessions or trees: those of what is no longer in the directory.
     DirectoryChanged,
+    /// What clients are told of the server's interfaces from now on.
+    Interfaces(Vec<NetworkInterface>),
     /// Takes no new requests, finishes those in flight (within `within`), makes everything durable, and ends the data plane.
     Drain {
         within: Duration,
@@ -208,6 +211,8 @@ pub struct SmbPolicy {
     pub server_name: String,
     pub require_signing: bool,
     pub require_encryption: bool,
+    /// What clients are told of the server's interfaces.
+    pub interfaces: Vec<NetworkInterface>,
 }
 
 /// What the data plane is started with.

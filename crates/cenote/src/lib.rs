@@ -10,6 +10,7 @@ pub mod config;
 pub mod control;
 pub mod dataplane;
 pub mod directory;
+pub mod interfaces;
 pub mod manager;
 pub mod node;
 pub mod quickstart;

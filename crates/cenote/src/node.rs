@@ -4,14 +4,16 @@
 //! ports are bound before any disk is opened; a stop finishes what clients were told, or says that it could not.
 
 use crate::config::Config;
-use crate::control::{CommandError, ControlHandle, DataPlane, DataPlaneOptions};
+use crate::control::{Command, CommandError, ControlHandle, DataPlane, DataPlaneOptions, SmbPolicy};
 use crate::directory::SharedDirectory;
+use crate::interfaces::{self, Interfaces};
 use crate::manager::{self, Manager};
 use cluster::RedbState;
 use cluster::accounts::{AccountError, Accounts};
 use cluster::audit::AuditLog;
 use cluster::seal::{SealError, SealKey};
 use cluster::settings::ServerSettings;
+use smb::wire::NetworkInterface;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -148,6 +150,29 @@ pub struct Node {
     api_listener: TcpListener,
     token: Arc<api::Token>,
     drain: Duration,
+    interfaces: Interfaces,
+    /// What clients were told of the interfaces when the server started.
+    told: Vec<NetworkInterface>,
+}
+
+/// Interfaces are looked at so often: addresses come and go.
+const INTERFACES_EVERY: Duration = Duration::from_secs(10);
+
+/// Tells the data plane what the interfaces are whenever that has changed.
+async fn watch_interfaces(interfaces: Interfaces, mut told: Vec<NetworkInterface>, control: ControlHandle) {
+    let interfaces = Arc::new(interfaces);
+    loop {
+        tokio::time::sleep(INTERFACES_EVERY).await;
+        let reader = interfaces.clone();
+        // What the kernel says of a link may wait for its driver.
+        let Ok(current) = tokio::task::spawn_blocking(move || reader.read()).await else { return };
+        if current != told {
+            told.clone_from(&current);
+            if !control.send(Command::Interfaces(current)) {
+                return;
+            }
+        }
+    }
 }
 
 impl Node {
@@ -174,13 +199,23 @@ impl Node {
         Accounts::new(&*state, &key).create_builtin_groups()?;
 
         let shared = SharedDirectory::new(manager::load(&state, &key)?);
+        let addresses = |listeners: &[TcpListener]| {
+            listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+        };
+        let interfaces = Interfaces {
+            smb: addresses(&listeners.smb),
+            rdma: addresses(&listeners.rdma),
+            rules: config.interface_rules(),
+            sysfs: interfaces::SYSFS.into(),
+        };
+        let told = interfaces.read();
         let data_plane = start_data_plane(DataPlaneOptions {
             smb_listeners: listeners.smb,
             rdma_listeners: listeners.rdma,
             state: state.clone(),
             disk_paths: config.disks.search.clone(),
             server_guid: settings.server_guid.into_bytes(),
-            smb: config.smb_policy(),
+            smb: SmbPolicy { interfaces: told.clone(), ..config.smb_policy() },
             limits: config.limits(),
             directory: shared.clone(),
         })?;
@@ -199,6 +234,8 @@ impl Node {
             api_listener: listeners.api,
             token,
             drain: Duration::from_secs(config.server.drain_s),
+            interfaces,
+            told,
         })
     }
 
@@ -238,6 +275,8 @@ impl Node {
         let address_file = self.directory.join(ADDRESS_FILE);
         std::fs::write(&address_file, format!("{address}\n"))
             .map_err(io_error(&address_file.display().to_string()))?;
+        let interfaces =
+            tokio::spawn(watch_interfaces(self.interfaces, self.told, self.data_plane.control.clone()));
         let api = tokio::spawn(api::serve(listener, self.manager.clone(), self.token));
         ready();
         // Where the service manager is not systemd there is nobody to tell.
@@ -260,6 +299,7 @@ impl Node {
             }
         };
         api.abort();
+        interfaces.abort();
         let _ = std::fs::remove_file(&address_file);
         match result {
             Ok(Ok(result)) => result.map_err(NodeError::DataPlane),

@@ -1,5 +1,6 @@
 //! CLOSE, FLUSH, LOCK, CHANGE_NOTIFY and OPLOCK_BREAK (MS-SMB2 3.3.5.10, 3.3.5.11, 3.3.5.14, 3.3.5.19, 3.3.5.22).
 
+use crate::breaks::Breaking;
 use crate::directory::Directory;
 use crate::dispatch::Element;
 use crate::request::{Body, Chain, Context, Step, Work};
@@ -223,10 +224,12 @@ impl<B: Backend, D: Directory> Server<B, D> {
                     OPLOCK_LEVEL_BATCH => OplockLevel::Batch,
                     _ => return Err(NtStatus::INVALID_PARAMETER),
                 };
+                let work = Work::BreakAcknowledgment { file_id: open.file_id(key) };
+                self.told.remove(&Breaking::Oplock(volume, name));
                 Ok(Step::Submit {
                     volume,
                     operation: Operation::AcknowledgeOplock { open: name, level },
-                    work: Work::BreakAcknowledgment { file_id: open.file_id(key) },
+                    work,
                 })
             }
             BreakAcknowledgment::Lease(acknowledged) => {
@@ -236,6 +239,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 let volume = home.volume;
                 let state = LeaseState::from_bits(acknowledged.lease_state.get())
                     .ok_or(NtStatus::INVALID_PARAMETER)?;
+                self.told.remove(&Breaking::Lease(client, key));
                 Ok(Step::Submit {
                     volume,
                     operation: Operation::AcknowledgeLease { client, key, state },

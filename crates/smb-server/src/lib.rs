@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod arena;
+mod breaks;
 mod config;
 mod connection;
 mod create;

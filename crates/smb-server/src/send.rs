@@ -1,18 +1,17 @@
-//! From answers to messages: compounding, padding, signatures, encryption (MS-SMB2 3.3.4.1), and what the server says unasked.
+//! From answers to messages: compounding, padding, signatures, encryption (MS-SMB2 3.3.4.1).
 
-use crate::connection::{Connection, ConnectionId, Outgoing};
+use crate::connection::{ConnectionId, Outgoing};
 use crate::directory::Directory;
 use crate::request::{Body, Hashed, Response};
 use crate::server::Server;
 use crate::session::SessionState;
 use smallvec::SmallVec;
 use smb::wire::{
-    Command, Guid, HEADER_BYTES, Header, HeaderFlags, LEASE_BREAK_ACK_REQUIRED, LeaseBreakNotificationBody,
-    OPLOCK_LEVEL_II, OPLOCK_LEVEL_NONE, OplockBreakBody, Put, READ_RESPONSE_DATA_OFFSET, ReadResponseBody,
-    TRANSFORM_HEADER_BYTES, U32, U64, WriteResponseBody, write_error,
+    HEADER_BYTES, Header, HeaderFlags, READ_RESPONSE_DATA_OFFSET, ReadResponseBody, TRANSFORM_HEADER_BYTES,
+    U32, WriteResponseBody, write_error,
 };
 use sys::{Buf, BufMut, Payload};
-use volume::backend::{Backend, LeaseState, OpenId, OplockLevel};
+use volume::backend::Backend;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// An answer's bytes: its head, and payload that is not copied.
@@ -177,61 +176,5 @@ impl<B: Backend, D: Directory> Server<B, D> {
             self.to_transmit.push(ConnectionId(connection));
         }
         found.transmit.push_back(outgoing);
-    }
-
-    /// Tells the holder of an oplock that it breaks (MS-SMB2 3.3.4.6).
-    pub(crate) fn send_oplock_break(&mut self, volume: usize, open: OpenId, to: OplockLevel) {
-        let Some(key) = self.by_volume_open.get(&(volume, open)).copied() else { return };
-        let Some(found) = self.opens.get(key) else { return };
-        let file_id = found.file_id(key);
-        let session_key = found.session;
-        let Some(session) = self.sessions.get(session_key) else { return };
-        let sealed_by = if session.encrypt { session_key } else { 0 };
-        let opened_on = session.channel(found.connection);
-        let carrier = opened_on.or_else(|| session.channels.first());
-        let Some(connection) = carrier.map(|channel| channel.connection) else { return };
-        let level = if to == OplockLevel::LevelII { OPLOCK_LEVEL_II } else { OPLOCK_LEVEL_NONE };
-        let mut body = Vec::new();
-        body.put(&OplockBreakBody { oplock_level: level, file_id, ..Default::default() });
-        self.counters.oplock_breaks += 1;
-        self.send_unasked(connection, body, sealed_by);
-    }
-
-    /// Tells a client that a lease of its breaks (MS-SMB2 3.3.4.7).
-    pub(crate) fn send_lease_break(
-        &mut self,
-        client: Guid,
-        key: Guid,
-        from: LeaseState,
-        to: LeaseState,
-        acknowledge: bool,
-        epoch: u16,
-    ) {
-        let speaks =
-            |found: &Connection| found.client_guid == client && !found.sessions.is_empty() && !found.closing;
-        // A lease is its client's, not a connection's: as Windows does, the oldest is told, whichever asked for it.
-        let carrier =
-            self.connections.iter().filter(|(_, found)| speaks(found)).min_by_key(|(_, f)| f.number);
-        let Some((connection, _)) = carrier else { return };
-        let mut body = Vec::new();
-        body.put(&LeaseBreakNotificationBody {
-            new_epoch: epoch.into(),
-            flags: if acknowledge { LEASE_BREAK_ACK_REQUIRED } else { 0 }.into(),
-            lease_key: key,
-            current_lease_state: from.bits().into(),
-            new_lease_state: to.bits().into(),
-            ..Default::default()
-        });
-        self.counters.lease_breaks += 1;
-        self.send_unasked(connection, body, 0);
-    }
-
-    fn send_unasked(&mut self, connection: u64, body: Vec<u8>, sealed_by: u64) {
-        let mut header = Header::new(Command::OplockBreak);
-        header.flags = HeaderFlags::SERVER_TO_REDIR.bits().into();
-        header.message_id = U64::MAX_VALUE;
-        let (hashed, invalidate) = (Hashed::No, None);
-        let response = Response { header, body: Body::Bytes(body), sign_by: 0, hashed, invalidate };
-        self.send(connection, SmallVec::from_iter([response]), sealed_by);
     }
 }

@@ -1,6 +1,7 @@
 //! The server: connections, sessions, opens and requests in work; what a transport and a timer may call.
 
 use crate::arena::Arena;
+use crate::breaks::{Breaking, Told};
 use crate::config::Config;
 use crate::connection::{Connection, ConnectionId, ConnectionInfo, Outgoing};
 use crate::directory::Directory;
@@ -9,7 +10,7 @@ use crate::request::{Context, Request, Work};
 use crate::session::{Session, SessionTable};
 use crate::statistics::Counters;
 use smallvec::SmallVec;
-use smb::wire::Guid;
+use smb::wire::{Guid, NetworkInterface};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use sys::Payload;
@@ -45,6 +46,8 @@ pub struct Server<B, D> {
     pub(crate) by_volume_open: HashMap<(usize, OpenId), u64>,
     /// By client and lease key.
     pub(crate) leases: HashMap<(Guid, Guid), LeaseHome>,
+    /// Breaks to be acknowledged.
+    pub(crate) told: HashMap<Breaking, Told>,
     /// FilePositionInformation of durable opens whose clients are away.
     pub(crate) positions: HashMap<(usize, OpenId), u64>,
     /// Requests with [`Work::Delayed`].
@@ -88,6 +91,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             requests: Arena::default(),
             by_volume_open: HashMap::new(),
             leases: HashMap::new(),
+            told: HashMap::new(),
             positions: HashMap::new(),
             timers: BinaryHeap::new(),
             deadlines: BinaryHeap::new(),
@@ -114,6 +118,11 @@ impl<B: Backend, D: Directory> Server<B, D> {
 
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// What FSCTL_QUERY_NETWORK_INTERFACE_INFO tells from now on: see [`Config::interfaces`].
+    pub fn set_interfaces(&mut self, interfaces: Vec<NetworkInterface>) {
+        self.config.interfaces = interfaces;
     }
 
     pub fn directory(&self) -> &D {
@@ -214,6 +223,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         for key in ended {
             self.end_session(key, false);
         }
+        self.tell_again(connection.0);
     }
 
     /// A request's channel is gone, its session is not: it ends without an answer, counted like any other, so that what the client
@@ -274,6 +284,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let open = self.opens.remove(key)?;
         if let Some(name) = open.volume_open() {
             self.by_volume_open.remove(&name);
+            self.told.remove(&Breaking::Oplock(name.0, name.1));
         }
         if let Some(session) = self.sessions.get_mut(open.session) {
             session.opens.remove(&key);
@@ -284,6 +295,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             home.opens -= 1;
             if home.opens == 0 {
                 self.leases.remove(&lease);
+                self.told.remove(&Breaking::Lease(lease.0, lease.1));
             }
         }
         Some(open)

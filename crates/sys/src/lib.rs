@@ -7,6 +7,7 @@ mod buf;
 mod clock;
 pub mod driver;
 pub mod file_ring;
+mod interfaces;
 pub mod interrupt;
 mod payload;
 mod recycle;
@@ -14,4 +15,5 @@ pub mod region;
 
 pub use buf::{ALIGN_BYTES, Buf, BufMut};
 pub use clock::monotonic_now;
+pub use interfaces::{InterfaceAddress, interface_addresses};
 pub use payload::Payload;

@@ -88,6 +88,7 @@ impl Plane {
             }
             Command::CancelJob { job, reply } => answer(reply, self.cancel_job(job)),
             Command::DirectoryChanged => self.server.borrow_mut().directory_changed(),
+            Command::Interfaces(interfaces) => self.server.borrow_mut().set_interfaces(interfaces),
             Command::Drain { within, reply } => {
                 let plane = self.clone();
                 self.storage.tasks.spawn(async move {

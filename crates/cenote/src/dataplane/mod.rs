@@ -198,6 +198,7 @@ fn server_config(guid: &[u8; 16], policy: &crate::control::SmbPolicy, limits: &L
     let mut config = Config::new(*guid, policy.server_name.clone());
     config.require_signing = policy.require_signing;
     config.require_encryption = policy.require_encryption;
+    config.interfaces = policy.interfaces.clone();
     config.limits.connections = limits.connections as usize;
     config.limits.sessions = limits.sessions as usize;
     config.limits.opens = limits.opens as usize;

@@ -3,7 +3,7 @@
 use crate::fixture::*;
 use smb::wire::*;
 use types::NtStatus;
-use volume::backend::{Event, LeaseState, Operation};
+use volume::backend::{Event, LeaseState, OpenId, Operation, OplockLevel, SessionId};
 
 const CLIENT_GUID: Guid = [5; 16];
 
@@ -185,4 +185,35 @@ fn lease_breaks_go_to_the_oldest_channel_that_is_left() {
     world.layer.0.borrow_mut().events.push_back(broken());
     world.settle();
     assert!(second.receive(&mut world).is_some());
+}
+
+#[test]
+fn a_break_is_told_again_where_its_channel_dies_before_it_is_acknowledged() {
+    let mut world = World::new();
+    let mut first = Client::ready(&mut world);
+    let mut second = channel(&mut world, &first);
+    let name = wide_from_str("file");
+    let answer = first.call(&mut world, Command::Create, |out| {
+        let body = CreateRequestBody {
+            requested_oplock_level: OPLOCK_LEVEL_BATCH,
+            impersonation_level: 2.into(),
+            desired_access: 0x001F_01FF.into(),
+            create_disposition: FILE_OPEN_IF.into(),
+            ..Default::default()
+        };
+        write_create_request(out, body, &name, &[]);
+    });
+    let file_id = CreateResponse::parse(&answer).unwrap().file_id;
+    let broken = Event::BreakOplock { open: OpenId(1), session: SessionId(0), to: OplockLevel::LevelII };
+    world.layer.0.borrow_mut().events.push_back(broken);
+    world.settle();
+    assert!(first.receive(&mut world).is_some());
+    world.server.connection_closed(first.connection, world.now);
+    let told = second.receive(&mut world).expect("the break again");
+    assert_eq!(Header::parse(&told).unwrap().command(), Some(Command::OplockBreak));
+    let mut third = channel(&mut world, &second);
+    let body = OplockBreakBody { oplock_level: OPLOCK_LEVEL_II, file_id, ..Default::default() };
+    second.call(&mut world, Command::OplockBreak, |out| out.put(&body));
+    world.server.connection_closed(second.connection, world.now);
+    assert!(third.receive(&mut world).is_none(), "it was acknowledged");
 }
