@@ -45,6 +45,7 @@ pub fn run(
     let (smb, address) = smb_listener(options)?;
     config.smb.listen = vec![address];
     let rdma = rdma_listener(options)?;
+    let direct = rdma.as_ref().and_then(|listener| listener.local_addr().ok());
 
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -60,7 +61,7 @@ pub fn run(
                 return Err(error);
             }
         };
-        let lines = connect_lines(options, address, &password, node.directory().path());
+        let lines = connect_lines(options, (address, direct), &password, node.directory().path());
         node.run(move || println!("{lines}ready")).await
     })
 }
@@ -232,7 +233,12 @@ pub fn generated_password() -> std::io::Result<String> {
 }
 
 /// The exact lines to connect with.
-fn connect_lines(options: &Quickstart, address: SocketAddr, password: &Password, data: &Path) -> String {
+fn connect_lines(
+    options: &Quickstart,
+    (address, direct): (SocketAddr, Option<SocketAddr>),
+    password: &Password,
+    data: &Path,
+) -> String {
     let user = &options.user;
     let host = match address.ip() {
         ip if ip.is_unspecified() => "127.0.0.1".to_owned(),
@@ -254,6 +260,9 @@ fn connect_lines(options: &Quickstart, address: SocketAddr, password: &Password,
         data.display(),
         options.http,
     );
+    if let Some(direct) = direct {
+        text += &format!("SMB Direct {direct} (iWARP)\n");
+    }
     text += &match password {
         Password::Generated(password) => format!("password   {password}   (shown only this once)\n"),
         Password::Given => "password   as given\n".to_owned(),
@@ -266,6 +275,15 @@ fn connect_lines(options: &Quickstart, address: SocketAddr, password: &Password,
         "\nsmbclient  smbclient //{host}/{SHARE}{smb_port} -U '{user}%{shown}'\n\
          Linux      mount -t cifs //{host}/{SHARE} /mnt -o username={user},password={shown},vers=3.1.1{mount_port}\n"
     );
+    if let Some(direct) = direct {
+        // cifs.ko takes port 5445 of itself where the device is an iWARP one.
+        let port =
+            if direct.port() == RDMA_PORT { String::new() } else { format!(",port={}", direct.port()) };
+        text += &format!(
+            "  by RDMA  mount -t cifs //{host}/{SHARE} /mnt -o rdma,username={user},password={shown},vers=3.1.1{port}   \
+             (on an iWARP NIC, or siw)\n"
+        );
+    }
     text += &if port == 445 {
         format!("Windows    net use Z: \\\\{host}\\{SHARE} /user:{user} {shown}\n")
     } else {
