@@ -14,8 +14,10 @@ const DELETE_ACCESS: u32 = 0x0001_0000;
 const SHARE_ALL: u32 = 7;
 const FILE_DIRECTORY_FILE: u32 = 1;
 const FILE_WRITE_THROUGH: u32 = 2;
+const FILE_SEQUENTIAL_ONLY: u32 = 4;
 const FILE_NO_INTERMEDIATE_BUFFERING: u32 = 8;
 const FILE_NON_DIRECTORY_FILE: u32 = 0x40;
+const FILE_RANDOM_ACCESS: u32 = 0x800;
 
 /// A connected share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,6 +185,20 @@ impl OpenOptions {
     #[must_use]
     pub const fn unbuffered(mut self) -> Self {
         self.options |= FILE_NO_INTERMEDIATE_BUFFERING;
+        self
+    }
+
+    /// A hint: mostly from front to back.
+    #[must_use]
+    pub const fn sequential_only(mut self) -> Self {
+        self.options |= FILE_SEQUENTIAL_ONLY;
+        self
+    }
+
+    /// A hint: here and there.
+    #[must_use]
+    pub const fn random_access(mut self) -> Self {
+        self.options |= FILE_RANDOM_ACCESS;
         self
     }
 

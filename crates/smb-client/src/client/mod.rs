@@ -78,6 +78,11 @@ impl Client {
         })
     }
 
+    /// As it was given to the connect call.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
     pub fn dialect(&self) -> Option<Dialect> {
         self.channel.connection.dialect()
     }
