@@ -10,7 +10,6 @@ pub mod config;
 pub mod control;
 pub mod dataplane;
 pub mod directory;
-mod discovery;
 pub mod interfaces;
 pub mod manager;
 pub mod node;

@@ -226,7 +226,6 @@ impl Node {
             data_plane.control.clone(),
             audit,
             config.documented(),
-            config.disks.search.clone(),
         ));
         Ok(Self {
             directory,

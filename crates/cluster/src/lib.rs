@@ -14,7 +14,6 @@
 //! |---|---|---|
 //! | `pool/` + pool id | [`PoolRecord`] | `records` |
 //! | `disk/` + disk id | [`DiskRecord`] | `records` |
-//! | `deleted-volume/` + volume id | [`DeletedVolume`]: slabs to be given back | `records` |
 //! | `volume/` + volume id | [`VolumeRecord`]; changed by the volume's coordinator only | `records` |
 //! | `job/` + job id | [`JobRecord`] | `records` |
 //! | `health/` + subject | [`HealthRecord`] | `records` |
@@ -30,8 +29,6 @@
 pub mod accounts;
 pub mod audit;
 mod blocking;
-pub mod image;
-pub mod import;
 mod memory;
 mod records;
 mod redb_engine;
@@ -44,15 +41,13 @@ pub use blocking::{BlockingState, Stored, Typed};
 pub use memory::{Fault, MemoryClient, MemoryState};
 pub use pool::FaultDomain;
 pub use records::{
-    DeletedVolume, DiskRecord, DiskState, HealthRecord, JobId, JobKind, JobRecord, JobState, PoolRecord,
-    Provisioning, Record, Resiliency, Severity, StaleDisk, VolumeRecord,
+    DiskRecord, DiskState, HealthRecord, JobId, JobKind, JobRecord, JobState, PoolRecord, Provisioning,
+    Record, Resiliency, Severity, StaleDisk, VolumeRecord,
 };
-pub use redb_engine::{RedbClient, RedbState, StateDump};
+pub use redb_engine::{RedbClient, RedbState};
 pub use state::{
     Answer, Change, ClusterState, Condition, Request, StateCompletion, StateError, Transaction, Versioned,
 };
 
-#[cfg(test)]
-mod image_tests;
 #[cfg(test)]
 mod tests;

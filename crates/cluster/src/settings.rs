@@ -25,7 +25,7 @@ impl Record for ServerSettings {
     }
 }
 
-pub(crate) const ID: &str = "server";
+const ID: &str = "server";
 
 impl ServerSettings {
     /// The settings, made now where there are none.

@@ -252,6 +252,8 @@ pub struct SpanResult {
     pub waits: Vec<crate::engine::WaitStatistics>,
     /// User and kernel time of this process while it measured.
     pub process_cpu_ns: u64,
+    /// Sessions at SMB servers, by thread.
+    pub smb_sessions: Vec<crate::port::SmbUse>,
 }
 
 /// The machine that ran it.

@@ -129,11 +129,7 @@ pub fn user(client: &Client, as_json: bool, command: args::User) -> Result<(), F
             let rows = users.iter().map(|user| {
                 vec![
                     user.name.clone(),
-                    match (user.enabled, user.password_lost) {
-                        (false, _) => "no".to_owned(),
-                        (true, true) => "needs a password".to_owned(),
-                        (true, false) => "yes".to_owned(),
-                    },
+                    if user.enabled { "yes" } else { "no" }.to_owned(),
                     user.groups.join(", "),
                     user.full_name.clone(),
                     user.sid.to_string(),

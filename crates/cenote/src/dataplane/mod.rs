@@ -12,8 +12,6 @@ mod direct;
 pub mod disks;
 mod jobs;
 mod opening;
-mod pools;
-mod records;
 mod sessions;
 pub mod smb_direct;
 mod snapshot;
@@ -154,8 +152,7 @@ impl Plane {
             rebuild_after: limits.repair_delay,
             ..space::coordinator::Config::default()
         };
-        let (search, state) = (options.disk_paths, RedbState::clone(&options.state));
-        let storage = Storage::new(driver, limits.disk_timeout, space_config, search, state, now);
+        let storage = Storage::new(driver, limits.disk_timeout, space_config, now);
         let config = server_config(&options.server_guid, &options.smb, &limits);
         let directory = ServerDirectory(options.directory);
         let random = Box::new(|bytes: &mut [u8]| {

@@ -52,6 +52,7 @@ pub fn text(report: &Report<'_>) -> String {
         if latency {
             latency_tables(&mut out, result);
         }
+        super::smb::block(&mut out, result);
     }
     if report.spans.len() > 1 {
         totals(&mut out, report.spans);

@@ -9,6 +9,7 @@ use crate::cli::{Events, SmbOptions};
 use crate::engine::control::{Control, Live, Totals};
 use crate::engine::{WaitStatistics, WorkerFailure};
 use crate::events;
+use crate::port::SmbUse;
 use crate::profile::{Profile, TimeSpan};
 use crate::progress::{Phase, Progress};
 use crate::statistics::{Intervals, SpanResult, TargetResult};
@@ -76,10 +77,18 @@ pub fn run(profile: &Profile, options: &RunOptions<'_>) -> Result<Outcome, RunEr
     Ok(outcome)
 }
 
+/// What one thread hands back.
+struct ThreadResult {
+    thread: u32,
+    targets: Vec<TargetResult>,
+    waits: WaitStatistics,
+    sessions: Vec<SmbUse>,
+}
+
 /// What the threads of a span hand back.
 #[derive(Default)]
 struct Collected {
-    results: Vec<(u32, Vec<TargetResult>, WaitStatistics)>,
+    results: Vec<ThreadResult>,
     failures: Vec<WorkerFailure>,
 }
 
@@ -217,7 +226,7 @@ impl Watch {
 
 impl Plan {
     fn result(&self, mut collected: Collected, control: &Control, watch: &Watch) -> SpanResult {
-        collected.results.sort_by_key(|(thread, _, _)| *thread);
+        collected.results.sort_by_key(|result| result.thread);
         let seconds = control.measured_ns() as f64 / 1e9;
         let duration_ms = control.measured_ns().div_ceil(1_000_000);
         let cut = |intervals: &mut Intervals| {
@@ -228,13 +237,15 @@ impl Plan {
         };
         let mut waits = Vec::new();
         let mut threads = Vec::new();
-        for (_, mut targets, wait) in collected.results {
-            for target in &mut targets {
+        let mut sessions = Vec::new();
+        for mut result in collected.results {
+            for target in &mut result.targets {
                 cut(&mut target.read.intervals);
                 cut(&mut target.write.intervals);
             }
-            threads.push(targets);
-            waits.push(wait);
+            threads.push(result.targets);
+            waits.push(result.waits);
+            sessions.extend(result.sessions);
         }
         let (processors, process_cpu_ns) = match (&watch.before, &watch.after) {
             (Some((before, cpu_before)), Some((after, cpu_after))) => {
@@ -250,6 +261,7 @@ impl Plan {
             threads,
             waits,
             process_cpu_ns,
+            smb_sessions: sessions,
         }
     }
 }

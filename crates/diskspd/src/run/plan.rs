@@ -6,11 +6,14 @@ use crate::engine::offsets::Offsets;
 use crate::engine::random::Random;
 use crate::port::Content;
 use crate::profile::{Affinity, FlushMode, Profile, Target, TimeSpan, WriteContent};
-use crate::target::{self, Place, TargetError, local};
+use crate::target::smb::Access;
+use crate::target::{self, Place, SmbPath, TargetError, local, smb};
+use smb_client::Engine;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use sys::Buf;
 use sys::region::{Mapping, Region};
 
 /// Threads at most, so that a slip of the finger does not bring the machine down.
@@ -25,6 +28,8 @@ pub(super) struct Prepared {
     pub(super) size_bytes: u64,
     /// What writes come from, where it is not the slots' own memory.
     pub(super) source: Option<Arc<Region>>,
+    /// The same for files on shares.
+    pub(super) smb_source: Option<Buf>,
     /// The offset that `-si` shares.
     pub(super) shared: Arc<AtomicU64>,
     /// Keeps a block device from others.
@@ -34,6 +39,7 @@ pub(super) struct Prepared {
 pub(super) enum PreparedKind {
     File(PathBuf),
     Mapped(Arc<Mapping>),
+    Smb(SmbPath),
 }
 
 /// What one thread does.
@@ -52,6 +58,8 @@ pub(super) struct Plan {
     pub(super) measure_latency: bool,
     pub(super) bucket_ms: Option<u32>,
     pub(super) large_pages: bool,
+    /// Where there are files on shares.
+    pub(super) smb: Option<Access>,
 }
 
 impl Plan {
@@ -62,13 +70,27 @@ impl Plan {
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Self, RunError> {
         let mut targets = Vec::new();
+        let mut access = None;
         for (number, target) in span.targets.iter().enumerate() {
             if profile.verbose {
                 eprintln!("opening '{}'", target.path);
             }
-            targets.push(prepare(span, target, number as u32, options, is_stopped)?);
+            let place = target::place(&target.path)?;
+            target::check_options(target, &place)?;
+            let number = number as u32;
+            targets.push(match place {
+                Place::Local(path) => prepare_local(span, target, number, path, options, is_stopped)?,
+                Place::Smb(path) => {
+                    let access = match &mut access {
+                        Some(access) => access,
+                        none => none.insert(Access::new(options.smb)?),
+                    };
+                    prepare_smb(span, target, number, path, access, options, is_stopped)?
+                }
+            });
         }
         let plan = Self {
+            smb: access,
             threads: threads(span)?,
             targets,
             pool_slots: if span.thread_count > 0 { span.request_count } else { 0 },
@@ -113,51 +135,29 @@ impl Plan {
     }
 }
 
-fn prepare(
+fn prepare_local(
     span: &TimeSpan,
     target: &Target,
     number: u32,
+    path: PathBuf,
     options: &RunOptions<'_>,
     is_stopped: &dyn Fn() -> bool,
 ) -> Result<Prepared, RunError> {
-    let place = target::place(&target.path)?;
-    target::check_options(target, &place)?;
     let overwrite = options.overwrite.contains(&target.path);
-    let path = match place {
-        Place::Local(path) => path,
-        Place::Smb(_) => {
-            return Err(TargetError::Other(format!(
-                "ERROR: '{}': SMB targets are not built into this program",
-                target.path
-            ))
-            .into());
-        }
-    };
     if let Some(size_bytes) = target.create_bytes {
         local::create(target, &path, size_bytes, overwrite, is_stopped)?;
     }
     let measured = local::measure(target, &path, overwrite)?;
     let is_claimed = measured.is_block_device && target.write_percent > 0;
     let claim = if is_claimed { Some(local::claim(target, &path)?) } else { None };
-    if target.max_offset_bytes > measured.size_bytes {
-        eprintln!(
-            "WARNING: file size {} is less than MaxFileSize {}",
-            measured.size_bytes, target.max_offset_bytes
-        );
-    }
+    warn_of_size(target, measured.size_bytes);
     // In a pool a slot serves all targets, so that their bytes cannot lie in it.
     let needs_source = target.write_percent > 0
         && !span.random_write_data
         && (span.request_count > 0
             || target.memory_mapped
             || matches!(target.content, WriteContent::Source { .. }));
-    let source = if needs_source {
-        let mut random = Random::new(span.random_seed, SOURCE_STREAM | number);
-        let fill = |bytes: &mut [u8]| random.fill(bytes);
-        Some(Arc::new(local::source(&target.content, target.block_bytes, target.large_pages, fill)?))
-    } else {
-        None
-    };
+    let source = if needs_source { Some(Arc::new(fill_source(span, target, number)?)) } else { None };
     let kind = if target.memory_mapped {
         PreparedKind::Mapped(Arc::new(map(target, &path, measured.size_bytes)?))
     } else {
@@ -168,9 +168,59 @@ fn prepare(
         kind,
         size_bytes: measured.size_bytes,
         source,
+        smb_source: None,
         shared: Arc::new(AtomicU64::new(0)),
         _claim: claim,
     })
+}
+
+fn prepare_smb(
+    span: &TimeSpan,
+    target: &Target,
+    number: u32,
+    path: SmbPath,
+    access: &Access,
+    options: &RunOptions<'_>,
+    is_stopped: &dyn Fn() -> bool,
+) -> Result<Prepared, RunError> {
+    let overwrite = options.overwrite.contains(&target.path);
+    let engine = Engine::new().map_err(|error| RunError::Setup(format!("ERROR: no network: {error}")))?;
+    let mut client = access.connect(&engine, &path)?;
+    let tree = smb::tree(&mut client, target, &path)?;
+    if let Some(size_bytes) = target.create_bytes {
+        smb::create(&mut client, tree, target, &path, size_bytes, overwrite, is_stopped)?;
+    }
+    // What was just made is of no interest to the guard.
+    let overwrite = overwrite || target.create_bytes.is_some();
+    let size_bytes = smb::measure(&mut client, tree, target, &path, overwrite)?;
+    // A server that does not care for its end has ended the session all the same.
+    let _ = client.log_off();
+    warn_of_size(target, size_bytes);
+    let smb_source = if target.write_percent > 0 && !span.random_write_data {
+        Some(Buf::from(fill_source(span, target, number)?.bytes()))
+    } else {
+        None
+    };
+    Ok(Prepared {
+        target: target.clone(),
+        kind: PreparedKind::Smb(path),
+        size_bytes,
+        source: None,
+        smb_source,
+        shared: Arc::new(AtomicU64::new(0)),
+        _claim: None,
+    })
+}
+
+fn warn_of_size(target: &Target, size_bytes: u64) {
+    if target.max_offset_bytes > size_bytes {
+        eprintln!("WARNING: file size {size_bytes} is less than MaxFileSize {}", target.max_offset_bytes);
+    }
+}
+
+fn fill_source(span: &TimeSpan, target: &Target, number: u32) -> Result<Region, TargetError> {
+    let mut random = Random::new(span.random_seed, SOURCE_STREAM | number);
+    local::source(&target.content, target.block_bytes, target.large_pages, |bytes| random.fill(bytes))
 }
 
 fn map(target: &Target, path: &std::path::Path, size_bytes: u64) -> Result<Mapping, TargetError> {

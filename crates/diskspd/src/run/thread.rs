@@ -1,15 +1,19 @@
 //! One thread of a time span: opens its targets, waits for the others, works, hands its results back.
 
 use super::plan::{Plan, Prepared, PreparedKind};
-use super::{Collected, RunError, lock};
+use super::{Collected, RunError, ThreadResult, lock};
 use crate::engine::control::{Control, Live};
 use crate::engine::offsets::Offsets;
 use crate::engine::pace::Pace;
 use crate::engine::random::Random;
 use crate::engine::{ThreadTarget, Worker, WorkerSetup};
-use crate::port::{Content, MappedSetup, PortTarget, RingTarget, TICK, ThreadPort};
+use crate::port::{
+    Content, LocalPort, LocalTarget, MappedSetup, RingTarget, SmbPort, SmbPortTarget, TICK, ThreadPort,
+};
 use crate::profile::{Priority, WriteContent, WriteThrough};
-use crate::target::{TargetError, local};
+use crate::target::{TargetError, local, smb};
+use ::smb::wire::Dialect;
+use smb_client::{Client, Engine};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -88,8 +92,12 @@ pub(super) fn run(
         lock(collected).failures.push(failure);
         return;
     }
-    let (results, waits, _port) = worker.results();
-    lock(collected).results.push((number, results, waits));
+    let (results, waits, port) = worker.results();
+    let sessions = match &port {
+        ThreadPort::Local(_) => Vec::new(),
+        ThreadPort::Smb(port) => port.sessions_used(),
+    };
+    lock(collected).results.push(ThreadResult { thread: number, targets: results, waits, sessions });
 }
 
 fn targets(plan: &Plan, number: u32) -> impl Iterator<Item = (&Prepared, u32, u32)> {
@@ -100,6 +108,19 @@ fn targets(plan: &Plan, number: u32) -> impl Iterator<Item = (&Prepared, u32, u3
 }
 
 fn open(plan: &Plan, number: u32) -> Result<ThreadPort, RunError> {
+    pin(plan, number)?;
+    let smb_targets =
+        targets(plan, number).filter(|(one, _, _)| matches!(one.kind, PreparedKind::Smb(_))).count();
+    match smb_targets {
+        0 => open_local(plan, number).map(|port| ThreadPort::Local(Box::new(port))),
+        count if count == targets(plan, number).count() => open_smb(plan, number).map(ThreadPort::Smb),
+        _ => Err(RunError::Setup(
+            "ERROR: one thread cannot have files and SMB targets alike (-F): use -t, or separate runs".into(),
+        )),
+    }
+}
+
+fn pin(plan: &Plan, number: u32) -> Result<(), RunError> {
     if let Some(processor) = plan.threads.get(number as usize).and_then(|thread| thread.processor) {
         let mut set = rustix::thread::CpuSet::new();
         set.set(processor);
@@ -107,22 +128,59 @@ fn open(plan: &Plan, number: u32) -> Result<ThreadPort, RunError> {
             RunError::Setup(format!("ERROR: thread {number} cannot run on CPU {processor}: {error}"))
         })?;
     }
+    Ok(())
+}
+
+fn slots(plan: &Plan, number: u32) -> u32 {
+    match plan.pool_slots {
+        0 => targets(plan, number).map(|(one, _, _)| one.target.request_count).sum(),
+        slots => slots,
+    }
+}
+
+/// Sessions of this thread's own: one for each server and user among its targets.
+fn open_smb(plan: &Plan, number: u32) -> Result<SmbPort, RunError> {
+    let engine = Engine::new().map_err(|error| RunError::Setup(format!("ERROR: no network: {error}")))?;
+    let mut clients: Vec<Client> = Vec::new();
+    let mut sessions: Vec<(String, Option<u16>, Option<String>)> = Vec::new();
+    let mut ports = Vec::new();
+    for (one, _, _) in targets(plan, number) {
+        let (PreparedKind::Smb(path), Some(access)) = (&one.kind, &plan.smb) else { continue };
+        let key = (path.server.clone(), path.port, path.user.clone());
+        let session = match sessions.iter().position(|session| *session == key) {
+            Some(session) => session,
+            None => {
+                clients.push(access.connect(&engine, path)?);
+                sessions.push(key);
+                clients.len() - 1
+            }
+        };
+        let Some(client) = clients.get_mut(session) else { continue };
+        let tree = smb::tree(client, &one.target, path)?;
+        let file = smb::open(client, tree, &one.target, path)?;
+        let newest_flags = client.dialect() >= Some(Dialect::Smb302);
+        ports.push(SmbPortTarget::new(&one.target, session, file, newest_flags, one.smb_source.clone()));
+    }
+    let random = Random::new(plan.random_seed, CONTENT_STREAM | number);
+    Ok(SmbPort::new(engine, clients, ports, random, slots(plan, number)))
+}
+
+fn open_local(plan: &Plan, number: u32) -> Result<LocalPort, RunError> {
     let mut files = Vec::new();
     let mut sources: Vec<Arc<Region>> = Vec::new();
     let mut ports = Vec::new();
-    let (mut slots, mut read_bytes, mut write_bytes) = (plan.pool_slots, 0, 0);
+    let slots = slots(plan, number);
+    let (mut read_bytes, mut write_bytes) = (0, 0);
     for (one, _, _) in targets(plan, number) {
-        if plan.pool_slots == 0 {
-            slots += one.target.request_count;
-        }
         let content = plan.content(one, sources.len());
         match &one.kind {
+            PreparedKind::Smb(_) => {}
             PreparedKind::Mapped(mapping) => {
                 let source = match &one.source {
                     Some(source) => source.clone(),
                     None => Arc::new(Region::new(1, false).map_err(|error| no_memory(&error))?),
                 };
-                ports.push(PortTarget::mapped(MappedSetup {
+                ports.push(LocalTarget::mapped(MappedSetup {
                     mapping: mapping.clone(),
                     block_bytes: one.target.block_bytes,
                     around_cache: one.target.write_through == WriteThrough::On,
@@ -144,7 +202,7 @@ fn open(plan: &Plan, number: u32) -> Result<ThreadPort, RunError> {
                 }
                 let file = local::open(&one.target, path)?;
                 files.push(Arc::new(OwnedFd::from(file)));
-                ports.push(PortTarget::Ring(RingTarget {
+                ports.push(LocalTarget::Ring(RingTarget {
                     file: files.len() as u32 - 1,
                     priority: priority(one.target.priority),
                     is_durable: one.target.write_through == WriteThrough::On,
@@ -172,7 +230,7 @@ fn open(plan: &Plan, number: u32) -> Result<ThreadPort, RunError> {
         Some(ring)
     };
     let random = Random::new(plan.random_seed, CONTENT_STREAM | number);
-    Ok(ThreadPort::new(ring, ports, random, slots))
+    Ok(LocalPort::new(ring, ports, random, slots))
 }
 
 fn no_memory(error: &std::io::Error) -> RunError {

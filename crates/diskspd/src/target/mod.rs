@@ -5,6 +5,7 @@
 pub mod disks;
 pub mod guard;
 pub mod local;
+pub mod smb;
 pub mod smb_path;
 
 pub use smb_path::SmbPath;

@@ -1,3 +1,4 @@
+use super::smb::Logon;
 use super::smb_path::SmbPath;
 use super::{Place, disks, guard, local, place};
 use crate::profile::{CacheMode, Target, WriteContent};
@@ -145,4 +146,16 @@ fn a_write_source_repeats_its_file() {
     assert_eq!(region.bytes(), b"abcabcab");
     fs::write(&path, "").expect("is written");
     assert!(local::source(&content, 8, false, |_| ()).is_err());
+}
+
+#[test]
+fn credentials_are_read_as_mount_cifs_reads_them() {
+    let text = "# who\n  username=ann\npassword= with = signs and blanks \n\ndomain=EXAMPLE\nnocase=1\n";
+    let logon = Logon::parse(text).expect("is right");
+    assert_eq!(logon.user.as_deref(), Some("ann"));
+    assert_eq!(logon.password.as_deref(), Some(" with = signs and blanks "));
+    assert_eq!(logon.domain.as_deref(), Some("EXAMPLE"));
+    let logon = Logon::parse("username=EXAMPLE\\ann\n").expect("is right");
+    assert_eq!((logon.domain.as_deref(), logon.user.as_deref()), (Some("EXAMPLE"), Some("ann")));
+    assert_eq!(Logon::parse("username=ann\nsecret\n"), Err(2));
 }

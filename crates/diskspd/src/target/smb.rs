@@ -1,0 +1,299 @@
+//! Files on SMB shares: sessions, files made and looked at before a run, and opened for each thread.
+
+use super::{SmbPath, TargetError, guard};
+use crate::cli::{SmbOptions, SmbTransport};
+use crate::profile::{CacheMode, Target, WriteContent, WriteThrough};
+use smb_client::{
+    Client, ClientError, Credentials, Encryption, Engine, File, NtHash, OpenOptions, Options, RDMA_PORT,
+    Signing, Transport, Tree,
+};
+use std::path::Path;
+
+const TCP_PORT: u16 = 445;
+/// Written at once when a file is made.
+const FILL_BYTES: usize = 4 << 20;
+/// A credentials file is a few lines.
+const CREDENTIALS_BYTES_MAX: u64 = 64 << 10;
+
+/// Who logs on, and how sessions are made.
+#[derive(Clone)]
+pub struct Access {
+    user: Option<String>,
+    password: String,
+    domain: String,
+    options: Options,
+    transport: SmbTransport,
+}
+
+/// What a credentials file or the environment says.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Logon {
+    pub user: Option<String>,
+    pub password: Option<String>,
+    pub domain: Option<String>,
+}
+
+impl Logon {
+    /// Reads lines `username=`, `password=` and `domain=`, as mount.cifs does: blanks before a key, and lines of other keys or
+    /// comments, mean nothing; a password is all that follows the sign.
+    ///
+    /// # Errors
+    /// The number of a line that is none of these.
+    pub fn parse(text: &str) -> Result<Self, usize> {
+        let mut logon = Self::default();
+        for (number, line) in text.lines().enumerate() {
+            let line = line.trim_start();
+            if line.is_empty() || line.starts_with('#') || line.starts_with(';') {
+                continue;
+            }
+            let (key, value) = line.split_once('=').ok_or(number + 1)?;
+            let value = Some(value.to_owned());
+            match key.trim_end() {
+                "username" | "user" => logon.user = value,
+                "password" | "pass" => logon.password = value,
+                "domain" | "dom" | "workgroup" => logon.domain = value,
+                _ => {}
+            }
+        }
+        if let Some((domain, user)) = logon.user.as_ref().and_then(|user| user.split_once('\\')) {
+            (logon.domain, logon.user) = (Some(domain.to_owned()), Some(user.to_owned()));
+        }
+        Ok(logon)
+    }
+
+    fn from_file(path: &str) -> Result<Self, TargetError> {
+        let failed = |problem: String| {
+            TargetError::Other(format!("ERROR: credentials file '{path}' cannot be used: {problem}"))
+        };
+        let length = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
+        if length > CREDENTIALS_BYTES_MAX {
+            return Err(failed("it is too long".into()));
+        }
+        let text = std::fs::read_to_string(Path::new(path)).map_err(|error| failed(error.to_string()))?;
+        Self::parse(&text)
+            .map_err(|line| failed(format!("line {line} is not username=, password= or domain=")))
+    }
+
+    fn from_environment() -> Self {
+        let variable = |name: &str| std::env::var(name).ok();
+        Self {
+            user: variable("DISKSPD_SMB_USER"),
+            password: variable("DISKSPD_SMB_PASSWORD"),
+            domain: variable("DISKSPD_SMB_DOMAIN"),
+        }
+    }
+}
+
+impl Access {
+    /// # Errors
+    /// Where the credentials file cannot be read.
+    pub fn new(options: &SmbOptions) -> Result<Self, TargetError> {
+        if options.channels > 1 {
+            return Err(TargetError::Other(
+                "ERROR: --smb-channels: sessions have one connection each; more threads (-t) have more sessions".into(),
+            ));
+        }
+        let logon = match &options.credentials {
+            Some(path) => Logon::from_file(path)?,
+            None => Logon::from_environment(),
+        };
+        let client = Options {
+            signing: if options.sign { Signing::Required } else { Signing::IfRequired },
+            encryption: if options.seal { Encryption::Required } else { Encryption::IfRequired },
+            transport: match options.transport {
+                SmbTransport::Auto => Transport::Auto,
+                SmbTransport::Tcp => Transport::Tcp,
+                SmbTransport::Rdma => Transport::Rdma,
+            },
+            ..Options::default()
+        };
+        Ok(Self {
+            user: logon.user,
+            password: logon.password.unwrap_or_default(),
+            domain: logon.domain.unwrap_or_default(),
+            options: client,
+            transport: options.transport,
+        })
+    }
+
+    /// A session of its own at the target's server.
+    ///
+    /// # Errors
+    /// Where the server is not there, or refuses.
+    pub fn connect(&self, engine: &Engine, path: &SmbPath) -> Result<Client, TargetError> {
+        let usual = if self.transport == SmbTransport::Rdma { RDMA_PORT } else { TCP_PORT };
+        let port = path.port.unwrap_or(usual);
+        let mut options = self.options.clone();
+        let credentials = match path.user.as_ref().or(self.user.as_ref()) {
+            Some(user) => Credentials::User {
+                user: user.clone(),
+                domain: self.domain.clone(),
+                workstation: String::new(),
+                hash: NtHash::from_password(&self.password),
+                target_name: format!("cifs/{}", path.server),
+            },
+            None => {
+                options.allow_guest = true;
+                Credentials::Anonymous
+            }
+        };
+        Client::connect_on(engine, &path.server, port, credentials, options)
+            .map_err(|error| failed(&path.server, port, self.user.is_none(), &error))
+    }
+}
+
+fn failed(server: &str, port: u16, is_anonymous: bool, error: &ClientError) -> TargetError {
+    let advice = match error {
+        ClientError::Status { .. } | ClientError::Auth(_) if is_anonymous => {
+            "\nno credentials were given: --smb-credentials FILE, or DISKSPD_SMB_USER and DISKSPD_SMB_PASSWORD"
+        }
+        ClientError::Status { .. } | ClientError::Auth(_) => "\ncheck user, password and domain",
+        _ => "",
+    };
+    TargetError::Other(format!("ERROR: no SMB session at {server}, port {port}: {error}{advice}"))
+}
+
+/// As DiskSpd prints it, with the NTSTATUS.
+fn opening(target: &Target, error: &ClientError) -> TargetError {
+    TargetError::Open {
+        path: target.path.clone(),
+        number: error.status().map_or_else(|| "0".into(), |status| format!("{:#010x}", status.0)),
+        detail: error.to_string(),
+    }
+}
+
+/// Connects the target's share.
+///
+/// # Errors
+/// As printed.
+pub fn tree(client: &mut Client, target: &Target, path: &SmbPath) -> Result<Tree, TargetError> {
+    let tree = client.tree_connect(&path.share).map_err(|error| opening(target, &error))?;
+    if tree.is_pipe {
+        return Err(TargetError::Other(format!("ERROR: '{}' lies on no share of files", target.path)));
+    }
+    Ok(tree)
+}
+
+/// Opens a target for one thread.
+///
+/// # Errors
+/// As printed; a block size over the server's limit.
+pub fn open(client: &mut Client, tree: Tree, target: &Target, path: &SmbPath) -> Result<File, TargetError> {
+    let writes = target.write_percent > 0;
+    // An existing file: what is missing is an error, as it is for local ones.
+    let mut options = OpenOptions::read();
+    if writes {
+        options = options.with_access(READ_WRITE_ACCESS);
+    }
+    if target.cache == CacheMode::DisableOsCache {
+        options = options.unbuffered();
+    }
+    if target.write_through == WriteThrough::On {
+        options = options.write_through();
+    }
+    if target.hint_random {
+        options = options.random_access();
+    }
+    if target.hint_sequential {
+        options = options.sequential_only();
+    }
+    let file = client.open(tree, &path.path, options).map_err(|error| opening(target, &error))?;
+    let limits = client.limits();
+    for (is_used, limit) in [(target.write_percent < 100, limits.read_bytes), (writes, limits.write_bytes)] {
+        if is_used && target.block_bytes > limit {
+            return Err(TargetError::Other(format!(
+                "ERROR: block size {} is over the server's limit of {limit} bytes: '{}'",
+                target.block_bytes, target.path
+            )));
+        }
+    }
+    Ok(file)
+}
+
+/// FILE_READ_DATA, FILE_READ_ATTRIBUTES, FILE_WRITE_DATA, FILE_WRITE_ATTRIBUTES, READ_CONTROL, SYNCHRONIZE.
+const READ_WRITE_ACCESS: u32 = 0x0012_0183;
+
+/// Makes the file of `-c`: its size set, and every byte written once.
+///
+/// # Errors
+/// The server's; where the file holds data that is not to be lost.
+pub fn create(
+    client: &mut Client,
+    tree: Tree,
+    target: &Target,
+    path: &SmbPath,
+    size_bytes: u64,
+    overwrite: bool,
+    stop: &dyn Fn() -> bool,
+) -> Result<(), TargetError> {
+    let failed = |error: &ClientError| opening(target, error);
+    if !overwrite && !may_overwrite(client, tree, path).map_err(|error| failed(&error))? {
+        return Err(guard::refusal(&target.path, "holds data that -c did not make"));
+    }
+    let file = client.open(tree, &path.path, OpenOptions::overwrite()).map_err(|error| failed(&error))?;
+    client.set_size(&file, size_bytes).map_err(|error| failed(&error))?;
+    let mut bytes = vec![0; FILL_BYTES];
+    if target.content != WriteContent::Zero {
+        super::local::pattern(&mut bytes);
+    }
+    let mut at = 0;
+    while at < size_bytes {
+        if stop() {
+            return Err(TargetError::Other(format!("ERROR: creating '{}' was interrupted", target.path)));
+        }
+        let len = usize::try_from(size_bytes - at).unwrap_or(FILL_BYTES).min(FILL_BYTES);
+        client.write_at(&file, at, bytes.get(..len).unwrap_or_default()).map_err(|error| failed(&error))?;
+        at += len as u64;
+    }
+    // The run then neither waits for nor competes with the writing of this.
+    client.flush(&file).and_then(|()| client.close(file)).map_err(|error| failed(&error))
+}
+
+/// Whether a file's data, or that no file is there, lets it be written to: by its content, since a mark would need what not
+/// every server has.
+fn may_overwrite(client: &mut Client, tree: Tree, path: &SmbPath) -> Result<bool, ClientError> {
+    let file = match client.open(tree, &path.path, OpenOptions::read()) {
+        Ok(file) => file,
+        Err(error) if error.status() == Some(types::NtStatus::OBJECT_NAME_NOT_FOUND) => return Ok(true),
+        Err(error) => return Err(error),
+    };
+    let mut is_ours = true;
+    if file.status.size_bytes > 0 {
+        for offset in guard::samples(file.status.size_bytes) {
+            let bytes = client.read_at(&file, offset, guard::SAMPLE_BYTES)?;
+            is_ours &= guard::is_ours(&bytes);
+            if !is_ours {
+                break;
+            }
+        }
+    }
+    client.close(file)?;
+    Ok(is_ours)
+}
+
+/// Looks at a target: its size, and whether it may be written to.
+///
+/// # Errors
+/// As printed.
+pub fn measure(
+    client: &mut Client,
+    tree: Tree,
+    target: &Target,
+    path: &SmbPath,
+    overwrite: bool,
+) -> Result<u64, TargetError> {
+    let status = client.stat(tree, &path.path).map_err(|error| opening(target, &error))?;
+    if status.is_directory() {
+        return Err(TargetError::Other(format!(
+            "ERROR: target size could not be determined\n'{}' is a directory",
+            target.path
+        )));
+    }
+    if target.write_percent > 0 && !overwrite {
+        let may = may_overwrite(client, tree, path).map_err(|error| opening(target, &error))?;
+        if !may {
+            return Err(guard::refusal(&target.path, "holds data that -c did not make"));
+        }
+    }
+    Ok(status.size_bytes)
+}
