@@ -2,7 +2,7 @@
 
 use crate::directory::Directory;
 use crate::file::{close_body, empty_body, lease_break_body, notify_answer, oplock_break_body};
-use crate::query_info::{ea_answer, security_answer, stream_answer};
+use crate::query_info::{ea_answer, security_answer, short_name_answer, stream_answer};
 use crate::request::{Body, Context, Step, Work};
 use crate::server::Server;
 use crate::set_info::set_info_body;
@@ -96,6 +96,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 Reply::Volume(volume) if work.info_type == INFO_FILESYSTEM => {
                     self.volume_information(context, &work, &volume)
                 }
+                Reply::Name(name) => Ok(short_name_answer(&name, work.bytes_max)),
                 Reply::Streams(streams) => Ok(stream_answer(&streams, work.bytes_max)),
                 Reply::ExtendedAttributes(found) => ea_answer(&found, &work),
                 Reply::Security(descriptor) => Ok(security_answer(&descriptor, work.bytes_max)),

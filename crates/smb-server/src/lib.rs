@@ -36,7 +36,6 @@ mod send;
 mod server;
 mod session;
 mod set_info;
-mod short_name;
 mod statistics;
 mod tree;
 

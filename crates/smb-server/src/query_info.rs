@@ -6,7 +6,6 @@ use crate::open::Open;
 use crate::pipe::PIPE_ALLOCATION_BYTES;
 use crate::request::{Body, Chain, Context, Step, Work};
 use crate::server::Server;
-use crate::short_name::short_name;
 use smb::wire::{
     AccessInformation, AlignmentInformation, AllInformation, AttributeTagInformation, BasicInformation,
     CompressionInformation, DEVICE_DISK, DEVICE_IS_MOUNTED, DEVICE_NAMED_PIPE, Dialect, EaInformation,
@@ -139,6 +138,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                     {
                         return Err(NtStatus::ACCESS_DENIED);
                     }
+                    (_, class::ALTERNATE_NAME) => Operation::QueryShortName { open: name },
                     _ => Operation::QueryInformation { open: name },
                 }
             }
@@ -233,17 +233,6 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 put_counted_name(&mut out, &name);
             }
             class::NORMALIZED_NAME => put_counted_name(&mut out, self.name_in_share(open)),
-            class::ALTERNATE_NAME => {
-                let backslash = u16::from(b'\\');
-                let whole = self.name_in_share(open);
-                let name = whole.rsplit(|unit| *unit == backslash).next().unwrap_or_default();
-                if name.is_empty() {
-                    return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
-                }
-                // A stream has no name of its own here.
-                let file = name.split(|unit| *unit == u16::from(b':')).next().unwrap_or_default();
-                put_counted_name(&mut out, &short_name(file));
-            }
             class::COMPRESSION => out.put(&CompressionInformation {
                 compressed_file_size: file.end_of_file.into(),
                 ..Default::default()
@@ -414,6 +403,13 @@ fn answer(mut data: Vec<u8>, bytes_max: usize) -> Step {
     let mut body = Vec::with_capacity(8 + data.len());
     write_output_buffer_response(&mut body, &data);
     Step::Reply(status, Body::Bytes(body))
+}
+
+/// FileAlternateNameInformation (MS-FSCC 2.4.5).
+pub(crate) fn short_name_answer(name: &[u16], bytes_max: usize) -> Step {
+    let mut out = Vec::new();
+    put_counted_name(&mut out, name);
+    answer(out, bytes_max)
 }
 
 pub(crate) fn stream_answer(streams: &[StreamEntry], bytes_max: usize) -> Step {

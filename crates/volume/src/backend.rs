@@ -358,6 +358,10 @@ pub enum Operation {
     QueryStreams {
         open: OpenId,
     },
+    /// Answers a name of eight and three characters by which the file can be opened.
+    QueryShortName {
+        open: OpenId,
+    },
     QueryExtendedAttributes {
         open: OpenId,
     },
@@ -470,6 +474,7 @@ pub enum Reply {
     Written(u32),
     Information(Box<FileInformation>),
     Streams(Vec<StreamEntry>),
+    Name(WideString),
     ExtendedAttributes(Vec<ExtendedAttribute>),
     Security(Vec<u8>),
     Volume(Box<VolumeInformation>),

@@ -108,6 +108,7 @@ impl Service {
             Err(FsError::NotEmpty | FsError::NotFound) => return Ok(false),
             Err(error) => return Err(error.into()),
         };
+        self.tunnel(link.parent, &link.name);
         if unlinked.last {
             self.reclaims.push(StreamId { file, index: WHOLE_FILE });
         }

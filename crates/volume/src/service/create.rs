@@ -146,7 +146,7 @@ impl Service {
             return Ok(Target { link: None, directory_path: [].into(), file });
         };
         for (index, name) in ancestors.iter().enumerate() {
-            let entry = match self.fs.lookup(directory, name) {
+            let entry = match self.lookup(directory, name) {
                 Ok(entry) => entry,
                 Err(FsError::NotFound | FsError::NotDirectory) => {
                     return Err(NtStatus::OBJECT_PATH_NOT_FOUND.into());
@@ -168,7 +168,7 @@ impl Service {
             }
             directory_path.extend_from_slice(&entry.name);
         }
-        let (name, file) = match self.fs.lookup(directory, last) {
+        let (name, file) = match self.lookup(directory, last) {
             Ok(entry) => (entry.name, Some(self.fs.attributes(entry.file)?)),
             Err(FsError::NotFound) => ((*last).into(), None),
             Err(FsError::NotDirectory) => return Err(NtStatus::OBJECT_PATH_NOT_FOUND.into()),
@@ -245,7 +245,7 @@ impl Service {
         parsed: &ParsedPath<'_>,
         target: &mut Target,
     ) -> Result<Opening, Halt> {
-        let link = target.link.clone().ok_or(NtStatus::ACCESS_DENIED)?;
+        let mut link = target.link.clone().ok_or(NtStatus::ACCESS_DENIED)?;
         if matches!(create.disposition, Disposition::Open | Disposition::Overwrite) {
             return Err(NtStatus::OBJECT_NAME_NOT_FOUND.into());
         }
@@ -286,6 +286,12 @@ impl Service {
                 let lease = lease_name(create);
                 if let Some(name) = lease {
                     self.check_lease_key(name, None)?;
+                }
+                if let Some(long) = self.tunnelled(link.parent, &link.name)
+                    && matches!(self.fs.lookup(link.parent, &long), Err(FsError::NotFound))
+                {
+                    link.name = long;
+                    target.link = Some(link.clone());
                 }
                 let file = self.new_file(create, &link, &parent_descriptor, directory, attributes)?;
                 attempt.made = Some(file);

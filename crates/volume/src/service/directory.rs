@@ -59,7 +59,7 @@ impl Service {
             if after != 0 {
                 return Ok(out);
             }
-            match self.fs.lookup(directory, pattern) {
+            match self.lookup(directory, pattern) {
                 Ok(entry) => {
                     if let Some(entry) = self.entry(entry.file, &entry.name, u64::MAX, token, share)? {
                         out.push(entry);

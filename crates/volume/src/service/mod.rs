@@ -26,6 +26,7 @@ mod path;
 mod rename;
 mod security;
 mod share;
+mod short_names;
 mod tasks;
 mod wildcard;
 
@@ -143,6 +144,7 @@ pub struct Service {
     creates: HashMap<(Guid, Guid), durable::CreateState>,
     /// Opens by application instance.
     instances: HashMap<Guid, OpenId>,
+    short_names: short_names::ShortNames,
     watches: notify::Watches,
     tasks: tasks::Tasks,
     in_flight: slab::Slab<io::InFlight>,
@@ -175,6 +177,7 @@ impl Service {
             leases: HashMap::new(),
             creates: HashMap::new(),
             instances: HashMap::new(),
+            short_names: short_names::ShortNames::default(),
             watches: notify::Watches::default(),
             tasks: tasks::Tasks::default(),
             in_flight: slab::Slab::new(),

@@ -8,7 +8,7 @@ use super::path;
 use super::share::{SHARE_READ, SHARE_WRITE, ShareMode};
 use super::{Halt, Service, WHOLE_FILE};
 use crate::backend::{LeaseState, OpenId};
-use crate::fs::{FileId, FsError, StreamId, Unlinked};
+use crate::fs::{FileId, FsError, StreamId, Unlinked, names_equal};
 use crate::security::{self, AccessRequest, rights};
 use types::NtStatus;
 
@@ -54,7 +54,7 @@ impl Service {
         let same_entry =
             target.file.is_some_and(|file| file.file == stream.file) && new.parent == link.parent;
         // The new name is spelled as the client does.
-        let spelled = path::split_last(to).1;
+        let spelled = spelled(to, &new.name);
         self.check_target_directory(id, new.parent, directory)?;
         if !same_entry {
             self.check_replaced(id, &target, replace, directory)?;
@@ -273,7 +273,7 @@ impl Service {
             let unlinked = self.fs.unlink(new.parent, &new.name, now)?;
             self.forget_replaced(Some(unlinked));
         }
-        let spelled = path::split_last(to).1;
+        let spelled = spelled(to, &new.name);
         self.fs.link(stream.file, new.parent, spelled, now)?;
         let new_path = path::join(&target.directory_path, spelled);
         self.watches.changed(&new_path, notify::ADDED, notify::FILE_NAME);
@@ -281,4 +281,10 @@ impl Service {
         self.directory_changed(new.parent, by);
         Ok(())
     }
+}
+
+/// The last name of `to`, but for one that is the short name of an entry: then that entry's own.
+fn spelled<'a>(to: &'a [u16], entry: &'a [u16]) -> &'a [u16] {
+    let last = path::split_last(to).1;
+    if names_equal(last, entry) { last } else { entry }
 }

@@ -327,6 +327,7 @@ impl Service {
             Operation::QueryInformation { open } => self.query_information(*open)?,
             Operation::SetInformation { open, set } => self.set_information(*open, set)?,
             Operation::QueryStreams { open } => self.query_streams(*open)?,
+            Operation::QueryShortName { open } => self.query_short_name(*open)?,
             Operation::QueryExtendedAttributes { open } => self.query_extended_attributes(*open)?,
             Operation::QuerySecurity { open, parts } => self.query_security(*open, *parts)?,
             Operation::SetSecurity { open, parts, descriptor } => {

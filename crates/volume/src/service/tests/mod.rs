@@ -5,6 +5,7 @@ mod files;
 mod locks;
 mod lookup;
 mod random;
+mod short_names;
 
 use super::{Service, ServiceConfig};
 use crate::backend::*;

@@ -1,0 +1,263 @@
+//! Names of eight and three characters (MS-FSCC 2.1.5.2.1) for clients that ask for one, and the way back from them.
+//!
+//! A name that already has the form is its own short name. Others get one made of a hash of the whole name, so that it stays the same
+//! without being stored, also when the volume is opened again. Promises: a short name that was told leads to its file as long as it is
+//! among the last ones told, and no two files of a directory are told the same; in memory this is bounded. What was told before
+//! the volume was opened is searched for among at most [`SEARCHED_MAX`] names of its directory. A file that is made under the short name
+//! of one deleted a moment ago gets that one's long name (MS-FSA 2.1.5.1.1, "tunneling").
+
+use super::{Halt, Service};
+use crate::backend::{OpenId, Reply, WideString};
+use crate::fs::{Entry, FileId, FsError, names_equal, upcase_unit};
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+use types::{Monotonic, NtStatus};
+
+/// Characters of a hash in a short name; with `~` and the character before it they fill eight.
+const HASH_CHARS: usize = 6;
+const DIGITS: &[u8; 36] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+const TILDE: u16 = b'~' as u16;
+const DOT: u16 = b'.' as u16;
+/// Stands before the hash where the name begins with a character that a short name cannot have.
+const NO_FIRST: u16 = b'_' as u16;
+/// Hashes tried for a name before it has none.
+const TRIES: u32 = 16;
+/// Short names remembered.
+const TOLD_MAX: usize = 16_384;
+/// Names of a directory looked at for one that was told in an earlier life.
+const SEARCHED_MAX: usize = 1024;
+const SEARCHED_AT_ONCE: usize = 128;
+/// As in NTFS.
+const TUNNEL_FOR: Duration = Duration::from_secs(15);
+const TUNNEL_MAX: usize = 256;
+
+type ShortName = (FileId, WideString);
+
+/// What was told, and what was deleted since.
+#[derive(Debug, Default)]
+pub struct ShortNames {
+    /// Long name by directory and short name.
+    told: HashMap<ShortName, WideString>,
+    /// In the order in which they are forgotten.
+    order: VecDeque<ShortName>,
+    /// Deleted names, until when they come back.
+    deleted: VecDeque<(Monotonic, ShortName, WideString)>,
+}
+
+impl ShortNames {
+    fn tell(&mut self, name: ShortName, long: WideString) {
+        if self.told.insert(name.clone(), long).is_none() {
+            self.order.push_back(name);
+            if self.order.len() > TOLD_MAX
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.told.remove(&oldest);
+            }
+        }
+    }
+}
+
+fn is_short_char(unit: u16) -> bool {
+    match u8::try_from(unit) {
+        Ok(byte) => byte.is_ascii_alphanumeric() || b"!#$%&'()-@^_`{}~".contains(&byte),
+        Err(_) => false,
+    }
+}
+
+/// Whether the name has the form already.
+fn is_short(name: &[u16]) -> bool {
+    let mut parts = name.split(|unit| *unit == DOT);
+    let base = parts.next().unwrap_or_default();
+    let extension = parts.next();
+    let fits = |part: &[u16], len: usize| {
+        (1..=len).contains(&part.len()) && part.iter().all(|unit| is_short_char(*unit))
+    };
+    parts.next().is_none() && fits(base, 8) && extension.is_none_or(|part| fits(part, 3))
+}
+
+/// Whether the name could be one made here.
+fn is_made(name: &[u16]) -> bool {
+    is_short(name)
+        && name.get(HASH_CHARS) == Some(&TILDE)
+        && matches!(name.get(HASH_CHARS + 2), None | Some(&DOT))
+}
+
+fn upper(name: &[u16]) -> WideString {
+    name.iter().map(|unit| upcase_unit(*unit)).collect()
+}
+
+/// The short name of `name`, which is one component of a path, at this try.
+fn make(name: &[u16], again: u32) -> WideString {
+    // FNV-1a over the folded name.
+    let seed = 0xCBF2_9CE4_8422_2325_u64 ^ u64::from(again);
+    let mut hash = name
+        .iter()
+        .fold(seed, |hash, unit| (hash ^ u64::from(upcase_unit(*unit))).wrapping_mul(0x0000_0100_0000_01B3));
+    let first = name.first().copied().filter(|unit| is_short_char(*unit)).map_or(NO_FIRST, upcase_unit);
+    let mut out = vec![first];
+    for _ in 0..HASH_CHARS {
+        out.push(u16::from(DIGITS[(hash % 36) as usize]));
+        hash /= 36;
+    }
+    out.insert(HASH_CHARS, TILDE);
+    if let Some(at) = name.iter().rposition(|unit| *unit == DOT) {
+        let units = name[at + 1..].iter().copied();
+        let extension: Vec<u16> =
+            units.filter(|unit| is_short_char(*unit)).take(3).map(upcase_unit).collect();
+        if at > 0 && !extension.is_empty() {
+            out.push(DOT);
+            out.extend(extension);
+        }
+    }
+    out.into()
+}
+
+impl Service {
+    #[cfg(test)]
+    pub fn forget_short_names(&mut self) {
+        self.short_names = ShortNames::default();
+    }
+
+    /// FileAlternateNameInformation (MS-FSCC 2.4.5).
+    pub(super) fn query_short_name(&mut self, id: OpenId) -> Result<Reply, Halt> {
+        let open = self.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
+        // The root has none.
+        let link = open.link.clone().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+        if is_short(&link.name) {
+            return Ok(Reply::Name(upper(&link.name)));
+        }
+        for again in 0..TRIES {
+            let short = make(&link.name, again);
+            match self.fs.lookup(link.parent, &short) {
+                // Somebody's whole name is like that.
+                Ok(_) => continue,
+                Err(FsError::NotFound) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let name = (link.parent, short);
+            if let Some(other) = self.short_names.told.get(&name).cloned()
+                && !names_equal(&other, &link.name)
+            {
+                match self.fs.lookup(link.parent, &other) {
+                    Ok(_) => continue,
+                    Err(FsError::NotFound) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            let answer = name.1.clone();
+            self.short_names.tell(name, link.name);
+            return Ok(Reply::Name(answer));
+        }
+        Err(NtStatus::OBJECT_NAME_NOT_FOUND.into())
+    }
+
+    /// The entry of this name, or of this short name.
+    pub(super) fn lookup(&mut self, directory: FileId, name: &[u16]) -> Result<Entry, FsError> {
+        match self.fs.lookup(directory, name) {
+            Err(FsError::NotFound) if is_made(name) => self.lookup_short(directory, name),
+            found => found,
+        }
+    }
+
+    fn lookup_short(&mut self, directory: FileId, name: &[u16]) -> Result<Entry, FsError> {
+        let short = upper(name);
+        if let Some(long) = self.short_names.told.get(&(directory, short.clone())).cloned() {
+            match self.fs.lookup(directory, &long) {
+                Err(FsError::NotFound) => {}
+                found => return found,
+            }
+        }
+        // Names are in the order of their upper-case forms: only those with this first character can have it.
+        let first = short.first().copied().filter(|first| *first != NO_FIRST);
+        let begin = first.map(|first| vec![first]);
+        let mut after: Option<WideString> = begin.map(Into::into);
+        let mut only: Option<Entry> = None;
+        for _ in 0..SEARCHED_MAX / SEARCHED_AT_ONCE {
+            let entries = self.fs.list(directory, after.as_deref(), SEARCHED_AT_ONCE)?;
+            let Some(last) = entries.last() else { break };
+            after = Some(last.name.clone());
+            for entry in entries {
+                if first.is_some() && entry.name.first().map(|unit| upcase_unit(*unit)) != first {
+                    return only.ok_or(FsError::NotFound);
+                }
+                if !is_short(&entry.name) && make(&entry.name, 0) == short {
+                    if only.is_some() {
+                        // It could be either: nothing is opened rather than the wrong one.
+                        return Err(FsError::NotFound);
+                    }
+                    only = Some(entry);
+                }
+            }
+        }
+        only.ok_or(FsError::NotFound)
+    }
+
+    /// A name is deleted: for a while it comes back where its short name is made.
+    pub(super) fn tunnel(&mut self, directory: FileId, long: &[u16]) {
+        if self.short_names.told.is_empty() || is_short(long) {
+            return;
+        }
+        for again in 0..TRIES {
+            let name = (directory, make(long, again));
+            let Some(told) = self.short_names.told.get(&name) else { return };
+            if names_equal(told, long) {
+                if self.short_names.deleted.len() >= TUNNEL_MAX {
+                    self.short_names.deleted.pop_front();
+                }
+                self.short_names.deleted.push_back((self.now.after(TUNNEL_FOR), name, long.into()));
+                return;
+            }
+        }
+    }
+
+    /// The name that a file gets which is made as `name`.
+    pub(super) fn tunnelled(&mut self, directory: FileId, name: &[u16]) -> Option<WideString> {
+        if self.short_names.deleted.is_empty() || !is_made(name) {
+            return None;
+        }
+        let now = self.now;
+        self.short_names.deleted.retain(|(until, _, _)| *until > now);
+        let short = upper(name);
+        let at = self
+            .short_names
+            .deleted
+            .iter()
+            .rposition(|(_, (parent, deleted), _)| *parent == directory && *deleted == short)?;
+        self.short_names.deleted.remove(at).map(|(_, _, long)| long)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TRIES, is_made, is_short, make};
+
+    fn units(text: &str) -> Vec<u16> {
+        text.encode_utf16().collect()
+    }
+
+    #[test]
+    fn short_names_have_the_form_and_stay_the_same_whatever_the_case() {
+        for name in ["a long name.html", "ünïcode", "many.dots.in.it", ".hidden", "a+b", "trailing."] {
+            let short = make(&units(name), 0);
+            assert!(is_made(&short), "{name}: {}", String::from_utf16_lossy(&short));
+            assert_eq!(short, make(&units(&name.to_uppercase()), 0));
+        }
+    }
+
+    #[test]
+    fn names_of_the_form_are_known() {
+        for (name, expected) in
+            [("Readme.txt", true), ("x", true), ("a+b", false), ("a.html", false), (".a", false)]
+        {
+            assert_eq!(is_short(&units(name)), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn each_try_gives_another_name() {
+        let mut made: Vec<_> = (0..TRIES).map(|again| make(&units("a long name.txt"), again)).collect();
+        made.sort();
+        made.dedup();
+        assert_eq!(made.len(), TRIES as usize);
+    }
+}
