@@ -17,3 +17,4 @@ pub mod size;
 pub mod statistics;
 pub mod system;
 pub mod target;
+pub mod xml;

@@ -6,8 +6,8 @@ use diskspd::cli::{self, CommandLine, CommandLineError, EXIT_COMMAND_LINE, EXIT_
 use diskspd::profile::{Profile, ResultFormat, Trace};
 use diskspd::report::{self, Report};
 use diskspd::run::{self, Outcome, RunOptions};
-use diskspd::{events, histogram, system};
-use std::io::{IsTerminal, Write};
+use diskspd::{events, histogram, system, xml};
+use std::io::{IsTerminal, Read, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -69,7 +69,7 @@ type Failed = (String, u8);
 fn whole(line: &CommandLine, command_line: &str) -> Result<(), Failed> {
     let profile = match &line.xml {
         None => line.profile.clone(),
-        Some(_) => return Err(("ERROR: XML profiles (-X) cannot be read".into(), EXIT_COMMAND_LINE)),
+        Some(path) => profile_of_file(path, line)?,
     };
     let findings = profile.validate();
     if !findings.errors.is_empty() {
@@ -79,9 +79,14 @@ fn whole(line: &CommandLine, command_line: &str) -> Result<(), Failed> {
         eprintln!("{warning}");
     }
     if profile.profile_only {
-        let mut text = String::new();
-        report::profile(&mut text, command_line, &profile);
-        print(&text);
+        print(&match profile.format {
+            ResultFormat::Text => {
+                let mut text = String::new();
+                report::profile(&mut text, command_line, &profile);
+                text
+            }
+            ResultFormat::Xml => xml::profile(&profile, 0),
+        });
         return Ok(());
     }
     if let Some(trace) = &profile.trace {
@@ -97,9 +102,22 @@ fn whole(line: &CommandLine, command_line: &str) -> Result<(), Failed> {
     let report = Report { command_line, profile: &profile, system: &information, spans: &outcome.spans };
     match profile.format {
         ResultFormat::Text => print(&report::text(&report)),
-        ResultFormat::Xml => return Err(("ERROR: results as XML cannot be written".into(), EXIT_FAILED)),
+        ResultFormat::Xml => print(&xml::results(&report)),
     }
     Ok(())
+}
+
+/// `-X`: the file's profile, changed by what stands beside it, its templates replaced by the targets given.
+fn profile_of_file(path: &str, line: &CommandLine) -> Result<Profile, Failed> {
+    let failed = |text: String| (text, EXIT_COMMAND_LINE);
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(xml::PROFILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes))
+        .map_err(|error| failed(format!("ERROR: XML profile '{path}' cannot be read: {error}")))?;
+    let mut profile = xml::read_profile(&bytes).map_err(|error| failed(error.to_string()))?;
+    line.changes.apply(&mut profile);
+    profile.fill_templates(&line.targets).map_err(failed)?;
+    Ok(profile)
 }
 
 fn measure(line: &CommandLine, profile: &Profile) -> Result<Outcome, Failed> {

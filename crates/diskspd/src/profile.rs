@@ -1,7 +1,10 @@
 //! What a run does: the values behind a command line or an XML profile, checked as DiskSpd's Profile::Validate does.
 
+/// Intervals of one series (`-D`).
+const INTERVALS_MAX: u64 = 1_000_000;
+
 /// Everything a run needs.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profile {
     /// A dot every so many completions; 0: none.
     pub progress: u32,
@@ -11,6 +14,8 @@ pub struct Profile {
     pub verbose: bool,
     pub verbose_statistics: bool,
     pub experiment_flags: u32,
+    /// Make the files of all time spans before the first; of XML profiles only.
+    pub precreate: Option<Precreate>,
     pub trace: Option<Trace>,
     pub time_spans: Vec<TimeSpan>,
 }
@@ -20,6 +25,17 @@ pub enum ResultFormat {
     #[default]
     Text,
     Xml,
+}
+
+/// Which files are made before the first time span, and not again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precreate {
+    /// All, each with the largest size that any time span gives it.
+    UseMaxSize,
+    /// Those that have the same size wherever they occur.
+    OnlyConstantSizes,
+    /// Those that have the same size wherever they have one.
+    OnlyConstantOrZeroSizes,
 }
 
 /// The ETW options: kept and reported, since no such provider exists here.
@@ -259,6 +275,32 @@ impl Profile {
     }
 }
 
+impl Profile {
+    /// Puts targets in the place of templates: `*1` stands for the first, and so on.
+    ///
+    /// # Errors
+    /// A template without a target, a target without a template.
+    pub fn fill_templates(&mut self, targets: &[String]) -> Result<(), String> {
+        let mut used = vec![false; targets.len()];
+        for target in self.time_spans.iter_mut().flat_map(|span| &mut span.targets) {
+            let Some(number) = target.path.strip_prefix('*') else { continue };
+            let place = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+            let Some((path, used)) = place.and_then(|at| targets.get(at).zip(used.get_mut(at))) else {
+                return Err(format!(
+                    "ERROR: template target {} was not given on the command line",
+                    target.path
+                ));
+            };
+            target.path.clone_from(path);
+            *used = true;
+        }
+        match targets.iter().zip(used).find(|(_, used)| !used) {
+            Some((path, _)) => Err(format!("ERROR: target '{path}' has no template in the XML profile")),
+            None => Ok(()),
+        }
+    }
+}
+
 impl TimeSpan {
     fn validate(&self, found: &mut Findings) {
         let mut error = |condition: bool, text: &str| {
@@ -272,6 +314,11 @@ impl TimeSpan {
             "ERROR: -g throughput control cannot be used with -x completion routines",
         );
         error(self.request_count > 0 && self.thread_count == 0, "ERROR: -O can only be used with -F");
+        error(
+            self.iops_std_dev
+                && u64::from(self.duration_s) * 1000 / u64::from(self.bucket_ms.max(1)) > INTERVALS_MAX,
+            "ERROR: the duration (-d) has too many IOPS intervals (-D)",
+        );
         for target in &self.targets {
             target.validate(self, found);
         }
@@ -371,7 +418,7 @@ impl Distribution {
             errors.push(format!("ERROR: random distribution IO% is {operations}%, more than 100%"));
         }
         if let Some(limit) = extent_limit {
-            let extent: u64 = ranges.iter().map(|(_, extent)| extent).sum();
+            let extent = ranges.iter().fold(0u64, |sum, (_, extent)| sum.saturating_add(*extent));
             if extent > limit {
                 errors.push(format!("ERROR: random distribution target% is {extent}%, more than 100%"));
             }

@@ -151,24 +151,85 @@ impl Histogram {
     }
 }
 
-/// Completions by interval, for the deviation of IOPS.
+/// Completions by interval, for the deviation of IOPS, and their latency where it is measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Intervals {
     pub bucket_ms: u32,
     pub counts: Vec<u64>,
+    /// As many as counts, or none.
+    pub latencies: Vec<Moments>,
+}
+
+/// Smallest, largest, sum and sum of squares of latencies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moments {
+    pub count: u64,
+    pub min_ns: u64,
+    pub max_ns: u64,
+    pub sum_ns: u128,
+    pub sum_squared_ns2: u128,
+}
+
+impl Moments {
+    fn add(&mut self, latency_ns: u64) {
+        let one = Self {
+            count: 1,
+            min_ns: latency_ns,
+            max_ns: latency_ns,
+            sum_ns: u128::from(latency_ns),
+            sum_squared_ns2: u128::from(latency_ns) * u128::from(latency_ns),
+        };
+        self.merge(&one);
+    }
+
+    pub fn merge(&mut self, other: &Self) {
+        if other.count == 0 {
+            return;
+        }
+        self.min_ns = if self.count == 0 { other.min_ns } else { self.min_ns.min(other.min_ns) };
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self.count += other.count;
+        self.sum_ns += other.sum_ns;
+        self.sum_squared_ns2 += other.sum_squared_ns2;
+    }
+
+    /// 0 where there are none.
+    pub fn mean_ms(&self) -> f64 {
+        if self.count == 0 { 0.0 } else { self.sum_ns as f64 / self.count as f64 / 1e6 }
+    }
+
+    /// Of the population; 0 where there are none.
+    pub fn std_dev_ms(&self) -> f64 {
+        if self.count == 0 {
+            return 0.0;
+        }
+        let n = self.count as f64;
+        let mean = self.sum_ns as f64 / n;
+        (self.sum_squared_ns2 as f64 / n - mean * mean).max(0.0).sqrt() / 1e6
+    }
 }
 
 impl Intervals {
-    pub fn new(bucket_ms: u32, duration_ms: u64) -> Self {
+    pub fn new(bucket_ms: u32, duration_ms: u64, measure_latency: bool) -> Self {
         let buckets = duration_ms.div_ceil(u64::from(bucket_ms.max(1))) as usize;
-        Self { bucket_ms: bucket_ms.max(1), counts: vec![0; buckets] }
+        let latencies = if measure_latency { vec![Moments::default(); buckets] } else { Vec::new() };
+        Self { bucket_ms: bucket_ms.max(1), counts: vec![0; buckets], latencies }
     }
 
-    pub fn record(&mut self, at_ns: u64) {
+    pub fn record(&mut self, at_ns: u64, latency_ns: u64) {
         let bucket = (at_ns / 1_000_000 / u64::from(self.bucket_ms)) as usize;
         if let Some(count) = self.counts.get_mut(bucket) {
             *count += 1;
         }
+        if let Some(latency) = self.latencies.get_mut(bucket) {
+            latency.add(latency_ns);
+        }
+    }
+
+    /// Forgets what lies behind so many intervals.
+    pub fn truncate(&mut self, intervals: usize) {
+        self.counts.truncate(intervals);
+        self.latencies.truncate(intervals);
     }
 
     pub fn merge(&mut self, other: &Self) {
@@ -176,8 +237,14 @@ impl Intervals {
             self.counts.resize(other.counts.len(), 0);
             self.bucket_ms = other.bucket_ms;
         }
+        if self.latencies.len() < other.latencies.len() {
+            self.latencies.resize(other.latencies.len(), Moments::default());
+        }
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
             *mine += theirs;
+        }
+        for (mine, theirs) in self.latencies.iter_mut().zip(&other.latencies) {
+            mine.merge(theirs);
         }
     }
 
@@ -228,6 +295,18 @@ impl TargetResult {
     }
 }
 
+/// Where a processor sits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessorPlace {
+    /// The system's number of it.
+    pub processor: u32,
+    pub socket: u32,
+    pub node: u32,
+    pub core: u32,
+    /// 0: the slowest kind.
+    pub class: u32,
+}
+
 /// Share of the time of one processor.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProcessorUse {
@@ -268,6 +347,7 @@ pub struct SystemInformation {
     pub nodes: u32,
     pub sockets: u32,
     pub heterogeneous: bool,
+    pub places: Vec<ProcessorPlace>,
     pub power_scheme: String,
     pub tool_version: String,
     pub tool_date: String,

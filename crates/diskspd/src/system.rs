@@ -1,6 +1,6 @@
 //! The machine as the report names it, and what its processors did meanwhile.
 
-use crate::statistics::{ProcessorUse, SystemInformation};
+use crate::statistics::{ProcessorPlace, ProcessorUse, SystemInformation};
 use std::collections::BTreeSet;
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -96,33 +96,54 @@ pub fn processors() -> Vec<u32> {
     if online.is_empty() { vec![0] } else { online }
 }
 
+/// Where the processors sit. Classes are the ranks of their capacities.
+fn places(processors: &[u32]) -> Vec<ProcessorPlace> {
+    let value = |processor: u32, name: &str| -> u32 {
+        let path = format!("/sys/devices/system/cpu/cpu{processor}/{name}");
+        read(&path).and_then(|text| text.parse().ok()).unwrap_or(0)
+    };
+    let capacities: BTreeSet<u32> =
+        processors.iter().map(|&processor| value(processor, "cpu_capacity")).collect();
+    let nodes: Vec<(u32, Vec<u32>)> = read("/sys/devices/system/node/online")
+        .map(|text| listed(&text))
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|node| {
+            let path = format!("/sys/devices/system/node/node{node}/cpulist");
+            Some((node, listed(&read(&path)?)))
+        })
+        .collect();
+    processors
+        .iter()
+        .map(|&processor| ProcessorPlace {
+            processor,
+            socket: value(processor, "topology/physical_package_id"),
+            core: value(processor, "topology/core_id"),
+            node: nodes.iter().find(|(_, list)| list.contains(&processor)).map_or(0, |(node, _)| *node),
+            class: capacities.range(..value(processor, "cpu_capacity")).count() as u32,
+        })
+        .collect()
+}
+
 /// What the report says of this machine.
 pub fn information() -> SystemInformation {
     let processors = processors();
-    let topology = |processor: u32, name: &str| {
-        read(&format!("/sys/devices/system/cpu/cpu{processor}/topology/{name}")).unwrap_or_default()
-    };
-    let cores: BTreeSet<(String, String)> = processors
-        .iter()
-        .map(|&processor| (topology(processor, "physical_package_id"), topology(processor, "core_id")))
-        .collect();
-    let sockets: BTreeSet<&String> = cores.iter().map(|(socket, _)| socket).collect();
-    let capacities: BTreeSet<String> = processors
-        .iter()
-        .filter_map(|processor| read(&format!("/sys/devices/system/cpu/cpu{processor}/cpu_capacity")))
-        .collect();
-    let nodes = read("/sys/devices/system/node/online").map_or(1, |text| listed(&text).len().max(1));
+    let places = places(&processors);
+    let cores: BTreeSet<(u32, u32)> = places.iter().map(|place| (place.socket, place.core)).collect();
+    let sockets: BTreeSet<u32> = places.iter().map(|place| place.socket).collect();
+    let nodes: BTreeSet<u32> = places.iter().map(|place| place.node).collect();
+    let classes: BTreeSet<u32> = places.iter().map(|place| place.class).collect();
     let groups: BTreeSet<u32> = processors.iter().map(|processor| processor / GROUP_PROCESSORS).collect();
-    let hybrid = fs::metadata("/sys/devices/cpu_atom").is_ok();
     SystemInformation {
         computer_name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         start_time: utc(SystemTime::now()),
         processors: processors.len() as u32,
         cores: cores.len() as u32,
         groups: groups.len() as u32,
-        nodes: nodes as u32,
+        nodes: nodes.len() as u32,
         sockets: sockets.len() as u32,
-        heterogeneous: capacities.len() > 1 || hybrid,
+        heterogeneous: classes.len() > 1,
+        places,
         power_scheme: read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
             .unwrap_or_else(|| "not available".into()),
         tool_version: VERSION.into(),

@@ -54,6 +54,30 @@ pub struct Changes {
     pub verbose_statistics: bool,
 }
 
+impl Changes {
+    /// Changes all time spans of a profile.
+    pub fn apply(&self, profile: &mut Profile) {
+        if let Some(format) = self.format {
+            profile.format = format;
+        }
+        profile.profile_only |= self.profile_only;
+        profile.verbose |= self.verbose;
+        profile.verbose_statistics |= self.verbose_statistics;
+        for span in &mut profile.time_spans {
+            for (value, change) in [
+                (&mut span.duration_s, self.duration_s),
+                (&mut span.warm_up_s, self.warm_up_s),
+                (&mut span.cool_down_s, self.cool_down_s),
+                (&mut span.random_seed, self.random_seed),
+            ] {
+                if let Some(change) = change {
+                    *value = change;
+                }
+            }
+        }
+    }
+}
+
 type Parsed<T> = Result<T, CommandLineError>;
 
 fn fail<T>(text: impl Into<String>) -> Parsed<T> {
@@ -94,16 +118,7 @@ struct Parser {
 pub fn parse(arguments: &[String], clock_ms: u32) -> Parsed<CommandLine> {
     let line = CommandLine {
         help: false,
-        profile: Profile {
-            progress: 0,
-            format: ResultFormat::Text,
-            profile_only: false,
-            verbose: false,
-            verbose_statistics: false,
-            experiment_flags: 0,
-            trace: None,
-            time_spans: Vec::new(),
-        },
+        profile: Profile::default(),
         xml: None,
         changes: Changes::default(),
         targets: Vec::new(),

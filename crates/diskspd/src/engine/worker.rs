@@ -91,7 +91,9 @@ impl<P: Port> Worker<P> {
     pub fn new(setup: WorkerSetup, port: P) -> Self {
         let duration_ms = setup.control.measured_ns() / 1_000_000;
         let direction = || Direction {
-            intervals: setup.bucket_ms.map_or_else(Intervals::default, |ms| Intervals::new(ms, duration_ms)),
+            intervals: setup
+                .bucket_ms
+                .map_or_else(Intervals::default, |ms| Intervals::new(ms, duration_ms, setup.measure_latency)),
             ..Direction::default()
         };
         let results = setup.targets.iter().map(|target| TargetResult {
@@ -297,7 +299,7 @@ impl<P: Port> Worker<P> {
             direction.latency.record(latency_ns);
         }
         if self.measures_intervals {
-            direction.intervals.record(done.at_ns - from);
+            direction.intervals.record(done.at_ns - from, latency_ns);
         }
         Ok(())
     }

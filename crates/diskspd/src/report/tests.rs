@@ -32,7 +32,7 @@ fn report(arguments: &str, span: SpanResult) -> String {
 #[test]
 fn a_report_has_the_documented_layout() {
     let mut write = Direction { bytes: 6_291_456, operations: 16, ..Direction::default() };
-    write.intervals = Intervals { bucket_ms: 1000, counts: vec![8, 8] };
+    write.intervals = Intervals { bucket_ms: 1000, counts: vec![8, 8], ..Intervals::default() };
     for _ in 0..16 {
         write.latency.record(119_000);
     }
@@ -74,7 +74,8 @@ fn the_published_figures_agree_with_each_other() {
 
 #[test]
 fn deviations_are_of_the_population() {
-    let intervals = Intervals { bucket_ms: 500, counts: vec![2, 4, 4, 4, 5, 5, 7, 9] };
+    let intervals =
+        Intervals { bucket_ms: 500, counts: vec![2, 4, 4, 4, 5, 5, 7, 9], ..Intervals::default() };
     assert!((intervals.iops_std_dev() - 4.0).abs() < 1e-9);
     let mut histogram = Histogram::default();
     for ms in [2, 4, 4, 4, 5, 5, 7, 9] {

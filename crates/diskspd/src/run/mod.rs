@@ -63,7 +63,15 @@ pub struct Outcome {
 /// [`RunError`]; nothing was measured that could be shown.
 pub fn run(profile: &Profile, options: &RunOptions<'_>) -> Result<Outcome, RunError> {
     let mut outcome = Outcome::default();
+    let precreated = plan::precreate(profile, options)?;
     for span in &profile.time_spans {
+        let mut span = span.clone();
+        for target in &mut span.targets {
+            if precreated.contains(&target.path) {
+                target.create_bytes = None;
+            }
+        }
+        let span = &span;
         let mut progress = Progress::new(options.is_terminal, profile.progress);
         let result = one_span(profile, span, options, &mut progress);
         progress.finish();
@@ -232,7 +240,7 @@ impl Plan {
         let cut = |intervals: &mut Intervals| {
             if intervals.bucket_ms > 0 {
                 let whole = duration_ms.div_ceil(u64::from(intervals.bucket_ms)) as usize;
-                intervals.counts.truncate(whole);
+                intervals.truncate(whole);
             }
         };
         let mut waits = Vec::new();

@@ -5,7 +5,7 @@ use crate::engine::WorkerFailure;
 use crate::engine::offsets::Offsets;
 use crate::engine::random::Random;
 use crate::port::Content;
-use crate::profile::{Affinity, FlushMode, Profile, Target, TimeSpan, WriteContent};
+use crate::profile::{Affinity, FlushMode, Precreate, Profile, Target, TimeSpan, WriteContent};
 use crate::target::smb::Access;
 use crate::target::{self, Place, SmbPath, TargetError, local, smb};
 use smb_client::Engine;
@@ -17,7 +17,9 @@ use sys::Buf;
 use sys::region::{Mapping, Region};
 
 /// Threads at most, so that a slip of the finger does not bring the machine down.
-const THREADS_MAX: usize = 4096;
+const THREADS_MAX: u64 = 4096;
+/// Operations of one thread at once: what a ring takes.
+const SLOTS_MAX: u64 = 32_000;
 /// Streams of random numbers beside those of threads.
 const SOURCE_STREAM: u32 = 1 << 31;
 
@@ -135,6 +137,62 @@ impl Plan {
     }
 }
 
+/// Makes files before the first time span, where the profile wants it; gives the paths made.
+pub(super) fn precreate(profile: &Profile, options: &RunOptions<'_>) -> Result<Vec<String>, RunError> {
+    let Some(mode) = profile.precreate else { return Ok(Vec::new()) };
+    let mut made: Vec<String> = Vec::new();
+    let all = || profile.time_spans.iter().flat_map(|span| &span.targets);
+    for target in all().filter(|target| target.create_bytes.is_some()) {
+        if made.contains(&target.path) {
+            continue;
+        }
+        let sizes =
+            || all().filter(|other| other.path == target.path).map(|other| other.create_bytes.unwrap_or(0));
+        let largest = sizes().max().unwrap_or(0);
+        let is_wanted = match mode {
+            Precreate::UseMaxSize => true,
+            Precreate::OnlyConstantSizes => sizes().all(|size| size == largest),
+            Precreate::OnlyConstantOrZeroSizes => sizes().all(|size| size == largest || size == 0),
+        };
+        if !is_wanted {
+            continue;
+        }
+        let overwrite = options.overwrite.contains(&target.path);
+        match target::place(&target.path)? {
+            Place::Local(path) => local::create(target, &path, largest, overwrite, options.is_interrupted)?,
+            Place::Smb(path) => {
+                create_remote(
+                    target,
+                    &path,
+                    &Access::new(options.smb)?,
+                    largest,
+                    overwrite,
+                    options.is_interrupted,
+                )?;
+            }
+        }
+        made.push(target.path.clone());
+    }
+    Ok(made)
+}
+
+fn create_remote(
+    target: &Target,
+    path: &SmbPath,
+    access: &Access,
+    size_bytes: u64,
+    overwrite: bool,
+    is_stopped: &dyn Fn() -> bool,
+) -> Result<(), RunError> {
+    let engine = Engine::new().map_err(|error| RunError::Setup(format!("ERROR: no network: {error}")))?;
+    let mut client = access.connect(&engine, path)?;
+    let tree = smb::tree(&mut client, target, path)?;
+    smb::create(&mut client, tree, target, path, size_bytes, overwrite, is_stopped)?;
+    // A server that does not care for its end has ended the session all the same.
+    let _ = client.log_off();
+    Ok(())
+}
+
 fn prepare_local(
     span: &TimeSpan,
     target: &Target,
@@ -241,6 +299,22 @@ fn map(target: &Target, path: &std::path::Path, size_bytes: u64) -> Result<Mappi
 
 /// Lays the threads out, and the processors they run on.
 fn threads(span: &TimeSpan) -> Result<Vec<ThreadPlan>, RunError> {
+    let by_target = span.targets.iter().map(|target| u64::from(target.threads)).sum();
+    let count = if span.thread_count > 0 { u64::from(span.thread_count) } else { by_target };
+    if count > THREADS_MAX {
+        return Err(RunError::Setup(format!("ERROR: {count} threads are more than {THREADS_MAX}")));
+    }
+    let requests = span.targets.iter().map(|target| u64::from(target.request_count));
+    let slots = match (span.request_count, span.thread_count) {
+        (0, 0) => requests.max().unwrap_or(0),
+        (0, _) => requests.sum(),
+        (slots, _) => u64::from(slots),
+    };
+    if slots > SLOTS_MAX {
+        return Err(RunError::Setup(format!(
+            "ERROR: {slots} outstanding I/O operations per thread are more than {SLOTS_MAX}"
+        )));
+    }
     let mut found = Vec::new();
     if span.thread_count > 0 {
         for thread in 0..span.thread_count {
@@ -261,9 +335,6 @@ fn threads(span: &TimeSpan) -> Result<Vec<ThreadPlan>, RunError> {
         for (number, target) in span.targets.iter().enumerate() {
             found.extend((0..target.threads).map(|relative| vec![(number, relative, target.weight)]));
         }
-    }
-    if found.len() > THREADS_MAX {
-        return Err(RunError::Setup(format!("ERROR: {} threads are more than {THREADS_MAX}", found.len())));
     }
     let processors = processors(span)?;
     let plans = found.into_iter().enumerate().map(|(at, targets)| ThreadPlan {

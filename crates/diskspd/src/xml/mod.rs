@@ -1,0 +1,22 @@
+//! DiskSpd's XML: profiles read and written, results written.
+//!
+//! Profiles may come from strangers: what is read is bounded in size, depth and count; document types, and entities other than
+//! XML's own five and character references, are refused.
+
+mod profile_read;
+mod profile_write;
+mod results;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod writer;
+
+pub use profile_read::read_profile;
+pub use profile_write::profile;
+pub use results::results;
+pub use tree::BYTES_MAX as PROFILE_BYTES_MAX;
+
+/// Why a profile cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("ERROR: invalid XML profile: {0}")]
+pub struct XmlError(pub String);
