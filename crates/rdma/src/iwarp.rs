@@ -332,12 +332,13 @@ impl IwarpProvider {
                 iwarp::Event::Closed => pair.finished = true,
             }
         }
-        if !pair.sending
-            && let Some(data) = pair.connection.poll_transmit(&mut self.memory, SEND_BYTES, now)
-        {
-            pair.sending = true;
-            self.queue.submit(pair.id.0 << 2 | SEND, Operation::Send { socket: pair.socket.clone(), data });
-            // Sends and writes complete when they are handed over.
+        if !pair.sending {
+            if let Some(data) = pair.connection.poll_transmit(&mut self.memory, SEND_BYTES, now) {
+                pair.sending = true;
+                let socket = pair.socket.clone();
+                self.queue.submit(pair.id.0 << 2 | SEND, Operation::Send { socket, data });
+            }
+            // Sends and writes complete when they are handed over, and what cannot be sent then too.
             while let Some(event) = pair.connection.poll_event() {
                 if let iwarp::Event::Completion(done) = event {
                     out.extend(completion(pair.id, done).map(Event::Completion));

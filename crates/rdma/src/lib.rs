@@ -1,15 +1,19 @@
-//! RDMA for the data plane: one verbs-shaped interface, and the provider that needs no hardware.
+//! RDMA for the data plane: one verbs-shaped interface and its providers.
 //!
 //! Owns protection domains, registrations, queue pairs, completions and connection management. Promises: what a peer may touch is
 //! what was registered for it; buffers given to work come back with its completion. Never knows SMB.
 //!
 //! [`iwarp`] is RDMA over plain TCP on the data plane's own loop: it reaches Linux siw and hardware iWARP from any machine.
+//! [`ibverbs`] uses RDMA network cards, and Linux siw and rxe, by the libraries of rdma-core. One conformance suite runs on both
+//! (`tests/conformance`).
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+pub mod ibverbs;
 pub mod iwarp;
 pub mod verbs;
 
+pub use ibverbs::{Device, DeviceLimits, Port, PortState, devices};
 pub use verbs::{
     Access, CloseReason, Completion, CompletionKind, ConnectionInfo, Event, PostError, QueuePairId,
     RegionKey, RegisterError, Status, Transport, Verbs, WorkId,

@@ -133,10 +133,8 @@ pub enum PostError {
     Closed,
     #[error("the peer serves no RDMA reads")]
     NoReadDepth,
-    #[error("longer than 4 GiB - 1")]
+    #[error("longer than one message may be")]
     TooLong,
-    #[error("the device has no room for it")]
-    NoResources,
 }
 
 /// Why memory is not registered.
