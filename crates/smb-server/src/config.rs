@@ -37,7 +37,7 @@ pub struct Limits {
     pub copy_total_bytes: u32,
     /// A connection without a session is closed after it.
     pub negotiation_timeout: Duration,
-    /// What a client is told to wait for with SESSION_SETUP after a failed logon; doubles with each, eight times at most.
+    /// How late a failed logon is refused; twice as late with each of the same account or address, eight times at most.
     pub logon_failure_delay: Duration,
 }
 

@@ -100,7 +100,6 @@ pub(crate) struct Connection {
     pub pending: usize,
     /// Nothing more is received; closed once all is sent.
     pub closing: bool,
-    pub logon_failures: u32,
 }
 
 impl Connection {
@@ -125,7 +124,6 @@ impl Connection {
             in_work_bytes: 0,
             pending: 0,
             closing: false,
-            logon_failures: 0,
         }
     }
 

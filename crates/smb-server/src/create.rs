@@ -264,7 +264,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         };
         if let Some((file_id, create_guid, flags)) = reconnect {
             work.reconnect = true;
-            let open = OpenId(file_id.persistent.get());
+            let open = OpenId(file_id.persistent.get() ^ self.file_id_mask);
             if self.by_volume_open.contains_key(&(volume, open)) {
                 // It still has its connection.
                 return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
@@ -377,7 +377,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                     lease,
                     tree_id: work.tree_id,
                     kind: OpenKind::File { volume: work.volume, open: created.open },
-                    persistent: created.open.0,
+                    persistent: created.open.0 ^ self.file_id_mask,
                     path: created.path.clone(),
                     directory: created.information.directory,
                     granted_access: created.granted_access,
@@ -405,7 +405,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.counters.opens += 1;
         let contexts = response_contexts(work, &created);
         let information = &created.information;
-        let file_id = FileId { persistent: U64::new(created.open.0), volatile: U64::new(key) };
+        let persistent = U64::new(created.open.0 ^ self.file_id_mask);
+        let file_id = FileId { persistent, volatile: U64::new(key) };
         let body = CreateResponseBody {
             oplock_level: wire_oplock_level(&created.cache),
             create_action: match created.action {

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod arena;
+mod bounded;
 mod breaks;
 mod config;
 mod connection;
@@ -24,6 +25,7 @@ mod file;
 mod finish;
 mod ioctl;
 mod logon;
+mod logon_failures;
 mod negotiate;
 mod open;
 mod pipe;

@@ -17,9 +17,6 @@ use volume::backend::Backend;
 
 pub(crate) use smb::auth::Acceptor;
 
-/// Failed logons in a row on one connection after which the delay grows no more.
-const LOGON_FAILURES_COUNTED_MAX: u32 = 3;
-
 /// Connections that carry one session.
 const CHANNELS_PER_SESSION_MAX: usize = 32;
 /// Logons in progress at a time on one connection.
@@ -75,7 +72,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                     reason = %denied.reason,
                     "logon denied"
                 );
-                Ok(self.logon_failed(context, denied.status(), now))
+                Ok(self.logon_failed(context, denied.user.as_deref(), denied.status(), now))
             }
         }
     }
@@ -201,13 +198,19 @@ impl<B: Backend, D: Directory> Server<B, D> {
         Ok(())
     }
 
-    fn logon_failed(&mut self, context: &Context, status: NtStatus, now: Monotonic) -> Step {
+    fn logon_failed(
+        &mut self,
+        context: &Context,
+        user: Option<&str>,
+        status: NtStatus,
+        now: Monotonic,
+    ) -> Step {
         self.counters.logons_failed += 1;
-        let mut failures = 0;
+        let mut until = now;
         let mut purpose = None;
         if let Some(found) = self.connections.get_mut(context.connection) {
-            found.logon_failures += 1;
-            failures = (found.logon_failures - 1).min(LOGON_FAILURES_COUNTED_MAX);
+            let delay = self.config.limits.logon_failure_delay;
+            until = self.logon_failures.failed(user, found.info.peer.ip(), delay, now);
             let at = found.setups.iter().position(|setup| setup.session == context.session);
             purpose = at.map(|at| found.setups.remove(at).purpose);
         }
@@ -215,7 +218,6 @@ impl<B: Backend, D: Directory> Server<B, D> {
         if matches!(purpose, Some(SetupPurpose::New | SetupPurpose::Reauthentication)) {
             self.end_session(context.session, true);
         }
-        let until = now.after(self.config.limits.logon_failure_delay * 2_u32.pow(failures));
         Step::Park(Work::Delayed { until, status })
     }
 
@@ -235,10 +237,10 @@ impl<B: Backend, D: Directory> Server<B, D> {
         };
         let Some(account) = account else {
             tracing::info!("anonymous logon refused");
-            return Ok(self.logon_failed(context, NtStatus::ACCESS_DENIED, now));
+            return Ok(self.logon_failed(context, None, NtStatus::ACCESS_DENIED, now));
         };
         let found = self.connections.get_mut(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
-        found.logon_failures = 0;
+        self.logon_failures.succeeded(&account.name, found.info.peer.ip());
         let at = found.setups.iter().position(|setup| setup.session == key);
         let setup = found.setups.remove(at.ok_or(NtStatus::USER_SESSION_DELETED)?);
         self.counters.logons += 1;

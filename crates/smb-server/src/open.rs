@@ -1,6 +1,7 @@
 //! The wire identity of opens (MS-SMB2 3.3.1.10): what a FileId names, and what only the protocol needs to know of it.
 
 use smb::wire::{FileId, Guid, U64};
+use std::collections::VecDeque;
 use types::Monotonic;
 use volume::backend::{CacheGrant, OpenId, WideString};
 
@@ -16,7 +17,7 @@ pub(crate) struct Enumeration {
     /// The volume is asked for entries.
     pub busy: bool,
     /// Requests that wait for their turn.
-    pub queued: std::collections::VecDeque<u64>,
+    pub queued: VecDeque<u64>,
 }
 
 /// What an open is of.

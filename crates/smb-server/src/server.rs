@@ -1,10 +1,12 @@
 //! The server: connections, sessions, opens and requests in work; what a transport and a timer may call.
 
 use crate::arena::Arena;
+use crate::bounded::Bounded;
 use crate::breaks::{Breaking, Told};
 use crate::config::Config;
 use crate::connection::{Connection, ConnectionId, ConnectionInfo, Outgoing};
 use crate::directory::Directory;
+use crate::logon_failures::LogonFailures;
 use crate::open::{LeaseHome, Open};
 use crate::request::{Context, Request, Work};
 use crate::session::{Session, SessionTable};
@@ -49,7 +51,10 @@ pub struct Server<B, D> {
     /// Breaks to be acknowledged.
     pub(crate) told: HashMap<Breaking, Told>,
     /// FilePositionInformation of durable opens whose clients are away.
-    pub(crate) positions: HashMap<(usize, OpenId), u64>,
+    pub(crate) positions: Bounded<(usize, OpenId), u64>,
+    pub(crate) logon_failures: LogonFailures,
+    /// Over what volumes call their opens: after a start of the server, nobody's FileId means another's open.
+    pub(crate) file_id_mask: u64,
     /// Requests with [`Work::Delayed`].
     pub(crate) timers: BinaryHeap<Reverse<(Monotonic, u64)>>,
     /// Connections that have to carry a session by then.
@@ -78,6 +83,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
     ) -> Self {
         let mut first_session = [0; 4];
         random(&mut first_session);
+        let mut file_id_mask = [0; 8];
+        random(&mut file_id_mask);
+        let opens_max = config.limits.opens;
         Self {
             config,
             directory,
@@ -92,7 +100,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
             by_volume_open: HashMap::new(),
             leases: HashMap::new(),
             told: HashMap::new(),
-            positions: HashMap::new(),
+            positions: Bounded::new(opens_max),
+            logon_failures: LogonFailures::default(),
+            file_id_mask: u64::from_le_bytes(file_id_mask),
             timers: BinaryHeap::new(),
             deadlines: BinaryHeap::new(),
             counters: Counters::default(),
@@ -163,6 +173,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         for key in opens {
             self.forget_open(key);
         }
+        self.positions.retain(|(volume, _)| *volume != index);
         backend
     }
 

@@ -190,10 +190,6 @@ pub struct World {
 }
 
 /// Bytes that are the same in every run.
-pub fn fixed_random() -> smb_server::RandomSource {
-    seeded_random(0)
-}
-
 pub fn seeded_random(seed: u64) -> smb_server::RandomSource {
     let mut state = 0x1234_5678_9ABC_DEF0_u64 ^ seed;
     Box::new(move |bytes| {
@@ -210,10 +206,19 @@ impl World {
     }
 
     pub fn with(change: impl FnOnce(&mut Config)) -> Self {
+        Self::built(change, 0)
+    }
+
+    /// With other random bytes.
+    pub fn seeded(seed: u64) -> Self {
+        Self::built(|_| {}, seed)
+    }
+
+    fn built(change: impl FnOnce(&mut Config), seed: u64) -> Self {
         let mut config = Config::new([3; 16], "SERVER");
         change(&mut config);
         let now = Monotonic(1);
-        let mut server = Server::new(config, People, fixed_random(), now, WALL);
+        let mut server = Server::new(config, People, seeded_random(seed), now, WALL);
         let layer = Fake::default();
         server.add_volume(VolumeId::from_bytes([9; 16]), layer.clone());
         Self { server, layer, now }

@@ -4,7 +4,7 @@ use crate::fixture::*;
 use smb::wire::*;
 use std::time::Duration;
 use types::NtStatus;
-use volume::backend::Operation;
+use volume::backend::{OpenId, Operation};
 
 #[test]
 fn a_wrong_password_is_refused_late_and_others_do_not_wait() {
@@ -19,6 +19,54 @@ fn a_wrong_password_is_refused_late_and_others_do_not_wait() {
     assert_eq!(status(&answer), NtStatus::LOGON_FAILURE);
     client.session = 0;
     assert_eq!(client.log_on(&mut world, PASSWORD), NtStatus::SUCCESS);
+}
+
+#[test]
+fn refusals_come_later_each_time_though_each_try_has_a_connection_of_its_own() {
+    let mut world = World::new();
+    let mut late = Vec::new();
+    for _ in 0..3 {
+        let mut client = Client::new(&mut world);
+        client.negotiate(&mut world, &Wishes::default());
+        assert!(client.try_log_on(&mut world, "wrong").is_none());
+        let mut waited_ms = 0;
+        while client.receive(&mut world).is_none() {
+            world.wait(Duration::from_millis(50));
+            waited_ms += 50;
+        }
+        late.push(waited_ms);
+        world.server.connection_closed(client.connection, world.now);
+    }
+    assert_eq!(late, [250, 500, 1000]);
+    // The right password is not held up.
+    Client::ready(&mut world);
+}
+
+#[test]
+fn a_file_id_of_before_a_start_of_the_server_is_no_open_of_after_it() {
+    let mut first = World::new();
+    let mut second = World::seeded(77);
+    let reconnect = |world: &mut World, file_id: FileId| {
+        let mut client = Client::ready(world);
+        let mut contexts = CreateContextWriter::default();
+        contexts.push_struct(CONTEXT_DURABLE_RECONNECT, &file_id);
+        let contexts = contexts.finish();
+        let name = wide_from_str("file");
+        client.call(world, Command::Create, |out| {
+            let body = CreateRequestBody { impersonation_level: 2.into(), ..Default::default() };
+            write_create_request(out, body, &name, &contexts);
+        });
+        let layer = world.layer.0.borrow();
+        match layer.asked.last() {
+            Some((_, Operation::Reconnect(asked))) => asked.open,
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut client = Client::ready(&mut first);
+    let file_id = client.create(&mut first, "file");
+    first.server.connection_closed(client.connection, first.now);
+    assert_eq!(reconnect(&mut first, file_id), OpenId(1));
+    assert_ne!(reconnect(&mut second, file_id), OpenId(1));
 }
 
 #[test]
