@@ -9,7 +9,7 @@ use rdma::RegionKey;
 use smallvec::SmallVec;
 use smb::wire::{BufferDescriptorV1, CHANNEL_RDMA_V1, CHANNEL_RDMA_V1_INVALIDATE, Dialect};
 use std::collections::HashMap;
-use sys::BufMut;
+use sys::{Buf, BufMut};
 use types::{Monotonic, NtStatus};
 
 /// Most descriptors of one request; a payload in more parts is put together first.
@@ -28,11 +28,28 @@ pub(crate) struct Channel {
     /// When the server last said something, or was first asked after a pause.
     heard_at: Monotonic,
     counters: Counters,
+    /// OPLOCK_BREAK notifications that nobody has looked at.
+    pub breaks: Vec<Buf>,
+    /// Which of the client's targets it goes to.
+    pub target: usize,
 }
 
 impl Channel {
-    pub fn new(connection: Connection, link: Link, now: Monotonic) -> Self {
-        Self { connection, link, loans: HashMap::new(), heard_at: now, counters: Counters::default() }
+    pub fn new(connection: Connection, link: Link, target: usize, now: Monotonic) -> Self {
+        Self {
+            connection,
+            link,
+            loans: HashMap::new(),
+            heard_at: now,
+            counters: Counters::default(),
+            breaks: Vec::new(),
+            target,
+        }
+    }
+
+    /// Breaks the connection, as a network does.
+    pub fn kill(&mut self) {
+        self.link.kill();
     }
 
     pub fn is_rdma(&self) -> bool {
@@ -52,6 +69,12 @@ impl Channel {
             && transfer.len() > 0
             && transfer.len() >= options.rdma_threshold_bytes as usize
             && self.connection.dialect() >= Some(Dialect::Smb300)
+    }
+
+    /// Whether this request fits one message, or goes by RDMA.
+    pub fn can_carry(&self, request: &Request, options: &Options) -> bool {
+        let Some(link) = self.link.rdma_ref() else { return true };
+        request.payload.len() <= link.inline_bytes_max() as usize || self.goes_remote(request, options)
     }
 
     pub fn submit(&mut self, token: Token, mut request: Request, options: &Options, now: Monotonic) {
@@ -144,6 +167,13 @@ impl Channel {
         timeout: std::time::Duration,
         out: &mut Vec<(Token, Reply)>,
     ) -> Result<bool, ClientError> {
+        if !self.link.is_ready() {
+            self.link.poll(now);
+            if !self.link.is_ready() {
+                self.link.receive()?;
+                return Ok(false);
+            }
+        }
         self.push_out()?;
         self.link.poll(now);
         let mut moved = false;
@@ -153,9 +183,13 @@ impl Channel {
             self.counters.received_bytes += message.len() as u64;
             self.connection.handle_message(message)?;
             while let Some(event) = self.connection.poll_event() {
-                if let Event::Completed { token, mut reply } = event {
-                    self.settle(token, &mut reply);
-                    out.push((token, reply));
+                match event {
+                    Event::Completed { token, mut reply } => {
+                        self.settle(token, &mut reply);
+                        out.push((token, reply));
+                    }
+                    Event::Break(message) => self.breaks.push(message),
+                    Event::Ready => {}
                 }
             }
         }

@@ -15,6 +15,12 @@ pub struct Counters {
     pub smb_credit_stalls: u64,
     /// Times that a message waited because SMB Direct credits were used up.
     pub rdma_credit_stalls: u64,
+    /// Connections of the session that died.
+    pub channels_lost: u64,
+    /// Requests that were asked a second time because their connection died.
+    pub requests_repeated: u64,
+    /// Sessions that were set up anew after all connections had died.
+    pub reconnects: u64,
     /// Connections by SMB Direct.
     pub rdma_connections: u32,
     /// Some SMB Direct connection checks CRCs.
@@ -30,6 +36,9 @@ impl Counters {
         self.rdma_written_bytes += other.rdma_written_bytes;
         self.smb_credit_stalls += other.smb_credit_stalls;
         self.rdma_credit_stalls += other.rdma_credit_stalls;
+        self.channels_lost += other.channels_lost;
+        self.requests_repeated += other.requests_repeated;
+        self.reconnects += other.reconnects;
         self.rdma_connections += other.rdma_connections;
         self.rdma_crc |= other.rdma_crc;
     }

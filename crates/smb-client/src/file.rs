@@ -2,7 +2,7 @@
 
 use smb::wire::{
     CreateRequestBody, CreateResponse, DirectoryTimes, FILE_CREATE, FILE_OPEN, FILE_OPEN_IF,
-    FILE_OVERWRITE_IF, FileId, NetworkOpenInformation, U32, attribute,
+    FILE_OVERWRITE_IF, FileId, NetworkOpenInformation, OPLOCK_LEVEL_BATCH, OPLOCK_LEVEL_NONE, U32, attribute,
 };
 use types::FileTime;
 
@@ -40,6 +40,8 @@ pub struct File {
     pub status: FileStatus,
     /// Reads and writes ask the server not to cache.
     pub is_unbuffered: bool,
+    /// The server keeps it open for a client that lost all its connections.
+    pub is_durable: bool,
 }
 
 /// Sizes, times and attributes.
@@ -112,6 +114,7 @@ pub struct OpenOptions {
     share: u32,
     disposition: u32,
     options: u32,
+    is_durable: bool,
 }
 
 impl OpenOptions {
@@ -122,6 +125,7 @@ impl OpenOptions {
             share: SHARE_ALL,
             disposition: FILE_OPEN,
             options: FILE_NON_DIRECTORY_FILE,
+            is_durable: false,
         }
     }
 
@@ -181,6 +185,18 @@ impl OpenOptions {
         self
     }
 
+    /// The server is asked to keep the file open where all connections are lost (durable handle of version 2, dialect 3.0 and later), which
+    /// it does as long as nobody else opens it: [`File::is_durable`] says whether it will. See [`crate::Options::reconnect`].
+    #[must_use]
+    pub const fn durable(mut self) -> Self {
+        self.is_durable = true;
+        self
+    }
+
+    pub(crate) fn is_durable(self) -> bool {
+        self.is_durable
+    }
+
     /// Nothing is cached on the server: offsets and lengths have to be multiples of its sector size.
     #[must_use]
     pub const fn unbuffered(mut self) -> Self {
@@ -208,6 +224,7 @@ impl OpenOptions {
 
     pub(crate) fn body(self) -> CreateRequestBody {
         CreateRequestBody {
+            requested_oplock_level: if self.is_durable { OPLOCK_LEVEL_BATCH } else { OPLOCK_LEVEL_NONE },
             desired_access: U32::new(self.access),
             share_access: U32::new(self.share),
             create_disposition: U32::new(self.disposition),

@@ -4,8 +4,8 @@ use crate::ClientError;
 use smb::wire::{
     BufferDescriptorV1, CHANNEL_NONE, CLOSE_FLAG_POSTQUERY_ATTRIB, CloseRequestBody, Command,
     CreateRequestBody, FileId, FlushRequestBody, Header, IOCTL_IS_FSCTL, IoctlRequestBody, IoctlResponse,
-    OPLOCK_LEVEL_NONE, OutputBufferResponse, Put, QueryDirectoryRequestBody, QueryInfoRequestBody,
-    ReadRequestBody, ReadResponse, SetInfoRequestBody, U16, U32, U64, WriteRequestBody, WriteResponse,
+    OutputBufferResponse, Put, QueryDirectoryRequestBody, QueryInfoRequestBody, ReadRequestBody,
+    ReadResponse, SetInfoRequestBody, U16, U32, U64, WriteRequestBody, WriteResponse, view_at,
     write_create_request, write_ioctl_request, write_query_directory_request, write_query_info_request,
     write_read_request, write_set_info_request, write_tree_connect_request, write_write_request,
 };
@@ -82,6 +82,10 @@ pub struct Request {
     /// Signed even where the session does not demand it.
     pub must_sign: bool,
     pub(crate) transfer: Option<Transfer>,
+    /// Was sent before, on a channel that died (MS-SMB2 3.2.4.1.3).
+    pub(crate) is_replay: bool,
+    /// A CREATE that names itself, so that the server knows it again.
+    pub(crate) is_recognisable: bool,
 }
 
 impl Request {
@@ -96,6 +100,65 @@ impl Request {
             must_encrypt: false,
             must_sign: false,
             transfer: None,
+            is_replay: false,
+            is_recognisable: false,
+        }
+    }
+
+    /// Whether it may be asked a second time without the first answer: its effect is the same once or twice, or the server
+    /// recognises it.
+    pub(crate) fn can_repeat(&self) -> bool {
+        match self.command {
+            Command::Read
+            | Command::Write
+            | Command::Flush
+            | Command::Echo
+            | Command::QueryInfo
+            | Command::SetInfo
+            | Command::TreeConnect
+            | Command::Close
+            | Command::ChangeNotify => true,
+            Command::Create => self.is_recognisable,
+            _ => false,
+        }
+    }
+
+    /// Whether the server has to be told that it may have seen it (MS-SMB2 3.3.5.2.10).
+    pub(crate) fn changes(&self) -> bool {
+        matches!(self.command, Command::Write | Command::SetInfo | Command::Create)
+    }
+
+    /// Where the identifier of the file lies in the body.
+    fn file_id_at(&self) -> Option<usize> {
+        match self.command {
+            Command::Close
+            | Command::Flush
+            | Command::Lock
+            | Command::Ioctl
+            | Command::QueryDirectory
+            | Command::ChangeNotify => Some(8),
+            Command::Read | Command::Write | Command::SetInfo => Some(16),
+            Command::QueryInfo => Some(24),
+            _ => None,
+        }
+    }
+
+    /// The same request for a file and tree that have other names since a reconnect.
+    pub(crate) fn rename(&mut self, trees: impl Fn(u32) -> u32, files: impl Fn(FileId) -> Option<FileId>) {
+        self.tree_id = trees(self.tree_id);
+        if let Some(Transfer::Read { file_id, .. } | Transfer::Write { file_id, .. }) = &mut self.transfer
+            && let Some(renamed) = files(*file_id)
+        {
+            *file_id = renamed;
+        }
+        if let Some(at) = self.file_id_at()
+            && let Some(bytes) = self.body.get_mut(at..at + size_of::<FileId>())
+            && let Ok(old) = view_at::<FileId>(bytes, 0).copied()
+            && let Some(renamed) = files(old)
+        {
+            let mut name = Vec::with_capacity(size_of::<FileId>());
+            name.put(&renamed);
+            bytes.copy_from_slice(&name);
         }
     }
 
@@ -153,7 +216,6 @@ impl Request {
     /// `name` is relative to the share, with backslashes; `contexts` are encoded create contexts.
     pub fn create(tree_id: u32, name: &str, mut body: CreateRequestBody, contexts: &[u8]) -> Self {
         body.impersonation_level = U32::new(IMPERSONATION);
-        body.requested_oplock_level = OPLOCK_LEVEL_NONE;
         let mut bytes = Vec::new();
         write_create_request(&mut bytes, body, &name.encode_utf16().collect::<Vec<_>>(), contexts);
         Self::new(Command::Create, tree_id, bytes)
@@ -289,11 +351,21 @@ pub struct Reply {
     message: Buf,
     /// What the server placed by RDMA: room for all that was asked for.
     placed: Option<Buf>,
+    /// The request, where the server did not do it only because of another channel.
+    refused: Option<Box<Request>>,
 }
 
 impl Reply {
     pub(crate) fn new(command: Command, status: NtStatus, tree_id: u32, message: Buf) -> Self {
-        Self { command, status, tree_id, message, placed: None }
+        Self { command, status, tree_id, message, placed: None, refused: None }
+    }
+
+    pub(crate) fn set_refused(&mut self, request: Option<Request>) {
+        self.refused = request.map(Box::new);
+    }
+
+    pub(crate) fn take_refused(&mut self) -> Option<Request> {
+        self.refused.take().map(|request| *request)
     }
 
     /// Data of a READ that came by RDMA.
@@ -311,7 +383,7 @@ impl Reply {
 
     /// An answer that no server gave.
     pub(crate) fn local(command: Command, status: NtStatus) -> Self {
-        Self { command, status, tree_id: 0, message: Buf::empty(), placed: None }
+        Self { command, status, tree_id: 0, message: Buf::empty(), placed: None, refused: None }
     }
 
     pub fn command(&self) -> Command {

@@ -46,6 +46,12 @@ pub struct Options {
     pub rdma_port: u16,
     /// READ and WRITE of so many bytes or more go by RDMA, shorter ones in the message.
     pub rdma_threshold_bytes: u32,
+    /// Connections of the session, all by the same transport, where the server takes more than one (3.0 and later). Work is spread over
+    /// them; what a lost one had not answered is asked on another, and it is made anew.
+    pub channels: usize,
+    /// Where all connections are lost: how long to try to set the session up anew before giving up. Files opened durably
+    /// ([`crate::OpenOptions::durable`]) stay open, and what was not answered is asked again. Zero: not at all.
+    pub reconnect: Duration,
     /// FPDUs carry a CRC. Without, only where the server asks for it: for loopback, which has no wire.
     pub rdma_crc: bool,
     pub oldest: Dialect,
@@ -75,6 +81,8 @@ impl Default for Options {
             rdma_port: RDMA_PORT,
             // A READ of 4 KiB and its headers fit one receive of 8 KiB: a registration would cost more than it saves.
             rdma_threshold_bytes: 4097,
+            channels: 1,
+            reconnect: Duration::ZERO,
             rdma_crc: true,
             oldest: Dialect::Smb202,
             newest: Dialect::Smb311,

@@ -161,8 +161,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
             .get(context.session)
             .filter(|session| session.state == SessionState::Valid)
             .ok_or(NtStatus::USER_SESSION_DELETED)?;
-        let first = session.channels.first().ok_or(NtStatus::USER_SESSION_DELETED)?;
-        let (theirs, ours) = (first.signing.algorithm(), connection.signing);
+        let key = session.signing.as_ref().ok_or(NtStatus::USER_SESSION_DELETED)?;
+        let (theirs, ours) = (key.algorithm(), connection.signing);
         // AES-GMAC does not mix with the others, and each direction of the mix has its own refusal.
         if theirs != ours && theirs == SigningAlgorithm::AesGmac {
             return Err(NtStatus::REQUEST_OUT_OF_SEQUENCE);
@@ -190,7 +190,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             return Err(NtStatus::NOT_SUPPORTED);
         }
         // Signed with the session's key, not with one of this channel, which has none yet.
-        let genuine = first.signing.verify(&[element.bytes()], context.to.message_id, false, false);
+        let genuine = key.verify(&[element.bytes()], context.to.message_id, false, false);
         genuine.map_err(|_| NtStatus::ACCESS_DENIED)?;
         if session.client_guid != connection.client_guid {
             return Err(NtStatus::USER_SESSION_DELETED);
@@ -308,6 +308,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             self.end_session(key, true);
             return Err(NtStatus::ACCESS_DENIED);
         }
+        session.signing = Some(keys.signing_key(found.signing));
         let signing = keys.signing_key(found.signing);
         session.channels.push(Channel { connection: context.connection, signing });
         session.account = account.name;

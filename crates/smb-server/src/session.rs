@@ -36,6 +36,8 @@ pub(crate) struct Session {
     /// Requests that are not encrypted are refused.
     pub encrypt: bool,
     pub channels: SmallVec<[Channel; 1]>,
+    /// Session.SigningKey, of the first logon: it proves further channels, also when the first one is gone.
+    pub signing: Option<SigningKey>,
     pub sealing: Option<SealingKey>,
     pub opening: Option<OpeningKey>,
     /// By rising identifier.
@@ -66,6 +68,7 @@ impl Session {
             signing_required: false,
             encrypt: false,
             channels: SmallVec::new(),
+            signing: None,
             sealing: None,
             opening: None,
             trees: Vec::new(),

@@ -1,4 +1,5 @@
 //! The client library against the daemon, both as they ship, over TCP and SMB Direct.
 
+mod channels;
 mod direct;
 mod fixture;

@@ -1,11 +1,12 @@
 //! From a server's name to a channel: addresses, transport, the fallback from SMB Direct to TCP, logon.
 
 use crate::channel::Channel;
-use crate::connection::Connection;
-use crate::link::{Link, RdmaLink, TcpLink};
+use crate::connection::{Binding, Connection, Random, Token};
+use crate::link::Link;
+use crate::operation::{Reply, Request};
 use crate::{ClientError, Engine, Options, Transport};
 use smb::auth::Credentials;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, SystemTime};
 use sys::monotonic_now;
 use types::FileTime;
@@ -13,103 +14,151 @@ use types::FileTime;
 /// With a choice of transports, SMB Direct has so long to be there.
 const AUTO_RDMA_TIMEOUT: Duration = Duration::from_secs(2);
 
-fn each_address<T>(
-    server: &str,
-    port: u16,
-    mut connect: impl FnMut(SocketAddr) -> Result<T, ClientError>,
-) -> Result<T, ClientError> {
+/// Where a channel goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Target {
+    pub is_rdma: bool,
+    pub port: u16,
+}
+
+/// A TCP connection to the first of the server's addresses that answers. Blocks.
+pub(super) fn dial(server: &str, port: u16, timeout: Duration) -> Result<TcpStream, ClientError> {
     let mut last = ClientError::Invalid("the server's name has no address");
     for address in (server, port).to_socket_addrs()? {
-        match connect(address) {
+        match TcpStream::connect_timeout(&address, timeout) {
             Ok(connected) => return Ok(connected),
-            Err(error) => last = error,
+            Err(error) => last = error.into(),
         }
     }
     Err(last)
 }
 
 /// A link by the transport that the options choose; where SMB Direct was hoped for and is not there, also why.
-pub(super) fn link(
+pub(super) fn first_link(
     engine: &Engine,
     server: &str,
     port: u16,
     options: &Options,
-) -> Result<(Link, Option<String>), ClientError> {
-    let tcp = || {
-        each_address(server, port, |to| TcpLink::connect(engine, to, options.timeout))
-            .map(|link| Link::Tcp(Box::new(link)))
-    };
+) -> Result<(Link, Target, Option<String>), ClientError> {
+    let tcp = Target { is_rdma: false, port };
     match options.transport {
-        Transport::Tcp => Ok((tcp()?, None)),
-        Transport::Rdma => Ok((rdma(engine, server, port, options.timeout, options)?, None)),
+        Transport::Tcp => Ok((link(engine, server, tcp, options.timeout, options)?, tcp, None)),
+        Transport::Rdma => {
+            let target = Target { is_rdma: true, port };
+            Ok((link(engine, server, target, options.timeout, options)?, target, None))
+        }
         Transport::Auto => {
             let timeout = options.timeout.min(AUTO_RDMA_TIMEOUT);
-            match rdma(engine, server, options.rdma_port, timeout, options) {
-                Ok(link) => Ok((link, None)),
+            let target = Target { is_rdma: true, port: options.rdma_port };
+            match link(engine, server, target, timeout, options) {
+                Ok(link) => Ok((link, target, None)),
                 Err(error) => {
                     tracing::info!(server, port = options.rdma_port, %error, "no SMB Direct: using TCP");
-                    Ok((tcp()?, Some(error.to_string())))
+                    let link = link(engine, server, tcp, options.timeout, options)?;
+                    Ok((link, tcp, Some(error.to_string())))
                 }
             }
         }
     }
 }
 
-/// A link by SMB Direct that is negotiated.
-fn rdma(
+/// A link over which messages may flow.
+pub(super) fn link(
     engine: &Engine,
     server: &str,
-    port: u16,
+    target: Target,
     timeout: Duration,
     options: &Options,
 ) -> Result<Link, ClientError> {
-    each_address(server, port, |address| {
-        let mut link = RdmaLink::connect(engine, address, timeout, options)?;
-        let deadline = monotonic_now().after(timeout);
-        loop {
-            let now = monotonic_now();
-            link.poll(now);
-            if link.is_ready() {
-                return Ok(Link::Rdma(Box::new(link)));
-            }
-            link.receive()?;
-            if now >= deadline {
-                return Err(ClientError::TimedOut);
-            }
-            let until = link.next_timeout().map_or(deadline, |at| at.min(deadline));
-            engine.wait(until.since(now))?;
+    let deadline = monotonic_now().after(timeout);
+    let stream = dial(server, target.port, timeout)?;
+    let mut link = Link::new(engine, stream, target.is_rdma, timeout, options)?;
+    loop {
+        let now = monotonic_now();
+        link.poll(now);
+        if link.is_ready() {
+            return Ok(link);
         }
+        link.receive()?;
+        if now >= deadline {
+            return Err(ClientError::TimedOut);
+        }
+        let until = link.next_timeout().map_or(deadline, |at| at.min(deadline));
+        engine.wait(until.since(now))?;
+    }
+}
+
+fn random() -> Random {
+    Box::new(|bytes: &mut [u8]| {
+        getrandom::fill(bytes).expect("a system that gave random bytes once gives them again");
     })
 }
 
-/// The protocol's start of a session of its own.
-pub(super) fn session(server: &str, options: &Options, credentials: Credentials) -> Connection {
-    let random = Box::new(|bytes: &mut [u8]| {
-        getrandom::fill(bytes).expect("a system that gave random bytes once gives them again");
-    });
-    let now = SystemTime::now()
+fn wall_clock() -> FileTime {
+    SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(FileTime::UNIX_EPOCH, |since| FileTime::from_unix_nanos(since.as_nanos() as i128));
-    Connection::new(options.clone(), credentials, server, now, random)
+        .map_or(FileTime::UNIX_EPOCH, |since| FileTime::from_unix_nanos(since.as_nanos() as i128))
+}
+
+/// The protocol's start of a session of its own.
+pub(super) fn session(server: &str, options: Options, credentials: Credentials) -> Connection {
+    Connection::new(options, credentials, server, wall_clock(), random())
+}
+
+/// The protocol's start of a further channel.
+pub(super) fn further(
+    server: &str,
+    options: Options,
+    credentials: Credentials,
+    binding: Binding,
+) -> Connection {
+    Connection::bind(options, credentials, server, wall_clock(), random(), binding)
 }
 
 /// Carries the logon.
 pub(super) fn log_on(
     engine: &Engine,
     link: Link,
+    target: usize,
     connection: Connection,
     options: &Options,
 ) -> Result<Channel, ClientError> {
-    let mut channel = Channel::new(connection, link, monotonic_now());
+    let mut channel = Channel::new(connection, link, target, monotonic_now());
     let mut none = Vec::new();
+    while !channel.connection.is_ready() {
+        step(engine, &mut channel, options, &mut none)?;
+    }
+    Ok(channel)
+}
+
+fn step(
+    engine: &Engine,
+    channel: &mut Channel,
+    options: &Options,
+    out: &mut Vec<(Token, Reply)>,
+) -> Result<(), ClientError> {
+    let now = monotonic_now();
+    let moved = channel.pump(now, options.timeout, out)?;
+    if !moved && !channel.connection.is_ready() || out.is_empty() && !moved {
+        engine.wait(channel.next_timeout(options.timeout).since(now))?;
+    }
+    Ok(())
+}
+
+/// One request and its answer on a channel that nobody else uses yet.
+pub(super) fn call(
+    engine: &Engine,
+    channel: &mut Channel,
+    request: Request,
+    token: Token,
+    options: &Options,
+) -> Result<Reply, ClientError> {
+    channel.submit(token, request, options, monotonic_now());
+    let mut answers = Vec::new();
     loop {
-        let now = monotonic_now();
-        let moved = channel.pump(now, options.timeout, &mut none)?;
-        if channel.connection.is_ready() {
-            return Ok(channel);
-        }
-        if !moved {
-            engine.wait(channel.next_timeout(options.timeout).since(now))?;
+        step(engine, channel, options, &mut answers)?;
+        if let Some((_, reply)) = answers.pop() {
+            return Ok(reply);
         }
     }
 }

@@ -23,6 +23,9 @@ impl Client {
     /// # Errors
     /// [`ClientError::Status`] where the server refuses; others where the connection failed.
     pub fn open(&mut self, tree: Tree, path: &str, options: OpenOptions) -> Result<File, ClientError> {
+        if options.is_durable() && self.dialect() >= Some(Dialect::Smb300) {
+            return self.durable_open(tree, path.replace('/', "\\").trim_matches('\\'), options);
+        }
         let reply = self.call(Self::open_request(tree, path, options))?;
         Self::opened(tree, &reply).map(|file| File { is_unbuffered: options.is_unbuffered(), ..file })
     }
@@ -42,7 +45,7 @@ impl Client {
         reply.success()?;
         let response = CreateResponse::parse(reply.message())?;
         let status = FileStatus::from_create(&response);
-        Ok(File { tree, id: response.file_id, status, is_unbuffered: false })
+        Ok(File { tree, id: response.file_id, status, is_unbuffered: false, is_durable: false })
     }
 
     fn protected(mut request: Request, tree: Tree) -> Request {
@@ -54,7 +57,9 @@ impl Client {
     /// As [`Self::open`].
     pub fn close(&mut self, file: File) -> Result<(), ClientError> {
         let request = Self::protected(Request::close(file.tree.id, file.id), file.tree);
-        self.call(request)?.success().map(|_| ())
+        let reply = self.call(request)?;
+        self.names.forget(&file);
+        reply.success().map(|_| ())
     }
 
     /// Makes everything written durable.

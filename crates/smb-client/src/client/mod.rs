@@ -1,34 +1,63 @@
 //! A session at one server: blocking calls for people, `submit`, `poll` and `next_reply` for pipelines.
 
+mod channels;
 mod connect;
 mod files;
+mod reconnect;
 
 use crate::channel::Channel;
-use crate::connection::{Limits, Token};
+use crate::connection::{Binding, Connection, Limits, Token};
 use crate::file::Tree;
 use crate::operation::{Reply, Request};
-use crate::{ClientError, Counters, Engine, Options};
+use crate::{ClientError, Counters, Engine, Options, Transport};
+use channels::Forming;
+use connect::Target;
+use reconnect::Names;
 use smb::auth::Credentials;
 use smb::crypto::CipherId;
 use smb::wire::{Dialect, FileId, SHARE_TYPE_PIPE, ShareFlags, TreeConnectResponse, fsctl};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use sys::monotonic_now;
-use types::NtStatus;
+use types::{Monotonic, NtStatus};
 
 /// Operations of one file transfer that are in flight at once.
 const TRANSFER_DEPTH: usize = 8;
 
-/// A session at a server.
+/// A session at a server, over one connection or several.
 pub struct Client {
     engine: Engine,
     server: String,
     options: Options,
-    channel: Channel,
+    credentials: Credentials,
+    session_id: u64,
+    /// Where channels are wanted; each channel knows which of these it is.
+    targets: Vec<Target>,
+    /// By target: when to make it anew where it is missing.
+    remake_at: Vec<Monotonic>,
+    /// Those that carry work.
+    channels: Vec<Channel>,
+    forming: Vec<Forming>,
+    /// What a further channel needs; `None`: there cannot be any.
+    binding: Option<Binding>,
+    /// Why the last further channel was not to be had.
+    join_error: Option<ClientError>,
+    /// ChannelSequence: the channels that died, of those that the session has had together.
+    sequence: u16,
+    names: Names,
     last_token: u64,
     answers: HashMap<Token, Reply>,
     /// Answers in the order in which they came, for [`Client::next_reply`].
     order: VecDeque<Token>,
     arrived: Vec<(Token, Reply)>,
+    /// Refused because of a dead channel's requests: to be asked again at that time.
+    later: Vec<(Monotonic, Token, Request)>,
+    refused_until: HashMap<Token, Monotonic>,
+    /// Asked a second time.
+    repeated: HashSet<Token>,
+    /// The client's own requests, whose answers nobody waits for.
+    unasked: HashSet<Token>,
+    /// What channels that are gone had counted.
+    past: Counters,
     is_validated: bool,
     fallback: Option<String>,
 }
@@ -62,20 +91,43 @@ impl Client {
         if options.client_guid == [0; 16] && getrandom::fill(&mut options.client_guid).is_err() {
             return Err(ClientError::Invalid("the system has no random bytes"));
         }
-        let (link, fallback) = connect::link(engine, server, port, &options)?;
-        let connection = connect::session(server, &options, credentials);
-        Ok(Self {
+        let (link, target, fallback) = connect::first_link(engine, server, port, &options)?;
+        let connection = connect::session(server, options.clone(), credentials.clone());
+        let channel = connect::log_on(engine, link, 0, connection, &options)?;
+        let mut client = Self {
             engine: engine.clone(),
             server: server.to_owned(),
-            channel: connect::log_on(engine, link, connection, &options)?,
-            options,
+            credentials,
+            session_id: channel.connection.session_id(),
+            targets: vec![target],
+            remake_at: vec![Monotonic(0)],
+            binding: channel.connection.binding(),
+            channels: vec![channel],
+            forming: Vec::new(),
+            join_error: None,
+            sequence: 0,
+            names: Names::default(),
             last_token: 0,
             answers: HashMap::new(),
             order: VecDeque::new(),
             arrived: Vec::new(),
+            later: Vec::new(),
+            refused_until: HashMap::new(),
+            repeated: HashSet::new(),
+            unasked: HashSet::new(),
+            past: Counters::default(),
             is_validated: false,
             fallback,
-        })
+            options,
+        };
+        let transport = if target.is_rdma { Transport::Rdma } else { Transport::Tcp };
+        for _ in 1..client.options.channels {
+            if let Err(error) = client.add_channel(transport, target.port) {
+                tracing::info!(server, %error, channels = client.channels.len(), "no more connections");
+                break;
+            }
+        }
+        Ok(client)
     }
 
     /// As it was given to the connect call.
@@ -83,8 +135,14 @@ impl Client {
         &self.server
     }
 
+    /// The session's protocol state, as its first connection has it.
+    fn first(&self) -> Option<&Connection> {
+        self.channels.first().map(|channel| &channel.connection)
+    }
+
+    /// The dialect agreed on; `None` where all connections are lost.
     pub fn dialect(&self) -> Option<Dialect> {
-        self.channel.connection.dialect()
+        self.first()?.dialect()
     }
 
     /// Most bytes of one operation.
@@ -92,41 +150,55 @@ impl Client {
         self.limits_of(false)
     }
 
+    /// What every channel can do.
     fn limits_of(&self, must_encrypt: bool) -> Limits {
-        self.channel.limits(must_encrypt)
+        let smallest = |a: Limits, b: Limits| Limits {
+            read_bytes: a.read_bytes.min(b.read_bytes),
+            write_bytes: a.write_bytes.min(b.write_bytes),
+            transact_bytes: a.transact_bytes.min(b.transact_bytes),
+        };
+        let limits = self.channels.iter().map(|channel| channel.limits(must_encrypt));
+        limits.reduce(smallest).unwrap_or(Limits {
+            read_bytes: 65536,
+            write_bytes: 65536,
+            transact_bytes: 65536,
+        })
     }
 
     pub fn is_signed(&self) -> bool {
-        self.channel.connection.is_signed()
+        self.first().is_some_and(Connection::is_signed)
     }
 
     pub fn is_encrypted(&self) -> bool {
-        self.channel.connection.is_encrypted()
+        self.first().is_some_and(Connection::is_encrypted)
     }
 
     /// The cipher that was agreed on, used where session or share demand encryption.
     pub fn cipher(&self) -> Option<CipherId> {
-        self.channel.connection.cipher()
+        self.first()?.cipher()
     }
 
     /// Whether messages go by SMB Direct.
     pub fn is_rdma(&self) -> bool {
-        self.channel.is_rdma()
+        self.channels.iter().any(Channel::is_rdma)
     }
 
     /// Connections that carry the session.
     pub fn channel_count(&self) -> usize {
-        1
+        self.channels.len()
     }
 
-    /// Why [`crate::Transport::Auto`] took TCP, where it did.
+    /// Why [`Transport::Auto`] took TCP, where it did.
     pub fn fallback(&self) -> Option<&str> {
         self.fallback.as_deref()
     }
 
+    /// What was counted, over all connections.
     pub fn counters(&self) -> Counters {
-        let mut counters = Counters::default();
-        counters.add(&self.channel.counters());
+        let mut counters = self.past;
+        for channel in &self.channels {
+            counters.add(&channel.counters());
+        }
         counters
     }
 
@@ -140,21 +212,25 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`] where the connection failed.
-    pub fn submit(&mut self, request: Request) -> Result<Token, ClientError> {
+    pub fn submit(&mut self, mut request: Request) -> Result<Token, ClientError> {
         let token = self.new_token();
-        self.channel.submit(token, request, &self.options, monotonic_now());
+        self.names.translate(&mut request);
+        self.dispatch(token, request, monotonic_now());
         Ok(token)
     }
 
-    /// Queues related requests that go out in one message (see [`crate::Connection::submit_compound`]).
+    /// Queues related requests that go out in one message (see [`Connection::submit_compound`]).
     ///
     /// # Errors
     /// [`ClientError`] where the connection failed.
     pub fn submit_compound(&mut self, requests: Vec<Request>) -> Result<Vec<Token>, ClientError> {
-        let chain: Vec<(Token, Request)> =
+        let mut chain: Vec<(Token, Request)> =
             requests.into_iter().map(|request| (self.new_token(), request)).collect();
+        for (_, request) in &mut chain {
+            self.names.translate(request);
+        }
         let tokens = chain.iter().map(|(token, _)| *token).collect();
-        self.channel.submit_compound(chain, monotonic_now());
+        self.dispatch_chain(chain, monotonic_now());
         Ok(tokens)
     }
 
@@ -163,11 +239,14 @@ impl Client {
     /// # Errors
     /// [`ClientError`] where the connection failed.
     pub fn cancel(&mut self, token: Token) -> Result<(), ClientError> {
-        self.channel.connection.cancel(token);
+        for channel in &mut self.channels {
+            channel.connection.cancel(token);
+        }
         Ok(())
     }
 
-    /// Moves what came into `out`, and what is queued towards the server; never waits. With nothing new, [`Engine::wait`] sleeps.
+    /// Moves what came into `out`, and what is queued towards the server. Never waits, but to set a lost session up anew
+    /// ([`Options::reconnect`]). With nothing new, [`Engine::wait`] sleeps.
     ///
     /// # Errors
     /// [`ClientError`] where the connection failed.
@@ -183,7 +262,8 @@ impl Client {
 
     /// Requests that wait to be sent or answered.
     pub fn in_flight(&self) -> usize {
-        self.channel.connection.in_flight()
+        let asked: usize = self.channels.iter().map(|channel| channel.connection.in_flight()).sum();
+        asked + self.later.len() + self.arrived.len()
     }
 
     /// The next answer, to whichever request; `None` where nothing is in flight.
@@ -246,6 +326,7 @@ impl Client {
             maximal_access: response.maximal_access.get(),
         };
         self.validate_negotiate(tree)?;
+        self.names.trees.insert(tree.id, share.to_owned());
         Ok(tree)
     }
 
@@ -255,7 +336,7 @@ impl Client {
             return Ok(());
         }
         self.is_validated = true;
-        let Some((input, expected)) = self.channel.connection.validation() else { return Ok(()) };
+        let Some((input, expected)) = self.first().and_then(Connection::validation) else { return Ok(()) };
         let mut request = Request::fsctl(
             tree.id,
             FileId::RELATED,
@@ -281,7 +362,9 @@ impl Client {
     /// # Errors
     /// [`ClientError::Status`] where the server refuses; others where the connection failed.
     pub fn tree_disconnect(&mut self, tree: Tree) -> Result<(), ClientError> {
-        self.call(Request::tree_disconnect(tree.id))?.success().map(|_| ())
+        let reply = self.call(Request::tree_disconnect(tree.id))?;
+        self.names.trees.remove(&tree.id);
+        reply.success().map(|_| ())
     }
 
     /// Asks whether the server is there.
@@ -305,23 +388,11 @@ impl Client {
         Token(self.last_token)
     }
 
-    /// Carries messages both ways; whether anything came.
-    fn pump(&mut self) -> Result<bool, ClientError> {
-        let now = monotonic_now();
-        let moved = self.channel.pump(now, self.options.timeout, &mut self.arrived)?;
-        for (token, reply) in self.arrived.drain(..) {
-            self.answers.insert(token, reply);
-            self.order.push_back(token);
-        }
-        Ok(moved)
-    }
-
-    /// As [`Self::pump`], and waits where nothing came.
+    /// Carries messages both ways, and waits where nothing came.
     fn turn(&mut self) -> Result<(), ClientError> {
         if self.pump()? {
             return Ok(());
         }
-        let now = monotonic_now();
-        self.engine.wait(self.channel.next_timeout(self.options.timeout).since(now))
+        self.engine.wait(self.next_timeout().since(monotonic_now()))
     }
 }

@@ -1,16 +1,18 @@
 //! NEGOTIATE and SESSION_SETUP (MS-SMB2 3.2.4.2, 3.2.5.2, 3.2.5.3).
 
-use super::{Connection, Event, Limits, Negotiated, Owner, Session};
+use super::{Binding, Ciphers, Connection, Event, Limits, Negotiated, Session};
 use crate::{ClientError, Encryption, Options, Signing};
 use smb::auth::{Credentials, Initiator, InitiatorStep};
 use smb::crypto::{CipherId, KeySchedule, PreauthHash, SessionKeys, SigningAlgorithm};
 use smb::wire::{
     CONTEXT_ENCRYPTION, CONTEXT_NETNAME, CONTEXT_PREAUTH_INTEGRITY, CONTEXT_SIGNING, Capabilities, Command,
     DIALECT_WILDCARD, Dialect, HeaderFlags, NegotiateRequestBody, NegotiateResponse, PreauthIntegrity, Put,
-    SecurityMode, SessionFlags, SessionSetupRequestBody, SessionSetupResponse, U16, U32, U64,
-    ValidateNegotiateRequest, ValidateNegotiateResponse, counted_ids, put_context, put_counted_ids,
+    SESSION_FLAG_BINDING, SecurityMode, SessionFlags, SessionSetupRequestBody, SessionSetupResponse, U16,
+    U32, U64, ValidateNegotiateRequest, ValidateNegotiateResponse, counted_ids, put_context, put_counted_ids,
     write_negotiate_request, write_session_setup_request,
 };
+use std::cell::RefCell;
+use std::rc::Rc;
 use types::{FileTime, NtStatus};
 
 /// Sizes beyond which no buffer of this client goes, whatever a server offers.
@@ -26,6 +28,7 @@ pub(super) struct Handshake {
     signing: SigningAlgorithm,
     session_id: u64,
     is_negotiated: bool,
+    binding: Option<Binding>,
 }
 
 fn security_mode(options: &Options) -> SecurityMode {
@@ -37,7 +40,10 @@ fn security_mode(options: &Options) -> SecurityMode {
 
 fn capabilities(options: &Options) -> Capabilities {
     if options.newest >= Dialect::Smb300 {
-        Capabilities::LARGE_MTU | Capabilities::LEASING | Capabilities::ENCRYPTION
+        Capabilities::LARGE_MTU
+            | Capabilities::LEASING
+            | Capabilities::ENCRYPTION
+            | Capabilities::MULTI_CHANNEL
     } else {
         Capabilities::empty()
     }
@@ -74,7 +80,13 @@ pub(super) fn validation_expected(negotiated: &Negotiated) -> Vec<u8> {
 }
 
 impl Connection {
-    pub(super) fn begin(&mut self, credentials: Credentials, server: &str, now: FileTime) {
+    pub(super) fn begin(
+        &mut self,
+        credentials: Credentials,
+        server: &str,
+        now: FileTime,
+        binding: Option<Binding>,
+    ) {
         let mut salt = [0; 32];
         (self.random)(&mut salt);
         let dialects = dialect_numbers(&self.options);
@@ -112,10 +124,11 @@ impl Connection {
             now,
             cipher: None,
             signing: SigningAlgorithm::AesCmac,
-            session_id: 0,
+            session_id: binding.as_ref().map_or(0, |binding| binding.session_id),
             is_negotiated: false,
+            binding,
         };
-        let message = self.transmit_plain(Command::Negotiate, 0, &body, Owner::Handshake);
+        let message = self.transmit_plain(Command::Negotiate, 0, &body, None);
         handshake.hash.update(&message);
         self.handshake = Some(handshake);
     }
@@ -212,14 +225,16 @@ impl Connection {
         write_session_setup_request(
             &mut body,
             SessionSetupRequestBody {
+                flags: if handshake.binding.is_some() { SESSION_FLAG_BINDING } else { 0 },
                 security_mode: security_mode(&self.options).bits() as u8,
                 previous_session_id: U64::new(self.options.previous_session_id),
                 ..Default::default()
             },
             token,
         );
+        let proof = handshake.binding.as_ref().map(|binding| binding.proof.clone());
         let message =
-            self.transmit_plain(Command::SessionSetup, handshake.session_id, &body, Owner::Handshake);
+            self.transmit_plain(Command::SessionSetup, handshake.session_id, &body, proof.as_deref());
         handshake.hash.update(&message);
     }
 
@@ -233,7 +248,11 @@ impl Connection {
         let response = SessionSetupResponse::parse(message)?;
         let flags = SessionFlags::from_bits_retain(response.session_flags.get());
         let token = response.security_buffer()?.to_vec();
-        handshake.session_id = header.session_id.get();
+        if handshake.binding.is_none() {
+            handshake.session_id = header.session_id.get();
+        } else if handshake.session_id != header.session_id.get() {
+            return Err(Self::fail("a channel of another session"));
+        }
         if status == NtStatus::MORE_PROCESSING_REQUIRED {
             handshake.hash.update(message);
             return match handshake.initiator.step(&token, handshake.now, &mut *self.random)? {
@@ -263,6 +282,7 @@ impl Connection {
         let mut session = Session {
             id: handshake.session_id,
             signing: None,
+            proof: None,
             ciphers: None,
             must_sign: self.options.signing == Signing::Required
                 || negotiated.security_mode.contains(SecurityMode::SIGNING_REQUIRED),
@@ -278,10 +298,20 @@ impl Connection {
             } else if negotiated.dialect == Dialect::Smb311 || session.must_sign {
                 return Err(smb::crypto::CryptoError::NotAuthentic.into());
             }
+            let signing = Rc::new(signing);
+            session.proof = Some(signing.clone());
             session.signing = Some(signing);
             if let Some(cipher) = handshake.cipher {
-                session.ciphers = Some(keys.client_ciphers(cipher)?);
+                let (seal, open) = keys.client_ciphers(cipher)?;
+                session.ciphers = Some(Rc::new(Ciphers { seal: RefCell::new(seal), open }));
             }
+        }
+        if let Some(binding) = handshake.binding.take() {
+            // The channel signs with a key of its own; everything else is the session's.
+            session.proof = Some(binding.proof);
+            session.ciphers = binding.ciphers;
+            session.must_sign = binding.must_sign;
+            session.must_encrypt = binding.must_encrypt;
         }
         if session.must_encrypt && session.ciphers.is_none() {
             return Err(ClientError::NotOffered("encryption"));

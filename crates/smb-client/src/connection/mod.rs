@@ -13,7 +13,9 @@ use handshake::Handshake;
 use smb::auth::Credentials;
 use smb::crypto::{CipherId, OpeningKey, SealingKey, SigningKey};
 use smb::wire::{Capabilities, Command, Dialect, Guid, SecurityMode};
+use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
 use sys::{Buf, Payload};
 use types::FileTime;
 
@@ -70,15 +72,44 @@ struct Negotiated {
     limits: Limits,
 }
 
+/// The session's ciphers, which all its channels share: no nonce is ever used twice.
+struct Ciphers {
+    seal: RefCell<SealingKey>,
+    open: OpeningKey,
+}
+
 /// The session's keys. There are none where the session belongs to a guest or nobody.
 struct Session {
     id: u64,
-    signing: Option<SigningKey>,
-    ciphers: Option<(SealingKey, OpeningKey)>,
+    /// Of this channel.
+    signing: Option<Rc<SigningKey>>,
+    /// Of the session's first channel: it proves further ones to the server.
+    proof: Option<Rc<SigningKey>>,
+    ciphers: Option<Rc<Ciphers>>,
     /// All requests are signed.
     must_sign: bool,
     /// All requests are encrypted.
     must_encrypt: bool,
+}
+
+/// What a further channel needs to know of the session that it joins.
+#[derive(Clone)]
+pub(crate) struct Binding {
+    session_id: u64,
+    dialect: Dialect,
+    proof: Rc<SigningKey>,
+    ciphers: Option<Rc<Ciphers>>,
+    must_sign: bool,
+    must_encrypt: bool,
+}
+
+/// What a connection leaves behind.
+#[derive(Default)]
+pub(crate) struct Leftovers {
+    /// Went out and were not answered; a request of its own, or part of a chain (`None`).
+    pub sent: Vec<(Token, Command, Option<Request>)>,
+    /// Never went out.
+    pub waiting: Vec<Vec<(Token, Request)>>,
 }
 
 /// Who waits for an answer.
@@ -95,6 +126,8 @@ struct Pending {
     is_encrypted: bool,
     is_signed: bool,
     async_id: Option<u64>,
+    /// To be repeated elsewhere where this connection dies; not of chains.
+    request: Option<Request>,
 }
 
 /// The protocol of one connection.
@@ -114,6 +147,8 @@ pub struct Connection {
     waiting: VecDeque<Vec<(Token, Request)>>,
     outgoing: VecDeque<Outgoing>,
     events: VecDeque<Event>,
+    /// ChannelSequence of what goes out (MS-SMB2 2.2.1.2).
+    channel_sequence: u16,
     credit_stalls: u64,
     /// The first waiting request was counted as waiting for credits.
     is_stalled: bool,
@@ -129,6 +164,38 @@ impl Connection {
         now: FileTime,
         random: Random,
     ) -> Self {
+        Self::start(options, credentials, server, now, random, None)
+    }
+
+    /// Starts a further channel of a session (MS-SMB2 3.2.4.1.7).
+    pub(crate) fn bind(
+        options: Options,
+        credentials: Credentials,
+        server: &str,
+        now: FileTime,
+        random: Random,
+        binding: Binding,
+    ) -> Self {
+        let cipher = binding.ciphers.as_ref().map(|ciphers| ciphers.seal.borrow().cipher());
+        let options = Options {
+            oldest: binding.dialect,
+            newest: binding.dialect,
+            ciphers: cipher.into_iter().collect(),
+            signing_algorithms: vec![binding.proof.algorithm()],
+            previous_session_id: 0,
+            ..options
+        };
+        Self::start(options, credentials, server, now, random, Some(binding))
+    }
+
+    fn start(
+        options: Options,
+        credentials: Credentials,
+        server: &str,
+        now: FileTime,
+        random: Random,
+        binding: Option<Binding>,
+    ) -> Self {
         let mut connection = Self {
             options,
             random,
@@ -142,11 +209,41 @@ impl Connection {
             waiting: VecDeque::new(),
             outgoing: VecDeque::new(),
             events: VecDeque::new(),
+            channel_sequence: 0,
             credit_stalls: 0,
             is_stalled: false,
         };
-        connection.begin(credentials, server, now);
+        connection.begin(credentials, server, now, binding);
         connection
+    }
+
+    /// What a further channel needs; `None` where the session cannot have any.
+    pub(crate) fn binding(&self) -> Option<Binding> {
+        let dialect = self.dialect().filter(|dialect| *dialect >= Dialect::Smb300)?;
+        let session = self.session.as_ref()?;
+        Some(Binding {
+            session_id: session.id,
+            dialect,
+            proof: session.proof.clone()?,
+            ciphers: session.ciphers.clone(),
+            must_sign: session.must_sign,
+            must_encrypt: session.must_encrypt,
+        })
+    }
+
+    pub(crate) fn set_channel_sequence(&mut self, sequence: u16) {
+        self.channel_sequence = sequence;
+    }
+
+    /// Takes everything that was not answered, in the order of asking.
+    pub(crate) fn take_leftovers(&mut self) -> Leftovers {
+        let mut pending: Vec<(u64, Pending)> = self.pending.drain().collect();
+        pending.sort_by_key(|(message_id, _)| *message_id);
+        let sent = pending.into_iter().filter_map(|(_, pending)| match pending.owner {
+            Owner::Caller(token) => Some((token, pending.command, pending.request)),
+            Owner::Handshake => None,
+        });
+        Leftovers { sent: sent.collect(), waiting: self.waiting.drain(..).collect() }
     }
 
     /// Queues a request; it goes out when the session is set up and there are credits.
@@ -225,7 +322,7 @@ impl Connection {
 
     /// The cipher that was agreed on, where there is one.
     pub fn cipher(&self) -> Option<CipherId> {
-        self.session.as_ref()?.ciphers.as_ref().map(|(seal, _)| seal.cipher())
+        self.session.as_ref()?.ciphers.as_ref().map(|ciphers| ciphers.seal.borrow().cipher())
     }
 
     /// How the server's answer to FSCTL_VALIDATE_NEGOTIATE_INFO has to look, and what to send: (input, expected output).

@@ -21,11 +21,11 @@ impl Connection {
         if is_encrypted {
             let header = TransformHeader::parse(&message)?;
             let session = self.session.as_ref().ok_or(CryptoError::NotAuthentic)?;
-            let (_, open) = session.ciphers.as_ref().ok_or(CryptoError::NotAuthentic)?;
+            let ciphers = session.ciphers.as_ref().ok_or(CryptoError::NotAuthentic)?;
             if header.session_id != session.id {
                 return Err(CryptoError::NotAuthentic.into());
             }
-            open.open_in_place(&mut message)?;
+            ciphers.open.open_in_place(&mut message)?;
             message.advance(TRANSFORM_HEADER_BYTES);
             message.truncate(header.original_len);
         }
@@ -130,7 +130,11 @@ impl Connection {
         let Some(pending) = self.pending.remove(&message_id) else { return Ok(()) };
         self.credits_spent = self.credits_spent.saturating_sub(u32::from(pending.charge));
         if let Owner::Caller(token) = pending.owner {
-            let reply = Reply::new(pending.command, header.status(), header.tree_id.get(), element);
+            let mut reply = Reply::new(pending.command, header.status(), header.tree_id.get(), element);
+            if header.status() == NtStatus::FILE_NOT_AVAILABLE {
+                // Not done, because of what went on on another channel: whoever has several asks again.
+                reply.set_refused(pending.request);
+            }
             self.events.push_back(Event::Completed { token, reply });
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use super::{Connection, Outgoing, Owner, Pending, Token};
 use crate::operation::Request;
-use smb::crypto::TRANSFORM_HEADER_BYTES;
+use smb::crypto::{SigningKey, TRANSFORM_HEADER_BYTES};
 use smb::wire::{Command, Dialect, HEADER_BYTES, Header, HeaderFlags, Put, TCP_PREFIX_BYTES, U16, U32, U64};
 use sys::{BufMut, Payload};
 use types::NtStatus;
@@ -31,13 +31,13 @@ impl Connection {
         message_id
     }
 
-    /// Queues a message that is neither signed nor encrypted, and returns it from its header on.
+    /// Queues a message of the handshake, which is signed only to join a session, and returns it from its header on.
     pub(super) fn transmit_plain(
         &mut self,
         command: Command,
         session_id: u64,
         body: &[u8],
-        owner: Owner,
+        proof: Option<&SigningKey>,
     ) -> Vec<u8> {
         let mut header = Header::new(command);
         let is_old = self.dialect().is_none_or(|dialect| dialect == Dialect::Smb202);
@@ -48,11 +48,26 @@ impl Connection {
         header.message_id = U64::new(message_id);
         self.pending.insert(
             message_id,
-            Pending { owner, command, charge: 1, is_encrypted: false, is_signed: false, async_id: None },
+            Pending {
+                owner: Owner::Handshake,
+                command,
+                charge: 1,
+                is_encrypted: false,
+                is_signed: false,
+                async_id: None,
+                request: None,
+            },
         );
+        if proof.is_some() {
+            header.flags = U32::new(HeaderFlags::SIGNED.bits());
+        }
         let mut head = prefix(HEADER_BYTES + body.len());
         head.put(&header);
         head.extend_from_slice(body);
+        if let (Some(key), Some(message)) = (proof, head.get_mut(TCP_PREFIX_BYTES..)) {
+            // The header is whole, so there is room for the signature.
+            let _ = key.sign_in_place(message, message_id, false, false);
+        }
         let message = head.get(TCP_PREFIX_BYTES..).unwrap_or_default().to_vec();
         self.outgoing.push_back(Outgoing { head, payload: Payload::new() });
         message
@@ -88,6 +103,8 @@ impl Connection {
         let mut head = prefix(0);
         let mut elements = Vec::with_capacity(count);
         let mut payload = Payload::new();
+        let channel_sequence =
+            if self.dialect() >= Some(Dialect::Smb300) { u32::from(self.channel_sequence) } else { 0 };
         for (index, (token, request)) in chain.into_iter().enumerate() {
             let charge = self.charge(&request);
             let sign = !encrypt && has_key && (must_sign || request.must_sign);
@@ -95,29 +112,20 @@ impl Connection {
             let mut flags = HeaderFlags::empty();
             flags.set(HeaderFlags::RELATED_OPERATIONS, index > 0);
             flags.set(HeaderFlags::SIGNED, sign);
+            flags.set(HeaderFlags::REPLAY_OPERATION, request.is_replay);
             header.flags = U32::new(flags.bits());
+            header.status = U32::new(channel_sequence);
             header.credit_charge = U16::new(if is_old { 0 } else { charge });
             header.credits = U16::new(self.credits_asked(charge));
             header.tree_id = U32::new(request.tree_id);
             header.session_id = U64::new(session_id);
             let message_id = self.spend(charge);
             header.message_id = U64::new(message_id);
-            self.pending.insert(
-                message_id,
-                Pending {
-                    owner: Owner::Caller(token),
-                    command: request.command,
-                    charge,
-                    is_encrypted: encrypt,
-                    is_signed: sign,
-                    async_id: None,
-                },
-            );
             let start = head.len();
             head.put(&header);
             head.extend_from_slice(&request.body);
             if count == 1 {
-                payload = request.payload;
+                payload = request.payload.clone();
             } else {
                 // In a chain the next element follows: a payload is copied to its place.
                 for part in request.payload.parts() {
@@ -130,6 +138,16 @@ impl Connection {
                 }
             }
             elements.push((start, head.len(), message_id, sign));
+            let pending = Pending {
+                owner: Owner::Caller(token),
+                command: request.command,
+                charge,
+                is_encrypted: encrypt,
+                is_signed: sign,
+                async_id: None,
+                request: (count == 1).then_some(request),
+            };
+            self.pending.insert(message_id, pending);
         }
 
         let Some(session) = &mut self.session else { return };
@@ -141,12 +159,12 @@ impl Connection {
                 head[start + 48..start + 64].copy_from_slice(&signature);
             }
         }
-        if encrypt && let Some((seal, _)) = &mut session.ciphers {
+        if encrypt && let Some(ciphers) = &session.ciphers {
             let mut parts: Vec<&[u8]> = vec![&head[TCP_PREFIX_BYTES..]];
             parts.extend(payload.parts().iter().map(|part| &part[..]));
             let len = TRANSFORM_HEADER_BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
             let mut sealed = BufMut::for_overwrite(len);
-            let done = seal.seal_parts(&parts, &mut sealed, session_id);
+            let done = ciphers.seal.borrow_mut().seal_parts(&parts, &mut sealed, session_id);
             if done.is_err() {
                 // Nonces are used up: nothing can be sent any more, and nothing must be sent in the clear.
                 for (_, _, message_id, _) in elements {
@@ -190,8 +208,9 @@ impl Connection {
         head.put(&header);
         head.extend_from_slice(&[4, 0, 0, 0]);
         if session.must_encrypt
-            && let Some((seal, _)) = &mut session.ciphers
+            && let Some(ciphers) = &session.ciphers
         {
+            let mut seal = ciphers.seal.borrow_mut();
             let len = TRANSFORM_HEADER_BYTES + HEADER_BYTES + 4;
             let mut sealed = prefix(len);
             sealed.resize(TCP_PREFIX_BYTES + len, 0);

@@ -5,11 +5,13 @@
 mod rdma;
 mod tcp;
 
-pub(crate) use rdma::RdmaLink;
-pub(crate) use tcp::TcpLink;
+use rdma::RdmaLink;
+use tcp::TcpLink;
 
-use crate::ClientError;
 use crate::connection::Outgoing;
+use crate::{ClientError, Engine, Options};
+use std::net::TcpStream;
+use std::time::Duration;
 use sys::BufMut;
 use types::Monotonic;
 
@@ -22,6 +24,26 @@ pub(crate) enum Link {
 }
 
 impl Link {
+    /// Over a TCP connection that is up: messages by TCP, or by SMB Direct once that is negotiated.
+    pub fn new(
+        engine: &Engine,
+        stream: TcpStream,
+        is_rdma: bool,
+        timeout: Duration,
+        options: &Options,
+    ) -> Result<Self, ClientError> {
+        Ok(if is_rdma {
+            Self::Rdma(Box::new(RdmaLink::new(engine, stream, timeout, options)?))
+        } else {
+            Self::Tcp(Box::new(TcpLink::new(engine, stream)?))
+        })
+    }
+
+    /// Whether messages may flow.
+    pub fn is_ready(&self) -> bool {
+        self.rdma_ref().is_none_or(RdmaLink::is_ready)
+    }
+
     /// Queues a message; it leaves with the loop's next turn.
     pub fn send(&mut self, message: Outgoing) -> Result<(), ClientError> {
         match self {
@@ -38,6 +60,14 @@ impl Link {
         match self {
             Self::Tcp(link) => link.poll(),
             Self::Rdma(link) => link.poll(now),
+        }
+    }
+
+    /// Breaks the connection under the messages, as a network does.
+    pub fn kill(&mut self) {
+        match self {
+            Self::Tcp(link) => link.kill(),
+            Self::Rdma(link) => link.kill(),
         }
     }
 

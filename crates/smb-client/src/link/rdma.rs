@@ -12,7 +12,7 @@ use iwarp::CrcPolicy;
 use smb::wire::{BufferDescriptorV1, TCP_PREFIX_BYTES, U32, U64};
 use smbdirect::{Config, Connection};
 use std::collections::VecDeque;
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 use sys::{Buf, BufMut, Payload, monotonic_now};
 use types::Monotonic;
@@ -58,14 +58,13 @@ fn random_names() -> Box<dyn FnMut() -> u32> {
 }
 
 impl RdmaLink {
-    /// Connects; [`Self::is_ready`] says when messages may flow.
-    pub fn connect(
+    /// Over a TCP connection that is up; [`Self::is_ready`] says when messages may flow.
+    pub fn new(
         engine: &Engine,
-        address: SocketAddr,
+        stream: TcpStream,
         timeout: Duration,
         options: &Options,
     ) -> Result<Self, ClientError> {
-        let stream = TcpStream::connect_timeout(&address, timeout)?;
         let crc = if options.rdma_crc { CrcPolicy::On } else { CrcPolicy::OffUnlessAsked };
         let iwarp = IwarpOptions { crc, queue_pairs_max: 1, ..IwarpOptions::default() };
         let mut provider = IwarpProvider::new(engine.driver(), iwarp, random_names());
@@ -87,6 +86,10 @@ impl RdmaLink {
             messages: VecDeque::new(),
             failure: None,
         })
+    }
+
+    pub fn kill(&mut self) {
+        self.provider.disconnect(self.pair);
     }
 
     /// Whether MS-SMBD is negotiated.

@@ -7,10 +7,9 @@ use crate::{ClientError, Engine};
 use smb::wire::TCP_PREFIX_BYTES;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
 use sys::driver::{self, Completion, Descriptor, Operation, Outcome, Queue};
 use sys::{Buf, BufMut, Payload};
 
@@ -55,8 +54,8 @@ impl Drop for TcpLink {
 }
 
 impl TcpLink {
-    pub fn connect(engine: &Engine, address: SocketAddr, timeout: Duration) -> Result<Self, ClientError> {
-        let socket = TcpStream::connect_timeout(&address, timeout)?;
+    /// Over a connection that is up.
+    pub fn new(engine: &Engine, socket: TcpStream) -> Result<Self, ClientError> {
         socket.set_nodelay(true)?;
         Ok(Self {
             socket: Arc::new(OwnedFd::from(socket)),
@@ -72,6 +71,10 @@ impl TcpLink {
             messages: VecDeque::new(),
             failure: None,
         })
+    }
+
+    pub fn kill(&mut self) {
+        let _ = driver::shutdown(&self.socket);
     }
 
     pub fn send(&mut self, message: Outgoing) {

@@ -1,0 +1,335 @@
+//! The connections of one session: work is spread over them, what a dead one had not answered is asked on another, and it is made anew.
+//!
+//! Promises: a request is answered once. What may have been done already is asked again only where a second time does no harm, with a new
+//! ChannelSequence and, where it changes something, as a replay (MS-SMB2 3.2.4.1.3, 3.3.5.2.10): the server then refuses what
+//! still arrives of the dead connection. Everything else is answered with STATUS_CONNECTION_DISCONNECTED.
+
+use super::Client;
+use super::connect::{self, Target};
+use crate::channel::Channel;
+use crate::connection::{Leftovers, Token};
+use crate::link::Link;
+use crate::operation::{Reply, Request};
+use crate::{ClientError, Transport};
+use smb::wire::Command;
+use std::net::TcpStream;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::Duration;
+use sys::monotonic_now;
+use types::{Monotonic, NtStatus};
+
+/// A dead channel is made anew after so long, and tried again as often.
+const REMAKE_PAUSE: Duration = Duration::from_millis(500);
+/// What the server is not ready to take again is asked after so long.
+const REFUSED_PAUSE: Duration = Duration::from_millis(10);
+
+/// A channel on its way.
+pub(super) enum Forming {
+    Dialing { target: usize, answer: Receiver<Result<TcpStream, ClientError>> },
+    Joining(Box<Channel>),
+}
+
+impl Forming {
+    fn target(&self) -> usize {
+        match self {
+            Self::Dialing { target, .. } => *target,
+            Self::Joining(channel) => channel.target,
+        }
+    }
+}
+
+impl Client {
+    /// Adds a connection to the session, by TCP or SMB Direct, and waits until it carries work. It is kept: where it dies it is made
+    /// anew. While any connection is by SMB Direct, only those are given work.
+    ///
+    /// # Errors
+    /// [`ClientError::NotOffered`] where session or dialect have only one connection; why the server refused it, else.
+    pub fn add_channel(&mut self, transport: Transport, port: u16) -> Result<(), ClientError> {
+        if self.binding.is_none() {
+            return Err(ClientError::NotOffered("further connections of one session"));
+        }
+        let target = self.targets.len();
+        self.targets.push(Target { is_rdma: transport == Transport::Rdma, port });
+        self.remake_at.push(Monotonic(0));
+        self.join_error = None;
+        loop {
+            if self.channels.iter().any(|channel| channel.target == target) {
+                return Ok(());
+            }
+            if let Some(error) = self.join_error.take() {
+                self.forming.retain(|forming| forming.target() != target);
+                self.targets.pop();
+                self.remake_at.pop();
+                return Err(error);
+            }
+            self.turn()?;
+        }
+    }
+
+    /// Ends the connections of the session one after the other would be the network's doing; this is for tests of what follows.
+    #[doc(hidden)]
+    pub fn kill_channel(&mut self, index: usize) {
+        if let Some(channel) = self.channels.get_mut(index) {
+            channel.kill();
+        }
+    }
+
+    /// Gives a request to a channel: by RDMA where there is one, the least busy.
+    pub(super) fn dispatch(&mut self, token: Token, request: Request, now: Monotonic) {
+        let best = self
+            .channels
+            .iter_mut()
+            .filter(|channel| channel.can_carry(&request, &self.options))
+            .min_by_key(|channel| (!channel.is_rdma(), channel.connection.in_flight()));
+        match best {
+            Some(channel) => channel.submit(token, request, &self.options, now),
+            None => {
+                self.arrived.push((token, Reply::local(request.command, NtStatus::CONNECTION_DISCONNECTED)));
+            }
+        }
+    }
+
+    pub(super) fn dispatch_chain(&mut self, chain: Vec<(Token, Request)>, now: Monotonic) {
+        let fewest = |channel: &&mut Channel| (!channel.is_rdma(), channel.connection.in_flight());
+        match self.channels.iter_mut().min_by_key(fewest) {
+            Some(channel) => channel.submit_compound(chain, now),
+            None => {
+                let gone = |(token, request): (Token, Request)| {
+                    (token, Reply::local(request.command, NtStatus::CONNECTION_DISCONNECTED))
+                };
+                self.arrived.extend(chain.into_iter().map(gone));
+            }
+        }
+    }
+
+    /// Carries messages of all channels both ways; whether anything came.
+    pub(super) fn pump(&mut self) -> Result<bool, ClientError> {
+        let now = monotonic_now();
+        if self.channels.is_empty() {
+            return Err(std::io::Error::from(std::io::ErrorKind::NotConnected).into());
+        }
+        let mut moved = !self.arrived.is_empty();
+        let mut at = 0;
+        while let Some(channel) = self.channels.get_mut(at) {
+            match channel.pump(now, self.options.timeout, &mut self.arrived) {
+                Ok(any) => {
+                    moved |= any;
+                    at += 1;
+                }
+                Err(error) => {
+                    moved = true;
+                    self.lost(at, error, now)?;
+                    at = 0;
+                }
+            }
+        }
+        self.acknowledge_breaks(now);
+        if self.channels.len() < self.targets.len() {
+            moved |= self.form(now);
+        }
+        self.sort_answers(now);
+        self.ask_again(now);
+        Ok(moved)
+    }
+
+    fn sort_answers(&mut self, now: Monotonic) {
+        let mut arrived = std::mem::take(&mut self.arrived);
+        for (token, mut reply) in arrived.drain(..) {
+            if let Some(request) = reply.take_refused()
+                && self.sequence > 0
+            {
+                let until = *self.refused_until.entry(token).or_insert(now.after(self.options.timeout));
+                if now < until {
+                    self.later.push((now.after(REFUSED_PAUSE), token, request));
+                    continue;
+                }
+            }
+            if self.sequence > 0 {
+                self.refused_until.remove(&token);
+                // Closed by the first asking, of which the answer was lost.
+                let was_repeated = self.repeated.remove(&token);
+                if was_repeated
+                    && reply.command() == Command::Close
+                    && reply.status() == NtStatus::FILE_CLOSED
+                {
+                    reply = Reply::local(Command::Close, NtStatus::SUCCESS);
+                }
+            }
+            if self.unasked.remove(&token) {
+                continue;
+            }
+            self.answers.insert(token, reply);
+            self.order.push_back(token);
+        }
+        arrived.append(&mut self.arrived);
+        self.arrived = arrived;
+    }
+
+    fn ask_again(&mut self, now: Monotonic) {
+        let mut at = 0;
+        while let Some((due, _, _)) = self.later.get(at) {
+            if *due > now {
+                at += 1;
+                continue;
+            }
+            let (_, token, mut request) = self.later.swap_remove(at);
+            request.send_inline();
+            self.dispatch(token, request, now);
+        }
+    }
+
+    /// A channel died: others take over, or the session is set up anew.
+    fn lost(&mut self, at: usize, error: ClientError, now: Monotonic) -> Result<(), ClientError> {
+        let mut dead = self.channels.remove(at);
+        tracing::info!(server = self.server, is_rdma = dead.is_rdma(), %error, "a connection of the session is lost");
+        let mut counted = dead.counters();
+        counted.rdma_connections = 0;
+        counted.channels_lost = 1;
+        self.past.add(&counted);
+        if let Some(due) = self.remake_at.get_mut(dead.target) {
+            *due = now.after(REMAKE_PAUSE);
+        }
+        let leftovers = dead.connection.take_leftovers();
+        drop(dead);
+        if self.channels.is_empty() {
+            self.forming.clear();
+            return self.reconnect(leftovers, error);
+        }
+        self.sequence = self.sequence.wrapping_add(1).max(1);
+        for channel in &mut self.channels {
+            channel.connection.set_channel_sequence(self.sequence);
+        }
+        self.repeat(leftovers, now);
+        Ok(())
+    }
+
+    /// Asks again what was not answered.
+    pub(super) fn repeat(&mut self, leftovers: Leftovers, now: Monotonic) {
+        for (token, command, request) in leftovers.sent {
+            match request.filter(Request::can_repeat) {
+                Some(mut request) => {
+                    request.send_inline();
+                    request.is_replay = request.changes();
+                    self.past.requests_repeated += 1;
+                    self.repeated.insert(token);
+                    self.dispatch(token, request, now);
+                }
+                None => {
+                    self.arrived.push((token, Reply::local(command, NtStatus::CONNECTION_DISCONNECTED)));
+                }
+            }
+        }
+        for mut chain in leftovers.waiting {
+            match chain.pop() {
+                Some((token, mut request)) if chain.is_empty() => {
+                    request.send_inline();
+                    self.dispatch(token, request, now);
+                }
+                Some(last) => {
+                    chain.push(last);
+                    self.dispatch_chain(chain, now);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Makes missing channels anew, without waiting.
+    fn form(&mut self, now: Monotonic) -> bool {
+        let Some(binding) = self.binding.clone() else { return false };
+        for (target, aim) in self.targets.iter().enumerate() {
+            let is_there = self.channels.iter().any(|channel| channel.target == target)
+                || self.forming.iter().any(|forming| forming.target() == target);
+            if is_there || self.remake_at.get(target).is_none_or(|due| *due > now) {
+                continue;
+            }
+            let (tell, answer) = channel();
+            let (server, port, timeout) = (self.server.clone(), aim.port, self.options.timeout);
+            let waker = self.engine.waker();
+            std::thread::spawn(move || {
+                // Nobody listens where the client is gone.
+                let _ = tell.send(connect::dial(&server, port, timeout));
+                waker.wake();
+            });
+            self.forming.push(Forming::Dialing { target, answer });
+        }
+        let mut moved = false;
+        for forming in std::mem::take(&mut self.forming) {
+            let target = forming.target();
+            let next = match forming {
+                Forming::Dialing { target, answer } => match answer.try_recv() {
+                    Err(TryRecvError::Empty) => Ok(Some(Forming::Dialing { target, answer })),
+                    Err(TryRecvError::Disconnected) => Err(ClientError::Invalid("no thread to connect with")),
+                    Ok(Err(error)) => Err(error),
+                    Ok(Ok(stream)) => {
+                        moved = true;
+                        self.join(stream, target, binding.clone(), now).map(|joining| Some(joining))
+                    }
+                },
+                Forming::Joining(mut channel) => {
+                    match channel.pump(now, self.options.timeout, &mut self.arrived) {
+                        Ok(_) if channel.connection.is_ready() => {
+                            moved = true;
+                            channel.connection.set_channel_sequence(self.sequence);
+                            self.channels.push(*channel);
+                            Ok(None)
+                        }
+                        Ok(any) => {
+                            moved |= any;
+                            Ok(Some(Forming::Joining(channel)))
+                        }
+                        Err(error) => Err(error),
+                    }
+                }
+            };
+            match next {
+                Ok(next) => self.forming.extend(next),
+                Err(error) => {
+                    moved = true;
+                    tracing::debug!(server = self.server, %error, "no further connection");
+                    if let Some(due) = self.remake_at.get_mut(target) {
+                        *due = now.after(REMAKE_PAUSE);
+                    }
+                    self.join_error = Some(error);
+                }
+            }
+        }
+        moved
+    }
+
+    fn join(
+        &mut self,
+        stream: TcpStream,
+        target: usize,
+        binding: crate::connection::Binding,
+        now: Monotonic,
+    ) -> Result<Forming, ClientError> {
+        let is_rdma = self.targets.get(target).is_some_and(|target| target.is_rdma);
+        let link = Link::new(&self.engine, stream, is_rdma, self.options.timeout, &self.options)?;
+        let connection =
+            connect::further(&self.server, self.options.clone(), self.credentials.clone(), binding);
+        Ok(Forming::Joining(Box::new(Channel::new(connection, link, target, now))))
+    }
+
+    /// Until when to sleep at most.
+    pub(super) fn next_timeout(&self) -> Monotonic {
+        let timeout = self.options.timeout;
+        let forming = self.forming.iter().filter_map(|forming| match forming {
+            Forming::Joining(channel) => Some(channel.next_timeout(timeout)),
+            Forming::Dialing { .. } => None,
+        });
+        let missing = self.remake_at.iter().enumerate().filter_map(|(target, due)| {
+            let is_there = self.channels.iter().any(|channel| channel.target == target)
+                || self.forming.iter().any(|forming| forming.target() == target);
+            (!is_there).then_some(*due)
+        });
+        self.channels
+            .iter()
+            .map(|channel| channel.next_timeout(timeout))
+            .chain(self.later.iter().map(|(due, _, _)| *due))
+            .chain(forming)
+            .chain(missing)
+            .min()
+            .unwrap_or_default()
+    }
+}

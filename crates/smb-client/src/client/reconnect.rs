@@ -1,0 +1,235 @@
+//! When all connections are lost: a new session in the place of the old one, with its shares and its durable files.
+//!
+//! Owns what has to be known for that: which share each tree is, how each durable file was opened. Users keep the names that they were
+//! given; what the server calls things meanwhile is this file's affair.
+
+use super::{Client, connect};
+use crate::connection::Leftovers;
+use crate::file::{File, FileStatus, OpenOptions, Tree};
+use crate::operation::{Reply, Request};
+use crate::{ClientError, Options};
+use smb::wire::{
+    CONTEXT_DURABLE_RECONNECT_V2, CONTEXT_DURABLE_REQUEST_V2, Command, CreateContextWriter, CreateResponse,
+    DurableReconnectV2, DurableRequestV2, FileId, Guid, OPLOCK_LEVEL_BATCH, OplockBreak, OplockBreakBody,
+    Put,
+};
+use std::collections::HashMap;
+use std::time::Duration;
+use sys::{Buf, monotonic_now};
+use types::Monotonic;
+
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A file that outlives its session.
+pub(super) struct Durable {
+    tree: Tree,
+    name: String,
+    options: OpenOptions,
+    create_guid: Guid,
+}
+
+/// What the server calls things, by the names that their users have.
+#[derive(Default)]
+pub(super) struct Names {
+    /// Every tree with its share.
+    pub trees: HashMap<u32, String>,
+    pub durable: HashMap<FileId, Durable>,
+    /// Since the first reconnect.
+    tree_now: HashMap<u32, u32>,
+    file_now: HashMap<FileId, FileId>,
+    is_renamed: bool,
+}
+
+impl Names {
+    /// A user's request in the server's words.
+    pub fn translate(&self, request: &mut Request) {
+        if self.is_renamed {
+            request.rename(
+                |tree| self.tree_now.get(&tree).copied().unwrap_or(tree),
+                |file| self.file_now.get(&file).copied(),
+            );
+        }
+    }
+
+    pub fn forget(&mut self, file: &File) {
+        self.durable.remove(&file.id);
+    }
+}
+
+fn durable_request(tree: u32, name: &str, options: OpenOptions, create_guid: Guid) -> Request {
+    let mut contexts = CreateContextWriter::default();
+    contexts.push_struct(CONTEXT_DURABLE_REQUEST_V2, &DurableRequestV2 { create_guid, ..Default::default() });
+    let mut request = Request::create(tree, name, options.body(), &contexts.finish());
+    request.is_recognisable = true;
+    request
+}
+
+impl Client {
+    /// A CREATE for a durable open, and the name by which it can be found again.
+    pub(super) fn durable_open(
+        &mut self,
+        tree: Tree,
+        name: &str,
+        options: OpenOptions,
+    ) -> Result<File, ClientError> {
+        let mut create_guid = [0; 16];
+        if getrandom::fill(&mut create_guid).is_err() {
+            return Err(ClientError::Invalid("the system has no random bytes"));
+        }
+        let mut request = durable_request(tree.id, name, options, create_guid);
+        request.must_encrypt = tree.must_encrypt;
+        let reply = self.call(request)?;
+        reply.success()?;
+        let response = CreateResponse::parse(reply.message())?;
+        let is_durable = response
+            .contexts()?
+            .filter_map(Result::ok)
+            .any(|context| context.name == CONTEXT_DURABLE_REQUEST_V2);
+        let file = File {
+            tree,
+            id: response.file_id,
+            status: FileStatus::from_create(&response),
+            is_unbuffered: options.is_unbuffered(),
+            is_durable,
+        };
+        if is_durable {
+            let name = name.to_owned();
+            self.names.durable.insert(file.id, Durable { tree, name, options, create_guid });
+        }
+        Ok(file)
+    }
+
+    /// Agrees to what the server takes away. A file that lost its oplock does not outlive the session any more.
+    pub(super) fn acknowledge_breaks(&mut self, now: Monotonic) {
+        let mut breaks: Vec<Buf> = Vec::new();
+        for channel in &mut self.channels {
+            breaks.append(&mut channel.breaks);
+        }
+        for message in breaks {
+            let Ok(said) = OplockBreak::parse(&message) else { continue };
+            let now_named = self.names.file_now.iter().find(|(_, now)| **now == said.file_id);
+            let named = now_named.map_or(said.file_id, |(named, _)| *named);
+            let Some(durable) = self.names.durable.get(&named) else { continue };
+            let (tree, level) = (durable.tree, said.oplock_level);
+            if level < OPLOCK_LEVEL_BATCH {
+                self.names.durable.remove(&named);
+            }
+            let mut body = Vec::new();
+            body.put(&OplockBreakBody { oplock_level: level, file_id: named, ..Default::default() });
+            let mut request = Request::new(Command::OplockBreak, tree.id, body);
+            request.must_encrypt = tree.must_encrypt;
+            self.names.translate(&mut request);
+            let token = self.new_token();
+            self.unasked.insert(token);
+            self.dispatch(token, request, now);
+        }
+    }
+
+    /// Sets the session up anew and asks again what was not answered. Blocks, for as long as the options say.
+    pub(super) fn reconnect(&mut self, leftovers: Leftovers, error: ClientError) -> Result<(), ClientError> {
+        if self.options.reconnect.is_zero() {
+            return Err(error);
+        }
+        let until = monotonic_now().after(self.options.reconnect);
+        tracing::warn!(server = self.server, %error, "all connections are lost: setting the session up anew");
+        loop {
+            let failed = match self.set_up_anew() {
+                Ok(()) => break,
+                Err(failed) => failed,
+            };
+            let now = monotonic_now();
+            // A server that knows the user no more will not know him in a moment either.
+            if now >= until || matches!(failed, ClientError::Status { command: Command::SessionSetup, .. }) {
+                return Err(failed);
+            }
+            std::thread::sleep(PAUSE.min(until.since(now)));
+        }
+        self.past.reconnects += 1;
+        let now = monotonic_now();
+        let mut leftovers = leftovers;
+        for (_, _, request) in &mut leftovers.sent {
+            if let Some(request) = request {
+                self.names.translate(request);
+            }
+        }
+        for (_, request) in leftovers.waiting.iter_mut().flatten() {
+            self.names.translate(request);
+        }
+        self.repeat(leftovers, now);
+        Ok(())
+    }
+
+    fn set_up_anew(&mut self) -> Result<(), ClientError> {
+        let Some(target) = self.targets.first().copied() else {
+            return Err(ClientError::Invalid("a session without a connection"));
+        };
+        let timeout = self.options.timeout.min(self.options.reconnect);
+        let options = Options { previous_session_id: self.session_id, ..self.options.clone() };
+        let link = connect::link(&self.engine, &self.server, target, timeout, &options)?;
+        let connection = connect::session(&self.server, options.clone(), self.credentials.clone());
+        let mut channel = connect::log_on(&self.engine, link, 0, connection, &options)?;
+        self.session_id = channel.connection.session_id();
+        self.sequence = self.sequence.wrapping_add(1).max(1);
+        channel.connection.set_channel_sequence(self.sequence);
+        let mut call = |request: Request| -> Result<Reply, ClientError> {
+            self.last_token += 1;
+            let token = crate::Token(self.last_token);
+            connect::call(&self.engine, &mut channel, request, token, &options)
+        };
+        let (mut tree_now, mut file_now) = (HashMap::new(), HashMap::new());
+        for (tree, share) in &self.names.trees {
+            let reply = call(Request::tree_connect(&format!("\\\\{}\\{share}", self.server)))?;
+            reply.success()?;
+            tree_now.insert(*tree, reply.tree_id());
+        }
+        let mut gone = Vec::new();
+        for (named, durable) in &self.names.durable {
+            let known = self.names.file_now.get(named).copied().unwrap_or(*named);
+            let mut contexts = CreateContextWriter::default();
+            contexts.push_struct(
+                CONTEXT_DURABLE_RECONNECT_V2,
+                &DurableReconnectV2 {
+                    file_id: known,
+                    create_guid: durable.create_guid,
+                    ..Default::default()
+                },
+            );
+            let tree = tree_now.get(&durable.tree.id).copied().unwrap_or(durable.tree.id);
+            let mut request =
+                Request::create(tree, &durable.name, durable.options.body(), &contexts.finish());
+            request.must_encrypt = durable.tree.must_encrypt;
+            let reply = call(request)?;
+            match reply.success().and_then(|reply| Ok(CreateResponse::parse(reply.message())?.file_id)) {
+                Ok(file) => {
+                    file_now.insert(*named, file);
+                }
+                Err(error) if error.is_fatal() => return Err(error),
+                Err(error) => {
+                    tracing::warn!(name = durable.name, %error, "a durable file is not open any more");
+                    gone.push(*named);
+                }
+            }
+        }
+        // What was not answered names things as the lost session did: those names lead on too.
+        for (named, file) in &file_now {
+            if let Some(before) = self.names.file_now.get(named).copied() {
+                self.names.file_now.insert(before, *file);
+            }
+        }
+        for (tree, now) in &tree_now {
+            if let Some(before) = self.names.tree_now.get(tree).copied() {
+                self.names.tree_now.entry(before).or_insert(*now);
+            }
+        }
+        self.names.file_now.extend(file_now);
+        self.names.tree_now.extend(tree_now);
+        self.names.is_renamed = true;
+        for named in gone {
+            self.names.durable.remove(&named);
+        }
+        self.binding = channel.connection.binding();
+        self.channels.push(channel);
+        Ok(())
+    }
+}
