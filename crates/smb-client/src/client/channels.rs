@@ -263,7 +263,7 @@ impl Client {
                     Ok(Err(error)) => Err(error),
                     Ok(Ok(stream)) => {
                         moved = true;
-                        self.join(stream, target, binding.clone(), now).map(|joining| Some(joining))
+                        self.join(stream, target, binding.clone(), now).map(Some)
                     }
                 },
                 Forming::Joining(mut channel) => {

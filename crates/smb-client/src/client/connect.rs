@@ -139,7 +139,7 @@ fn step(
 ) -> Result<(), ClientError> {
     let now = monotonic_now();
     let moved = channel.pump(now, options.timeout, out)?;
-    if !moved && !channel.connection.is_ready() || out.is_empty() && !moved {
+    if !moved {
         engine.wait(channel.next_timeout(options.timeout).since(now))?;
     }
     Ok(())
