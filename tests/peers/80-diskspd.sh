@@ -6,8 +6,8 @@
 DISKSPD=${DISKSPD:-$target/release/diskspd}
 [[ -x $DISKSPD ]] || { echo "no binary at $DISKSPD: cargo build --release --package cenote-diskspd"; exit 77; }
 rdma_port=${CENOTE_TEST_RDMA_PORT:-$(free_port)}
-# The last of options of the same kind counts: --rdma here takes the place of lib.sh's.
-start_server --rdma "127.0.0.1:$rdma_port" || { not_ok "quickstart says ready"; summary; }
+rdma_address=127.0.0.1:$rdma_port
+start_server || { not_ok "quickstart says ready"; summary; }
 printf 'username=%s\npassword=%s\n' "$user" "$password" >"$work/credentials"
 cd "$work" || exit 1
 
@@ -78,7 +78,7 @@ assert int(root.find(\"TimeSpan/Thread/Target/IOCount\").text) > 0
 '"
 "$DISKSPD" -Rpxml -b8K -r -w30 -o4 x >profile.xml
 sed -i 's|<Path>x</Path>|<Path>*1</Path>|' profile.xml
-check "a profile with a template, there and back" bash -c "'$DISKSPD' -Xprofile.xml -d1 -W0 ${reach[*]} $file | grep -q 'block size: 8KiB'"
+check "a profile with a template, there and back" bash -c "'$DISKSPD' -Xprofile.xml -Rtext -d1 -W0 ${reach[*]} $file | grep -q 'block size: 8KiB'"
 
 # --- What goes wrong ------------------------------------------------------------------------------------------------
 
@@ -88,7 +88,7 @@ refuses "a share that is not there" "BAD_NETWORK_NAME" "$DISKSPD" -d1 "${reach[@
 refuses "a file that is not there" "OBJECT_NAME_NOT_FOUND" "$DISKSPD" -d1 "${reach[@]}" "smb://127.0.0.1:$smb_port/$share/nothing"
 refuses "a server that is not there" "no SMB session" "$DISKSPD" -d1 "${reach[@]}" "smb://127.0.0.1:1/$share/x"
 refuses "a mapping of a remote file" "memory mapped" "$DISKSPD" -d1 -Sm "${reach[@]}" "$file"
-refuses "a block over the server's limit" "over the server's limit" "$DISKSPD" -d1 -b32M -f1G "${reach[@]}" "$file"
+refuses "a block over the server's limit" "over the server's limit" "$DISKSPD" -d1 -b16M "${reach[@]}" "$file"
 random_file foreign 1
 smb "put foreign" >/dev/null 2>&1
 refuses "data of others" "yes-overwrite" "$DISKSPD" -d1 -W0 -w100 "${reach[@]}" "smb://127.0.0.1:$smb_port/$share/foreign"

@@ -1,7 +1,8 @@
 //! What may be overwritten: a file that `-c` made, a file without data, and what `--yes-overwrite` names.
 //!
-//! A file that `-c` makes here is marked with an extended attribute. Where the file system has none, or the file lies on a
-//! share, its content tells: what `-c` and default writes leave (see [`is_ours`]).
+//! A file that `-c` makes is marked: here with an extended attribute that holds its size, on a share with a named stream, which
+//! replacing the file takes away. Where the file system has neither, its content tells: what `-c` and default writes leave (see
+//! [`is_ours`]).
 
 use super::TargetError;
 use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
@@ -9,14 +10,16 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 const MARK: &str = "user.diskspd.created";
+/// The stream that marks a file on a share, behind its path.
+pub const STREAM: &str = ":diskspd.created";
 /// Places looked at in a file without mark, and bytes at each.
 const SAMPLES: u64 = 64;
 pub const SAMPLE_BYTES: usize = 4096;
 
-/// Remembers that `-c` made the file.
-pub fn mark(file: &File) {
+/// Remembers that `-c` made the file, of this size.
+pub fn mark(file: &File, size_bytes: u64) {
     // Without extended attributes the content tells.
-    let _ = fsetxattr(file, MARK, b"1", XattrFlags::empty());
+    let _ = fsetxattr(file, MARK, &size_bytes.to_le_bytes(), XattrFlags::empty());
 }
 
 /// Whether these bytes, from any offset of a file, are what `-c` wrote: zeros, or 0 to 255 repeating.
@@ -39,7 +42,7 @@ pub fn may_overwrite(file: &File, size_bytes: u64) -> std::io::Result<bool> {
         return Ok(true);
     }
     let mut value = [0; 8];
-    if fgetxattr(file, MARK, &mut value).is_ok() {
+    if fgetxattr(file, MARK, &mut value) == Ok(value.len()) && value == size_bytes.to_le_bytes() {
         return Ok(true);
     }
     let mut bytes = [0; SAMPLE_BYTES];

@@ -40,7 +40,7 @@ pub fn create(
     }
     file.set_len(0).map_err(failed)?;
     file.set_len(size_bytes).map_err(failed)?;
-    guard::mark(&file);
+    guard::mark(&file, size_bytes);
     match fallocate(&file, FallocateFlags::empty(), 0, size_bytes) {
         Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
         Err(error) => return Err(failed(error.into())),

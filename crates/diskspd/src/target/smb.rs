@@ -245,18 +245,31 @@ pub fn create(
         client.write_at(&file, at, bytes.get(..len).unwrap_or_default()).map_err(|error| failed(&error))?;
         at += len as u64;
     }
+    let mark = format!("{}{}", path.path, guard::STREAM);
+    // Where the server has no streams the content tells.
+    if let Ok(stream) = client.open(tree, &mark, OpenOptions::write()) {
+        client.close(stream).map_err(|error| failed(&error))?;
+    }
     // The run then neither waits for nor competes with the writing of this.
     client.flush(&file).and_then(|()| client.close(file)).map_err(|error| failed(&error))
 }
 
-/// Whether a file's data, or that no file is there, lets it be written to: by its content, since a mark would need what not
-/// every server has.
+/// Whether a file's mark or data, or that no file is there, lets it be written to.
 fn may_overwrite(client: &mut Client, tree: Tree, path: &SmbPath) -> Result<bool, ClientError> {
     let file = match client.open(tree, &path.path, OpenOptions::read()) {
         Ok(file) => file,
         Err(error) if error.status() == Some(types::NtStatus::OBJECT_NAME_NOT_FOUND) => return Ok(true),
         Err(error) => return Err(error),
     };
+    match client.open(tree, &format!("{}{}", path.path, guard::STREAM), OpenOptions::read()) {
+        Ok(stream) => {
+            client.close(stream)?;
+            client.close(file)?;
+            return Ok(true);
+        }
+        Err(error) if error.is_fatal() => return Err(error),
+        Err(_) => {}
+    }
     let mut is_ours = true;
     if file.status.size_bytes > 0 {
         for offset in guard::samples(file.status.size_bytes) {

@@ -73,6 +73,10 @@ fn a_created_file_has_its_size_and_may_be_written_to_and_made_again() {
     assert!(local::measure(&target, &path, false).is_ok());
     local::create(&target, &path, 5_000, false, &|| false).expect("is made again");
     assert_eq!(fs::metadata(&path).expect("is there").len(), 5_000);
+    fs::write(&path, "abcde".repeat(1000)).expect("random data of a run, say");
+    assert!(local::measure(&target, &path, false).is_ok(), "the mark tells");
+    fs::write(&path, "somebody's letters").expect("is written");
+    assert!(local::measure(&target, &path, false).is_err(), "of another size");
 }
 
 #[test]
