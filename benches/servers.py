@@ -71,8 +71,19 @@ def drop_page_cache():
     pathlib.Path("/proc/sys/vm/drop_caches").write_text("3\n")
 
 
+def written_bytes(pid):
+    """Bytes that a process tree caused to be sent to storage, as the kernel accounts them (/proc/PID/io)."""
+    total = 0
+    for one in process_tree(pid):
+        try:
+            total += int(re.search(r"^write_bytes: (\d+)", pathlib.Path(f"/proc/{one}/io").read_text(), re.M)[1])
+        except OSError:
+            continue
+    return total
+
+
 class Server:
-    """name, port, share, user and password to connect with; start() and stop()."""
+    """name, port, share, user and password to connect with; start() and stop(); make_cold() empties its caches."""
 
     process = None
     share = "demo"
@@ -110,6 +121,13 @@ class Server:
 
     def resident_bytes(self):
         return resident_bytes(self.process.pid)
+
+    def written_bytes(self):
+        return written_bytes(self.process.pid)
+
+    def make_cold(self):
+        """Nothing that was written is in RAM afterwards: neither in the server's memory nor in the page cache."""
+        raise NotImplementedError
 
 
 class Smbd(Server):
@@ -163,6 +181,14 @@ force user = root
                                         stderr=subprocess.DEVNULL, start_new_session=True)
         wait_for_port(self.port, self.process)
 
+    def make_cold(self):
+        for path in (self.work / "data").rglob("*"):
+            if path.is_file():
+                file = os.open(path, os.O_RDONLY)
+                os.fsync(file)
+                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+                os.close(file)
+
 
 class Cenote(Server):
     """This project's daemon by its quickstart, on file-backed disks in a two-way mirror."""
@@ -188,6 +214,11 @@ class Cenote(Server):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{self.binary} does not say ready: see {self.work}/log")
             time.sleep(0.05)
+
+    def make_cold(self):
+        # Its disks are read past the page cache: only its own memory is to be emptied.
+        self.stop()
+        self.start()
 
 
 class CenoteRdma(Server):

@@ -5,6 +5,7 @@
 //! transaction. Bytes behind the end of a stream are zeroes in the cache always; on disk they may be anything, which is
 //! why blocks are cut at the end when they are read, and why growing a stream rewrites its last block.
 
+mod ahead;
 mod extents;
 mod read;
 mod reclaim;
@@ -22,6 +23,7 @@ use sys::{Buf, BufMut, Payload};
 use super::FileSystem;
 use super::meta::{Transaction, key};
 use super::types::{FileId, Format, FsError, FsEvent, StreamId};
+use ahead::Readers;
 use read::ReadJob;
 use segments::{Removed, SegmentState, Segments};
 use writeback::{Waiter, WriteJob};
@@ -56,9 +58,9 @@ struct Stream {
     generation: u64,
     /// The last write of which a part was evicted from memory: reads that began before it may carry older bytes.
     evicted_sequence: u64,
-    /// End of the last read, and how far was read ahead, in blocks.
-    read_end: u64,
-    ahead_end: u64,
+    readers: Readers,
+    /// Reads under way: first block, end and job.
+    fetching: Vec<(u64, u64, u64)>,
     /// No names any more: nothing is written back.
     reclaimed: bool,
 }
@@ -95,15 +97,27 @@ impl Busy {
 impl Stream {
     /// Whether nothing would be lost by forgetting it.
     fn is_idle(&self) -> bool {
-        self.segments.is_empty() && self.jobs.is_empty() && self.end_of_file == self.published_end
+        self.segments.is_empty()
+            && self.jobs.is_empty()
+            && self.fetching.is_empty()
+            && self.end_of_file == self.published_end
     }
 }
 
 /// Requests that wait for something to come into memory or to be written.
 #[derive(Debug)]
 enum Parked {
-    Read { token: u64, stream: StreamId, offset: u64, len_bytes: u32 },
+    Read(ParkedRead),
     Write { token: u64, stream: StreamId, offset: u64, data: Payload, durable: bool },
+}
+
+/// A read that is tried again from its beginning.
+#[derive(Debug, Clone, Copy)]
+struct ParkedRead {
+    token: u64,
+    stream: StreamId,
+    offset: u64,
+    len_bytes: u32,
 }
 
 /// All of it.
@@ -128,6 +142,8 @@ pub struct Data {
     reads: HashMap<u64, ReadJob>,
     /// Reads of blocks under way, by number.
     reading: BTreeSet<u64>,
+    /// Blocks on their way ahead of readers.
+    ahead_blocks: u64,
     next_job: u64,
     jobs: BTreeMap<u64, WriteJob>,
     /// Blocks in jobs under way.
@@ -168,6 +184,7 @@ impl Default for Data {
             sequence: 0,
             reads: HashMap::new(),
             reading: BTreeSet::new(),
+            ahead_blocks: 0,
             next_job: 1,
             jobs: BTreeMap::new(),
             writing_blocks: 0,
@@ -366,8 +383,8 @@ impl FileSystem {
             ticket: 0,
             generation: 0,
             evicted_sequence: self.data.sequence,
-            read_end: 0,
-            ahead_end: 0,
+            readers: Readers::default(),
+            fetching: Vec::new(),
             reclaimed: false,
         };
         let slot = match self.data.free_slots.pop() {
@@ -458,11 +475,7 @@ impl FileSystem {
     fn run_parked(&mut self) {
         for parked in std::mem::take(&mut self.data.parked) {
             match parked {
-                Parked::Read { token, stream, offset, len_bytes } => {
-                    if let std::task::Poll::Ready(result) = self.read(token, stream, offset, len_bytes) {
-                        self.events.push_back(FsEvent::Read { token, result });
-                    }
-                }
+                Parked::Read(read) => self.read_again(read),
                 Parked::Write { token, stream, offset, data, durable } => {
                     if let std::task::Poll::Ready(result) = self.write(token, stream, offset, data, durable) {
                         self.events.push_back(FsEvent::Written { token, result });
@@ -476,12 +489,12 @@ impl FileSystem {
     pub(super) fn fail_data(&mut self, error: &FsError) {
         for parked in std::mem::take(&mut self.data.parked) {
             self.events.push_back(match parked {
-                Parked::Read { token, .. } => FsEvent::Read { token, result: Err(error.clone()) },
+                Parked::Read(read) => FsEvent::Read { token: read.token, result: Err(error.clone()) },
                 Parked::Write { token, .. } => FsEvent::Written { token, result: Err(error.clone()) },
             });
         }
         for (_, job) in std::mem::take(&mut self.data.reads) {
-            if let Some(token) = job.token {
+            for token in job.token.into_iter().chain(job.waiting.iter().map(|read| read.token)) {
                 self.events.push_back(FsEvent::Read { token, result: Err(error.clone()) });
             }
         }

@@ -3,6 +3,7 @@
 use std::task::Poll;
 
 use ::types::{BLOCK_BYTES, Lba};
+use smallvec::SmallVec;
 use space::api::SpaceRequest;
 use sys::{Buf, BufMut, Payload};
 
@@ -11,13 +12,19 @@ use super::super::io::{Answer, Purpose};
 use super::super::meta::Transaction;
 use super::super::types::{FsError, FsEvent, StreamId};
 use super::segments::{Piece, SegmentState};
-use super::{BLOCK, Parked};
+use super::{BLOCK, Parked, ParkedRead, Stream};
 
-/// Blocks read ahead of a sequential reader: 2 MiB.
-const AHEAD_BLOCKS: u64 = 512;
+/// Blocks read ahead of one reader at most: 8 MiB, or an eighth of the cache.
+const AHEAD_BLOCKS_MAX: u64 = 2048;
 
-/// Reading ahead goes on when less than this is left.
-const AHEAD_LEAST_BLOCKS: u64 = 256;
+/// Blocks on their way ahead of readers at most, over all streams: 64 MiB, or a quarter of the cache.
+const AHEAD_BLOCKS_TOTAL: u64 = 16_384;
+
+/// Reading ahead is done in pieces that end where a multiple of this does: readers wait for no more than they need.
+const AHEAD_PIECE_BLOCKS: u64 = 256;
+
+/// Parts of a read at least so long are kept in the cache as they come; shorter ones are copied together.
+const SEGMENT_BYTES_LEAST: usize = 32 << 10;
 
 /// Part of a read job, in order.
 #[derive(Debug)]
@@ -27,13 +34,23 @@ enum Part {
     Asked(u64, u64),
 }
 
+/// Who asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    Reader,
+    /// A partial write.
+    Writer,
+    Ahead,
+}
+
 /// Blocks on their way.
 #[derive(Debug)]
 pub struct ReadJob {
     /// `None`: for the cache only.
     pub token: Option<u64>,
-    /// A partial write waits for it.
-    wanted: bool,
+    why: Why,
+    /// Reads of the same blocks that wait for it.
+    pub waiting: Vec<ParkedRead>,
     slot: usize,
     stream: StreamId,
     generation: u64,
@@ -58,24 +75,29 @@ impl FileSystem {
         offset: u64,
         len_bytes: u32,
     ) -> Poll<Result<Payload, FsError>> {
-        match self.try_read(token, stream, offset, len_bytes) {
+        self.run_read(ParkedRead { token, stream, offset, len_bytes }, true)
+    }
+
+    fn run_read(&mut self, read: ParkedRead, is_new: bool) -> Poll<Result<Payload, FsError>> {
+        match self.try_read(read, is_new) {
             Ok(Some(data)) => Poll::Ready(Ok(data)),
             Ok(None) => Poll::Pending,
             Err(FsError::Miss) => {
-                self.data.parked.push_back(Parked::Read { token, stream, offset, len_bytes });
+                self.data.parked.push_back(Parked::Read(read));
                 Poll::Pending
             }
             Err(error) => Poll::Ready(Err(error)),
         }
     }
 
-    fn try_read(
-        &mut self,
-        token: u64,
-        id: StreamId,
-        offset: u64,
-        len_bytes: u32,
-    ) -> Result<Option<Payload>, FsError> {
+    pub(super) fn read_again(&mut self, read: ParkedRead) {
+        if let Poll::Ready(result) = self.run_read(read, false) {
+            self.events.push_back(FsEvent::Read { token: read.token, result });
+        }
+    }
+
+    fn try_read(&mut self, read: ParkedRead, is_new: bool) -> Result<Option<Payload>, FsError> {
+        let ParkedRead { stream: id, offset, len_bytes, .. } = read;
         self.ready()?;
         let slot = self.slot(id)?;
         let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
@@ -90,11 +112,15 @@ impl FileSystem {
             segment.touched = true;
             let at = (offset - start * BLOCK) as usize;
             let data = segment.data.slice(at..at + len as usize);
-            self.read_ahead(slot, from, to);
+            if is_new {
+                self.read_ahead(slot, from, to);
+            }
             return Ok(Some(data.into()));
         }
-        let job = self.start_read(slot, Some(token), true, (from, to), offset, len)?;
-        self.read_ahead(slot, from, to);
+        let job = self.start_read(slot, Why::Reader, Some(read), (from, to), offset, len)?;
+        if is_new {
+            self.read_ahead(slot, from, to);
+        }
         Ok(job)
     }
 
@@ -102,8 +128,8 @@ impl FileSystem {
     fn start_read(
         &mut self,
         slot: usize,
-        token: Option<u64>,
-        wanted: bool,
+        why: Why,
+        read: Option<ParkedRead>,
         (from, to): (u64, u64),
         offset: u64,
         len: u64,
@@ -112,6 +138,15 @@ impl FileSystem {
         let (id, generation) = (stream.id, stream.generation);
         let mut pieces = Vec::new();
         stream.segments.gather(from, to, |block, piece| pieces.push((block, piece)));
+        if why != Why::Writer
+            && let Some(job) = stream.being_fetched(&pieces)
+        {
+            // They are on their way already: nothing is read twice.
+            if let (Some(read), Some(job)) = (read, self.data.reads.get_mut(&job)) {
+                job.waiting.push(read);
+            }
+            return Ok(None);
+        }
         let mut parts = Vec::new();
         let mut requests: Vec<(usize, Lba, u32)> = Vec::new();
         for (_, piece) in pieces {
@@ -134,8 +169,9 @@ impl FileSystem {
         }
         let number = self.data.job_number();
         let job = ReadJob {
-            token,
-            wanted,
+            token: read.map(|read| read.token),
+            why,
+            waiting: Vec::new(),
             slot,
             stream: id,
             generation,
@@ -152,6 +188,12 @@ impl FileSystem {
         }
         self.data.reads.insert(number, job);
         self.data.reading.insert(number);
+        if why == Why::Ahead {
+            self.data.ahead_blocks += to - from;
+        }
+        if let Some(stream) = self.data.stream(slot) {
+            stream.fetching.push((from, to, number));
+        }
         for (part, lba, blocks) in requests {
             let read = SpaceRequest::Read { lba, blocks, copy: None };
             self.requests.submit(Purpose::Read { job: number, part }, read);
@@ -185,7 +227,9 @@ impl FileSystem {
             .values()
             .any(|job| job.token.is_none() && job.slot == slot && job.covers(from, to));
         if loading
-            || self.start_read(slot, None, true, (from, to), from * BLOCK, (to - from) * BLOCK)?.is_none()
+            || self
+                .start_read(slot, Why::Writer, None, (from, to), from * BLOCK, (to - from) * BLOCK)?
+                .is_none()
         {
             return Err(FsError::Miss);
         }
@@ -193,25 +237,29 @@ impl FileSystem {
     }
 
     fn read_ahead(&mut self, slot: usize, from: u64, to: u64) {
+        let cache_blocks = self.config.cache_bytes as u64 / BLOCK;
         let Some(stream) = self.data.stream(slot) else { return };
-        let sequential = from == stream.read_end || (from > 0 && from + 1 == stream.read_end);
-        stream.read_end = to;
-        if !sequential || from == 0 && to > AHEAD_BLOCKS {
-            return;
-        }
-        if stream.ahead_end < to || stream.ahead_end > to + 4 * AHEAD_BLOCKS {
-            stream.ahead_end = to;
-        }
         let last = stream.end_of_file.div_ceil(BLOCK);
-        if stream.ahead_end - to >= AHEAD_LEAST_BLOCKS || stream.ahead_end >= last {
+        let Some((mut at, end)) = stream.readers.note(from, to, last, AHEAD_BLOCKS_MAX.min(cache_blocks / 8))
+        else {
             return;
-        }
-        let (start, end) = (stream.ahead_end, (stream.ahead_end + AHEAD_BLOCKS).min(last));
-        // Where pages of the map are missing, the reader will ask for them itself.
-        if self.start_read(slot, None, false, (start, end), start * BLOCK, (end - start) * BLOCK).is_ok()
-            && let Some(stream) = self.data.stream(slot)
-        {
-            stream.ahead_end = end;
+        };
+        while at < end {
+            let piece_end = (at / AHEAD_PIECE_BLOCKS + 1) * AHEAD_PIECE_BLOCKS;
+            let piece = (at, piece_end.min(end));
+            let is_much = self.data.ahead_blocks >= AHEAD_BLOCKS_TOTAL.min(cache_blocks / 4);
+            // Where pages of the map are missing, the reader will ask for them itself.
+            if is_much
+                || self
+                    .start_read(slot, Why::Ahead, None, piece, at * BLOCK, (piece.1 - at) * BLOCK)
+                    .is_err()
+            {
+                if let Some(stream) = self.data.stream(slot) {
+                    stream.readers.take_back(at);
+                }
+                return;
+            }
+            at = piece.1;
         }
     }
 
@@ -243,7 +291,14 @@ impl FileSystem {
             return;
         }
         self.data.reading.remove(&number);
-        let Some(job) = self.data.reads.remove(&number) else { return };
+        let Some(mut job) = self.data.reads.remove(&number) else { return };
+        if job.why == Why::Ahead {
+            self.data.ahead_blocks -= job.len / BLOCK;
+        }
+        if let Some(stream) = self.data.stream(job.slot) {
+            stream.fetching.retain(|&(.., other)| other != number);
+        }
+        let waiting = std::mem::take(&mut job.waiting);
         match (job.token, &job.error) {
             (Some(token), None) => {
                 self.events.push_back(FsEvent::Read { token, result: Ok(job.assemble()) });
@@ -252,47 +307,71 @@ impl FileSystem {
                 self.events.push_back(FsEvent::Read { token, result: Err(error.clone()) });
             }
             (None, error) => {
-                if let Some(error) = error
-                    && job.wanted
-                {
-                    self.data.load_errors.insert((job.slot, job.first_block), error.clone());
+                if job.why == Why::Writer {
+                    if let Some(error) = error {
+                        self.data.load_errors.insert((job.slot, job.first_block), error.clone());
+                    }
+                    self.wake();
                 }
-                self.wake();
             }
+        }
+        // What did not come, or was not kept, they read themselves.
+        for read in waiting {
+            self.read_again(read);
         }
     }
 
     /// Keeps what was read, where nothing happened to the stream's map meanwhile and nothing newer is there. Cuts it
     /// at the stream's end.
     fn cache_read(&mut self, number: u64, part: usize, block: u64, slot: usize) {
-        let Some(job) = self.data.reads.get(&number) else { return };
+        let Some(job) = self.data.reads.get_mut(&number) else { return };
         let (id, generation, sequence) = (job.stream, job.generation, job.sequence);
-        let Some(Part::Here(data)) = job.parts.get(part) else { return };
-        let data = aligned(data);
+        let Some(Part::Here(data)) = job.parts.get_mut(part) else { return };
+        let data = std::mem::take(data);
         let Some(stream) = self.data.stream(slot) else { return };
         // A write may have come and gone meanwhile, stored and evicted: then what was read is old.
         let unchanged =
             stream.id == id && stream.generation == generation && stream.evicted_sequence <= sequence;
         let end = stream.end_of_file;
-        let data = cut_at(data, block * BLOCK, end);
-        if unchanged {
-            let mut gaps = Vec::new();
-            let to = block + data.len() as u64 / BLOCK;
-            stream.segments.gather(block, to, |_, piece| {
-                if let Piece::Gap(from, to) = piece {
-                    gaps.push((from, to));
-                }
-            });
-            for (from, to) in gaps {
-                let bytes = ((from - block) * BLOCK) as usize..((to - block) * BLOCK) as usize;
-                self.data.insert(slot, from, data.slice(bytes), SegmentState::Clean);
+        let (mut kept, mut at) = (Payload::new(), block);
+        for data in segments_of(&data) {
+            let data = cut_at(data, at * BLOCK, end);
+            if unchanged {
+                self.cache_segment(slot, at, &data);
             }
+            at += data.len() as u64 / BLOCK;
+            kept.push(data);
         }
-        if let Some(Part::Here(kept)) =
+        if let Some(Part::Here(place)) =
             self.data.reads.get_mut(&number).and_then(|job| job.parts.get_mut(part))
         {
-            *kept = data.into();
+            *place = kept;
         }
+    }
+
+    fn cache_segment(&mut self, slot: usize, block: u64, data: &Buf) {
+        let Some(stream) = self.data.stream(slot) else { return };
+        let mut gaps: SmallVec<[(u64, u64); 2]> = SmallVec::new();
+        stream.segments.gather(block, block + data.len() as u64 / BLOCK, |_, piece| {
+            if let Piece::Gap(from, to) = piece {
+                gaps.push((from, to));
+            }
+        });
+        for (from, to) in gaps {
+            let bytes = ((from - block) * BLOCK) as usize..((to - block) * BLOCK) as usize;
+            self.data.insert(slot, from, data.slice(bytes), SegmentState::Clean);
+        }
+    }
+}
+
+impl Stream {
+    /// A job that brings some of what is missing.
+    fn being_fetched(&self, pieces: &[(u64, Piece)]) -> Option<u64> {
+        self.fetching.iter().find_map(|&(from, to, job)| {
+            let missing =
+                |piece: &Piece| matches!(*piece, Piece::Gap(start, end) if start < to && from < end);
+            pieces.iter().any(|(_, piece)| missing(piece)).then_some(job)
+        })
     }
 }
 
@@ -313,18 +392,21 @@ impl ReadJob {
     }
 }
 
-/// The bytes as one page-aligned buffer: copied only where they are not one already.
-pub(super) fn aligned(data: &Payload) -> Buf {
-    match data.parts() {
-        [only] if only.is_aligned() && only.retained_bytes() <= 2 * only.len() + 2 * BLOCK_BYTES => {
-            only.clone()
-        }
-        _ => {
-            let mut copy = BufMut::for_overwrite(data.len());
-            data.copy_to(&mut copy);
-            copy.freeze()
-        }
+/// The bytes as page-aligned buffers of whole blocks: copied only where they are not that already, or are in small parts.
+fn segments_of(data: &Payload) -> SmallVec<[Buf; 2]> {
+    let is_only = data.parts().len() == 1;
+    let fits = |part: &Buf| {
+        part.is_aligned()
+            && part.len().is_multiple_of(BLOCK_BYTES)
+            && (is_only || part.len() >= SEGMENT_BYTES_LEAST)
+            && part.retained_bytes() <= 2 * part.len() + 2 * BLOCK_BYTES
+    };
+    if data.parts().iter().all(fits) {
+        return data.parts().iter().cloned().collect();
     }
+    let mut copy = BufMut::for_overwrite(data.len());
+    data.copy_to(&mut copy);
+    smallvec::smallvec![copy.freeze()]
 }
 
 /// Bytes behind a stream's end as zeroes.
