@@ -100,7 +100,10 @@ const DOCUMENTATION: &[(&str, &str)] = &[
     ("limits.locks_per_open", "Byte-range locks of one open file."),
     ("limits.requests_per_connection", "Requests in work of one connection; the most credits it is granted."),
     ("limits.bytes_in_flight", "Bytes of payload being received, written or sent."),
-    ("limits.cache_bytes", "Bytes of RAM for cached reads and buffered writes."),
+    (
+        "limits.cache_bytes",
+        "Bytes of RAM for cached reads, buffered writes and metadata, over all volumes; by default a quarter of the memory.",
+    ),
     ("limits.disk_timeout_ms", "Milliseconds in which a disk must answer, or it is taken out."),
     ("limits.repair_delay_s", "Seconds a disk may stay away before its data is made anew on others."),
     ("log.level", "off, error, warn, info, debug or trace; the log goes to standard error."),

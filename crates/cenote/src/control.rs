@@ -180,7 +180,7 @@ pub struct Limits {
     pub requests_per_connection: u32,
     /// Payload being received, written or sent, over all connections.
     pub bytes_in_flight: u64,
-    /// RAM for cached reads and buffered writes (D14), over all volumes.
+    /// RAM for cached reads, buffered writes (D14) and metadata, over all volumes.
     pub cache_bytes: u64,
     /// A disk that does not answer an operation within it is taken out.
     pub disk_timeout: Duration,
@@ -197,7 +197,7 @@ impl Default for Limits {
             locks_per_open: 4096,
             requests_per_connection: 8192,
             bytes_in_flight: 256 << 20,
-            cache_bytes: 256 << 20,
+            cache_bytes: crate::memory::default_cache_bytes(),
             disk_timeout: Duration::from_secs(5),
             repair_delay: Duration::from_secs(30 * 60),
         }

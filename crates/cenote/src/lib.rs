@@ -12,5 +12,6 @@ pub mod dataplane;
 pub mod directory;
 pub mod interfaces;
 pub mod manager;
+mod memory;
 pub mod node;
 pub mod quickstart;

@@ -12,10 +12,23 @@ use volume::backend::Backend;
 use volume::fs::{Config, FileSystem, Format};
 use volume::service::{Service, ServiceConfig};
 
-/// Share of the cache that may wait to be written: a third.
+/// Share of the cache that may wait to be written: a third, and no more than is soon written.
 const DIRTY_DIVISOR: usize = 3;
-/// Share of the cache for metadata pages: a quarter.
+const DIRTY_BYTES_MAX: usize = 256 << 20;
+/// Share of the cache for metadata pages: a quarter, and no more than a gigabyte.
 const PAGES_DIVISOR: usize = 4;
+const PAGES_BYTES_MAX: usize = 1 << 30;
+
+/// One volume's part of the cache, where so many share it.
+fn cache_share(cache_bytes: u64, volumes: usize) -> Config {
+    let share = usize::try_from(cache_bytes).unwrap_or(usize::MAX) / volumes.max(1);
+    let page_cache_bytes = (share / PAGES_DIVISOR).min(PAGES_BYTES_MAX);
+    Config {
+        cache_bytes: share - page_cache_bytes,
+        dirty_bytes: (share / DIRTY_DIVISOR).min(DIRTY_BYTES_MAX),
+        page_cache_bytes,
+    }
+}
 
 struct Records {
     pools: Vec<Stored<PoolRecord>>,
@@ -84,7 +97,19 @@ impl Plane {
                     entry.failure = Some(error.message);
                 }
             }
+            drop(volumes);
+            plane.share_cache();
         });
+    }
+
+    /// Divides the cache among the volumes that are served.
+    pub(super) fn share_cache(&self) {
+        let volumes = self.volumes.borrow();
+        let served: Vec<_> = volumes.values().filter_map(|entry| entry.served.as_ref()).collect();
+        let share = cache_share(self.limits.cache_bytes, served.len());
+        for volume in served {
+            volume.with_mut(|service| service.file_system_mut().set_cache(share));
+        }
     }
 
     /// Waits until a volume that is being opened is served.
@@ -126,12 +151,7 @@ impl Plane {
             space.forget_volume(record.id);
             return Err(failed(format!("volume {}: {why}", record.name)));
         }
-        let cache_bytes = usize::try_from(self.limits.cache_bytes).unwrap_or(usize::MAX);
-        let config = Config {
-            cache_bytes,
-            dirty_bytes: cache_bytes / DIRTY_DIVISOR,
-            page_cache_bytes: cache_bytes / PAGES_DIVISOR,
-        };
+        let config = cache_share(self.limits.cache_bytes, self.volumes.borrow().len());
         let fs = match &format {
             Some(format) => FileSystem::format(disk, format, config),
             None => FileSystem::open(disk, config),

@@ -88,6 +88,7 @@ impl Plane {
         if let Some(entry) = self.volumes.borrow_mut().get_mut(&volume) {
             entry.served = None;
         }
+        self.share_cache();
         space.close_volume(volume);
         tasks::until(|| match space.phase(volume) {
             Some(Phase::Opening | Phase::Serving | Phase::Closing) => None,

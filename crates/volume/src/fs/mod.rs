@@ -386,6 +386,12 @@ impl FileSystem {
         &self.volume
     }
 
+    /// Changes how much memory the caches take, from the next poll on.
+    pub fn set_cache(&mut self, config: Config) {
+        self.config = config;
+        self.meta.tree.set_cache_bytes(config.page_cache_bytes);
+    }
+
     /// Changes the label.
     pub fn set_label(&mut self, label: &str) -> Result<(), FsError> {
         self.ready_to_change()?;

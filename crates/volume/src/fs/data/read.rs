@@ -250,9 +250,7 @@ impl FileSystem {
             let is_much = self.data.ahead_blocks >= AHEAD_BLOCKS_TOTAL.min(cache_blocks / 4);
             // Where pages of the map are missing, the reader will ask for them itself.
             if is_much
-                || self
-                    .start_read(slot, Why::Ahead, None, piece, at * BLOCK, (piece.1 - at) * BLOCK)
-                    .is_err()
+                || self.start_read(slot, Why::Ahead, None, piece, at * BLOCK, (piece.1 - at) * BLOCK).is_err()
             {
                 if let Some(stream) = self.data.stream(slot) {
                     stream.readers.take_back(at);

@@ -20,6 +20,9 @@ struct Cached {
     touched: bool,
 }
 
+/// Pages that are held whatever the budget says.
+const PAGES_LEAST: usize = 64;
+
 /// Pages of the tree, as far as they are in memory.
 #[derive(Debug)]
 pub struct Tree {
@@ -40,11 +43,16 @@ impl Tree {
             root,
             pages: HashMap::new(),
             clock: VecDeque::new(),
-            pages_max: (cache_bytes / PAGE_BYTES).max(64),
+            pages_max: (cache_bytes / PAGE_BYTES).max(PAGES_LEAST),
             wanted: Vec::new(),
             loading: HashSet::new(),
             failed: HashMap::new(),
         }
+    }
+
+    /// Holds so many bytes of pages from the next one on.
+    pub fn set_cache_bytes(&mut self, cache_bytes: usize) {
+        self.pages_max = (cache_bytes / PAGE_BYTES).max(PAGES_LEAST);
     }
 
     pub fn root(&self) -> Option<Root> {

@@ -181,3 +181,110 @@ fn what_is_allocated_ahead_reads_as_zeroes_and_takes_writes() {
     expected[1 << 20..].copy_from_slice(&pattern(3, 100_000));
     assert!(bench.read(stream, 0, 4 << 20).unwrap() == expected);
 }
+
+/// Counts the blocks of data that are read.
+struct Counted(SharedDisk, Rc<Cell<u64>>);
+
+impl VirtualDisk for Counted {
+    fn size(&self) -> SpaceSize {
+        self.0.size()
+    }
+    fn submit(&mut self, token: u64, request: SpaceRequest) {
+        if let SpaceRequest::Read { blocks, copy: None, .. } = &request {
+            self.1.set(self.1.get() + u64::from(*blocks));
+        }
+        self.0.submit(token, request);
+    }
+    fn poll(&mut self, out: &mut Vec<SpaceCompletion>) {
+        self.0.poll(out);
+    }
+}
+
+/// Reads a stream from end to end, `depth` requests at a time, over a disk that answers a few at a time and out of order. The bytes, and the blocks
+/// that were read from the disk.
+fn read_pipelined(bench: &mut Bench, stream: StreamId, len: u64, step: u32, depth: usize) -> (Vec<u8>, u64) {
+    let blocks = Rc::new(Cell::new(0));
+    let config = *bench.fs.config();
+    bench.fs = FileSystem::open(Box::new(Counted(bench.disk.clone(), blocks.clone())), config);
+    bench.wait_opened();
+    bench.disk.1.set(Some(99));
+    let mut bytes = vec![0; len as usize];
+    let (mut next, mut under_way, mut events) = (0, 0, Vec::new());
+    let mut place = |token: u64, result: Result<Payload, FsError>| {
+        result.unwrap().copy_to(&mut bytes[token as usize * step as usize..]);
+    };
+    while next * u64::from(step) < len || under_way > 0 {
+        while under_way < depth && next * u64::from(step) < len {
+            match bench.fs.read(next, stream, next * u64::from(step), step) {
+                Poll::Ready(result) => place(next, result),
+                Poll::Pending => under_way += 1,
+            }
+            next += 1;
+        }
+        bench.fs.poll(bench.now, &mut events);
+        for event in events.drain(..) {
+            if let FsEvent::Read { token, result } = event {
+                under_way -= 1;
+                place(token, result);
+            }
+        }
+    }
+    bench.disk.1.set(None);
+    bench.disk.0.borrow_mut().hold(false);
+    (bytes, blocks.get())
+}
+
+#[test]
+fn a_sequential_reader_reads_each_block_from_the_disk_once() {
+    let mut bench = Bench::new(40);
+    let id = bench.create("data");
+    let stream = StreamId::unnamed(id);
+    let bytes = pattern(5, 8_000_001);
+    bench.write(stream, 0, &bytes).unwrap();
+    bench.flush(id).unwrap();
+    for (step, depth) in [(1 << 20, 16), (65_536, 4), (4096, 32), (100_000, 3)] {
+        let (read, blocks) = read_pipelined(&mut bench, stream, 8_000_001, step, depth);
+        assert!(read == bytes, "{depth} reads of {step} bytes at a time");
+        assert_eq!(blocks, 8_000_001_u64.div_ceil(4096), "{depth} reads of {step} bytes at a time");
+    }
+}
+
+#[test]
+fn a_sequential_reader_gets_its_bytes_from_a_cache_that_holds_almost_nothing() {
+    let mut bench = Bench::with(40, 256, Config { cache_bytes: 64 << 10, ..small() });
+    let id = bench.create("data");
+    let stream = StreamId::unnamed(id);
+    let bytes = pattern(5, 5_000_001);
+    for (at, part) in bytes.chunks(20_000).enumerate() {
+        bench.write(stream, at as u64 * 20_000, part).unwrap();
+    }
+    bench.flush(id).unwrap();
+    let (read, _) = read_pipelined(&mut bench, stream, 5_000_001, 65_536, 16);
+    assert!(read == bytes);
+}
+
+#[test]
+fn readers_that_wait_for_the_same_blocks_are_all_told_of_an_error() {
+    let mut bench = Bench::new(16);
+    let id = bench.create("data");
+    let stream = StreamId::unnamed(id);
+    bench.write(stream, 0, &pattern(1, 1 << 20)).unwrap();
+    bench.flush(id).unwrap();
+    bench.reopen();
+    assert_eq!(bench.read(stream, 0, 1).unwrap().len(), 1, "the map is in memory");
+    bench.disk.0.borrow_mut().fail(Some(space::api::SpaceError::Unavailable));
+    for token in 0..3 {
+        assert!(bench.fs.read(token, stream, 500_000, 4096).is_pending());
+    }
+    let mut failed = Vec::new();
+    for _ in 0..100 {
+        bench.poll();
+        for event in bench.events.drain(..) {
+            if let FsEvent::Read { token, result: Err(FsError::Unavailable) } = event {
+                failed.push(token);
+            }
+        }
+    }
+    failed.sort_unstable();
+    assert_eq!(failed, [0, 1, 2]);
+}
