@@ -53,14 +53,16 @@ const WARM_UP: usize = 100;
 const COUNTED: usize = 1000;
 
 /// Serves prepared messages; the visits to the allocator while it served those after the first [`WARM_UP`].
-fn visits(world: &mut World, client: &Client, messages: Vec<Buf>) -> u64 {
-    let mut before = 0;
-    for (position, message) in messages.into_iter().enumerate() {
+fn visits(world: &mut World, client: &Client, messages: &[Buf]) -> u64 {
+    let (mut before, mut connections) = (0, Vec::with_capacity(4));
+    for (position, message) in messages.iter().enumerate() {
         if position == WARM_UP {
             before = COUNT.get();
         }
-        world.server.handle_message(client.connection, message, world.now);
+        world.server.handle_message(client.connection, message.clone(), world.now);
         while world.server.poll(world.now) {}
+        connections.clear();
+        world.server.take_transmitters(&mut connections);
         let answer = world.server.poll_transmit(client.connection).expect("an answer");
         let header = Header::parse(&answer.parts()[0]).expect("a header");
         assert!(!header.status().is_error(), "{}", header.status());
@@ -86,11 +88,11 @@ fn a_read_and_a_write_are_parsed_carried_out_and_answered_without_allocation() {
     let file = client.create(&mut world, "file");
     world.layer.0.borrow_mut().block = Some(BufMut::zeroed(4096).freeze());
     let reads = prepared(&mut client, Command::Read, |out| Client::read_body(file, 4096)(out));
-    let count = visits(&mut world, &client, reads);
+    let count = visits(&mut world, &client, &reads);
     assert_eq!(count, 0, "{COUNTED} READs visited the allocator {count} times");
     let data = [7; 4096];
     let writes = prepared(&mut client, Command::Write, |out| Client::write_body(file, &data)(out));
-    let count = visits(&mut world, &client, writes);
+    let count = visits(&mut world, &client, &writes);
     assert_eq!(count, 0, "{COUNTED} WRITEs visited the allocator {count} times");
 }
 

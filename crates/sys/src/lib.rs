@@ -10,6 +10,7 @@ pub mod file_ring;
 mod interfaces;
 pub mod interrupt;
 mod payload;
+mod pieces;
 mod recycle;
 pub mod region;
 

@@ -1,9 +1,10 @@
 //! Where the memory of buffers comes from and goes to: free lists by size, one set per thread.
 //!
 //! Promises: a thread keeps at most [`KEPT_BYTES_MAX`] of free memory; a buffer may be dropped on another thread than the one
-//! that took it, and then serves that one. Allocations above the largest size class go straight back to the allocator.
+//! that took it, and then serves that one. Allocations above the largest size class go straight back to the allocator, large
+//! ones to the regions they are cut from ([`crate::pieces`]).
 
-use crate::ALIGN_BYTES;
+use crate::{ALIGN_BYTES, pieces};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ptr::NonNull;
@@ -16,7 +17,7 @@ const KIB: usize = 1024;
 
 /// Capacities of recycled allocations in bytes. Powers of two, and each with a page more: a payload of that size often has a
 /// header before it.
-pub(crate) const CLASS_BYTES: [usize; 17] = [
+pub(crate) const CLASS_BYTES: [usize; 20] = [
     4 * KIB,
     8 * KIB,
     12 * KIB,
@@ -34,6 +35,9 @@ pub(crate) const CLASS_BYTES: [usize; 17] = [
     516 * KIB,
     1024 * KIB,
     1088 * KIB,
+    2112 * KIB,
+    4160 * KIB,
+    8256 * KIB,
 ];
 
 /// One page-aligned piece of memory, always initialised, and the count of its users.
@@ -86,10 +90,12 @@ pub(crate) fn take(len: usize, zeroed: bool) -> NonNull<Allocation> {
         return free;
     }
     let capacity = class.map_or_else(|| len.next_multiple_of(ALIGN_BYTES), |class| CLASS_BYTES[class]);
-    let layout = layout(capacity);
-    // SAFETY: the layout has a non-zero size.
-    let start = unsafe { alloc_zeroed(layout) };
-    let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
+    let start = match class {
+        Some(class) if capacity >= pieces::PIECE_BYTES_LEAST => pieces::take(class),
+        // SAFETY: the layout has a non-zero size.
+        _ => NonNull::new(unsafe { alloc_zeroed(layout(capacity)) }),
+    };
+    let Some(start) = start else { handle_alloc_error(layout(capacity)) };
     let class = class.map(|class| class as u8);
     let allocation = Box::new(Allocation { references: AtomicUsize::new(1), start, capacity, class });
     NonNull::from(Box::leak(allocation))
@@ -127,8 +133,14 @@ pub(crate) unsafe fn give_back(allocation: NonNull<Allocation>) {
 unsafe fn release(allocation: NonNull<Allocation>) {
     // SAFETY: leaked from a box in `take`, and unused by the caller's promise.
     let allocation = unsafe { Box::from_raw(allocation.as_ptr()) };
-    // SAFETY: allocated in `take` with the same layout.
-    unsafe { dealloc(allocation.start.as_ptr(), layout(allocation.capacity)) };
+    match allocation.class {
+        Some(class) if allocation.capacity >= pieces::PIECE_BYTES_LEAST => {
+            // SAFETY: taken in `take` with this class.
+            unsafe { pieces::give_back(allocation.start, usize::from(class)) };
+        }
+        // SAFETY: allocated in `take` with the same layout.
+        _ => unsafe { dealloc(allocation.start.as_ptr(), layout(allocation.capacity)) },
+    }
 }
 
 fn layout(capacity: usize) -> Layout {
