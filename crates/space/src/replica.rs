@@ -187,6 +187,9 @@ impl<S: BlockStore> Replica<S> {
     }
 
     fn start_opens(&mut self) {
+        if self.opening.is_empty() {
+            return;
+        }
         let busy: BTreeSet<VolumeId> = self.work.values().map(|work| work.volume).collect();
         let (ready, waiting): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.opening).into_iter().partition(|open| !busy.contains(&open.volume));

@@ -103,6 +103,8 @@ pub(super) struct Calls {
     /// Request id to call.
     wire: BTreeMap<u64, u64>,
     next_id: u64,
+    /// No call's deadline is before it: there is nothing to look for until then.
+    expire_at: Monotonic,
     pub sends: VecDeque<(DiskId, Request)>,
     pub outcomes: VecDeque<Outcome>,
 }
@@ -122,13 +124,13 @@ impl Calls {
     }
 
     pub fn next_timeout(&self) -> Option<Monotonic> {
-        let calls = self.calls.values().map(|call| call.deadline);
+        let calls = (!self.calls.is_empty()).then_some(self.expire_at);
         let links = self.links.values().filter_map(|link| match link.state {
             LinkState::Closed { retry_at } => Some(retry_at),
             LinkState::Opening { deadline, .. } => Some(deadline),
             LinkState::Open => None,
         });
-        calls.chain(links).min()
+        calls.into_iter().chain(links).min()
     }
 
     pub fn is_open(&self, disk: DiskId) -> bool {
@@ -190,6 +192,10 @@ impl Coordinator {
         let deadline = self.now.after(self.config.io_timeout);
         self.connect(disk);
         let number = self.calls.number();
+        if self.calls.calls.is_empty() {
+            self.calls.expire_at = deadline;
+        }
+        self.calls.expire_at = self.calls.expire_at.min(deadline);
         self.calls.calls.insert(number, Call { disk, owner, operation, sent: None, deadline });
         if let Some(link) = self.calls.links.get_mut(&disk) {
             link.busy += 1;
@@ -362,13 +368,8 @@ impl Coordinator {
             return;
         }
         let now = self.now;
-        let mut late: Vec<DiskId> =
-            self.calls.calls.values().filter(|call| call.deadline <= now).map(|call| call.disk).collect();
-        late.dedup();
-        for disk in late {
-            if self.calls.calls.values().any(|call| call.disk == disk && call.deadline <= now) {
-                self.fail_disk(disk, "no answer in time");
-            }
+        if self.calls.expire_at <= now {
+            self.fail_late_disks();
         }
         let retry_at = now.after(self.config.reconnect_interval);
         let mut reopen = Vec::new();
@@ -385,6 +386,20 @@ impl Coordinator {
         for disk in reopen {
             self.open_session(disk);
         }
+    }
+
+    fn fail_late_disks(&mut self) {
+        let now = self.now;
+        let mut late: Vec<DiskId> =
+            self.calls.calls.values().filter(|call| call.deadline <= now).map(|call| call.disk).collect();
+        late.dedup();
+        for disk in late {
+            if self.calls.calls.values().any(|call| call.disk == disk && call.deadline <= now) {
+                self.fail_disk(disk, "no answer in time");
+            }
+        }
+        let first = self.calls.calls.values().map(|call| call.deadline).min();
+        self.calls.expire_at = first.unwrap_or(now.after(self.config.io_timeout));
     }
 
     /// Gives every outcome to its owner.

@@ -174,6 +174,8 @@ pub struct Coordinator {
     /// Chunks of which some region may differ between copies.
     unclean: BTreeSet<ChunkIndex>,
     clients: BTreeMap<u64, Client>,
+    /// No client's deadline is before it.
+    clients_expire_at: Monotonic,
     operations: BTreeMap<u64, Operation>,
     /// Operations that wait for something other than a lock, in order of arrival.
     gated: VecDeque<u64>,
@@ -220,6 +222,7 @@ impl Coordinator {
             chunks: BTreeMap::new(),
             unclean: BTreeSet::new(),
             clients: BTreeMap::new(),
+            clients_expire_at: now,
             operations: BTreeMap::new(),
             gated: VecDeque::new(),
             recheck: false,
@@ -317,7 +320,7 @@ impl Coordinator {
             self.calls.next_timeout(),
             self.members_next_timeout(),
             self.opening_next_timeout(),
-            self.clients.values().filter(|client| !client.answered).map(|client| client.deadline).min(),
+            (!self.clients.is_empty()).then_some(self.clients_expire_at),
             self.jobs_next_timeout(),
         ];
         timeouts.into_iter().flatten().min()

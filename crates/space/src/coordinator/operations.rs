@@ -101,6 +101,10 @@ impl Coordinator {
             deadline: self.now.after(self.config.unavailable_after),
             answered: false,
         };
+        // Later clients have later deadlines.
+        if self.clients.is_empty() {
+            self.clients_expire_at = client.deadline;
+        }
         self.clients.insert(number, client);
         for (part, (at, length, whole_chunk)) in pieces.into_iter().enumerate() {
             let kind = match &request {
@@ -372,6 +376,9 @@ impl Coordinator {
     /// Answers what waited too long. Pieces at the gate end; pieces with the copies go on until all copies agree.
     pub(super) fn expire_clients(&mut self) {
         let now = self.now;
+        if now < self.clients_expire_at {
+            return;
+        }
         let late: Vec<u64> = self
             .clients
             .iter()
@@ -396,6 +403,9 @@ impl Coordinator {
                 self.finish_operation(operation, Err(SpaceError::Unavailable));
             }
         }
+        let waiting = self.clients.values().filter(|client| !client.answered);
+        let first = waiting.map(|client| client.deadline).min();
+        self.clients_expire_at = first.unwrap_or(now.after(self.config.unavailable_after));
     }
 
     /// No piece of a write is with the copies or on its way there.

@@ -1,6 +1,7 @@
 //! Blocks of one stream in memory: an interval map of buffer slices, clean and dirty.
 
 use ::types::BLOCK_BYTES;
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use sys::Buf;
 
@@ -75,13 +76,18 @@ impl Segments {
         self.map.get_mut(&start)
     }
 
-    /// First blocks of segments that overlap a range.
-    fn overlapping(&self, from: u64, to: u64) -> Vec<u64> {
+    /// Segments that overlap a range, in order.
+    fn within(&self, from: u64, to: u64) -> impl Iterator<Item = (&u64, &Segment)> {
         let first = match self.map.range(..from).next_back() {
             Some((start, segment)) if start + segment.blocks() > from => *start,
             _ => from,
         };
-        self.map.range(first..to.max(first)).map(|(start, _)| *start).collect()
+        self.map.range(first..to.max(first))
+    }
+
+    /// First blocks of segments that overlap a range.
+    fn overlapping(&self, from: u64, to: u64) -> SmallVec<[u64; 8]> {
+        self.within(from, to).map(|(start, _)| *start).collect()
     }
 
     /// Takes a range out; segments that reach beyond it are cut.
@@ -162,13 +168,14 @@ impl Segments {
 
     /// Whether a range has data that is newer than what is stored, or on its way there.
     pub fn has_unstored(&self, from: u64, to: u64) -> bool {
-        self.overlapping(from, to).iter().any(|start| self.map[start].state != SegmentState::Clean)
+        self.within(from, to).any(|(_, segment)| segment.state != SegmentState::Clean)
     }
 
     /// The first block at or after `from` that is newer than what is stored.
     pub fn first_unstored(&self, from: u64) -> Option<u64> {
-        let mut starts = self.overlapping(from, u64::MAX).into_iter();
-        starts.find(|start| self.map[start].state != SegmentState::Clean).map(|start| start.max(from))
+        let mut unstored =
+            self.within(from, u64::MAX).filter(|(_, segment)| segment.state != SegmentState::Clean);
+        unstored.next().map(|(start, _)| (*start).max(from))
     }
 
     /// Whether a range has dirty segments of writes numbered up to `sequence`.
