@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Cenote beside Debian's smbd: one machine, one run, interleaved, the same work by the same client.
 
-usage: benches/compare.py [--rounds N] [--work DIR] [--out DIR] [--only NAME,...] [--gib N]
+usage: benches/compare.py [--rounds N] [--work DIR] [--out DIR] [--only NAME,...] [--gib N] [--files N]
 
 Guarantees are equal: Cenote's share default (`durability = close`) is compared with smbd's default for reads, and smbd's
 `sync always` where a row says `durable`. Each figure is the median of the rounds; a ratio over 1 means Cenote is ahead.
@@ -44,7 +44,7 @@ def digest(path):
 class Cells:
     """Each method is one row: does its work on `server`, returns (figures, operations, bytes)."""
 
-    def __init__(self, work, gib):
+    def __init__(self, work, gib, files):
         self.work, self.bytes = work, int(gib * (1 << 30))
         self.big = work / "big"
         with open(self.big, "wb") as file:
@@ -53,9 +53,9 @@ class Cells:
         self.digest = digest(self.big)
         self.small = work / "small"
         self.small.mkdir()
-        self.small_count = 10_000
+        self.small_count = files
         for number in range(self.small_count):
-            (self.small / f"file{number:05}").write_bytes(os.urandom(4096))
+            (self.small / f"file{number:06}").write_bytes(os.urandom(4096))
 
     def put_large(self, server):
         return timed(server, lambda: servers.smbclient(server, f"put {self.big} big")), 1, self.bytes
@@ -67,6 +67,11 @@ class Cells:
             raise RuntimeError(f"{server.name} gave back other bytes than it was given")
         back.unlink()
         return figures, 1, self.bytes
+
+    def get_large_cold(self, server):
+        """As `get_large`, with nothing of the file in RAM."""
+        server.make_cold()
+        return self.get_large(server)
 
     def put_small(self, server):
         commands = f"mkdir s; cd s; lcd {self.small}; prompt off; mput *"
@@ -86,7 +91,7 @@ class Cells:
             commands = f"cd s; lcd {back}; prompt off; mget *"
             figures = timed(server, lambda: servers.smbclient(server, commands))
             for number in range(0, self.small_count, 997):
-                name = f"file{number:05}"
+                name = f"file{number:06}"
                 if (pathlib.Path(back) / name).read_bytes() != (self.small / name).read_bytes():
                     raise RuntimeError(f"{server.name} gave back other bytes of {name}")
         return figures, self.small_count, self.small_count * 4096
@@ -95,7 +100,7 @@ class Cells:
         return timed(server, lambda: servers.smbclient(server, "deltree s")), self.small_count, 0
 
 
-ROWS = ["put_large", "get_large", "put_small", "list_small", "get_small", "delete_small"]
+ROWS = ["put_large", "get_large", "get_large_cold", "put_small", "list_small", "get_small", "delete_small"]
 
 
 def main():
@@ -104,18 +109,20 @@ def main():
     parser.add_argument("--work", type=pathlib.Path)
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--only", default=",".join(ROWS))
-    parser.add_argument("--gib", type=float, default=1.0)
+    parser.add_argument("--gib", type=float, default=1.0, help="size of the large file")
+    parser.add_argument("--files", type=int, default=10_000, help="files of 4 KiB in one directory")
+    parser.add_argument("--port", type=int, default=14701, help="the first of three that are used")
     parser.add_argument("--binary", type=pathlib.Path, default=REPOSITORY / "target/release/cenote")
     arguments = parser.parse_args()
     rows = arguments.only.split(",")
     work = pathlib.Path(tempfile.mkdtemp(prefix="cenote-bench-", dir=arguments.work))
     peers = [
-        servers.Cenote(arguments.binary, work / "cenote", 14701, 14702),
-        servers.Smbd(work / "smbd", 14703),
+        servers.Cenote(arguments.binary, work / "cenote", arguments.port, arguments.port + 1),
+        servers.Smbd(work / "smbd", arguments.port + 2),
     ]
     results = {(row, peer.name): [] for row in rows for peer in peers}
     try:
-        cells = Cells(work, arguments.gib)
+        cells = Cells(work, arguments.gib, arguments.files)
         for peer in peers:
             peer.start()
         for number in range(arguments.rounds):

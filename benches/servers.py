@@ -258,7 +258,7 @@ def disk_bytes_written():
     return total
 
 
-def smbclient(server, commands, timeout=600, options=()):
+def smbclient(server, commands, timeout=3600, options=()):
     """Runs smbclient's commands against the share; returns what it printed."""
     done = subprocess.run(
         ["smbclient", f"//127.0.0.1/{server.share}", "-p", str(server.port), "-U", f"{server.user}%{server.password}",
