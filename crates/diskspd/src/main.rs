@@ -32,6 +32,10 @@ fn main() -> ExitCode {
         print(&usage());
         return ExitCode::SUCCESS;
     }
+    if line.manual {
+        print(&cli::manual(system::VERSION));
+        return ExitCode::SUCCESS;
+    }
     if let Some(event) = &line.events.set {
         return set_event(event);
     }
@@ -82,7 +86,7 @@ fn whole(line: &CommandLine, command_line: &str) -> Result<(), Failed> {
         print(&match profile.format {
             ResultFormat::Text => {
                 let mut text = String::new();
-                report::profile(&mut text, command_line, &profile);
+                report::profile(&mut text, command_line, &profile, line.report_style);
                 text
             }
             ResultFormat::Xml => xml::profile(&profile, 0),
@@ -99,7 +103,9 @@ fn whole(line: &CommandLine, command_line: &str) -> Result<(), Failed> {
         std::fs::write(path, text)
             .map_err(|error| (format!("ERROR: writing histogram '{path}' failed: {error}"), EXIT_FAILED))?;
     }
-    let report = Report { command_line, profile: &profile, system: &information, spans: &outcome.spans };
+    let spans = &outcome.spans;
+    let report =
+        Report { command_line, profile: &profile, system: &information, spans, style: line.report_style };
     match profile.format {
         ResultFormat::Text => print(&report::text(&report)),
         ResultFormat::Xml => print(&xml::results(&report)),

@@ -10,7 +10,7 @@ mod smb;
 #[cfg(test)]
 mod tests;
 
-pub use options::{OPTIONS, OptionText, usage};
+pub use options::{OPTIONS, OptionText, manual, usage};
 pub use parse::{CommandLine, Events, ReportStyle, parse};
 pub use smb::{SmbOptions, SmbTransport};
 

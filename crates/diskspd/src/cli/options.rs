@@ -91,6 +91,17 @@ pub const OPTIONS: &[OptionText] = &[
     option("--smb-transport <auto|tcp|rdma>", "how SMB targets are reached"),
     option("--smb-channels <count>", "connections per SMB session"),
     option("--smb-sign, --smb-seal", "require signing, encryption"),
+    option("--man", "print this as a manual page"),
+];
+
+/// What a target may be.
+const TARGETS: [(&str, &str); 3] = [
+    ("file_path", "a file, or a block device"),
+    ("#<number>", "a physical disk, by its number"),
+    (
+        r"\\server\share\path",
+        "a file of an SMB share, without a mount; also smb://[user@]server[:port]/share/path",
+    ),
 ];
 
 /// The text of `-?`.
@@ -98,14 +109,7 @@ pub fn usage(executable: &str, version: &str) -> String {
     let mut text = format!(
         "\nUsage: {executable} [options] target1 [ target2 [ target3 ...] ]\n{version}\n\nAvailable targets:\n"
     );
-    for (form, meaning) in [
-        ("file_path", "a file, or a block device"),
-        ("#<number>", "a physical disk, by its number"),
-        (
-            r"\\server\share\path",
-            "a file of an SMB share, without a mount; also smb://[user@]server[:port]/share/path",
-        ),
-    ] {
+    for (form, meaning) in TARGETS {
         text.push_str(&format!("  {form:<28} {meaning}\n"));
     }
     text.push_str("\nAvailable options:\n");
@@ -113,4 +117,33 @@ pub fn usage(executable: &str, version: &str) -> String {
         text.push_str(&format!("  {:<28} {}\n", option.form, option.meaning));
     }
     text
+}
+
+/// The manual page (troff), from the same table.
+pub fn manual(version: &str) -> String {
+    let mut text = format!(
+        ".TH DISKSPD 1 \"\" \"diskspd {version}\" \"User Commands\"\n.SH NAME\ndiskspd \\- measures files, block devices and files on SMB shares\n\
+         .SH SYNOPSIS\n.B diskspd\n[\\fIoptions\\fR] \\fItarget1\\fR [\\fItarget2\\fR ...]\n.SH TARGETS\n"
+    );
+    for (form, meaning) in TARGETS {
+        item(&mut text, form, meaning);
+    }
+    text.push_str(".SH OPTIONS\nEach option is one word; all come before the targets. Sizes are bytes, or end in K, M, G, T or b (blocks).\n");
+    for option in OPTIONS {
+        item(&mut text, option.form, option.meaning);
+    }
+    text.push_str(".SH EXIT STATUS\n");
+    for (form, meaning) in [
+        ("0", "the run is done, or was interrupted after it had begun"),
+        ("1", "the run failed, or an event was set (-ye)"),
+        ("3", "the command line cannot be run"),
+    ] {
+        item(&mut text, form, meaning);
+    }
+    text
+}
+
+fn item(text: &mut String, form: &str, meaning: &str) {
+    let escape = |words: &str| words.replace('\\', "\\e").replace('-', "\\-");
+    text.push_str(&format!(".TP\n\\fB{}\\fR\n{}\n", escape(form), escape(meaning)));
 }

@@ -29,6 +29,8 @@ pub struct Events {
 #[derive(Debug, Clone, PartialEq)]
 pub struct CommandLine {
     pub help: bool,
+    /// Print the manual page.
+    pub manual: bool,
     pub profile: Profile,
     pub xml: Option<String>,
     /// What `-W -d -C -z -R -v` said, to change an XML profile with.
@@ -118,6 +120,7 @@ struct Parser {
 pub fn parse(arguments: &[String], clock_ms: u32) -> Parsed<CommandLine> {
     let line = CommandLine {
         help: false,
+        manual: false,
         profile: Profile::default(),
         xml: None,
         changes: Changes::default(),
@@ -134,6 +137,10 @@ pub fn parse(arguments: &[String], clock_ms: u32) -> Parsed<CommandLine> {
     let mut at = 0;
     while let Some(argument) = arguments.get(at) {
         at += 1;
+        if argument == "--man" {
+            parser.line.manual = true;
+            return Ok(parser.line);
+        }
         if let Some(name) = argument.strip_prefix("--") {
             let value = match name.split_once('=') {
                 Some((_, value)) => Some(value.to_owned()),

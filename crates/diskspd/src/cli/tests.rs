@@ -222,6 +222,17 @@ fn every_option_of_the_table_has_a_line_in_the_usage_text() {
     }
 }
 
+#[test]
+fn the_manual_page_has_an_entry_for_every_option() {
+    let text = super::manual("2.2.0");
+    assert!(text.starts_with(".TH DISKSPD 1"));
+    for option in super::OPTIONS {
+        let form = option.form.replace('-', "\\-");
+        assert!(text.contains(&format!("\n.TP\n\\fB{form}\\fR\n")), "{form}");
+    }
+    assert!(text.contains(r"\e\eserver\eshare\epath"));
+}
+
 mod properties {
     use proptest::prelude::*;
 

@@ -1,7 +1,8 @@
-//! Reports: the text layout of DiskSpd 2.2.
+//! Reports: the text layouts of DiskSpd 2.2 and 2.0.17.
 
 mod profile_text;
 mod smb;
+mod style;
 mod text;
 
 pub use profile_text::profile;

@@ -1,14 +1,15 @@
 //! "Input parameters" of the text report.
 
+use super::style;
+use crate::cli::ReportStyle;
 use crate::profile::{
     Affinity, CacheMode, Distribution, FlushMode, Priority, Profile, Target, Throughput, TimeSpan,
     WriteContent, WriteThrough,
 };
-use crate::size;
 use std::fmt::Write;
 
 /// Writes the whole block, command line included.
-pub fn profile(out: &mut String, command_line: &str, profile: &Profile) {
+pub fn profile(out: &mut String, command_line: &str, profile: &Profile, style: ReportStyle) {
     let _ = write!(out, "\nCommand Line: {command_line}\n\nInput parameters:\n\n");
     if profile.experiment_flags != 0 {
         let _ = writeln!(
@@ -19,12 +20,12 @@ pub fn profile(out: &mut String, command_line: &str, profile: &Profile) {
     }
     for (number, span) in profile.time_spans.iter().enumerate() {
         let _ = write!(out, "\ttimespan:   {}\n\t-------------\n", number + 1);
-        time_span(out, span);
+        time_span(out, span, style);
         out.push('\n');
     }
 }
 
-fn time_span(out: &mut String, span: &TimeSpan) {
+fn time_span(out: &mut String, span: &TimeSpan, style: ReportStyle) {
     let _ = writeln!(out, "\tduration: {}s", span.duration_s);
     let _ = writeln!(out, "\twarm up time: {}s", span.warm_up_s);
     let _ = writeln!(out, "\tcool down time: {}s", span.cool_down_s);
@@ -55,11 +56,12 @@ fn time_span(out: &mut String, span: &TimeSpan) {
         out.push_str("\t           be compared to other results using the -Zr flag\n");
     }
     for one in &span.targets {
-        target(out, span, one);
+        target(out, span, one, style);
     }
 }
 
-fn target(out: &mut String, span: &TimeSpan, target: &Target) {
+fn target(out: &mut String, span: &TimeSpan, target: &Target, style: ReportStyle) {
+    let size = |bytes: u64| style::bytes(style, bytes);
     let _ = writeln!(out, "\tpath: '{}'", target.path);
     let mut line = |text: String| {
         out.push_str("\t\t");
@@ -99,7 +101,7 @@ fn target(out: &mut String, span: &TimeSpan, target: &Target) {
         WriteContent::Sequential => {}
         WriteContent::Zero => line("zeroing write buffers".into()),
         WriteContent::Source { size_bytes, file } => {
-            line(format!("write buffer size: {}", size::display(*size_bytes)));
+            line(format!("write buffer size: {}", size(*size_bytes)));
             line(match file {
                 Some(file) => format!("write buffer source: '{file}'"),
                 None => "write buffer source: random fill".into(),
@@ -114,8 +116,8 @@ fn target(out: &mut String, span: &TimeSpan, target: &Target) {
         100 => "performing write test".into(),
         writes => format!("performing mix test (read/write ratio: {}/{writes})", 100 - writes),
     });
-    line(format!("block size: {}", size::display(u64::from(target.block_bytes))));
-    let stride = size::display(target.stride());
+    line(format!("block size: {}", size(u64::from(target.block_bytes))));
+    let stride = size(target.stride());
     line(match target.random_percent {
         0 => format!(
             "using{} sequential I/O (stride: {stride})",
@@ -136,8 +138,10 @@ fn target(out: &mut String, span: &TimeSpan, target: &Target) {
         (target.max_offset_bytes, "max file size"),
         (target.thread_stride_bytes, "thread stride size"),
     ] {
-        if bytes > 0 {
-            line(format!("{name}: {}", size::display(bytes)));
+        // The older layout always has this one.
+        let is_always = style == ReportStyle::V2_0_17 && name == "thread stride size";
+        if bytes > 0 || is_always {
+            line(format!("{name}: {}", size(bytes)));
         }
     }
     for (set, name) in [
@@ -185,7 +189,7 @@ fn target(out: &mut String, span: &TimeSpan, target: &Target) {
             Distribution::Absolute(ranges) => (ranges, false),
         };
         for (share, extent) in ranges {
-            let extent = if percent { format!("{extent}%") } else { size::display(*extent) };
+            let extent = if percent { format!("{extent}%") } else { size(*extent) };
             line(format!("   {share:3}% of IO => {extent} of target"));
         }
     }

@@ -45,6 +45,12 @@ pub fn block(out: &mut String, result: &SpanResult) {
         sum(|session| session.counters.smb_credit_stalls),
         sum(|session| session.counters.rdma_credit_stalls)
     );
+    let _ = writeln!(
+        out,
+        "\tlost connections:\t{}, requests repeated {}",
+        sum(|session| session.counters.channels_lost),
+        sum(|session| session.counters.requests_repeated)
+    );
 }
 
 pub(super) fn transport(session: &SmbUse) -> &'static str {

@@ -1,7 +1,8 @@
 //! Reports against the documented layout, and statistics against the figures that were published with DiskSpd.
 
 use super::{Report, text};
-use crate::cli::parse;
+use crate::cli::{ReportStyle, parse};
+use crate::port::SmbUse;
 use crate::size;
 use crate::statistics::{
     Direction, Histogram, Intervals, ProcessorUse, SpanResult, SystemInformation, TargetResult,
@@ -23,14 +24,18 @@ fn system() -> SystemInformation {
 }
 
 fn report(arguments: &str, span: SpanResult) -> String {
+    styled(arguments, span, ReportStyle::V2_2)
+}
+
+fn styled(arguments: &str, span: SpanResult, style: ReportStyle) -> String {
     let words: Vec<String> = arguments.split_whitespace().map(str::to_owned).collect();
     let profile = parse(&words, 0).expect("is right").profile;
     let command_line = format!("diskspd {arguments}");
-    text(&Report { command_line: &command_line, profile: &profile, system: &system(), spans: &[span] })
+    text(&Report { command_line: &command_line, profile: &profile, system: &system(), spans: &[span], style })
 }
 
-#[test]
-fn a_report_has_the_documented_layout() {
+/// One thread that wrote 16 times 384 KiB at 0.119 ms.
+fn written() -> SpanResult {
     let mut write = Direction { bytes: 6_291_456, operations: 16, ..Direction::default() };
     write.intervals = Intervals { bucket_ms: 1000, counts: vec![8, 8], ..Intervals::default() };
     for _ in 0..16 {
@@ -40,14 +45,18 @@ fn a_report_has_the_documented_layout() {
         TargetResult { path: "testfile1.dat".into(), file_bytes: 10 << 20, write, ..TargetResult::default() };
     let processor =
         ProcessorUse { user_percent: 30.0, kernel_percent: 25.0, idle_percent: 45.0, ..Default::default() };
-    let span = SpanResult {
+    SpanResult {
         seconds: 120.0,
         thread_count: 1,
         processors: vec![processor],
         threads: vec![vec![target]],
         ..SpanResult::default()
-    };
-    let got = report("-L -D -w100 -r4K -n testfile1.dat", span);
+    }
+}
+
+#[test]
+fn a_report_has_the_documented_layout() {
+    let got = report("-L -D -w100 -r4K -n testfile1.dat", written());
     assert_eq!(got, include_str!("../../tests/golden/write.txt"), "{got}");
 }
 
@@ -117,4 +126,74 @@ proptest! {
         prop_assert_eq!(one.count(), latencies.len() as u64);
         prop_assert_eq!(one.max_ms(), latencies.last().map(|last| *last as f64 / 1e6));
     }
+}
+
+#[test]
+fn the_older_layout_is_there_on_demand() {
+    let got = styled("-L -D -w100 -r4K -n testfile1.dat", written(), ReportStyle::V2_0_17);
+    assert_eq!(got, include_str!("../../tests/golden/write-2.0.17.txt"), "{got}");
+    for (bytes, shown) in [(10_240, "10240B"), (1 << 20, "1024KB"), (1 << 30, "1024MB"), (250 << 30, "250GB")]
+    {
+        assert_eq!(super::style::file_bytes(ReportStyle::V2_0_17, bytes), shown);
+    }
+}
+
+#[test]
+fn waits_are_told_only_where_asked_for() {
+    let span = || SpanResult { waits: vec![Default::default()], ..written() };
+    let got = report("-vs -w100 file", span());
+    assert!(got.contains("\n\nWait Statistics\nthread |  CompletionWait |"), "{got}");
+    assert!(!report("-w100 file", span()).contains("Wait Statistics"));
+}
+
+#[test]
+fn smb_targets_have_a_block_of_their_own_behind_the_others() {
+    let session = |cipher: Option<&str>| SmbUse {
+        server: "filer".into(),
+        is_rdma: cipher.is_none(),
+        dialect: "3.1.1".into(),
+        channels: 2,
+        is_signed: false,
+        cipher: cipher.map(str::to_owned),
+        counters: smb_client::Counters {
+            rdma_read_bytes: 1000,
+            rdma_written_bytes: 20,
+            smb_credit_stalls: 3,
+            rdma_credit_stalls: 4,
+            ..Default::default()
+        },
+        ..SmbUse::default()
+    };
+    let smb_sessions = vec![session(None), session(Some("AES-128-GCM")), session(None)];
+    let span = SpanResult { smb_sessions, process_cpu_ns: 1_600_000, ..written() };
+    let got = report("-L -w100 testfile1.dat", span);
+    let block = got.split_once("\n\n\nSMB:\n").expect("has the block").1;
+    assert_eq!(block, include_str!("../../tests/golden/smb.txt"), "{block}");
+}
+
+/// The reporter prints the seed's own row from the seed's counts: in the older layout's MB/s, which are MiB/s.
+#[test]
+fn the_published_row_comes_out_as_published() {
+    let operations = 2_008_242u64;
+    let write = Direction { bytes: operations * 65_536, operations, ..Direction::default() };
+    let target = TargetResult { path: "file".into(), file_bytes: 20 << 20, write, ..TargetResult::default() };
+    let seconds = 2_008_242.0 / 66_918.86;
+    let span = SpanResult { seconds, thread_count: 8, threads: vec![vec![target]], ..SpanResult::default() };
+    let got = styled("-b64K -o1 -si4k -t8 -w100 -h -fr file", span, ReportStyle::V2_0_17);
+    assert!(got.contains("total:      131612147712 |      2008242 |    4182.43 |   66918.86\n"), "{got}");
+    assert!(got.contains("actual test time:\t30.01s"), "{got}");
+}
+
+/// Seed 001: 704 machines, 32 outstanding each, 4 KiB reads; its rows and totals agree to their rounding.
+#[test]
+fn the_published_fleet_agrees_with_itself() {
+    let (total, reads, writes) = (4_959_166u64, 4_958_800u64, 366u64);
+    assert_eq!(reads + writes, total);
+    let mb_per_s = (total * 4096) as f64 / 1e6;
+    assert!((mb_per_s - 20_313.0).abs() < 1.0);
+    assert!((mb_per_s / 20_244.0 - 1.0 - 0.0034).abs() < 0.0001, "counters were sampled apart");
+    let at_guest_ms = f64::from(704 * 32) / total as f64 * 1000.0;
+    assert!((at_guest_ms - 4.54).abs() < 0.01);
+    // The volume layer's mean of 2.89 ms leaves 36 % above it.
+    assert!(((at_guest_ms - 2.89) / at_guest_ms - 0.36).abs() < 0.01);
 }

@@ -1,7 +1,8 @@
-//! The text report of DiskSpd 2.2, byte for byte.
+//! The text report of DiskSpd 2.2, byte for byte, and of 2.0.17 where it is asked for.
 
+use super::style;
+use crate::cli::ReportStyle;
 use crate::profile::Profile;
-use crate::size;
 use crate::statistics::{Direction, ProcessorUse, SpanResult, SystemInformation, TargetResult};
 use std::fmt::Write;
 
@@ -11,6 +12,7 @@ pub struct Report<'a> {
     pub profile: &'a Profile,
     pub system: &'a SystemInformation,
     pub spans: &'a [SpanResult],
+    pub style: ReportStyle,
 }
 
 /// Which side of the results a table shows.
@@ -24,8 +26,11 @@ enum Side {
 /// The whole report.
 pub fn text(report: &Report<'_>) -> String {
     let mut out = String::new();
-    super::profile(&mut out, report.command_line, report.profile);
-    system(&mut out, report.system);
+    let style = report.style;
+    super::profile(&mut out, report.command_line, report.profile, style);
+    if style == ReportStyle::V2_2 {
+        system(&mut out, report.system);
+    }
     for (number, (result, span)) in report.spans.iter().zip(&report.profile.time_spans).enumerate() {
         let _ = write!(out, "\n\nResults for timespan {}:\n{}\n", number + 1, "*".repeat(79));
         if result.seconds <= 0.0 {
@@ -42,20 +47,26 @@ pub fn text(report: &Report<'_>) -> String {
         if result.request_count > 0 {
             let _ = writeln!(out, "request count:\t\t{}", result.request_count);
         }
+        if style == ReportStyle::V2_0_17 {
+            let _ = writeln!(out, "proc count:\t\t{}", result.processors.len());
+        }
         out.push('\n');
-        processors(&mut out, &result.processors);
+        processors(&mut out, &result.processors, style);
         let (latency, deviation) = (span.measure_latency, span.iops_std_dev);
         for (title, side) in [("Total IO", Side::Total), ("Read IO", Side::Read), ("Write IO", Side::Write)] {
             let _ = write!(out, "\n{title}\n");
-            table(&mut out, result, side, latency, deviation);
+            table(&mut out, result, side, latency, deviation, style);
         }
         if latency {
             latency_tables(&mut out, result);
         }
+        if report.profile.verbose_statistics {
+            waits(&mut out, result);
+        }
         super::smb::block(&mut out, result);
     }
     if report.spans.len() > 1 {
-        totals(&mut out, report.spans);
+        totals(&mut out, report.spans, style);
     }
     out
 }
@@ -79,12 +90,18 @@ fn system(out: &mut String, system: &SystemInformation) {
     let _ = writeln!(out, "\n\tactive power scheme:\t{}", system.power_scheme);
 }
 
-fn processors(out: &mut String, processors: &[ProcessorUse]) {
+fn processors(out: &mut String, processors: &[ProcessorUse], style: ReportStyle) {
     let grouped = processors.iter().any(|one| one.group > 0);
     let (head, rule) = if grouped { ("Group | ", "-".repeat(48)) } else { ("", "-".repeat(40)) };
-    let _ = write!(out, "{head}CPU |  Usage |  User  | Kernel |  Idle\n{rule}\n");
+    // The older layout's column of kernel time is wider.
+    let (wider, rule) = match style {
+        ReportStyle::V2_2 => ("", rule),
+        ReportStyle::V2_0_17 => (" ", format!("{rule}---")),
+    };
+    let _ = write!(out, "{head}CPU |  Usage |  User  |{wider} Kernel |  Idle\n{rule}\n");
     let row = |out: &mut String, name: String, user: f64, kernel: f64, idle: f64| {
-        let _ = writeln!(out, "{name}| {:6.2}%| {user:6.2}%| {kernel:6.2}%| {idle:6.2}%", 100.0 - idle);
+        let used = 100.0 - idle;
+        let _ = writeln!(out, "{name}| {used:6.2}%| {user:6.2}%| {wider}{kernel:6.2}%| {idle:6.2}%");
     };
     let count = processors.len().max(1) as f64;
     let (mut user, mut kernel, mut idle) = (0.0, 0.0, 0.0);
@@ -116,8 +133,16 @@ fn rule(latency: bool, deviation: bool) -> String {
     "-".repeat(width + 12)
 }
 
-fn table(out: &mut String, result: &SpanResult, side: Side, latency: bool, deviation: bool) {
-    out.push_str("thread |       bytes     |     I/Os     |    MiB/s   |  I/O per s ");
+fn table(
+    out: &mut String,
+    result: &SpanResult,
+    side: Side,
+    latency: bool,
+    deviation: bool,
+    style: ReportStyle,
+) {
+    let throughput = style::throughput(style);
+    let _ = write!(out, "thread |       bytes     |     I/Os     |{throughput}|  I/O per s ");
     if latency {
         out.push_str("|  AvgLat  ");
     }
@@ -135,7 +160,7 @@ fn table(out: &mut String, result: &SpanResult, side: Side, latency: bool, devia
             let direction = pick(target, side);
             let _ = write!(out, "{thread:6} | ");
             figures(out, &direction, result.seconds, latency, deviation);
-            let _ = writeln!(out, " | {} ({})", target.path, size::display(target.file_bytes));
+            let _ = writeln!(out, " | {} ({})", target.path, style::file_bytes(style, target.file_bytes));
             total.merge(&direction);
         }
     }
@@ -229,11 +254,29 @@ fn latency_table(out: &mut String, target: &TargetResult) {
     }
 }
 
-fn totals(out: &mut String, spans: &[SpanResult]) {
+/// `-vs`: how the threads spent their waits. There are no lookasides: completions are taken as they come.
+fn waits(out: &mut String, result: &SpanResult) {
+    out.push_str("\n\nWait Statistics\n");
+    out.push_str(
+        "thread |  CompletionWait |  ThrottleWait | ThrottleSleep |     Lookaside | LookasideCompletion\n",
+    );
+    let rule = "-".repeat(94);
+    let _ = writeln!(out, "{rule}");
+    for (thread, one) in result.waits.iter().enumerate() {
+        let _ = writeln!(
+            out,
+            "{thread:6} | {:15} | {:13} | {:13} | {:13} | {:19}",
+            one.completion_waits, one.throttle_waits, one.throttle_sleeps, 0, 0
+        );
+    }
+}
+
+fn totals(out: &mut String, spans: &[SpanResult], style: ReportStyle) {
     let seconds: f64 = spans.iter().map(|span| span.seconds).sum();
     let _ = write!(out, "\n\nTotals:\n{}\n\n", "*".repeat(79));
     let _ = write!(out, "total test time:\t{seconds:.2}s\n\n");
-    out.push_str("type   |       bytes     |     I/Os     |    MiB/s   |  I/O per s\n");
+    let throughput = style::throughput(style);
+    let _ = writeln!(out, "type   |       bytes     |     I/Os     |{throughput}|  I/O per s");
     let rule = "-".repeat(67);
     let _ = writeln!(out, "{rule}");
     let sum = |side: Side| {

@@ -88,11 +88,6 @@ impl Access {
     /// # Errors
     /// Where the credentials file cannot be read.
     pub fn new(options: &SmbOptions) -> Result<Self, TargetError> {
-        if options.channels > 1 {
-            return Err(TargetError::Other(
-                "ERROR: --smb-channels: sessions have one connection each; more threads (-t) have more sessions".into(),
-            ));
-        }
         let logon = match &options.credentials {
             Some(path) => Logon::from_file(path)?,
             None => Logon::from_environment(),
@@ -105,6 +100,7 @@ impl Access {
                 SmbTransport::Tcp => Transport::Tcp,
                 SmbTransport::Rdma => Transport::Rdma,
             },
+            channels: usize::from(options.channels),
             ..Options::default()
         };
         Ok(Self {

@@ -134,11 +134,11 @@ fn target(out: &mut Writer, target: &Target) {
         if target.random_percent < 100 {
             out.value("RandomRatio", target.random_percent);
         }
-        if let Some(distribution) = &target.distribution {
-            out.inside("Distribution", &[], |out| ranges(out, distribution));
-        }
     } else {
         out.value("StrideSize", target.stride());
+    }
+    if let Some(distribution) = &target.distribution {
+        out.inside("Distribution", &[], |out| ranges(out, distribution));
     }
     out.value("InterlockedSequential", target.interlocked);
     out.value("ThreadStride", target.thread_stride_bytes);

@@ -63,7 +63,13 @@ fn results_have_the_documented_layout() {
         ..SystemInformation::default()
     };
     let profile = of_line("-L -D -w33 -d2 -W0 -Rxml a&b.dat");
-    let report = Report { command_line: "", profile: &profile, system: &system, spans: &[span] };
+    let report = Report {
+        command_line: "",
+        profile: &profile,
+        system: &system,
+        spans: &[span],
+        style: Default::default(),
+    };
     let got = results(&report);
     assert_eq!(got, include_str!("../../tests/golden/results.xml"), "{got}");
 }
@@ -87,6 +93,7 @@ fn an_interrupted_span_says_so_instead_of_figures() {
         profile: &profile,
         system: &SystemInformation::default(),
         spans: &[SpanResult::default()],
+        style: Default::default(),
     };
     let got = results(&report);
     assert!(got.contains("<Error>The test was interrupted before the measurements began."), "{got}");
@@ -151,7 +158,7 @@ fn profiles() -> impl Strategy<Value = Profile> {
         (
             proptest::collection::vec((0u32..=100, any::<u64>()), 0..4),
             proptest::collection::vec((any::<u32>(), proptest::option::of(1u32..9)), 0..3),
-            "[a-z<>&'\"\\\\][a-z <>&'\"\\\\/]{0,20}[a-z<>&]",
+            "[a-z<>&'\"\\\\][a-z \r\n<>&'\"\\\\/]{0,20}[a-z<>&]",
         ),
     )
         .prop_map(|(first, second, third, fourth)| {
@@ -177,7 +184,7 @@ fn profiles() -> impl Strategy<Value = Profile> {
                 large_pages: flags[4],
                 request_count: count,
                 random_percent,
-                distribution: distribution.filter(|_| random_percent > 0),
+                distribution,
                 cache: [CacheMode::Cached, CacheMode::DisableOsCache, CacheMode::DisableLocalCache][cache],
                 write_through: if flags[5] { WriteThrough::On } else { WriteThrough::Off },
                 memory_mapped: flags[6],

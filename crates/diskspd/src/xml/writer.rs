@@ -30,8 +30,7 @@ impl Writer {
     pub(super) fn value_with(&mut self, name: &str, attributes: &[(&str, String)], value: impl Display) {
         self.indent();
         self.tag(name, attributes);
-        let text = value.to_string();
-        let _ = writeln!(self.out, ">{}</{name}>", quick_xml::escape::escape(text.as_str()));
+        let _ = writeln!(self.out, ">{}</{name}>", escaped(&value.to_string()));
     }
 
     /// An element without content.
@@ -70,7 +69,12 @@ impl Writer {
     fn tag(&mut self, name: &str, attributes: &[(&str, String)]) {
         let _ = write!(self.out, "<{name}");
         for (key, value) in attributes {
-            let _ = write!(self.out, " {key}=\"{}\"", quick_xml::escape::escape(value.as_str()));
+            let _ = write!(self.out, " {key}=\"{}\"", escaped(value));
         }
     }
+}
+
+/// Carriage returns too: a reader would take them for ends of lines.
+fn escaped(text: &str) -> String {
+    quick_xml::escape::escape(text).replace('\r', "&#13;")
 }
