@@ -5,7 +5,8 @@
 use crate::model::Snapshot;
 use crate::requests::{
     AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, GroupView,
-    ResizeVolume, SetAcl, SetGroup, SetUser, ShareOptions, ShareView, Started, UserView,
+    ImportPool, ImportedPool, ResizeVolume, SetAcl, SetGroup, SetUser, ShareOptions, ShareView, Started,
+    UserView,
 };
 use cluster::audit::Outcome;
 use serde::{Deserialize, Serialize};
@@ -71,6 +72,8 @@ pub trait Management: Send + Sync + 'static {
     fn add_disk(&self, request: AddDisk) -> Answer<'_, DiskId>;
     fn retire_disk(&self, disk: DiskId) -> Answer<'_, Started>;
     fn create_pool(&self, request: CreatePool) -> Answer<'_, PoolId>;
+    fn export_pool(&self, name: String) -> Answer<'_, ()>;
+    fn import_pool(&self, request: ImportPool) -> Answer<'_, ImportedPool>;
     fn rebalance_pool(&self, name: String) -> Answer<'_, Started>;
     fn create_volume(&self, request: CreateVolume) -> Answer<'_, VolumeId>;
     fn resize_volume(&self, name: String, request: ResizeVolume) -> Answer<'_, ()>;

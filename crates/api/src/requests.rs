@@ -43,6 +43,48 @@ pub struct CreatePool {
     pub disks: Vec<AddDisk>,
 }
 
+/// Brings a pool back from its disks.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ImportPool {
+    /// Its name or id; may be left out where the disks of one pool only are found.
+    #[serde(default)]
+    pub pool: Option<String>,
+    /// Absolute paths of disks.
+    #[serde(default)]
+    pub disks: Vec<String>,
+    /// Directories, or disks, to look for labelled disks in; those of the configuration where neither these nor disks are given.
+    #[serde(default)]
+    pub search: Vec<String>,
+    /// The name it gets here.
+    #[serde(default)]
+    pub rename: Option<String>,
+    /// Key file of the server that had it (secret.key): opens its users' passwords.
+    #[serde(default)]
+    pub key_file: Option<String>,
+    /// The pool's name: it may be taken although its last server did not export it.
+    #[serde(default)]
+    pub confirm: Option<String>,
+    /// Goes on where no majority of its disks is there.
+    #[serde(default)]
+    pub accept_missing: bool,
+}
+
+/// What an import brought.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ImportedPool {
+    pub name: String,
+    pub volumes: Vec<String>,
+    pub shares: Vec<String>,
+    pub users: Vec<String>,
+    /// Of these: those who cannot log on until a password is set.
+    pub passwords_lost: Vec<String>,
+    pub missing_disks: Vec<String>,
+    /// Volumes that are not served, and why.
+    pub not_served: Vec<String>,
+    pub notes: Vec<String>,
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateVolume {
@@ -174,6 +216,8 @@ pub struct UserView {
     pub full_name: String,
     pub groups: Vec<String>,
     pub password_set_unix_s: u64,
+    /// It was imported without the key that opens its password: set a new one.
+    pub password_lost: bool,
 }
 
 impl UserView {
@@ -189,6 +233,7 @@ impl UserView {
             enabled: user.enabled,
             full_name: user.full_name,
             password_set_unix_s: user.password_set_unix_s,
+            password_lost: user.password_lost,
         }
     }
 }

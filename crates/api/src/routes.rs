@@ -7,7 +7,8 @@ use crate::management::{Answer, ApiError, ErrorKind, Management};
 use crate::model::{Disk, HealthReport, Job, OpenFile, Performance, Pool, Session, Snapshot, Volume};
 use crate::requests::{
     AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, GroupView,
-    ResizeVolume, SetAcl, SetGroup, SetUser, ShareOptions, ShareView, Started, UserView,
+    ImportPool, ImportedPool, ResizeVolume, SetAcl, SetGroup, SetUser, ShareOptions, ShareView, Started,
+    UserView,
 };
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, State};
@@ -149,6 +150,37 @@ async fn create_pool(
 ) -> Reply<types::PoolId> {
     let name = body.name.clone();
     audited(&m, peer, "pool create", &name, m.create_pool(body)).await
+}
+
+/// Gives the pool up, so that another server can import it; `confirm` must be its name.
+#[utoipa::path(post, path = "/pools/{name}/export", params(("name" = String, Path), ("confirm" = String, Query)), responses((status = OK)))]
+async fn export_pool(
+    State(m): State<Shared>,
+    peer: Peer,
+    Name(name): Name<String>,
+    Query(confirm): Query<Confirm>,
+) -> Reply<()> {
+    if confirm.confirm.as_deref() != Some(name.as_str()) {
+        m.audit(&peer.0.to_string(), "pool export", &name, Outcome::Refused, "not confirmed by name");
+        return Err(ApiError::new(
+            ErrorKind::ConfirmationNeeded,
+            format!(
+                "this takes pool '{name}', its volumes and shares off this server; confirm it by its name (?confirm=NAME)"
+            ),
+        ));
+    }
+    audited(&m, peer, "pool export", &name, m.export_pool(name.clone())).await
+}
+
+/// Brings a pool back from its disks: an exported one, or one whose server lost its state.
+#[utoipa::path(post, path = "/pool-imports", request_body = ImportPool, responses((status = OK, body = ImportedPool)))]
+async fn import_pool(
+    State(m): State<Shared>,
+    peer: Peer,
+    Body(body): Body<ImportPool>,
+) -> Reply<ImportedPool> {
+    let target = body.pool.clone().unwrap_or_else(|| body.disks.join(" "));
+    audited(&m, peer, "pool import", &target, m.import_pool(body)).await
 }
 
 #[utoipa::path(post, path = "/pools/{name}/rebalance", params(("name" = String, Path)), responses((status = OK, body = Started)))]
@@ -389,6 +421,8 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         .routes(routes!(disks, add_disk))
         .routes(routes!(retire_disk))
         .routes(routes!(pools, create_pool))
+        .routes(routes!(export_pool))
+        .routes(routes!(import_pool))
         .routes(routes!(rebalance_pool))
         .routes(routes!(volumes, create_volume))
         .routes(routes!(resize_volume, delete_volume))

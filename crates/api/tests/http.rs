@@ -67,6 +67,22 @@ impl Management for Daemon {
     fn create_pool(&self, request: CreatePool) -> Answer<'_, PoolId> {
         self.did(request.name, PoolId::from_bytes([1; 16]))
     }
+    fn export_pool(&self, name: String) -> Answer<'_, ()> {
+        self.did(format!("export {name}"), ())
+    }
+    fn import_pool(&self, request: ImportPool) -> Answer<'_, ImportedPool> {
+        let imported = ImportedPool {
+            name: request.pool.clone().unwrap_or_default(),
+            volumes: Vec::new(),
+            shares: Vec::new(),
+            users: Vec::new(),
+            passwords_lost: Vec::new(),
+            missing_disks: Vec::new(),
+            not_served: Vec::new(),
+            notes: Vec::new(),
+        };
+        self.did(format!("import {}", request.disks.join(" ")), imported)
+    }
     fn rebalance_pool(&self, name: String) -> Answer<'_, Started> {
         self.did(name, Started { job: 4 })
     }

@@ -46,7 +46,7 @@ pub struct Api {
     pub listen: SocketAddr,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Disks {
     pub search: Vec<PathBuf>,
@@ -93,7 +93,11 @@ const DOCUMENTATION: &[(&str, &str)] = &[
     ("smb.require_signing", "Refuse requests that are not signed."),
     ("smb.require_encryption", "Refuse clients that do not encrypt."),
     ("api.listen", "Address and port of the management API. Loopback only."),
-    ("disks.search", "Paths where labelled disks may be found, besides those that are recorded."),
+    (
+        "disks.search",
+        "Directories, files and devices where labelled disks are looked for: those that are not where they were, and those of a \
+         pool to import.",
+    ),
     ("limits.connections", "Connections at a time."),
     ("limits.sessions", "Sessions at a time."),
     ("limits.opens", "Open files at a time."),
@@ -130,6 +134,12 @@ impl Default for Smb {
 impl Default for Api {
     fn default() -> Self {
         Self { listen: SocketAddr::from(([127, 0, 0, 1], 9445)) }
+    }
+}
+
+impl Default for Disks {
+    fn default() -> Self {
+        Self { search: vec!["/dev/disk/by-id".into()] }
     }
 }
 

@@ -34,6 +34,16 @@ pub enum Command {
         disks: Vec<NewDisk>,
         reply: Reply<PoolId>,
     },
+    /// Closes the pool's volumes, marks its disks as given up, and forgets pool, disks, volumes and shares.
+    ExportPool {
+        pool: PoolId,
+        reply: Reply<()>,
+    },
+    /// Opens a pool that was just recorded; answers the names of volumes that are not served, and why.
+    AdoptPool {
+        pool: PoolId,
+        reply: Reply<Vec<String>>,
+    },
     /// Adds a disk that holds nothing to the pool.
     AddDisk {
         pool: PoolId,

@@ -11,6 +11,7 @@ pub mod control;
 pub mod dataplane;
 pub mod directory;
 pub mod interfaces;
+mod discovery;
 pub mod manager;
 mod memory;
 pub mod node;

@@ -8,20 +8,23 @@ use crate::control::{
     Command, CommandError, CommandErrorKind, ControlHandle, NewDisk, NewVolume, Reply as CommandReply,
 };
 use crate::directory::{Directory, SharedDirectory};
+use crate::discovery::discover;
 use crate::node::unix_now_s;
 use api::model::Snapshot;
 use api::requests::{
     AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, FaultDomain,
-    GroupView, ResizeVolume, SetAcl, SetGroup, SetUser, ShareOptions, ShareView, Started, UserView,
+    GroupView, ImportPool, ImportedPool, ResizeVolume, SetAcl, SetGroup, SetUser, ShareOptions, ShareView,
+    Started, UserView,
 };
 use api::{Answer, ApiError, ErrorKind, Management};
 use cluster::accounts::{AccountError, Accounts};
 use cluster::audit::{AuditEvent, AuditLog, Outcome};
+use cluster::import::{self, ImportError, Wanted};
 use cluster::seal::{SealError, SealKey};
 use cluster::settings::ServerSettings;
 use cluster::shares::{self, Share, ShareAccess};
 use cluster::{RedbState, StateError};
-use std::path::{Component, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use types::{DiskId, PoolId, Sid, VolumeId};
 
@@ -41,6 +44,10 @@ pub struct Manager {
     control: ControlHandle,
     audit: AuditLog,
     config: String,
+    /// Where disks are looked for.
+    search: Vec<PathBuf>,
+    /// Held while a pool comes or goes.
+    moving: tokio::sync::Mutex<()>,
 }
 
 /// What a change of accounts needs; one at a time holds `changing`.
@@ -52,7 +59,7 @@ struct AccountBook {
 }
 
 impl Manager {
-    /// `config`: the configuration in effect, as text.
+    /// `config`: the configuration in effect, as text; `search`: where disks are looked for.
     pub fn new(
         state: Arc<RedbState>,
         key: SealKey,
@@ -60,9 +67,17 @@ impl Manager {
         control: ControlHandle,
         audit: AuditLog,
         config: String,
+        search: Vec<PathBuf>,
     ) -> Self {
         let accounts = AccountBook { state, key, directory, changing: Mutex::new(()) };
-        Self { accounts: Arc::new(accounts), control, audit, config }
+        Self {
+            accounts: Arc::new(accounts),
+            control,
+            audit,
+            config,
+            search,
+            moving: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Carries out a change of accounts or shares off the event loop, since it waits for a disk, and publishes it.
@@ -150,6 +165,39 @@ impl AccountBook {
         Accounts::new(&self.state, &self.key)
     }
 
+    fn import(
+        &self,
+        request: &ImportPool,
+        named: &[PathBuf],
+        search: &[PathBuf],
+    ) -> Result<(PoolId, String, import::Report), ApiError> {
+        let old_key = request.key_file.as_ref().map(|path| SealKey::open_existing(Path::new(path)));
+        let old_key = old_key.transpose().map_err(|error| refused(error.into()))?;
+        let found = discover(named, search);
+        let wanted = Wanted {
+            pool: request.pool.clone(),
+            rename: request.rename.clone(),
+            confirm: request.confirm.clone(),
+            accept_missing: request.accept_missing,
+        };
+        let places: Vec<String> = named.iter().chain(search).map(|path| path.display().to_string()).collect();
+        let plan = import::plan(&found.disks, &wanted, &places.join(", ")).map_err(|error| {
+            let kind = match error {
+                ImportError::Nothing(_) | ImportError::NotFound(..) => ErrorKind::NotFound,
+                ImportError::Several(_) => ErrorKind::Invalid,
+                ImportError::NoRecords(..) | ImportError::Damaged(..) => ErrorKind::Corrupt,
+                ImportError::NotExported { .. } => ErrorKind::ConfirmationNeeded,
+                ImportError::TwoHistories { .. } | ImportError::TooFewDisks { .. } => ErrorKind::Conflict,
+            };
+            let skipped = found.skipped.iter().map(|why| format!("; skipped {why}")).collect::<String>();
+            ApiError::new(kind, format!("{error}{skipped}"))
+        })?;
+        let mut report = import::commit(&*self.state, &self.key, old_key.as_ref(), &plan, unix_now_s())
+            .map_err(refused)?;
+        report.notes.extend(found.skipped);
+        Ok((plan.pool.id, plan.pool.name, report))
+    }
+
     fn grants(&self, options: &ShareOptions) -> Result<Option<Vec<(Sid, ShareAccess)>>, ApiError> {
         let grant = |grant: &api::requests::Grant| {
             self.accounts().sid_of(&grant.who).map(|sid| (sid, grant.access)).map_err(refused)
@@ -220,6 +268,20 @@ fn refused(error: AccountError) -> ApiError {
     ApiError::new(kind, error.to_string())
 }
 
+fn paths(given: &[String]) -> Result<Vec<PathBuf>, ApiError> {
+    let path = |text: &String| {
+        let path = PathBuf::from(text);
+        let whole = path.is_absolute() && !path.components().any(|part| part == Component::ParentDir);
+        whole.then_some(path).ok_or_else(|| {
+            ApiError::new(
+                ErrorKind::Invalid,
+                format!("'{text}' is not an absolute path without ..: give the whole path"),
+            )
+        })
+    };
+    given.iter().map(path).collect()
+}
+
 fn new_disk(request: &AddDisk) -> Result<NewDisk, ApiError> {
     let path = PathBuf::from(&request.path);
     if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
@@ -282,6 +344,44 @@ impl Management for Manager {
                 return Err(exists("pool", &name));
             }
             self.call(|reply| Command::CreatePool { name, disks, reply }).await
+        })
+    }
+
+    fn export_pool(&self, name: String) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let pool = self.pool_named(Some(&name)).await?;
+            let _importing = self.moving.lock().await;
+            self.call(|reply| Command::ExportPool { pool, reply }).await?;
+            // Its shares are gone.
+            self.change(|_| Ok(())).await
+        })
+    }
+
+    fn import_pool(&self, request: ImportPool) -> Answer<'_, ImportedPool> {
+        Box::pin(async move {
+            if let Some(name) = &request.rename {
+                check_name("pool", name)?;
+            }
+            let named = paths(&request.disks)?;
+            let search = match (request.search.is_empty(), named.is_empty()) {
+                (true, true) => self.search.clone(),
+                _ => paths(&request.search)?,
+            };
+            let _importing = self.moving.lock().await;
+            let (pool, name, report) =
+                self.change(move |book| book.import(&request, &named, &search)).await?;
+            let not_served = self.call(|reply| Command::AdoptPool { pool, reply }).await?;
+            let import::Report { volumes, shares, users, passwords_lost, missing_disks, notes } = report;
+            Ok(ImportedPool {
+                name,
+                volumes,
+                shares,
+                users,
+                passwords_lost,
+                missing_disks,
+                not_served,
+                notes,
+            })
         })
     }
 

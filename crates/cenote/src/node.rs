@@ -226,6 +226,7 @@ impl Node {
             data_plane.control.clone(),
             audit,
             config.documented(),
+            config.disks.search.clone(),
         ));
         Ok(Self {
             directory,

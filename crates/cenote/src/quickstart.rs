@@ -10,7 +10,8 @@ use crate::node::{DataDirectory, Listeners, Node, NodeError, listen};
 use api::Management;
 use api::model::{Provisioning, Resiliency};
 use api::requests::{
-    AddDisk, AddUser, CreatePool, CreateShare, CreateVolume, FaultDomain, Grant, SetUser, ShareOptions,
+    AddDisk, AddUser, CreatePool, CreateShare, CreateVolume, FaultDomain, Grant, ImportPool, SetUser,
+    ShareOptions,
 };
 use cluster::shares::ShareAccess;
 use std::net::{SocketAddr, TcpListener};
@@ -119,11 +120,14 @@ enum Password {
 async fn furnish(node: &Node, options: &Quickstart) -> Result<Password, NodeError> {
     let manager = node.manager();
     let failed = |error: api::ApiError| NodeError::Setup(error.message);
+    let disks = node.directory().join("disks");
+    std::fs::create_dir_all(&disks)
+        .map_err(|source| NodeError::Io { what: disks.display().to_string(), source })?;
+    if manager.snapshot().await.map_err(failed)?.pools.is_empty() {
+        import(node, &disks).await?;
+    }
     let snapshot = manager.snapshot().await.map_err(failed)?;
     if snapshot.pools.is_empty() {
-        let disks = node.directory().join("disks");
-        std::fs::create_dir_all(&disks)
-            .map_err(|source| NodeError::Io { what: disks.display().to_string(), source })?;
         let disk = |number: u32| AddDisk {
             path: disks.join(format!("disk-{number}.img")).display().to_string(),
             create_size_bytes: Some(options.disk_size),
@@ -165,19 +169,40 @@ async fn furnish(node: &Node, options: &Quickstart) -> Result<Password, NodeErro
     Ok(password)
 }
 
+/// The state is not there, the disks may be: what they hold is not made anew.
+async fn import(node: &Node, disks: &Path) -> Result<(), NodeError> {
+    let search = vec![disks.display().to_string()];
+    let request = ImportPool { search, confirm: Some(POOL.into()), ..ImportPool::default() };
+    match node.manager().import_pool(request).await {
+        Ok(imported) => {
+            print!("the server's state was not there; {}", crate::cli::show_import(&imported));
+            Ok(())
+        }
+        Err(error) if error.kind == api::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(NodeError::Setup(error.message)),
+    }
+}
+
 async fn furnish_user(node: &Node, options: &Quickstart) -> Result<Password, NodeError> {
     let manager = node.manager();
     let failed = |error: api::ApiError| NodeError::Setup(error.message);
     let users = manager.users().await.map_err(failed)?;
-    let is_there = users.iter().any(|user| user.name.to_lowercase() == options.user.to_lowercase());
-    match (&options.password, is_there) {
-        (None, true) => return Ok(Password::Kept),
-        (Some(password), true) => {
+    let known = users.iter().find(|user| user.name.to_lowercase() == options.user.to_lowercase());
+    match (&options.password, known) {
+        (None, Some(user)) if user.password_lost => {
+            let password = generated_password()
+                .map_err(|source| NodeError::Io { what: "random numbers".into(), source })?;
+            let request = SetUser { password: Some(password.clone()), ..SetUser::default() };
+            manager.set_user(options.user.clone(), request).await.map_err(failed)?;
+            return Ok(Password::Generated(password));
+        }
+        (None, Some(_)) => return Ok(Password::Kept),
+        (Some(password), Some(_)) => {
             let request = SetUser { password: Some(password.clone()), ..SetUser::default() };
             manager.set_user(options.user.clone(), request).await.map_err(failed)?;
             return Ok(Password::Given);
         }
-        (_, false) => {}
+        (_, None) => {}
     }
     let generated = match &options.password {
         Some(_) => None,

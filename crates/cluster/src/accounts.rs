@@ -28,6 +28,10 @@ pub struct User {
     #[serde(default)]
     pub full_name: String,
     pub password_set_unix_s: u64,
+    /// It came with an imported pool and without the key that opens its password: nobody can log on as this user until a
+    /// password is set.
+    #[serde(default)]
+    pub password_lost: bool,
 }
 
 /// A user with what a logon is checked against.
@@ -54,11 +58,11 @@ impl Group {
     }
 }
 
-#[derive(Serialize, Deserialize)]
-struct UserRecord {
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct UserRecord {
     #[serde(flatten)]
-    user: User,
-    sealed_nt_hash: String,
+    pub(crate) user: User,
+    pub(crate) sealed_nt_hash: String,
 }
 
 impl Record for UserRecord {
@@ -139,6 +143,12 @@ impl<'a, S: BlockingState> Accounts<'a, S> {
     }
 
     fn open(&self, record: UserRecord) -> Result<UserSecret, AccountError> {
+        if record.user.password_lost {
+            // No password has a hash that nobody knows.
+            let mut nt_hash = Zeroizing::new([0; 16]);
+            getrandom::fill(nt_hash.as_mut_slice()).map_err(|_| SealError::Random)?;
+            return Ok(UserSecret { user: record.user, nt_hash });
+        }
         let of = seal_label(&record.user);
         let secret = self.key.open(&of, &record.sealed_nt_hash)?;
         let nt_hash = secret.as_slice().try_into().map_err(|_| SealError::DoesNotOpen { of })?;
@@ -173,6 +183,7 @@ impl<'a, S: BlockingState> Accounts<'a, S> {
             enabled: true,
             full_name: full_name.into(),
             password_set_unix_s: now_unix_s,
+            password_lost: false,
         };
         let sealed_nt_hash = self.key.seal(&seal_label(&user), nt_hash.as_slice())?;
         let record = UserRecord { user: user.clone(), sealed_nt_hash };
@@ -193,6 +204,7 @@ impl<'a, S: BlockingState> Accounts<'a, S> {
         let mut found = self.user(name)?;
         found.value.sealed_nt_hash = self.key.seal(&seal_label(&found.value.user), nt_hash.as_slice())?;
         found.value.user.password_set_unix_s = now_unix_s;
+        found.value.user.password_lost = false;
         self.state.write(&found.value, found.revision)?;
         Ok(())
     }
@@ -388,7 +400,7 @@ fn replace<R: Record>(transaction: Transaction, record: &Stored<R>) -> Transacti
 }
 
 /// Binds a sealed hash to its account.
-fn seal_label(user: &User) -> String {
+pub(crate) fn seal_label(user: &User) -> String {
     format!("user {}", user.sid)
 }
 

@@ -14,6 +14,7 @@
 //! |---|---|---|
 //! | `pool/` + pool id | [`PoolRecord`] | `records` |
 //! | `disk/` + disk id | [`DiskRecord`] | `records` |
+//! | `deleted-volume/` + volume id | [`DeletedVolume`]: slabs to be given back | `records` |
 //! | `volume/` + volume id | [`VolumeRecord`]; changed by the volume's coordinator only | `records` |
 //! | `job/` + job id | [`JobRecord`] | `records` |
 //! | `health/` + subject | [`HealthRecord`] | `records` |
@@ -29,6 +30,8 @@
 pub mod accounts;
 pub mod audit;
 mod blocking;
+pub mod image;
+pub mod import;
 mod memory;
 mod records;
 mod redb_engine;
@@ -41,13 +44,15 @@ pub use blocking::{BlockingState, Stored, Typed};
 pub use memory::{Fault, MemoryClient, MemoryState};
 pub use pool::FaultDomain;
 pub use records::{
-    DiskRecord, DiskState, HealthRecord, JobId, JobKind, JobRecord, JobState, PoolRecord, Provisioning,
-    Record, Resiliency, Severity, StaleDisk, VolumeRecord,
+    DeletedVolume, DiskRecord, DiskState, HealthRecord, JobId, JobKind, JobRecord, JobState, PoolRecord,
+    Provisioning, Record, Resiliency, Severity, StaleDisk, VolumeRecord,
 };
-pub use redb_engine::{RedbClient, RedbState};
+pub use redb_engine::{RedbClient, RedbState, StateDump};
 pub use state::{
     Answer, Change, ClusterState, Condition, Request, StateCompletion, StateError, Transaction, Versioned,
 };
 
+#[cfg(test)]
+mod image_tests;
 #[cfg(test)]
 mod tests;

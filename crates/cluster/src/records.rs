@@ -152,6 +152,20 @@ impl VolumeRecord {
     }
 }
 
+/// A volume that was deleted and may still have slabs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeletedVolume {
+    pub id: VolumeId,
+    pub pool: PoolId,
+}
+
+impl Record for DeletedVolume {
+    const PREFIX: &'static str = "deleted-volume/";
+    fn id(&self) -> String {
+        self.id.to_string()
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolRecord {
     pub id: PoolId,
@@ -159,6 +173,30 @@ pub struct PoolRecord {
     /// Space kept free for repair, in disks: the size of the largest so many disks.
     pub reserve_disks: u32,
     pub created_unix_s: u64,
+    /// How often the pool was imported: what an earlier generation says of it counts no more.
+    #[serde(default)]
+    pub generation: u32,
+    /// Random, anew with each import: tells apart two imports of the same generation.
+    #[serde(default)]
+    pub history: uuid::Uuid,
+    /// Its export has begun: it is about to leave this server.
+    #[serde(default)]
+    pub exported: bool,
+}
+
+impl PoolRecord {
+    /// A pool that is about to be made.
+    pub fn new(id: PoolId, name: impl Into<String>, reserve_disks: u32, created_unix_s: u64) -> Self {
+        Self {
+            id,
+            name: name.into(),
+            reserve_disks,
+            created_unix_s,
+            generation: 0,
+            history: uuid::Uuid::nil(),
+            exported: false,
+        }
+    }
 }
 
 impl Record for PoolRecord {

@@ -9,6 +9,7 @@ use crate::{
 };
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 /// Key to (revision, value).
@@ -21,6 +22,16 @@ const REVISION: &str = "revision";
 #[derive(Clone)]
 pub struct RedbState {
     database: Arc<Database>,
+    /// Of the last commit.
+    revision: Arc<AtomicU64>,
+}
+
+/// Everything in the state as of one revision.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StateDump {
+    pub revision: u64,
+    /// Key and value, in key order.
+    pub entries: Vec<(String, Vec<u8>)>,
 }
 
 impl RedbState {
@@ -36,7 +47,34 @@ impl RedbState {
         transaction.open_table(ENTRIES).map_err(|error| open(&error))?;
         transaction.open_table(COUNTERS).map_err(|error| open(&error))?;
         transaction.commit().map_err(|error| open(&error))?;
-        Ok(Self { database: Arc::new(database) })
+        let state = Self { database: Arc::new(database), revision: Arc::default() };
+        let revision = state.dump().map_err(|error| open(&error))?.revision;
+        state.revision.store(revision, Ordering::Release);
+        Ok(state)
+    }
+
+    /// The revision of the last commit; asks no disk.
+    pub fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Acquire)
+    }
+
+    /// Everything as of one moment.
+    ///
+    /// # Errors
+    /// [`StateError::Unknown`].
+    pub fn dump(&self) -> Result<StateDump, StateError> {
+        self.read_all().map_err(|error| StateError::Unknown(error.to_string()))
+    }
+
+    fn read_all(&self) -> Result<StateDump, redb::Error> {
+        let transaction = self.database.begin_read()?;
+        let revision = transaction.open_table(COUNTERS)?.get(REVISION)?.map_or(0, |entry| entry.value());
+        let mut entries = Vec::new();
+        for entry in transaction.open_table(ENTRIES)?.iter()? {
+            let (key, value) = entry?;
+            entries.push((key.value().to_owned(), value.value().1.to_vec()));
+        }
+        Ok(StateDump { revision, entries })
     }
 
     /// A handle for the data plane: requests are answered on a thread of their own, in order. `wake` is called after each
@@ -114,6 +152,7 @@ impl RedbState {
             }
         }
         transaction.commit()?;
+        self.revision.fetch_max(revision, Ordering::AcqRel);
         Ok(Answer::Committed { revision })
     }
 }

@@ -62,6 +62,16 @@ impl SealKey {
         }
     }
 
+    /// Reads a key file that must be there.
+    ///
+    /// # Errors
+    /// As [`SealKey::open_or_create`].
+    pub fn open_existing(path: &Path) -> Result<Self, SealError> {
+        let file =
+            File::open(path).map_err(|source| SealError::Io { path: path.display().to_string(), source })?;
+        Self::read(path, file)
+    }
+
     fn read(path: &Path, mut file: File) -> Result<Self, SealError> {
         let name = || path.display().to_string();
         let io = |source| SealError::Io { path: name(), source };

@@ -25,7 +25,7 @@ impl Record for ServerSettings {
     }
 }
 
-const ID: &str = "server";
+pub(crate) const ID: &str = "server";
 
 impl ServerSettings {
     /// The settings, made now where there are none.

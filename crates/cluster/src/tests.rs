@@ -26,12 +26,7 @@ fn a_record_reads_back_as_written_and_lists_by_kind() {
     for state in engines {
         let revision = state.write(&volume("alpha"), 0).unwrap();
         state.write(&volume("beta"), 0).unwrap();
-        let pool = PoolRecord {
-            id: PoolId::from_bytes([1; 16]),
-            name: "pool".into(),
-            reserve_disks: 1,
-            created_unix_s: 0,
-        };
+        let pool = PoolRecord::new(PoolId::from_bytes([1; 16]), "pool", 1, 0);
         state.write(&pool, 0).unwrap();
         let found = state.read::<VolumeRecord>(&volume("alpha").id()).unwrap().unwrap();
         assert_eq!(found, Stored { revision, value: volume("alpha") });

@@ -54,6 +54,8 @@ pub struct Inspection {
     pub copies: Vec<CopyState>,
     pub anchor: Option<Anchor>,
     pub records_bytes: Option<u64>,
+    /// The newest intact copy of the records; empty where there is none, or none was set.
+    pub records: Vec<u8>,
     /// Damaged leaves in each copy of the tables, and leaves damaged in both.
     pub damaged_table_leaves: [u64; 2],
     pub journal: Option<JournalOnDisk>,
@@ -61,6 +63,14 @@ pub struct Inspection {
     pub free_slabs: Option<u32>,
     /// What is damaged, and what it means.
     pub problems: Vec<String>,
+}
+
+/// Reads only who a disk is; writes nothing.
+///
+/// # Errors
+/// [`OpenError`]: it has no label, or none that can be read.
+pub fn identify<D: Disk + 'static>(disk: D) -> Result<Label, OpenError> {
+    Work::new(disk, |io| async move { read_label(&io).await }).run().0
 }
 
 /// Reads a disk's structures; writes nothing.
@@ -148,7 +158,10 @@ async fn inspect_copies<D: Disk>(io: &Io<D>, found: &mut Inspection, label: &Lab
             };
             let state = match parse_records(label.disk, &bytes) {
                 Some((sequence, records)) => {
-                    newest_records = newest_records.max(Some((sequence, records.len() as u64)));
+                    if newest_records.is_none_or(|(newest, _)| newest < sequence) {
+                        newest_records = Some((sequence, records.len() as u64));
+                        found.records = records.to_vec();
+                    }
                     Ok(sequence)
                 }
                 None if bytes.iter().all(|byte| *byte == 0) => continue,

@@ -32,7 +32,7 @@ pub use anchor::{Anchor, parse_anchor, parse_records};
 pub use engine::{ChunkInfo, Opening, Store, StoreOptions};
 pub use format::{FormatError, FormatParameters, format};
 pub use health::{StoreHealth, WriteKind, WrittenBytes};
-pub use inspect::{CopyState, Inspection, JournalOnDisk, VolumeOnDisk, inspect};
+pub use inspect::{CopyState, Inspection, JournalOnDisk, VolumeOnDisk, identify, inspect};
 pub use label::{Label, LabelError, parse_label};
 pub use layout::{FORMAT_VERSION, Layout, RECORDS_BYTES_MAX, REGION_BLOCKS};
 pub use metadata::{PageIdentity, parse_page};

@@ -129,7 +129,11 @@ pub fn user(client: &Client, as_json: bool, command: args::User) -> Result<(), F
             let rows = users.iter().map(|user| {
                 vec![
                     user.name.clone(),
-                    if user.enabled { "yes" } else { "no" }.to_owned(),
+                    match (user.enabled, user.password_lost) {
+                        (false, _) => "no".to_owned(),
+                        (true, true) => "needs a password".to_owned(),
+                        (true, false) => "yes".to_owned(),
+                    },
                     user.groups.join(", "),
                     user.full_name.clone(),
                     user.sid.to_string(),

@@ -187,6 +187,35 @@ pub enum Pool {
         #[arg(long, value_parser = parse_size, value_name = "SIZE")]
         create: Option<u64>,
     },
+    /// Stop a pool and give it up, so that another server can import its disks
+    Export {
+        name: String,
+        #[command(flatten)]
+        confirmation: Confirmation,
+    },
+    /// Bring a pool back from its disks: an exported one, or one whose server lost its state
+    Import {
+        /// Its name or id; may be left out where the disks of one pool only are found
+        name: Option<String>,
+        /// A disk of it; may be given several times
+        #[arg(long = "disk", value_name = "PATH")]
+        disks: Vec<PathBuf>,
+        /// A directory to look for its disks in; may be given several times [default: disks.search of the configuration]
+        #[arg(long = "search", value_name = "DIR")]
+        search: Vec<PathBuf>,
+        /// The name it gets here
+        #[arg(long = "as", value_name = "NAME")]
+        rename: Option<String>,
+        /// Key file (secret.key) of the server that had it: without it, users need new passwords
+        #[arg(long, value_name = "FILE")]
+        key: Option<PathBuf>,
+        /// Go on although a disk that is missing may hold what was written last
+        #[arg(long)]
+        accept_missing: bool,
+        /// Take it although its last server did not export it; NAME is the pool's
+        #[arg(long, value_name = "NAME")]
+        yes: Option<String>,
+    },
     /// Fill all disks evenly
     Rebalance {
         name: String,

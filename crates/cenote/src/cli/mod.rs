@@ -17,6 +17,7 @@ pub use client::Failure;
 use client::{Client, data_directory};
 pub use size::show_size;
 use std::path::Path;
+pub use storage::show_import;
 
 /// Runs a command.
 ///

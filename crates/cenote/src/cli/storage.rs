@@ -5,9 +5,12 @@ use crate::cli::args;
 use crate::cli::client::{Client, Failure, escaped};
 use crate::cli::output::{Align, Column, confirm, health, json, pairs, table, word};
 use crate::cli::size::show_size;
-use anstream::println;
+use anstream::{print, println};
 use api::model::{Disk, Pool, Provisioning, Resiliency, Volume};
-use api::requests::{AddDisk, CheckVolume, CreatePool, CreateVolume, FaultDomain, ResizeVolume, Started};
+use api::requests::{
+    AddDisk, CheckVolume, CreatePool, CreateVolume, FaultDomain, ImportPool, ImportedPool, ResizeVolume,
+    Started,
+};
 use std::path::Path;
 
 pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), Failure> {
@@ -129,12 +132,67 @@ pub fn pool(client: &Client, as_json: bool, command: args::Pool) -> Result<(), F
             let id: String = client.post("/pools", &CreatePool { name: name.clone(), disks })?;
             println!("pool '{name}' was made ({id}); `cenote volume create` makes a volume in it");
         }
+        args::Pool::Export { name, confirmation } => {
+            let pool = named(client.get::<Vec<Pool>>("/pools")?, "pool", &name, |pool| &pool.name)?;
+            let what = format!("this takes pool '{}', its volumes and shares off this server", pool.name);
+            confirm(&what, &pool.name, confirmation.yes.as_deref())?;
+            let name = escaped(&pool.name);
+            let () = client.post(&format!("/pools/{name}/export?confirm={name}"), &())?;
+            println!(
+                "pool '{}' was exported; `cenote pool import` brings it back, here or on another server. Its users' passwords \
+                 come along only with this server's key file: copy secret.key of the data directory, and give it with --key",
+                pool.name
+            );
+        }
+        args::Pool::Import { name, disks, search, rename, key, accept_missing, yes } => {
+            let whole = |paths: &[std::path::PathBuf]| {
+                paths.iter().map(|path| whole_path(path)).collect::<Result<Vec<_>, _>>()
+            };
+            let request = ImportPool {
+                pool: name,
+                disks: whole(&disks)?,
+                search: whole(&search)?,
+                rename,
+                key_file: key.map(|path| whole_path(&path)).transpose()?,
+                confirm: yes,
+                accept_missing,
+            };
+            let imported: ImportedPool = client.post("/pool-imports", &request)?;
+            if as_json {
+                return json(&imported);
+            }
+            print!("{}", show_import(&imported));
+        }
         args::Pool::Rebalance { name, watch: watching } => {
             let started: Started = client.post(&format!("/pools/{}/rebalance", escaped(&name)), &())?;
             follow(client, &started, watching.watch)?;
         }
     }
     Ok(())
+}
+
+/// What an import brought, and what is left to do.
+pub fn show_import(imported: &ImportedPool) -> String {
+    let list = |names: &[String]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    let mut text = format!("pool '{}' was imported\n", imported.name);
+    let mut line = |what: &str, names: &[String]| text += &format!("  {what:<9} {}\n", list(names));
+    line("volumes", &imported.volumes);
+    line("shares", &imported.shares);
+    line("users", &imported.users);
+    for disk in &imported.missing_disks {
+        text += &format!("missing disk: {disk}; it is brought up to date when it comes back\n");
+    }
+    for volume in &imported.not_served {
+        text += &format!("not served: {volume}\n");
+    }
+    for user in &imported.passwords_lost {
+        text +=
+            &format!("the password of '{user}' did not come back: cenote user set {user} --password NEW\n");
+    }
+    for note in &imported.notes {
+        text += &format!("note: {note}\n");
+    }
+    text
 }
 
 pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(), Failure> {

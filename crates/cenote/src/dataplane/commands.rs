@@ -28,7 +28,7 @@ pub(super) fn not_found(what: &str, id: impl std::fmt::Display) -> CommandError 
     error(CommandErrorKind::NotFound, format!("there is no {what} {id}"))
 }
 
-fn state_failed(why: StateError) -> CommandError {
+pub(super) fn state_failed(why: StateError) -> CommandError {
     let kind = match why {
         StateError::Conflict => CommandErrorKind::Conflict,
         _ => CommandErrorKind::Io,
@@ -51,6 +51,12 @@ impl Plane {
             }
             Command::CreatePool { name, disks, reply } => {
                 self.task(reply, async move |plane| plane.create_pool(name, disks).await);
+            }
+            Command::ExportPool { pool, reply } => {
+                self.task(reply, async move |plane| plane.export_pool(pool).await);
+            }
+            Command::AdoptPool { pool, reply } => {
+                self.task(reply, async move |plane| plane.adopt_pool(pool).await);
             }
             Command::AddDisk { pool, disk, reply } => {
                 self.task(reply, async move |plane| plane.add_disk(pool, disk).await);
@@ -128,14 +134,14 @@ impl Plane {
             return Err(error(CommandErrorKind::Conflict, format!("a pool named {name} exists already")));
         }
         let records = self.format(pool, disks, None).await?;
-        let record = PoolRecord { id: pool, name, reserve_disks: 0, created_unix_s: unix_seconds() };
+        let record = PoolRecord::new(pool, name, 0, unix_seconds());
         let mut transaction = Transaction::default().when(record.key(), 0).put(record.key(), record.encode());
         for disk in &records {
             transaction = transaction.put(disk.key(), disk.encode());
         }
         self.change_state(move |state| state.commit(transaction)).await?;
         let slab_bytes = records.first().map_or(0, |disk| disk.slab_bytes);
-        self.storage.add_pool(record, slab_bytes, &self.state).map_err(state_failed)?;
+        self.storage.add_pool(record, slab_bytes).map_err(state_failed)?;
         for disk in records {
             self.storage.add_disk(disk);
         }
@@ -293,6 +299,7 @@ impl Plane {
             (closed || self.now() >= deadline).then_some(())
         })
         .await;
+        self.storage.records_kept(|| self.now() >= deadline).await;
         tracing::info!("drained");
     }
 }

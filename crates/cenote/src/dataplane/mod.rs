@@ -12,6 +12,8 @@ mod direct;
 pub mod disks;
 mod jobs;
 mod opening;
+mod pools;
+mod records;
 mod sessions;
 pub mod smb_direct;
 mod snapshot;
@@ -152,7 +154,8 @@ impl Plane {
             rebuild_after: limits.repair_delay,
             ..space::coordinator::Config::default()
         };
-        let storage = Storage::new(driver, limits.disk_timeout, space_config, now);
+        let (search, state) = (options.disk_paths, RedbState::clone(&options.state));
+        let storage = Storage::new(driver, limits.disk_timeout, space_config, search, state, now);
         let config = server_config(&options.server_guid, &options.smb, &limits);
         let directory = ServerDirectory(options.directory);
         let random = Box::new(|bytes: &mut [u8]| {

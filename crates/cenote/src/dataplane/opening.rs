@@ -1,13 +1,14 @@
 //! From records to served volumes: what was recorded when the daemon starts, and a volume that was just made.
 
-use super::volume_commands::DeletedVolume;
 use super::volumes::ServedVolume;
 use super::{Plane, VolumeEntry, failed, tasks, wall_clock};
 use crate::control::{CommandError, CommandErrorKind};
-use cluster::{DiskRecord, PoolRecord, StateError, Stored, Typed, VolumeRecord};
+use cluster::{
+    DeletedVolume, DiskRecord, PoolRecord, Record, RedbState, StateError, Stored, Typed, VolumeRecord,
+};
 use space::coordinator::Phase;
 use std::rc::Rc;
-use types::VolumeId;
+use types::{PoolId, VolumeId};
 use volume::backend::Backend;
 use volume::fs::{Config, FileSystem, Format};
 use volume::service::{Service, ServiceConfig};
@@ -30,47 +31,75 @@ fn cache_share(cache_bytes: u64, volumes: usize) -> Config {
     }
 }
 
-struct Records {
+pub(super) struct Records {
     pools: Vec<Stored<PoolRecord>>,
     disks: Vec<Stored<DiskRecord>>,
     volumes: Vec<Stored<VolumeRecord>>,
     deleted: Vec<Stored<DeletedVolume>>,
 }
 
+impl Records {
+    pub(super) fn read(state: &RedbState) -> Result<Self, StateError> {
+        Ok(Self {
+            pools: state.list()?,
+            disks: state.list()?,
+            volumes: state.list()?,
+            deleted: state.list()?,
+        })
+    }
+
+    /// Those of one pool.
+    pub(super) fn of(mut self, pool: PoolId) -> Self {
+        self.pools.retain(|record| record.value.id == pool);
+        self.disks.retain(|record| record.value.pool == pool);
+        self.volumes.retain(|record| record.value.pool == pool);
+        self.deleted.retain(|record| record.value.pool == pool);
+        self
+    }
+}
+
 impl Plane {
     /// Begins to open everything that is recorded.
     pub fn recover(self: &Rc<Self>) {
-        match self.read_records() {
-            Ok(Records { pools, disks, volumes, deleted }) => {
-                for pool in pools {
-                    let id = pool.value.id;
-                    let disk = disks.iter().find(|disk| disk.value.pool == id);
-                    let slab_bytes = disk.map_or(0, |disk| disk.value.slab_bytes);
-                    if let Err(error) = self.storage.add_pool(pool.value, slab_bytes, &self.state) {
-                        tracing::error!(pool = %id, %error, "a pool cannot be opened");
-                    }
-                }
-                disks.into_iter().for_each(|disk| self.storage.add_disk(disk.value));
-                for volume in volumes {
-                    self.open_volume(volume.value, None);
-                }
-                for volume in deleted {
-                    self.give_slabs_back(volume.value.id, volume.value.pool);
-                }
-            }
+        match Records::read(&self.state) {
+            Ok(records) => self.open_recorded(records),
             Err(error) => {
                 tracing::error!(%error, "the cluster state cannot be read: nothing is served");
             }
         }
     }
 
-    fn read_records(&self) -> Result<Records, StateError> {
-        Ok(Records {
-            pools: self.state.list()?,
-            disks: self.state.list()?,
-            volumes: self.state.list()?,
-            deleted: self.state.list()?,
-        })
+    /// Begins to open what these records tell of.
+    pub(super) fn open_recorded(self: &Rc<Self>, records: Records) {
+        let Records { pools, disks, volumes, deleted } = records;
+        for Stored { value: mut pool, .. } in pools {
+            let id = pool.id;
+            if pool.exported {
+                tracing::warn!(pool = %id, name = pool.name, "the export of a pool was interrupted: it stays here");
+                pool.exported = false;
+                if let Err(error) = self.write_pool(&pool) {
+                    tracing::error!(pool = %id, %error, "a pool cannot be taken back from its export");
+                }
+            }
+            let disk = disks.iter().find(|disk| disk.value.pool == id);
+            let slab_bytes = disk.map_or(0, |disk| disk.value.slab_bytes);
+            if let Err(error) = self.storage.add_pool(pool, slab_bytes) {
+                tracing::error!(pool = %id, %error, "a pool cannot be opened");
+            }
+        }
+        disks.into_iter().for_each(|disk| self.storage.add_disk(disk.value));
+        for volume in volumes {
+            self.open_volume(volume.value, None);
+        }
+        for volume in deleted {
+            self.give_slabs_back(volume.value.id, volume.value.pool);
+        }
+    }
+
+    /// Writes a pool's record over the one there is. Only at a start, when blocking harms nobody.
+    fn write_pool(&self, pool: &PoolRecord) -> Result<(), StateError> {
+        let revision = self.state.read::<PoolRecord>(&pool.id())?.map_or(0, |found| found.revision);
+        self.state.write(pool, revision).map(|_| ())
     }
 
     /// Every recorded disk was tried, and every volume serves or cannot.

@@ -4,14 +4,16 @@
 //! and opened anew, which verifies it (I9). Promises: nothing here blocks; what does runs on helper threads.
 
 use super::disks::{CountedDisk, Counters};
+use super::records::{Keeper, KeptClient};
 use super::tasks::{Tasks, blocking, until};
-use cluster::{DiskRecord, DiskState, PoolRecord, RedbClient, RedbState, StateError};
+use cluster::{DiskRecord, DiskState, PoolRecord, RedbState, StateError};
 use disk::{Disk, FileDisk, FileDiskOptions, OpenedFile};
 use space::coordinator::{Config, Event};
 use space::local::{LocalEvent, LocalSpace};
 use space::seam::BlockStore;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 use store::api::{StoreCompletion, StoreRequest};
@@ -126,7 +128,7 @@ impl DiskSlot {
 }
 
 /// A pool's virtual disks.
-pub type PoolSpace = LocalSpace<PlaneStore, RedbClient>;
+pub type PoolSpace = LocalSpace<PlaneStore, KeptClient>;
 
 pub struct PoolEntry {
     pub record: PoolRecord,
@@ -144,13 +146,24 @@ pub struct Storage {
     pub pools: RefCell<BTreeMap<PoolId, PoolEntry>>,
     /// What happened lately, each with its time in Unix seconds.
     pub events: RefCell<VecDeque<(u64, LocalEvent)>>,
+    /// The disks' copies of the records.
+    pub keeper: Keeper,
+    /// Where disks are looked for that are not where they were.
+    search: Vec<PathBuf>,
     repaired: RefCell<BTreeMap<DiskId, u64>>,
     space_config: Config,
     supervise_at: Cell<Monotonic>,
 }
 
 impl Storage {
-    pub fn new(driver: Driver, disk_timeout: Duration, space_config: Config, now: Monotonic) -> Rc<Self> {
+    pub fn new(
+        driver: Driver,
+        disk_timeout: Duration,
+        space_config: Config,
+        search: Vec<PathBuf>,
+        state: RedbState,
+        now: Monotonic,
+    ) -> Rc<Self> {
         Rc::new(Self {
             driver,
             tasks: Tasks::default(),
@@ -159,6 +172,8 @@ impl Storage {
             disks: RefCell::default(),
             pools: RefCell::default(),
             events: RefCell::default(),
+            keeper: Keeper::new(state),
+            search,
             repaired: RefCell::default(),
             space_config,
             supervise_at: Cell::new(now),
@@ -169,14 +184,23 @@ impl Storage {
     ///
     /// # Errors
     /// Where the cluster state cannot be used from here.
-    pub fn add_pool(&self, record: PoolRecord, slab_bytes: u64, state: &RedbState) -> Result<(), StateError> {
+    pub fn add_pool(&self, record: PoolRecord, slab_bytes: u64) -> Result<(), StateError> {
         let waker = self.driver.waker();
-        let client = state.client(move || waker.wake())?;
+        let client = self.keeper.client(move || waker.wake())?;
         let slab_blocks = u32::try_from(slab_bytes / BLOCK_BYTES as u64).unwrap_or(u32::MAX);
         let config = self.space_config.clone();
         let space = LocalSpace::new(client, config, slab_blocks, record.reserve_disks, self.now.get());
         self.pools.borrow_mut().insert(record.id, PoolEntry { record, slab_bytes, space });
         Ok(())
+    }
+
+    /// Lets go of a pool and its disks. Its volumes must be closed.
+    pub fn remove_pool(&self, pool: PoolId) {
+        self.disks.borrow_mut().retain(|_, slot| slot.record.pool != pool);
+        let entry = self.pools.borrow_mut().remove(&pool);
+        // Its stores, and with them the files and their locks, go here.
+        drop(entry);
+        self.keeper.forget(pool);
     }
 
     /// A recorded disk: it is looked for from the next turn on.
@@ -201,7 +225,10 @@ impl Storage {
     }
 
     /// Runs what is ready. `true`: something moved.
-    pub fn poll(&self) -> bool {
+    pub fn poll(self: &Rc<Self>) -> bool {
+        if self.keeper.begin() {
+            self.tasks.spawn(self.clone().keep_records());
+        }
         let mut moved = self.tasks.poll();
         for entry in self.pools.borrow().values() {
             moved |= entry.space.poll();
@@ -276,10 +303,24 @@ impl Storage {
         for (record, counters) in due {
             let storage = self.clone();
             self.tasks.spawn(async move {
-                let result = storage.open_store(&record, counters).await;
+                let mut record = record;
+                let mut result = storage.open_store(&record, counters.clone()).await;
+                if result.is_err()
+                    && let Some(path) = storage.find_disk(&record).await
+                {
+                    tracing::warn!(disk = %record.id, from = record.path, to = path, "a disk has another path");
+                    record.path = path;
+                    result = storage.open_store(&record, counters).await;
+                }
                 storage.opened(&record, result);
             });
         }
+    }
+
+    /// Where else a disk is, by its label.
+    async fn find_disk(&self, record: &DiskRecord) -> Option<String> {
+        let (id, path, search) = (record.id, PathBuf::from(&record.path), self.search.clone());
+        blocking(self.driver.waker(), move || crate::discovery::find(id, &path, &search)).await?
     }
 
     async fn open_store(
@@ -307,6 +348,7 @@ impl Storage {
 
     fn opened(&self, record: &DiskRecord, result: Result<Store<CountedDisk>, String>) {
         let attached = result.and_then(|store| {
+            self.refuse_newer_records(record, store.records())?;
             let store = PlaneStore(Rc::new(RefCell::new(store)));
             let space = self.space(record.pool).ok_or("its pool is not recorded")?;
             let domain = record.fault_domain.clone();
@@ -322,7 +364,10 @@ impl Storage {
             Ok(store) => {
                 tracing::info!(disk = %record.id, path = record.path, "disk opened");
                 slot.why.clear();
+                slot.retry = RETRY_FIRST;
+                slot.record.path.clone_from(&record.path);
                 slot.change(Condition::Present(store));
+                self.keeper.disk_came();
             }
             Err(why) => {
                 if slot.why != why {
@@ -333,6 +378,25 @@ impl Storage {
                 slot.retry = (slot.retry * 2).min(RETRY_MAX);
             }
         }
+    }
+
+    /// A cluster state that is older than what a disk carries was restored from a copy, or the pool was imported elsewhere
+    /// meanwhile: what it says of the copies in sync is no longer true.
+    fn refuse_newer_records(&self, record: &DiskRecord, carried: &[u8]) -> Result<(), String> {
+        let Ok(header) = cluster::image::parse_header(carried) else { return Ok(()) };
+        let pools = self.pools.borrow();
+        let pool = &pools.get(&record.pool).ok_or("its pool is not recorded")?.record;
+        let own = (pool.generation, self.keeper.revision());
+        let other = (header.version.generation, header.version.revision);
+        if header.pool != pool.id || (other <= own && (other.0 < own.0 || header.history == pool.history)) {
+            return Ok(());
+        }
+        Err(format!(
+            "it carries newer records of pool '{}' (by server {}) than this server's state: the state was restored from an \
+             old copy, or the pool was imported elsewhere. Stop the server, move state.redb away, start it and import the \
+             pool (`cenote pool import`)",
+            pool.name, header.host
+        ))
     }
 
     /// Asks every disk of the pool to give back what it has of a volume that no longer exists. `true`: all are there, and none

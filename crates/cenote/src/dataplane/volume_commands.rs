@@ -7,7 +7,7 @@ use super::volumes::ServedVolume;
 use super::{Plane, failed, tasks};
 use crate::control::{CommandError, CommandErrorKind};
 use api::model::{JobKind, JobState};
-use cluster::{Record, StateError, Transaction, Typed, VolumeRecord};
+use cluster::{DeletedVolume, Record, StateError, Transaction, Typed, VolumeRecord};
 use space::coordinator::Phase;
 use space::local::LocalEvent;
 use std::rc::Rc;
@@ -38,20 +38,6 @@ const COMMAND_SESSION: SessionId = SessionId(u64::MAX);
 const OWNER_GROUP_DACL: u32 = 0x7;
 /// FILE_OPEN_REPARSE_POINT | FILE_OPEN_FOR_BACKUP_INTENT (MS-SMB2 2.2.13).
 const OPTIONS: u32 = 0x0020_0000 | 0x0000_4000;
-
-/// A volume that was deleted and may still have slabs.
-#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
-pub(super) struct DeletedVolume {
-    pub id: VolumeId,
-    pub pool: PoolId,
-}
-
-impl Record for DeletedVolume {
-    const PREFIX: &'static str = "deleted-volume/";
-    fn id(&self) -> String {
-        self.id.to_string()
-    }
-}
 
 impl Plane {
     pub(super) fn space_of(&self, volume: VolumeId) -> Done<PoolSpace> {

@@ -57,6 +57,20 @@ impl ServedVolume {
         super::tasks::until(|| self.take(id).or_else(late)).await.map(|_| ())
     }
 
+    /// As [`ServedVolume::make_durable`], for a volume that the server does not poll any more.
+    pub async fn make_durable_alone(&self, give_up: impl Fn() -> bool) -> Result<(), NtStatus> {
+        let id = self.expect();
+        self.0.service.borrow_mut().make_durable(OperationId(id));
+        let mut volume = self.clone();
+        super::tasks::until(|| {
+            // Its opens are gone: nobody waits for these events.
+            volume.poll(&mut Vec::new());
+            self.take(id).or_else(|| give_up().then_some(Err(NtStatus::IO_TIMEOUT)))
+        })
+        .await
+        .map(|_| ())
+    }
+
     fn expect(&self) -> u64 {
         let id = self.0.next.get();
         self.0.next.set(id + 1);

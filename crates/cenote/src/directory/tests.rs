@@ -12,6 +12,7 @@ fn user(name: &str, relative_id: u32) -> UserSecret {
         enabled: true,
         full_name: String::new(),
         password_set_unix_s: 0,
+        password_lost: false,
     };
     UserSecret { user, nt_hash: Zeroizing::new([0; 16]) }
 }

@@ -1,0 +1,251 @@
+//! The copy of a pool's records that every disk of the pool carries (D8).
+//!
+//! Owns what is in such a copy and its text form. Promises: it never grows beyond what a disk's label holds, pool, disks and
+//! volumes always come first; of two copies it can be told which is newer, whatever imports lie between them; a reader trusts
+//! nothing. Never writes a disk. Users are in it with their sealed NT hashes: without the key file these are useless.
+//!
+//! A header line of JSON, then a line for each record: its key, a tab, its value as in the cluster state.
+
+use crate::accounts::{Group, UserRecord};
+use crate::settings::ServerSettings;
+use crate::shares::Share;
+use crate::{DeletedVolume, DiskRecord, PoolRecord, Record, StateDump, VolumeRecord};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use types::{Epoch, PoolId, VolumeId};
+use uuid::Uuid;
+
+/// The form that is written.
+const FORM: u32 = 1;
+
+/// Which copy is newer: an import begins a new generation, since it begins a new cluster state too.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ImageVersion {
+    pub generation: u32,
+    /// Of the cluster state that it was taken from.
+    pub revision: u64,
+}
+
+/// Where a copy comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageHeader {
+    pub form: u32,
+    pub pool: PoolId,
+    pub version: ImageVersion,
+    /// As in the pool's record: copies of one generation and different histories come from two servers.
+    pub history: Uuid,
+    /// ServerGuid of the server that has the pool.
+    pub server: Uuid,
+    /// Its name, for people.
+    #[serde(default)]
+    pub host: String,
+    pub written_unix_s: u64,
+    /// The pool was given up by its server in an orderly way.
+    #[serde(default)]
+    pub exported: bool,
+    /// Records of accounts and shares that had no room.
+    #[serde(default)]
+    pub omitted: u32,
+}
+
+/// A pool's records as of one revision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolImage {
+    pub header: ImageHeader,
+    /// Key and value, the most important first.
+    pub entries: Vec<(String, Vec<u8>)>,
+}
+
+/// Why bytes are no such copy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ImageError {
+    #[error("the disk carries no copy of the pool's records")]
+    Absent,
+    #[error("the disk's copy of the records has form {0}, newer than this program's {FORM}")]
+    Newer(u32),
+    #[error("the disk's copy of the records does not parse: {0}")]
+    Malformed(String),
+}
+
+impl PoolImage {
+    /// What a pool's disks are to carry; `None` where the state does not have the pool.
+    pub fn of(dump: &StateDump, pool: PoolId, host: &str, now_unix_s: u64) -> Option<Self> {
+        let find = |key: &str| {
+            dump.entries
+                .binary_search_by(|(other, _)| other.as_str().cmp(key))
+                .ok()
+                .map(|at| &dump.entries[at].1)
+        };
+        let key = PoolRecord::key_of(&pool.to_string());
+        let record = PoolRecord::decode(&key, find(&key)?).ok()?;
+        let server = find(&ServerSettings::key_of("server"))
+            .and_then(|value| ServerSettings::decode("settings/server", value).ok())
+            .map_or(Uuid::nil(), |settings| settings.server_guid);
+        let volumes = volumes_of(dump, pool);
+        let mut ranked: Vec<(u32, &(String, Vec<u8>))> =
+            dump.entries.iter().filter_map(|entry| Some((rank(entry, pool, &volumes)?, entry))).collect();
+        ranked.sort_by_key(|(rank, _)| *rank);
+        let header = ImageHeader {
+            form: FORM,
+            pool,
+            version: ImageVersion { generation: record.generation, revision: dump.revision },
+            history: record.history,
+            server,
+            host: host.to_owned(),
+            written_unix_s: now_unix_s,
+            exported: record.exported,
+            omitted: 0,
+        };
+        Some(Self { header, entries: ranked.into_iter().map(|(_, entry)| entry.clone()).collect() })
+    }
+
+    /// As text of at most `bytes_max`. Accounts and shares that have no room are counted and left out; `None` where not even
+    /// pool, disks and volumes have room.
+    pub fn encode(&self, bytes_max: usize) -> Option<Vec<u8>> {
+        let mut body = Vec::new();
+        // The header's own size, with its count of omissions.
+        let room = bytes_max.checked_sub(self.header_line(u32::MAX).len())?;
+        let mut omitted = 0;
+        for (key, value) in &self.entries {
+            // JSON of serde has no line breaks; anything else would not come back.
+            if value.contains(&b'\n') || key.contains(['\n', '\t']) {
+                omitted += 1;
+                continue;
+            }
+            if body.len() + key.len() + value.len() + 2 > room {
+                if is_essential(key) {
+                    return None;
+                }
+                omitted += 1;
+                continue;
+            }
+            body.extend_from_slice(key.as_bytes());
+            body.push(b'\t');
+            body.extend_from_slice(value);
+            body.push(b'\n');
+        }
+        let mut text = self.header_line(omitted);
+        text.append(&mut body);
+        Some(text)
+    }
+
+    fn header_line(&self, omitted: u32) -> Vec<u8> {
+        let header = ImageHeader { omitted, ..self.header.clone() };
+        let mut line = serde_json::to_vec(&header).unwrap_or_default();
+        line.push(b'\n');
+        line
+    }
+
+    /// Reads what a disk carries.
+    ///
+    /// # Errors
+    /// [`ImageError`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, ImageError> {
+        let header = parse_header(bytes)?;
+        let malformed = |why: &str| ImageError::Malformed(why.to_owned());
+        let mut lines = bytes.split(|byte| *byte == b'\n');
+        lines.next();
+        let mut entries = Vec::new();
+        for line in lines.filter(|line| !line.is_empty()) {
+            let at = line
+                .iter()
+                .position(|byte| *byte == b'\t')
+                .ok_or_else(|| malformed("a line without a key"))?;
+            let (key, value) = line.split_at(at);
+            let key = std::str::from_utf8(key).map_err(|_| malformed("a key that is not UTF-8"))?;
+            entries.push((key.to_owned(), value.get(1..).unwrap_or_default().to_vec()));
+        }
+        Ok(Self { header, entries })
+    }
+
+    /// All records of a kind.
+    ///
+    /// # Errors
+    /// [`ImageError::Malformed`] where one does not parse.
+    pub fn records<R: Record>(&self) -> Result<Vec<R>, ImageError> {
+        self.entries
+            .iter()
+            .filter(|(key, _)| key.starts_with(R::PREFIX))
+            .map(|(key, value)| {
+                R::decode(key, value).map_err(|error| ImageError::Malformed(error.to_string()))
+            })
+            .collect()
+    }
+
+    /// Whether the other says the same, but for what changes while writes go on and may be older on the disks: a volume's
+    /// epoch, and up to which it is settled.
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        let header = |image: &Self| ImageHeader {
+            version: ImageVersion::default(),
+            written_unix_s: 0,
+            ..image.header.clone()
+        };
+        header(self) == header(other)
+            && self.entries.len() == other.entries.len()
+            && self
+                .entries
+                .iter()
+                .zip(&other.entries)
+                .all(|(left, right)| left == right || same_volume(left, right))
+    }
+}
+
+/// Reads the first line only.
+///
+/// # Errors
+/// [`ImageError`].
+pub fn parse_header(bytes: &[u8]) -> Result<ImageHeader, ImageError> {
+    if bytes.is_empty() {
+        return Err(ImageError::Absent);
+    }
+    #[derive(Deserialize)]
+    struct Form {
+        form: u32,
+    }
+    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let malformed = |error: serde_json::Error| ImageError::Malformed(error.to_string());
+    let Form { form } = serde_json::from_slice(line).map_err(malformed)?;
+    if form > FORM {
+        return Err(ImageError::Newer(form));
+    }
+    serde_json::from_slice(line).map_err(malformed)
+}
+
+fn same_volume(left: &(String, Vec<u8>), right: &(String, Vec<u8>)) -> bool {
+    let still = |(key, value): &(String, Vec<u8>)| {
+        let mut record = VolumeRecord::decode(key, value).ok()?;
+        (record.epoch, record.settled) = (Epoch(0), Epoch(0));
+        Some(record)
+    };
+    left.0 == right.0 && left.0.starts_with(VolumeRecord::PREFIX) && still(left) == still(right)
+}
+
+fn is_essential(key: &str) -> bool {
+    let prefixes = [PoolRecord::PREFIX, DiskRecord::PREFIX, VolumeRecord::PREFIX, ServerSettings::PREFIX];
+    prefixes.iter().any(|prefix| key.starts_with(prefix))
+}
+
+/// Whether an entry belongs to the pool, and its place: the lower, the less it can be done without.
+fn rank((key, value): &(String, Vec<u8>), pool: PoolId, volumes: &BTreeSet<VolumeId>) -> Option<u32> {
+    let kind = key.split_once('/').map(|(kind, _)| kind)?;
+    match kind {
+        "pool" => (PoolRecord::decode(key, value).ok()?.id == pool).then_some(0),
+        "disk" => (DiskRecord::decode(key, value).ok()?.pool == pool).then_some(1),
+        "volume" => (VolumeRecord::decode(key, value).ok()?.pool == pool).then_some(2),
+        "settings" => Some(3),
+        "deleted-volume" => (DeletedVolume::decode(key, value).ok()?.pool == pool).then_some(4),
+        "share" => volumes.contains(&Share::decode(key, value).ok()?.volume).then_some(5),
+        "group" => Group::decode(key, value).ok().map(|_| 6),
+        "user" => UserRecord::decode(key, value).ok().map(|_| 7),
+        _ => None,
+    }
+}
+
+fn volumes_of(dump: &StateDump, pool: PoolId) -> BTreeSet<VolumeId> {
+    let volumes = dump.entries.iter().filter(|(key, _)| key.starts_with(VolumeRecord::PREFIX));
+    volumes
+        .filter_map(|(key, value)| VolumeRecord::decode(key, value).ok())
+        .filter(|volume| volume.pool == pool)
+        .map(|volume| volume.id)
+        .collect()
+}

@@ -1,0 +1,275 @@
+use crate::accounts::Accounts;
+use crate::image::{ImageError, ImageVersion, PoolImage, parse_header};
+use crate::import::{self, FoundDisk, ImportError, Wanted};
+use crate::seal::SealKey;
+use crate::settings::ServerSettings;
+use crate::shares::{self, Share, ShareAccess};
+use crate::{
+    DiskRecord, DiskState, FaultDomain, PoolRecord, Provisioning, RedbState, Resiliency, Typed, VolumeRecord,
+};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use types::{ChunkIndex, DiskId, Epoch, PoolId, Sid, VolumeId};
+
+const POOL: PoolId = PoolId::from_bytes([1; 16]);
+const VOLUME: VolumeId = VolumeId::from_bytes([2; 16]);
+const ROOM: usize = 256 << 10;
+
+fn disk(number: u8) -> DiskRecord {
+    DiskRecord {
+        id: DiskId::from_bytes([number; 16]),
+        pool: POOL,
+        path: format!("/old/{number}"),
+        size_bytes: 1 << 30,
+        slab_bytes: 1 << 26,
+        fault_domain: FaultDomain::default(),
+        state: DiskState::Healthy,
+        since_unix_s: 0,
+    }
+}
+
+/// A server with a pool of three disks, a volume, a share and the user ann.
+struct Server {
+    _directory: tempfile::TempDir,
+    state: RedbState,
+    key: SealKey,
+}
+
+impl Server {
+    fn empty() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let state = RedbState::open(&directory.path().join("state.redb")).unwrap();
+        let key = SealKey::open_or_create(&directory.path().join("key")).unwrap();
+        ServerSettings::open_or_create(&state).unwrap();
+        Accounts::new(&state, &key).create_builtin_groups().unwrap();
+        Self { _directory: directory, state, key }
+    }
+
+    fn furnished() -> Self {
+        let server = Self::empty();
+        let disks: Vec<DiskRecord> = (1..=3).map(disk).collect();
+        let ids = disks.iter().map(|disk| disk.id).collect();
+        let pool = PoolRecord::new(POOL, "tank", 0, 7);
+        let volume =
+            VolumeRecord::new(VOLUME, POOL, "data", Resiliency::TwoWay, 1 << 30, Provisioning::Thin, ids, 7);
+        server.state.write(&pool, 0).unwrap();
+        server.state.write(&volume, 0).unwrap();
+        disks.iter().for_each(|disk| assert!(server.state.write(disk, 0).is_ok()));
+        let administrators = ["Administrators".to_owned()];
+        let ann = Accounts::new(&server.state, &server.key)
+            .add_user("ann", "", "secret", &administrators, 9)
+            .unwrap();
+        shares::create(&server.state, &Share::new("docs", VOLUME, vec![(ann.sid, ShareAccess::Full)]))
+            .unwrap();
+        server
+    }
+
+    fn image(&self) -> PoolImage {
+        let image = PoolImage::of(&self.state.dump().unwrap(), POOL, "host-a", 11).unwrap();
+        PoolImage::parse(&image.encode(ROOM).unwrap()).unwrap()
+    }
+
+    fn volume(&self) -> crate::Stored<VolumeRecord> {
+        self.state.read(&VOLUME.to_string()).unwrap().unwrap()
+    }
+
+    /// As the volume's coordinator does when a disk leaves.
+    fn expel(&self, number: u8) {
+        let mut volume = self.volume();
+        volume.value.in_sync.retain(|disk| *disk != DiskId::from_bytes([number; 16]));
+        volume.value.epoch = volume.value.epoch.next();
+        self.state.write(&volume.value, volume.revision).unwrap();
+    }
+}
+
+fn found(number: u8, image: &PoolImage) -> FoundDisk {
+    FoundDisk {
+        path: format!("/new/{number}"),
+        disk: DiskId::from_bytes([number; 16]),
+        pool: POOL,
+        image: Ok(image.clone()),
+        promised: BTreeMap::from([(VOLUME, Epoch(u64::from(number) * 10))]),
+    }
+}
+
+fn yes() -> Wanted {
+    Wanted { confirm: Some("tank".into()), ..Wanted::default() }
+}
+
+#[test]
+fn a_pool_comes_back_with_volumes_shares_users_and_sids() {
+    let old = Server::furnished();
+    let image = old.image();
+    let disks: Vec<FoundDisk> = (1..=3).map(|number| found(number, &image)).collect();
+    let plan = import::plan(&disks, &yes(), "").unwrap();
+    let new = Server::empty();
+    let report = import::commit(&new.state, &new.key, Some(&old.key), &plan, 20).unwrap();
+    assert_eq!(
+        (report.volumes, report.shares, report.users),
+        (vec!["data".into()], vec!["docs".into()], vec!["ann".into()])
+    );
+    assert!(report.passwords_lost.is_empty() && report.notes.is_empty());
+    let old_users = Accounts::new(&old.state, &old.key).users().unwrap();
+    let users = Accounts::new(&new.state, &new.key).users().unwrap();
+    assert_eq!((&users[0].user, &users[0].nt_hash), (&old_users[0].user, &old_users[0].nt_hash));
+    let groups = Accounts::new(&new.state, &new.key).groups().unwrap();
+    let administrators = groups.iter().find(|group| group.sid == Sid::administrators()).unwrap();
+    assert_eq!(administrators.members, [users[0].user.sid.clone()]);
+    let domain = |server: &Server| ServerSettings::open_or_create(&server.state).unwrap().value.domain_sid;
+    assert_eq!(domain(&new), domain(&old));
+    let record: crate::Stored<DiskRecord> = new.state.read(&disk(2).id.to_string()).unwrap().unwrap();
+    assert_eq!(record.value.path, "/new/2");
+    assert!(new.volume().value.epoch >= Epoch(30), "higher than what any disk has promised");
+    let pool: crate::Stored<PoolRecord> = new.state.read(&POOL.to_string()).unwrap().unwrap();
+    assert_eq!((pool.value.generation, pool.value.exported), (1, false));
+}
+
+#[test]
+fn without_the_key_users_come_back_and_cannot_log_on_until_a_password_is_set() {
+    let image = Server::furnished().image();
+    let disks: Vec<FoundDisk> = (1..=3).map(|number| found(number, &image)).collect();
+    let new = Server::empty();
+    let plan = import::plan(&disks, &yes(), "").unwrap();
+    let report = import::commit(&new.state, &new.key, None, &plan, 20).unwrap();
+    assert_eq!(report.passwords_lost, ["ann"]);
+    let accounts = Accounts::new(&new.state, &new.key);
+    let hash = || accounts.users().unwrap()[0].nt_hash.clone();
+    assert_ne!(hash(), hash(), "no password fits");
+    accounts.set_password("ann", "another", 21).unwrap();
+    assert_eq!(hash(), hash());
+    assert!(!accounts.users().unwrap()[0].user.password_lost);
+}
+
+#[test]
+fn the_newest_records_count_whichever_disk_carries_them() {
+    let server = Server::furnished();
+    let older = server.image();
+    server.expel(3);
+    let newer = server.image();
+    assert!(!older.says_the_same(&newer));
+    let plan = import::plan(&[found(1, &older), found(2, &newer), found(3, &older)], &yes(), "").unwrap();
+    assert_eq!(plan.volumes[0].in_sync, [DiskId::from_bytes([1; 16]), DiskId::from_bytes([2; 16])]);
+}
+
+#[test]
+fn an_import_makes_all_earlier_records_old() {
+    let old = Server::furnished();
+    let image = old.image();
+    let new = Server::empty();
+    let plan = import::plan(&[found(1, &image), found(2, &image)], &yes(), "").unwrap();
+    assert_eq!(plan.missing.len(), 1);
+    import::commit(&new.state, &new.key, None, &plan, 20).unwrap();
+    // The old state goes on and reaches higher revisions.
+    (0..20).for_each(|_| old.expel(9));
+    let (stale, current) = (old.image(), new.image());
+    assert!(stale.header.version.revision > current.header.version.revision);
+    let plan = import::plan(&[found(1, &current), found(2, &current), found(3, &stale)], &yes(), "").unwrap();
+    assert_eq!(plan.version, current.header.version);
+}
+
+#[test]
+fn two_imports_apart_from_each_other_are_not_mixed() {
+    let image = Server::furnished().image();
+    let import = |numbers: [u8; 2]| {
+        let server = Server::empty();
+        let plan = import::plan(&numbers.map(|number| found(number, &image)), &yes(), "").unwrap();
+        import::commit(&server.state, &server.key, None, &plan, 20).unwrap();
+        server.image()
+    };
+    let (left, right) = (import([1, 2]), import([2, 3]));
+    let refused = import::plan(&[found(1, &left), found(3, &right)], &yes(), "");
+    assert!(matches!(refused, Err(ImportError::TwoHistories { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_minority_of_the_disks_is_refused_unless_the_administrator_goes_on() {
+    let server = Server::furnished();
+    let image = server.image();
+    let refused = import::plan(&[found(1, &image)], &yes(), "").unwrap_err();
+    assert!(matches!(&refused, ImportError::TooFewDisks { found: 1, all: 3, .. }));
+    assert!(refused.to_string().contains("/old/2") && refused.to_string().contains("/old/3"));
+    let unreadable = FoundDisk { image: Err("damaged".into()), ..found(2, &image) };
+    assert!(import::plan(&[found(1, &image), unreadable.clone()], &yes(), "").is_err());
+    let go_on = Wanted { accept_missing: true, ..yes() };
+    let plan = import::plan(&[found(1, &image), unreadable], &go_on, "").unwrap();
+    assert_eq!((plan.disks.len(), plan.missing.len()), (2, 1));
+}
+
+#[test]
+fn a_pool_that_was_not_exported_needs_its_name() {
+    let server = Server::furnished();
+    let image = server.image();
+    let disks = [found(1, &image), found(2, &image)];
+    let refused = import::plan(&disks, &Wanted::default(), "").unwrap_err();
+    assert!(refused.to_string().contains("host-a"), "{refused}");
+    let mut pool: crate::Stored<PoolRecord> = server.state.read(&POOL.to_string()).unwrap().unwrap();
+    pool.value.exported = true;
+    server.state.write(&pool.value, pool.revision).unwrap();
+    let image = server.image();
+    assert!(import::plan(&[found(1, &image), found(2, &image)], &Wanted::default(), "").is_ok());
+}
+
+#[test]
+fn what_is_there_already_is_kept_and_said() {
+    let image = Server::furnished().image();
+    let disks = [found(1, &image), found(2, &image)];
+    let new = Server::empty();
+    let accounts = Accounts::new(&new.state, &new.key);
+    let own = accounts.add_user("Ann", "", "other", &[], 1).unwrap();
+    shares::create(&new.state, &Share::new("DOCS", VolumeId::from_bytes([9; 16]), Vec::new())).unwrap();
+    let plan = import::plan(&disks, &yes(), "").unwrap();
+    let report = import::commit(&new.state, &new.key, None, &plan, 20).unwrap();
+    assert!(report.users.is_empty() && report.shares.is_empty());
+    assert_eq!(report.notes.len(), 2, "{:?}", report.notes);
+    assert_eq!(accounts.users().unwrap()[0].user.sid, own.sid);
+    let again = import::commit(&new.state, &new.key, None, &plan, 20);
+    assert!(again.is_err(), "the pool is here");
+}
+
+#[test]
+fn epochs_may_be_older_on_disks_and_members_may_not() {
+    let server = Server::furnished();
+    let before = server.image();
+    let mut volume = server.volume();
+    volume.value.epoch = Epoch(77);
+    volume.value.settled = Epoch(76);
+    server.state.write(&volume.value, volume.revision).unwrap();
+    assert!(before.says_the_same(&server.image()));
+    let mut volume = server.volume();
+    volume.value.building.push((DiskId::from_bytes([1; 16]), ChunkIndex(4)));
+    server.state.write(&volume.value, volume.revision).unwrap();
+    assert!(!before.says_the_same(&server.image()));
+}
+
+#[test]
+fn accounts_without_room_are_counted_and_pool_and_volumes_are_kept() {
+    let server = Server::furnished();
+    let accounts = Accounts::new(&server.state, &server.key);
+    (0..20).for_each(|number| assert!(accounts.add_user(&format!("user{number}"), "", "x", &[], 0).is_ok()));
+    let image = PoolImage::of(&server.state.dump().unwrap(), POOL, "host", 0).unwrap();
+    let whole = image.encode(ROOM).unwrap().len();
+    let cut = image.encode(whole - 1000).unwrap();
+    assert!(cut.len() <= whole - 1000);
+    let cut = PoolImage::parse(&cut).unwrap();
+    assert!(cut.header.omitted > 0);
+    assert_eq!(cut.records::<VolumeRecord>().unwrap().len(), 1);
+    assert_eq!(image.encode(700), None);
+}
+
+#[test]
+fn bytes_that_are_no_copy_are_refused() {
+    assert_eq!(parse_header(b""), Err(ImageError::Absent));
+    assert!(matches!(parse_header(b"{\"form\":2}"), Err(ImageError::Newer(2))));
+    let good = Server::furnished().image().encode(ROOM).unwrap();
+    let mut bad = good.clone();
+    bad.extend_from_slice(b"no tab\n");
+    assert!(matches!(PoolImage::parse(&bad), Err(ImageError::Malformed(_))));
+    assert!(ImageVersion { generation: 1, revision: 0 } > ImageVersion { generation: 0, revision: 9 });
+}
+
+proptest! {
+    #[test]
+    fn parsing_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let _ = PoolImage::parse(&bytes);
+    }
+}

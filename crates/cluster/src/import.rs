@@ -1,0 +1,405 @@
+//! Bringing a pool back from the copies of its records that its disks carry (D8).
+//!
+//! Owns the choice among these copies, and what an import changes in the cluster state. Promises: the newest copy counts, and
+//! only where so many of the pool's disks are there that no newer one can be elsewhere, or the administrator says to go on
+//! without the others; everything is committed at once, or nothing; what cannot come back is said. Never writes a disk.
+//!
+//! Why the newest copy is safe: a coordinator goes on under a changed record of its volume (members, chunks being built) only
+//! after all reachable disks of the pool carry it. So of any majority of the disks one carries the last record under which
+//! anything was acknowledged, as long as a majority was reachable then. Epochs may be older in it: they are raised to what the
+//! disks have promised.
+
+use crate::accounts::{AccountError, Group, UserRecord, seal_label};
+use crate::image::{ImageVersion, PoolImage};
+use crate::seal::SealKey;
+use crate::settings::{ID, ServerSettings};
+use crate::shares::Share;
+use crate::{
+    BlockingState, DeletedVolume, DiskRecord, DiskState, PoolRecord, Record, StateError, Transaction, Typed,
+    VolumeRecord,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use types::{DiskId, Epoch, PoolId, VolumeId};
+use uuid::Uuid;
+
+/// A labelled disk, as it was found.
+#[derive(Debug, Clone)]
+pub struct FoundDisk {
+    pub path: String,
+    pub disk: DiskId,
+    pub pool: PoolId,
+    /// What it carries, or why that cannot be read.
+    pub image: Result<PoolImage, String>,
+    /// The highest epoch it has promised for each volume.
+    pub promised: BTreeMap<VolumeId, Epoch>,
+}
+
+/// What the administrator wants.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// The pool's name, or its id; `None`: the only one that is found.
+    pub pool: Option<String>,
+    /// The name it gets here.
+    pub rename: Option<String>,
+    /// Named where it is: the pool may be taken although its last server did not give it up.
+    pub confirm: Option<String>,
+    /// Goes on without disks that may carry newer records.
+    pub accept_missing: bool,
+}
+
+/// A pool that can be imported.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub pool: PoolRecord,
+    pub version: ImageVersion,
+    pub image: PoolImage,
+    pub disks: Vec<DiskRecord>,
+    /// Recorded and not found.
+    pub missing: Vec<DiskRecord>,
+    pub volumes: Vec<VolumeRecord>,
+    /// What the administrator should know.
+    pub notes: Vec<String>,
+}
+
+/// What an import brought.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    pub volumes: Vec<String>,
+    pub shares: Vec<String>,
+    pub users: Vec<String>,
+    /// Of these: those whose password has to be set anew.
+    pub passwords_lost: Vec<String>,
+    pub missing_disks: Vec<String>,
+    pub notes: Vec<String>,
+}
+
+/// Why a pool is not imported; nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ImportError {
+    #[error("no disk of a pool was found in {0}; say where they are (--disk PATH, --search DIRECTORY)")]
+    Nothing(String),
+    #[error("the disks found belong to several pools: {0}; say which one to import")]
+    Several(String),
+    #[error("none of the disks found belongs to pool '{0}'; there are: {1}")]
+    NotFound(String, String),
+    #[error("no disk of pool {0} carries its records: {1}")]
+    NoRecords(PoolId, String),
+    #[error(
+        "two servers imported pool '{pool}' apart from each other: {disks}; give only the disks of the one whose data you want"
+    )]
+    TwoHistories { pool: String, disks: String },
+    #[error(
+        "pool '{pool}' was not exported: server {server} had it last. Where that server still runs, both would write to the \
+         same disks and destroy the pool. Make sure that it does not, then repeat with --yes '{pool}'"
+    )]
+    NotExported { pool: String, server: String },
+    #[error(
+        "{found} of the {all} disks of pool '{pool}' were found, no majority; missing: {missing}. A missing disk may hold what \
+         was written last. Bring them back; or, where they are lost, go on without what only they hold: --accept-missing"
+    )]
+    TooFewDisks { pool: String, found: usize, all: usize, missing: String },
+    #[error("the records of pool '{0}' are damaged: {1}")]
+    Damaged(String, String),
+}
+
+/// Chooses the pool and the newest records.
+///
+/// # Errors
+/// [`ImportError`].
+pub fn plan(found: &[FoundDisk], wanted: &Wanted, searched: &str) -> Result<Plan, ImportError> {
+    let pool = choose_pool(found, wanted, searched)?;
+    let disks: Vec<&FoundDisk> = found.iter().filter(|disk| disk.pool == pool).collect();
+    let image = newest(pool, &disks)?;
+    let damaged = |why: String| ImportError::Damaged(pool.to_string(), why);
+    let record = image.records::<PoolRecord>().map_err(|error| damaged(error.to_string()))?;
+    let record = record
+        .into_iter()
+        .find(|record| record.id == pool)
+        .ok_or_else(|| damaged("no pool in them".into()))?;
+    let recorded = image.records::<DiskRecord>().map_err(|error| damaged(error.to_string()))?;
+    if !image.header.exported && wanted.confirm.as_deref() != Some(record.name.as_str()) {
+        let server = format!("{} ({})", image.header.host, image.header.server);
+        return Err(ImportError::NotExported { pool: record.name, server });
+    }
+    let mut notes = Vec::new();
+    let (mut here, mut missing) = (Vec::new(), Vec::new());
+    for known in recorded {
+        match disks.iter().find(|disk| disk.disk == known.id) {
+            Some(disk) => here.push(DiskRecord { path: disk.path.clone(), ..known }),
+            None => missing.push(known),
+        }
+    }
+    for disk in &disks {
+        if !here.iter().any(|known| known.id == disk.disk) {
+            notes.push(format!("{} no longer belongs to the pool and is left as it is", disk.path));
+        }
+    }
+    let all = here.len() + missing.len();
+    let unread =
+        here.iter().filter(|known| disks.iter().any(|disk| disk.disk == known.id && disk.image.is_err()));
+    let carrying = here.len() - unread.count();
+    if carrying * 2 <= all && !wanted.accept_missing {
+        let missing = missing.iter().map(|disk| format!("{} ({})", disk.path, disk.id)).collect::<Vec<_>>();
+        let missing =
+            if missing.is_empty() { "none, but records are damaged".into() } else { missing.join(", ") };
+        return Err(ImportError::TooFewDisks { pool: record.name, found: carrying, all, missing });
+    }
+    let mut volumes = image.records::<VolumeRecord>().map_err(|error| damaged(error.to_string()))?;
+    for volume in &mut volumes {
+        let promised = disks.iter().filter_map(|disk| disk.promised.get(&volume.id)).max();
+        volume.epoch = volume.epoch.max(promised.copied().unwrap_or_default());
+    }
+    if image.header.omitted > 0 {
+        notes.push(format!(
+            "{} accounts or shares had no room on the disks and are not there: make them anew",
+            image.header.omitted
+        ));
+    }
+    let pool = PoolRecord {
+        generation: image.header.version.generation.saturating_add(1),
+        history: Uuid::new_v4(),
+        exported: false,
+        name: wanted.rename.clone().unwrap_or(record.name),
+        ..record
+    };
+    let version = image.header.version;
+    Ok(Plan { pool, version, image: image.clone(), disks: here, missing, volumes, notes })
+}
+
+fn choose_pool(found: &[FoundDisk], wanted: &Wanted, searched: &str) -> Result<PoolId, ImportError> {
+    let mut names: BTreeMap<PoolId, String> = BTreeMap::new();
+    for disk in found {
+        let name = disk.image.as_ref().ok().and_then(|image| {
+            Some((image.header.version, image.records::<PoolRecord>().ok()?.into_iter().next()?.name))
+        });
+        let shown = names.entry(disk.pool).or_default();
+        if let Some((_, name)) = name
+            && shown.is_empty()
+        {
+            *shown = name;
+        }
+    }
+    let shown = || {
+        let shown = names.iter().map(|(id, name)| format!("'{name}' ({id})"));
+        shown.collect::<Vec<_>>().join(", ")
+    };
+    match (&wanted.pool, names.len()) {
+        (_, 0) => Err(ImportError::Nothing(searched.to_owned())),
+        (None, 1) => names.keys().next().copied().ok_or_else(|| ImportError::Nothing(searched.to_owned())),
+        (None, _) => Err(ImportError::Several(shown())),
+        (Some(name), _) => {
+            let matches = |(id, known): &(&PoolId, &String)| {
+                known.to_lowercase() == name.to_lowercase() || id.to_string() == *name
+            };
+            let mut matching = names.iter().filter(matches);
+            match (matching.next(), matching.next()) {
+                (Some((id, _)), None) => Ok(*id),
+                (Some(_), Some(_)) => Err(ImportError::Several(shown())),
+                (None, _) => Err(ImportError::NotFound(name.clone(), shown())),
+            }
+        }
+    }
+}
+
+/// The newest copy of one history.
+fn newest<'a>(pool: PoolId, disks: &[&'a FoundDisk]) -> Result<&'a PoolImage, ImportError> {
+    let images = disks.iter().filter_map(|disk| Some((*disk, disk.image.as_ref().ok()?)));
+    let images: Vec<(&FoundDisk, &PoolImage)> =
+        images.filter(|(_, image)| image.header.pool == pool).collect();
+    let newest = images.iter().max_by_key(|(_, image)| image.header.version).map(|(_, image)| *image);
+    let Some(newest) = newest else {
+        let why = disks.iter().map(|disk| match &disk.image {
+            Err(why) => format!("{}: {why}", disk.path),
+            Ok(_) => format!("{}: those of another pool", disk.path),
+        });
+        return Err(ImportError::NoRecords(pool, why.collect::<Vec<_>>().join("; ")));
+    };
+    let generation = newest.header.version.generation;
+    let histories: BTreeSet<Uuid> = images
+        .iter()
+        .filter(|(_, image)| image.header.version.generation == generation)
+        .map(|(_, image)| image.header.history)
+        .collect();
+    if histories.len() > 1 {
+        let shown = images.iter().map(|(disk, image)| format!("{} by {}", disk.path, image.header.host));
+        let disks = shown.collect::<Vec<_>>().join(", ");
+        return Err(ImportError::TwoHistories { pool: pool.to_string(), disks });
+    }
+    Ok(newest)
+}
+
+/// Commits what was planned. `old_key` opens passwords that were sealed on another server. Where this server has no pools,
+/// shares and users yet, it takes over the identity that SIDs on the disks belong to.
+///
+/// # Errors
+/// `Exists` where the pool or its name is here already; those of state and key. Nothing is changed then.
+pub fn commit(
+    state: &impl BlockingState,
+    key: &SealKey,
+    old_key: Option<&SealKey>,
+    plan: &Plan,
+    now_unix_s: u64,
+) -> Result<Report, AccountError> {
+    let pools = state.list::<PoolRecord>()?;
+    let taken = |name: &str| pools.iter().any(|pool| pool.value.name.to_lowercase() == name.to_lowercase());
+    if pools.iter().any(|pool| pool.value.id == plan.pool.id) || taken(&plan.pool.name) {
+        return Err(AccountError::Exists { kind: "pool", name: plan.pool.name.clone() });
+    }
+    let mut report = Report { notes: plan.notes.clone(), ..Report::default() };
+    let mut changes =
+        Transaction::default().when(plan.pool.key(), 0).put(plan.pool.key(), plan.pool.encode());
+    let state_of = |missing| if missing { DiskState::Missing } else { DiskState::Healthy };
+    let here = plan.disks.iter().map(|disk| (disk, false));
+    for (disk, missing) in here.chain(plan.missing.iter().map(|disk| (disk, true))) {
+        let state = if disk.state == DiskState::Retired { DiskState::Retired } else { state_of(missing) };
+        let record = DiskRecord { state, since_unix_s: now_unix_s, ..disk.clone() };
+        changes = changes.put(record.key(), record.encode());
+        if missing {
+            report.missing_disks.push(format!("{} ({})", disk.path, disk.id));
+        }
+    }
+    changes = volumes(state, plan, &mut report, changes)?;
+    let fresh =
+        pools.is_empty() && state.list::<Share>()?.is_empty() && state.list::<UserRecord>()?.is_empty();
+    changes = settings(state, plan, fresh, changes)?;
+    changes = shares(state, plan, &mut report, changes)?;
+    changes = groups(state, plan, &mut report, changes)?;
+    changes = users(state, key, old_key, plan, &mut report, changes)?;
+    state.commit(changes)?;
+    Ok(report)
+}
+
+fn volumes(
+    state: &impl BlockingState,
+    plan: &Plan,
+    report: &mut Report,
+    mut changes: Transaction,
+) -> Result<Transaction, AccountError> {
+    let mut names: BTreeSet<String> =
+        state.list::<VolumeRecord>()?.into_iter().map(|volume| volume.value.name.to_lowercase()).collect();
+    for volume in &plan.volumes {
+        let mut volume = volume.clone();
+        let name = volume.name.clone();
+        let mut number = 1;
+        while !names.insert(volume.name.to_lowercase()) {
+            number += 1;
+            volume.name = format!("{name}-{number}");
+        }
+        if volume.name != name {
+            report
+                .notes
+                .push(format!("there is a volume '{name}' here: the imported one is '{}'", volume.name));
+        }
+        report.volumes.push(volume.name.clone());
+        changes = changes.when(volume.key(), 0).put(volume.key(), volume.encode());
+    }
+    for note in plan.image.records::<DeletedVolume>().map_err(malformed)? {
+        changes = changes.put(note.key(), note.encode());
+    }
+    Ok(changes)
+}
+
+/// On a server without accounts of its own, SIDs stay what they were; elsewhere it never gives one twice.
+fn settings(
+    state: &impl BlockingState,
+    plan: &Plan,
+    fresh: bool,
+    changes: Transaction,
+) -> Result<Transaction, AccountError> {
+    let Some(old) = plan.image.records::<ServerSettings>().map_err(malformed)?.into_iter().next() else {
+        return Ok(changes);
+    };
+    let own = state.read::<ServerSettings>(ID)?;
+    let revision = own.as_ref().map_or(0, |own| own.revision);
+    let next = match own {
+        Some(own) if own.value.domain_sid == old.domain_sid => ServerSettings {
+            next_relative_id: own.value.next_relative_id.max(old.next_relative_id),
+            ..own.value
+        },
+        Some(_) if !fresh => return Ok(changes),
+        _ => old,
+    };
+    Ok(changes.when(next.key(), revision).put(next.key(), next.encode()))
+}
+
+fn shares(
+    state: &impl BlockingState,
+    plan: &Plan,
+    report: &mut Report,
+    mut changes: Transaction,
+) -> Result<Transaction, AccountError> {
+    for share in plan.image.records::<Share>().map_err(malformed)? {
+        if state.read::<Share>(&share.id())?.is_some() {
+            report.notes.push(format!(
+                "there is a share '{0}' here: the imported one was left out; `cenote share create` makes it under another name",
+                share.name
+            ));
+            continue;
+        }
+        report.shares.push(share.name.clone());
+        changes = changes.when(share.key(), 0).put(share.key(), share.encode());
+    }
+    Ok(changes)
+}
+
+fn groups(
+    state: &impl BlockingState,
+    plan: &Plan,
+    report: &mut Report,
+    mut changes: Transaction,
+) -> Result<Transaction, AccountError> {
+    for group in plan.image.records::<Group>().map_err(malformed)? {
+        match state.read::<Group>(&group.id())? {
+            None => changes = changes.when(group.key(), 0).put(group.key(), group.encode()),
+            Some(own) if own.value.sid == group.sid => {
+                let mut merged = own.value;
+                let new = group.members.into_iter().filter(|sid| !merged.members.contains(sid));
+                merged.members.extend(new.collect::<Vec<_>>());
+                changes = changes.when(merged.key(), own.revision).put(merged.key(), merged.encode());
+            }
+            Some(_) => report.notes.push(format!(
+                "there is another group '{}' here: the imported one was left out, its rights show as {}",
+                group.name, group.sid
+            )),
+        }
+    }
+    Ok(changes)
+}
+
+fn users(
+    state: &impl BlockingState,
+    key: &SealKey,
+    old_key: Option<&SealKey>,
+    plan: &Plan,
+    report: &mut Report,
+    mut changes: Transaction,
+) -> Result<Transaction, AccountError> {
+    for mut record in plan.image.records::<UserRecord>().map_err(malformed)? {
+        if let Some(own) = state.read::<UserRecord>(&record.id())? {
+            if own.value.user.sid != record.user.sid {
+                report.notes.push(format!(
+                    "there is another user '{}' here: the imported one was left out, what it owns shows as {}",
+                    record.user.name, record.user.sid
+                ));
+            }
+            continue;
+        }
+        let label = seal_label(&record.user);
+        let mut keys = [Some(key), old_key].into_iter().flatten();
+        match keys.find_map(|key| key.open(&label, &record.sealed_nt_hash).ok()) {
+            Some(hash) if !record.user.password_lost => record.sealed_nt_hash = key.seal(&label, &hash)?,
+            _ => {
+                record.sealed_nt_hash = String::new();
+                record.user.password_lost = true;
+                report.passwords_lost.push(record.user.name.clone());
+            }
+        }
+        report.users.push(record.user.name.clone());
+        changes = changes.when(record.key(), 0).put(record.key(), record.encode());
+    }
+    Ok(changes)
+}
+
+fn malformed(error: crate::image::ImageError) -> AccountError {
+    AccountError::State(StateError::Malformed { key: "the disks' records".into(), why: error.to_string() })
+}
