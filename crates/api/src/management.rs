@@ -5,8 +5,8 @@
 use crate::model::Snapshot;
 use crate::requests::{
     AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, GroupView,
-    ImportPool, ImportedPool, ResizeVolume, SetAcl, SetGroup, SetUser, ShareOptions, ShareView, Started,
-    UserView,
+    ImportPool, ImportedPool, LocatedDisk, Replaced, ResizeVolume, SetAcl, SetGroup, SetPool, SetUser,
+    ShareOptions, ShareView, Started, UserView,
 };
 use cluster::audit::Outcome;
 use serde::{Deserialize, Serialize};
@@ -71,6 +71,10 @@ pub trait Management: Send + Sync + 'static {
 
     fn add_disk(&self, request: AddDisk) -> Answer<'_, DiskId>;
     fn retire_disk(&self, disk: DiskId) -> Answer<'_, Started>;
+    fn unretire_disk(&self, disk: DiskId) -> Answer<'_, ()>;
+    fn replace_disk(&self, disk: DiskId, request: AddDisk) -> Answer<'_, Replaced>;
+    fn locate_disk(&self, disk: DiskId, on: bool) -> Answer<'_, LocatedDisk>;
+    fn set_pool(&self, name: String, request: SetPool) -> Answer<'_, ()>;
     fn create_pool(&self, request: CreatePool) -> Answer<'_, PoolId>;
     fn export_pool(&self, name: String) -> Answer<'_, ()>;
     fn import_pool(&self, request: ImportPool) -> Answer<'_, ImportedPool>;
@@ -102,6 +106,7 @@ pub trait Management: Send + Sync + 'static {
     fn close_session(&self, session: u64) -> Answer<'_, ()>;
     fn close_file(&self, open: u64) -> Answer<'_, ()>;
     fn cancel_job(&self, job: u64) -> Answer<'_, ()>;
+    fn resume_job(&self, job: u64) -> Answer<'_, ()>;
 
     /// Writes a line to the audit log before the request is answered.
     fn audit(&self, source: &str, action: &str, target: &str, outcome: Outcome, detail: &str);

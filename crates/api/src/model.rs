@@ -93,6 +93,8 @@ pub struct Pool {
     pub allocated_bytes: u64,
     /// Kept free so that the loss of a disk can be repaired at once.
     pub reserve_bytes: u64,
+    /// The size of the largest so many disks.
+    pub reserve_disks: u32,
 }
 
 /// How many copies of each byte a volume keeps (ResiliencySettingName).

@@ -41,6 +41,44 @@ pub struct FaultDomain {
 pub struct CreatePool {
     pub name: String,
     pub disks: Vec<AddDisk>,
+    /// Disks' worth of space kept for repair; left out: one for each node, at most four, none with fewer than three disks.
+    #[serde(default)]
+    pub reserve_disks: Option<u32>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetPool {
+    pub reserve_disks: u32,
+}
+
+/// The answer to a replacement.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Replaced {
+    #[schema(value_type = String)]
+    pub disk: types::DiskId,
+    pub job: u64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LocateDisk {
+    pub on: bool,
+}
+
+/// How to find a disk in its enclosure.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct LocatedDisk {
+    pub path: String,
+    /// The device behind the path, where it is one.
+    pub device: Option<String>,
+    pub serial: Option<String>,
+    /// Enclosure and slot, as the kernel names them.
+    pub slot: Option<String>,
+    /// Whether its LED was switched.
+    pub led: bool,
+    /// Why not, where it was not.
+    pub message: String,
 }
 
 /// Brings a pool back from its disks.

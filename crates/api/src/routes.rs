@@ -7,8 +7,8 @@ use crate::management::{Answer, ApiError, ErrorKind, Management};
 use crate::model::{Disk, HealthReport, Job, OpenFile, Performance, Pool, Session, Snapshot, Volume};
 use crate::requests::{
     AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, GroupView,
-    ImportPool, ImportedPool, ResizeVolume, SetAcl, SetGroup, SetUser, ShareOptions, ShareView, Started,
-    UserView,
+    ImportPool, ImportedPool, LocateDisk, LocatedDisk, Replaced, ResizeVolume, SetAcl, SetGroup, SetPool,
+    SetUser, ShareOptions, ShareView, Started, UserView,
 };
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, State};
@@ -135,6 +135,46 @@ async fn add_disk(State(m): State<Shared>, peer: Peer, Body(body): Body<AddDisk>
 #[utoipa::path(post, path = "/disks/{id}/retire", params(("id" = String, Path)), responses((status = OK, body = Started)))]
 async fn retire_disk(State(m): State<Shared>, peer: Peer, Name(id): Name<DiskId>) -> Reply<Started> {
     audited(&m, peer, "disk retire", &id.to_string(), m.retire_disk(id)).await
+}
+
+/// The disk may be given slabs again.
+#[utoipa::path(delete, path = "/disks/{id}/retire", params(("id" = String, Path)), responses((status = OK)))]
+async fn unretire_disk(State(m): State<Shared>, peer: Peer, Name(id): Name<DiskId>) -> Reply<()> {
+    audited(&m, peer, "disk retire --undo", &id.to_string(), m.unretire_disk(id)).await
+}
+
+/// Adds a disk that holds nothing, and moves everything off the old one, which then leaves the pool.
+#[utoipa::path(post, path = "/disks/{id}/replace", params(("id" = String, Path)), request_body = AddDisk, responses((status = OK, body = Replaced)))]
+async fn replace_disk(
+    State(m): State<Shared>,
+    peer: Peer,
+    Name(id): Name<DiskId>,
+    Body(body): Body<AddDisk>,
+) -> Reply<Replaced> {
+    let target = format!("{id} by {}", body.path);
+    audited(&m, peer, "disk replace", &target, m.replace_disk(id, body)).await
+}
+
+/// Switches the LED of the disk's slot, and tells how to find the disk.
+#[utoipa::path(post, path = "/disks/{id}/locate", params(("id" = String, Path)), request_body = LocateDisk, responses((status = OK, body = LocatedDisk)))]
+async fn locate_disk(
+    State(m): State<Shared>,
+    peer: Peer,
+    Name(id): Name<DiskId>,
+    Body(body): Body<LocateDisk>,
+) -> Reply<LocatedDisk> {
+    audited(&m, peer, "disk locate", &id.to_string(), m.locate_disk(id, body.on)).await
+}
+
+/// Changes a pool's reserve for repair.
+#[utoipa::path(patch, path = "/pools/{name}", params(("name" = String, Path)), request_body = SetPool, responses((status = OK)))]
+async fn set_pool(
+    State(m): State<Shared>,
+    peer: Peer,
+    Name(name): Name<String>,
+    Body(body): Body<SetPool>,
+) -> Reply<()> {
+    audited(&m, peer, "pool set", &name, m.set_pool(name.clone(), body)).await
 }
 
 #[utoipa::path(get, path = "/pools", responses((status = OK, body = Vec<Pool>)))]
@@ -400,6 +440,12 @@ async fn cancel_job(State(m): State<Shared>, peer: Peer, Name(id): Name<u64>) ->
     audited(&m, peer, "job cancel", &id.to_string(), m.cancel_job(id)).await
 }
 
+/// A job that was stopped goes on.
+#[utoipa::path(post, path = "/jobs/{id}/resume", params(("id" = u64, Path)), responses((status = OK)))]
+async fn resume_job(State(m): State<Shared>, peer: Peer, Name(id): Name<u64>) -> Reply<()> {
+    audited(&m, peer, "job resume", &id.to_string(), m.resume_job(id)).await
+}
+
 #[utoipa::path(get, path = "/health", responses((status = OK, body = HealthReport)))]
 async fn health(State(m): State<Shared>) -> Reply<HealthReport> {
     part(&m, |snapshot| snapshot.health).await
@@ -419,7 +465,10 @@ async fn config(State(m): State<Shared>) -> String {
 pub(crate) fn router() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()
         .routes(routes!(disks, add_disk))
-        .routes(routes!(retire_disk))
+        .routes(routes!(retire_disk, unretire_disk))
+        .routes(routes!(replace_disk))
+        .routes(routes!(locate_disk))
+        .routes(routes!(set_pool))
         .routes(routes!(pools, create_pool))
         .routes(routes!(export_pool))
         .routes(routes!(import_pool))
@@ -440,6 +489,7 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         .routes(routes!(close_file))
         .routes(routes!(jobs))
         .routes(routes!(cancel_job))
+        .routes(routes!(resume_job))
         .routes(routes!(health))
         .routes(routes!(perf))
         .routes(routes!(config))

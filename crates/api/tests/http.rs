@@ -67,6 +67,29 @@ impl Management for Daemon {
     fn create_pool(&self, request: CreatePool) -> Answer<'_, PoolId> {
         self.did(request.name, PoolId::from_bytes([1; 16]))
     }
+    fn unretire_disk(&self, disk: DiskId) -> Answer<'_, ()> {
+        self.did(format!("unretire {disk}"), ())
+    }
+    fn replace_disk(&self, disk: DiskId, request: AddDisk) -> Answer<'_, Replaced> {
+        self.did(format!("replace {disk} {}", request.path), Replaced { disk, job: 3 })
+    }
+    fn locate_disk(&self, disk: DiskId, _on: bool) -> Answer<'_, LocatedDisk> {
+        let found = LocatedDisk {
+            path: "/d".into(),
+            device: None,
+            serial: None,
+            slot: None,
+            led: false,
+            message: String::new(),
+        };
+        self.did(format!("locate {disk}"), found)
+    }
+    fn set_pool(&self, name: String, request: SetPool) -> Answer<'_, ()> {
+        self.did(format!("{name} {}", request.reserve_disks), ())
+    }
+    fn resume_job(&self, job: u64) -> Answer<'_, ()> {
+        self.did(format!("resume {job}"), ())
+    }
     fn export_pool(&self, name: String) -> Answer<'_, ()> {
         self.did(format!("export {name}"), ())
     }

@@ -32,6 +32,8 @@ pub enum Command {
     CreatePool {
         name: String,
         disks: Vec<NewDisk>,
+        /// Disks' worth of space kept for repair; `None`: by the usual rule.
+        reserve_disks: Option<u32>,
         reply: Reply<PoolId>,
     },
     /// Closes the pool's volumes, marks its disks as given up, and forgets pool, disks, volumes and shares.
@@ -49,6 +51,23 @@ pub enum Command {
         pool: PoolId,
         disk: NewDisk,
         reply: Reply<DiskId>,
+    },
+    /// Adds `new` to the disk's pool, and moves what the disk holds to others; answers with the new disk and the job's id.
+    ReplaceDisk {
+        disk: DiskId,
+        new: NewDisk,
+        reply: Reply<(DiskId, u64)>,
+    },
+    /// The disk may be given slabs again.
+    UnretireDisk {
+        disk: DiskId,
+        reply: Reply<()>,
+    },
+    /// Keeps so many disks' worth of the pool's space for repair.
+    SetReserve {
+        pool: PoolId,
+        reserve_disks: u32,
+        reply: Reply<()>,
     },
     /// Moves the disk's slabs to others; answers with the job's id once that has begun.
     RetireDisk {
@@ -108,6 +127,11 @@ pub enum Command {
         reply: Reply<()>,
     },
     CancelJob {
+        job: u64,
+        reply: Reply<()>,
+    },
+    /// A job that was stopped goes on.
+    ResumeJob {
         job: u64,
         reply: Reply<()>,
     },

@@ -12,6 +12,7 @@ pub mod dataplane;
 pub mod directory;
 mod discovery;
 pub mod interfaces;
+mod locate;
 pub mod manager;
 mod memory;
 pub mod node;

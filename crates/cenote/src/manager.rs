@@ -13,8 +13,8 @@ use crate::node::unix_now_s;
 use api::model::Snapshot;
 use api::requests::{
     AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, FaultDomain,
-    GroupView, ImportPool, ImportedPool, ResizeVolume, SetAcl, SetGroup, SetUser, ShareOptions, ShareView,
-    Started, UserView,
+    GroupView, ImportPool, ImportedPool, LocatedDisk, Replaced, ResizeVolume, SetAcl, SetGroup, SetPool,
+    SetUser, ShareOptions, ShareView, Started, UserView,
 };
 use api::{Answer, ApiError, ErrorKind, Management};
 use cluster::accounts::{AccountError, Accounts};
@@ -335,15 +335,45 @@ impl Management for Manager {
         })
     }
 
+    fn unretire_disk(&self, disk: DiskId) -> Answer<'_, ()> {
+        Box::pin(self.call(move |reply| Command::UnretireDisk { disk, reply }))
+    }
+
+    fn replace_disk(&self, disk: DiskId, request: AddDisk) -> Answer<'_, Replaced> {
+        Box::pin(async move {
+            let new = new_disk(&request)?;
+            let (disk, job) = self.call(|reply| Command::ReplaceDisk { disk, new, reply }).await?;
+            Ok(Replaced { disk, job })
+        })
+    }
+
+    fn locate_disk(&self, disk: DiskId, on: bool) -> Answer<'_, LocatedDisk> {
+        Box::pin(async move {
+            let snapshot = self.look().await?;
+            let found = snapshot.disks.iter().find(|known| known.id == disk);
+            let path = found.ok_or_else(|| no_such("disk", &disk.to_string()))?.path.clone();
+            let located = tokio::task::spawn_blocking(move || crate::locate::locate(&path, on));
+            located.await.map_err(|_| ApiError::new(ErrorKind::Internal, "the search was interrupted"))
+        })
+    }
+
+    fn set_pool(&self, name: String, request: SetPool) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let pool = self.pool_named(Some(&name)).await?;
+            let reserve_disks = request.reserve_disks;
+            self.call(|reply| Command::SetReserve { pool, reserve_disks, reply }).await
+        })
+    }
+
     fn create_pool(&self, request: CreatePool) -> Answer<'_, PoolId> {
         Box::pin(async move {
             check_name("pool", &request.name)?;
             let disks = request.disks.iter().map(new_disk).collect::<Result<Vec<_>, _>>()?;
-            let name = request.name;
+            let (name, reserve_disks) = (request.name, request.reserve_disks);
             if self.look().await?.pools.iter().any(|pool| same(&pool.name, &name)) {
                 return Err(exists("pool", &name));
             }
-            self.call(|reply| Command::CreatePool { name, disks, reply }).await
+            self.call(|reply| Command::CreatePool { name, disks, reserve_disks, reply }).await
         })
     }
 
@@ -597,6 +627,10 @@ impl Management for Manager {
 
     fn cancel_job(&self, job: u64) -> Answer<'_, ()> {
         Box::pin(self.call(move |reply| Command::CancelJob { job, reply }))
+    }
+
+    fn resume_job(&self, job: u64) -> Answer<'_, ()> {
+        Box::pin(self.call(move |reply| Command::ResumeJob { job, reply }))
     }
 
     fn audit(&self, source: &str, action: &str, target: &str, outcome: Outcome, detail: &str) {

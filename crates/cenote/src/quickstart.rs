@@ -135,7 +135,10 @@ async fn furnish(node: &Node, options: &Quickstart) -> Result<Password, NodeErro
             fault_domain: FaultDomain::default(),
         };
         let disks = (1..=options.disks).map(disk).collect();
-        manager.create_pool(CreatePool { name: POOL.into(), disks }).await.map_err(failed)?;
+        manager
+            .create_pool(CreatePool { name: POOL.into(), disks, reserve_disks: None })
+            .await
+            .map_err(failed)?;
     }
     let snapshot = manager.snapshot().await.map_err(failed)?;
     if snapshot.volumes.is_empty()

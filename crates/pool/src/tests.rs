@@ -70,6 +70,17 @@ fn the_reserve_is_left_to_repair() {
 }
 
 #[test]
+fn a_disk_for_each_node_is_kept_for_repair_and_four_at_most() {
+    let domains = |nodes: &[&str]| -> Vec<FaultDomain> {
+        nodes.iter().map(|node| FaultDomain { node: (*node).into(), ..FaultDomain::default() }).collect()
+    };
+    assert_eq!(default_reserve_disks(&domains(&["", ""])), 0);
+    assert_eq!(default_reserve_disks(&domains(&["", "", ""])), 1);
+    assert_eq!(default_reserve_disks(&domains(&["a", "a", "b", "b"])), 2);
+    assert_eq!(default_reserve_disks(&domains(&["a", "b", "c", "d", "e", "f", "g"])), 4);
+}
+
+#[test]
 fn what_a_lost_disk_held_is_planned_onto_others_worst_protected_first() {
     let mut pool = PoolView::new((1..=4).map(|n| disk(n, 40, "")).collect(), 0);
     let mut chunks = fill(&mut pool, 2, 40);

@@ -2,6 +2,7 @@
 
 use crate::FaultDomain;
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use types::DiskId;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +34,15 @@ pub struct PoolView {
     disks: Vec<DiskView>,
     /// Slabs that only repair may take.
     pub reserve_slabs: u64,
+}
+
+/// How many disks' worth of space is kept for repair where nothing else is said: one for each node, at most four, as Storage
+/// Spaces Direct recommends; none where fewer than three disks would make it a third or more of the pool for nothing.
+pub fn default_reserve_disks(domains: &[FaultDomain]) -> u32 {
+    let nodes: BTreeSet<(&str, &str)> =
+        domains.iter().map(|domain| (domain.rack.as_str(), domain.node.as_str())).collect();
+    let spare = domains.len().saturating_sub(2);
+    nodes.len().min(4).min(spare) as u32
 }
 
 impl PoolView {

@@ -161,6 +161,23 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         Some(replica.into_store())
     }
 
+    /// Forgets a disk that no volume depends on any more; its store comes back to the caller.
+    pub fn remove_disk(&self, disk: DiskId) -> Option<S> {
+        let mut inner = self.inner.borrow_mut();
+        let replica = inner.bus.replicas.remove(&disk);
+        inner.domains.remove(&disk);
+        inner.retired.retain(|other| *other != disk);
+        inner.refresh_pool();
+        replica.map(Replica::into_store)
+    }
+
+    /// Keeps so many disks' worth of space for repair from now on.
+    pub fn set_reserve_disks(&self, reserve_disks: u32) {
+        let mut inner = self.inner.borrow_mut();
+        inner.reserve_disks = reserve_disks;
+        inner.refresh_pool();
+    }
+
     /// All volumes may be given slabs of the disk from now on.
     pub fn add_disk(&self, disk: DiskId) {
         let mut inner = self.inner.borrow_mut();

@@ -56,6 +56,30 @@ pub fn format<D: Disk + 'static>(disk: D, parameters: FormatParameters) -> Resul
     result.map(|()| disk)
 }
 
+/// Takes the label off a disk that belongs to no pool any more, so that it counts as holding nothing.
+///
+/// # Errors
+/// `InUse` with what is there, where that is not `expected`; `Disk`.
+pub fn erase<D: Disk + 'static>(disk: D, expected: DiskId) -> Result<(), FormatError> {
+    Work::new(disk, move |io| async move {
+        let label = match crate::open::read_label(&io).await {
+            Ok(label) => label,
+            Err(crate::open::OpenError::Disk(error)) => return Err(FormatError::Disk(error)),
+            Err(_) => return Err(FormatError::Foreign("no label of this format")),
+        };
+        if label.disk != expected {
+            return Err(FormatError::InUse { disk: label.disk, pool: label.pool });
+        }
+        let zeroes = BufMut::zeroed(AREA_BYTES as usize).freeze();
+        for area in label.layout.areas() {
+            io.write(area, zeroes.clone().into(), true).await?;
+        }
+        Ok(())
+    })
+    .run()
+    .0
+}
+
 async fn run<D: Disk>(io: Io<D>, parameters: FormatParameters) -> Result<(), FormatError> {
     let info = io.info();
     let (slab_bytes, journal_bytes) = Layout::default_sizes(info.size_bytes);

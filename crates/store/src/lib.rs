@@ -30,7 +30,7 @@ mod tables;
 
 pub use anchor::{Anchor, parse_anchor, parse_records};
 pub use engine::{ChunkInfo, Opening, Store, StoreOptions};
-pub use format::{FormatError, FormatParameters, format};
+pub use format::{FormatError, FormatParameters, erase, format};
 pub use health::{StoreHealth, WriteKind, WrittenBytes};
 pub use inspect::{CopyState, Inspection, JournalOnDisk, VolumeOnDisk, identify, inspect};
 pub use label::{Label, LabelError, parse_label};

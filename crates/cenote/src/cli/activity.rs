@@ -143,7 +143,11 @@ pub fn job(client: &Client, as_json: bool, command: args::Job) -> Result<(), Fai
         args::Job::Watch { id } => watch(client, id)?,
         args::Job::Cancel { id } => {
             client.delete(&format!("/jobs/{id}"))?;
-            println!("job {id} was cancelled; what it did stays done");
+            println!("job {id} was stopped; what it did stays done");
+        }
+        args::Job::Resume { id } => {
+            let () = client.post(&format!("/jobs/{id}/resume"), &())?;
+            println!("job {id} goes on");
         }
     }
     Ok(())
@@ -164,7 +168,7 @@ pub fn watch(client: &Client, id: Option<u64>) -> Result<(), Failure> {
         }
         let mut running = false;
         for job in &jobs {
-            let goes_on = matches!(job.state, JobState::Running | JobState::Suspended);
+            let goes_on = job.state == JobState::Running;
             running |= goes_on;
             if !goes_on && id.is_none() && !shown.contains_key(&job.id) {
                 continue;

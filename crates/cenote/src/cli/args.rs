@@ -148,11 +148,34 @@ pub enum Disk {
         #[command(flatten)]
         place: Place,
     },
-    /// Move everything off a disk, so that it can be taken out
+    /// Move everything off a disk, which then leaves the pool
     Retire {
         disk: DiskId,
+        /// Take the retirement back: the disk may be given data again
+        #[arg(long, conflicts_with = "watch")]
+        undo: bool,
         #[command(flatten)]
         watch: Watch,
+    },
+    /// Add a disk and move everything off the one that it replaces, which then leaves the pool
+    Replace {
+        old: DiskId,
+        /// A file, a partition or a whole block device that holds nothing
+        path: PathBuf,
+        /// Make a sparse file of this size where there is none
+        #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+        create: Option<u64>,
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        watch: Watch,
+    },
+    /// Switch on the LED of a disk's slot, and print how to find the disk
+    Locate {
+        disk: DiskId,
+        /// Switch it off
+        #[arg(long)]
+        off: bool,
     },
     /// Print what a disk is, what it holds and what is damaged; changes nothing and needs no server
     Inspect {
@@ -186,6 +209,16 @@ pub enum Pool {
         /// Make sparse files of this size where there are none
         #[arg(long, value_parser = parse_size, value_name = "SIZE")]
         create: Option<u64>,
+        /// Disks' worth of space kept for repair [default: one for each node, at most four; none with fewer than three disks]
+        #[arg(long, value_name = "DISKS")]
+        reserve_disks: Option<u32>,
+    },
+    /// Change how much of a pool is kept for repair
+    Set {
+        name: String,
+        /// The size of the largest so many disks
+        #[arg(long, value_name = "DISKS")]
+        reserve_disks: u32,
     },
     /// Stop a pool and give it up, so that another server can import its disks
     Export {
@@ -455,6 +488,8 @@ pub enum Job {
     Watch { id: Option<u64> },
     /// Stop a job; what it did stays done
     Cancel { id: u64 },
+    /// Let a job go on that was stopped
+    Resume { id: u64 },
 }
 
 #[derive(Debug, Clone, Args)]

@@ -8,8 +8,8 @@ use crate::cli::size::show_size;
 use anstream::{print, println};
 use api::model::{Disk, Pool, Provisioning, Resiliency, Volume};
 use api::requests::{
-    AddDisk, CheckVolume, CreatePool, CreateVolume, FaultDomain, ImportPool, ImportedPool, ResizeVolume,
-    Started,
+    AddDisk, CheckVolume, CreatePool, CreateVolume, FaultDomain, ImportPool, ImportedPool, LocateDisk,
+    LocatedDisk, Replaced, ResizeVolume, SetPool, Started,
 };
 use std::path::Path;
 
@@ -32,7 +32,40 @@ pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), F
             let id: String = client.post("/disks", &request)?;
             println!("disk {id} was added; `cenote pool rebalance` moves data to it");
         }
-        args::Disk::Retire { disk, watch: watching } => {
+        args::Disk::Retire { disk, undo: true, .. } => {
+            client.delete(&format!("/disks/{disk}/retire"))?;
+            println!("disk {disk} may be given data again");
+        }
+        args::Disk::Replace { old, path, create, place, watch: watching } => {
+            let request = AddDisk {
+                path: whole_path(&path)?,
+                create_size_bytes: create,
+                pool: None,
+                fault_domain: FaultDomain { rack: place.rack, node: place.node, enclosure: place.enclosure },
+            };
+            let replaced: Replaced = client.post(&format!("/disks/{old}/replace"), &request)?;
+            println!("disk {} was added; {old} leaves the pool when everything is off it", replaced.disk);
+            follow(client, &Started { job: replaced.job }, watching.watch)?;
+        }
+        args::Disk::Locate { disk, off } => {
+            let found: LocatedDisk =
+                client.post(&format!("/disks/{disk}/locate"), &LocateDisk { on: !off })?;
+            if as_json {
+                return json(&found);
+            }
+            let none = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
+            pairs(&[
+                ("path", found.path.clone()),
+                ("device", none(&found.device)),
+                ("serial", none(&found.serial)),
+                ("slot", none(&found.slot)),
+                (
+                    "LED",
+                    if found.led { if off { "off" } else { "on" }.to_owned() } else { found.message.clone() },
+                ),
+            ]);
+        }
+        args::Disk::Retire { disk, watch: watching, .. } => {
             let started: Started = client.post(&format!("/disks/{disk}/retire"), &())?;
             follow(client, &started, watching.watch)?;
         }
@@ -113,13 +146,20 @@ pub fn pool(client: &Client, as_json: bool, command: args::Pool) -> Result<(), F
                 ("health", health(pool.health)),
                 ("size", show_size(pool.size_bytes)),
                 ("allocated", show_size(pool.allocated_bytes)),
-                ("reserve for repair", show_size(pool.reserve_bytes)),
+                (
+                    "reserve for repair",
+                    format!("{} ({} disks)", show_size(pool.reserve_bytes), pool.reserve_disks),
+                ),
                 ("slab", show_size(pool.slab_bytes)),
             ]);
             println!();
             list_disks(&disks);
         }
-        args::Pool::Create { name, disks, create } => {
+        args::Pool::Set { name, reserve_disks } => {
+            client.patch(&format!("/pools/{}", escaped(&name)), &SetPool { reserve_disks })?;
+            println!("pool '{name}' keeps the size of {reserve_disks} disks for repair");
+        }
+        args::Pool::Create { name, disks, create, reserve_disks } => {
             let disk = |path: &std::path::PathBuf| {
                 Ok(AddDisk {
                     path: whole_path(path)?,
@@ -129,7 +169,8 @@ pub fn pool(client: &Client, as_json: bool, command: args::Pool) -> Result<(), F
                 })
             };
             let disks = disks.iter().map(disk).collect::<Result<_, Failure>>()?;
-            let id: String = client.post("/pools", &CreatePool { name: name.clone(), disks })?;
+            let id: String =
+                client.post("/pools", &CreatePool { name: name.clone(), disks, reserve_disks })?;
             println!("pool '{name}' was made ({id}); `cenote volume create` makes a volume in it");
         }
         args::Pool::Export { name, confirmation } => {

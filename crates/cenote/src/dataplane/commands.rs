@@ -49,8 +49,8 @@ impl Plane {
                 // Nobody may be waiting any more.
                 let _ = reply.send(Box::new(self.snapshot()));
             }
-            Command::CreatePool { name, disks, reply } => {
-                self.task(reply, async move |plane| plane.create_pool(name, disks).await);
+            Command::CreatePool { name, disks, reserve_disks, reply } => {
+                self.task(reply, async move |plane| plane.create_pool(name, disks, reserve_disks).await);
             }
             Command::ExportPool { pool, reply } => {
                 self.task(reply, async move |plane| plane.export_pool(pool).await);
@@ -60,6 +60,15 @@ impl Plane {
             }
             Command::AddDisk { pool, disk, reply } => {
                 self.task(reply, async move |plane| plane.add_disk(pool, disk).await);
+            }
+            Command::ReplaceDisk { disk, new, reply } => {
+                self.task(reply, async move |plane| plane.replace_disk(disk, new).await);
+            }
+            Command::UnretireDisk { disk, reply } => {
+                self.task(reply, async move |plane| plane.unretire_disk(disk).await);
+            }
+            Command::SetReserve { pool, reserve_disks, reply } => {
+                self.task(reply, async move |plane| plane.set_reserve(pool, reserve_disks).await);
             }
             Command::RetireDisk { disk, reply } => {
                 self.task(reply, async move |plane| plane.retire_disk(disk).await);
@@ -71,7 +80,7 @@ impl Plane {
                 self.task(reply, async move |plane| plane.create_volume(volume).await);
             }
             Command::ResizeVolume { volume, size_bytes, reply } => {
-                answer(reply, self.resize_volume(volume, size_bytes));
+                self.task(reply, async move |plane| plane.resize_volume(volume, size_bytes).await);
             }
             Command::DeleteVolume { volume, reply } => {
                 self.task(reply, async move |plane| plane.delete_volume(volume).await);
@@ -93,6 +102,7 @@ impl Plane {
                 answer(reply, found.then_some(()).ok_or_else(|| not_found("open file", open)));
             }
             Command::CancelJob { job, reply } => answer(reply, self.cancel_job(job)),
+            Command::ResumeJob { job, reply } => answer(reply, self.resume_job(job)),
             Command::DirectoryChanged => self.server.borrow_mut().directory_changed(),
             Command::Interfaces(interfaces) => self.server.borrow_mut().set_interfaces(interfaces),
             Command::Drain { within, reply } => {
@@ -125,7 +135,12 @@ impl Plane {
         result.ok_or_else(|| failed("no thread for the cluster state".to_owned()))?.map_err(state_failed)
     }
 
-    async fn create_pool(&self, name: String, disks: Vec<NewDisk>) -> Done<PoolId> {
+    async fn create_pool(
+        &self,
+        name: String,
+        disks: Vec<NewDisk>,
+        reserve_disks: Option<u32>,
+    ) -> Done<PoolId> {
         if disks.is_empty() {
             return Err(error(CommandErrorKind::Invalid, "a pool needs at least one disk"));
         }
@@ -133,8 +148,11 @@ impl Plane {
         if self.storage.pools.borrow().values().any(|entry| entry.record.name == name) {
             return Err(error(CommandErrorKind::Conflict, format!("a pool named {name} exists already")));
         }
+        let domains: Vec<FaultDomain> = disks.iter().map(|disk| disk.fault_domain.clone()).collect();
+        let reserve_disks = reserve_disks.unwrap_or_else(|| pool::default_reserve_disks(&domains));
+        check_reserve(reserve_disks, disks.len())?;
         let records = self.format(pool, disks, None).await?;
-        let record = PoolRecord::new(pool, name, 0, unix_seconds());
+        let record = PoolRecord::new(pool, name, reserve_disks, unix_seconds());
         let mut transaction = Transaction::default().when(record.key(), 0).put(record.key(), record.encode());
         for disk in &records {
             transaction = transaction.put(disk.key(), disk.encode());
@@ -149,7 +167,7 @@ impl Plane {
         Ok(pool)
     }
 
-    async fn add_disk(&self, pool: PoolId, disk: NewDisk) -> Done<DiskId> {
+    pub(super) async fn add_disk(&self, pool: PoolId, disk: NewDisk) -> Done<DiskId> {
         let slab_bytes = {
             let pools = self.storage.pools.borrow();
             pools.get(&pool).ok_or_else(|| not_found("pool", pool))?.slab_bytes
@@ -179,26 +197,6 @@ impl Plane {
             .unwrap_or_else(|| Err(failed("no thread to format disks on".to_owned())))
     }
 
-    async fn retire_disk(&self, disk: DiskId) -> Done<u64> {
-        let (record, pool) = {
-            let disks = self.storage.disks.borrow();
-            let slot = disks.get(&disk).ok_or_else(|| not_found("disk", disk))?;
-            (DiskRecord { state: DiskState::Retired, ..slot.record.clone() }, slot.record.pool)
-        };
-        let space = self.storage.space(pool).ok_or_else(|| not_found("pool", pool))?;
-        let stored = record.clone();
-        self.change_state(move |state| {
-            let revision = state.read::<DiskRecord>(&stored.id())?.map_or(0, |found| found.revision);
-            state.write(&stored, revision)
-        })
-        .await?;
-        if let Some(slot) = self.storage.disks.borrow_mut().get_mut(&disk) {
-            slot.record = record;
-        }
-        space.set_retired(disk, true);
-        Ok(self.job_begun(SpaceJob::Rebuild, JobKind::Rebuild, pool).await)
-    }
-
     async fn rebalance(&self, pool: PoolId) -> Done<u64> {
         let space = self.storage.space(pool).ok_or_else(|| not_found("pool", pool))?;
         if space.rebalance() == 0 {
@@ -214,7 +212,8 @@ impl Plane {
         };
         let disks: Vec<DiskId> = {
             let disks = self.storage.disks.borrow();
-            disks.values().filter(|slot| slot.record.pool == new.pool).map(|slot| slot.record.id).collect()
+            let own = disks.values().map(|slot| &slot.record).filter(|record| record.pool == new.pool);
+            own.filter(|record| record.state != DiskState::Retired).map(|record| record.id).collect()
         };
         let copies = new.resiliency.copies();
         if disks.len() < usize::from(copies) {
@@ -302,6 +301,16 @@ impl Plane {
         self.storage.records_kept(|| self.now() >= deadline).await;
         tracing::info!("drained");
     }
+}
+
+/// Some disks must be left for data.
+pub(super) fn check_reserve(reserve_disks: u32, disks: usize) -> Done<()> {
+    if (reserve_disks as usize) < disks.max(1) {
+        return Ok(());
+    }
+    let message =
+        format!("a reserve of {reserve_disks} disks leaves nothing of a pool of {disks} disks for data");
+    Err(error(CommandErrorKind::Invalid, message))
 }
 
 /// Formats disks that hold nothing; runs on a helper thread.

@@ -70,6 +70,8 @@ pub struct Check {
 pub struct Jobs {
     next: u64,
     running: BTreeMap<JobName, Job>,
+    /// Stopped by the administrator: with the job that can go on, or without where it ended.
+    stopped: BTreeMap<JobName, Option<Job>>,
     pub checks: BTreeMap<u64, Check>,
     ended: VecDeque<Job>,
 }
@@ -87,6 +89,9 @@ impl Jobs {
         for (volume, status) in current {
             let name = JobName { volume: *volume, kind: SpaceJob::of(status.kind), disk: status.disk };
             seen.push(name);
+            if self.stopped.contains_key(&name) {
+                continue;
+            }
             if !self.running.contains_key(&name) {
                 let job = Job {
                     id: self.number(),
@@ -112,6 +117,7 @@ impl Jobs {
                 };
             }
         }
+        self.stopped.retain(|name, job| job.is_some() || seen.contains(name));
         let gone: Vec<JobName> = self.running.keys().filter(|name| !seen.contains(name)).copied().collect();
         for name in gone {
             if let Some(mut job) = self.running.remove(&name) {
@@ -130,6 +136,33 @@ impl Jobs {
     /// A space's job by its number.
     pub fn name_of(&self, id: u64) -> Option<JobName> {
         self.running.iter().find(|(_, job)| job.id == id).map(|(name, _)| *name)
+    }
+
+    /// The administrator stops a space's job: a rebalance ends, others can go on later.
+    pub fn stop(&mut self, name: JobName) {
+        let Some(job) = self.running.remove(&name) else { return };
+        if name.kind == SpaceJob::Rebalance {
+            self.stopped.insert(name, None);
+            return self.end(job, JobState::Cancelled);
+        }
+        let message = format!("{}; stopped: `cenote job resume {}` goes on", job.message, job.id);
+        let message = message.trim_start_matches("; ").to_owned();
+        let job = Job { state: JobState::Suspended, message, remaining_s: None, ..job };
+        self.stopped.insert(name, Some(job));
+    }
+
+    /// A stopped job by its number; it is not stopped any more.
+    pub fn resume(&mut self, id: u64) -> Option<JobName> {
+        let mut stopped = self.stopped.iter();
+        let name =
+            stopped.find(|(_, job)| job.as_ref().is_some_and(|job| job.id == id)).map(|(name, _)| *name)?;
+        self.stopped.remove(&name);
+        Some(name)
+    }
+
+    /// Jobs that wait for the administrator.
+    pub fn stopped(&self) -> impl Iterator<Item = &Job> {
+        self.stopped.values().flatten()
     }
 
     /// A job that found nothing to do.
@@ -181,7 +214,7 @@ impl Jobs {
     /// Running and suspended ones, then those that ended lately.
     pub fn list(&self) -> Vec<Job> {
         let checks = self.checks.values().map(|check| &check.job);
-        self.running.values().chain(checks).chain(&self.ended).cloned().collect()
+        self.running.values().chain(self.stopped()).chain(checks).chain(&self.ended).cloned().collect()
     }
 }
 
@@ -201,6 +234,23 @@ mod tests {
             running_for: Duration::from_secs(2),
             remaining: Some(Duration::from_secs(7)),
         }
+    }
+
+    #[test]
+    fn a_stopped_job_is_listed_as_such_until_it_goes_on() {
+        let volume = VolumeId(Uuid::nil());
+        let mut jobs = Jobs::default();
+        jobs.update(&[(volume, status(10))], |_| "v".to_owned());
+        let id = jobs.list()[0].id;
+        jobs.stop(jobs.name_of(id).expect("it runs"));
+        // The space may show it a little longer.
+        jobs.update(&[(volume, status(12))], |_| "v".to_owned());
+        jobs.update(&[], |_| "v".to_owned());
+        let listed = jobs.list();
+        assert_eq!((listed.len(), listed[0].id, listed[0].state), (1, id, JobState::Suspended));
+        assert!(jobs.resume(id).is_some() && jobs.resume(id).is_none());
+        jobs.update(&[(volume, status(15))], |_| "v".to_owned());
+        assert_eq!(jobs.list()[0].state, JobState::Running);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! fails.
 
 mod accounts;
+mod care;
 mod commands;
 mod direct;
 pub mod disks;
@@ -123,6 +124,8 @@ pub(crate) struct VolumeEntry {
     /// Being opened or made.
     pub opening: bool,
     pub failure: Option<String>,
+    /// Disks that had come when it was opened last ([`Storage::arrivals`]).
+    pub arrivals: u64,
 }
 
 /// Everything the thread owns but its sockets; shared with tasks.
@@ -261,6 +264,7 @@ impl Turns {
             self.wall_clock_at = now.after(WALL_CLOCK);
             self.tell_wall_clock(now);
             plane.update_jobs();
+            plane.care();
         }
         loop {
             let mut worked = plane.storage.poll();

@@ -112,7 +112,9 @@ impl Plane {
         let plane = self.clone();
         let id = record.id;
         let (pool, recorded) = (record.pool, record.clone());
-        let entry = VolumeEntry { pool, record: recorded, served: None, opening: true, failure: None };
+        let arrivals = self.storage.arrivals.get();
+        let entry =
+            VolumeEntry { pool, record: recorded, served: None, opening: true, failure: None, arrivals };
         self.volumes.borrow_mut().insert(id, entry);
         self.storage.tasks.spawn(async move {
             let result = plane.serve_volume(&record, format).await;

@@ -16,6 +16,8 @@ impl Plane {
         let disks = self.show_disks(&mut issues);
         let volumes = self.show_volumes(&mut issues);
         let pools = self.show_pools(&disks);
+        pools.iter().for_each(|pool| issues.extend(self.pool_issues(pool)));
+        issues.extend(self.jobs.borrow().stopped().map(stopped_job));
         let health = issues.iter().map(|issue| issue.health).max().unwrap_or_default();
         Snapshot {
             disks,
@@ -100,6 +102,7 @@ impl Plane {
                 slab_bytes: entry.slab_bytes,
                 size_bytes: own().map(|disk| disk.size_bytes).sum(),
                 allocated_bytes: own().map(|disk| disk.allocated_bytes).sum(),
+                reserve_disks: entry.record.reserve_disks,
                 reserve_bytes: {
                     let mut sizes: Vec<u64> = own().map(|disk| disk.size_bytes).collect();
                     sizes.sort_unstable_by(|a, b| b.cmp(a));
@@ -151,6 +154,8 @@ impl Plane {
         };
         if let Some(why) = &entry.failure {
             issues.push(detached_volume(&record, why));
+        } else if !running {
+            issues.push(self.waiting_volume(&record));
         } else if few > 0 {
             issues.push(degraded_volume(&record, few, chunks, resyncing));
         }
@@ -184,6 +189,71 @@ impl Plane {
     }
 }
 
+impl Plane {
+    fn waiting_volume(&self, record: &VolumeRecord) -> HealthIssue {
+        let disks = self.storage.disks.borrow();
+        let absent =
+            disks.values().filter(|slot| slot.store().is_none() && record.in_sync.contains(&slot.record.id));
+        let absent: Vec<&str> = absent.map(|slot| slot.record.path.as_str()).collect();
+        let what = match absent.is_empty() {
+            true => "it is being opened".to_owned(),
+            false => format!("it waits for disks that hold what was written last: {}", absent.join(", ")),
+        };
+        HealthIssue { what, ..detached_volume(record, "") }
+    }
+
+    fn pool_issues(&self, pool: &Pool) -> Vec<HealthIssue> {
+        let mut issues = Vec::new();
+        if let Some(why) = self.storage.keeper.trouble(pool.id) {
+            issues.push(HealthIssue {
+                health: Health::Warning,
+                code: "pool_records".to_owned(),
+                target: format!("pool {}", pool.name),
+                since_unix_s: super::unix_seconds(),
+                what: format!("its disks do not all carry its newest records: {why}"),
+                meaning: "All data is served. If the server's state is lost now, an import may not know what changed last."
+                    .to_owned(),
+                action: "Keep a copy of state.redb, and see to the disk that is named.".to_owned(),
+            });
+        }
+        let usable = |disk: &&super::storage::DiskSlot| {
+            disk.record.pool == pool.id && disk.store().is_some() && disk.record.state != DiskState::Retired
+        };
+        let disks = self.storage.disks.borrow();
+        let free = |disk: &super::storage::DiskSlot| {
+            disk.store()
+                .map_or(0, |store| store.with(|store| u64::from(store.free_slabs()) * disk.record.slab_bytes))
+        };
+        let free: u64 = disks.values().filter(usable).map(free).sum();
+        let absent =
+            disks.values().filter(|disk| disk.record.pool == pool.id && !usable(disk)).count() as u32;
+        if absent < pool.reserve_disks && free < pool.reserve_bytes {
+            issues.push(HealthIssue {
+                health: Health::Warning,
+                code: "pool_reserve".to_owned(),
+                target: format!("pool {}", pool.name),
+                since_unix_s: super::unix_seconds(),
+                what: format!("{free} bytes are free, less than the {} kept for repair", pool.reserve_bytes),
+                meaning: "When a disk is lost, not all of its data can be given a new copy.".to_owned(),
+                action: "Add a disk, or delete data.".to_owned(),
+            });
+        }
+        issues
+    }
+}
+
+fn stopped_job(job: &api::model::Job) -> HealthIssue {
+    HealthIssue {
+        health: Health::Warning,
+        code: "job_stopped".to_owned(),
+        target: format!("job {}", job.id),
+        since_unix_s: job.started_unix_s,
+        what: format!("a job on {} was stopped by the administrator", job.target),
+        meaning: "Copies that it would make are not made: the loss of another disk may lose data.".to_owned(),
+        action: format!("Let it go on: `cenote job resume {}`.", job.id),
+    }
+}
+
 fn space_slab_bytes(plane: &Plane, record: &VolumeRecord) -> u64 {
     let pools = plane.storage.pools.borrow();
     pools.get(&record.pool).map_or(BLOCK_BYTES as u64, |entry| entry.slab_bytes)
@@ -194,7 +264,10 @@ fn lost_disk(slot: &DiskSlot) -> HealthIssue {
         health: Health::Unhealthy,
         code: "disk_lost".to_owned(),
         target: format!("disk {}", slot.record.id),
-        since_unix_s: slot.since_unix_s,
+        since_unix_s: match slot.record.state {
+            DiskState::Missing | DiskState::Failed => slot.record.since_unix_s,
+            DiskState::Healthy | DiskState::Retired => slot.since_unix_s,
+        },
         what: format!("{} cannot be used: {}", slot.record.path, slot.why),
         meaning: "Data with copies on other disks can be read and written; these copies miss what is written meanwhile."
             .to_owned(),
@@ -247,6 +320,6 @@ fn detached_volume(record: &VolumeRecord, why: &str) -> HealthIssue {
         since_unix_s: super::unix_seconds(),
         what: format!("it is not served: {why}"),
         meaning: "Its files cannot be reached. Nothing on its disks is changed meanwhile.".to_owned(),
-        action: "Bring missing disks back, then start the daemon again.".to_owned(),
+        action: "Bring missing disks back: it is opened by itself.".to_owned(),
     }
 }

@@ -86,6 +86,12 @@ pub struct DiskSlot {
     pub why: String,
     /// Since when the condition holds, in Unix seconds.
     pub since_unix_s: u64,
+    /// What failed it last.
+    pub fault: DiskState,
+    /// State and path as the cluster state has them.
+    pub recorded: (DiskState, String),
+    /// A task works on its record.
+    pub busy: bool,
     retry: Duration,
     free_again_at: Cell<Monotonic>,
 }
@@ -95,8 +101,12 @@ impl DiskSlot {
         let condition = Condition::Absent { retry_at: Monotonic(0) };
         let since_unix_s = super::unix_seconds();
         let (counters, why) = (Rc::default(), String::new());
+        let recorded = (record.state, record.path.clone());
         Self {
             record,
+            fault: DiskState::Missing,
+            recorded,
+            busy: false,
             counters,
             condition,
             why,
@@ -150,6 +160,8 @@ pub struct Storage {
     pub keeper: Keeper,
     /// Where disks are looked for that are not where they were.
     search: Vec<PathBuf>,
+    /// How often a disk came or came back.
+    pub arrivals: Cell<u64>,
     repaired: RefCell<BTreeMap<DiskId, u64>>,
     space_config: Config,
     supervise_at: Cell<Monotonic>,
@@ -174,6 +186,7 @@ impl Storage {
             events: RefCell::default(),
             keeper: Keeper::new(state),
             search,
+            arrivals: Cell::default(),
             repaired: RefCell::default(),
             space_config,
             supervise_at: Cell::new(now),
@@ -282,6 +295,7 @@ impl Storage {
                         continue;
                     }
                     slot.why = if lost { "it does not answer" } else { "a write failed" }.to_owned();
+                    slot.fault = if lost { DiskState::Missing } else { DiskState::Failed };
                     tracing::error!(disk = %id, path = slot.record.path, why = slot.why, "a disk is taken out");
                     slot.change(Condition::Absent { retry_at: now.after(slot.retry) });
                     slot.retry = (slot.retry * 2).min(RETRY_MAX);
@@ -366,6 +380,8 @@ impl Storage {
                 slot.why.clear();
                 slot.retry = RETRY_FIRST;
                 slot.record.path.clone_from(&record.path);
+                slot.fault = DiskState::Missing;
+                self.arrivals.set(self.arrivals.get() + 1);
                 slot.change(Condition::Present(store));
                 self.keeper.disk_came();
             }

@@ -58,7 +58,10 @@ fn disks(directory: &Path, count: usize) -> Vec<NewDisk> {
 
 async fn make_pool(control: &ControlHandle, directory: &Path) -> PoolId {
     let disks = disks(directory, 2);
-    control.call(|reply| Command::CreatePool { name: "pool".to_owned(), disks, reply }).await.expect("a pool")
+    control
+        .call(|reply| Command::CreatePool { name: "pool".to_owned(), disks, reserve_disks: None, reply })
+        .await
+        .expect("a pool")
 }
 
 async fn make_volume(
@@ -103,7 +106,12 @@ fn disks_that_hold_something_are_refused_and_stay_as_they_are() {
         let again = disks(directory.path(), 2);
         let refused = plane
             .control
-            .call(|reply| Command::CreatePool { name: "other".to_owned(), disks: again, reply })
+            .call(|reply| Command::CreatePool {
+                name: "other".to_owned(),
+                disks: again,
+                reserve_disks: None,
+                reply,
+            })
             .await;
         assert_eq!(refused.expect_err("the refusal").kind, CommandErrorKind::Conflict);
         let snapshot = plane.control.snapshot().await.expect("a snapshot");

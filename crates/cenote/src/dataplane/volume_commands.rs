@@ -32,6 +32,9 @@ const CHECK_STEP_REST: Duration = Duration::from_millis(1);
 /// How long a command waits for a job to appear that it caused.
 const JOB_PATIENCE: Duration = Duration::from_secs(3);
 
+/// How long a new size may take to be recorded.
+const RESIZE_PATIENCE: Duration = Duration::from_secs(30);
+
 /// Name of the session under which commands open files; clients' sessions have others.
 const COMMAND_SESSION: SessionId = SessionId(u64::MAX);
 /// Owner, group and DACL (MS-DTYP 2.4.7).
@@ -46,7 +49,7 @@ impl Plane {
         space.ok_or_else(|| not_found("volume", volume))
     }
 
-    pub(super) fn resize_volume(&self, volume: VolumeId, size_bytes: u64) -> Done<()> {
+    pub(super) async fn resize_volume(&self, volume: VolumeId, size_bytes: u64) -> Done<()> {
         let space = self.space_of(volume)?;
         let record = space.record(volume).ok_or_else(|| not_found("volume", volume))?;
         if size_bytes < record.size_bytes {
@@ -61,7 +64,19 @@ impl Plane {
             .checked_next_multiple_of(slab_bytes)
             .ok_or_else(|| error(CommandErrorKind::Invalid, "the size is too large"))?;
         space.with_volume(volume, |coordinator| coordinator.resize(size_bytes));
-        Ok(())
+        let patience = self.now().after(RESIZE_PATIENCE);
+        let done = tasks::until(|| {
+            self.storage.wake_at(patience);
+            let done = space.record(volume).is_some_and(|record| record.size_bytes >= size_bytes);
+            (done || self.now() >= patience).then_some(done)
+        });
+        match done.await {
+            true => Ok(()),
+            false => Err(error(
+                CommandErrorKind::Unavailable,
+                format!("the new size of volume {} is not recorded yet; see `cenote health`", record.name),
+            )),
+        }
     }
 
     /// The volume's record goes first, and in the same commit a note that its slabs are to be given back: a crash in between
@@ -142,6 +157,13 @@ impl Plane {
         }
         let name = jobs.name_of(job).ok_or_else(|| not_found("running job", job))?;
         self.space_of(name.volume)?.suspend_job(name.volume, name.kind.cluster_kind());
+        jobs.stop(name);
+        Ok(())
+    }
+
+    pub(super) fn resume_job(&self, job: u64) -> Done<()> {
+        let name = self.jobs.borrow_mut().resume(job).ok_or_else(|| not_found("stopped job", job))?;
+        self.space_of(name.volume)?.resume_job(name.volume, name.kind.cluster_kind());
         Ok(())
     }
 

@@ -341,7 +341,8 @@ impl Coordinator {
                 }
             }
             JobKind::Rebuild | JobKind::Rebalance => {
-                let wanted = |build: &Build| build.drop.is_some() == (kind == JobKind::Rebalance);
+                let retired = &self.retired;
+                let wanted = |build: &Build| is_move(build, retired) == (kind == JobKind::Rebalance);
                 let chunks: Vec<ChunkIndex> = self
                     .jobs
                     .builds
@@ -373,7 +374,7 @@ impl Coordinator {
         }
         if let Some(since) = self.jobs.building_since {
             let chunk_bytes = self.chunk_blocks * BLOCK_BYTES as u64;
-            let moving = self.jobs.builds.values().any(|build| build.drop.is_some());
+            let moving = self.jobs.builds.values().any(|build| is_move(build, &self.retired));
             let left = self.jobs.moves.len() as u64;
             let total = self.jobs.build_total.max(self.jobs.moves_total as u64).max(left + 1) * chunk_bytes;
             let kind = if moving { JobKind::Rebalance } else { JobKind::Rebuild };
@@ -382,6 +383,11 @@ impl Coordinator {
         }
         jobs
     }
+}
+
+/// A copy that another disk gives up for balance; not one that leaves a retired disk, which is a rebuild.
+fn is_move(build: &Build, retired: &BTreeSet<DiskId>) -> bool {
+    build.drop.is_some_and(|disk| !retired.contains(&disk))
 }
 
 fn status(kind: JobKind, disk: Option<DiskId>, done: u64, total: u64, running_for: Duration) -> JobStatus {

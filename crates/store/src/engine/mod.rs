@@ -9,6 +9,7 @@ mod append;
 mod checkpoint;
 mod chunk;
 mod commit;
+mod corrupt;
 mod read;
 mod scrub;
 mod task;
@@ -30,6 +31,7 @@ use crate::slots::{SlotId, Slots};
 use crate::tables::SlabEntry;
 use checkpoint::Checkpoint;
 use chunk::SlabTable;
+use corrupt::FoundCorrupt;
 use disk::{Disk, DiskCompletion, DiskError, DiskOperation};
 use std::collections::VecDeque;
 use sys::{Buf, BufMut, Payload};
@@ -101,6 +103,7 @@ pub struct Store<D: Disk> {
     records_waiting: VecDeque<(SlotId, Vec<u8>)>,
     records_writing: Option<(SlotId, Vec<u8>, u8)>,
     scrub: scrub::Position,
+    found_corrupt: FoundCorrupt,
     poisoned: bool,
     health: StoreHealth,
     zeroes: Buf,
@@ -197,6 +200,7 @@ impl<D: Disk> Store<D> {
         Self {
             journal: Journal::new(label.disk, layout.journal_blocks(), &anchor, replayed.live),
             scrub: scrub::Position { slab: anchor.scrub_slab, block: anchor.scrub_block },
+            found_corrupt: FoundCorrupt::default(),
             checkpoint: Checkpoint::new(anchor.sequence),
             disk,
             label,

@@ -144,7 +144,9 @@ impl<D: Disk> Store<D> {
         }
         read.outstanding = reads.len() as u32;
         if !lost.is_empty() {
-            self.health.corrupt_blocks += lost.len() as u64;
+            let (slab, first) = (place.slab, place.first);
+            let counted = self.found_corrupt.note(slab, lost.iter().map(|at| first + u32::from(*at)));
+            self.health.corrupt_blocks += counted;
             if read.scrub.is_none() {
                 let lbas = lost.iter().map(|at| read.lba.offset(u64::from(*at))).collect();
                 return self.finish_read(id, Err(StoreError::Corrupt { lbas }));
@@ -199,7 +201,9 @@ impl<D: Disk> Store<D> {
             read.suspects = suspects;
             return self.gather_pages(id);
         }
-        self.health.corrupt_blocks += suspects.len() as u64;
+        let blocks = suspects.iter().map(|(at, ..)| place.first + u32::from(*at));
+        let counted = self.found_corrupt.note(place.slab, blocks);
+        self.health.corrupt_blocks += counted;
         let (volume, first, scrub) = (read.volume, read.lba, read.scrub);
         let lbas: Vec<Lba> = suspects.iter().map(|(at, ..)| first.offset(u64::from(*at))).collect();
         match scrub {
@@ -213,7 +217,10 @@ impl<D: Disk> Store<D> {
 
     /// An unreadable sector is to a scrub what a failed checksum is: to be rewritten from another copy.
     fn read_failed(&mut self, id: SlotId, error: DiskError) {
-        let Some(Task { kind: Kind::Read(read), .. }) = self.tasks.get_mut(id) else { return };
+        let Some(Task { place: Some(place), kind: Kind::Read(read), .. }) = self.tasks.get_mut(id) else {
+            return;
+        };
+        let place = *place;
         let (volume, first, scrub) = (read.volume, read.lba, read.scrub);
         if scrub.is_none() || !matches!(error, DiskError::Io(_)) {
             return self.finish_read(id, Err(StoreError::Disk(error)));
@@ -228,7 +235,9 @@ impl<D: Disk> Store<D> {
             .flatten()
             .map(|at| first.offset(u64::from(at)))
             .collect();
-        self.health.corrupt_blocks += unreadable.len() as u64;
+        let blocks = unreadable.iter().map(|lba| place.first + (lba.0 - first.0) as u32);
+        let counted = self.found_corrupt.note(place.slab, blocks);
+        self.health.corrupt_blocks += counted;
         self.scrub_found(scrub, unreadable.into_iter().map(|lba| (volume, lba)));
         self.deliver_read(id);
     }

@@ -136,6 +136,7 @@ impl<D: Disk> Store<D> {
             return;
         };
         let (place, class, volume, epoch) = (*place, write.class, write.volume, write.epoch);
+        self.found_corrupt.written(place.slab, place.first, place.count);
         if let Err(fenced) = self.check_fence(volume, epoch) {
             return self.finish(id, Err(fenced));
         }
