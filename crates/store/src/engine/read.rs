@@ -145,7 +145,7 @@ impl<D: Disk> Store<D> {
         read.outstanding = reads.len() as u32;
         if !lost.is_empty() {
             let (slab, first) = (place.slab, place.first);
-            let counted = self.found_corrupt.note(slab, lost.iter().map(|at| first + u32::from(*at)));
+            let counted = self.found_corrupt.note(slab, lost.iter().map(|at| first + *at));
             self.health.corrupt_blocks += counted;
             if read.scrub.is_none() {
                 let lbas = lost.iter().map(|at| read.lba.offset(u64::from(*at))).collect();
@@ -201,7 +201,7 @@ impl<D: Disk> Store<D> {
             read.suspects = suspects;
             return self.gather_pages(id);
         }
-        let blocks = suspects.iter().map(|(at, ..)| place.first + u32::from(*at));
+        let blocks = suspects.iter().map(|(at, ..)| place.first + *at);
         let counted = self.found_corrupt.note(place.slab, blocks);
         self.health.corrupt_blocks += counted;
         let (volume, first, scrub) = (read.volume, read.lba, read.scrub);
