@@ -69,6 +69,8 @@ line "signed" both -b64K -w50 -r -o8 --smb-sign
 check "the report says so" grep -qP '^\tsigning:\t+on$' report
 line "encrypted" both -b64K -w50 -r -o8 --smb-seal
 check "the report names the cipher" grep -qP '^\tencryption:\t+AES-128-GCM$' report
+line "four channels, one session" both -b64K -w50 -r -o16 --smb-channels 4
+check "the report counts the channels" grep -qP '^\tchannels per session:\t4$' report
 check "results as XML" bash -c "'$DISKSPD' -d1 -W0 -L -D -Rxml ${reach[*]} $file | python3 -c '
 import sys, xml.etree.ElementTree as tree
 root = tree.fromstring(sys.stdin.read())
