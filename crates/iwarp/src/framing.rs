@@ -1,5 +1,5 @@
-//! FPDUs (RFC 5044 section 4): length, ULPDU, pad, CRC. Without markers: a peer that requires them is refused at start-up
-//! ([`crate::connection`]), as siw does; no current hardware asks for them.
+//! FPDUs (RFC 5044 section 4): length, ULPDU, pad, CRC. Without markers: what a peer that asks for them is sent is made by
+//! [`crate::markers`].
 
 use crate::crc::Crc32c;
 use sys::{BufMut, Payload};

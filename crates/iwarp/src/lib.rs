@@ -19,6 +19,7 @@ pub mod connection;
 pub mod crc;
 pub mod ddp;
 pub mod framing;
+pub mod markers;
 pub mod memory;
 pub mod mpa;
 pub mod terminate;

@@ -6,7 +6,6 @@ mod common;
 use common::{ALL, End, Pair, config, pattern};
 use iwarp::ddp::{Header, Opcode, QUEUE_READ_REQUEST, QUEUE_SEND, ReadRequest};
 use iwarp::framing::{Outgoing, join};
-use iwarp::mpa::{FrameKind, StartFrame};
 use iwarp::{Access, Connection, SendFlags, Stag, TerminateCode, WorkId, WorkStatus};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -190,25 +189,6 @@ fn a_flipped_bit_in_a_directly_placed_payload_ends_the_stream() {
         bytes.chunks(1000).map(Buf::from).collect()
     });
     assert_eq!(code, Some(TerminateCode::MPA_CRC));
-}
-
-#[test]
-fn markers_are_refused_openly() {
-    let mut server = Connection::listen(config(), Monotonic(1));
-    let mut memory = iwarp::Memory::new();
-    let request = StartFrame {
-        kind: FrameKind::Request,
-        markers: true,
-        crc: true,
-        reject: false,
-        revision: 1,
-        enhanced: None,
-        private_data: Vec::new(),
-    };
-    server.handle_input(&request.encode(), &mut memory, Monotonic(1));
-    let reply = server.poll_transmit(&mut memory, 1000, Monotonic(1)).expect("an answer").contiguous();
-    let (reply, _) = StartFrame::parse(FrameKind::Reply, &reply).expect("is a frame").expect("is whole");
-    assert!(reply.reject);
 }
 
 #[test]

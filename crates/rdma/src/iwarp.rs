@@ -1,14 +1,17 @@
 //! iWARP in software: [`::iwarp::Connection`] over sockets of the data plane's loop.
 //!
-//! Owns the sockets, the registrations and a name for each connection. An idle connection holds no receive buffer. Many FPDUs leave in one
-//! send; one send per connection is under way at a time. Received bytes are staged in a large buffer and copied from cache into
-//! their region: on a software path that costs no more than receiving into place.
+//! Owns the sockets, the registrations and a name for each connection. An idle connection holds no receive buffer and costs a turn
+//! of the loop nothing. Many FPDUs leave in one send; one send per connection is under way at a time. Received bytes are staged in a
+//! large buffer and copied from cache into their region: on a software path that costs no more than receiving into place.
+//! Connections that are not established are bounded: beyond half of all there may be, the oldest of them makes room.
 
+use crate::timers::{Armed, Timers};
 use crate::verbs::{
-    Access, CloseReason, Completion, CompletionKind, ConnectionInfo, Event, PostError, QueuePairId,
+    Access, Activity, CloseReason, Completion, CompletionKind, ConnectionInfo, Event, PostError, QueuePairId,
     RegionKey, RegisterError, Status, Transport, Verbs, WorkId,
 };
 use iwarp::{Config, Connection, CrcPolicy, DomainId, Memory, SendFlags, Stag, StreamId, WorkStatus};
+use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -24,6 +27,8 @@ const RECEIVE_BYTES: usize = 256 << 10;
 const SEND_BYTES: usize = 1 << 20;
 /// Accepting goes on after so long, where descriptors were exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+/// How long a peer may take for the last bytes of a connection that has ended.
+const LINGER: Duration = Duration::from_secs(2);
 /// How long siw needs from its reply to its first receive.
 const FIRST_SEND_DELAY: Duration = Duration::from_millis(20);
 /// Loopback and most networks; the kernel cuts what does not fit.
@@ -61,8 +66,13 @@ struct QueuePair {
     reason: Option<CloseReason>,
     /// Its closing was said by the engine.
     finished: bool,
-    /// Something may be to be done for it.
+    /// In the provider's list of those for which something may be to be done.
     touched: bool,
+    armed: Armed,
+    /// When a last send that the peer does not take is given up.
+    linger_until: Option<Monotonic>,
+    /// FPDUs flow in both directions.
+    active: bool,
 }
 
 struct Listener {
@@ -81,6 +91,13 @@ pub struct IwarpProvider {
     free: Vec<u32>,
     generation: u32,
     open: usize,
+    /// Slots of connections for which something may be to be done.
+    touched: Vec<u32>,
+    timers: Timers<u32>,
+    /// Accepted connections in their order, until each is found established or gone.
+    half_open: VecDeque<QueuePairId>,
+    /// Of connections that ended, but for `active_connections`.
+    activity: Activity,
     completions: Vec<driver::Completion>,
     now: Monotonic,
 }
@@ -97,6 +114,10 @@ impl IwarpProvider {
             free: Vec::new(),
             generation: 1,
             open: 0,
+            touched: Vec::new(),
+            timers: Timers::default(),
+            half_open: VecDeque::new(),
+            activity: Activity::default(),
             completions: Vec::new(),
             now: Monotonic(0),
         }
@@ -144,6 +165,7 @@ impl IwarpProvider {
         let config = Config { first_send_delay: FIRST_SEND_DELAY, ..self.config(id) };
         let connection = Connection::connect(config, private_data, now);
         self.insert(slot, id, OwnedFd::from(stream), local, peer, connection)?;
+        self.activity.initiated_connections += 1;
         Ok(id)
     }
 
@@ -196,23 +218,33 @@ impl IwarpProvider {
             buffer: None,
             reason: None,
             finished: false,
-            touched: true,
+            touched: false,
+            armed: Armed::default(),
+            linger_until: None,
+            active: false,
         });
+        self.touch(slot);
         Ok(())
+    }
+
+    /// Something may be to be done for the connection of this slot.
+    fn touch(&mut self, slot: usize) {
+        if let Some(Some(pair)) = self.pairs.get_mut(slot)
+            && !std::mem::replace(&mut pair.touched, true)
+        {
+            self.touched.push(slot as u32);
+        }
     }
 
     fn pair(&self, id: QueuePairId) -> Option<&QueuePair> {
         self.pairs.get(id.0 as u32 as usize)?.as_ref().filter(|pair| pair.id == id)
     }
 
-    fn pair_mut(&mut self, id: QueuePairId) -> Option<&mut QueuePair> {
-        self.pairs.get_mut(id.0 as u32 as usize)?.as_mut().filter(|pair| pair.id == id)
-    }
-
     /// The connection for posting work to it.
     fn posting(&mut self, id: QueuePairId) -> Result<&mut Connection, PostError> {
-        let pair = self.pair_mut(id).ok_or(PostError::Closed)?;
-        pair.touched = true;
+        let slot = self.slot(id).ok_or(PostError::Closed)?;
+        self.touch(slot);
+        let pair = self.pairs[slot].as_mut().ok_or(PostError::Closed)?;
         Ok(&mut pair.connection)
     }
 
@@ -221,11 +253,37 @@ impl IwarpProvider {
         let stream = TcpStream::from(socket);
         let (Ok(peer), now) = (stream.peer_addr(), self.now) else { return };
         // Too many: the socket is closed by being dropped.
-        let Some((slot, id)) = self.name() else { return };
+        let Some((slot, id)) = self.name() else {
+            self.activity.failed_connection_attempts += 1;
+            return;
+        };
         let connection = Connection::listen(self.config(id), now);
         let local = stream.local_addr().unwrap_or(local);
         if self.insert(slot, id, OwnedFd::from(stream), local, peer, connection).is_err() {
             self.free.push(slot as u32);
+            return;
+        }
+        self.half_open.push_back(id);
+        self.bound_half_open();
+    }
+
+    /// A peer that opens connections and says nothing is not to keep others out: the oldest such connection makes room.
+    fn bound_half_open(&mut self) {
+        let is_half_open =
+            |provider: &Self, id: QueuePairId| provider.pair(id).is_some_and(|pair| !pair.active);
+        while let Some(&oldest) = self.half_open.front() {
+            let half_open = is_half_open(self, oldest);
+            if half_open && self.half_open.len() <= (self.options.queue_pairs_max / 2).max(1) {
+                return;
+            }
+            self.half_open.pop_front();
+            if half_open && let Some(slot) = self.slot(oldest) {
+                self.touch(slot);
+                if let Some(pair) = self.pairs[slot].as_mut() {
+                    pair.reason.get_or_insert(CloseReason::TimedOut);
+                    pair.connection.handle_closed(&mut self.memory);
+                }
+            }
         }
     }
 
@@ -253,9 +311,9 @@ impl IwarpProvider {
             RECEIVE => self.received(QueuePairId(name), completion),
             _ => {
                 let Some(slot) = self.slot(QueuePairId(name)) else { return };
+                self.touch(slot);
                 let Some(pair) = self.pairs[slot].as_mut() else { return };
                 pair.sending = false;
-                pair.touched = true;
                 if let Err(error) = completion.result {
                     pair.reason.get_or_insert(CloseReason::Network(error.kind()));
                     pair.connection.handle_closed(&mut self.memory);
@@ -271,9 +329,9 @@ impl IwarpProvider {
     fn received(&mut self, id: QueuePairId, completion: driver::Completion) {
         let now = self.now;
         let Some(slot) = self.slot(id) else { return };
+        self.touch(slot);
         let Some(pair) = self.pairs[slot].as_mut() else { return };
         pair.receiving = false;
-        pair.touched = true;
         match completion.result {
             // Readable: the next receive takes a buffer.
             Ok(Outcome::Done) => pair.buffer = Some(BufMut::for_overwrite(RECEIVE_BYTES)),
@@ -302,58 +360,43 @@ impl IwarpProvider {
     fn drive(&mut self, slot: usize, out: &mut Vec<Event>) {
         let now = self.now;
         let Some(pair) = self.pairs[slot].as_mut() else { return };
+        pair.touched = false;
         if pair.connection.poll_timeout().is_some_and(|at| at <= now) {
             pair.connection.handle_timeout(now, &mut self.memory);
             if pair.connection.is_closed() {
                 pair.reason.get_or_insert(CloseReason::TimedOut);
             }
         }
-        while let Some(event) = pair.connection.poll_event() {
-            let queue_pair = pair.id;
-            match event {
-                iwarp::Event::ConnectRequest { private_data } => {
-                    out.push(Event::ConnectRequest { queue_pair, peer: pair.peer, private_data });
-                }
-                iwarp::Event::Established { private_data } => {
-                    out.push(Event::Established { queue_pair, private_data })
-                }
-                iwarp::Event::Rejected { .. } => pair.reason = Some(CloseReason::Rejected),
-                iwarp::Event::Completion(done) => {
-                    out.extend(completion(queue_pair, done).map(Event::Completion))
-                }
-                iwarp::Event::Terminated { by_peer, code } => {
-                    let text = code.to_string();
-                    pair.reason = Some(if by_peer {
-                        CloseReason::TerminatedByPeer(text)
-                    } else {
-                        CloseReason::Terminated(text)
-                    });
-                }
-                iwarp::Event::Closed => pair.finished = true,
-            }
+        pair.take_events(&mut self.activity, out);
+        if !pair.sending
+            && let Some(data) = pair.connection.poll_transmit(&mut self.memory, SEND_BYTES, now)
+        {
+            pair.sending = true;
+            self.queue.submit(pair.id.0 << 2 | SEND, Operation::Send { socket: pair.socket.clone(), data });
         }
-        if !pair.sending {
-            if let Some(data) = pair.connection.poll_transmit(&mut self.memory, SEND_BYTES, now) {
-                pair.sending = true;
-                let socket = pair.socket.clone();
-                self.queue.submit(pair.id.0 << 2 | SEND, Operation::Send { socket, data });
-            }
-            // Sends and writes complete when they are handed over, and what cannot be sent then too.
-            while let Some(event) = pair.connection.poll_event() {
-                if let iwarp::Event::Completion(done) = event {
-                    out.extend(completion(pair.id, done).map(Event::Completion));
-                }
-            }
-        }
+        // Sends and writes complete when they are handed over.
+        pair.take_events(&mut self.activity, out);
         if pair.finished && !pair.sending {
             let _ = driver::shutdown(&pair.socket);
             let (queue_pair, reason) = (pair.id, pair.reason.take().unwrap_or(CloseReason::Local));
+            self.activity.connection_errors += u64::from(pair.active && reason.is_error());
+            self.activity.failed_connection_attempts += u64::from(!pair.active);
+            self.activity.add(pair.connection.counters());
             self.pairs[slot] = None;
             self.free.push(slot as u32);
             self.open -= 1;
             out.push(Event::Disconnected { queue_pair, reason });
             return;
         }
+        if pair.finished {
+            let until = *pair.linger_until.get_or_insert(now.after(LINGER));
+            if until <= now {
+                let _ = driver::shutdown(&pair.socket);
+            } else {
+                self.timers.arm(slot as u32, &mut pair.armed, Some(until));
+            }
+        }
+        pair.active |= pair.connection.is_flowing();
         if !pair.receiving && !pair.finished {
             pair.receiving = true;
             let socket = pair.socket.clone();
@@ -363,7 +406,47 @@ impl IwarpProvider {
             };
             self.queue.submit(pair.id.0 << 2 | RECEIVE, operation);
         }
-        pair.touched = false;
+        self.timers.arm(slot as u32, &mut pair.armed, pair.connection.poll_timeout());
+    }
+}
+
+impl QueuePair {
+    /// What the engine says, in the words of verbs.
+    fn take_events(&mut self, activity: &mut Activity, out: &mut Vec<Event>) {
+        let queue_pair = self.id;
+        while let Some(event) = self.connection.poll_event() {
+            match event {
+                iwarp::Event::ConnectRequest { private_data } => {
+                    out.push(Event::ConnectRequest { queue_pair, peer: self.peer, private_data });
+                }
+                iwarp::Event::Established { private_data } => {
+                    out.push(Event::Established { queue_pair, private_data });
+                }
+                iwarp::Event::Rejected { .. } => self.reason = Some(CloseReason::Rejected),
+                iwarp::Event::Completion(done) => {
+                    let wrong = done.status == WorkStatus::LocalProtection;
+                    activity.completion_queue_errors += u64::from(wrong);
+                    out.extend(completion(queue_pair, done).map(Event::Completion));
+                }
+                iwarp::Event::Terminated { by_peer, code } => {
+                    let text = code.to_string();
+                    self.reason = Some(match by_peer {
+                        true => CloseReason::TerminatedByPeer(text),
+                        false => CloseReason::Terminated(text),
+                    });
+                }
+                iwarp::Event::Closed => self.finished = true,
+            }
+        }
+    }
+}
+
+impl Activity {
+    fn add(&mut self, traffic: iwarp::connection::Counters) {
+        self.inbound_bytes += traffic.received_bytes;
+        self.outbound_bytes += traffic.sent_bytes;
+        self.inbound_frames += traffic.received_fpdus;
+        self.outbound_frames += traffic.sent_fpdus;
     }
 }
 
@@ -402,7 +485,9 @@ fn post_error(error: iwarp::PostError) -> PostError {
 impl Verbs for IwarpProvider {
     fn accept(&mut self, queue_pair: QueuePairId, private_data: &[u8]) -> Result<(), PostError> {
         let now = self.now;
-        self.posting(queue_pair)?.accept(private_data, now).map_err(post_error)
+        self.posting(queue_pair)?.accept(private_data, now).map_err(post_error)?;
+        self.activity.accepted_connections += 1;
+        Ok(())
     }
 
     fn reject(&mut self, queue_pair: QueuePairId, private_data: &[u8]) {
@@ -413,8 +498,8 @@ impl Verbs for IwarpProvider {
 
     fn disconnect(&mut self, queue_pair: QueuePairId) {
         let Some(slot) = self.slot(queue_pair) else { return };
+        self.touch(slot);
         if let Some(pair) = self.pairs[slot].as_mut() {
-            pair.touched = true;
             pair.reason.get_or_insert(CloseReason::Local);
             pair.connection.handle_closed(&mut self.memory);
         }
@@ -516,16 +601,34 @@ impl Verbs for IwarpProvider {
             self.complete(completion);
         }
         self.completions = completions;
-        for slot in 0..self.pairs.len() {
-            let due =
-                |pair: &QueuePair| pair.touched || pair.connection.poll_timeout().is_some_and(|at| at <= now);
-            if self.pairs[slot].as_ref().is_some_and(due) {
-                self.drive(slot, out);
+        while let Some((at, slot)) = self.timers.pop(now) {
+            if let Some(Some(pair)) = self.pairs.get_mut(slot as usize) {
+                pair.armed.came_up(at);
+                self.touch(slot as usize);
             }
         }
+        let mut touched = std::mem::take(&mut self.touched);
+        for slot in touched.drain(..) {
+            self.drive(slot as usize, out);
+        }
+        // Driving one connection touches no other.
+        self.touched = touched;
+    }
+
+    fn wants_poll(&self) -> bool {
+        !self.touched.is_empty()
+    }
+
+    fn activity(&self) -> Activity {
+        let mut activity = self.activity;
+        for pair in self.pairs.iter().flatten() {
+            activity.active_connections += u64::from(pair.active);
+            activity.add(pair.connection.counters());
+        }
+        activity
     }
 
     fn next_timeout(&self) -> Option<Monotonic> {
-        self.pairs.iter().flatten().filter_map(|pair| pair.connection.poll_timeout()).min()
+        self.timers.next()
     }
 }

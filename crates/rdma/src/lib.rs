@@ -11,10 +11,11 @@
 
 pub mod ibverbs;
 pub mod iwarp;
+pub mod timers;
 pub mod verbs;
 
 pub use ibverbs::{Device, DeviceLimits, Port, PortState, devices};
 pub use verbs::{
-    Access, CloseReason, Completion, CompletionKind, ConnectionInfo, Event, PostError, QueuePairId,
+    Access, Activity, CloseReason, Completion, CompletionKind, ConnectionInfo, Event, PostError, QueuePairId,
     RegionKey, RegisterError, Status, Transport, Verbs, WorkId,
 };

@@ -88,6 +88,27 @@ pub struct Completion {
     pub invalidated: Option<RegionKey>,
 }
 
+/// What a provider has done since its start: the counters that Windows names "RDMA Activity".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Activity {
+    /// Requests of peers that this end took.
+    pub accepted_connections: u64,
+    pub initiated_connections: u64,
+    /// Established at this moment.
+    pub active_connections: u64,
+    /// Established connections that ended by an error.
+    pub connection_errors: u64,
+    /// Connections that ended before they were established.
+    pub failed_connection_attempts: u64,
+    /// Of reads and atomics whose sink was not registered as it has to be.
+    pub completion_queue_errors: u64,
+    pub inbound_bytes: u64,
+    pub outbound_bytes: u64,
+    /// FPDUs or packets.
+    pub inbound_frames: u64,
+    pub outbound_frames: u64,
+}
+
 /// Why a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CloseReason {
@@ -105,6 +126,13 @@ pub enum CloseReason {
     TimedOut,
     #[error("network: {0}")]
     Network(io::ErrorKind),
+}
+
+impl CloseReason {
+    /// Neither end wished it.
+    pub const fn is_error(&self) -> bool {
+        matches!(self, Self::Terminated(_) | Self::TerminatedByPeer(_) | Self::TimedOut | Self::Network(_))
+    }
 }
 
 #[derive(Debug)]
@@ -209,6 +237,14 @@ pub trait Verbs {
 
     /// Moves what happened into `out`, and work onto the wire.
     fn poll(&mut self, now: Monotonic, out: &mut Vec<Event>);
+    /// Work was posted since the last `poll`, which alone sends it; `false` where posting does.
+    fn wants_poll(&self) -> bool {
+        false
+    }
+    /// What a provider does not count is zero.
+    fn activity(&self) -> Activity {
+        Activity::default()
+    }
     /// When `poll` wants to be called at the latest.
     fn next_timeout(&self) -> Option<Monotonic>;
 }

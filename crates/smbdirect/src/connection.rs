@@ -114,6 +114,8 @@ pub struct Counters {
     pub transfers_sent: u64,
     pub transfers_received: u64,
     pub remote_invalidations: u64,
+    /// Times that the peer was asked for a sign of life.
+    pub keepalives: u64,
     /// Times that a message waited because no credit was there.
     pub stalls_send_credit: u64,
 }
@@ -154,6 +156,7 @@ pub struct Connection {
     read_write_bytes_max: u32,
     handshake: Option<Buf>,
     queue: VecDeque<Queued>,
+    queued_bytes: usize,
     assembled: Payload,
     remaining_bytes: u32,
     respond: bool,
@@ -200,6 +203,7 @@ impl Connection {
             read_write_bytes_max: config.read_write_bytes_max,
             handshake: None,
             queue: VecDeque::new(),
+            queued_bytes: 0,
             assembled: Payload::new(),
             remaining_bytes: 0,
             respond: false,
@@ -234,6 +238,11 @@ impl Connection {
         self.read_write_bytes_max
     }
 
+    /// Longest transfer that may be sent, in bytes.
+    pub fn send_bytes_max(&self) -> u32 {
+        self.send_bytes_max
+    }
+
     pub fn send_credits(&self) -> u16 {
         self.credits.send_credits()
     }
@@ -253,7 +262,7 @@ impl Connection {
 
     /// Bytes of messages that wait to be sent.
     pub fn queued_bytes(&self) -> usize {
-        self.queue.iter().map(|queued| queued.message.len() - queued.sent).sum()
+        self.queued_bytes
     }
 
     pub fn poll_event(&mut self) -> Option<Event> {
@@ -271,6 +280,7 @@ impl Connection {
         match self.timer {
             Timer::Idle => {
                 self.request_response = true;
+                self.counters.keepalives += 1;
                 self.timer = Timer::KeepaliveAnswer;
                 self.deadline = now.after(self.config.keepalive_timeout);
             }
@@ -287,8 +297,21 @@ impl Connection {
         if self.state != State::Closed {
             self.state = State::Closed;
             self.queue.clear();
+            self.queued_bytes = 0;
             self.assembled = Payload::new();
             self.events.push_back(Event::Closed(reason));
+        }
+    }
+
+    /// Keeps the peer short of credits, or ends that: for an owner that has more messages than it can work on. The peer keeps as many as it
+    /// needs to grant credits itself.
+    pub fn throttle(&mut self, throttled: bool) {
+        self.credits.throttle(throttled);
+        if !throttled && self.state == State::Established {
+            let to_post = self.credits.to_post();
+            if to_post > 0 {
+                self.events.push_back(Event::PostReceives(to_post));
+            }
         }
     }
 
@@ -307,6 +330,7 @@ impl Connection {
         if message.is_empty() || message.len() as u64 > u64::from(self.fragmented_send_bytes_max) {
             return Err(SendError::TooLong);
         }
+        self.queued_bytes += message.len();
         self.queue.push_back(Queued { message, sent: 0, invalidate, stalled: false });
         Ok(())
     }
@@ -475,6 +499,7 @@ impl Connection {
             let take = room.min(first.message.len() - first.sent);
             piece = first.message.slice(first.sent, take);
             first.sent += take;
+            self.queued_bytes -= take;
             first.stalled = false;
             remaining_bytes = (first.message.len() - first.sent) as u32;
             if remaining_bytes == 0 {

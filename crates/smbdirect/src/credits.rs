@@ -31,6 +31,8 @@ pub struct Credits {
     receive_max: u16,
     /// What the peer wants.
     peer_target: u16,
+    /// The peer is kept at [`TARGET_MIN`].
+    throttled: bool,
 }
 
 impl Credits {
@@ -42,6 +44,7 @@ impl Credits {
             posted: 0,
             receive_max: receive_max.max(TARGET_MIN),
             peer_target: TARGET_MIN,
+            throttled: false,
         }
     }
 
@@ -61,9 +64,15 @@ impl Credits {
         self.peer_target = requested.clamp(TARGET_MIN, self.receive_max);
     }
 
+    /// Keeps the peer at the least that cannot deadlock, or ends that.
+    pub fn throttle(&mut self, throttled: bool) {
+        self.throttled = throttled;
+    }
+
     /// Receives that should be posted now.
     pub fn to_post(&self) -> u16 {
-        self.peer_target.saturating_sub(self.granted + self.posted)
+        let target = if self.throttled { TARGET_MIN } else { self.peer_target };
+        target.saturating_sub(self.granted + self.posted)
     }
 
     pub fn posted(&mut self, count: u16) {

@@ -17,6 +17,7 @@ mod start;
 mod transmit;
 
 use crate::ddp::AtomicOperation;
+use crate::markers::Markers;
 use crate::memory::{DomainId, Memory, MemoryError, Stag, StreamId, Wish};
 use crate::mpa::Extension;
 use crate::terminate::OffendingSegment;
@@ -109,6 +110,8 @@ impl Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Agreed {
     pub crc: bool,
+    /// The peer asked for markers in what it is sent.
+    pub markers: bool,
     pub revision: u8,
     pub inbound_read_depth: u16,
     pub outbound_read_depth: u16,
@@ -260,6 +263,7 @@ pub struct Connection {
     awaits_ready: bool,
     receiver: Receiver,
     transmitter: Transmitter,
+    markers: Markers,
     events: VecDeque<Event>,
     counters: Counters,
 }
@@ -290,6 +294,7 @@ impl Connection {
             awaits_ready: false,
             receiver: Receiver::default(),
             transmitter: Transmitter::default(),
+            markers: Markers::default(),
             events: VecDeque::new(),
             counters: Counters::default(),
         }
@@ -310,6 +315,11 @@ impl Connection {
 
     pub fn is_established(&self) -> bool {
         matches!(self.state, State::Established | State::AwaitFirst)
+    }
+
+    /// FPDUs may flow in both directions: the first one has come, or the reply.
+    pub fn is_flowing(&self) -> bool {
+        self.state == State::Established
     }
 
     pub fn is_closed(&self) -> bool {

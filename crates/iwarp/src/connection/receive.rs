@@ -7,7 +7,7 @@ use super::transmit::{InboundRead, OutstandingKind};
 use super::*;
 use crate::crc::Crc32c;
 use crate::ddp::{self, AtomicRequest, Header, Opcode, ReadRequest};
-use crate::framing::{Framed, frame, pad_bytes, trailer_bytes};
+use crate::framing::{Framed, LENGTH_BYTES, fpdu_bytes, frame, pad_bytes, trailer_bytes};
 
 /// From this many bytes still to come on, a payload is received straight into its region.
 pub const DIRECT_BYTES_MIN: usize = 16 * 1024;
@@ -130,9 +130,11 @@ impl Connection {
                     bytes = &bytes[used..];
                 }
             } else {
+                // What is staged is the beginning of one FPDU: it is completed, and the rest handled where it lies.
                 let mut staged = std::mem::take(&mut self.receiver.staged);
-                staged.extend_from_slice(bytes);
-                bytes = &[];
+                let take = self.missing(&staged).min(bytes.len());
+                staged.extend_from_slice(&bytes[..take]);
+                bytes = &bytes[take..];
                 let used = self.consume(&staged, memory, now);
                 staged.drain(..used);
                 if self.receiver.direct.is_some() && !staged.is_empty() {
@@ -216,6 +218,22 @@ impl Connection {
             self.terminate(failure, now);
         }
         take
+    }
+
+    /// How many bytes the beginning of an FPDU needs next: its header first, since the rest of a large one need not be staged. All
+    /// there are, before FPDUs flow.
+    fn missing(&self, staged: &[u8]) -> usize {
+        /// Length and the longer of the headers.
+        const HEAD_BYTES: usize = LENGTH_BYTES + ddp::UNTAGGED_HEADER_BYTES;
+        match (self.state, staged) {
+            (State::AwaitFirst | State::Established, [high, low, ..]) => {
+                let whole = fpdu_bytes(usize::from(u16::from_be_bytes([*high, *low])));
+                let wanted = if staged.len() < HEAD_BYTES { HEAD_BYTES.min(whole) } else { whole };
+                wanted.saturating_sub(staged.len())
+            }
+            (State::AwaitFirst | State::Established, short) => LENGTH_BYTES - short.len(),
+            _ => usize::MAX,
+        }
     }
 
     /// Handles what is whole at the front of `bytes`; returns how much that was.

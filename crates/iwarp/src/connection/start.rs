@@ -71,12 +71,6 @@ impl Connection {
     fn handle_request(&mut self, frame: StartFrame) {
         self.state = State::AwaitAccept;
         self.deadline = None;
-        if frame.markers {
-            // The one place where markers are refused.
-            self.peer_start = Some(frame);
-            self.reject(&[]);
-            return;
-        }
         let private_data = match Extension::parse(&frame.private_data) {
             Some((_, rest)) => rest.to_vec(),
             None => frame.private_data.clone(),
@@ -128,13 +122,8 @@ impl Connection {
         };
         let software =
             offered.is_some() || !request.crc && !request.enhanced.is_some_and(|block| block.peer_to_peer);
-        self.agree(
-            crc,
-            request.revision,
-            (inbound, outbound),
-            software,
-            offered.map(|(extension, _)| extension),
-        );
+        let extension = offered.map(|(extension, _)| extension);
+        self.agree(crc, &request, (inbound, outbound), software, extension);
         self.start_out = Some(reply.encode());
         self.state = State::AwaitFirst;
         self.deadline = Some(now.after(REQUEST_TIMEOUT));
@@ -166,15 +155,15 @@ impl Connection {
             self.events.push_back(Event::Rejected { private_data });
             return Err(());
         }
-        // Markers are refused; an enhanced answer comes to an enhanced request and to no other.
-        if frame.markers || frame.enhanced.is_some() && self.config.revision < 2 {
+        // An enhanced answer comes to an enhanced request and to no other.
+        if frame.enhanced.is_some() && self.config.revision < 2 {
             return Err(());
         }
         let crc = frame.crc || self.config.crc == CrcPolicy::On;
         let depths = self.depths(frame.enhanced, LegacyDepths::parse(&private_data));
         let extension = self.config.extension.and(offered.map(|(extension, _)| extension));
         let software = extension.is_some() || !frame.crc;
-        self.agree(crc, frame.revision, depths, software, extension);
+        self.agree(crc, &frame, depths, software, extension);
         self.state = State::Established;
         self.deadline = None;
         self.hold_until =
@@ -204,25 +193,30 @@ impl Connection {
     fn agree(
         &mut self,
         crc: bool,
-        revision: u8,
+        peer: &StartFrame,
         depths: (u16, u16),
         software: bool,
         extension: Option<Extension>,
     ) {
         let large = match self.config.large_fpdus {
             LargeFpdus::Never => false,
-            LargeFpdus::ToSoftware => software,
+            // No software asks for markers.
+            LargeFpdus::ToSoftware => software && !peer.markers,
             LargeFpdus::Always => true,
         };
         let longest =
             extension.map_or(framing::ULPDU_BYTES_MAX, |extension| usize::from(extension.ulpdu_bytes_max));
-        let fitting = framing::ulpdu_bytes_for_segment(self.config.segment_bytes);
+        let fitting = match peer.markers {
+            true => crate::markers::ulpdu_bytes_for_segment(self.config.segment_bytes),
+            false => framing::ulpdu_bytes_for_segment(self.config.segment_bytes),
+        };
         let both = |pick: fn(&Extension) -> bool| {
             extension.as_ref().is_some_and(pick) && self.config.extension.as_ref().is_some_and(pick)
         };
         self.agreed = Agreed {
             crc,
-            revision,
+            markers: peer.markers,
+            revision: peer.revision,
             inbound_read_depth: depths.0,
             outbound_read_depth: depths.1,
             ulpdu_bytes_max: if large { longest.clamp(128, framing::ULPDU_BYTES_MAX) } else { fitting },

@@ -322,7 +322,7 @@ impl Connection {
                 sequence: 1,
                 message_offset: 0,
             };
-            return Some(framing::join(&[outgoing(header, &payload, Payload::new())], self.agreed.crc));
+            return Some(self.join(&[outgoing(header, &payload, Payload::new())]));
         }
         if self.state != State::Established || self.hold_until.is_some_and(|hold| now < hold) {
             return None;
@@ -347,9 +347,17 @@ impl Connection {
         if fpdus.is_empty() {
             return None;
         }
+        Some(self.join(&fpdus))
+    }
+
+    fn join(&mut self, fpdus: &[Outgoing]) -> Payload {
+        let bytes = match self.agreed.markers {
+            true => self.markers.join(fpdus, self.agreed.crc),
+            false => framing::join(fpdus, self.agreed.crc),
+        };
         self.counters.sent_fpdus += fpdus.len() as u64;
-        self.counters.sent_bytes += total as u64;
-        Some(framing::join(&fpdus, self.agreed.crc))
+        self.counters.sent_bytes += bytes.len() as u64;
+        bytes
     }
 
     /// Makes a message the current one; `false` where none may start.
