@@ -7,6 +7,7 @@
 pub mod management;
 mod metrics;
 pub mod model;
+pub mod rdma;
 pub mod requests;
 mod routes;
 mod server;

@@ -2,7 +2,7 @@
 //!
 //! Owns the trait and the error. Never knows HTTP beyond an error's status code.
 
-use crate::model::Snapshot;
+use crate::model::{Rdma, RdmaTrace, Snapshot};
 use crate::requests::{
     AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, GroupView,
     ImportPool, ImportedPool, LocatedDisk, Replaced, ResizeVolume, SetAcl, SetGroup, SetPool, SetUser,
@@ -102,6 +102,11 @@ pub trait Management: Send + Sync + 'static {
     /// `path` within the share, `\` between names.
     fn acl(&self, share: String, path: String) -> Answer<'_, AclView>;
     fn set_acl(&self, share: String, path: String, request: SetAcl) -> Answer<'_, ()>;
+
+    /// Interfaces, devices, listeners, connections and counters of RDMA.
+    fn rdma(&self) -> Answer<'_, Rdma>;
+    /// The last protocol events of a connection, also of one of the last that ended.
+    fn rdma_trace(&self, connection: u64) -> Answer<'_, RdmaTrace>;
 
     fn close_session(&self, session: u64) -> Answer<'_, ()>;
     fn close_file(&self, open: u64) -> Answer<'_, ()>;

@@ -3,7 +3,7 @@
 //! Promises: names begin with `cenote_`, units stand in the name, counters end with `_total`. Never keeps state: every scrape is
 //! made from one snapshot.
 
-use crate::model::{Health, JobState, MetricKind, OperationCounters, Snapshot};
+use crate::model::{CounterKind, Health, JobState, MetricKind, OperationCounters, Snapshot};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -14,6 +14,7 @@ pub fn text(snapshot: &Snapshot) -> String {
     pools(snapshot, &mut families);
     volumes(snapshot, &mut families);
     server(snapshot, &mut families);
+    rdma(snapshot, &mut families);
     for metric in &snapshot.metrics {
         let suffix = if metric.kind == MetricKind::Counter { "_total" } else { "" };
         let labels: Vec<_> =
@@ -108,6 +109,27 @@ fn volumes(snapshot: &Snapshot, families: &mut Families) {
             ("cenote_volume_epoch", "Generation of the in-sync set.", volume.epoch),
         ] {
             families.gauge(name, help, &labels, value as f64);
+        }
+    }
+}
+
+/// Named as the counters of Windows, whose names stand in the help.
+fn rdma(snapshot: &Snapshot, families: &mut Families) {
+    let state = &snapshot.rdma;
+    let sets = [
+        ("smb_direct_connection", "SMB Direct Connection", state.counters.named().collect::<Vec<_>>()),
+        ("rdma_activity", "RDMA Activity", state.activity.named().collect()),
+    ];
+    for (prefix, set, counters) in sets {
+        for (windows, name, kind, value) in counters {
+            let help = format!("{set}: {windows}.");
+            let (name, kind) = match kind {
+                CounterKind::Level => (format!("cenote_{prefix}_{name}"), MetricKind::Gauge),
+                CounterKind::Rate | CounterKind::Total => {
+                    (format!("cenote_{prefix}_{name}_total"), MetricKind::Counter)
+                }
+            };
+            families.add(&name, &help, kind, &[], value as f64);
         }
     }
 }

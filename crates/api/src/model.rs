@@ -2,6 +2,10 @@
 //!
 //! Owns data only. Every number's unit is in its name; times are Unix seconds. Never does I/O.
 
+pub use crate::rdma::{
+    Channel, ChannelRdma, CounterKind, Rdma, RdmaActivity, RdmaConnection, RdmaDevice, RdmaInterface,
+    RdmaListener, RdmaState, RdmaTrace, RdmaTraceEvent, SmbDirectCounters,
+};
 use serde::{Deserialize, Serialize};
 use types::{DiskId, PoolId, Sid, VolumeId};
 use utoipa::ToSchema;
@@ -177,8 +181,10 @@ pub struct Session {
     pub user_sid: Option<Sid>,
     /// Such as `3.1.1`.
     pub dialect: String,
-    /// Such as `TCP`.
+    /// Such as `TCP` or `iWARP`; with several, of the first channel.
     pub transport: String,
+    /// Its connections.
+    pub channels: Vec<Channel>,
     /// Algorithm, or empty where messages are not signed.
     pub signing: String,
     /// Cipher, or empty where messages are not encrypted.
@@ -331,5 +337,6 @@ pub struct Snapshot {
     pub jobs: Vec<Job>,
     pub health: HealthReport,
     pub performance: Performance,
+    pub rdma: RdmaState,
     pub metrics: Vec<Metric>,
 }

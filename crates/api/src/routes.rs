@@ -4,7 +4,9 @@
 //! that is the daemon's.
 
 use crate::management::{Answer, ApiError, ErrorKind, Management};
-use crate::model::{Disk, HealthReport, Job, OpenFile, Performance, Pool, Session, Snapshot, Volume};
+use crate::model::{
+    Disk, HealthReport, Job, OpenFile, Performance, Pool, Rdma, RdmaTrace, Session, Snapshot, Volume,
+};
 use crate::requests::{
     AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, GroupView,
     ImportPool, ImportedPool, LocateDisk, LocatedDisk, Replaced, ResizeVolume, SetAcl, SetGroup, SetPool,
@@ -420,6 +422,17 @@ async fn close_session(State(m): State<Shared>, peer: Peer, Name(id): Name<u64>)
     audited(&m, peer, "session close", &id.to_string(), m.close_session(id)).await
 }
 
+#[utoipa::path(get, path = "/rdma", responses((status = OK, body = Rdma)))]
+async fn rdma(State(m): State<Shared>) -> Reply<Rdma> {
+    Ok(Json(m.rdma().await?))
+}
+
+/// The last protocol events of a connection over SMB Direct.
+#[utoipa::path(get, path = "/rdma/connections/{id}/trace", params(("id" = u64, Path)), responses((status = OK, body = RdmaTrace)))]
+async fn rdma_trace(State(m): State<Shared>, Name(id): Name<u64>) -> Reply<RdmaTrace> {
+    Ok(Json(m.rdma_trace(id).await?))
+}
+
 #[utoipa::path(get, path = "/files", responses((status = OK, body = Vec<OpenFile>)))]
 async fn files(State(m): State<Shared>) -> Reply<Vec<OpenFile>> {
     part(&m, |snapshot| snapshot.opens).await
@@ -485,6 +498,8 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         .routes(routes!(set_group, delete_group))
         .routes(routes!(sessions))
         .routes(routes!(close_session))
+        .routes(routes!(rdma))
+        .routes(routes!(rdma_trace))
         .routes(routes!(files))
         .routes(routes!(close_file))
         .routes(routes!(jobs))

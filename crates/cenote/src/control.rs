@@ -5,7 +5,7 @@
 //! from the queue when its waker fires, and answers through the sender in the command.
 
 use crate::directory::SharedDirectory;
-use api::model::{Provisioning, Resiliency, Snapshot};
+use api::model::{Provisioning, RdmaTrace, Resiliency, Snapshot};
 use cluster::{FaultDomain, RedbState};
 use smb::wire::NetworkInterface;
 use std::net::TcpListener;
@@ -115,6 +115,12 @@ pub enum Command {
         path: String,
         descriptor: Vec<u8>,
         reply: Reply<()>,
+    },
+
+    /// The last protocol events of a connection over SMB Direct.
+    RdmaTrace {
+        connection: u64,
+        reply: Reply<RdmaTrace>,
     },
 
     /// Ends the session and its opens.

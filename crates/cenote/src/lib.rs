@@ -17,3 +17,6 @@ pub mod manager;
 mod memory;
 pub mod node;
 pub mod quickstart;
+pub mod rdma_bandwidth;
+mod rdma_host;
+pub mod rdma_ping;

@@ -10,7 +10,7 @@ use crate::control::{
 use crate::directory::{Directory, SharedDirectory};
 use crate::discovery::discover;
 use crate::node::unix_now_s;
-use api::model::Snapshot;
+use api::model::{Rdma, RdmaTrace, Snapshot};
 use api::requests::{
     AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, FaultDomain,
     GroupView, ImportPool, ImportedPool, LocatedDisk, Replaced, ResizeVolume, SetAcl, SetGroup, SetPool,
@@ -615,6 +615,14 @@ impl Management for Manager {
             })?;
             self.call(|reply| Command::SetSecurity { volume, path, descriptor, reply }).await
         })
+    }
+
+    fn rdma(&self) -> Answer<'_, Rdma> {
+        Box::pin(async move { Ok(crate::rdma_host::describe(self.look().await?.rdma)) })
+    }
+
+    fn rdma_trace(&self, connection: u64) -> Answer<'_, RdmaTrace> {
+        Box::pin(self.call(move |reply| Command::RdmaTrace { connection, reply }))
     }
 
     fn close_session(&self, session: u64) -> Answer<'_, ()> {

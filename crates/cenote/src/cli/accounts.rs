@@ -174,7 +174,7 @@ pub fn user(client: &Client, as_json: bool, command: args::User) -> Result<(), F
     Ok(())
 }
 
-fn read_password(password: args::Password) -> Result<Option<String>, Failure> {
+pub(super) fn read_password(password: args::Password) -> Result<Option<String>, Failure> {
     if !password.password_stdin {
         return Ok(password.password);
     }

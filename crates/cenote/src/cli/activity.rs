@@ -6,7 +6,9 @@ use crate::cli::output::{Align, Column, health as colored, json, table, word};
 use crate::cli::size::{show_seconds, show_size};
 use crate::node::unix_now_s;
 use anstream::println;
-use api::model::{Health, HealthReport, Job, JobState, OpenFile, OperationCounters, Performance, Session};
+use api::model::{
+    Health, HealthReport, Job, JobState, OpenFile, OperationCounters, Performance, Session, SmbDirectCounters,
+};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use owo_colors::OwoColorize;
 use std::collections::BTreeMap;
@@ -26,6 +28,8 @@ pub fn session(client: &Client, as_json: bool, command: args::Session) -> Result
                 Column("CLIENT", Align::Left),
                 Column("DIALECT", Align::Left),
                 Column("TRANSPORT", Align::Left),
+                Column("CHANNELS", Align::Right),
+                Column("CREDITS", Align::Right),
                 Column("SIGNING", Align::Left),
                 Column("ENCRYPTION", Align::Left),
                 Column("SHARES", Align::Left),
@@ -34,6 +38,9 @@ pub fn session(client: &Client, as_json: bool, command: args::Session) -> Result
                 Column("IDLE", Align::Right),
                 Column("READ", Align::Right),
                 Column("WRITTEN", Align::Right),
+                Column("BY RDMA WRITE", Align::Right),
+                Column("BY RDMA READ", Align::Right),
+                Column("INLINE", Align::Right),
             ];
             let now = unix_now_s();
             let rows = sessions.iter().map(|session| {
@@ -43,6 +50,8 @@ pub fn session(client: &Client, as_json: bool, command: args::Session) -> Result
                     session.client.join(", "),
                     session.dialect.clone(),
                     session.transport.clone(),
+                    session.channels.len().to_string(),
+                    show_credits(session),
                     none_if_empty(&session.signing),
                     none_if_empty(&session.encryption),
                     session.shares.join(", "),
@@ -51,6 +60,9 @@ pub fn session(client: &Client, as_json: bool, command: args::Session) -> Result
                     show_seconds(session.idle_s),
                     show_size(session.read_bytes),
                     show_size(session.written_bytes),
+                    show_size(by_rdma(session, |counters| counters.bytes_rdma_written)),
+                    show_size(by_rdma(session, |counters| counters.bytes_rdma_read)),
+                    show_size(by_rdma(session, |counters| counters.bytes_sent + counters.bytes_received)),
                 ]
             });
             table(&columns, rows.collect(), "no sessions");
@@ -61,6 +73,21 @@ pub fn session(client: &Client, as_json: bool, command: args::Session) -> Result
         }
     }
     Ok(())
+}
+
+/// Send and receive credits of the channels over SMB Direct.
+fn show_credits(session: &Session) -> String {
+    let shown: Vec<String> = session
+        .channels
+        .iter()
+        .filter_map(|channel| channel.rdma.as_ref())
+        .map(|rdma| format!("{}/{}", rdma.send_credits, rdma.receive_credits))
+        .collect();
+    shown.join(", ")
+}
+
+fn by_rdma(session: &Session, pick: impl Fn(&SmbDirectCounters) -> u64) -> u64 {
+    session.channels.iter().filter_map(|channel| channel.rdma.as_ref()).map(|rdma| pick(&rdma.counters)).sum()
 }
 
 fn none_if_empty(text: &str) -> String {

@@ -66,6 +66,9 @@ pub enum Command {
     /// Sessions of clients
     #[command(subcommand)]
     Session(Session),
+    /// Where RDMA is to be had, and what its connections do
+    #[command(subcommand)]
+    Rdma(Rdma),
     /// Files that clients have open
     #[command(subcommand)]
     File(File),
@@ -470,6 +473,49 @@ pub enum Session {
     List,
     /// End a session and close its files
     Close { id: u64 },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Rdma {
+    /// Interfaces, devices, listeners and connections; capable of RDMA, or why not
+    List,
+    /// Check the way to a server: connect, negotiate, round trips of a small message and one of 4 KiB, and what both ends agreed on;
+    /// with --share and --user also how fast a file of its own is written and read by RDMA, with its content compared
+    Ping(RdmaPing),
+    /// The last protocol events of a connection, as `rdma list` numbers it
+    Trace { connection: u64 },
+    /// The counters of Windows' sets "SMB Direct Connection" and "RDMA Activity"
+    Counters {
+        /// Over how many seconds rates are measured
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=60))]
+        seconds: u64,
+    },
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct RdmaPing {
+    /// HOST or HOST:PORT; the port is 5445 where none is given
+    pub host: String,
+    /// Round trips of each size
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub count: u32,
+    /// Seconds for each step
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=120))]
+    pub timeout: u64,
+    /// Leave the CRC out where the server does too
+    #[arg(long)]
+    pub no_crc: bool,
+    /// Write and read a file on this share; it is deleted afterwards
+    #[arg(long, requires = "user")]
+    pub share: Option<String>,
+    /// The account for --share
+    #[arg(long, requires = "share", value_name = "NAME")]
+    pub user: Option<String>,
+    #[command(flatten)]
+    pub password: Password,
+    /// How much to write and read for --share
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    pub mib: u64,
 }
 
 #[derive(Debug, Subcommand)]

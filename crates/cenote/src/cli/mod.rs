@@ -8,6 +8,7 @@ pub mod args;
 mod client;
 mod inspect;
 mod output;
+mod rdma;
 mod size;
 mod storage;
 
@@ -48,6 +49,8 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Group(command) => accounts::group(&client()?, global.json, command),
         Command::Acl(command) => accounts::acl(&client()?, global.json, command),
         Command::Session(command) => activity::session(&client()?, global.json, command),
+        Command::Rdma(args::Rdma::Ping(options)) => rdma::ping(options, global.json),
+        Command::Rdma(command) => rdma::rdma(&client()?, global.json, command),
         Command::File(command) => activity::file(&client()?, global.json, command),
         Command::Job(command) => activity::job(&client()?, global.json, command),
         Command::Health => activity::health(&client()?, global.json),

@@ -93,6 +93,10 @@ impl Plane {
             Command::SetSecurity { volume, path, descriptor, reply } => {
                 self.task(reply, async move |plane| plane.set_security(volume, &path, descriptor).await);
             }
+            Command::RdmaTrace { connection, reply } => {
+                let trace = self.show_trace(connection);
+                answer(reply, trace.ok_or_else(|| not_found("RDMA connection", connection)));
+            }
             Command::CloseSession { session, reply } => {
                 let found = self.server.borrow_mut().close_session(session);
                 answer(reply, found.then_some(()).ok_or_else(|| not_found("session", session)));

@@ -1,22 +1,40 @@
 //! SMB Direct beside TCP: the same server and the same sessions, carried by RDMA.
 //!
-//! Owns which RDMA connection is which connection of the server. Never looks into a message.
+//! Owns which RDMA connection is which connection of the server, and messages that came while the server had too much of their
+//! connection in work. Never looks into a message.
 
-use super::smb_direct::{SmbDirect, SmbDirectEvent, SmbDirectLimits};
+use super::smb_direct::trace::Trace;
+use super::smb_direct::{Shown, SmbDirect, SmbDirectEvent, SmbDirectLimits};
 use super::{Plane, failed};
 use crate::control::CommandError;
+use api::model::{RdmaActivity, SmbDirectCounters};
 use rdma::QueuePairId;
 use rdma::iwarp::{IwarpOptions, IwarpProvider};
 use smb_server::{ConnectionId as SmbConnection, ConnectionInfo, Outgoing, Transport};
 use smbdirect::BufferDescriptor;
-use std::collections::HashMap;
-use std::net::TcpListener;
+use std::collections::{HashMap, VecDeque};
+use std::net::{SocketAddr, TcpListener};
+use sys::Buf;
 use types::Monotonic;
+
+/// Messages of one connection that wait for the server, in bytes. A peer is kept short of credits long before.
+const HELD_BYTES_MAX: usize = 16 << 20;
+
+type Server = smb_server::Server<super::ServedVolume, super::ServerDirectory>;
+
+/// Messages of a connection that the server does not want yet.
+#[derive(Default)]
+struct Held {
+    messages: VecDeque<Buf>,
+    bytes: usize,
+}
 
 pub(super) struct Direct {
     transport: SmbDirect<IwarpProvider>,
+    listeners: Vec<SocketAddr>,
     by_peer: HashMap<QueuePairId, SmbConnection>,
     by_smb: HashMap<SmbConnection, QueuePairId>,
+    held: HashMap<QueuePairId, Held>,
     events: Vec<SmbDirectEvent>,
 }
 
@@ -32,13 +50,59 @@ impl Direct {
         let options =
             IwarpOptions { queue_pairs_max: plane.limits.connections as usize, ..IwarpOptions::default() };
         let mut provider = IwarpProvider::new(&plane.storage.driver, options, random);
+        let mut addresses = Vec::with_capacity(listeners.len());
         for listener in listeners {
-            provider
+            let address = provider
                 .listen(listener)
                 .map_err(|error| failed(format!("an SMB Direct listener cannot be served: {error}")))?;
+            addresses.push(address);
         }
-        let transport = SmbDirect::new(provider, smbdirect::Config::default(), SmbDirectLimits::default());
-        Ok(Self { transport, by_peer: HashMap::new(), by_smb: HashMap::new(), events: Vec::new() })
+        Ok(Self {
+            transport: SmbDirect::new(provider, smbdirect::Config::default(), SmbDirectLimits::default()),
+            listeners: addresses,
+            by_peer: HashMap::new(),
+            by_smb: HashMap::new(),
+            held: HashMap::new(),
+            events: Vec::new(),
+        })
+    }
+
+    pub fn listeners(&self) -> &[SocketAddr] {
+        &self.listeners
+    }
+
+    /// The RDMA connection that has these addresses.
+    pub fn show(&self, peer: SocketAddr, local: SocketAddr) -> Option<Shown> {
+        let found = |shown: &Shown| shown.info.peer == peer && shown.info.local == local;
+        self.by_peer.keys().filter_map(|&connection| self.transport.show(connection)).find(found)
+    }
+
+    pub fn show_all(&self) -> Vec<Shown> {
+        self.transport.show_all()
+    }
+
+    pub fn counters(&self) -> SmbDirectCounters {
+        self.transport.counters()
+    }
+
+    pub fn trace(&self, number: u64) -> Option<&Trace> {
+        self.transport.trace(number)
+    }
+
+    pub fn activity(&self) -> RdmaActivity {
+        let activity = self.transport.activity();
+        RdmaActivity {
+            accepted_connections: activity.accepted_connections,
+            active_connections: activity.active_connections,
+            completion_queue_errors: activity.completion_queue_errors,
+            connection_errors: activity.connection_errors,
+            failed_connection_attempts: activity.failed_connection_attempts,
+            inbound_bytes: activity.inbound_bytes,
+            inbound_frames: activity.inbound_frames,
+            initiated_connections: activity.initiated_connections,
+            outbound_bytes: activity.outbound_bytes,
+            outbound_frames: activity.outbound_frames,
+        }
     }
 
     /// Carries what came to the server.
@@ -67,17 +131,21 @@ impl Direct {
                     }
                 }
                 SmbDirectEvent::Message { connection, message } => {
-                    if let Some(&smb) = self.by_peer.get(&connection) {
-                        server.handle_message(smb, message, now);
-                    }
+                    self.message(server, connection, message, now);
                 }
                 SmbDirectEvent::Read { connection, token, data } => {
                     if let Some(&smb) = self.by_peer.get(&connection) {
                         server.remote_read(smb, token, data, now);
                     }
                 }
+                SmbDirectEvent::Room { connection } => {
+                    if let Some(&smb) = self.by_peer.get(&connection) {
+                        self.transmit(smb, |smb| server.poll_outgoing(smb));
+                    }
+                }
                 SmbDirectEvent::Closed { connection, reason } => {
                     tracing::debug!(%reason, "SMB Direct connection closed");
+                    self.held.remove(&connection);
                     if let Some(smb) = self.by_peer.remove(&connection) {
                         self.by_smb.remove(&smb);
                         server.connection_closed(smb, now);
@@ -86,10 +154,57 @@ impl Direct {
             }
         }
         self.events = events;
+        if !self.held.is_empty() {
+            self.resume(server, now);
+        }
         worked
     }
 
-    /// Hands out what the server has to say to one connection; `false`: it is not one of these.
+    fn message(&mut self, server: &mut Server, connection: QueuePairId, message: Buf, now: Monotonic) {
+        let Some(&smb) = self.by_peer.get(&connection) else { return };
+        if !self.held.contains_key(&connection) {
+            if server.wants_messages(smb) {
+                return server.handle_message(smb, message, now);
+            }
+            self.transport.throttle(connection, true);
+        }
+        let held = self.held.entry(connection).or_default();
+        held.bytes += message.len();
+        held.messages.push_back(message);
+        if held.bytes > HELD_BYTES_MAX {
+            tracing::debug!(
+                "SMB Direct connection closed: it sends more than is worked off, and takes no answers"
+            );
+            self.held.remove(&connection);
+            self.transport.close(connection);
+        }
+    }
+
+    /// Goes on with connections whose requests the server has worked off.
+    fn resume(&mut self, server: &mut Server, now: Monotonic) {
+        let mut done = Vec::new();
+        for (connection, held) in &mut self.held {
+            let Some(&smb) = self.by_peer.get(connection) else {
+                done.push(*connection);
+                continue;
+            };
+            while server.wants_messages(smb)
+                && let Some(message) = held.messages.pop_front()
+            {
+                held.bytes -= message.len();
+                server.handle_message(smb, message, now);
+            }
+            if held.messages.is_empty() && server.wants_messages(smb) {
+                done.push(*connection);
+            }
+        }
+        for connection in done {
+            self.held.remove(&connection);
+            self.transport.throttle(connection, false);
+        }
+    }
+
+    /// Hands out what the server has to say to one connection, as far as it takes it; `false`: it is not one of these.
     pub fn transmit(
         &mut self,
         smb: SmbConnection,
@@ -101,7 +216,9 @@ impl Direct {
             token: one.token.get(),
             len_bytes: one.length.get(),
         };
-        while let Some(outgoing) = next(smb) {
+        while self.transport.has_room(peer)
+            && let Some(outgoing) = next(smb)
+        {
             match outgoing {
                 Outgoing::Message { payload, invalidate } => self.transport.send(peer, payload, invalidate),
                 Outgoing::RemoteWrite { payload, descriptors } => {
@@ -115,6 +232,11 @@ impl Direct {
             }
         }
         true
+    }
+
+    /// Something was handed out that only [`Self::hear`] puts on the wire.
+    pub fn wants_poll(&self) -> bool {
+        self.transport.wants_poll()
     }
 
     /// Ends the connection of the server's `smb`.

@@ -132,6 +132,8 @@ pub(crate) struct VolumeEntry {
 pub(crate) struct Plane {
     pub storage: Rc<Storage>,
     pub server: RefCell<Server<ServedVolume, ServerDirectory>>,
+    /// `None` until the loop begins.
+    direct: RefCell<Option<Direct>>,
     pub volumes: RefCell<BTreeMap<VolumeId, VolumeEntry>>,
     pub jobs: RefCell<Jobs>,
     pub state: Arc<RedbState>,
@@ -169,6 +171,7 @@ impl Plane {
         Ok(Rc::new(Self {
             storage,
             server: RefCell::new(server),
+            direct: RefCell::new(None),
             volumes: RefCell::default(),
             jobs: RefCell::default(),
             state: options.state,
@@ -219,7 +222,6 @@ struct Turns {
     plane: Rc<Plane>,
     commands: Receiver<Command>,
     tcp: Tcp,
-    direct: Direct,
     by_tcp: HashMap<TcpConnection, SmbConnection>,
     by_smb: HashMap<SmbConnection, TcpConnection>,
     /// Not received from, until the server has worked off what it holds.
@@ -241,11 +243,11 @@ impl Turns {
             .map_err(|error| failed(format!("a listener cannot be served: {error}")))?;
         let listeners = std::mem::take(&mut *plane.rdma_listeners.borrow_mut());
         let direct = Direct::new(&plane, listeners)?;
+        *plane.direct.borrow_mut() = Some(direct);
         Ok(Self {
             plane,
             commands,
             tcp,
-            direct,
             by_tcp: HashMap::new(),
             by_smb: HashMap::new(),
             paused: Vec::new(),
@@ -271,10 +273,12 @@ impl Turns {
             worked |= plane.server.borrow_mut().poll(now);
             if serving {
                 worked |= self.hear_clients(now);
-                worked |= self.direct.hear(&plane, now);
+                worked |= self.with_direct(|direct| direct.hear(&plane, now));
                 worked |= self.hear_commands();
             }
             self.transmit();
+            // What was handed to SMB Direct leaves with its next turn.
+            worked |= serving && self.with_direct(|direct| direct.wants_poll());
             if !worked {
                 break;
             }
@@ -298,8 +302,13 @@ impl Turns {
         let server = self.plane.server.borrow().next_timeout();
         let next = self.plane.storage.next_timeout();
         let next = server.map_or(next, |at| at.min(next));
-        let next = self.direct.next_timeout().map_or(next, |at| at.min(next));
+        let direct = self.plane.direct.borrow().as_ref().and_then(Direct::next_timeout);
+        let next = direct.map_or(next, |at| at.min(next));
         next.since(now).min(SLEEP_MAX)
+    }
+
+    fn with_direct(&self, work: impl FnOnce(&mut Direct) -> bool) -> bool {
+        self.plane.direct.borrow_mut().as_mut().is_some_and(work)
     }
 
     fn tell_wall_clock(&self, now: Monotonic) {
@@ -371,7 +380,7 @@ impl Turns {
         let mut connections = std::mem::take(&mut self.connections);
         server.take_transmitters(&mut connections);
         for smb in connections.drain(..) {
-            if self.direct.transmit(smb, |smb| server.poll_outgoing(smb)) {
+            if self.with_direct(|direct| direct.transmit(smb, |smb| server.poll_outgoing(smb))) {
                 continue;
             }
             let Some(&tcp) = self.by_smb.get(&smb) else { continue };
@@ -384,7 +393,12 @@ impl Turns {
         for smb in connections.drain(..) {
             match self.by_smb.get(&smb) {
                 Some(&tcp) => self.tcp.close(tcp, true),
-                None => self.direct.close(smb),
+                None => {
+                    self.with_direct(|direct| {
+                        direct.close(smb);
+                        true
+                    });
+                }
             }
         }
         self.connections = connections;

@@ -1,7 +1,12 @@
 //! What the SMB server shows of its clients: sessions, open files, counts.
 
+use super::direct::Direct;
+use super::smb_direct::Shown;
 use super::{Plane, unix_seconds};
-use api::model::{Metric, MetricKind, OpenFile, OperationCounters, Performance, Session, Snapshot};
+use api::model::{
+    Channel, ChannelRdma, Metric, MetricKind, OpenFile, OperationCounters, Performance, RdmaConnection,
+    RdmaListener, RdmaState, RdmaTrace, RdmaTraceEvent, Session, SmbDirectCounters, Snapshot,
+};
 use smb::wire::Command;
 use smb_server::{Caching, OpenInfo, SessionInfo, Transport};
 use volume::backend::{LeaseState, OplockLevel};
@@ -13,13 +18,37 @@ impl Plane {
         let server = self.server.borrow();
         let now = self.now();
         let wall = unix_seconds();
+        let direct = self.direct.borrow();
+        let direct = direct.as_ref();
+        let rdma = direct.map(show_rdma).unwrap_or_default();
+        let mut metrics = show_metrics(server.counters(), server.gauges());
+        metrics.extend(show_transferred_by_smb_direct(&rdma.counters));
         Snapshot {
-            sessions: server.sessions(now).into_iter().map(|session| show_session(session, wall)).collect(),
+            sessions: server
+                .sessions(now)
+                .into_iter()
+                .map(|session| show_session(session, direct, wall))
+                .collect(),
             opens: server.opens(now).into_iter().map(show_open).collect(),
             performance: self.show_performance(server.counters()),
-            metrics: show_metrics(server.counters(), server.gauges()),
+            rdma,
+            metrics,
             ..Snapshot::default()
         }
+    }
+
+    /// The last protocol events of an RDMA connection.
+    pub(super) fn show_trace(&self, connection: u64) -> Option<RdmaTrace> {
+        let direct = self.direct.borrow();
+        let trace = direct.as_ref()?.trace(connection)?;
+        let newest = trace.entries().last().map(|entry| entry.at).unwrap_or_default();
+        let events = trace.entries().map(|entry| RdmaTraceEvent {
+            before_newest_us: u64::try_from(newest.since(entry.at).as_micros()).unwrap_or(u64::MAX),
+            send_credits: entry.send_credits,
+            receive_credits: entry.receive_credits,
+            event: entry.what.to_string(),
+        });
+        Some(RdmaTrace { connection, count: trace.count(), events: events.collect() })
     }
 
     fn show_performance(&self, counters: &smb_server::Counters) -> Performance {
@@ -47,17 +76,90 @@ impl Plane {
     }
 }
 
-fn show_session(session: SessionInfo, wall: u64) -> Session {
+fn show_rdma(direct: &Direct) -> RdmaState {
+    let listener = |address: &std::net::SocketAddr| RdmaListener {
+        address: address.to_string(),
+        transport: transport_name(rdma::Transport::Iwarp).to_owned(),
+        provider: "software".to_owned(),
+    };
+    let connection = |shown: Shown| RdmaConnection {
+        client: shown.info.peer.to_string(),
+        server: shown.info.local.to_string(),
+        transport: transport_name(shown.info.transport).to_owned(),
+        rdma: show_channel(&shown),
+    };
+    RdmaState {
+        listeners: direct.listeners().iter().map(listener).collect(),
+        connections: direct.show_all().into_iter().map(connection).collect(),
+        activity: direct.activity(),
+        counters: direct.counters(),
+    }
+}
+
+fn transport_name(transport: rdma::Transport) -> &'static str {
+    match transport {
+        rdma::Transport::Iwarp => "iWARP",
+        rdma::Transport::RoCe => "RoCE",
+        rdma::Transport::InfiniBand => "InfiniBand",
+    }
+}
+
+fn show_channel(shown: &Shown) -> ChannelRdma {
+    ChannelRdma {
+        connection: shown.number,
+        send_credits: shown.send_credits,
+        receive_credits: shown.receive_credits,
+        crc: shown.info.crc,
+        inbound_read_depth: shown.info.inbound_read_depth,
+        outbound_read_depth: shown.info.outbound_read_depth,
+        counters: shown.counters,
+    }
+}
+
+/// What part of "SMB Server Shares: Received, Sent and Transferred Bytes/sec" went via SMB Direct.
+fn show_transferred_by_smb_direct(direct: &SmbDirectCounters) -> Vec<Metric> {
+    let value = |direction: &str, by: &str, value: u64| Metric {
+        name: "smb_server_shares_smb_direct_bytes".to_owned(),
+        help: "SMB Server Shares: Received and Sent Bytes via SMB Direct, in messages and by RDMA."
+            .to_owned(),
+        kind: MetricKind::Counter,
+        labels: vec![("direction".to_owned(), direction.to_owned()), ("by".to_owned(), by.to_owned())],
+        value: value as f64,
+    };
+    vec![
+        value("received", "message", direct.bytes_received),
+        value("sent", "message", direct.bytes_sent),
+        value("received", "rdma_read", direct.bytes_rdma_read),
+        value("sent", "rdma_write", direct.bytes_rdma_written),
+    ]
+}
+
+fn show_session(session: SessionInfo, direct: Option<&Direct>, wall: u64) -> Session {
+    let channel = |connection: &smb_server::ConnectionInfo| {
+        let shown = match connection.transport {
+            Transport::Tcp => None,
+            Transport::SmbDirect => direct.and_then(|direct| direct.show(connection.peer, connection.local)),
+        };
+        Channel {
+            client: connection.peer.to_string(),
+            server: connection.local.to_string(),
+            transport: match (connection.transport, &shown) {
+                (Transport::Tcp, _) => "TCP".to_owned(),
+                (Transport::SmbDirect, Some(shown)) => transport_name(shown.info.transport).to_owned(),
+                (Transport::SmbDirect, None) => "SMB Direct".to_owned(),
+            },
+            rdma: shown.as_ref().map(show_channel),
+        }
+    };
+    let channels: Vec<Channel> = session.connections.iter().map(channel).collect();
     Session {
         id: session.id,
         client: session.connections.iter().map(|connection| connection.peer.to_string()).collect(),
         user: session.user,
         user_sid: Some(session.user_sid),
         dialect: session.dialect.to_owned(),
-        transport: match session.transport {
-            Transport::Tcp => "TCP".to_owned(),
-            Transport::SmbDirect => "SMB Direct".to_owned(),
-        },
+        transport: channels.first().map(|channel| channel.transport.clone()).unwrap_or_default(),
+        channels,
         signing: if session.signing_required { format!("{:?}", session.signing) } else { String::new() },
         encryption: match session.cipher {
             Some(cipher) if session.encryption_required => format!("{cipher:?}"),

@@ -1,22 +1,32 @@
 //! SMB Direct for the SMB server: RDMA connections in, whole messages and remote payload out.
 //!
-//! Owns the MS-SMBD state of each RDMA connection, the registrations that the server's reads fill, and the order of what leaves:
-//! an RDMA Write queued before a message is placed before the message is delivered. Promises: reads of a peer's memory never exceed what it
-//! serves at a time, and never wait for more than one of them to come free; what a lost connection held is given back. Never looks
-//! into a message.
+//! Owns the MS-SMBD state of each RDMA connection, the registrations that the server's reads fill, the order of what leaves, and what is
+//! counted and traced. An RDMA Write queued before a message is placed before the message is delivered. Promises: reads of a peer's
+//! memory never exceed what it serves at a time, and never wait for more than one of them to come free; what a lost connection held
+//! is given back; what waits for a peer is bounded. Never looks into a message.
 
+mod counters;
+#[cfg(test)]
+mod hostile;
 #[cfg(test)]
 mod tests;
+pub mod trace;
 
+use api::model::SmbDirectCounters;
+use counters::Own;
+use rdma::timers::{Armed, Timers};
 use rdma::{
-    Access, CloseReason, Completion, CompletionKind, ConnectionInfo, Event, QueuePairId, RegionKey, Status,
-    Verbs, WorkId,
+    Access, Activity, CloseReason, Completion, CompletionKind, ConnectionInfo, Event, QueuePairId, RegionKey,
+    Status, Verbs, WorkId,
 };
 use smbdirect::{BufferDescriptor, Config, Connection, ReadBudget};
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
 use sys::{Buf, BufMut, Payload};
+use trace::{Trace, What};
 use types::Monotonic;
+
+/// Connections that ended whose traces are kept.
+const CLOSED_TRACES_MAX: usize = 8;
 
 /// What happened on the connections.
 #[derive(Debug)]
@@ -36,6 +46,10 @@ pub enum SmbDirectEvent {
         token: u64,
         data: Option<Buf>,
     },
+    /// [`SmbDirect::has_room`] said no, and would say yes.
+    Room {
+        connection: QueuePairId,
+    },
     /// The last event of its name.
     Closed {
         connection: QueuePairId,
@@ -45,15 +59,15 @@ pub enum SmbDirectEvent {
 
 #[derive(Debug, Clone)]
 pub struct SmbDirectLimits {
-    /// Messages and payload queued to one connection.
-    pub queued_bytes_max: usize,
+    /// Messages and payload of one connection that are not sent, beyond which no more is taken.
+    pub unsent_bytes_max: usize,
     /// Bytes registered for reads of one connection that are under way or wait.
     pub reading_bytes_max: usize,
 }
 
 impl Default for SmbDirectLimits {
     fn default() -> Self {
-        Self { queued_bytes_max: 64 << 20, reading_bytes_max: 64 << 20 }
+        Self { unsent_bytes_max: 32 << 20, reading_bytes_max: 64 << 20 }
     }
 }
 
@@ -69,6 +83,8 @@ struct Reading {
 }
 
 struct Peer {
+    /// For people: counted from one.
+    number: u64,
     smbd: Connection,
     opened: bool,
     budget: Option<ReadBudget>,
@@ -77,14 +93,27 @@ struct Peer {
     /// Where work identifiers of reads lead: (identifier, token).
     reads: HashMap<u64, u64>,
     next_work: u64,
-    closing: bool,
+    /// Given to the provider and not sent.
+    unsent_bytes: usize,
+    /// The owner waits for room.
+    blocked: bool,
+    own: Own,
+    /// The last turns that brought completions: (receives, others).
+    turns: (u64, u64),
+    trace: Trace,
+    armed: Armed,
 }
 
-/// Payload counters of one connection.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RemoteBytes {
-    pub read: u64,
-    pub written: u64,
+/// One connection, as it is shown.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    pub number: u64,
+    pub info: ConnectionInfo,
+    pub counters: SmbDirectCounters,
+    pub send_credits: u16,
+    pub receive_credits: u16,
+    pub send_bytes_max: u32,
+    pub receive_bytes_max: u32,
 }
 
 /// See the module.
@@ -93,10 +122,54 @@ pub struct SmbDirect<V> {
     config: Config,
     limits: SmbDirectLimits,
     peers: HashMap<QueuePairId, Peer>,
-    remote: HashMap<QueuePairId, RemoteBytes>,
+    timers: Timers<QueuePairId>,
     events: Vec<Event>,
     out: Vec<SmbDirectEvent>,
+    numbers: u64,
+    turn: u64,
+    /// Sums of connections that ended.
+    closed: SmbDirectCounters,
+    closed_traces: VecDeque<(u64, Trace)>,
     now: Monotonic,
+}
+
+impl Peer {
+    fn new(number: u64, smbd: Connection) -> Self {
+        Self {
+            number,
+            smbd,
+            opened: false,
+            budget: None,
+            readings: Vec::new(),
+            reading_bytes: 0,
+            reads: HashMap::new(),
+            next_work: 1,
+            unsent_bytes: 0,
+            blocked: false,
+            own: Own::default(),
+            turns: (0, 0),
+            trace: Trace::default(),
+            armed: Armed::default(),
+        }
+    }
+
+    fn note(&mut self, at: Monotonic, what: What) {
+        let (send_credits, receive_credits) = (self.smbd.send_credits(), self.smbd.receive_credits());
+        self.trace.push(trace::Entry { at, send_credits, receive_credits, what });
+    }
+
+    fn work_id(&mut self) -> WorkId {
+        self.next_work += 1;
+        WorkId(self.next_work - 1)
+    }
+
+    fn unsent(&self) -> usize {
+        self.unsent_bytes + self.smbd.queued_bytes()
+    }
+
+    fn counters(&self) -> SmbDirectCounters {
+        counters::show(&self.own, &self.smbd.counters(), self.readings.len())
+    }
 }
 
 impl<V: Verbs> SmbDirect<V> {
@@ -107,9 +180,13 @@ impl<V: Verbs> SmbDirect<V> {
             config,
             limits,
             peers: HashMap::new(),
-            remote: HashMap::new(),
+            timers: Timers::default(),
             events: Vec::new(),
             out: Vec::new(),
+            numbers: 0,
+            turn: 0,
+            closed: SmbDirectCounters::default(),
+            closed_traces: VecDeque::new(),
             now: Monotonic(0),
         }
     }
@@ -118,26 +195,66 @@ impl<V: Verbs> SmbDirect<V> {
         self.peers.len()
     }
 
-    pub fn info(&self, connection: QueuePairId) -> Option<ConnectionInfo> {
-        self.verbs.info(connection)
+    /// One connection, once it is established.
+    pub fn show(&self, connection: QueuePairId) -> Option<Shown> {
+        let peer = self.peers.get(&connection)?;
+        Some(Shown {
+            number: peer.number,
+            info: self.verbs.info(connection)?,
+            counters: peer.counters(),
+            send_credits: peer.smbd.send_credits(),
+            receive_credits: peer.smbd.receive_credits(),
+            send_bytes_max: peer.smbd.send_bytes_max(),
+            receive_bytes_max: peer.smbd.receive_bytes_max(),
+        })
     }
 
-    pub fn peer_address(&self, connection: QueuePairId) -> Option<SocketAddr> {
-        self.info(connection).map(|info| info.peer)
+    /// All connections, in the order they came.
+    pub fn show_all(&self) -> Vec<Shown> {
+        let mut all: Vec<Shown> = self.peers.keys().filter_map(|&connection| self.show(connection)).collect();
+        all.sort_unstable_by_key(|shown| shown.number);
+        all
     }
 
-    /// Bytes that went by RDMA Read and Write.
-    pub fn remote_bytes(&self, connection: QueuePairId) -> RemoteBytes {
-        self.remote.get(&connection).copied().unwrap_or_default()
+    /// Sums over all connections there ever were.
+    pub fn counters(&self) -> SmbDirectCounters {
+        let mut sum = self.closed;
+        for peer in self.peers.values() {
+            sum.add(&peer.counters());
+        }
+        sum
     }
 
-    pub fn counters(&self, connection: QueuePairId) -> Option<smbdirect::Counters> {
-        self.peers.get(&connection).map(|peer| peer.smbd.counters())
+    pub fn activity(&self) -> Activity {
+        self.verbs.activity()
     }
 
-    /// (send credits, receive credits).
-    pub fn credits(&self, connection: QueuePairId) -> Option<(u16, u16)> {
-        self.peers.get(&connection).map(|peer| (peer.smbd.send_credits(), peer.smbd.receive_credits()))
+    /// The trace of a connection, also of one of the last that ended.
+    pub fn trace(&self, number: u64) -> Option<&Trace> {
+        let open = self.peers.values().find(|peer| peer.number == number).map(|peer| &peer.trace);
+        let closed = || self.closed_traces.iter().find(|(one, _)| *one == number).map(|(_, trace)| trace);
+        open.or_else(closed)
+    }
+
+    /// Whether the connection takes more to send. After a no, [`SmbDirectEvent::Room`] tells when it does.
+    pub fn has_room(&mut self, connection: QueuePairId) -> bool {
+        let Some(peer) = self.peers.get_mut(&connection) else { return true };
+        peer.blocked = peer.unsent() >= self.limits.unsent_bytes_max;
+        !peer.blocked
+    }
+
+    /// Keeps the peer short of credits while there is too much of it in work.
+    pub fn throttle(&mut self, connection: QueuePairId, throttled: bool) {
+        let Some(peer) = self.peers.get_mut(&connection) else { return };
+        peer.smbd.throttle(throttled);
+        peer.note(self.now, What::Throttled(throttled));
+        self.smbd_events(connection);
+        self.transmit(connection);
+    }
+
+    /// Work was posted that only [`Self::poll`] puts on the wire.
+    pub fn wants_poll(&self) -> bool {
+        self.verbs.wants_poll() || !self.out.is_empty()
     }
 
     /// Queues a message. `invalidate`: a registration of the peer that ends with it.
@@ -152,21 +269,25 @@ impl<V: Verbs> SmbDirect<V> {
 
     /// Writes payload into the peer's memory, descriptor by descriptor; it is there before any message queued later is delivered.
     pub fn write(&mut self, connection: QueuePairId, payload: &Payload, descriptors: &[BufferDescriptor]) {
+        let now = self.now;
+        let Some(peer) = self.peers.get_mut(&connection) else { return };
         let mut at = 0;
         for descriptor in descriptors {
             let take = (payload.len() - at).min(descriptor.len_bytes as usize);
             if take == 0 {
                 break;
             }
-            let remote = (RegionKey(descriptor.token), descriptor.offset);
+            let BufferDescriptor { token, offset, .. } = *descriptor;
+            let id = peer.work_id();
             let part = payload.slice(at, take);
-            let id = self.work_id(connection);
-            if self.verbs.post_write(connection, id, part, remote).is_err() {
+            if self.verbs.post_write(connection, id, part, (RegionKey(token), offset)).is_err() {
                 return self.verbs.disconnect(connection);
             }
+            peer.unsent_bytes += take;
+            peer.note(now, What::Wrote { token, offset, len: take as u32 });
             at += take;
         }
-        self.remote.entry(connection).or_default().written += at as u64;
+        peer.own.bytes_rdma_written += at as u64;
     }
 
     /// Reads `len_bytes` of the peer's memory; the answer carries `token`.
@@ -188,7 +309,10 @@ impl<V: Verbs> SmbDirect<V> {
                 at += take;
             }
         }
-        if at < len_bytes as u64 || peer.budget.is_none() || peer.reading_bytes + len_bytes > limit {
+        let full = peer.reading_bytes + len_bytes > limit;
+        peer.own.stalls_rdma_registrations += u64::from(full);
+        if at < len_bytes as u64 || peer.budget.is_none() || full {
+            peer.note(self.now, What::ReadRefused { len: len_bytes });
             self.out.push(SmbDirectEvent::Read { connection, token, data: None });
             return;
         }
@@ -197,10 +321,13 @@ impl<V: Verbs> SmbDirect<V> {
             Ok(sink) => sink,
             Err(error) => {
                 tracing::warn!(%error, len_bytes, "no memory can be registered for data of a client");
+                peer.own.stalls_rdma_registrations += 1;
+                peer.note(self.now, What::ReadRefused { len: len_bytes });
                 self.out.push(SmbDirectEvent::Read { connection, token, data: None });
                 return;
             }
         };
+        peer.own.rdma_registrations += 1;
         peer.reading_bytes += len_bytes;
         peer.readings.push(Reading { token, sink, len_bytes, waiting, outstanding: 0, failed: false });
         self.post_reads(connection);
@@ -208,16 +335,14 @@ impl<V: Verbs> SmbDirect<V> {
 
     /// Ends a connection.
     pub fn close(&mut self, connection: QueuePairId) {
-        if let Some(peer) = self.peers.get_mut(&connection) {
-            peer.closing = true;
+        if self.peers.contains_key(&connection) {
             self.verbs.disconnect(connection);
         }
     }
 
     /// When [`Self::poll`] wants to be called at the latest.
     pub fn next_timeout(&self) -> Option<Monotonic> {
-        let peers = self.peers.values().filter_map(|peer| peer.smbd.poll_timeout()).min();
-        match (self.verbs.next_timeout(), peers) {
+        match (self.verbs.next_timeout(), self.timers.next()) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
@@ -226,6 +351,7 @@ impl<V: Verbs> SmbDirect<V> {
     /// Moves what happened into `out`; `true` where anything did.
     pub fn poll(&mut self, now: Monotonic, out: &mut Vec<SmbDirectEvent>) -> bool {
         self.now = now;
+        self.turn += 1;
         let mut events = std::mem::take(&mut self.events);
         self.verbs.poll(now, &mut events);
         let moved = !events.is_empty() || !self.out.is_empty();
@@ -233,15 +359,13 @@ impl<V: Verbs> SmbDirect<V> {
             self.handle(event);
         }
         self.events = events;
-        let due: Vec<QueuePairId> = self
-            .peers
-            .iter()
-            .filter(|(_, peer)| peer.smbd.poll_timeout().is_some_and(|at| at <= now))
-            .map(|(connection, _)| *connection)
-            .collect();
-        for connection in due {
-            if let Some(peer) = self.peers.get_mut(&connection) {
-                peer.smbd.handle_timeout(now);
+        while let Some((at, connection)) = self.timers.pop(now) {
+            let Some(peer) = self.peers.get_mut(&connection) else { continue };
+            peer.armed.came_up(at);
+            let keepalives = peer.smbd.counters().keepalives;
+            peer.smbd.handle_timeout(now);
+            if peer.smbd.counters().keepalives > keepalives {
+                peer.note(now, What::Keepalive);
             }
             self.smbd_events(connection);
             self.transmit(connection);
@@ -252,54 +376,61 @@ impl<V: Verbs> SmbDirect<V> {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::ConnectRequest { queue_pair, .. } => {
+            Event::ConnectRequest { queue_pair, private_data, .. } => {
                 if self.verbs.accept(queue_pair, &[]).is_err() {
                     return;
                 }
-                let smbd = Connection::listen(self.config, self.now);
-                self.peers.insert(
-                    queue_pair,
-                    Peer {
-                        smbd,
-                        opened: false,
-                        budget: None,
-                        readings: Vec::new(),
-                        reading_bytes: 0,
-                        reads: HashMap::new(),
-                        next_work: 1,
-                        closing: false,
-                    },
-                );
+                self.numbers += 1;
+                let mut peer = Peer::new(self.numbers, Connection::listen(self.config, self.now));
+                peer.note(self.now, What::Request { private_data: private_data.len() });
+                self.peers.insert(queue_pair, peer);
                 self.smbd_events(queue_pair);
             }
             Event::Established { queue_pair, .. } => {
-                let depth = self.verbs.info(queue_pair).map_or(0, |info| info.outbound_read_depth);
-                if let Some(peer) = self.peers.get_mut(&queue_pair) {
-                    peer.budget = ReadBudget::new(depth);
+                let info = self.verbs.info(queue_pair);
+                if let (Some(peer), Some(info)) = (self.peers.get_mut(&queue_pair), info) {
+                    peer.budget = ReadBudget::new(info.outbound_read_depth);
+                    peer.note(self.now, What::established(&info));
                 }
             }
             Event::Completion(done) => self.completed(done),
-            Event::Disconnected { queue_pair, reason } => self.disconnected(queue_pair, &reason),
+            Event::Disconnected { queue_pair, reason } => self.disconnected(queue_pair, reason),
         }
     }
 
     fn completed(&mut self, done: Completion) {
         let connection = done.queue_pair;
+        let Some(peer) = self.peers.get_mut(&connection) else { return };
+        if done.kind == CompletionKind::Receive {
+            peer.own.rcq_notification_events +=
+                u64::from(std::mem::replace(&mut peer.turns.0, self.turn) != self.turn);
+        } else {
+            peer.own.scq_notification_events +=
+                u64::from(std::mem::replace(&mut peer.turns.1, self.turn) != self.turn);
+        }
         match done.kind {
             CompletionKind::Receive if done.status == Status::Success => {
-                let (Some(peer), Some(buffer)) = (self.peers.get_mut(&connection), done.buffer) else {
-                    return;
-                };
+                let Some(buffer) = done.buffer else { return };
                 peer.smbd.handle_receive(buffer.freeze(), self.now);
+                peer.note(self.now, What::Received { len: done.len_bytes as u32 });
                 self.smbd_events(connection);
                 self.transmit(connection);
             }
             CompletionKind::Read => self.read_completed(connection, done.id, done.status),
-            CompletionKind::Receive | CompletionKind::Send | CompletionKind::Write => {}
+            CompletionKind::Send | CompletionKind::Write => {
+                peer.unsent_bytes = peer.unsent_bytes.saturating_sub(done.len_bytes);
+                // Half of the limit, so that room comes in large pieces.
+                if peer.blocked && peer.unsent() <= self.limits.unsent_bytes_max / 2 {
+                    peer.blocked = false;
+                    self.out.push(SmbDirectEvent::Room { connection });
+                }
+            }
+            CompletionKind::Receive => {}
         }
     }
 
     fn read_completed(&mut self, connection: QueuePairId, id: WorkId, status: Status) {
+        let now = self.now;
         let Some(peer) = self.peers.get_mut(&connection) else { return };
         let Some(token) = peer.reads.remove(&id.0) else { return };
         if let Some(budget) = peer.budget.as_mut() {
@@ -318,8 +449,9 @@ impl<V: Verbs> SmbDirect<V> {
                 let data =
                     self.verbs.deregister(reading.sink).filter(|_| !reading.failed).map(BufMut::freeze);
                 if data.is_some() {
-                    self.remote.entry(connection).or_default().read += reading.len_bytes as u64;
+                    peer.own.bytes_rdma_read += reading.len_bytes as u64;
                 }
+                peer.note(now, What::ReadDone { len: reading.len_bytes, failed: data.is_none() });
                 self.out.push(SmbDirectEvent::Read { connection, token, data });
             }
         }
@@ -328,48 +460,36 @@ impl<V: Verbs> SmbDirect<V> {
 
     /// Posts reads as the peer's depth allows, the oldest payload first.
     fn post_reads(&mut self, connection: QueuePairId) {
+        let now = self.now;
         let Some(peer) = self.peers.get_mut(&connection) else { return };
-        let Some(budget) = peer.budget.as_mut() else { return };
-        for reading in &mut peer.readings {
-            while let Some((descriptor, at)) = reading.waiting.front().copied() {
-                if !budget.take() {
-                    return;
-                }
-                reading.waiting.pop_front();
-                reading.outstanding += 1;
-                let id = peer.next_work;
-                peer.next_work += 1;
-                peer.reads.insert(id, reading.token);
-                let remote = (RegionKey(descriptor.token), descriptor.offset);
-                let posted = self.verbs.post_read(
-                    connection,
-                    WorkId(id),
-                    (reading.sink, at),
-                    descriptor.len_bytes,
-                    remote,
-                );
-                if posted.is_err() {
-                    return self.verbs.disconnect(connection);
-                }
+        while let Some(next) = peer.readings.iter().position(|reading| !reading.waiting.is_empty()) {
+            if !peer.budget.as_mut().is_some_and(ReadBudget::take) {
+                peer.own.stalls_rdma_read += 1;
+                return peer.note(now, What::ReadStall);
             }
-        }
-    }
-
-    fn work_id(&mut self, connection: QueuePairId) -> WorkId {
-        match self.peers.get_mut(&connection) {
-            Some(peer) => {
-                peer.next_work += 1;
-                WorkId(peer.next_work - 1)
+            let reading = &mut peer.readings[next];
+            let Some((descriptor, at)) = reading.waiting.pop_front() else { return };
+            reading.outstanding += 1;
+            let (token, sink) = (reading.token, reading.sink);
+            let id = peer.work_id();
+            peer.reads.insert(id.0, token);
+            let BufferDescriptor { token, offset, len_bytes: len } = descriptor;
+            peer.note(now, What::ReadPosted { token, offset, len });
+            let remote = (RegionKey(token), offset);
+            if self.verbs.post_read(connection, id, (sink, at), len, remote).is_err() {
+                return self.verbs.disconnect(connection);
             }
-            None => WorkId(0),
         }
     }
 
     /// What the MS-SMBD state machine wants.
     fn smbd_events(&mut self, connection: QueuePairId) {
+        let now = self.now;
         let receive_bytes = self.config.receive_bytes_max as usize;
         while let Some(peer) = self.peers.get_mut(&connection) {
-            let Some(event) = peer.smbd.poll_event() else { return };
+            let Some(event) = peer.smbd.poll_event() else {
+                return self.timers.arm(connection, &mut peer.armed, peer.smbd.poll_timeout());
+            };
             match event {
                 smbdirect::Event::PostReceives(count) => {
                     for _ in 0..count {
@@ -378,19 +498,31 @@ impl<V: Verbs> SmbDirect<V> {
                         }
                     }
                     peer.smbd.receives_posted(count);
+                    // One at a time is the rule, and says nothing.
+                    if count > 1 {
+                        peer.note(now, What::PostedReceives { count });
+                    }
                 }
                 smbdirect::Event::Established => {
                     if let Some(info) = self.verbs.info(connection) {
                         peer.opened = true;
+                        let what = What::Negotiated {
+                            send_bytes_max: peer.smbd.send_bytes_max(),
+                            receive_bytes_max: peer.smbd.receive_bytes_max(),
+                            fragmented_bytes_max: peer.smbd.fragmented_send_bytes_max(),
+                        };
+                        peer.note(now, what);
                         self.out.push(SmbDirectEvent::Opened { connection, info });
                     }
                 }
                 smbdirect::Event::Message(message) => {
                     let message = message.contiguous();
+                    peer.note(now, What::Message { len: message.len() as u32 });
                     self.out.push(SmbDirectEvent::Message { connection, message });
                 }
                 smbdirect::Event::Closed(reason) => {
                     tracing::debug!(%reason, "SMB Direct connection ends");
+                    peer.note(now, What::Closing { reason });
                     self.verbs.disconnect(connection);
                     return;
                 }
@@ -400,29 +532,40 @@ impl<V: Verbs> SmbDirect<V> {
 
     /// Posts what may leave.
     fn transmit(&mut self, connection: QueuePairId) {
-        let queued_max = self.limits.queued_bytes_max;
+        let now = self.now;
         let Some(peer) = self.peers.get_mut(&connection) else { return };
+        let stalls = peer.smbd.counters().stalls_send_credit;
         while let Some(out) = peer.smbd.poll_transmit() {
+            let len = out.payload.len();
             let invalidate = out.invalidate.map(RegionKey);
-            if self.verbs.post_send(connection, WorkId(0), out.payload, invalidate).is_err() {
+            let id = peer.work_id();
+            if self.verbs.post_send(connection, id, out.payload, invalidate).is_err() {
                 return;
             }
+            peer.unsent_bytes += len;
+            peer.note(now, What::Sent { len: len as u32, invalidated: out.invalidate });
         }
-        // A peer that takes nothing is not to fill our memory.
-        if peer.smbd.queued_bytes() > queued_max {
-            self.verbs.disconnect(connection);
+        if peer.smbd.counters().stalls_send_credit > stalls {
+            peer.note(now, What::SendCreditStall);
         }
+        self.timers.arm(connection, &mut peer.armed, peer.smbd.poll_timeout());
     }
 
-    fn disconnected(&mut self, connection: QueuePairId, reason: &CloseReason) {
+    fn disconnected(&mut self, connection: QueuePairId, reason: CloseReason) {
         let Some(mut peer) = self.peers.remove(&connection) else { return };
         peer.smbd.handle_disconnected();
         for reading in peer.readings.drain(..) {
             self.verbs.deregister(reading.sink);
         }
-        self.remote.remove(&connection);
+        self.closed.add(&peer.counters());
+        let words = reason.to_string();
+        peer.note(self.now, What::Closed { reason });
+        if self.closed_traces.len() == CLOSED_TRACES_MAX {
+            self.closed_traces.pop_front();
+        }
+        self.closed_traces.push_back((peer.number, peer.trace));
         if peer.opened {
-            self.out.push(SmbDirectEvent::Closed { connection, reason: reason.to_string() });
+            self.out.push(SmbDirectEvent::Closed { connection, reason: words });
         }
     }
 }

@@ -4,22 +4,27 @@ use super::{SmbDirect, SmbDirectEvent, SmbDirectLimits};
 use rdma::iwarp::{IwarpOptions, IwarpProvider};
 use rdma::{Access, CompletionKind, Event, QueuePairId, RegionKey, Verbs, WorkId};
 use smbdirect::{BufferDescriptor, Config, Connection};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use sys::driver::{Driver, DriverChoice};
 use sys::{Buf, BufMut, Payload};
 use types::Monotonic;
 
-struct Bench {
+pub(super) struct Bench {
     driver: Driver,
     began: Instant,
-    server: SmbDirect<IwarpProvider>,
-    client: IwarpProvider,
-    pair: QueuePairId,
-    smbd: Connection,
-    events: Vec<SmbDirectEvent>,
-    messages: Vec<Vec<u8>>,
-    disconnected: bool,
+    address: SocketAddr,
+    pub server: SmbDirect<IwarpProvider>,
+    pub client: IwarpProvider,
+    pub pair: QueuePairId,
+    pub smbd: Connection,
+    pub events: Vec<SmbDirectEvent>,
+    pub messages: Vec<Vec<u8>>,
+    pub disconnected: bool,
+    /// What other connections of the client received, and which of them are gone.
+    pub received: Vec<(QueuePairId, Buf)>,
+    pub lost: Vec<QueuePairId>,
+    pub established: Vec<QueuePairId>,
 }
 
 fn random(mut seed: u32) -> Box<dyn FnMut() -> u32> {
@@ -30,7 +35,11 @@ fn random(mut seed: u32) -> Box<dyn FnMut() -> u32> {
 }
 
 impl Bench {
-    fn new() -> Self {
+    pub fn new() -> Self {
+        Self::with(SmbDirectLimits::default())
+    }
+
+    pub fn with(limits: SmbDirectLimits) -> Self {
         let driver = Driver::new(DriverChoice::Automatic).expect("a loop");
         let mut provider = IwarpProvider::new(&driver, IwarpOptions::default(), random(1));
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
@@ -44,19 +53,32 @@ impl Bench {
         let mut bench = Self {
             driver,
             began,
-            server: SmbDirect::new(provider, Config::default(), SmbDirectLimits::default()),
+            address,
+            server: SmbDirect::new(provider, Config::default(), limits),
             client,
             pair,
             smbd: Connection::connect(Config::default(), Monotonic(0)),
             events: Vec::new(),
             messages: Vec::new(),
             disconnected: false,
+            received: Vec::new(),
+            lost: Vec::new(),
+            established: Vec::new(),
         };
         bench.until("connection", |bench| bench.smbd.is_established() && bench.opened().is_some());
         bench
     }
 
-    fn opened(&self) -> Option<QueuePairId> {
+    /// Another connection of the client, over which anything may be said.
+    pub fn connect(&mut self) -> QueuePairId {
+        let stream = TcpStream::connect(self.address).expect("listens");
+        let now = Monotonic(self.began.elapsed().as_nanos() as u64);
+        let pair = self.client.connect(stream, b"", now).expect("is taken");
+        self.until("connection", |bench| bench.established.contains(&pair));
+        pair
+    }
+
+    pub fn opened(&self) -> Option<QueuePairId> {
         self.events.iter().find_map(|event| match event {
             SmbDirectEvent::Opened { connection, .. } => Some(*connection),
             _ => None,
@@ -70,12 +92,18 @@ impl Bench {
         self.client.poll(now, &mut events);
         for event in events {
             match event {
-                Event::Completion(done) if done.kind == CompletionKind::Receive => {
-                    if let Some(buffer) = done.buffer {
+                Event::Completion(done) if done.kind == CompletionKind::Receive => match done.buffer {
+                    Some(buffer) if done.queue_pair == self.pair => {
                         self.smbd.handle_receive(buffer.freeze(), now);
                     }
+                    Some(buffer) => self.received.push((done.queue_pair, buffer.freeze())),
+                    None => {}
+                },
+                Event::Established { queue_pair, .. } => self.established.push(queue_pair),
+                Event::Disconnected { queue_pair, .. } => {
+                    self.disconnected |= queue_pair == self.pair;
+                    self.lost.push(queue_pair);
                 }
-                Event::Disconnected { .. } => self.disconnected = true,
                 _ => {}
             }
         }
@@ -97,16 +125,18 @@ impl Bench {
         }
     }
 
-    fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+    pub fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
         let end = Instant::now() + Duration::from_secs(20);
         while !holds(self) {
             self.step();
             assert!(Instant::now() < end, "no {what} within 20 s");
-            self.driver.wait(Some(Duration::from_millis(2))).expect("the loop goes on");
+            if !self.server.wants_poll() && !self.client.wants_poll() {
+                self.driver.wait(Some(Duration::from_millis(2))).expect("the loop goes on");
+            }
         }
     }
 
-    fn server_messages(&self) -> Vec<Vec<u8>> {
+    pub fn server_messages(&self) -> Vec<Vec<u8>> {
         let message = |event: &SmbDirectEvent| match event {
             SmbDirectEvent::Message { message, .. } => Some(message.to_vec()),
             _ => None,
@@ -115,7 +145,7 @@ impl Bench {
     }
 }
 
-fn pattern(len: usize) -> Vec<u8> {
+pub(super) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 13 + at / 509) as u8).collect()
 }
 
@@ -169,8 +199,19 @@ fn payload_is_written_before_the_message_and_read_with_more_descriptors_than_the
     };
     bench.until("read", |bench| read(bench).is_some());
     assert_eq!(read(&bench).flatten().expect("was read")[..], bytes[..]);
-    let remote = bench.server.remote_bytes(connection);
-    assert_eq!((remote.read, remote.written), (1 << 20, 1 << 20));
+    let shown = bench.server.show(connection).expect("is open");
+    let counters = shown.counters;
+    assert_eq!((counters.bytes_rdma_read, counters.bytes_rdma_written), (1 << 20, 1 << 20));
+    assert_eq!((counters.rdma_registrations, counters.memory_regions), (1, 0));
+    assert!(counters.stalls_rdma_read > 0, "eight reads where the peer serves two at a time");
+    assert_eq!(bench.server.counters(), counters, "the sum over one connection");
+    let trace: Vec<String> =
+        bench.server.trace(1).expect("the first").entries().map(|entry| entry.what.to_string()).collect();
+    for wanted in
+        ["connect request", "RDMA established", "SMB Direct negotiated", "RDMA Write of", "RDMA Read of"]
+    {
+        assert!(trace.iter().any(|event| event.starts_with(wanted)), "no {wanted:?} in {trace:#?}");
+    }
     bench.server.send(connection, Payload::from(Buf::from(&b"invalidated"[..])), Some(target.0));
     bench.until("message", |bench| bench.messages.len() == 2);
     assert_eq!(bench.client.deregister(target).expect("is writable")[..], bytes[..]);
@@ -196,4 +237,38 @@ fn descriptors_shorter_than_the_payload_are_refused_without_a_read() {
         bench.events.iter().any(|event| matches!(event, SmbDirectEvent::Read { token: 9, data: None, .. }))
     });
     assert_eq!(bench.server.connection_count(), 1);
+}
+
+#[test]
+fn a_peer_that_takes_nothing_is_not_given_more_until_it_does() {
+    let limits = SmbDirectLimits { unsent_bytes_max: 1 << 20, ..SmbDirectLimits::default() };
+    let mut bench = Bench::with(limits);
+    let connection = bench.opened().expect("is open");
+    let access = Access { remote_write: true, ..Access::default() };
+    let bytes = pattern(1 << 20);
+    let target = bench.client.register(BufMut::zeroed(bytes.len()), access, bench.pair).expect("is open");
+    let whole = [BufferDescriptor { offset: 0, token: target.0, len_bytes: bytes.len() as u32 }];
+    assert!(bench.server.has_room(connection));
+    bench.server.write(connection, &Payload::from(Buf::from(&bytes[..])), &whole);
+    assert!(!bench.server.has_room(connection), "nothing of it is sent yet");
+    bench
+        .until("room", |bench| bench.events.iter().any(|event| matches!(event, SmbDirectEvent::Room { .. })));
+    assert!(bench.server.has_room(connection));
+}
+
+#[test]
+fn a_trace_keeps_the_newest_events_and_outlives_its_connection() {
+    let mut bench = Bench::new();
+    let connection = bench.opened().expect("is open");
+    for at in 0..200u32 {
+        bench.server.send(connection, Payload::from(Buf::from(&at.to_le_bytes()[..])), None);
+        bench.until("message", |bench| bench.messages.len() > at as usize);
+    }
+    let trace = bench.server.trace(1).expect("the first");
+    assert_eq!(trace.entries().count(), super::trace::EVENTS_MAX.min(trace.count() as usize));
+    assert!(trace.entries().zip(trace.entries().skip(1)).all(|(a, b)| a.at <= b.at), "in their order");
+    bench.client.disconnect(bench.pair);
+    bench.until("end", |bench| bench.server.connection_count() == 0);
+    let last = bench.server.trace(1).expect("is kept").entries().last().expect("has events");
+    assert!(last.what.to_string().starts_with("closed"), "{}", last.what);
 }

@@ -1,0 +1,154 @@
+//! A peer that breaks the rules of SMB Direct: its connection ends, nothing it held stays, and the connection beside it goes on.
+
+use super::tests::{Bench, pattern};
+use rdma::{QueuePairId, RegionKey, Verbs, WorkId};
+use smbdirect::wire::{DataTransfer, NegotiateRequest};
+use sys::{Buf, Payload};
+
+/// A negotiated connection of which nothing but what the test says is sent.
+fn negotiated(bench: &mut Bench) -> QueuePairId {
+    let pair = bench.connect();
+    for _ in 0..300 {
+        bench.client.post_receive(pair, WorkId(0), 8192).expect("is open");
+    }
+    let request = NegotiateRequest {
+        version_min: 0x0100,
+        version_max: 0x0100,
+        credits_requested: 255,
+        preferred_send_bytes: 8192,
+        receive_bytes_max: 8192,
+        fragmented_bytes_max: 1 << 20,
+    };
+    say(bench, pair, &request.encode());
+    bench.until("negotiation", |bench| bench.received.iter().any(|(from, _)| *from == pair));
+    bench.received.clear();
+    pair
+}
+
+fn say(bench: &mut Bench, pair: QueuePairId, bytes: &[u8]) {
+    // A connection that ended meanwhile takes no more.
+    let _ = bench.client.post_send(pair, WorkId(0), Payload::from(Buf::from(bytes)), None);
+}
+
+fn transfer(granted: u16, remaining_bytes: u32, data: &[u8]) -> Vec<u8> {
+    let transfer = DataTransfer {
+        credits_requested: 255,
+        credits_granted: granted,
+        flags: 0,
+        remaining_bytes,
+        data_offset: if data.is_empty() { 0 } else { 24 },
+        data_bytes: data.len() as u32,
+    };
+    let (header, len) = transfer.encode();
+    [&header[..len], data].concat()
+}
+
+/// Lets a peer say something; wants its connection closed, everything of it given back, and the other to go on.
+fn ends_it(name: &str, act: impl FnOnce(&mut Bench, QueuePairId)) {
+    let mut bench = Bench::new();
+    let pair = negotiated(&mut bench);
+    assert_eq!(bench.server.connection_count(), 2);
+    act(&mut bench, pair);
+    bench.until(name, |bench| bench.lost.contains(&pair) && bench.server.connection_count() == 1);
+    assert_eq!(bench.server.verbs.registered(), (0, 0), "{name}: nothing stays registered");
+    goes_on(&mut bench);
+}
+
+fn goes_on(bench: &mut Bench) {
+    assert!(!bench.disconnected);
+    let connection = bench.opened().expect("is open");
+    let (before, message) = (bench.server_messages().len(), pattern(100_000));
+    bench.smbd.send(Payload::from(Buf::from(&message[..])), None).expect("fits");
+    bench.until("message", |bench| bench.server_messages().len() > before);
+    assert_eq!(bench.server_messages().last(), Some(&message));
+    bench.server.send(connection, Payload::from(Buf::from(&message[..])), None);
+    bench.until("answer", |bench| bench.messages.last() == Some(&message));
+}
+
+#[test]
+fn transfers_without_a_credit() {
+    // It grants none, so that it is granted none beyond those of the negotiation.
+    ends_it("credit underflow", |bench, pair| {
+        for _ in 0..300 {
+            say(bench, pair, &transfer(0, 0, &[]));
+        }
+    });
+}
+
+#[test]
+fn more_credits_than_there_can_be() {
+    ends_it("credit overdraft", |bench, pair| {
+        for _ in 0..3 {
+            say(bench, pair, &transfer(u16::MAX, 0, &[]));
+        }
+    });
+}
+
+#[test]
+fn a_message_longer_than_was_agreed() {
+    ends_it("overlong message", |bench, pair| say(bench, pair, &transfer(1, 1 << 30, &[1; 100])));
+}
+
+#[test]
+fn fragments_that_never_end() {
+    ends_it("endless fragments", |bench, pair| {
+        for _ in 0..20 {
+            say(bench, pair, &transfer(1, 1 << 19, &[1; 8000]));
+        }
+    });
+}
+
+#[test]
+fn fragments_that_promise_more_and_carry_nothing() {
+    ends_it("empty fragment", |bench, pair| say(bench, pair, &transfer(1, 100, &[])));
+}
+
+#[test]
+fn data_outside_of_its_transfer() {
+    ends_it("data offset", |bench, pair| {
+        let mut bytes = transfer(1, 0, &[1; 64]);
+        bytes[12..16].copy_from_slice(&4096u32.to_le_bytes());
+        say(bench, pair, &bytes);
+    });
+    ends_it("data length", |bench, pair| {
+        let mut bytes = transfer(1, 0, &[1; 64]);
+        bytes[16..20].copy_from_slice(&u32::MAX.to_le_bytes());
+        say(bench, pair, &bytes);
+    });
+}
+
+#[test]
+fn a_transfer_shorter_than_its_header() {
+    ends_it("short transfer", |bench, pair| say(bench, pair, &[1, 0, 1]));
+}
+
+#[test]
+fn a_transfer_longer_than_a_receive() {
+    ends_it("long transfer", |bench, pair| say(bench, pair, &[0; 9000]));
+}
+
+#[test]
+fn a_write_to_memory_that_was_never_offered() {
+    ends_it("guessed STag", |bench, pair| {
+        let payload = Payload::from(Buf::from(&[1; 100][..]));
+        let _ = bench.client.post_write(pair, WorkId(0), payload, (RegionKey(0x1234_5678), 0));
+    });
+}
+
+#[test]
+fn a_negotiation_out_of_bounds() {
+    let mut bench = Bench::new();
+    let pair = bench.connect();
+    bench.client.post_receive(pair, WorkId(0), 8192).expect("is open");
+    let request = NegotiateRequest {
+        version_min: 0x0100,
+        version_max: 0x0100,
+        credits_requested: 0,
+        preferred_send_bytes: 0,
+        receive_bytes_max: 0,
+        fragmented_bytes_max: 0,
+    };
+    say(&mut bench, pair, &request.encode());
+    bench.until("end", |bench| bench.lost.contains(&pair) && bench.server.connection_count() == 1);
+    goes_on(&mut bench);
+}

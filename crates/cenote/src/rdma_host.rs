@@ -1,0 +1,151 @@
+//! Where this machine has RDMA: its network interfaces, the kernel's RDMA devices, and why SMB Direct is not to be had by one of them.
+//!
+//! Only reads /sys and the list of addresses.
+
+use api::model::{Rdma, RdmaDevice, RdmaInterface, RdmaState};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+const NETWORK: &str = "/sys/class/net";
+const DEVICES: &str = "/sys/class/infiniband";
+
+/// What `rdma list` shows, on top of what the data plane knows.
+pub fn describe(state: RdmaState) -> Rdma {
+    let listeners: Vec<SocketAddr> =
+        state.listeners.iter().filter_map(|listener| listener.address.parse().ok()).collect();
+    let addresses = match sys::interface_addresses() {
+        Ok(addresses) => addresses,
+        Err(error) => {
+            tracing::warn!(%error, "the network interfaces cannot be listed");
+            Vec::new()
+        }
+    };
+    let mut by_name: BTreeMap<String, (bool, Vec<IpAddr>)> = BTreeMap::new();
+    for one in addresses {
+        let entry = by_name.entry(one.name).or_default();
+        entry.0 |= one.running;
+        entry.1.push(one.address);
+    }
+    let interfaces = by_name.into_iter().map(|(name, (running, addresses))| {
+        interface(Path::new(NETWORK), name, running, &addresses, &listeners)
+    });
+    let mut devices: Vec<RdmaDevice> = match std::fs::read_dir(DEVICES) {
+        Ok(entries) => entries.flatten().map(|entry| device(&entry.path())).collect(),
+        // Without RDMA in the kernel there is no such directory.
+        Err(_) => Vec::new(),
+    };
+    devices.sort_by(|a, b| a.name.cmp(&b.name));
+    Rdma { interfaces: interfaces.collect(), devices, state }
+}
+
+/// An interface, and why clients do not reach SMB Direct by it.
+pub(crate) fn interface(
+    network: &Path,
+    name: String,
+    running: bool,
+    addresses: &[IpAddr],
+    listeners: &[SocketAddr],
+) -> RdmaInterface {
+    let reached = |address: &IpAddr| {
+        listeners.iter().any(|listener| {
+            listener.ip() == *address
+                || listener.ip().is_unspecified() && listener.is_ipv4() == address.is_ipv4()
+        })
+    };
+    let loopback = !addresses.is_empty() && addresses.iter().all(IpAddr::is_loopback);
+    let reason = if !running {
+        "it is down".to_owned()
+    } else if listeners.is_empty() {
+        "nothing listens for SMB Direct: name an address in smb.rdma_listen".to_owned()
+    } else if !addresses.iter().any(reached) {
+        let ports: Vec<String> = listeners.iter().map(ToString::to_string).collect();
+        format!(
+            "no SMB Direct listener on its addresses (there is {}): add one to smb.rdma_listen",
+            ports.join(", ")
+        )
+    } else if loopback {
+        "only this machine reaches it".to_owned()
+    } else {
+        String::new()
+    };
+    let speed = std::fs::read_to_string(network.join(&name).join("speed")).ok();
+    // The kernel says -1 where a link has no speed.
+    let speed_bits_s = speed
+        .and_then(|text| text.trim().parse::<u64>().ok())
+        .map(|megabits| megabits.saturating_mul(1_000_000));
+    RdmaInterface {
+        addresses: addresses.iter().map(ToString::to_string).collect(),
+        speed_bits_s,
+        capable: reason.is_empty(),
+        reason,
+        name,
+    }
+}
+
+/// A device of the kernel. The software provider needs none of them.
+pub(crate) fn device(path: &Path) -> RdmaDevice {
+    let read = |file: &str| std::fs::read_to_string(path.join(file)).unwrap_or_default().trim().to_owned();
+    // "4: RNIC" and "4: ACTIVE": a number and a word.
+    let word = |text: String| text.split_once(": ").map(|(_, word)| word.to_owned()).unwrap_or(text);
+    let transport = if word(read("node_type")) == "RNIC" {
+        "iWARP"
+    } else if read("ports/1/link_layer") == "Ethernet" {
+        "RoCE"
+    } else {
+        "InfiniBand"
+    };
+    let interface = std::fs::read_dir(path.join("device/net"))
+        .ok()
+        .and_then(|mut entries| entries.next()?.ok())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned());
+    RdmaDevice {
+        name: path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+        transport: transport.to_owned(),
+        state: word(read("ports/1/state")),
+        interface,
+        used: false,
+        reason: "iWARP is spoken in software over its network interface; the device itself is not used"
+            .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(addresses: &[&str], listeners: &[&str], running: bool) -> RdmaInterface {
+        let addresses: Vec<IpAddr> = addresses.iter().map(|text| text.parse().expect("an address")).collect();
+        let listeners: Vec<SocketAddr> =
+            listeners.iter().map(|text| text.parse().expect("an address")).collect();
+        interface(Path::new("/nowhere"), "eth0".to_owned(), running, &addresses, &listeners)
+    }
+
+    #[test]
+    fn an_interface_is_capable_where_a_listener_is_reached_by_it() {
+        assert!(shown(&["192.0.2.1"], &["192.0.2.1:5445"], true).capable);
+        assert!(shown(&["192.0.2.1", "fe80::1"], &["0.0.0.0:5445"], true).capable);
+    }
+
+    #[test]
+    fn the_reason_why_not_names_what_to_do() {
+        assert_eq!(shown(&["192.0.2.1"], &["192.0.2.1:5445"], false).reason, "it is down");
+        assert!(shown(&["192.0.2.1"], &[], true).reason.contains("smb.rdma_listen"));
+        assert!(shown(&["192.0.2.1"], &["127.0.0.1:5445"], true).reason.contains("127.0.0.1:5445"));
+        assert!(shown(&["2001:db8::1"], &["0.0.0.0:5445"], true).reason.contains("no SMB Direct listener"));
+        assert_eq!(shown(&["127.0.0.1"], &["127.0.0.1:5445"], true).reason, "only this machine reaches it");
+    }
+
+    #[test]
+    fn a_device_is_read_from_what_the_kernel_shows() {
+        let root = tempfile::tempdir().expect("a directory");
+        let path = root.path().join("siw0");
+        std::fs::create_dir_all(path.join("ports/1")).expect("is made");
+        std::fs::create_dir_all(path.join("device/net/eth1")).expect("is made");
+        std::fs::write(path.join("node_type"), "4: RNIC\n").expect("is written");
+        std::fs::write(path.join("ports/1/state"), "4: ACTIVE\n").expect("is written");
+        let shown = device(&path);
+        assert_eq!((shown.name.as_str(), shown.transport.as_str()), ("siw0", "iWARP"));
+        assert_eq!((shown.state.as_str(), shown.interface.as_deref()), ("ACTIVE", Some("eth1")));
+    }
+}

@@ -1,0 +1,125 @@
+#!/bin/bash
+# RDMA against Linux's own in a QEMU guest: rping and cifs.ko over siw, against the software engine and a server of ours; what went over
+# the wire is decoded by tshark. ./test has one pair of rping and one mount, ./test full every dialect, signed, and a connection
+# that dies in the middle of a write. 77 where QEMU cannot run.
+. "$(dirname "$0")/../lib.sh"
+here=$root/tests/guest
+
+command -v qemu-system-x86_64 >/dev/null || ((EUID == 0)) ||
+    { echo "qemu-system-x86 is missing; as root: apt-get install qemu-system-x86"; exit 77; }
+if [[ ! -e ${CENOTE_GUEST_CACHE:-${TMPDIR:-/tmp}/cenote-guest}/built ]]; then
+    "$here/build.sh" >"$work/build.log" 2>&1 || { tail -n 5 "$work/build.log"; echo "the guest cannot be built here"; exit 77; }
+fi
+# Statically linked, since the guest has no libraries.
+if ! RUSTFLAGS='-C target-feature=+crt-static' cargo build --quiet --locked --release --package mountwork \
+    --target x86_64-unknown-linux-gnu --manifest-path "$root/Cargo.toml" >"$work/mountwork.log" 2>&1; then
+    not_ok "mountwork builds" "$(tail -n 10 "$work/mountwork.log")"
+    summary
+fi
+if ! cargo build --quiet --locked --release --package cenote-iwarp --example rping \
+    --manifest-path "$root/Cargo.toml" >"$work/rping-build.log" 2>&1; then
+    not_ok "rping builds" "$(tail -n 10 "$work/rping-build.log")"
+    summary
+fi
+rping=$target/release/examples/rping
+export MOUNTWORK=$target/x86_64-unknown-linux-gnu/release/mountwork
+rdma_port=$(free_port)
+rdma_address=127.0.0.1:$rdma_port
+start_server --disk-size 4GiB || { not_ok "quickstart says ready"; summary; }
+export HOST_RDMA_PORT=$rdma_port SMB_SHARE=$share SMB_USER=$user SMB_PASSWORD=$password
+
+guest=
+finish() {
+    [[ -z $guest ]] || kill "$guest" 2>/dev/null
+    [[ -z ${cutter:-} ]] || kill "$cutter" 2>/dev/null
+    cleanup
+}
+trap finish EXIT
+
+# in_guest NAME LOG: waits for the guest, counts its checks as one each.
+in_guest() {
+    local status line
+    wait "$guest"
+    status=$?
+    guest=
+    while read -r line; do ok "$1: $line"; done < <(sed -n 's/^\[ *[0-9.]*s\] ok: //p' "$2")
+    while read -r line; do not_ok "$1: $line"; done < <(sed -n 's/^\[ *[0-9.]*s\] NOT OK: //p' "$2")
+    if ((status == 0)); then ok "$1: the guest's job"; return; fi
+    not_ok "$1: the guest's job (status $status)" "$(grep -B 6 'NOT OK' "$2" | cut -c 1-160; tail -n 12 "$2")"
+}
+# until_said LOG WORD: until the guest says it, or ends.
+until_said() {
+    local tries
+    for ((tries = 0; tries < 1500; tries++)); do
+        grep -q "$2" "$1" && return
+        kill -0 "$guest" 2>/dev/null || return 1
+        sleep 0.2
+    done
+    return 1
+}
+
+# --- rping in both roles, and mounts ---------------------------------------------------------------------------------
+
+engine_port=$(free_port)
+guest_port=$(free_port)
+# A round takes a third of a second in an emulated guest.
+[[ $mode == full ]] && RPING_COUNT=100 || RPING_COUNT=20
+export RPING_COUNT RPING_SIZE=32768
+"$rping" server "127.0.0.1:$engine_port" "$RPING_COUNT" >"$work/rping-server.log" 2>&1 &
+engine=$!
+if [[ $mode == full ]]; then
+    export RDMA_MOUNTS="vers=3.1.1 vers=3.1.1,sign vers=3.0.2 vers=3.0" WORK_MIB=16 WORK_FSX=1000 WORK_TREE=100 GUEST_TIMEOUT=900
+else
+    export RDMA_MOUNTS="vers=3.1.1" WORK_MIB=4 WORK_FSX=200 WORK_TREE=30 GUEST_TIMEOUT=240
+fi
+HOST_PORT=$guest_port RPING_SERVER=yes RPING_CLIENT_PORT=$engine_port GUEST_PCAP=$work/rdma.pcap \
+    "$here/rdma-work.sh" >"$work/rdma.log" 2>&1 </dev/null &
+guest=$!
+if until_said "$work/rdma.log" GUEST-READY; then
+    check "rping: the engine's client against the guest's server" \
+        timeout 60 "$rping" client "127.0.0.1:$guest_port" "$RPING_COUNT" "$RPING_SIZE"
+else
+    not_ok "rping: the guest has a server" "$(tail -n 10 "$work/rdma.log")"
+fi
+wait $engine
+equal "rping: the engine's server served every round" 0 $?
+in_guest mount "$work/rdma.log"
+
+# --- What went over the wire ------------------------------------------------------------------------------------------
+
+# decoded FILTER: frames that match, as tshark sees our ports.
+decoded() {
+    tshark -r "$work/rdma.pcap" -d "tcp.port==$rdma_port,iwarp_mpa" -Y "$1" 2>>"$work/tshark.log" | wc -l
+}
+some() { if (($2 > 0)); then ok "tshark: $1"; else not_ok "tshark: $1: none"; fi; }
+if command -v tshark >/dev/null; then
+    some "MPA negotiation" "$(decoded "tcp.port == $rdma_port && iwarp_mpa.rev")"
+    some "RDMA Writes" "$(decoded "tcp.port == $rdma_port && iwarp_rdma.opcode == 0x00")"
+    some "RDMA Read Requests" "$(decoded "tcp.port == $rdma_port && iwarp_rdma.opcode == 0x01")"
+    some "Sends that end a registration" "$(decoded "tcp.port == $rdma_port && iwarp_rdma.opcode == 0x04")"
+    some "SMB Direct" "$(decoded "tcp.port == $rdma_port && smb_direct")"
+    some "SMB2 over it" "$(decoded "tcp.port == $rdma_port && smb2")"
+    equal "tshark: no Terminate" 0 "$(decoded "tcp.port == $rdma_port && iwarp_rdma.opcode == 0x07")"
+    equal "tshark: no malformed frame" 0 "$(decoded "tcp.port == $rdma_port && (_ws.malformed || iwarp_mpa.bad_length)")"
+else
+    skip "tshark is missing: the wire is not decoded"
+fi
+
+# --- A connection that dies in the middle of a write --------------------------------------------------------------------
+
+if [[ $mode == full ]]; then
+    proxy_port=$(free_port)
+    python3 "$here/cut.py" "$proxy_port" "$rdma_port" $((8 << 20)) >"$work/cut.log" 2>&1 &
+    cutter=$!
+    RDMA_CUT=yes RDMA_MOUNTS=vers=3.1.1 HOST_RDMA_PORT=$proxy_port GUEST_TIMEOUT=500 \
+        "$here/rdma-work.sh" >"$work/cut-guest.log" 2>&1 </dev/null &
+    guest=$!
+    in_guest cut "$work/cut-guest.log"
+    check "the connection was cut in the middle of a write" grep -q '^cut' "$work/cut.log"
+    kill $cutter 2>/dev/null
+    cutter=
+fi
+
+check "health is clean" cli health
+stop_server
+summary
