@@ -2,6 +2,10 @@
 //!
 //! `cargo xtask sim [--first SEED] [--seeds N] [--stop]` runs the simulator; `cargo xtask sim --planted [--seeds N]` plants each known
 //! bug in turn and requires that the simulator finds it.
+//!
+//! `cargo xtask soak rdma [--minutes N]` lets clients load a daemon while their connections are killed ([`soak`]).
+
+mod soak;
 
 use std::process::{Command, ExitCode};
 
@@ -25,8 +29,12 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
         Some("sim") => simulate(arguments.collect()),
+        Some("soak") => soak::run(arguments.collect()),
         _ => {
-            eprintln!("usage: cargo xtask sim [--planted] [--first SEED] [--seeds N] [--stop]");
+            eprintln!(
+                "usage: cargo xtask sim [--planted] [--first SEED] [--seeds N] [--stop]\n       \
+                 cargo xtask soak rdma [--minutes N] [--release | --cenote BINARY] [--seed N]"
+            );
             ExitCode::from(2)
         }
     }

@@ -364,6 +364,10 @@ impl Reply {
         self.refused = request.map(Box::new);
     }
 
+    pub(crate) fn refused_mut(&mut self) -> Option<&mut Request> {
+        self.refused.as_deref_mut()
+    }
+
     pub(crate) fn take_refused(&mut self) -> Option<Request> {
         self.refused.take().map(|request| *request)
     }

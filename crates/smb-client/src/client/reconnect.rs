@@ -16,7 +16,7 @@ use smb::wire::{
 use std::collections::HashMap;
 use std::time::Duration;
 use sys::{Buf, monotonic_now};
-use types::Monotonic;
+use types::{Monotonic, NtStatus};
 
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -27,6 +27,24 @@ pub(super) struct Durable {
     name: String,
     options: OpenOptions,
     create_guid: Guid,
+    /// What the server called it last.
+    known: FileId,
+}
+
+/// From the names of a lost session to those of the one in its place.
+#[derive(Default)]
+struct Moves {
+    trees: HashMap<u32, u32>,
+    files: HashMap<FileId, FileId>,
+}
+
+impl Moves {
+    fn apply(&self, request: &mut Request) {
+        request.rename(
+            |tree| self.trees.get(&tree).copied().unwrap_or(tree),
+            |file| self.files.get(&file).copied(),
+        );
+    }
 }
 
 /// What the server calls things, by the names that their users have.
@@ -35,21 +53,25 @@ pub(super) struct Names {
     /// Every tree with its share.
     pub trees: HashMap<u32, String>,
     pub durable: HashMap<FileId, Durable>,
-    /// Since the first reconnect.
-    tree_now: HashMap<u32, u32>,
-    file_now: HashMap<FileId, FileId>,
-    is_renamed: bool,
+    /// Since the first reconnect: from the users' names to those of now.
+    now: Option<Moves>,
 }
 
 impl Names {
     /// A user's request in the server's words.
     pub fn translate(&self, request: &mut Request) {
-        if self.is_renamed {
-            request.rename(
-                |tree| self.tree_now.get(&tree).copied().unwrap_or(tree),
-                |file| self.file_now.get(&file).copied(),
-            );
+        if let Some(now) = &self.now {
+            now.apply(request);
         }
+    }
+
+    /// What the server calls a user's file now.
+    fn file_now(&self, named: FileId) -> FileId {
+        self.now.as_ref().and_then(|now| now.files.get(&named).copied()).unwrap_or(named)
+    }
+
+    fn tree_now(&self, named: u32) -> u32 {
+        self.now.as_ref().and_then(|now| now.trees.get(&named).copied()).unwrap_or(named)
     }
 
     pub fn forget(&mut self, file: &File) {
@@ -95,7 +117,8 @@ impl Client {
         };
         if is_durable {
             let name = name.to_owned();
-            self.names.durable.insert(file.id, Durable { tree, name, options, create_guid });
+            let known = file.id;
+            self.names.durable.insert(file.id, Durable { tree, name, options, create_guid, known });
         }
         Ok(file)
     }
@@ -108,9 +131,8 @@ impl Client {
         }
         for message in breaks {
             let Ok(said) = OplockBreak::parse(&message) else { continue };
-            let now_named = self.names.file_now.iter().find(|(_, now)| **now == said.file_id);
-            let named = now_named.map_or(said.file_id, |(named, _)| *named);
-            let Some(durable) = self.names.durable.get(&named) else { continue };
+            let found = self.names.durable.iter().find(|(_, durable)| durable.known == said.file_id);
+            let Some((&named, durable)) = found else { continue };
             let (tree, level) = (durable.tree, said.oplock_level);
             if level < OPLOCK_LEVEL_BATCH {
                 self.names.durable.remove(&named);
@@ -133,9 +155,9 @@ impl Client {
         }
         let until = monotonic_now().after(self.options.reconnect);
         tracing::warn!(server = self.server, %error, "all connections are lost: setting the session up anew");
-        loop {
+        let moves = loop {
             let failed = match self.set_up_anew() {
-                Ok(()) => break,
+                Ok(moves) => break moves,
                 Err(failed) => failed,
             };
             let now = monotonic_now();
@@ -143,24 +165,25 @@ impl Client {
             if now >= until || matches!(failed, ClientError::Status { command: Command::SessionSetup, .. }) {
                 return Err(failed);
             }
+            tracing::info!(server = self.server, error = %failed, "not yet");
             std::thread::sleep(PAUSE.min(until.since(now)));
-        }
+        };
         self.past.reconnects += 1;
         let now = monotonic_now();
+        // Everything that was not done names things as the lost session did.
         let mut leftovers = leftovers;
-        for (_, _, request) in &mut leftovers.sent {
-            if let Some(request) = request {
-                self.names.translate(request);
-            }
-        }
-        for (_, request) in leftovers.waiting.iter_mut().flatten() {
-            self.names.translate(request);
+        let sent = leftovers.sent.iter_mut().filter_map(|(_, _, request)| request.as_mut());
+        let waiting = leftovers.waiting.iter_mut().flatten().map(|(_, request)| request);
+        let later = self.later.iter_mut().map(|(_, _, request)| request);
+        let refused = self.arrived.iter_mut().filter_map(|(_, reply)| reply.refused_mut());
+        for request in sent.chain(waiting).chain(later).chain(refused) {
+            moves.apply(request);
         }
         self.repeat(leftovers, now);
         Ok(())
     }
 
-    fn set_up_anew(&mut self) -> Result<(), ClientError> {
+    fn set_up_anew(&mut self) -> Result<Moves, ClientError> {
         let Some(target) = self.targets.first().copied() else {
             return Err(ClientError::Invalid("a session without a connection"));
         };
@@ -177,59 +200,54 @@ impl Client {
             let token = crate::Token(self.last_token);
             connect::call(&self.engine, &mut channel, request, token, &options)
         };
-        let (mut tree_now, mut file_now) = (HashMap::new(), HashMap::new());
+        // From the users' names.
+        let mut names_now = Moves::default();
         for (tree, share) in &self.names.trees {
             let reply = call(Request::tree_connect(&format!("\\\\{}\\{share}", self.server)))?;
             reply.success()?;
-            tree_now.insert(*tree, reply.tree_id());
+            names_now.trees.insert(*tree, reply.tree_id());
         }
         let mut gone = Vec::new();
-        for (named, durable) in &self.names.durable {
-            let known = self.names.file_now.get(named).copied().unwrap_or(*named);
+        for (named, durable) in &mut self.names.durable {
             let mut contexts = CreateContextWriter::default();
             contexts.push_struct(
                 CONTEXT_DURABLE_RECONNECT_V2,
                 &DurableReconnectV2 {
-                    file_id: known,
+                    file_id: durable.known,
                     create_guid: durable.create_guid,
                     ..Default::default()
                 },
             );
-            let tree = tree_now.get(&durable.tree.id).copied().unwrap_or(durable.tree.id);
+            let tree = names_now.trees.get(&durable.tree.id).copied().unwrap_or(durable.tree.id);
             let mut request =
                 Request::create(tree, &durable.name, durable.options.body(), &contexts.finish());
             request.must_encrypt = durable.tree.must_encrypt;
             let reply = call(request)?;
             match reply.success().and_then(|reply| Ok(CreateResponse::parse(reply.message())?.file_id)) {
                 Ok(file) => {
-                    file_now.insert(*named, file);
+                    durable.known = file;
+                    names_now.files.insert(*named, file);
                 }
-                Err(error) if error.is_fatal() => return Err(error),
+                // Requests of the lost session are still at it.
+                Err(error) if error.is_fatal() || error.status() == Some(NtStatus::FILE_NOT_AVAILABLE) => {
+                    return Err(error);
+                }
                 Err(error) => {
                     tracing::warn!(name = durable.name, %error, "a durable file is not open any more");
                     gone.push(*named);
                 }
             }
         }
-        // What was not answered names things as the lost session did: those names lead on too.
-        for (named, file) in &file_now {
-            if let Some(before) = self.names.file_now.get(named).copied() {
-                self.names.file_now.insert(before, *file);
-            }
-        }
-        for (tree, now) in &tree_now {
-            if let Some(before) = self.names.tree_now.get(tree).copied() {
-                self.names.tree_now.entry(before).or_insert(*now);
-            }
-        }
-        self.names.file_now.extend(file_now);
-        self.names.tree_now.extend(tree_now);
-        self.names.is_renamed = true;
+        let moves = Moves {
+            trees: names_now.trees.iter().map(|(named, now)| (self.names.tree_now(*named), *now)).collect(),
+            files: names_now.files.iter().map(|(named, now)| (self.names.file_now(*named), *now)).collect(),
+        };
+        self.names.now = Some(names_now);
         for named in gone {
             self.names.durable.remove(&named);
         }
         self.binding = channel.connection.binding();
         self.channels.push(channel);
-        Ok(())
+        Ok(moves)
     }
 }
