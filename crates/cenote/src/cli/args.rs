@@ -82,10 +82,83 @@ pub enum Command {
     /// The configuration
     #[command(subcommand)]
     Config(Config),
+    /// Files of any SMB server, without a mount, over TCP or SMB Direct
+    #[command(subcommand)]
+    Smb(Smb),
     /// Print a completion script for a shell
     Completion { shell: clap_complete::Shell },
     /// Write man pages into a directory
     Man { directory: PathBuf },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Smb {
+    /// List a directory
+    Ls {
+        /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH
+        place: String,
+        #[command(flatten)]
+        how: SmbOptions,
+    },
+    /// Show size, times and attributes of a file or directory
+    Stat {
+        /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH
+        place: String,
+        #[command(flatten)]
+        how: SmbOptions,
+    },
+    /// Copy a file from a server
+    Get {
+        /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH
+        place: String,
+        /// Where to: a file, replaced where there is one, or a directory [default: the same name here]
+        file: Option<PathBuf>,
+        #[command(flatten)]
+        how: SmbOptions,
+    },
+    /// Copy a file to a server, over what has that name
+    Put {
+        file: PathBuf,
+        /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH: a file or a directory
+        place: String,
+        #[command(flatten)]
+        how: SmbOptions,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum SmbTransport {
+    /// SMB Direct where the server has it, else TCP
+    Auto,
+    Tcp,
+    Rdma,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct SmbOptions {
+    /// File with lines username=, password= and domain=, as mount.cifs reads them [default: the environment's CENOTE_SMB_USER, CENOTE_SMB_PASSWORD, CENOTE_SMB_DOMAIN]
+    #[arg(long, value_name = "FILE")]
+    pub credentials: Option<PathBuf>,
+    /// What carries the messages; a port in the address is that of TCP for auto
+    #[arg(long, value_enum, default_value_t = SmbTransport::Auto)]
+    pub transport: SmbTransport,
+    /// Where auto looks for SMB Direct [default: 5445]
+    #[arg(long, value_name = "PORT")]
+    pub rdma_port: Option<u16>,
+    /// Connections that carry the session
+    #[arg(long, default_value_t = 1, value_parser = channel_count)]
+    pub channels: usize,
+    /// Sign every message; payload then goes in messages, not by RDMA
+    #[arg(long)]
+    pub sign: bool,
+    /// Encrypt every message; payload then goes in messages, not by RDMA
+    #[arg(long)]
+    pub seal: bool,
+}
+
+/// As many connections as a session may have.
+fn channel_count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| (1..=32).contains(count)).ok_or_else(|| "1 to 32 connections".to_owned())
 }
 
 #[derive(Debug, Clone, Args)]

@@ -1,4 +1,4 @@
-//! The command line: every noun but `serve` and `quickstart` only talks to the API.
+//! The command line: every noun but `serve`, `quickstart` and `smb` only talks to the API.
 //!
 //! Promises: what destroys asks for a name first (I8). Never opens the server's files, but for address and token.
 
@@ -10,6 +10,7 @@ mod inspect;
 mod output;
 mod rdma;
 mod size;
+mod smb;
 mod storage;
 
 use args::{Cli, Command};
@@ -68,6 +69,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
             anstream::println!("{} is right", file.display());
             Ok(())
         }
+        Command::Smb(command) => smb::run(command, global.json),
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "cenote", &mut std::io::stdout());
             Ok(())

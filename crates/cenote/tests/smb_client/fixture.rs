@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-const PASSWORD: &str = "Gehe1m!pass";
+pub const PASSWORD: &str = "Gehe1m!pass";
 
 pub struct Server {
     process: Child,

@@ -1,5 +1,6 @@
 //! The client library against the daemon, both as they ship, over TCP and SMB Direct.
 
 mod channels;
+mod cli;
 mod direct;
 mod fixture;

@@ -1,0 +1,157 @@
+//! `cenote smb`: files of any SMB server, without a mount, over TCP or SMB Direct.
+//!
+//! Promises: a password comes from a file or the environment, never from the command line; a local file appears under its name
+//! only when it is whole. Never talks to the API.
+
+mod access;
+mod copy;
+
+use super::args;
+use super::client::Failure;
+use super::output::{self, Align, Column};
+use super::size::show_size;
+use access::{Location, connect};
+use anstream::println;
+use smb_client::{Client, ClientError, FileStatus, Tree};
+use types::FileTime;
+
+/// # Errors
+/// What to print.
+pub fn run(command: args::Smb, is_json: bool) -> Result<(), Failure> {
+    match command {
+        args::Smb::Ls { place, how } => list(&Location::parse(&place)?, &how, is_json),
+        args::Smb::Stat { place, how } => stat(&Location::parse(&place)?, &how, is_json),
+        args::Smb::Get { place, file, how } => copy::get(&Location::parse(&place)?, file, &how),
+        args::Smb::Put { file, place, how } => copy::put(&file, Location::parse(&place)?, &how),
+    }
+}
+
+/// An error of the server or the way to it, with what it was about.
+fn failed(place: &Location, error: &ClientError) -> Failure {
+    Failure::new(format!("{place}: {error}"))
+}
+
+fn open_tree(place: &Location, how: &args::SmbOptions) -> Result<(Client, Tree), Failure> {
+    let mut client = connect(place, how)?;
+    let tree = client.tree_connect(&place.share).map_err(|error| failed(place, &error))?;
+    Ok((client, tree))
+}
+
+fn list(place: &Location, how: &args::SmbOptions, is_json: bool) -> Result<(), Failure> {
+    let (mut client, tree) = open_tree(place, how)?;
+    let mut entries = client.list(tree, &place.path, "*").map_err(|error| failed(place, &error))?;
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    if is_json {
+        let shown: Vec<_> = entries.iter().map(|entry| as_json(&entry.name, &entry.status)).collect();
+        return output::json(&shown);
+    }
+    let row = |name: &str, status: &FileStatus| {
+        let kind = if status.is_directory() { "directory" } else { "file" };
+        let size = if status.is_directory() { String::new() } else { show_size(status.size_bytes) };
+        vec![name.to_owned(), kind.to_owned(), size, show_time(status.written)]
+    };
+    let columns = [
+        Column("NAME", Align::Left),
+        Column("KIND", Align::Left),
+        Column("SIZE", Align::Right),
+        Column("WRITTEN (UTC)", Align::Left),
+    ];
+    let rows = entries.iter().map(|entry| row(&entry.name, &entry.status)).collect();
+    output::table(&columns, rows, "nothing there");
+    Ok(())
+}
+
+fn stat(place: &Location, how: &args::SmbOptions, is_json: bool) -> Result<(), Failure> {
+    let (mut client, tree) = open_tree(place, how)?;
+    let status = client.stat(tree, &place.path).map_err(|error| failed(place, &error))?;
+    if is_json {
+        return output::json(&as_json(&place.path, &status));
+    }
+    output::pairs(&[
+        ("path", place.path.replace('\\', "/")),
+        ("kind", if status.is_directory() { "directory" } else { "file" }.to_owned()),
+        ("size", format!("{} ({} bytes)", show_size(status.size_bytes), status.size_bytes)),
+        ("allocated", show_size(status.allocated_bytes)),
+        ("created", show_time(status.created)),
+        ("written", show_time(status.written)),
+        ("changed", show_time(status.changed)),
+        ("accessed", show_time(status.accessed)),
+        ("attributes", format!("{:#x}", status.attributes)),
+        ("transport", if client.is_rdma() { "SMB Direct" } else { "TCP" }.to_owned()),
+    ]);
+    if let Some(reason) = client.fallback() {
+        println!("no SMB Direct: {reason}");
+    }
+    Ok(())
+}
+
+fn as_json(name: &str, status: &FileStatus) -> serde_json::Value {
+    serde_json::json!({
+        "name": name.replace('\\', "/"),
+        "is_directory": status.is_directory(),
+        "size_bytes": status.size_bytes,
+        "allocated_bytes": status.allocated_bytes,
+        "created": show_time(status.created),
+        "written": show_time(status.written),
+        "changed": show_time(status.changed),
+        "accessed": show_time(status.accessed),
+        "attributes": status.attributes,
+    })
+}
+
+/// `2026-01-31 12:00:00`, in UTC.
+fn show_time(time: FileTime) -> String {
+    let seconds = time.to_unix_nanos().div_euclid(1_000_000_000);
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Days since 0000-03-01, in eras of 400 years: leap days come last.
+    let days = days + 719_468;
+    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day_of_year = day - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day_of_month = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year_of_era + era * 400 + i128::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day_of_month:02} {hour:02}:{minute:02}:{second:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    //! Addresses, and times as people read them.
+
+    use super::access::Location;
+    use super::show_time;
+    use types::FileTime;
+
+    #[test]
+    fn a_place_is_told_in_the_forms_that_people_use() {
+        let place = Location::parse("smb://ana@filer:4455/demo/a/b c.txt").expect("is an address");
+        assert_eq!((place.server.as_str(), place.port), ("filer", Some(4455)));
+        assert_eq!(place.user.as_deref(), Some("ana"));
+        assert_eq!((place.share.as_str(), place.path.as_str()), ("demo", "a\\b c.txt"));
+        for same in ["//filer/demo/a", "\\\\filer\\demo\\a", "smb://filer/demo/a/"] {
+            let place = Location::parse(same).expect("is an address");
+            assert_eq!((place.server.as_str(), place.share.as_str()), ("filer", "demo"));
+            assert_eq!((place.path.as_str(), place.port), ("a", None));
+        }
+        let place = Location::parse("smb://[::1]:445/demo").expect("is an address");
+        assert_eq!((place.server.as_str(), place.port, place.path.as_str()), ("::1", Some(445), ""));
+    }
+
+    #[test]
+    fn what_is_no_place_is_refused_with_a_reason() {
+        for wrong in
+            ["", "filer/demo", "smb://filer", "smb://ana:secret@filer/demo", "//filer:x/demo", "smb:///demo"]
+        {
+            assert!(Location::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn times_are_shown_in_utc() {
+        assert_eq!(show_time(FileTime::from_unix_nanos(0)), "1970-01-01 00:00:00");
+        assert_eq!(show_time(FileTime::from_unix_nanos(951_827_696_000_000_000)), "2000-02-29 12:34:56");
+        assert_eq!(show_time(FileTime(0)), "1601-01-01 00:00:00");
+    }
+}
