@@ -75,6 +75,13 @@ pub(crate) enum SetupPurpose {
     Binding,
 }
 
+/// What payload that goes by RDMA may be protected by (MS-SMB2 3.3.1.7 RDMATransformIds).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct RdmaTransforms {
+    pub encryption: bool,
+    pub signing: bool,
+}
+
 pub(crate) struct Connection {
     pub info: ConnectionInfo,
     /// Rises from connection to connection.
@@ -88,6 +95,7 @@ pub(crate) struct Connection {
     pub preauth: PreauthHash,
     pub cipher: Option<CipherId>,
     pub signing: SigningAlgorithm,
+    pub rdma_transforms: RdmaTransforms,
     pub window: CreditWindow,
     pub setups: Vec<Setup>,
     /// Sessions with a channel on this connection.
@@ -116,6 +124,7 @@ impl Connection {
             preauth: PreauthHash::default(),
             cipher: None,
             signing: SigningAlgorithm::HmacSha256,
+            rdma_transforms: RdmaTransforms::default(),
             window: CreditWindow::new(credits),
             setups: Vec::new(),
             sessions: SmallVec::new(),

@@ -43,7 +43,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             }
             Work::WriteRemote(work) => {
                 result?;
-                Self::remote_fetched(*work)
+                self.remote_fetched(context, *work)
             }
             Work::Create(work) => match result? {
                 Reply::Created(created) => self.created(context, &work, *created, now),

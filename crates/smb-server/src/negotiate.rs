@@ -1,6 +1,6 @@
 //! NEGOTIATE (MS-SMB2 3.3.5.3, 3.3.5.4) and FSCTL_VALIDATE_NEGOTIATE_INFO (3.3.5.15.12).
 
-use crate::connection::Negotiation;
+use crate::connection::{Negotiation, RdmaTransforms, Transport};
 use crate::directory::Directory;
 use crate::dispatch::Element;
 use crate::request::{Body, Context, Hashed, Response, Step};
@@ -8,10 +8,12 @@ use crate::server::Server;
 use smallvec::SmallVec;
 use smb::crypto::{CipherId, SigningAlgorithm};
 use smb::wire::{
-    CONTEXT_ENCRYPTION, CONTEXT_PREAUTH_INTEGRITY, CONTEXT_SIGNING, Capabilities, Command, DIALECT_WILDCARD,
-    Dialect, HASH_SHA_512, HeaderFlags, NegotiateRequest, NegotiateResponseBody, PreauthIntegrity, Put,
+    CONTEXT_ENCRYPTION, CONTEXT_PREAUTH_INTEGRITY, CONTEXT_RDMA_TRANSFORM, CONTEXT_SIGNING, Capabilities,
+    Command, DIALECT_WILDCARD, Dialect, HASH_SHA_512, HeaderFlags, NegotiateRequest, NegotiateResponseBody,
+    PreauthIntegrity, Put, RDMA_TRANSFORM_ENCRYPTION, RDMA_TRANSFORM_NONE, RDMA_TRANSFORM_SIGNING,
     ResponseTo, SecurityMode, Smb1Negotiate, ValidateNegotiateRequest, ValidateNegotiateResponse,
-    counted_ids, put_context, put_counted_ids, write_negotiate_response,
+    counted_ids, put_context, put_counted_ids, put_rdma_transform_ids, rdma_transform_ids,
+    write_negotiate_response,
 };
 use types::{Monotonic, NtStatus};
 use volume::backend::Backend;
@@ -21,6 +23,7 @@ use zerocopy::IntoBytes;
 struct Chosen {
     cipher: Option<CipherId>,
     signing: Option<SigningAlgorithm>,
+    rdma_transforms: RdmaTransforms,
 }
 
 impl<B: Backend, D: Directory> Server<B, D> {
@@ -153,11 +156,12 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let capabilities = self.capabilities_for(dialect, client);
         let mut contexts = Vec::new();
         let chosen = if dialect == Dialect::Smb311 {
-            self.choose_contexts(&request, &mut contexts)?
+            self.choose_contexts(context.connection, &request, &mut contexts)?
         } else {
             Chosen {
                 cipher: capabilities.contains(Capabilities::ENCRYPTION).then_some(CipherId::Aes128Ccm),
                 signing: None,
+                rdma_transforms: RdmaTransforms::default(),
             }
         };
         let security_mode = self.security_mode();
@@ -171,6 +175,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         found.server_capabilities = capabilities;
         found.server_security_mode = security_mode;
         found.cipher = chosen.cipher;
+        found.rdma_transforms = chosen.rdma_transforms;
         found.signing = chosen.signing.unwrap_or(if dialect >= Dialect::Smb300 {
             SigningAlgorithm::AesCmac
         } else {
@@ -184,6 +189,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
 
     fn choose_contexts(
         &mut self,
+        connection: u64,
         request: &NegotiateRequest<'_>,
         contexts: &mut Vec<Vec<u8>>,
     ) -> Result<Chosen, NtStatus> {
@@ -191,7 +197,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let mut preauth_seen = false;
         let mut cipher_seen = false;
         let mut signing_seen = false;
-        let mut chosen = Chosen { cipher: None, signing: None };
+        let mut chosen = Chosen { cipher: None, signing: None, rdma_transforms: RdmaTransforms::default() };
+        let mut transforms = None;
         for offered in request.contexts() {
             let offered = offered.map_err(invalid)?;
             match offered.context_type {
@@ -232,8 +239,29 @@ impl<B: Backend, D: Directory> Server<B, D> {
                         contexts.push(put_context(CONTEXT_SIGNING, &answer));
                     }
                 }
+                CONTEXT_RDMA_TRANSFORM => {
+                    let ids = rdma_transform_ids(offered.data).map_err(invalid)?;
+                    if transforms.replace(ids).is_some() {
+                        return Err(NtStatus::INVALID_PARAMETER);
+                    }
+                }
                 _ => {}
             }
+        }
+        let transport = self.connections.get(connection).map(|found| found.info.transport);
+        if let Some(offered) = transforms.filter(|_| transport == Some(Transport::SmbDirect)) {
+            let mut ids = Vec::new();
+            let offers = |id| offered.clone().any(|offered| offered == id);
+            // What cannot be encrypted at all cannot be by RDMA.
+            let encryption = chosen.cipher.is_some() && offers(RDMA_TRANSFORM_ENCRYPTION);
+            let signing = offers(RDMA_TRANSFORM_SIGNING);
+            ids.extend(encryption.then_some(RDMA_TRANSFORM_ENCRYPTION));
+            ids.extend(signing.then_some(RDMA_TRANSFORM_SIGNING));
+            chosen.rdma_transforms = RdmaTransforms { encryption, signing };
+            if ids.is_empty() {
+                ids.push(RDMA_TRANSFORM_NONE);
+            }
+            contexts.push(put_context(CONTEXT_RDMA_TRANSFORM, &put_rdma_transform_ids(&ids)));
         }
         if preauth_seen { Ok(chosen) } else { Err(NtStatus::INVALID_PARAMETER) }
     }

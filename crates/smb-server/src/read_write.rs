@@ -34,9 +34,10 @@ impl<B: Backend, D: Directory> Server<B, D> {
         if length > self.config.limits.read_bytes {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        let memory = self.remote_memory(context, request.channel.get(), length, || {
-            request.channel_info().map(<[_]>::to_vec).map_err(|_| NtStatus::INVALID_PARAMETER)
-        })?;
+        let memory = match request.channel.get() {
+            CHANNEL_NONE => None,
+            channel => Some(self.memory_to_write(context, channel, length, &request)?),
+        };
         self.check_charge(context, length as usize)?;
         let open = self.opens.get(key).ok_or(NtStatus::FILE_CLOSED)?;
         let Some((volume, name)) = open.volume_open() else {
@@ -87,9 +88,10 @@ impl<B: Backend, D: Directory> Server<B, D> {
         if length > self.config.limits.write_bytes || channel != CHANNEL_NONE && request.length.get() != 0 {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        let memory = self.remote_memory(context, channel, length, || {
-            request.channel_info().map(<[_]>::to_vec).map_err(|_| NtStatus::INVALID_PARAMETER)
-        })?;
+        let memory = match channel {
+            CHANNEL_NONE => None,
+            channel => Some(self.memory_to_read(context, channel, length, &request)?),
+        };
         self.check_charge(context, length as usize)?;
         let range = request.data_range().map_err(invalid)?;
         self.check_channel_sequence(context, key, true)?;

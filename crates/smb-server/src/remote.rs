@@ -1,28 +1,55 @@
 //! READ and WRITE whose payload goes by RDMA (MS-SMB2 3.3.5.12, 3.3.5.13): the transport moves it between the client's memory and
 //! ours, in order with the messages.
 //!
-//! Only where neither a signature nor encryption protects the session: payload that goes by RDMA would escape both.
+//! Where a signature or encryption protects the request, its payload goes by RDMA only with the same protection, by an RDMA transform
+//! that was negotiated (2.2.43); without one such requests are refused, as payload would escape their protection.
 
-use crate::connection::{ConnectionId, Outgoing, Transport};
+use crate::connection::{ConnectionId, Outgoing, RdmaTransforms, Transport};
 use crate::directory::Directory;
 use crate::request::{Body, Context, Step, Work};
 use crate::server::Server;
+use smallvec::SmallVec;
 use smb::wire::{
-    BufferDescriptorV1, CHANNEL_NONE, CHANNEL_RDMA_V1, CHANNEL_RDMA_V1_INVALIDATE, Command, Dialect,
-    ReadRequest, WriteRequest,
+    BufferDescriptorV1, CHANNEL_NONE, CHANNEL_RDMA_TRANSFORM, CHANNEL_RDMA_V1, CHANNEL_RDMA_V1_INVALIDATE,
+    Command, Dialect, RDMA_TRANSFORM_ENCRYPTION, RDMA_TRANSFORM_SIGNING, RdmaTransform, ReadRequest,
+    WriteRequest,
 };
-use sys::{Buf, Payload};
+use sys::{Buf, BufMut, Payload};
 use types::{Monotonic, NtStatus};
 use volume::backend::{Backend, OpenId, Operation, Reply};
 
 /// Most descriptors of one request.
 const DESCRIPTORS_MAX: usize = 256;
 
-/// Where a client's memory lies.
+/// Where a client's memory lies, and what protects what goes there or comes from there.
 #[derive(Debug, Clone)]
 pub(crate) struct RemoteMemory {
     pub descriptors: Vec<BufferDescriptorV1>,
+    pub protection: Protection,
 }
+
+/// What protects a payload that goes by RDMA.
+#[derive(Debug, Clone)]
+pub(crate) enum Protection {
+    None,
+    /// The server encrypts what was read.
+    Encrypt,
+    /// The server signs what was read.
+    Sign,
+    /// The client encrypted what is to be written.
+    Encrypted {
+        nonce: Vec<u8>,
+        tag: Vec<u8>,
+    },
+    /// The client signed what is to be written.
+    Signed {
+        nonce: Vec<u8>,
+        signature: Vec<u8>,
+    },
+}
+
+/// Longest signature and nonce that a transform may have.
+const TRANSFORM_FIELD_BYTES_MAX: usize = 64;
 
 /// The registration that ends with the answer to this request, whatever the answer says (MS-SMB2 3.3.5.12, 3.3.5.13). The client counts
 /// it as ended then; where it is not, its device refuses to register that memory again and the connection dies of it.
@@ -34,7 +61,12 @@ pub(crate) fn registration_to_end(command: Command, dialect: Option<Dialect>, re
         }
         Command::Write => {
             let request = WriteRequest::parse(request).ok()?;
-            (request.channel.get(), request.channel_info().ok()?)
+            if request.channel.get() == CHANNEL_RDMA_TRANSFORM {
+                let transform = RdmaTransform::parse(request.channel_bytes().ok()?).ok()?;
+                (transform.channel, transform.descriptors)
+            } else {
+                (request.channel.get(), request.channel_info().ok()?)
+            }
         }
         _ => return None,
     };
@@ -62,17 +94,71 @@ impl RemoteWriteWork {
 }
 
 impl<B: Backend, D: Directory> Server<B, D> {
-    /// The memory that a request's channel names; `None`: its payload is in the message.
-    pub(crate) fn remote_memory(
+    /// The memory that a READ names.
+    pub(crate) fn memory_to_write(
         &self,
         context: &Context,
         channel: u32,
         length: u32,
-        descriptors: impl FnOnce() -> Result<Vec<BufferDescriptorV1>, NtStatus>,
-    ) -> Result<Option<RemoteMemory>, NtStatus> {
-        if channel == CHANNEL_NONE {
-            return Ok(None);
+        request: &ReadRequest<'_>,
+    ) -> Result<RemoteMemory, NtStatus> {
+        let descriptors = request.channel_info().map_err(invalid)?;
+        let transforms = self.check_channel(context, channel, length, descriptors)?;
+        let protection = if context.sealed_by != 0 && transforms.encryption {
+            Protection::Encrypt
+        } else if context.sealed_by == 0 && context.sign && transforms.signing {
+            Protection::Sign
+        } else if context.sealed_by == 0 && !context.sign {
+            Protection::None
+        } else {
+            return Err(NtStatus::INVALID_PARAMETER);
+        };
+        Ok(RemoteMemory { descriptors: descriptors.to_vec(), protection })
+    }
+
+    /// The memory that a WRITE names.
+    pub(crate) fn memory_to_read(
+        &self,
+        context: &Context,
+        channel: u32,
+        length: u32,
+        request: &WriteRequest<'_>,
+    ) -> Result<RemoteMemory, NtStatus> {
+        if channel != CHANNEL_RDMA_TRANSFORM {
+            let descriptors = request.channel_info().map_err(invalid)?;
+            self.check_channel(context, channel, length, descriptors)?;
+            if context.sign || context.sealed_by != 0 {
+                return Err(NtStatus::INVALID_PARAMETER);
+            }
+            return Ok(RemoteMemory { descriptors: descriptors.to_vec(), protection: Protection::None });
         }
+        let transform = RdmaTransform::parse(request.channel_bytes().map_err(invalid)?).map_err(invalid)?;
+        let transforms = self.check_channel(context, transform.channel, length, transform.descriptors)?;
+        let fields = [transform.signature, transform.nonce];
+        if fields.iter().any(|field| field.len() > TRANSFORM_FIELD_BYTES_MAX) {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        let [signature, nonce] = fields.map(<[u8]>::to_vec);
+        let protection = match transform.transform_type {
+            RDMA_TRANSFORM_ENCRYPTION if context.sealed_by != 0 && transforms.encryption => {
+                Protection::Encrypted { nonce, tag: signature }
+            }
+            RDMA_TRANSFORM_SIGNING if context.sealed_by == 0 && context.sign && transforms.signing => {
+                Protection::Signed { nonce, signature }
+            }
+            _ => return Err(NtStatus::INVALID_PARAMETER),
+        };
+        Ok(RemoteMemory { descriptors: transform.descriptors.to_vec(), protection })
+    }
+
+    /// Whether the connection knows the channel and the memory is enough. Answers which transforms it has.
+    fn check_channel(
+        &self,
+        context: &Context,
+        channel: u32,
+        length: u32,
+        descriptors: &[BufferDescriptorV1],
+    ) -> Result<RdmaTransforms, NtStatus> {
         let connection = self.connections.get(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
         let dialect = self.dialect_of(context);
         let known = match channel {
@@ -80,22 +166,19 @@ impl<B: Backend, D: Directory> Server<B, D> {
             CHANNEL_RDMA_V1_INVALIDATE => dialect >= Dialect::Smb302,
             _ => false,
         };
-        let protected = context.sign || context.sealed_by != 0;
-        if !known || protected || connection.info.transport != Transport::SmbDirect {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        let descriptors = descriptors()?;
         let total: u64 = descriptors.iter().map(|one| u64::from(one.length.get())).sum();
         let wraps =
             |one: &BufferDescriptorV1| one.offset.get().checked_add(one.length.get().into()).is_none();
-        if descriptors.is_empty()
+        if !known
+            || connection.info.transport != Transport::SmbDirect
+            || descriptors.is_empty()
             || descriptors.len() > DESCRIPTORS_MAX
             || total < u64::from(length)
             || descriptors.iter().any(wraps)
         {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        Ok(Some(RemoteMemory { descriptors }))
+        Ok(connection.rdma_transforms)
     }
 
     /// What was read goes to the client's memory; the answer says how much that was.
@@ -106,11 +189,36 @@ impl<B: Backend, D: Directory> Server<B, D> {
         data: Payload,
     ) -> Result<Step, NtStatus> {
         let count = u32::try_from(data.len()).map_err(|_| NtStatus::INTERNAL_ERROR)?;
-        self.enqueue(
-            context.connection,
-            Outgoing::RemoteWrite { payload: data, descriptors: memory.descriptors },
-        );
-        Ok(Step::Reply(NtStatus::SUCCESS, Body::ReadRemote(count)))
+        let (payload, body) = match memory.protection {
+            Protection::Encrypt => {
+                let session = self.sessions.get_mut(context.session);
+                let sealing = session.and_then(|session| session.sealing.as_mut());
+                let mut sealed = BufMut::for_overwrite(data.len());
+                data.copy_to(&mut sealed);
+                let (nonce, tag) = sealing
+                    .ok_or(NtStatus::USER_SESSION_DELETED)?
+                    .seal_payload(&mut sealed)
+                    .map_err(|_| NtStatus::INTERNAL_ERROR)?;
+                let transform = transform_of(RDMA_TRANSFORM_ENCRYPTION, &tag, nonce.as_bytes());
+                (Payload::from(sealed.freeze()), Body::ReadTransformed(count, transform))
+            }
+            Protection::Sign => {
+                let session = self.session_of(context)?;
+                let channel = session.channel(context.connection).ok_or(NtStatus::USER_SESSION_DELETED)?;
+                let (nonce, signature) = {
+                    let parts: SmallVec<[&[u8]; 4]> = data.parts().iter().map(|part| &part[..]).collect();
+                    channel.signing.sign_payload(&parts, context.to.message_id, true)
+                };
+                let transform = transform_of(RDMA_TRANSFORM_SIGNING, &signature, nonce.as_bytes());
+                (data, Body::ReadTransformed(count, transform))
+            }
+            Protection::None => (data, Body::ReadRemote(count)),
+            Protection::Encrypted { .. } | Protection::Signed { .. } => {
+                return Err(NtStatus::INTERNAL_ERROR);
+            }
+        };
+        self.enqueue(context.connection, Outgoing::RemoteWrite { payload, descriptors: memory.descriptors });
+        Ok(Step::Reply(NtStatus::SUCCESS, body))
     }
 
     /// The transport's answer to [`Outgoing::RemoteRead`]; `None`: the client's memory could not be read.
@@ -130,9 +238,30 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.complete(token, result, now);
     }
 
-    /// The payload is here: the volume takes it.
-    pub(crate) fn remote_fetched(work: RemoteWriteWork) -> Result<Step, NtStatus> {
-        let data = work.data.ok_or(NtStatus::INTERNAL_ERROR)?;
+    /// The payload is here: if it is what the client protected, the volume takes it.
+    pub(crate) fn remote_fetched(&self, context: &Context, work: RemoteWriteWork) -> Result<Step, NtStatus> {
+        let mut data = work.data.ok_or(NtStatus::INTERNAL_ERROR)?;
+        match &work.memory.protection {
+            Protection::None => {}
+            Protection::Encrypted { nonce, tag } => {
+                let opening = self.session_of(context)?.opening.as_ref();
+                let mut plain = BufMut::for_overwrite(data.len());
+                opening
+                    .ok_or(NtStatus::USER_SESSION_DELETED)?
+                    .open_payload(nonce, tag, &data, &mut plain)
+                    .map_err(|_| NtStatus::AUTH_TAG_MISMATCH)?;
+                data = plain.freeze();
+            }
+            Protection::Signed { nonce, signature } => {
+                let session = self.session_of(context)?;
+                let channel = session.channel(context.connection).ok_or(NtStatus::USER_SESSION_DELETED)?;
+                channel
+                    .signing
+                    .verify_payload(&[&data], nonce, signature)
+                    .map_err(|_| NtStatus::INVALID_SIGNATURE)?;
+            }
+            Protection::Encrypt | Protection::Sign => return Err(NtStatus::INTERNAL_ERROR),
+        }
         Ok(Step::Submit {
             volume: work.volume,
             operation: Operation::Write {
@@ -145,4 +274,16 @@ impl<B: Backend, D: Directory> Server<B, D> {
             work: Work::Write { length: work.length },
         })
     }
+}
+
+fn invalid<T>(_: T) -> NtStatus {
+    NtStatus::INVALID_PARAMETER
+}
+
+/// What a READ's answer says of its payload.
+fn transform_of(transform_type: u16, signature: &[u8], nonce: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let (channel, descriptors) = (CHANNEL_NONE, &[][..]);
+    RdmaTransform { channel, transform_type, signature, nonce, descriptors }.write(&mut out);
+    out
 }

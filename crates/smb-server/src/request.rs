@@ -42,6 +42,8 @@ pub(crate) enum Body {
     Read(Payload),
     /// So many bytes went by RDMA.
     ReadRemote(u32),
+    /// As that; with how they are encrypted or signed (MS-SMB2 2.2.43).
+    ReadTransformed(u32, Vec<u8>),
     Written(u32),
     /// SMB2 ERROR response with its ErrorContextCount and data.
     Error(u8, Vec<u8>),

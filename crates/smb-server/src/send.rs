@@ -7,8 +7,8 @@ use crate::server::Server;
 use crate::session::SessionState;
 use smallvec::SmallVec;
 use smb::wire::{
-    HEADER_BYTES, Header, HeaderFlags, READ_RESPONSE_DATA_OFFSET, ReadResponseBody, TRANSFORM_HEADER_BYTES,
-    U32, WriteResponseBody, write_error,
+    HEADER_BYTES, Header, HeaderFlags, READ_RESPONSE_DATA_OFFSET, READ_RESPONSE_RDMA_TRANSFORM,
+    ReadResponseBody, TRANSFORM_HEADER_BYTES, U32, WriteResponseBody, write_error,
 };
 use sys::{Buf, BufMut, Payload};
 use volume::backend::Backend;
@@ -27,6 +27,7 @@ fn build(response: &mut Response, is_compound: bool, is_last: bool) -> Built {
         Body::Read(payload) => (READ_RESPONSE_DATA_OFFSET - HEADER_BYTES, payload.clone()),
         // Not a byte more: cifs.ko takes a payload that went by RDMA for read, and would meet what is left in the next message.
         Body::ReadRemote(_) => (size_of::<ReadResponseBody>(), empty),
+        Body::ReadTransformed(_, transform) => (size_of::<ReadResponseBody>() + transform.len(), empty),
         Body::Written(_) => (size_of::<WriteResponseBody>(), empty),
         Body::Bytes(bytes) => (bytes.len(), empty),
         Body::Error(_, data) => (8 + data.len().max(1), empty),
@@ -57,6 +58,18 @@ fn build(response: &mut Response, is_compound: bool, is_last: bool) -> Built {
                 ..Default::default()
             };
             body[..body_len].copy_from_slice(fixed.as_bytes());
+        }
+        Body::ReadTransformed(count, transform) => {
+            let fixed = ReadResponseBody {
+                data_offset: READ_RESPONSE_DATA_OFFSET as u8,
+                data_length: U32::new(transform.len() as u32),
+                data_remaining: U32::new(*count),
+                flags: U32::new(READ_RESPONSE_RDMA_TRANSFORM),
+                ..Default::default()
+            };
+            let (head, tail) = body[..body_len].split_at_mut(size_of::<ReadResponseBody>());
+            head.copy_from_slice(fixed.as_bytes());
+            tail.copy_from_slice(transform);
         }
         Body::Written(count) => {
             let fixed = WriteResponseBody { count: U32::new(*count), ..Default::default() };
@@ -126,15 +139,14 @@ impl<B: Backend, D: Directory> Server<B, D> {
     fn sign(&self, connection: u64, response: &Response, built: &mut Built) {
         let Some(session) = self.sessions.get(response.sign_by) else { return };
         // While a channel is being bound its answers are signed with the session's first key.
-        let Some(channel) = session.channel(connection).or_else(|| session.channels.first()) else {
-            return;
-        };
+        let channel = session.channel(connection).map(|channel| &channel.signing);
+        let Some(key) = channel.or(session.signing.as_ref()) else { return };
         let id = response.header.message_id.get();
         let signature = {
             let mut parts: SmallVec<[&[u8]; 4]> = SmallVec::new();
             parts.push(&built.head);
             parts.extend(built.payload.parts().iter().map(|part| &part[..]));
-            channel.signing.sign(&parts, id, true, false)
+            key.sign(&parts, id, true, false)
         };
         if let Ok((header, _)) = Header::mut_from_prefix(&mut built.head) {
             header.signature = signature;

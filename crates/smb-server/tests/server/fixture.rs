@@ -292,6 +292,8 @@ pub struct Client {
     pub sealing: Option<(SealingKey, OpeningKey)>,
     pub seal: bool,
     pub preauth: PreauthHash,
+    /// AES-GMAC is negotiated.
+    pub gmac: bool,
 }
 
 /// How the client negotiates.
@@ -299,22 +301,33 @@ pub struct Wishes {
     pub dialects: Vec<u16>,
     pub ciphers: Vec<u16>,
     pub signing: Vec<u16>,
+    /// Of payload by RDMA.
+    pub transforms: Vec<u16>,
 }
 
 impl Default for Wishes {
     fn default() -> Self {
-        Self { dialects: vec![0x0311], ciphers: vec![CIPHER_AES_128_GCM], signing: vec![SIGNING_AES_CMAC] }
+        Self {
+            dialects: vec![0x0311],
+            ciphers: vec![CIPHER_AES_128_GCM],
+            signing: vec![SIGNING_AES_CMAC],
+            transforms: vec![],
+        }
     }
 }
 
 impl Wishes {
     pub fn contexts(&self) -> Vec<Vec<u8>> {
-        vec![
+        let mut contexts = vec![
             put_context(CONTEXT_PREAUTH_INTEGRITY, &PreauthIntegrity::build(&[7; 32])),
             put_context(0x0100, b"unknown to the server"),
             put_context(CONTEXT_ENCRYPTION, &put_counted_ids(&self.ciphers)),
             put_context(CONTEXT_SIGNING, &put_counted_ids(&self.signing)),
-        ]
+        ];
+        if !self.transforms.is_empty() {
+            contexts.push(put_context(CONTEXT_RDMA_TRANSFORM, &put_rdma_transform_ids(&self.transforms)));
+        }
+        contexts
     }
 }
 
@@ -332,6 +345,7 @@ impl Client {
             sealing: None,
             seal: false,
             preauth: PreauthHash::default(),
+            gmac: false,
         }
     }
 
@@ -388,13 +402,18 @@ impl Client {
     /// The next message from the server, decrypted.
     pub fn receive(&mut self, world: &mut World) -> Option<Vec<u8>> {
         let bytes = world.sent(self.connection)?;
+        Some(self.open(&bytes))
+    }
+
+    /// A message from the server, decrypted where it is encrypted.
+    pub fn open(&self, bytes: &[u8]) -> Vec<u8> {
         if bytes.starts_with(&PROTOCOL_TRANSFORM) {
             let (_, opening) = self.sealing.as_ref().unwrap();
             let mut plain = BufMut::for_overwrite(bytes.len() - TRANSFORM_HEADER_BYTES);
-            opening.open_into(&bytes, &mut plain).unwrap();
-            return Some(plain.to_vec());
+            opening.open_into(bytes, &mut plain).unwrap();
+            return plain.to_vec();
         }
-        Some(bytes)
+        bytes.to_vec()
     }
 
     pub fn call(&mut self, world: &mut World, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -415,6 +434,7 @@ impl Client {
             write_negotiate_request(out, body, &wishes.dialects, &contexts);
         });
         self.preauth.update(&message);
+        self.gmac = wishes.signing.contains(&SIGNING_AES_GMAC);
         self.send(world, message);
         let answer = self.receive(world).expect("an answer");
         if status(&answer) == NtStatus::SUCCESS {
@@ -480,6 +500,7 @@ impl Client {
         let keys = SessionKeys::new(schedule, &key[..]);
         let algorithm = match self.dialect {
             Dialect::Smb202 | Dialect::Smb210 => SigningAlgorithm::HmacSha256,
+            Dialect::Smb311 if self.gmac => SigningAlgorithm::AesGmac,
             _ => SigningAlgorithm::AesCmac,
         };
         self.signing = Some(keys.signing_key(algorithm));

@@ -11,3 +11,4 @@ mod hostile;
 mod logon;
 mod negotiate;
 mod remote;
+mod remote_transform;

@@ -263,6 +263,19 @@ impl SealingKey {
         self.seal_in_place(out, session_id)
     }
 
+    /// Encrypts a payload that goes beside the messages, where it lies (MS-SMB2 2.2.43.1). Answers its nonce and its tag.
+    ///
+    /// # Errors
+    /// As [`Self::seal_in_place`].
+    pub fn seal_payload(&mut self, payload: &mut [u8]) -> Result<(PayloadNonce, [u8; 16]), CryptoError> {
+        let counter = self.next_nonce;
+        self.next_nonce = counter.checked_add(1).ok_or(CryptoError::NoncesExhausted)?;
+        let mut nonce = [0; 16];
+        nonce[..8].copy_from_slice(&counter.to_le_bytes());
+        let tag = self.key.seal(&nonce, &[], payload)?;
+        Ok((PayloadNonce { bytes: nonce, len: self.cipher.nonce_len() }, tag))
+    }
+
     pub(super) fn seal_with_nonce(
         &self,
         message: &mut [u8],
@@ -284,8 +297,30 @@ impl SealingKey {
     }
 }
 
+/// The nonce of a payload, as long as its cipher or signature needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PayloadNonce {
+    bytes: [u8; 16],
+    len: usize,
+}
+
+impl PayloadNonce {
+    pub(super) const NONE: Self = Self { bytes: [0; 16], len: 0 };
+
+    pub(super) fn of_12(nonce: [u8; 12]) -> Self {
+        let mut bytes = [0; 16];
+        bytes[..12].copy_from_slice(&nonce);
+        Self { bytes, len: 12 }
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
 /// Decrypts one direction of a session. Not printable.
 pub struct OpeningKey {
+    cipher: CipherId,
     key: Key,
 }
 
@@ -293,7 +328,7 @@ impl OpeningKey {
     /// # Errors
     /// [`CryptoError::KeyLength`].
     pub fn new(cipher: CipherId, key: &[u8]) -> Result<Self, CryptoError> {
-        Ok(Self { key: Key::new(cipher, key)? })
+        Ok(Self { cipher, key: Key::new(cipher, key)? })
     }
 
     /// Checks and decrypts a message, transform header first, where it lies. Returns the original message.
@@ -324,6 +359,32 @@ impl OpeningKey {
         }
         let (nonce, tag) = nonce_and_tag(header)?;
         self.key.open_into(&nonce, &header[AUTHENTICATED], tag, payload, plain)
+    }
+}
+
+impl OpeningKey {
+    /// Checks a payload that went beside the messages, and decrypts it into `plain`, which has its length.
+    ///
+    /// # Errors
+    /// [`CryptoError::NotAuthentic`], also where nonce or tag do not have the cipher's lengths; [`CryptoError::CutShort`] where `plain`
+    /// has another length.
+    pub fn open_payload(
+        &self,
+        nonce: &[u8],
+        tag: &[u8],
+        payload: &[u8],
+        plain: &mut [u8],
+    ) -> Result<(), CryptoError> {
+        if nonce.len() != self.cipher.nonce_len() {
+            return Err(CryptoError::NotAuthentic);
+        }
+        if plain.len() != payload.len() {
+            return Err(CryptoError::CutShort);
+        }
+        let tag: [u8; 16] = tag.try_into().map_err(|_| CryptoError::NotAuthentic)?;
+        let mut field = [0; 16];
+        field[..nonce.len()].copy_from_slice(nonce);
+        self.key.open_into(&field, &[], tag, payload, plain)
     }
 }
 

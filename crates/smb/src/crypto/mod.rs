@@ -11,7 +11,8 @@ mod scratch;
 mod signing;
 
 pub use cipher::{
-    CipherId, OpeningKey, SealingKey, TRANSFORM_HEADER_BYTES, TRANSFORM_PROTOCOL_ID, TransformHeader,
+    CipherId, OpeningKey, PayloadNonce, SealingKey, TRANSFORM_HEADER_BYTES, TRANSFORM_PROTOCOL_ID,
+    TransformHeader,
 };
 pub use keys::{KeySchedule, SessionKeys, derive_key};
 pub use preauth::PreauthHash;

@@ -1,6 +1,6 @@
 //! Signatures of SMB2 messages (MS-SMB2 3.1.4.1, 3.1.5.1).
 
-use super::{CryptoError, scratch::with_scratch};
+use super::{CryptoError, PayloadNonce, scratch::with_scratch};
 use aws_lc_rs::{aead, cmac, hmac};
 use subtle::ConstantTimeEq;
 
@@ -41,7 +41,10 @@ enum Key {
     AesGmac(aead::LessSafeKey),
 }
 
-/// A key that signs and verifies whole SMB2 messages. Not printable.
+/// In the last byte of AES-GMAC's nonce of a payload.
+const PAYLOAD_NONCE_BIT: u8 = 0x80;
+
+/// A key that signs and verifies whole SMB2 messages, and payload beside them. Not printable.
 pub struct SigningKey {
     key: Key,
 }
@@ -164,6 +167,69 @@ impl SigningKey {
         }
         let right: bool = self.sign(parts, message_id, is_server, is_cancel).ct_eq(&claimed).into();
         if right { Ok(()) } else { Err(CryptoError::NotAuthentic) }
+    }
+}
+
+impl SigningKey {
+    /// The signature of a payload that goes beside the messages (MS-SMB2 2.2.43.1), and its nonce where the algorithm has one.
+    /// `message_id`: of the message that tells it; no other payload of the same direction has it.
+    pub fn sign_payload(
+        &self,
+        parts: &[&[u8]],
+        message_id: u64,
+        is_server: bool,
+    ) -> (PayloadNonce, [u8; 16]) {
+        let mut nonce = [0; aead::NONCE_LEN];
+        nonce[..8].copy_from_slice(&message_id.to_le_bytes());
+        nonce[8] = u8::from(is_server);
+        // The message itself is signed with the same key: its nonce has this bit clear.
+        nonce[11] = PAYLOAD_NONCE_BIT;
+        let signature = self.payload_signature(parts, nonce);
+        let nonce = match self.key {
+            Key::AesGmac(_) => PayloadNonce::of_12(nonce),
+            _ => PayloadNonce::NONE,
+        };
+        (nonce, signature)
+    }
+
+    /// Whether a payload has this signature, in constant time.
+    ///
+    /// # Errors
+    /// [`CryptoError::NotAuthentic`], also where nonce or signature do not have the algorithm's lengths.
+    pub fn verify_payload(&self, parts: &[&[u8]], nonce: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
+        let nonce = match self.key {
+            Key::AesGmac(_) => nonce.try_into().map_err(|_| CryptoError::NotAuthentic)?,
+            _ => [0; aead::NONCE_LEN],
+        };
+        let right: bool = self.payload_signature(parts, nonce).as_slice().ct_eq(signature).into();
+        if right { Ok(()) } else { Err(CryptoError::NotAuthentic) }
+    }
+
+    fn payload_signature(&self, parts: &[&[u8]], nonce: [u8; aead::NONCE_LEN]) -> [u8; 16] {
+        match &self.key {
+            Key::HmacSha256(key) => {
+                let mut context = hmac::Context::with_key(key);
+                parts.iter().for_each(|part| context.update(part));
+                first_16(context.sign().as_ref())
+            }
+            Key::AesCmac(key) => {
+                let mut context = cmac::Context::with_key(key);
+                let failed = parts.iter().any(|part| context.update(part).is_err());
+                assert!(!failed, "AES-CMAC of bytes in memory cannot fail");
+                first_16(context.sign().expect("AES-CMAC of bytes in memory cannot fail").as_ref())
+            }
+            Key::AesGmac(key) => {
+                let tag = |bytes: &[u8]| {
+                    let nonce = aead::Nonce::assume_unique_for_key(nonce);
+                    let sealed = key.seal_in_place_separate_tag(nonce, aead::Aad::from(bytes), &mut []);
+                    first_16(sealed.expect("AES-GMAC of bytes in memory cannot fail").as_ref())
+                };
+                match parts {
+                    [whole] => tag(whole),
+                    parts => tag(&parts.concat()),
+                }
+            }
+        }
     }
 }
 

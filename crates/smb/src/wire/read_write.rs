@@ -8,6 +8,7 @@ use zerocopy::{FromBytes, IntoBytes};
 pub const CHANNEL_NONE: u32 = 0;
 pub const CHANNEL_RDMA_V1: u32 = 1;
 pub const CHANNEL_RDMA_V1_INVALIDATE: u32 = 2;
+pub const CHANNEL_RDMA_TRANSFORM: u32 = 3;
 
 /// READ flag: do not cache on the server.
 pub const READ_FLAG_UNBUFFERED: u8 = 1;
@@ -103,6 +104,14 @@ message! {
 }
 
 impl<'a> WriteRequest<'a> {
+    /// The bytes that [`Self::channel`] gives a meaning.
+    ///
+    /// # Errors
+    /// [`WireError`] where they do not lie within the message.
+    pub fn channel_bytes(&self) -> Result<&'a [u8], WireError> {
+        part(self.message, self.channel_info_offset.get().into(), self.channel_info_length.get().into())
+    }
+
     /// Where in the message the data lies.
     ///
     /// # Errors
@@ -208,4 +217,14 @@ pub fn write_response(header: &Header, count: u32) -> [u8; WRITE_RESPONSE_BYTES]
     let fixed = WriteResponseBody { count: U32::new(count), ..Default::default() };
     body[..size_of::<WriteResponseBody>()].copy_from_slice(fixed.as_bytes());
     out
+}
+
+/// Appends the fixed part of a WRITE request that gives `info` the meaning of its channel, and `info`.
+pub fn write_write_request_with_info(out: &mut Vec<u8>, mut body: WriteRequestBody, info: &[u8]) {
+    let at = HEADER_BYTES + size_of_val(&body);
+    body.channel_info_offset = U16::new(at as u16);
+    body.channel_info_length = U16::new(info.len() as u16);
+    body.data_offset = U16::new((at + info.len()) as u16);
+    out.put(&body);
+    out.extend_from_slice(info);
 }

@@ -182,3 +182,33 @@ fn a_key_of_another_length_is_refused() {
         }
     }
 }
+
+#[test]
+fn a_payload_beside_the_messages_opens_with_its_nonce_and_tag_alone() {
+    for cipher in ALL {
+        let (mut sealing, opening) = pair(cipher);
+        let mut payload = b"payload by RDMA".to_vec();
+        let (nonce, tag) = sealing.seal_payload(&mut payload).unwrap();
+        let mut plain = vec![0; payload.len()];
+        opening.open_payload(nonce.as_bytes(), &tag, &payload, &mut plain).unwrap();
+        assert_eq!(plain, b"payload by RDMA", "{cipher:?}");
+        // The counter is the messages' own: no nonce comes twice.
+        let (next, _) = sealing.seal_payload(&mut payload.clone()).unwrap();
+        assert_ne!(next, nonce);
+        let mut bad_tag = tag;
+        bad_tag[3] ^= 1;
+        let mut longer = nonce.as_bytes().to_vec();
+        longer.push(0);
+        let shorter = &nonce.as_bytes()[1..];
+        for (nonce, tag) in [
+            (nonce.as_bytes(), &bad_tag[..]),
+            (&longer, &tag),
+            (shorter, &tag),
+            (next.as_bytes(), &tag),
+            (nonce.as_bytes(), &tag[..15]),
+        ] {
+            let refused = opening.open_payload(nonce, tag, &payload, &mut plain);
+            assert_eq!(refused, Err(CryptoError::NotAuthentic), "{cipher:?}");
+        }
+    }
+}

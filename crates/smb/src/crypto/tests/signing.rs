@@ -170,3 +170,26 @@ fn a_gmac_signature_of_the_other_side_is_not_accepted_as_an_echo() {
     key.sign_in_place(&mut bytes, 7, false, false).unwrap();
     assert_eq!(key.verify_in_place(&mut bytes, 7, true, false), Err(CryptoError::NotAuthentic));
 }
+
+#[test]
+fn a_payload_beside_the_messages_has_a_signature_of_its_own() {
+    for algorithm in ALGORITHMS {
+        let key = SigningKey::new(algorithm, &[0x42; 16]);
+        let payload = message(1000);
+        let (nonce, signature) = key.sign_payload(&[&payload[..300], &payload[300..]], 7, true);
+        assert_eq!(nonce.as_bytes().len(), if algorithm == SigningAlgorithm::AesGmac { 12 } else { 0 });
+        assert_eq!(key.verify_payload(&[&payload], nonce.as_bytes(), &signature), Ok(()), "{algorithm:?}");
+        let mut other = payload.clone();
+        other[999] ^= 1;
+        let mut bad = signature;
+        bad[3] ^= 1;
+        for (payload, signature) in [(&other, &signature[..]), (&payload, &bad), (&payload, &signature[..15])]
+        {
+            let refused = key.verify_payload(&[payload], nonce.as_bytes(), signature);
+            assert_eq!(refused, Err(CryptoError::NotAuthentic), "{algorithm:?}");
+        }
+        if algorithm == SigningAlgorithm::AesGmac {
+            assert!(key.verify_payload(&[&payload], &nonce.as_bytes()[1..], &signature).is_err());
+        }
+    }
+}
