@@ -18,8 +18,19 @@ const PLACES: [u64; 4] = [0, 100, 253, 400];
 /// What a client waits for.
 #[derive(Debug, Clone)]
 pub(crate) enum Doing {
-    Read { lba: u64 },
-    Write { lba: u64, blocks: u64, value: u64 },
+    Read {
+        lba: u64,
+    },
+    Write {
+        lba: u64,
+        blocks: u64,
+        value: u64,
+    },
+    /// These blocks of what was given back.
+    Discard {
+        lbas: Vec<u64>,
+        value: u64,
+    },
 }
 
 #[derive(Debug, Default)]
@@ -36,13 +47,42 @@ pub(crate) struct Client {
 #[derive(Default)]
 pub(crate) struct History {
     pub registers: BTreeMap<u64, Register>,
-    next_value: u64,
+    pub next_value: u64,
     pub garbage: Vec<String>,
+    pub discards: bool,
 }
 
 impl History {
+    /// A few blocks or a whole chunk to give back, where it can be told afterwards whether that was done.
+    fn choose_discard(&mut self, random: &mut Random, step: u64) -> Option<(Doing, SpaceRequest)> {
+        let chunk = random.below(CHUNKS);
+        let place = PLACES[random.below(PLACES.len() as u64) as usize];
+        let (lba, blocks) = match random.chance(300) {
+            true => (chunk * CHUNK_BLOCKS, CHUNK_BLOCKS),
+            false => (chunk * CHUNK_BLOCKS + place, random.between(1, 7)),
+        };
+        let lbas: Vec<u64> = self.registers.range(lba..lba + blocks).map(|(at, _)| *at).collect();
+        let clear =
+            lbas.iter().all(|at| self.registers.get(at).is_some_and(|known| known.may_be_zeroed(step)));
+        if lbas.is_empty() || !clear {
+            return None;
+        }
+        self.next_value += 1;
+        let value = self.next_value;
+        for at in &lbas {
+            self.registers.entry(*at).or_default().zeroing_began(value, step);
+        }
+        Some((Doing::Discard { lbas, value }, SpaceRequest::Discard { lba: Lba(lba), blocks }))
+    }
+
     /// Chooses an operation and notes that it begins at `step`.
     pub fn choose(&mut self, random: &mut Random, step: u64) -> (Doing, SpaceRequest) {
+        if self.discards
+            && random.chance(80)
+            && let Some(discard) = self.choose_discard(random, step)
+        {
+            return discard;
+        }
         let chunk = random.below(CHUNKS);
         let place = PLACES[random.below(PLACES.len() as u64) as usize];
         let lba = chunk * CHUNK_BLOCKS + place + random.below(4);
@@ -80,6 +120,7 @@ impl History {
         for (at, block) in data.chunks(BLOCK_BYTES).enumerate() {
             let lba = lba + at as u64;
             match value_of(block, lba) {
+                Some(ZERO) => self.registers.entry(lba).or_default().read_zeroes(began, step),
                 Some(value) => self.registers.entry(lba).or_default().read(value, began, step),
                 None => {
                     self.garbage.push(format!("block {lba} was read as something that was never written"))

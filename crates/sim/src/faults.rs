@@ -32,6 +32,8 @@ enum Kind {
     WriteErrors,
     Corrupt,
     Retire,
+    Slow,
+    Add,
 }
 
 impl World {
@@ -64,6 +66,12 @@ impl World {
         if scenario.retirement {
             kinds.push(Kind::Retire);
         }
+        if scenario.slow_disks {
+            kinds.extend([Kind::Slow; 2]);
+        }
+        if scenario.addition {
+            kinds.extend([Kind::Add; 2]);
+        }
         if let Some(kind) = self.random.pick(&kinds) {
             self.strike(kind);
         }
@@ -74,6 +82,14 @@ impl World {
         let node = self.random.below(nodes) as usize;
         let disk = self.random.below(self.disks.len() as u64) as usize;
         let lasting = self.random.between(20, 900) * MILLISECOND;
+        if std::env::var_os("SIM_DEBUG").is_some() {
+            eprintln!(
+                "{} FAULT {kind:?} node {node} disk {} for {} ms",
+                self.now / 1000,
+                disk + 1,
+                lasting / MILLISECOND
+            );
+        }
         match kind {
             Kind::Crash => self.crash(node, lasting),
             Kind::CrashAll => (0..self.nodes.len()).for_each(|node| self.crash(node, lasting)),
@@ -100,6 +116,11 @@ impl World {
                 self.disks[disk].hangs = true;
                 self.after(lasting, Event::Heal(Healing::Disk(disk)));
             }
+            Kind::Slow => {
+                self.disks[disk].slow = true;
+                self.after(lasting, Event::Heal(Healing::Disk(disk)));
+            }
+            Kind::Add => self.add_disk(),
             Kind::Errors | Kind::WriteErrors => {
                 let fault = if kind == Kind::Errors { FakeFault::Errors } else { FakeFault::WriteErrors };
                 if let Some(store) = self.disks[disk].medium.fake() {
@@ -110,7 +131,7 @@ impl World {
             Kind::Corrupt => self.corrupt(),
             Kind::Retire => {
                 let enough = self.scenario.nodes > usize::from(self.scenario.resiliency.copies());
-                if self.retired.is_none() && enough {
+                if self.retired.is_none() && enough && self.disks[disk].added {
                     let id = self.disks[disk].id;
                     self.retired = Some(id);
                     for node in 0..self.nodes.len() {
@@ -120,6 +141,22 @@ impl World {
                         self.pump(node);
                     }
                 }
+            }
+        }
+    }
+
+    /// The disk that was not part of the pool becomes so.
+    fn add_disk(&mut self) {
+        let Some(new) = self.disks.iter_mut().find(|disk| !disk.added) else { return };
+        new.added = true;
+        let id = new.id;
+        self.coverage.added_disks += 1;
+        let view = self.pool_view();
+        for node in 0..self.nodes.len() {
+            *self.nodes[node].pool.borrow_mut() = view.clone();
+            if let Some(coordinator) = &mut self.nodes[node].coordinator {
+                coordinator.add_disk(id);
+                self.pump(node);
             }
         }
     }
@@ -193,6 +230,7 @@ impl World {
 
     fn heal_disk(&mut self, disk: usize) {
         self.disks[disk].hangs = false;
+        self.disks[disk].slow = false;
         if let Some(store) = self.disks[disk].medium.fake() {
             store.set_fault(FakeFault::None);
             if !self.faulting() {

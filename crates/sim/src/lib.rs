@@ -20,5 +20,17 @@ mod world;
 pub use scenario::Scenario;
 pub use world::{Coverage, Report, run};
 
+/// Every planted bug is found by one of so many seeds.
+pub const SEEDS_TO_FIND: u64 = 400;
+
+/// Plants a bug, and runs seeds until one finds it.
+#[cfg(feature = "planted-bugs")]
+pub fn find_planted(bug: space::planted::Planted, first: u64, seeds: u64) -> Option<Report> {
+    space::planted::plant(Some(bug));
+    let found = (first..first.saturating_add(seeds)).map(run).find(|report| !report.violations.is_empty());
+    space::planted::plant(None);
+    found
+}
+
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! Nodes and their disks.
 
+use pool::PoolView;
 use space::coordinator::Coordinator;
 use space::fake_store::FakeStore;
 use space::replica::Replica;
@@ -153,6 +154,12 @@ pub(crate) struct SimDisk {
     pub poll_scheduled: bool,
     /// Answers nothing until healed.
     pub hangs: bool,
+    /// Answers late until healed.
+    pub slow: bool,
+    /// Part of the pool.
+    pub added: bool,
+    /// Epochs that the replica was asked to promise, by session and request.
+    pub asked_promises: BTreeMap<(u64, u64), Epoch>,
 }
 
 pub(crate) struct Node {
@@ -160,6 +167,8 @@ pub(crate) struct Node {
     /// Grows with each start of the process; messages of an older one are dropped.
     pub incarnation: u64,
     pub coordinator: Option<Coordinator>,
+    /// What the coordinator knows of the pool.
+    pub pool: Rc<RefCell<PoolView>>,
     /// The time for which a wake-up is scheduled.
     pub timer_at: Option<u64>,
     /// Requests to the cluster state that were not answered: the network's number to the coordinator's.
@@ -174,6 +183,7 @@ impl Node {
             up: true,
             incarnation: 1,
             coordinator: None,
+            pool: Rc::default(),
             timer_at: None,
             asked: BTreeMap::new(),
             tokens: BTreeMap::new(),

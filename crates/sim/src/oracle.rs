@@ -29,6 +29,8 @@ struct Value {
 #[derive(Debug, Clone)]
 pub struct Register {
     values: BTreeMap<u64, Value>,
+    /// Values that read as zeroes, in the order they began.
+    zeroes: Vec<u64>,
     /// Violations that were seen when they happened.
     strange: Vec<String>,
 }
@@ -43,11 +45,36 @@ impl Register {
     /// A register that holds zeroes from `at` on.
     pub fn new(at: u64) -> Self {
         let zero = Value { write: Interval { start: at, end: at }, reads: Vec::new() };
-        Self { values: BTreeMap::from([(ZERO, zero)]), strange: Vec::new() }
+        Self { values: BTreeMap::from([(ZERO, zero)]), zeroes: vec![ZERO], strange: Vec::new() }
     }
 
     pub fn write_began(&mut self, value: u64, at: u64) {
         self.values.insert(value, Value { write: Interval { start: at, end: NEVER }, reads: Vec::new() });
+    }
+
+    /// A write of zeroes. To be called only where [`Register::may_be_zeroed`] says so: else it could not be told which zeroes a
+    /// read saw.
+    pub fn zeroing_began(&mut self, value: u64, at: u64) {
+        self.write_began(value, at);
+        self.zeroes.push(value);
+    }
+
+    /// Whether all zeroes of before must have been written over at `now`.
+    pub fn may_be_zeroed(&self, now: u64) -> bool {
+        self.is_outdated(self.zeroes(), now)
+    }
+
+    /// The value that zeroes found are from.
+    pub fn zeroes(&self) -> u64 {
+        self.zeroes.last().copied().unwrap_or(ZERO)
+    }
+
+    /// Zeroes were read. Where a discard began meanwhile, they may be its own or those before: that says nothing.
+    pub fn read_zeroes(&mut self, start: u64, end: u64) {
+        let value = self.zeroes();
+        if self.values.get(&value).is_none_or(|found| found.write.start <= start) {
+            self.read(value, start, end);
+        }
     }
 
     pub fn write_ended(&mut self, value: u64, at: u64) {

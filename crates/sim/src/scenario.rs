@@ -24,6 +24,14 @@ pub struct Scenario {
     pub disk_faults: bool,
     pub corruption: bool,
     pub retirement: bool,
+    /// One disk is added to the pool during the run.
+    pub addition: bool,
+    /// Blocks and whole chunks are given back.
+    pub discards: bool,
+    /// So few slabs that the pool fills up.
+    pub tight: bool,
+    /// Some disks answer late for a while.
+    pub slow_disks: bool,
     /// Real stores on disks that lose power, instead of stores in memory.
     pub real_stores: bool,
 }
@@ -36,7 +44,7 @@ impl Scenario {
             1..=5 => Resiliency::TwoWay,
             _ => Resiliency::ThreeWay,
         };
-        Self {
+        let mut scenario = Self {
             nodes: random.between(3, 4) as usize,
             disks_per_node: random.between(1, 2) as usize,
             resiliency,
@@ -54,6 +62,24 @@ impl Scenario {
             corruption: random.chance(400),
             retirement: random.chance(200),
             real_stores: random.chance(120),
+            addition: random.chance(250),
+            discards: random.chance(500),
+            tight: random.chance(150),
+            slow_disks: random.chance(300),
+        };
+        // What leaves disks needs room on others.
+        scenario.retirement &= !scenario.tight;
+        scenario
+    }
+
+    /// Slabs of each disk.
+    pub fn slabs(&self) -> u64 {
+        let chunks = crate::client::CHUNKS;
+        let disks = (self.nodes * self.disks_per_node - usize::from(self.addition)) as u64;
+        match self.tight {
+            // A little less than all chunks need.
+            true => (chunks * u64::from(self.resiliency.copies()) / disks).max(1),
+            false => chunks * 2 + 2,
         }
     }
 }

@@ -18,6 +18,9 @@ fn run_all(seeds: std::ops::Range<u64>) -> Coverage {
         total.repaired_blocks += coverage.repaired_blocks;
         total.resynced_regions += coverage.resynced_regions;
         total.built_regions += coverage.built_regions;
+        total.discards += coverage.discards;
+        total.no_space += coverage.no_space;
+        total.added_disks += coverage.added_disks;
     }
     total
 }
@@ -47,6 +50,9 @@ fn many_seeds_pass_and_every_kind_of_fault_really_happens() {
         ("repaired blocks", total.repaired_blocks),
         ("resynced regions", total.resynced_regions),
         ("built regions", total.built_regions),
+        ("discards", total.discards),
+        ("writes refused by a full pool", total.no_space),
+        ("added disks", total.added_disks),
     ] {
         assert!(count > 0, "no {what} in 40 seeds: {total:?}");
     }

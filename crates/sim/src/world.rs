@@ -11,7 +11,7 @@ use pool::{DiskView, FaultDomain, PoolView};
 use space::api::{SpaceCompletion, SpaceReply, SpaceRequest};
 use space::coordinator::{Config, Coordinator, Event as SpaceEvent, Phase};
 use space::fake_store::FakeStore;
-use space::message::{BusError, Request, Response};
+use space::message::{BusError, Operation, Request, Response};
 use space::replica::Replica;
 use space::seam::BlockStore;
 use std::cell::RefCell;
@@ -20,6 +20,38 @@ use std::rc::Rc;
 use std::time::Duration;
 use types::{BLOCK_BYTES, ChunkIndex, DiskId, Epoch, Lba, Monotonic, PoolId, VolumeId};
 
+fn dbg_chunk() -> Option<u64> {
+    std::env::var("SIM_DEBUG").ok()?.parse().ok()
+}
+fn dbg_op(op: &Operation) -> Option<String> {
+    let c = dbg_chunk()?;
+    match op {
+        Operation::Open | Operation::Chunks => Some(format!("{op:?}")),
+        Operation::Promise => Some("Promise".into()),
+        Operation::Allocate { chunk, .. } | Operation::Free { chunk } | Operation::Regions { chunk }
+            if u64::from(chunk.0) == c =>
+        {
+            Some(format!("{op:?}"))
+        }
+        Operation::Write { lba, class, data, .. } if lba.0 / CHUNK_BLOCKS == c => {
+            let d = data.contiguous();
+            Some(format!(
+                "Write {} {:?} len {} first {:x?}",
+                lba.0,
+                class,
+                d.len() / BLOCK_BYTES,
+                value_of(&d[..BLOCK_BYTES], lba.0)
+            ))
+        }
+        Operation::Discard { lba, blocks } if lba.0 / CHUNK_BLOCKS == c => {
+            Some(format!("Discard {} {}", lba.0, blocks))
+        }
+        Operation::Read { lba, blocks } if lba.0 / CHUNK_BLOCKS == c => {
+            Some(format!("Read {} {}", lba.0, blocks))
+        }
+        _ => None,
+    }
+}
 pub(crate) const VOLUME: VolumeId = VolumeId::from_bytes([0x51; 16]);
 const MILLISECOND: u64 = 1_000_000;
 const MICROSECOND: u64 = 1_000;
@@ -40,6 +72,10 @@ pub struct Coverage {
     pub repaired_blocks: u64,
     pub resynced_regions: u64,
     pub built_regions: u64,
+    pub discards: u64,
+    /// Writes refused because the pool was full.
+    pub no_space: u64,
+    pub added_disks: u64,
 }
 
 /// The outcome of a run.
@@ -123,7 +159,7 @@ impl World {
         for node in 0..scenario.nodes {
             for _ in 0..scenario.disks_per_node {
                 let number = disks.len() as u8 + 1;
-                let slabs = CHUNKS * 2 + 2;
+                let slabs = scenario.slabs();
                 let id = DiskId::from_bytes([number; 16]);
                 let slab_bytes = CHUNK_BLOCKS * BLOCK_BYTES as u64;
                 let real = scenario.real_stores.then(|| Medium::real(id, slab_bytes, slabs, seed)).flatten();
@@ -136,11 +172,19 @@ impl World {
                     promised: Epoch(0),
                     poll_scheduled: false,
                     hangs: false,
+                    slow: false,
+                    added: true,
+                    asked_promises: BTreeMap::new(),
                 });
             }
         }
         let state = MemoryState::new();
-        let ids = disks.iter().map(|disk| disk.id).collect();
+        if scenario.addition
+            && let Some(last) = disks.last_mut()
+        {
+            last.added = false;
+        }
+        let ids = disks.iter().filter(|disk| disk.added).map(|disk| disk.id).collect();
         let size = CHUNKS * CHUNK_BLOCKS * BLOCK_BYTES as u64;
         let pool = PoolId::from_bytes([1; 16]);
         let record =
@@ -162,7 +206,7 @@ impl World {
             revision,
             records,
             clients: (0..scenario.clients).map(|_| Client::default()).collect(),
-            history: History::default(),
+            history: History { discards: scenario.discards, ..History::default() },
             openings: 0,
             open_not_before: 0,
             faults_end: scenario.faults_ms * MILLISECOND,
@@ -242,6 +286,21 @@ impl World {
                 self.trace.note(&[1, self.now, to as u64, request.id]);
                 let node = self.disks[to].node;
                 if self.reaches(from, incarnations.0, node, incarnations.1) {
+                    if let Some(t) = dbg_op(&request.operation) {
+                        eprintln!(
+                            "   {} step {:x} node {from} -> disk {}: s {:x} id {:x} epoch {} {t}",
+                            self.now / 1000,
+                            self.step,
+                            to + 1,
+                            request.session,
+                            request.id & 0xfffff,
+                            request.epoch
+                        );
+                    }
+                    if matches!(request.operation, Operation::Open | Operation::Promise) {
+                        let asked = (request.session, request.id);
+                        self.disks[to].asked_promises.insert(asked, request.epoch);
+                    }
                     if let Some(replica) = &mut self.disks[to].replica {
                         replica.handle(request);
                     }
@@ -332,7 +391,10 @@ impl World {
     pub fn schedule_poll(&mut self, disk: usize) {
         if !self.disks[disk].poll_scheduled {
             self.disks[disk].poll_scheduled = true;
-            let delay = self.random.between(5, 150) * MICROSECOND;
+            let delay = match self.disks[disk].slow {
+                true => self.random.between(2, 60) * MILLISECOND,
+                false => self.random.between(5, 150) * MICROSECOND,
+            };
             self.after(delay, Event::Poll { disk });
         }
     }
@@ -356,6 +418,22 @@ impl World {
             }
         }
         for response in responses {
+            if dbg_chunk().is_some() && !matches!(&response.result, Ok(space::message::Answer::Data { .. })) {
+                eprintln!(
+                    "   {} step {:x} disk {}: s {:x} id {:x} {:?}",
+                    self.now / 1000,
+                    self.step,
+                    index + 1,
+                    response.session,
+                    response.id & 0xfffff,
+                    response.result
+                );
+            }
+            let asked = self.disks[index].asked_promises.remove(&(response.session, response.id));
+            if let (Some(epoch), Ok(_)) = (asked, &response.result) {
+                let (disk, promised) = (self.disks[index].id, self.disks[index].promised);
+                self.violate(i3::check_answer(disk, epoch, promised));
+            }
             self.trace.note(&[3, self.now, index as u64, response.id]);
             let Some(to) = self.owner_of_session(response.session) else { continue };
             let incarnations = (self.nodes[node].incarnation, self.nodes[to].incarnation);
@@ -493,6 +571,21 @@ impl World {
         self.violate(wrong);
         let Some(before) = self.records.before_last().cloned() else { return };
         let after = found.value;
+        if dbg_chunk().is_some() {
+            eprintln!(
+                "{} step {:x} RECORD epoch {} settled {:?} in_sync {:?} stale {:?} building {:?} coord {} retired {:?} minh {}",
+                self.now / 1000,
+                self.step,
+                after.epoch,
+                after.settled,
+                after.in_sync.iter().map(|d| d.to_bytes()[0]).collect::<Vec<_>>(),
+                after.stale.iter().map(|s| (s.disk.to_bytes()[0], s.since.0)).collect::<Vec<_>>(),
+                after.building.iter().map(|b| (b.0.to_bytes()[0], b.1.0)).collect::<Vec<_>>(),
+                after.coordinator,
+                self.retired.map(|d| d.to_bytes()[0]),
+                after.min_holders
+            );
+        }
         self.trace.note(&[6, after.epoch.0, after.in_sync.len() as u64]);
         if self.retired.is_none() {
             self.violate(i5::check_record(&before, &after));
@@ -540,10 +633,12 @@ impl World {
     /// What the disk has of the block; none: garbage.
     fn value_on(&self, disk: DiskId, lba: u64) -> Option<u64> {
         let known = self.disks.iter().find(|known| known.id == disk)?;
-        match known.medium.fake()?.peek(VOLUME, Lba(lba)) {
-            Some(block) => value_of(&block, lba),
-            None => Some(crate::oracle::ZERO),
-        }
+        let found = match known.medium.fake()?.peek(VOLUME, Lba(lba)) {
+            Some(block) => value_of(&block, lba)?,
+            None => crate::oracle::ZERO,
+        };
+        let zeroes = || self.history.registers.get(&lba).map(crate::oracle::Register::zeroes);
+        if found == crate::oracle::ZERO { zeroes().or(Some(found)) } else { Some(found) }
     }
 
     fn copies(&self, lba: u64, record: &VolumeRecord) -> Vec<Option<u64>> {
@@ -565,6 +660,34 @@ impl World {
         self.trace.note(&[8, self.now, client as u64, u64::from(completion.result.is_ok())]);
         let Some((doing, _)) = self.clients[client].doing.take() else { return };
         let began = self.clients[client].began;
+        if let Some(c) = dbg_chunk() {
+            let l = match &doing {
+                Doing::Read { lba } | Doing::Write { lba, .. } => *lba,
+                Doing::Discard { lbas, .. } => lbas[0],
+            };
+            if l / CHUNK_BLOCKS == c {
+                eprintln!(
+                    "{} step {:x} client {client} done {:x?} -> {}",
+                    self.now / 1000,
+                    self.step,
+                    doing,
+                    match &completion.result {
+                        Ok(SpaceReply::Data(d)) => {
+                            let d = d.contiguous();
+                            format!(
+                                "{:x?}",
+                                d.chunks(BLOCK_BYTES)
+                                    .enumerate()
+                                    .map(|(i, b)| value_of(b, l + i as u64))
+                                    .collect::<Vec<_>>()
+                            )
+                        }
+                        Ok(_) => "ok".into(),
+                        Err(e) => format!("{e:?}"),
+                    }
+                );
+            }
+        }
         match (doing, completion.result) {
             (Doing::Read { lba }, Ok(SpaceReply::Data(data))) => {
                 self.coverage.reads += 1;
@@ -575,6 +698,14 @@ impl World {
                 self.history.wrote(lba, blocks, value, step);
                 self.check_acknowledged(node, lba, blocks);
             }
+            (Doing::Discard { lbas, value }, Ok(_)) => {
+                self.coverage.discards += 1;
+                for at in lbas {
+                    self.history.wrote(at, 1, value, step);
+                    self.check_acknowledged(node, at, 1);
+                }
+            }
+            (_, Err(space::api::SpaceError::NoSpace)) => self.coverage.no_space += 1,
             _ => {}
         }
         let pause = self.random.between(1, 3000) * MICROSECOND;
@@ -593,7 +724,10 @@ impl World {
             // A copy may leave between the answer of the last disk and this moment: it counts for the number of copies.
             let count = self.copies(at, &own).len();
             let copies = self.copies(at, &record);
-            wrong.extend(i1::check(at, register, &copies, count, usize::from(own.min_copies), self.step));
+            // A chunk that was given back has no copies.
+            let zeroed = !register.may_be_zeroed(self.step);
+            let min_copies = if zeroed { 0 } else { usize::from(own.min_copies) };
+            wrong.extend(i1::check(at, register, &copies, count, min_copies, self.step));
         }
         self.violate(wrong);
     }
@@ -626,6 +760,26 @@ impl World {
             return self.after(5 * MILLISECOND, Event::Client { client });
         };
         let (doing, request) = self.history.choose(&mut self.random, step);
+        if let Some(c) = dbg_chunk() {
+            let l = match &request {
+                SpaceRequest::Read { lba, .. }
+                | SpaceRequest::Write { lba, .. }
+                | SpaceRequest::Discard { lba, .. } => lba.0,
+            };
+            if l / CHUNK_BLOCKS == c {
+                eprintln!(
+                    "{} step {:x} client {client} begins {:x?} {}",
+                    self.now / 1000,
+                    self.step,
+                    doing,
+                    match &request {
+                        SpaceRequest::Discard { lba, blocks } => format!("{} {}", lba.0, blocks),
+                        SpaceRequest::Write { class, .. } => format!("{class:?}"),
+                        _ => String::new(),
+                    }
+                );
+            }
+        }
         self.submit(client, node, doing, request);
     }
 
@@ -700,16 +854,18 @@ impl World {
     fn whole_on(&self) -> Option<usize> {
         let record = self.records.last()?;
         let out = record.stale.iter().filter(|stale| Some(stale.disk) != self.retired).count();
-        let whole =
-            out == 0 && record.building.is_empty() && record.min_holders == record.resiliency.copies();
-        if !whole {
+        let copies = record.resiliency.copies();
+        let whole = out == 0 && record.building.is_empty() && record.min_holders == copies;
+        // A full pool may have no room for what is missing.
+        let patient = self.scenario.tight && self.now > self.faults_end + 10_000 * MILLISECOND && out == 0;
+        if !whole && !patient {
             return None;
         }
         (0..self.nodes.len()).find(|node| {
             self.nodes[*node].coordinator.as_ref().is_some_and(|found| {
                 *found.phase() == Phase::Serving
                     && found.record() == record
-                    && found.chunk_counts().1 == 0
+                    && (found.chunk_counts().1 == 0 || patient)
                     && found.is_reconciled()
             })
         })
@@ -745,22 +901,35 @@ impl World {
             verify_reads: true,
             ..Config::default()
         };
-        let views = self.disks.iter().map(|disk| DiskView {
-            id: disk.id,
-            total_slabs: CHUNKS * 2 + 2,
-            free_slabs: CHUNKS * 2 + 2,
-            domain: FaultDomain { node: format!("node{}", disk.node), ..FaultDomain::default() },
-            usable: Some(disk.id) != self.retired,
-        });
-        let pool = Rc::new(RefCell::new(PoolView::new(views.collect(), 0)));
+        let pool = Rc::new(RefCell::new(self.pool_view()));
+        self.nodes[node].pool = pool.clone();
         let now = Monotonic(self.now);
         let mut coordinator = Coordinator::new(VOLUME, incarnation, config, CHUNK_BLOCKS as u32, pool, now);
         if let Some(disk) = self.retired {
             coordinator.set_retired(disk, true);
         }
+        for disk in self.disks.iter().filter(|disk| disk.added && Some(disk.id) != self.retired) {
+            coordinator.add_disk(disk.id);
+        }
         self.trace.note(&[9, self.now, node as u64]);
         self.nodes[node].coordinator = Some(coordinator);
         self.pump(node);
+    }
+
+    /// The disks with their slabs as they are.
+    pub fn pool_view(&self) -> PoolView {
+        let total_slabs = self.scenario.slabs();
+        let views = self.disks.iter().filter(|disk| disk.added).map(|disk| {
+            let free = disk.replica.as_ref().map(|replica| replica.store().slabs().1);
+            DiskView {
+                id: disk.id,
+                total_slabs,
+                free_slabs: free.unwrap_or(total_slabs),
+                domain: FaultDomain { node: format!("node{}", disk.node), ..FaultDomain::default() },
+                usable: Some(disk.id) != self.retired,
+            }
+        });
+        PoolView::new(views.collect(), 0)
     }
 
     pub fn last_record(&self) -> Option<&VolumeRecord> {

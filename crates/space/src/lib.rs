@@ -10,6 +10,7 @@ pub mod fake_store;
 pub mod local;
 pub mod memory;
 pub mod message;
+pub mod planted;
 pub mod replica;
 pub mod seam;
 

@@ -4,6 +4,7 @@
 //! session it was sent in, and never under an epoch lower than the one the disk has promised (I3). Never knows other disks.
 
 use crate::message::{Answer, BusError, Operation, Request, Response};
+use crate::planted::Planted;
 use crate::seam::BlockStore;
 use std::collections::{BTreeMap, BTreeSet};
 use store::api::{StoreCompletion, StoreError, StoreReply, StoreRequest};
@@ -27,7 +28,7 @@ struct Session {
 impl Session {
     /// Whether the id is new; it is not any more afterwards.
     fn accept(&mut self, id: u64) -> bool {
-        if cfg!(feature = "bug-accept-replays") {
+        if Planted::AcceptReplays.is_planted() {
             return true;
         }
         if id < self.floor || !self.seen.insert(id) {
@@ -121,7 +122,7 @@ impl<S: BlockStore> Replica<S> {
             return;
         }
         let promised = self.store.promised(request.volume);
-        if request.epoch < promised && !cfg!(feature = "bug-accept-old-epochs") {
+        if request.epoch < promised && !Planted::AcceptOldEpochs.is_planted() {
             return self.answer(&request, Err(BusError::Store(StoreError::Fenced { promised })));
         }
         let (volume, epoch) = (request.volume, request.epoch);
@@ -195,7 +196,7 @@ impl<S: BlockStore> Replica<S> {
             std::mem::take(&mut self.opening).into_iter().partition(|open| !busy.contains(&open.volume));
         self.opening = waiting;
         for open in ready {
-            if cfg!(feature = "bug-skip-promise") {
+            if Planted::SkipPromise.is_planted() {
                 self.answer(&open, Ok(Answer::Done));
                 continue;
             }

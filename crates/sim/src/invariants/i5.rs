@@ -22,7 +22,7 @@ pub fn check_record(before: &VolumeRecord, after: &VolumeRecord) -> Option<Strin
 
 /// `copies`: what each in-sync disk that has the block holds.
 pub fn check_block(lba: u64, register: &Register, copies: &[Option<u64>], now: u64) -> Option<String> {
-    let zero_is_fine = !register.is_outdated(crate::oracle::ZERO, now);
+    let zero_is_fine = !register.is_outdated(register.zeroes(), now);
     let alive = copies.iter().any(|copy| copy.is_some_and(|value| !register.is_outdated(value, now)));
     (!alive && !zero_is_fine)
         .then(|| format!("I5: no in-sync disk has the last acknowledged write to block {lba}"))

@@ -13,7 +13,7 @@ impl Coordinator {
     /// Asks disks for slabs of the chunk; an error where there are none.
     pub(super) fn allocate(&mut self, index: ChunkIndex, append: bool) -> Option<SpaceError> {
         let mut chunk = Chunk::new(append);
-        chunk.state = ChunkState::Allocating { pending: Vec::new(), refused: Vec::new() };
+        chunk.state = ChunkState::Allocating { pending: Vec::new(), refused: Vec::new(), undoing: false };
         self.chunks.insert(index, chunk);
         let error = self.ask_for_slabs(index)?;
         self.chunks.remove(&index);
@@ -41,6 +41,7 @@ impl Coordinator {
             _ => return None,
         };
         let mut excluded = self.excluded();
+        excluded.extend(self.marked_for(index));
         // With disks missing, fewer copies are better than none: they are made up for later.
         let degraded = !excluded.is_empty() || !refused.is_empty() || !self.record.stale.is_empty();
         excluded.extend(refused);
@@ -70,10 +71,19 @@ impl Coordinator {
     }
 
     pub(super) fn allocated(&mut self, index: ChunkIndex, disk: DiskId, result: Result<Answer, Failure>) {
+        if result.is_ok() && self.proposes_expel(disk) {
+            // That it may leave was found harmless while it held nothing. The chunk waits for what the state says.
+            self.allocated_by_leaving.push((index, disk));
+            return;
+        }
+        let counts = self.record.in_sync.contains(&disk);
         let Some(chunk) = self.chunks.get_mut(&index) else { return };
-        let ChunkState::Allocating { pending, refused } = &mut chunk.state else { return };
+        let ChunkState::Allocating { pending, refused, undoing: false } = &mut chunk.state else { return };
         pending.retain(|pending| *pending != disk);
         match result {
+            // It left meanwhile: were it a holder, its resync would take the slab for a copy that counts already. When it comes
+            // back, its slab is filled or given back like any other.
+            Ok(_) if !counts => refused.push(disk),
             Ok(_) => {
                 chunk.holders.push(disk);
                 chunk.holders.sort_unstable();
@@ -96,17 +106,40 @@ impl Coordinator {
         let Some(chunk) = self.chunks.get_mut(&index) else { return };
         let waits = matches!(&chunk.state, ChunkState::Allocating { pending, .. } if !pending.is_empty());
         if let Some(error) = error {
+            // Until the slabs are given back nothing may be allocated anew: a disk in sync is believed to have what it has.
             let holders = std::mem::take(&mut chunk.holders);
-            self.chunks.remove(&index);
+            let (pending, refused) = (holders.to_vec(), Vec::new());
+            chunk.state = ChunkState::Allocating { pending, refused, undoing: true };
+            if holders.is_empty() {
+                self.chunks.remove(&index);
+            }
             for holder in holders {
-                self.pool.borrow_mut().give_back(holder);
-                self.call(Owner::AllocateUndo, holder, Message::Free { chunk: index });
+                self.call(Owner::AllocateUndo(index), holder, Message::Free { chunk: index });
             }
             self.fail_gated_writes(index, &error);
         } else if !waits {
             chunk.state = ChunkState::Mapped;
         }
         self.recheck = true;
+    }
+
+    /// A disk gave its slab back, or is out.
+    pub(super) fn allocation_undone(&mut self, index: ChunkIndex, disk: DiskId) {
+        self.pool.borrow_mut().give_back(disk);
+        let Some(chunk) = self.chunks.get_mut(&index) else { return };
+        let ChunkState::Allocating { pending, undoing: true, .. } = &mut chunk.state else { return };
+        pending.retain(|pending| *pending != disk);
+        if pending.is_empty() {
+            self.chunks.remove(&index);
+        }
+        self.recheck = true;
+    }
+
+    /// It is decided whether disks leave that gave slabs meanwhile.
+    pub(super) fn leaving_decided(&mut self) {
+        for (index, disk) in std::mem::take(&mut self.allocated_by_leaving) {
+            self.allocated(index, disk, Ok(Answer::Done));
+        }
     }
 
     fn fail_gated_writes(&mut self, index: ChunkIndex, error: &SpaceError) {

@@ -14,6 +14,7 @@
 
 use super::Coordinator;
 use super::calls::{Failure, Owner};
+use super::operations::Stage;
 use super::syncing::{Purpose, Sync};
 use crate::message::{Answer, Operation as Message};
 use std::collections::{BTreeSet, VecDeque};
@@ -178,13 +179,20 @@ impl Coordinator {
     pub(super) fn build_unmarked(&mut self, disk: DiskId, chunk: ChunkIndex) {
         let Some(build) = self.jobs.builds.get_mut(&chunk) else { return };
         if build.step == Step::Unmarking && build.target == disk {
+            if !self.record.in_sync.contains(&disk) {
+                // The same record put the disk out: it missed writes like any other copy there, and nothing is dropped for it.
+                return self.finish_build(chunk);
+            }
             let drop = build.drop;
             self.promote_mirror(chunk, disk);
             if let Some(drop) = drop {
                 if let Some(known) = self.chunks.get_mut(&chunk) {
                     known.holders.retain(|holder| *holder != drop);
                 }
-                let running = self.operations.keys().copied().collect();
+                // What still waits at the gate will see the new copies; it may itself wait for this build to end.
+                let operations = self.operations.iter();
+                let running = operations.filter(|(_, operation)| !matches!(operation.stage, Stage::Gated));
+                let running = running.map(|(&number, _)| number).collect();
                 if let Some(build) = self.jobs.builds.get_mut(&chunk) {
                     build.step = Step::Leaving(running);
                 }

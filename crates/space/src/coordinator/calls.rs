@@ -17,6 +17,7 @@
 
 use super::{Coordinator, Event, Phase};
 use crate::message::{Answer, BusError, Operation, Request, Response};
+use crate::planted::Planted;
 use std::collections::{BTreeMap, VecDeque};
 use store::api::StoreError;
 use types::{ChunkIndex, DiskId, Epoch, Monotonic};
@@ -38,7 +39,7 @@ pub(super) enum Owner {
     Probe(ChunkIndex),
     Allocate(ChunkIndex),
     /// A slab of a chunk that could not be given enough copies.
-    AllocateUndo,
+    AllocateUndo(ChunkIndex),
     Operation(u64),
     /// Reads `blocks` from block `start` of the region.
     SyncRead {
@@ -341,7 +342,7 @@ impl Coordinator {
         for number in self.calls.of_disk(disk) {
             let Some(call) = self.calls.calls.get_mut(&number) else { continue };
             let reads = call.operation.only_reads();
-            if reads || !required || cfg!(feature = "bug-ack-before-cas") {
+            if reads || !required || Planted::AckBeforeCas.is_planted() {
                 self.calls.finish(number, Err(Failure::Gone));
             } else {
                 call.deadline = retry_at.after(self.config.io_timeout);
@@ -420,7 +421,7 @@ impl Coordinator {
                 Owner::ResyncRegions(target, chunk) => self.resync_regions(target, chunk, disk, result),
                 Owner::Probe(chunk) => self.probed(chunk, disk, result),
                 Owner::Allocate(chunk) => self.allocated(chunk, disk, result),
-                Owner::AllocateUndo => {}
+                Owner::AllocateUndo(chunk) => self.allocation_undone(chunk, disk),
                 Owner::Operation(number) => self.operation_answered(number, disk, result),
                 Owner::SyncRead { sync, start, blocks } => self.sync_read(sync, disk, start, blocks, result),
                 Owner::SyncWrite(sync) => self.sync_written(sync, disk, result),

@@ -29,6 +29,8 @@ pub(super) enum ChunkState {
     Allocating {
         pending: Vec<DiskId>,
         refused: Vec<DiskId>,
+        /// It comes to nothing: these disks give their slabs back.
+        undoing: bool,
     },
     Mapped,
     /// It is given back as soon as nothing uses it.
@@ -95,11 +97,13 @@ impl Coordinator {
         }
     }
 
+    /// The copy does not count until it is filled.
     pub(super) fn add_mirror(&mut self, index: ChunkIndex, disk: DiskId) {
-        if let Some(chunk) = self.chunks.get_mut(&index)
-            && !chunk.lives_on(disk)
-        {
-            chunk.mirrors.push(disk);
+        if let Some(chunk) = self.chunks.get_mut(&index) {
+            chunk.holders.retain(|holder| *holder != disk);
+            if !chunk.mirrors.contains(&disk) {
+                chunk.mirrors.push(disk);
+            }
         }
     }
 

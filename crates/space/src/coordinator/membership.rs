@@ -18,6 +18,7 @@ use super::chunks::ChunkState;
 use super::{Coordinator, Event, Phase};
 use crate::api::SpaceError;
 use crate::message::Operation;
+use crate::planted::Planted;
 use cluster::{Answer, Record, StaleDisk, Transaction, VolumeRecord};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{ChunkIndex, DiskId, Epoch, Monotonic};
@@ -124,6 +125,18 @@ impl Coordinator {
     /// Whether an acknowledgement may depend on the disk.
     pub(super) fn is_required(&self, disk: DiskId) -> bool {
         self.record.in_sync.contains(&disk) || self.members.proposes_join(disk)
+    }
+
+    /// Whether the disk is out as soon as the state commits what was proposed.
+    pub(super) fn proposes_expel(&self, disk: DiskId) -> bool {
+        self.members.proposal.as_ref().is_some_and(|proposal| proposal.wants.expel.contains(&disk))
+    }
+
+    /// Disks whose copy of the chunk does not count by the record, or may soon not.
+    pub(super) fn marked_for(&self, index: ChunkIndex) -> Vec<DiskId> {
+        let proposed = self.members.proposal.iter().flat_map(|proposal| &proposal.wants.mark);
+        let marks = self.record.building.iter().chain(&self.members.wants.mark).chain(proposed);
+        marks.filter(|(_, chunk)| *chunk == index).map(|(disk, _)| *disk).collect()
     }
 
     /// The fewest in-sync copies that an acknowledged write may rely on, by the record and by what is proposed.
@@ -337,7 +350,7 @@ impl Coordinator {
         } else {
             self.lowest_stamp_on(disk).unwrap_or(self.record.epoch).min(self.record.epoch)
         };
-        if cfg!(feature = "bug-stale-since-too-late") { self.record.epoch.next() } else { since }
+        if Planted::StaleSinceTooLate.is_planted() { self.record.epoch.next() } else { since }
     }
 
     fn fewest_holders(&self, record: &VolumeRecord) -> u8 {
@@ -370,7 +383,7 @@ impl Coordinator {
         let retry_at = self.now.after(self.config.state_retry);
         match (proposal.reading, answer) {
             (false, Answer::Committed { revision }) => self.adopt(revision),
-            (false, Answer::Unknown) if cfg!(feature = "bug-guess-on-unknown") => {
+            (false, Answer::Unknown) if Planted::GuessOnUnknown.is_planted() => {
                 let revision = self.revision + 1;
                 self.adopt(revision);
             }
@@ -418,6 +431,7 @@ impl Coordinator {
         if let Some(lower) = wants.lower {
             self.members.want_lower(lower);
         }
+        self.leaving_decided();
         self.drive_membership();
     }
 
@@ -453,6 +467,7 @@ impl Coordinator {
         }
         self.emit(Event::RecordChanged);
         self.recheck = true;
+        self.leaving_decided();
         self.finish_expelled();
     }
 

@@ -185,6 +185,8 @@ pub struct Coordinator {
     syncs: BTreeMap<u64, Sync>,
     resyncs: BTreeMap<DiskId, Resync>,
     jobs: Jobs,
+    /// Slabs given by disks that a record not yet committed expels.
+    allocated_by_leaving: Vec<(ChunkIndex, DiskId)>,
     /// Disks that the administrator takes out.
     retired: BTreeSet<DiskId>,
     /// When each stale disk left, or the volume was opened without it.
@@ -230,6 +232,7 @@ impl Coordinator {
             syncs: BTreeMap::new(),
             resyncs: BTreeMap::new(),
             jobs: Jobs::default(),
+            allocated_by_leaving: Vec::new(),
             retired: BTreeSet::new(),
             absent_since: BTreeMap::new(),
             next_number: 1,

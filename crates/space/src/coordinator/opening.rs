@@ -16,6 +16,7 @@ use super::chunks::{Chunk, Suspects};
 use super::{Coordinator, Event, Phase};
 use crate::api::SpaceError;
 use crate::message::{Answer, Operation};
+use crate::planted::Planted;
 use cluster::{Provisioning, Record, Resiliency, Transaction, VolumeRecord};
 use std::collections::BTreeSet;
 use types::{DiskId, Monotonic, PoolId, VolumeId};
@@ -215,7 +216,7 @@ impl Coordinator {
             self.opening.step = Step::Connect { since: self.now };
             return;
         };
-        let suspect = self.opening.suspect && !cfg!(feature = "bug-no-reconcile");
+        let suspect = self.opening.suspect && !Planted::NoReconcile.is_planted();
         for entry in entries {
             if self.record.building.contains(&(disk, entry.chunk)) {
                 continue;

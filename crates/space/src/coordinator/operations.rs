@@ -299,8 +299,10 @@ impl Coordinator {
     fn gate_free(&mut self, index: ChunkIndex) -> Gate {
         let Some(chunk) = self.chunks.get_mut(&index) else { return Gate::Nothing };
         chunk.state = ChunkState::Closing;
-        // A copy being made would outlive the chunk.
-        if chunk.active > 0 || self.is_building(index) { Gate::Wait } else { Gate::Pass }
+        // A copy being made would outlive the chunk. One that is complete by the record is waited for.
+        self.abort_build(index);
+        let active = self.chunks.get(&index).is_some_and(|chunk| chunk.active > 0);
+        if active || self.is_building(index) { Gate::Wait } else { Gate::Pass }
     }
 
     /// The lock was granted.

@@ -17,6 +17,7 @@ use super::calls::{Failure, Owner};
 use super::syncing::{Purpose, Sync};
 use super::{Coordinator, Event};
 use crate::message::{Answer, Operation as Message};
+use crate::planted::Planted;
 use std::collections::{BTreeSet, VecDeque};
 use types::{BLOCK_BYTES, ChunkIndex, DiskId, Epoch, Monotonic};
 
@@ -93,8 +94,7 @@ impl Coordinator {
         for &chunk in &keep {
             self.add_mirror(chunk, disk);
         }
-        let running =
-            if cfg!(feature = "bug-join-before-drain") { Vec::new() } else { self.running_writes() };
+        let running = if Planted::JoinBeforeDrain.is_planted() { Vec::new() } else { self.running_writes() };
         let chunk_bytes = self.chunk_blocks * BLOCK_BYTES as u64;
         if let Some(resync) = self.resyncs.get_mut(&disk) {
             resync.total_bytes = keep.len() as u64 * chunk_bytes;
@@ -220,7 +220,7 @@ impl Coordinator {
             }
         };
         let mut regions: Vec<u64> = (0..count).filter(|&region| missed(region)).collect();
-        if cfg!(feature = "bug-resync-skips-region") {
+        if Planted::ResyncSkipsRegion.is_planted() {
             regions.pop();
         }
         let region_bytes = blocks * BLOCK_BYTES as u64;

@@ -19,6 +19,7 @@ use super::syncing::Purpose;
 use super::{Coordinator, Event};
 use crate::api::SpaceError;
 use crate::message::{Answer, Operation as Message};
+use crate::planted::Planted;
 use smallvec::SmallVec;
 use store::api::{StoreError, WriteClass};
 use sys::Payload;
@@ -99,7 +100,7 @@ impl Coordinator {
             return holders.get(usize::from(copy)).copied().filter(|disk| self.calls.is_open(*disk));
         }
         let chunk = self.chunks.get(&index)?;
-        if cfg!(feature = "bug-read-stale-copy")
+        if Planted::ReadStaleCopy.is_planted()
             && let Some(&mirror) = chunk.mirrors.first()
         {
             return Some(mirror);
@@ -127,7 +128,7 @@ impl Coordinator {
             Err(Failure::Gone) => {}
             Err(Failure::Store(error)) => run.refused.push((disk, error)),
         }
-        if cfg!(feature = "bug-ack-first-copy") && !run.acknowledged.is_empty() {
+        if Planted::AckFirstCopy.is_planted() && !run.acknowledged.is_empty() {
             return self.finish_operation(number, Ok(None));
         }
         self.conclude_write(number);
@@ -164,7 +165,8 @@ impl Coordinator {
         // A copy may have come to count meanwhile.
         let missing: SmallVec<[DiskId; 3]> =
             holders.iter().copied().filter(|disk| !acknowledged.contains(disk)).collect();
-        if !missing.is_empty() && !cfg!(feature = "bug-ack-before-cas") {
+        let blind = Planted::AckBeforeCas.is_planted() || Planted::JoinBeforeDrain.is_planted();
+        if !missing.is_empty() && !blind {
             let Some(message) = self.message_of(number) else { return };
             if let Some(operation) = self.operations.get_mut(&number)
                 && let Stage::Running(run) = &mut operation.stage
@@ -224,7 +226,7 @@ impl Coordinator {
         let Some(operation) = self.operations.get_mut(&number) else { return };
         let (lba, blocks) = (operation.lba, operation.blocks);
         let Kind::Read { copy, repairs } = &mut operation.kind else { return };
-        if cfg!(feature = "bug-serve-corrupt") {
+        if Planted::ServeCorrupt.is_planted() {
             let zeroes = sys::BufMut::zeroed(blocks as usize * types::BLOCK_BYTES).freeze();
             return self.finish_operation(number, Ok(Some(Payload::from(zeroes))));
         }

@@ -123,9 +123,16 @@ impl Coordinator {
         let Some(sync) = self.syncs.get(&number) else { return };
         let (index, purpose) = (sync.chunk, sync.purpose);
         let sources = self.holders_of(index).to_vec();
-        let mapped = self.chunks.get(&index).is_some_and(|chunk| chunk.state != ChunkState::Closing);
+        let state = self.chunks.get(&index).map(|chunk| &chunk.state);
+        let mapped = state.is_some_and(|state| *state != ChunkState::Closing);
         let target = purpose.target();
         if !mapped || sources.is_empty() || (target.is_none() && sources.len() < 2) {
+            // A chunk that is given back still counts until that is done, and a crash may come before: a copy that was not
+            // filled must not count.
+            let unfilled = target.is_some() && state.is_some();
+            if let Some(sync) = self.syncs.get_mut(&number) {
+                sync.failed |= unfilled;
+            }
             return self.finish_sync(number);
         }
         let mut read = match target {
