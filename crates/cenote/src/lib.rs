@@ -11,6 +11,8 @@ pub mod control;
 pub mod dataplane;
 pub mod directory;
 mod discovery;
+#[cfg(feature = "fault-injection")]
+pub mod faults;
 pub mod interfaces;
 mod locate;
 pub mod manager;

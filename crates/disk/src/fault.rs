@@ -1,4 +1,4 @@
-//! A real disk made to fail on demand, for tests of the running daemon. Only with the feature `fault-injection`.
+//! A real disk made to fail on demand, for tests of the running daemon.
 //!
 //! The disk goes to the data plane's thread, the [`FaultHandle`] to whoever holds the control socket. What is told takes
 //! effect at the disk's next submit or poll; whoever tells must therefore wake the loop.
@@ -8,6 +8,7 @@ use crate::random::Random;
 use crate::{Disk, DiskCompletion, DiskError, DiskInfo, DiskOperation, check_fit};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use sys::BufMut;
 
 #[derive(Default)]
@@ -15,7 +16,6 @@ struct Told {
     faults: Vec<Fault>,
     hang: bool,
     no_space: bool,
-    power_cut: bool,
     rot: VecDeque<(u64, u64)>,
 }
 
@@ -33,7 +33,8 @@ impl FaultHandle {
         self.told().faults.push(fault);
     }
 
-    /// Nothing is answered while this is on; what was submitted then is performed and answered when it is off again.
+    /// Nothing is performed while this is on; what was submitted then is performed when it is off again, or answered as timed
+    /// out when the disk's time bound is over. As with a [`crate::FileDisk`], a disk that timed out has to be opened again.
     pub fn set_hang(&self, hang: bool) {
         self.told().hang = hang;
     }
@@ -43,17 +44,12 @@ impl FaultHandle {
         self.told().no_space = no_space;
     }
 
-    /// From this moment nothing reaches the disk and nothing is answered.
-    pub fn cut_power(&self) {
-        self.told().power_cut = true;
-    }
-
     /// Flips one bit in each 512 bytes of the range, on the medium.
     pub fn rot(&self, offset: u64, len_bytes: u64) {
         self.told().rot.push_back((offset, len_bytes));
     }
 
-    /// Ends all of it but a power cut.
+    /// Ends all of it.
     pub fn clear(&self) {
         let mut told = self.told();
         told.faults.clear();
@@ -74,7 +70,10 @@ pub struct FaultDisk<D> {
     handle: FaultHandle,
     random: Random,
     /// Submitted while the disk hangs.
-    held: Vec<(u64, DiskOperation)>,
+    held: Vec<(Instant, u64, DiskOperation)>,
+    time_bound: Duration,
+    /// An operation timed out.
+    hung: bool,
     /// What each operation of the disk below is for, by its token there.
     purposes: HashMap<u64, Purpose>,
     next_token: u64,
@@ -83,19 +82,30 @@ pub struct FaultDisk<D> {
 }
 
 impl<D: Disk> FaultDisk<D> {
-    pub fn new(disk: D) -> (Self, FaultHandle) {
-        let handle = FaultHandle::default();
-        let wrapped = Self {
+    /// What hangs longer than `time_bound` is answered as timed out.
+    pub fn new(disk: D, handle: FaultHandle, time_bound: Duration) -> Self {
+        Self {
             disk,
-            handle: handle.clone(),
+            handle,
             random: Random::new(1),
             held: Vec::new(),
+            time_bound,
+            hung: false,
             purposes: HashMap::new(),
             next_token: 0,
             answers: Vec::new(),
             completions: Vec::new(),
-        };
-        (wrapped, handle)
+        }
+    }
+
+    /// Answers what hangs for too long.
+    fn time_out(&mut self) {
+        let (now, bound) = (Instant::now(), self.time_bound);
+        while self.held.first().is_some_and(|(since, ..)| now.duration_since(*since) >= bound) {
+            let (_, token, _) = self.held.remove(0);
+            self.hung = true;
+            self.answers.push(DiskCompletion { token, result: Err(DiskError::TimedOut) });
+        }
     }
 
     fn pass_on(&mut self, purpose: Purpose, operation: DiskOperation) {
@@ -140,17 +150,18 @@ impl<D: Disk> Disk for FaultDisk<D> {
     }
 
     fn submit(&mut self, token: u64, operation: DiskOperation) {
-        if let Err(error) = check_fit(self.disk.info(), &operation) {
+        let refused = match check_fit(self.disk.info(), &operation) {
+            Err(error) => Some(error),
+            Ok(()) => self.hung.then_some(DiskError::TimedOut),
+        };
+        if let Some(error) = refused {
             self.answers.push(DiskCompletion { token, result: Err(error) });
             return;
         }
         let mut told = self.handle.told();
-        if told.power_cut {
-            return;
-        }
         if told.hang {
             drop(told);
-            self.held.push((token, operation));
+            self.held.push((Instant::now(), token, operation));
             return;
         }
         let full = told.no_space && matches!(operation, DiskOperation::Write { .. });
@@ -177,16 +188,11 @@ impl<D: Disk> Disk for FaultDisk<D> {
     }
 
     fn poll(&mut self, out: &mut Vec<DiskCompletion>) {
-        let (power_cut, hang) = {
-            let told = self.handle.told();
-            (told.power_cut, told.hang)
-        };
-        if power_cut {
-            self.held.clear();
-            return;
-        }
-        if !hang {
-            for (token, operation) in std::mem::take(&mut self.held) {
+        let hang = self.handle.told().hang;
+        if hang {
+            self.time_out();
+        } else {
+            for (_, token, operation) in std::mem::take(&mut self.held) {
                 self.pass_on(Purpose::Caller { token }, operation);
             }
         }
@@ -203,9 +209,7 @@ impl<D: Disk> Disk for FaultDisk<D> {
             }
         }
         self.completions = completions;
-        if !hang {
-            out.append(&mut self.answers);
-        }
+        out.append(&mut self.answers);
     }
 }
 
@@ -217,8 +221,8 @@ mod tests {
 
     fn disk() -> (FaultDisk<CrashDisk>, FaultHandle, CrashDisk) {
         let inner = CrashDisk::new(CrashOptions::new(1 << 20));
-        let (disk, handle) = FaultDisk::new(inner.clone());
-        (disk, handle, inner)
+        let handle = FaultHandle::default();
+        (FaultDisk::new(inner.clone(), handle.clone(), Duration::from_secs(3600)), handle, inner)
     }
 
     fn write(disk: &mut impl Disk, token: u64) {
@@ -267,12 +271,18 @@ mod tests {
     }
 
     #[test]
-    fn after_a_power_cut_nothing_is_written_and_nothing_answered() {
-        let (mut disk, handle, inner) = disk();
-        handle.cut_power();
+    fn a_disk_that_hangs_too_long_times_out_and_has_to_be_opened_again() {
+        let (_, handle, inner) = disk();
+        let mut disk = FaultDisk::new(inner.clone(), handle.clone(), Duration::ZERO);
+        handle.set_hang(true);
         write(&mut disk, 1);
-        assert!(answers(&mut disk).is_empty());
-        assert_eq!(inner.peek(0, 1), [0]);
+        assert!(matches!(answers(&mut disk)[0].result, Err(DiskError::TimedOut)));
+        handle.set_hang(false);
+        write(&mut disk, 2);
+        assert!(matches!(answers(&mut disk)[0].result, Err(DiskError::TimedOut)));
+        let mut disk = FaultDisk::new(inner.clone(), handle, Duration::ZERO);
+        write(&mut disk, 3);
+        assert!(answers(&mut disk)[0].result.is_ok());
     }
 
     #[test]

@@ -6,12 +6,12 @@
 
 pub mod conformance;
 pub mod crash;
-#[cfg(feature = "fault-injection")]
 pub mod fault;
 mod file;
 mod image;
 pub mod memory;
 mod random;
+pub mod volatile;
 
 pub use file::{FileDisk, FileDiskOptions, OpenError, OpenedFile, StandaloneDisk, create_file_disk};
 

@@ -23,13 +23,18 @@ pub use world::{Coverage, Report, run};
 /// Every planted bug is found by one of so many seeds.
 pub const SEEDS_TO_FIND: u64 = 400;
 
-/// Plants a bug, and runs seeds until one finds it.
+/// Plants a bug, and runs seeds until one finds it that finds nothing without it.
 #[cfg(feature = "planted-bugs")]
 pub fn find_planted(bug: space::planted::Planted, first: u64, seeds: u64) -> Option<Report> {
-    space::planted::plant(Some(bug));
-    let found = (first..first.saturating_add(seeds)).map(run).find(|report| !report.violations.is_empty());
-    space::planted::plant(None);
-    found
+    let run_with = |bug, seed| {
+        space::planted::plant(bug);
+        let report = run(seed);
+        space::planted::plant(None);
+        report
+    };
+    (first..first.saturating_add(seeds))
+        .map(|seed| run_with(Some(bug), seed))
+        .find(|report| !report.violations.is_empty() && run_with(None, report.seed).violations.is_empty())
 }
 
 #[cfg(test)]

@@ -14,12 +14,26 @@ mod smb;
 mod storage;
 
 use args::{Cli, Command};
-use clap::CommandFactory;
+use clap::{CommandFactory, Parser};
 pub use client::Failure;
 use client::{Client, data_directory};
 pub use size::show_size;
 use std::path::Path;
+use std::process::ExitCode;
 pub use storage::show_import;
+
+/// Runs the command that the process was started with, and prints what went wrong.
+pub fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.message.is_empty() {
+                anstream::eprintln!("cenote: {}", failure.message);
+            }
+            ExitCode::from(failure.exit_status)
+        }
+    }
+}
 
 /// Runs a command.
 ///

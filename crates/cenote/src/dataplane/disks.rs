@@ -1,8 +1,25 @@
 //! Disks as the data plane opens them: counted, and in test builds made to fail on demand.
 
-use disk::{Disk, DiskCompletion, DiskError, DiskInfo, DiskOperation};
+use disk::{Disk, DiskCompletion, DiskError, DiskInfo, DiskOperation, OpenedFile};
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
+use sys::driver::Driver;
+
+/// A disk on the loop; in test builds behind faults, which also keep to the time bound of an operation.
+///
+/// # Errors
+/// None but in test builds: the file cannot be opened again.
+pub fn on_loop(driver: &Driver, opened: OpenedFile, time_bound: Duration) -> std::io::Result<Box<dyn Disk>> {
+    #[cfg(feature = "fault-injection")]
+    return crate::faults::disk(driver, opened, time_bound);
+    #[cfg(not(feature = "fault-injection"))]
+    {
+        // The file knows it already.
+        let _ = time_bound;
+        Ok(Box::new(disk::FileDisk::new(driver, opened)))
+    }
+}
 
 /// What a disk was asked since it was opened.
 #[derive(Debug, Default)]

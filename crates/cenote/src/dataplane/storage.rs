@@ -3,11 +3,11 @@
 //! Owns what opens disks and looks after them: a disk that cannot be reached is looked for again, a store that failed is closed
 //! and opened anew, which verifies it (I9). Promises: nothing here blocks; what does runs on helper threads.
 
-use super::disks::{CountedDisk, Counters};
+use super::disks::{CountedDisk, Counters, on_loop};
 use super::records::{Keeper, KeptClient};
 use super::tasks::{Tasks, blocking, until};
 use cluster::{DiskRecord, DiskState, PoolRecord, RedbState, StateError};
-use disk::{Disk, FileDisk, FileDiskOptions, OpenedFile};
+use disk::{FileDiskOptions, OpenedFile};
 use space::coordinator::{Config, Event};
 use space::local::{LocalEvent, LocalSpace};
 use space::seam::BlockStore;
@@ -350,7 +350,7 @@ impl Storage {
         .ok_or("no thread to open it on")?
         .map_err(|error| error.to_string())?;
         counters.lost.set(false);
-        let disk: Box<dyn Disk> = Box::new(FileDisk::new(&self.driver, opened));
+        let disk = on_loop(&self.driver, opened, time_bound).map_err(|error| error.to_string())?;
         let options = StoreOptions { pool: Some(record.pool), ..StoreOptions::default() };
         let mut opening = Opening::new(CountedDisk::new(disk, counters), options);
         let store = until(|| opening.poll()).await.map_err(|error| error.to_string())?;

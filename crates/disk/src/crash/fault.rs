@@ -24,6 +24,11 @@ pub enum FaultTarget {
         offset: u64,
         len_bytes: u64,
     },
+    /// Writes that touch the range.
+    WriteRange {
+        offset: u64,
+        len_bytes: u64,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,9 +79,10 @@ impl FaultTarget {
             (Self::Range { offset, len_bytes }, DiskOperation::Read { offset: at, into }) => {
                 overlaps(offset, len_bytes, *at, into.len() as u64)
             }
-            (Self::Range { offset, len_bytes }, DiskOperation::Write { offset: at, data, .. }) => {
-                overlaps(offset, len_bytes, *at, data.len() as u64)
-            }
+            (
+                Self::Range { offset, len_bytes } | Self::WriteRange { offset, len_bytes },
+                DiskOperation::Write { offset: at, data, .. },
+            ) => overlaps(offset, len_bytes, *at, data.len() as u64),
             _ => false,
         }
     }

@@ -19,6 +19,7 @@ mod state;
 mod tests;
 
 pub use choice::{CrashChoice, Fate, Limits};
+pub(crate) use fault::overlaps;
 pub use fault::{Fault, FaultAction, FaultTarget};
 
 use crate::{Disk, DiskCompletion, DiskInfo, DiskOperation};

@@ -1,0 +1,422 @@
+//! A file as a disk with a volatile write cache, and the plug of its power: for tests of the running daemon, which a kill
+//! alone cannot rob of what the kernel has.
+//!
+//! The file is the medium. What was written without durability waits in memory until a flush covers it, and operations take
+//! a few polls. When [`Plug::pull`] is called, whatever could be lost then (the cached writes and all operations in flight) is
+//! kept, lost or torn by chance that a seed repeats, as [`crate::crash`] describes; afterwards nothing is written and nothing
+//! answered. The process has to end then: the kernel keeps the file. Never meant for data that anybody wants.
+
+use crate::crash::choice::{self, Fate};
+use crate::crash::{TEAR_BYTES, overlaps};
+use crate::random::Random;
+use crate::{Disk, DiskCompletion, DiskError, DiskInfo, DiskOperation, OpenedFile, check_fit};
+use rustix::fs::FallocateFlags;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use sys::{BufMut, Payload};
+
+/// The cache writes its oldest back beyond this.
+const CACHE_BYTES_MAX: u64 = 64 << 20;
+/// An operation is performed at one of so many polls.
+const POLLS_MAX: u64 = 4;
+
+enum Change {
+    Write(Payload),
+    Discard(u64),
+}
+
+/// A completed change that is not on the medium yet.
+struct Cached {
+    /// Number of its completion, growing along the cache.
+    completion: u64,
+    offset: u64,
+    change: Change,
+    /// Answered as durable; it waits only because an older overlapping change does.
+    forced: bool,
+}
+
+struct InFlight {
+    token: u64,
+    operation: DiskOperation,
+    polls_left: u64,
+    /// Changes that completed up to this number are covered, where it is a flush.
+    submitted_after: u64,
+}
+
+struct State {
+    medium: File,
+    random: Random,
+    cache: VecDeque<Cached>,
+    cached_bytes: u64,
+    completions: u64,
+    in_flight: Vec<InFlight>,
+    answers: Vec<DiskCompletion>,
+    pulled: bool,
+}
+
+/// Cuts the power of one [`VolatileDisk`]. Any thread may hold one.
+#[derive(Clone)]
+pub struct Plug(Arc<Mutex<State>>);
+
+/// See the module.
+pub struct VolatileDisk {
+    state: Arc<Mutex<State>>,
+    wake: Box<dyn Fn() + Send>,
+    /// Holds the lock on the disk.
+    opened: OpenedFile,
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn classify(error: &io::Error) -> DiskError {
+    DiskError::Io(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+impl Change {
+    fn len_bytes(&self) -> u64 {
+        match self {
+            Self::Write(data) => data.len() as u64,
+            Self::Discard(len_bytes) => *len_bytes,
+        }
+    }
+
+    fn sectors(&self) -> u64 {
+        match self {
+            Self::Write(data) => data.len() as u64 / TEAR_BYTES,
+            Self::Discard(_) => 1,
+        }
+    }
+
+    fn apply(&self, medium: &File, offset: u64) -> io::Result<()> {
+        match self {
+            Self::Write(data) => {
+                let mut at = offset;
+                for part in data.parts() {
+                    medium.write_all_at(part, at)?;
+                    at += part.len() as u64;
+                }
+                Ok(())
+            }
+            Self::Discard(len_bytes) => {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                Ok(rustix::fs::fallocate(medium, flags, offset, *len_bytes)?)
+            }
+        }
+    }
+
+    /// Applies the sectors that the fate keeps.
+    fn apply_fate(&self, medium: &File, offset: u64, fate: Fate) -> io::Result<()> {
+        match (self, fate) {
+            (_, Fate::Lost) => Ok(()),
+            (_, Fate::Kept) => self.apply(medium, offset),
+            // Discarded bytes read as anything: to tear a discard would show nothing new.
+            (Self::Discard(_), _) => Ok(()),
+            (Self::Write(data), _) => {
+                let count = self.sectors();
+                let whole = data.contiguous();
+                for (sector, bytes) in (0_u64..).zip(whole.chunks(TEAR_BYTES as usize)) {
+                    if fate.keeps(sector, count) {
+                        medium.write_all_at(bytes, offset + sector * TEAR_BYTES)?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl State {
+    /// Performs an operation.
+    fn perform(&mut self, entry: InFlight) {
+        let result = match entry.operation {
+            DiskOperation::Read { offset, into } => self.read(offset, into).map(Some),
+            DiskOperation::Write { offset, data, durable } => {
+                self.change(offset, Change::Write(data), durable).map(|()| None)
+            }
+            DiskOperation::Discard { offset, len_bytes } => {
+                self.change(offset, Change::Discard(len_bytes), false).map(|()| None)
+            }
+            DiskOperation::Flush => self.write_back(entry.submitted_after, 0).map(|()| None),
+        };
+        let result = result.map_err(|error| classify(&error));
+        self.answers.push(DiskCompletion { token: entry.token, result });
+    }
+
+    fn read(&self, offset: u64, mut into: BufMut) -> io::Result<BufMut> {
+        self.medium.read_exact_at(&mut into, offset)?;
+        let len = into.len() as u64;
+        for cached in &self.cache {
+            let cached_len = cached.change.len_bytes();
+            if !overlaps(offset, len, cached.offset, cached_len) {
+                continue;
+            }
+            let start = offset.max(cached.offset);
+            let end = (offset + len).min(cached.offset + cached_len);
+            let target = &mut into[(start - offset) as usize..(end - offset) as usize];
+            match &cached.change {
+                Change::Write(data) => {
+                    data.slice((start - cached.offset) as usize, (end - start) as usize).copy_to(target);
+                }
+                Change::Discard(_) => target.fill(0),
+            }
+        }
+        Ok(into)
+    }
+
+    fn change(&mut self, offset: u64, change: Change, forced: bool) -> io::Result<()> {
+        let len_bytes = change.len_bytes();
+        self.completions += 1;
+        let after_older = self
+            .cache
+            .iter()
+            .any(|older| overlaps(offset, len_bytes, older.offset, older.change.len_bytes()));
+        if forced && !after_older {
+            return change.apply(&self.medium, offset);
+        }
+        self.cached_bytes += len_bytes;
+        self.cache.push_back(Cached { completion: self.completions, offset, change, forced });
+        self.write_back(0, CACHE_BYTES_MAX)
+    }
+
+    /// Puts on the medium what completed up to `completion`, and the oldest until at most `bytes_max` wait if that is not zero.
+    fn write_back(&mut self, completion: u64, bytes_max: u64) -> io::Result<()> {
+        while let Some(oldest) = self.cache.front() {
+            let full = bytes_max > 0 && self.cached_bytes > bytes_max;
+            if oldest.completion > completion && !full {
+                break;
+            }
+            oldest.change.apply(&self.medium, oldest.offset)?;
+            self.cached_bytes -= oldest.change.len_bytes();
+            self.cache.pop_front();
+        }
+        Ok(())
+    }
+
+    fn pull(&mut self, seed: u64) -> io::Result<()> {
+        if std::mem::replace(&mut self.pulled, true) {
+            return Ok(());
+        }
+        self.answers.clear();
+        let in_flight = std::mem::take(&mut self.in_flight).into_iter().filter_map(|entry| {
+            let (offset, change) = match entry.operation {
+                DiskOperation::Write { offset, data, .. } => (offset, Change::Write(data)),
+                DiskOperation::Discard { offset, len_bytes } => (offset, Change::Discard(len_bytes)),
+                DiskOperation::Read { .. } | DiskOperation::Flush => return None,
+            };
+            Some(Cached { completion: u64::MAX, offset, change, forced: false })
+        });
+        let mut candidates = std::mem::take(&mut self.cache);
+        candidates.extend(in_flight);
+        let sectors: Vec<u64> = candidates.iter().map(|candidate| candidate.change.sectors()).collect();
+        let fates = choice::random(&sectors, seed);
+        for (at, candidate) in candidates.iter().enumerate() {
+            let fate = if candidate.forced { Fate::Kept } else { fates.fate(at) };
+            candidate.change.apply_fate(&self.medium, candidate.offset, fate)?;
+        }
+        Ok(())
+    }
+}
+
+impl Plug {
+    /// Cuts the power; `seed` decides what is lost. The same disk twice: the second does nothing.
+    ///
+    /// # Errors
+    /// Where the file cannot be written.
+    pub fn pull(&self, seed: u64) -> io::Result<()> {
+        lock(&self.0).pull(seed)
+    }
+
+    /// Bytes that a power cut could lose, of completed changes.
+    pub fn cached_bytes(&self) -> u64 {
+        lock(&self.0).cached_bytes
+    }
+}
+
+impl VolatileDisk {
+    /// `wake` is called while operations wait for polls.
+    ///
+    /// # Errors
+    /// Where the file cannot be opened a second time.
+    pub fn new(opened: OpenedFile, seed: u64, wake: Box<dyn Fn() + Send>) -> io::Result<(Self, Plug)> {
+        let medium = File::options().read(true).write(true).open(&opened.info().path)?;
+        let state = Arc::new(Mutex::new(State {
+            medium,
+            random: Random::new(seed),
+            cache: VecDeque::new(),
+            cached_bytes: 0,
+            completions: 0,
+            in_flight: Vec::new(),
+            answers: Vec::new(),
+            pulled: false,
+        }));
+        let plug = Plug(state.clone());
+        Ok((Self { state, wake, opened }, plug))
+    }
+}
+
+impl Drop for VolatileDisk {
+    /// A disk that is closed in order keeps its power: its cache reaches the medium some time.
+    fn drop(&mut self) {
+        let mut state = lock(&self.state);
+        if !state.pulled {
+            // Nobody waits for an answer any more; what fails here is as if the power had been cut.
+            let _ = state.write_back(u64::MAX, 0);
+        }
+    }
+}
+
+impl Disk for VolatileDisk {
+    fn info(&self) -> &DiskInfo {
+        self.opened.info()
+    }
+
+    fn submit(&mut self, token: u64, operation: DiskOperation) {
+        let fits = check_fit(self.opened.info(), &operation);
+        let mut state = lock(&self.state);
+        if state.pulled {
+            return;
+        }
+        if let Err(error) = fits {
+            state.answers.push(DiskCompletion { token, result: Err(error) });
+            return;
+        }
+        let polls_left = state.random.below(POLLS_MAX);
+        let submitted_after = state.completions;
+        state.in_flight.push(InFlight { token, operation, polls_left, submitted_after });
+        // Whoever submits may not poll again before the loop's next turn.
+        (self.wake)();
+    }
+
+    fn poll(&mut self, out: &mut Vec<DiskCompletion>) {
+        let mut state = lock(&self.state);
+        if state.pulled {
+            return;
+        }
+        for mut entry in std::mem::take(&mut state.in_flight) {
+            if entry.polls_left == 0 {
+                state.perform(entry);
+            } else {
+                entry.polls_left -= 1;
+                state.in_flight.push(entry);
+            }
+        }
+        out.append(&mut state.answers);
+        if !state.in_flight.is_empty() {
+            (self.wake)();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FileDiskOptions, create_file_disk};
+    use std::path::PathBuf;
+    use sys::Buf;
+
+    const BLOCK: u64 = 4096;
+
+    struct Machine {
+        disk: VolatileDisk,
+        plug: Plug,
+        path: PathBuf,
+        _directory: tempfile::TempDir,
+    }
+
+    impl Machine {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("disk");
+            create_file_disk(&path, 1 << 20).unwrap();
+            let opened = OpenedFile::open(&path.to_string_lossy(), FileDiskOptions::default()).unwrap();
+            let (disk, plug) = VolatileDisk::new(opened, 1, Box::new(|| {})).unwrap();
+            Self { disk, plug, path, _directory: directory }
+        }
+
+        fn done(&mut self, operation: DiskOperation) -> Option<BufMut> {
+            self.disk.submit(1, operation);
+            let mut out = Vec::new();
+            while out.is_empty() {
+                self.disk.poll(&mut out);
+            }
+            out.remove(0).result.unwrap()
+        }
+
+        fn write(&mut self, block: u64, byte: u8, durable: bool) {
+            self.done(write(block, byte, durable));
+        }
+
+        fn on_medium(&self, block: u64) -> Vec<u8> {
+            let mut bytes = vec![0; BLOCK as usize];
+            File::open(&self.path).unwrap().read_exact_at(&mut bytes, block * BLOCK).unwrap();
+            bytes
+        }
+    }
+
+    fn write(block: u64, byte: u8, durable: bool) -> DiskOperation {
+        let data = Buf::from(&[byte; BLOCK as usize][..]).into();
+        DiskOperation::Write { offset: block * BLOCK, data, durable }
+    }
+
+    #[test]
+    fn durable_and_flushed_writes_survive_every_power_cut() {
+        for seed in 0..50 {
+            let mut machine = Machine::new();
+            machine.write(0, 1, false);
+            machine.write(1, 1, false);
+            machine.done(DiskOperation::Flush);
+            machine.write(1, 2, false);
+            machine.write(1, 3, true);
+            machine.write(2, 4, true);
+            machine.plug.pull(seed).unwrap();
+            assert_eq!([0, 1, 2].map(|block| machine.on_medium(block)[0]), [1, 3, 4], "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn cached_and_unanswered_writes_are_kept_lost_or_torn_by_the_seed() {
+        let mut kinds = [0; 3];
+        for seed in 0..60 {
+            let mut machine = Machine::new();
+            machine.write(0, 1, false);
+            machine.disk.submit(2, write(1, 1, true));
+            machine.plug.pull(seed).unwrap();
+            for block in 0..2 {
+                let kept = machine.on_medium(block).iter().filter(|byte| **byte == 1).count();
+                kinds[usize::from(kept > 0) + usize::from(kept == BLOCK as usize)] += 1;
+            }
+        }
+        assert!(kinds.iter().all(|count| *count > 5), "{kinds:?}");
+    }
+
+    #[test]
+    fn reads_find_what_is_cached() {
+        let mut machine = Machine::new();
+        machine.write(0, 1, true);
+        machine.write(1, 2, false);
+        let operation = DiskOperation::Read { offset: 0, into: BufMut::for_overwrite(2 * BLOCK as usize) };
+        let bytes = machine.done(operation).unwrap();
+        assert_eq!((bytes[0], bytes[BLOCK as usize]), (1, 2));
+        assert_eq!(machine.on_medium(1)[0], 0);
+        let discard = DiskOperation::Discard { offset: 0, len_bytes: 2 * BLOCK };
+        machine.done(discard);
+        machine.done(DiskOperation::Flush);
+        assert_eq!([0, 1].map(|block| machine.on_medium(block)[0]), [0, 0]);
+    }
+
+    #[test]
+    fn without_power_nothing_is_written_or_answered() {
+        let mut machine = Machine::new();
+        machine.plug.pull(1).unwrap();
+        machine.disk.submit(1, write(0, 1, true));
+        let mut out = Vec::new();
+        (0..10).for_each(|_| machine.disk.poll(&mut out));
+        assert!(out.is_empty());
+        assert_eq!(machine.on_medium(0)[0], 0);
+    }
+}
