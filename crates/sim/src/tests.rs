@@ -27,7 +27,7 @@ fn run_all(seeds: std::ops::Range<u64>) -> Coverage {
 
 #[test]
 fn a_few_seeds_pass_with_faults() {
-    let total = run_all(2..4);
+    let total = run_all(0..8);
     assert!(
         total.acknowledged_writes > 0 && total.reads > 0 && total.expulsions > 0 && total.joins > 0,
         "{total:?}"
