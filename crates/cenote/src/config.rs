@@ -35,6 +35,7 @@ pub struct Server {
 pub struct Smb {
     pub listen: Vec<SocketAddr>,
     pub rdma_listen: Vec<SocketAddr>,
+    pub rdma_devices: Vec<String>,
     pub interfaces: Vec<String>,
     pub require_signing: bool,
     pub require_encryption: bool,
@@ -72,6 +73,9 @@ pub struct Log {
     pub level: String,
 }
 
+/// In `smb.rdma_devices`: each address of `smb.listen` that leads to a device.
+pub const AUTO: &str = "auto";
+
 /// Every key, as `section.key`, and what it does.
 const DOCUMENTATION: &[(&str, &str)] = &[
     (
@@ -84,7 +88,11 @@ const DOCUMENTATION: &[(&str, &str)] = &[
     ),
     ("server.drain_s", "Seconds that requests in work have to end in after SIGTERM."),
     ("smb.listen", "Addresses and ports of the SMB server."),
-    ("smb.rdma_listen", "Addresses and ports of SMB Direct over iWARP; clients use port 5445."),
+    ("smb.rdma_listen", "Addresses and ports of SMB Direct over iWARP in software; clients use port 5445."),
+    (
+        "smb.rdma_devices",
+        "SMB Direct by RDMA devices: \"auto\" for each address of smb.listen that leads to one, or addresses with ports; [] for none.",
+    ),
     (
         "smb.interfaces",
         "Interfaces (\"eth0\", \"eth*\") or subnets (\"10.1.0.0/16\") that clients may be told for multichannel; none: all that are \
@@ -124,6 +132,7 @@ impl Default for Smb {
         Self {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 445))],
             rdma_listen: Vec::new(),
+            rdma_devices: vec![AUTO.into()],
             interfaces: Vec::new(),
             require_signing: false,
             require_encryption: false,
@@ -221,6 +230,11 @@ impl Config {
         for rule in &self.smb.interfaces {
             if let Err(why) = rule.parse::<InterfaceRule>() {
                 return bad("smb.interfaces", &why);
+            }
+        }
+        for device in &self.smb.rdma_devices {
+            if device != AUTO && device.parse::<SocketAddr>().is_err() {
+                return bad("smb.rdma_devices", &format!("{device} is neither auto nor ADDRESS:PORT"));
             }
         }
         if !self.api.listen.ip().is_loopback() {

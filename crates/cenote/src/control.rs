@@ -5,6 +5,7 @@
 //! from the queue when its waker fires, and answers through the sender in the command.
 
 use crate::directory::SharedDirectory;
+use crate::rdma_devices::RdmaDevices;
 use api::model::{Provisioning, RdmaTrace, Resiliency, Snapshot};
 use cluster::{FaultDomain, RedbState};
 use smb::wire::NetworkInterface;
@@ -261,6 +262,8 @@ pub struct DataPlaneOptions {
     pub smb_listeners: Vec<TcpListener>,
     /// As these, for SMB Direct over iWARP.
     pub rdma_listeners: Vec<TcpListener>,
+    /// SMB Direct by RDMA devices.
+    pub rdma_devices: RdmaDevices,
     /// Pools, disks and volumes as they are recorded. A recorded disk that is not found becomes a health issue, not a failed start.
     pub state: Arc<RedbState>,
     /// Where to look for labelled disks besides the paths recorded in the state.

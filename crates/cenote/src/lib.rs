@@ -20,5 +20,6 @@ mod memory;
 pub mod node;
 pub mod quickstart;
 pub mod rdma_bandwidth;
+pub mod rdma_devices;
 mod rdma_host;
 pub mod rdma_ping;

@@ -8,6 +8,7 @@ use crate::control::{Command, CommandError, ControlHandle, DataPlane, DataPlaneO
 use crate::directory::SharedDirectory;
 use crate::interfaces::{self, Interfaces};
 use crate::manager::{self, Manager};
+use crate::rdma_devices::RdmaDevices;
 use cluster::RedbState;
 use cluster::accounts::{AccountError, Accounts};
 use cluster::audit::AuditLog;
@@ -202,9 +203,13 @@ impl Node {
         let addresses = |listeners: &[TcpListener]| {
             listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
         };
+        let smb_addresses: Vec<SocketAddr> = addresses(&listeners.smb);
+        let rdma_devices = RdmaDevices::find(&config.smb.rdma_devices, &smb_addresses);
+        let mut rdma_addresses: Vec<SocketAddr> = addresses(&listeners.rdma);
+        rdma_addresses.extend(&rdma_devices.listen);
         let interfaces = Interfaces {
-            smb: addresses(&listeners.smb),
-            rdma: addresses(&listeners.rdma),
+            smb: smb_addresses,
+            rdma: rdma_addresses,
             rules: config.interface_rules(),
             sysfs: interfaces::SYSFS.into(),
         };
@@ -212,6 +217,7 @@ impl Node {
         let data_plane = start_data_plane(DataPlaneOptions {
             smb_listeners: listeners.smb,
             rdma_listeners: listeners.rdma,
+            rdma_devices,
             state: state.clone(),
             disk_paths: config.disks.search.clone(),
             server_guid: settings.server_guid.into_bytes(),

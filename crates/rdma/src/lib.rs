@@ -11,6 +11,7 @@
 
 pub mod ibverbs;
 pub mod iwarp;
+pub mod providers;
 pub mod timers;
 pub mod verbs;
 

@@ -6,6 +6,8 @@ mod conformance;
 
 use conformance::{Bench, conformance};
 use rdma::ibverbs::{IbverbsOptions, IbverbsProvider};
+use rdma::iwarp::{IwarpOptions, IwarpProvider};
+use rdma::providers::Providers;
 use rdma::{CloseReason, Device, PortState, Verbs};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -25,11 +27,11 @@ fn device() -> Result<Device, String> {
         .ok_or_else(|| "no RDMA device of that name is up and has an address".to_owned())
 }
 
-fn on_device(run: impl Fn(Bench<IbverbsProvider>)) {
+fn on_device(run: impl Fn(Bench<Providers>)) {
     with_address(|bench, _| run(bench));
 }
 
-fn with_address(run: impl Fn(Bench<IbverbsProvider>, SocketAddr)) {
+fn with_address(run: impl Fn(Bench<Providers>, SocketAddr)) {
     let device = match device() {
         Ok(device) => device,
         Err(reason) => {
@@ -47,11 +49,16 @@ fn with_address(run: impl Fn(Bench<IbverbsProvider>, SocketAddr)) {
             provider.listen(SocketAddr::new(device.addresses[0], 0)).expect("the address is the device's");
         assert_eq!((&listening.device, listening.transport), (&device.name, device.transport));
         let address = listening.address;
-        let begin = move |provider: &mut IbverbsProvider, private_data: &[u8], now| {
-            provider.connect(address, private_data, now).expect("leads to the device")
+        let begin = move |providers: &mut Providers, private_data: &[u8], now| {
+            providers.connect_by_device(address, private_data, now).expect("leads to the device")
         };
-        let counts = |provider: &IbverbsProvider| (provider.queue_pair_count(), provider.registered_count());
-        run(Bench::new(driver, provider, Box::new(begin), counts), address);
+        let counts = |providers: &Providers| {
+            let devices = providers.devices.as_ref().expect("is there");
+            (devices.queue_pair_count(), devices.registered_count())
+        };
+        let iwarp = IwarpProvider::new(&driver, IwarpOptions::default(), Box::new(|| 4));
+        let providers = Providers::new(iwarp, Some(provider));
+        run(Bench::new(driver, providers, Box::new(begin), counts), address);
         ran += 1;
     }
     assert!(ran > 0, "no backend works here");
@@ -64,7 +71,7 @@ fn a_port_where_nobody_listens_refuses() {
     with_address(|mut bench, mut address| {
         address.set_port(if address.port() == 9 { 10 } else { 9 });
         let now = bench.now();
-        let client = bench.subject.connect(address, b"", now).expect("leads to the device");
+        let client = bench.subject.connect_by_device(address, b"", now).expect("leads to the device");
         bench.until("end", |bench| !bench.disconnected.is_empty());
         let refused = CloseReason::Network(ErrorKind::ConnectionRefused);
         assert_eq!(bench.disconnected, vec![(client, refused)]);
@@ -87,7 +94,8 @@ fn a_request_that_nobody_answers_is_refused_in_time() {
 fn an_address_of_no_rdma_device_is_not_listened_on() {
     with_address(|mut bench, _| {
         let elsewhere: SocketAddr = "192.0.2.1:0".parse().expect("an address");
-        assert!(bench.subject.listen(elsewhere).is_err());
+        let devices = bench.subject.devices.as_mut().expect("is there");
+        assert!(devices.listen(elsewhere).is_err());
     });
 }
 

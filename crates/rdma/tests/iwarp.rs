@@ -1,16 +1,17 @@
-//! The provider in software over real sockets on loopback, on both backends of the loop.
+//! The provider in software over real sockets on loopback, on both backends of the loop, as a server uses it (`Providers`).
 
 mod conformance;
 
 use conformance::{Bench, conformance};
 use rdma::iwarp::{IwarpOptions, IwarpProvider};
+use rdma::providers::Providers;
 use rdma::{CloseReason, RegionKey, Verbs, WorkId};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use sys::driver::{Driver, DriverChoice};
 use sys::{Buf, Payload};
 
-fn bench(choice: DriverChoice) -> Option<(Bench<IwarpProvider>, SocketAddr)> {
+fn bench(choice: DriverChoice) -> Option<(Bench<Providers>, SocketAddr)> {
     let driver = Driver::new(choice).ok()?;
     let mut seed = 0x1357_9BDFu32;
     let random = Box::new(move || {
@@ -20,15 +21,15 @@ fn bench(choice: DriverChoice) -> Option<(Bench<IwarpProvider>, SocketAddr)> {
     let mut provider = IwarpProvider::new(&driver, IwarpOptions::default(), random);
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let address = provider.listen(listener).expect("has an address");
-    let begin = move |provider: &mut IwarpProvider, private_data: &[u8], now| {
+    let begin = move |providers: &mut Providers, private_data: &[u8], now| {
         let stream = TcpStream::connect(address).expect("listens");
-        provider.connect(stream, private_data, now).expect("is taken")
+        providers.iwarp.connect(stream, private_data, now).expect("is taken")
     };
-    let counts = |provider: &IwarpProvider| (provider.queue_pair_count(), provider.registered().1);
-    Some((Bench::new(driver, provider, Box::new(begin), counts), address))
+    let counts = |providers: &Providers| (providers.iwarp.queue_pair_count(), providers.iwarp.registered().1);
+    Some((Bench::new(driver, Providers::new(provider, None), Box::new(begin), counts), address))
 }
 
-fn with_address(run: impl Fn(Bench<IwarpProvider>, SocketAddr)) {
+fn with_address(run: impl Fn(Bench<Providers>, SocketAddr)) {
     let mut ran = 0;
     for choice in [DriverChoice::IoUring, DriverChoice::Fallback] {
         if let Some((bench, address)) = bench(choice) {
@@ -39,7 +40,7 @@ fn with_address(run: impl Fn(Bench<IwarpProvider>, SocketAddr)) {
     assert!(ran > 0, "no backend works here");
 }
 
-fn on_both(run: impl Fn(Bench<IwarpProvider>)) {
+fn on_both(run: impl Fn(Bench<Providers>)) {
     with_address(|bench, _| run(bench));
 }
 

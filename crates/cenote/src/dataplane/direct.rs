@@ -5,11 +5,11 @@
 
 use super::smb_direct::trace::Trace;
 use super::smb_direct::{Shown, SmbDirect, SmbDirectEvent, SmbDirectLimits};
-use super::{Plane, failed};
+use super::{Plane, rdma_providers};
 use crate::control::CommandError;
 use api::model::{RdmaActivity, SmbDirectCounters};
 use rdma::QueuePairId;
-use rdma::iwarp::{IwarpOptions, IwarpProvider};
+use rdma::providers::Providers;
 use smb_server::{ConnectionId as SmbConnection, ConnectionInfo, Outgoing, Transport};
 use smbdirect::BufferDescriptor;
 use std::collections::{HashMap, VecDeque};
@@ -30,7 +30,7 @@ struct Held {
 }
 
 pub(super) struct Direct {
-    transport: SmbDirect<IwarpProvider>,
+    transport: SmbDirect<Providers>,
     listeners: Vec<SocketAddr>,
     by_peer: HashMap<QueuePairId, SmbConnection>,
     by_smb: HashMap<SmbConnection, QueuePairId>,
@@ -41,25 +41,10 @@ pub(super) struct Direct {
 impl Direct {
     /// Accepts on these listeners from the loop's next turn on.
     pub fn new(plane: &Plane, listeners: Vec<TcpListener>) -> Result<Self, CommandError> {
-        let random = Box::new(|| {
-            let mut bytes = [0; 4];
-            // Without random names a peer could guess them: there is nothing to go on with.
-            getrandom::fill(&mut bytes).expect("the kernel's random source");
-            u32::from_le_bytes(bytes)
-        });
-        let options =
-            IwarpOptions { queue_pairs_max: plane.limits.connections as usize, ..IwarpOptions::default() };
-        let mut provider = IwarpProvider::new(&plane.storage.driver, options, random);
-        let mut addresses = Vec::with_capacity(listeners.len());
-        for listener in listeners {
-            let address = provider
-                .listen(listener)
-                .map_err(|error| failed(format!("an SMB Direct listener cannot be served: {error}")))?;
-            addresses.push(address);
-        }
+        let (provider, listeners) = rdma_providers::open(plane, listeners)?;
         Ok(Self {
             transport: SmbDirect::new(provider, smbdirect::Config::default(), SmbDirectLimits::default()),
-            listeners: addresses,
+            listeners,
             by_peer: HashMap::new(),
             by_smb: HashMap::new(),
             held: HashMap::new(),

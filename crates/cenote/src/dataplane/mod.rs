@@ -14,6 +14,7 @@ pub mod disks;
 mod jobs;
 mod opening;
 mod pools;
+mod rdma_providers;
 mod records;
 mod sessions;
 pub mod smb_direct;
@@ -29,6 +30,7 @@ pub mod volumes;
 use crate::control::{
     Command, CommandError, CommandErrorKind, DataPlane, DataPlaneOptions, Limits, channel_with,
 };
+use crate::rdma_devices::RdmaDevices;
 use accounts::ServerDirectory;
 use cluster::{RedbState, VolumeRecord};
 use direct::Direct;
@@ -147,6 +149,7 @@ pub(crate) struct Plane {
     pub ended: Cell<bool>,
     listeners: RefCell<Vec<std::net::TcpListener>>,
     rdma_listeners: RefCell<Vec<std::net::TcpListener>>,
+    rdma_devices: RefCell<RdmaDevices>,
 }
 
 impl Plane {
@@ -182,6 +185,7 @@ impl Plane {
             ended: Cell::new(false),
             listeners: RefCell::new(options.smb_listeners),
             rdma_listeners: RefCell::new(options.rdma_listeners),
+            rdma_devices: RefCell::new(options.rdma_devices),
         }))
     }
 

@@ -18,6 +18,7 @@ impl Plane {
         let pools = self.show_pools(&disks);
         pools.iter().for_each(|pool| issues.extend(self.pool_issues(pool)));
         issues.extend(self.jobs.borrow().stopped().map(stopped_job));
+        self.show_rdma_devices(&mut issues);
         let health = issues.iter().map(|issue| issue.health).max().unwrap_or_default();
         Snapshot {
             disks,

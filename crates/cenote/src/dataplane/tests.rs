@@ -27,6 +27,7 @@ fn start_in(directory: &Path) -> DataPlane {
     start(DataPlaneOptions {
         smb_listeners: vec![TcpListener::bind("127.0.0.1:0").expect("a port")],
         rdma_listeners: Vec::new(),
+        rdma_devices: Default::default(),
         state: Arc::new(state),
         disk_paths: Vec::new(),
         server_guid: [7; 16],

@@ -98,6 +98,38 @@ pub struct Listening {
     pub transport: Transport,
 }
 
+/// Whether a local address can be listened on by the device that it belongs to: listens there for a moment.
+///
+/// # Errors
+/// Why not, for people.
+pub fn try_listen(address: SocketAddr) -> Result<Listening, String> {
+    let library = library::library()?;
+    let failed = |error: io::Error| match error.raw_os_error() {
+        Some(libc::ENODEV) => format!("{address} leads to no RDMA device"),
+        Some(libc::EADDRNOTAVAIL) => format!("{address} is not this machine's"),
+        Some(libc::EADDRINUSE) => format!(
+            "port {} of {} is taken; over iWARP that is so while anything listens there by TCP, also SMB Direct in software",
+            address.port(),
+            address.ip()
+        ),
+        _ => format!("{address} cannot be listened on: {error}"),
+    };
+    let channel = EventChannel::new(library).map_err(failed)?;
+    let mut id = ConnectionId::new(library, &channel, 0).map_err(failed)?;
+    listen_with(library, &mut id, address).map_err(failed)
+}
+
+fn listen_with(library: &Library, id: &mut ConnectionId, address: SocketAddr) -> io::Result<Listening> {
+    id.bind(address)?;
+    id.listen(BACKLOG)?;
+    let context = id.context().ok_or(io::ErrorKind::Unsupported)?;
+    Ok(Listening {
+        address: id.local_address().unwrap_or(address),
+        device: context.name(library),
+        transport: pair::transport(library, context),
+    })
+}
+
 struct Listener {
     /// Listens until it is dropped.
     _id: ConnectionId,
@@ -180,16 +212,8 @@ impl IbverbsProvider {
     pub fn listen(&mut self, address: SocketAddr) -> io::Result<Listening> {
         let name = LISTENER | self.listeners.len() as u64;
         let mut id = ConnectionId::new(self.library, &self.channel, name)?;
-        id.bind(address)?;
-        id.listen(BACKLOG)?;
-        let local = id.local_address().unwrap_or(address);
-        let context = id.context().ok_or(io::ErrorKind::Unsupported)?;
-        let listening = Listening {
-            address: local,
-            device: context.name(self.library),
-            transport: pair::transport(self.library, context),
-        };
-        self.listeners.push(Some(Listener { _id: id, local }));
+        let listening = listen_with(self.library, &mut id, address)?;
+        self.listeners.push(Some(Listener { _id: id, local: listening.address }));
         Ok(listening)
     }
 

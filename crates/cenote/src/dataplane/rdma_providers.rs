@@ -1,0 +1,84 @@
+//! The RDMA providers of the data plane: iWARP in software, and devices where there are any.
+
+use super::{Plane, failed};
+use crate::control::CommandError;
+use api::model::{Health, HealthIssue};
+use rdma::ibverbs::{IbverbsOptions, IbverbsProvider};
+use rdma::iwarp::{IwarpOptions, IwarpProvider};
+use rdma::providers::Providers;
+use std::net::{SocketAddr, TcpListener};
+
+/// Both, listening, and where the software listens. A device that cannot be listened on becomes a health issue.
+pub(super) fn open(
+    plane: &Plane,
+    listeners: Vec<TcpListener>,
+) -> Result<(Providers, Vec<SocketAddr>), CommandError> {
+    let random = Box::new(|| {
+        let mut bytes = [0; 4];
+        // Without random names a peer could guess them: there is nothing to go on with.
+        getrandom::fill(&mut bytes).expect("the kernel's random source");
+        u32::from_le_bytes(bytes)
+    });
+    let queue_pairs_max = plane.limits.connections as usize;
+    let options = IwarpOptions { queue_pairs_max, ..IwarpOptions::default() };
+    let mut iwarp = IwarpProvider::new(&plane.storage.driver, options, random);
+    let mut addresses = Vec::with_capacity(listeners.len());
+    for listener in listeners {
+        let address = iwarp
+            .listen(listener)
+            .map_err(|error| failed(format!("an SMB Direct listener cannot be served: {error}")))?;
+        addresses.push(address);
+    }
+    let wanted = &mut *plane.rdma_devices.borrow_mut();
+    let devices = if wanted.listen.is_empty() {
+        None
+    } else {
+        let options = IbverbsOptions { queue_pairs_max, ..IbverbsOptions::default() };
+        match IbverbsProvider::new(&plane.storage.driver, options) {
+            Ok(mut provider) => {
+                for address in &wanted.listen {
+                    listen(&mut provider, *address, &mut wanted.refused);
+                }
+                Some(provider)
+            }
+            Err(reason) => {
+                tracing::warn!("no SMB Direct by RDMA devices: {reason}");
+                wanted.refused.push(reason);
+                None
+            }
+        }
+    };
+    Ok((Providers::new(iwarp, devices), addresses))
+}
+
+fn listen(provider: &mut IbverbsProvider, address: SocketAddr, refused: &mut Vec<String>) {
+    match provider.listen(address) {
+        Ok(listening) => tracing::info!(
+            address = %listening.address,
+            device = listening.device,
+            transport = ?listening.transport,
+            "SMB Direct by an RDMA device"
+        ),
+        Err(error) => {
+            tracing::warn!(%address, %error, "no SMB Direct by an RDMA device");
+            refused.push(format!("{address} cannot be listened on: {error}"));
+        }
+    }
+}
+
+impl Plane {
+    /// What of the configuration's RDMA devices is not served.
+    pub(super) fn show_rdma_devices(&self, issues: &mut Vec<HealthIssue>) {
+        let devices = self.rdma_devices.borrow();
+        issues.extend(devices.refused.iter().map(|reason| HealthIssue {
+            health: Health::Warning,
+            code: "rdma_not_served".to_owned(),
+            target: "SMB Direct".to_owned(),
+            since_unix_s: super::unix_seconds(),
+            what: format!("an RDMA device is not used: {reason}"),
+            meaning:
+                "Clients use SMB over TCP, or SMB Direct elsewhere; nothing is lost but speed.".to_owned(),
+            action: "Mend it, or change smb.rdma_devices, and start the daemon again.".to_owned(),
+        }));
+    }
+}

@@ -1,0 +1,258 @@
+//! Both providers as one: what a server with one set of connections uses.
+//!
+//! Owns which connection and which registration is whose. Promises: names of connections and keys of registrations are unique over
+//! both; each call goes to the provider that made the name.
+
+use crate::ibverbs::IbverbsProvider;
+use crate::iwarp::IwarpProvider;
+use crate::verbs::{
+    Access, Activity, ConnectionInfo, Event, PostError, QueuePairId, RegionKey, RegisterError, Verbs, WorkId,
+};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io;
+use std::net::SocketAddr;
+use sys::{Buf, BufMut, Payload};
+use types::Monotonic;
+
+/// Set in the names of connections by libibverbs; the software provider's are smaller.
+const BY_DEVICE: u64 = 1 << 62;
+/// Registrations made in search of a key that the other provider did not give.
+const KEY_ATTEMPTS: usize = 16;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    Iwarp,
+    Device,
+}
+
+/// See the module.
+pub struct Providers {
+    pub iwarp: IwarpProvider,
+    /// `None`: no device is to be used, or there is none.
+    pub devices: Option<IbverbsProvider>,
+    keys: HashMap<u32, Owner>,
+    events: Vec<Event>,
+}
+
+fn split(queue_pair: QueuePairId) -> (Owner, QueuePairId) {
+    if queue_pair.0 & BY_DEVICE == 0 {
+        (Owner::Iwarp, queue_pair)
+    } else {
+        (Owner::Device, QueuePairId(queue_pair.0 & !BY_DEVICE))
+    }
+}
+
+fn by_device(queue_pair: QueuePairId) -> QueuePairId {
+    QueuePairId(queue_pair.0 | BY_DEVICE)
+}
+
+impl Providers {
+    pub fn new(iwarp: IwarpProvider, devices: Option<IbverbsProvider>) -> Self {
+        Self { iwarp, devices, keys: HashMap::new(), events: Vec::new() }
+    }
+
+    /// [`IbverbsProvider::connect`], under this one's name for the connection.
+    ///
+    /// # Errors
+    /// As there; `Unsupported` without devices.
+    pub fn connect_by_device(
+        &mut self,
+        address: SocketAddr,
+        private_data: &[u8],
+        now: Monotonic,
+    ) -> io::Result<QueuePairId> {
+        let devices = self.devices.as_mut().ok_or(io::ErrorKind::Unsupported)?;
+        devices.connect(address, private_data, now).map(by_device)
+    }
+
+    fn owner(&self, owner: Owner) -> Option<&dyn Verbs> {
+        match owner {
+            Owner::Iwarp => Some(&self.iwarp),
+            Owner::Device => self.devices.as_ref().map(|devices| devices as &dyn Verbs),
+        }
+    }
+
+    fn owner_mut(&mut self, owner: Owner) -> Option<&mut dyn Verbs> {
+        match owner {
+            Owner::Iwarp => Some(&mut self.iwarp),
+            Owner::Device => self.devices.as_mut().map(|devices| devices as &mut dyn Verbs),
+        }
+    }
+
+    /// The provider of a connection, and its name there.
+    fn of(&mut self, queue_pair: QueuePairId) -> Result<(&mut dyn Verbs, QueuePairId), PostError> {
+        let (owner, queue_pair) = split(queue_pair);
+        self.owner_mut(owner).map(|provider| (provider, queue_pair)).ok_or(PostError::Closed)
+    }
+
+    /// `make` registers anew each time; what it registered before is ended by `again`, which gives back what it needs for that.
+    fn register_with<T>(
+        &mut self,
+        owner: Owner,
+        mut bytes: T,
+        make: impl Fn(&mut dyn Verbs, T) -> Result<RegionKey, RegisterError>,
+        again: impl Fn(&mut dyn Verbs, RegionKey) -> Option<T>,
+    ) -> Result<RegionKey, RegisterError> {
+        for _ in 0..KEY_ATTEMPTS {
+            let provider = self.owner_mut(owner).ok_or(RegisterError::Closed)?;
+            let key = make(provider, bytes)?;
+            match self.keys.entry(key.0) {
+                Entry::Vacant(entry) => {
+                    entry.insert(owner);
+                    return Ok(key);
+                }
+                // The other provider gave the same: both choose others each time.
+                Entry::Occupied(_) => {
+                    let provider = self.owner_mut(owner).ok_or(RegisterError::Closed)?;
+                    bytes = again(provider, key).ok_or(RegisterError::Refused(io::ErrorKind::AddrInUse))?;
+                }
+            }
+        }
+        Err(RegisterError::Refused(io::ErrorKind::AddrInUse))
+    }
+}
+
+impl Verbs for Providers {
+    fn accept(&mut self, queue_pair: QueuePairId, private_data: &[u8]) -> Result<(), PostError> {
+        let (provider, queue_pair) = self.of(queue_pair)?;
+        provider.accept(queue_pair, private_data)
+    }
+
+    fn reject(&mut self, queue_pair: QueuePairId, private_data: &[u8]) {
+        if let Ok((provider, queue_pair)) = self.of(queue_pair) {
+            provider.reject(queue_pair, private_data);
+        }
+    }
+
+    fn disconnect(&mut self, queue_pair: QueuePairId) {
+        if let Ok((provider, queue_pair)) = self.of(queue_pair) {
+            provider.disconnect(queue_pair);
+        }
+    }
+
+    fn info(&self, queue_pair: QueuePairId) -> Option<ConnectionInfo> {
+        let (owner, queue_pair) = split(queue_pair);
+        self.owner(owner)?.info(queue_pair)
+    }
+
+    fn register(
+        &mut self,
+        bytes: BufMut,
+        access: Access,
+        queue_pair: QueuePairId,
+    ) -> Result<RegionKey, RegisterError> {
+        let (owner, queue_pair) = split(queue_pair);
+        let make = |provider: &mut dyn Verbs, bytes| provider.register(bytes, access, queue_pair);
+        self.register_with(owner, bytes, make, |provider, key| provider.deregister(key))
+    }
+
+    fn register_shared(&mut self, bytes: Buf, queue_pair: QueuePairId) -> Result<RegionKey, RegisterError> {
+        let (owner, queue_pair) = split(queue_pair);
+        let make = |provider: &mut dyn Verbs, bytes: Buf| provider.register_shared(bytes, queue_pair);
+        self.register_with(owner, bytes.clone(), make, |provider, key| {
+            provider.deregister(key);
+            Some(bytes.clone())
+        })
+    }
+
+    fn remote_offset(&self, key: RegionKey) -> u64 {
+        let provider = self.keys.get(&key.0).and_then(|owner| self.owner(*owner));
+        provider.map_or(0, |provider| provider.remote_offset(key))
+    }
+
+    fn deregister(&mut self, key: RegionKey) -> Option<BufMut> {
+        let owner = self.keys.remove(&key.0)?;
+        self.owner_mut(owner)?.deregister(key)
+    }
+
+    fn post_receive(
+        &mut self,
+        queue_pair: QueuePairId,
+        id: WorkId,
+        len_bytes: usize,
+    ) -> Result<(), PostError> {
+        let (provider, queue_pair) = self.of(queue_pair)?;
+        provider.post_receive(queue_pair, id, len_bytes)
+    }
+
+    fn post_send(
+        &mut self,
+        queue_pair: QueuePairId,
+        id: WorkId,
+        payload: Payload,
+        invalidate: Option<RegionKey>,
+    ) -> Result<(), PostError> {
+        let (provider, queue_pair) = self.of(queue_pair)?;
+        provider.post_send(queue_pair, id, payload, invalidate)
+    }
+
+    fn post_write(
+        &mut self,
+        queue_pair: QueuePairId,
+        id: WorkId,
+        payload: Payload,
+        remote: (RegionKey, u64),
+    ) -> Result<(), PostError> {
+        let (provider, queue_pair) = self.of(queue_pair)?;
+        provider.post_write(queue_pair, id, payload, remote)
+    }
+
+    fn post_read(
+        &mut self,
+        queue_pair: QueuePairId,
+        id: WorkId,
+        sink: (RegionKey, u64),
+        len_bytes: u32,
+        remote: (RegionKey, u64),
+    ) -> Result<(), PostError> {
+        let (provider, queue_pair) = self.of(queue_pair)?;
+        provider.post_read(queue_pair, id, sink, len_bytes, remote)
+    }
+
+    fn poll(&mut self, now: Monotonic, out: &mut Vec<Event>) {
+        self.iwarp.poll(now, out);
+        let Some(devices) = &mut self.devices else { return };
+        devices.poll(now, &mut self.events);
+        out.extend(self.events.drain(..).map(|event| match event {
+            Event::ConnectRequest { queue_pair, peer, private_data } => {
+                Event::ConnectRequest { queue_pair: by_device(queue_pair), peer, private_data }
+            }
+            Event::Established { queue_pair, private_data } => {
+                Event::Established { queue_pair: by_device(queue_pair), private_data }
+            }
+            Event::Completion(mut completion) => {
+                completion.queue_pair = by_device(completion.queue_pair);
+                Event::Completion(completion)
+            }
+            Event::Disconnected { queue_pair, reason } => {
+                Event::Disconnected { queue_pair: by_device(queue_pair), reason }
+            }
+        }));
+    }
+
+    fn wants_poll(&self) -> bool {
+        self.iwarp.wants_poll() || self.devices.as_ref().is_some_and(Verbs::wants_poll)
+    }
+
+    fn activity(&self) -> Activity {
+        let (a, b) = (self.iwarp.activity(), self.devices.as_ref().map(Verbs::activity).unwrap_or_default());
+        Activity {
+            accepted_connections: a.accepted_connections + b.accepted_connections,
+            initiated_connections: a.initiated_connections + b.initiated_connections,
+            active_connections: a.active_connections + b.active_connections,
+            connection_errors: a.connection_errors + b.connection_errors,
+            failed_connection_attempts: a.failed_connection_attempts + b.failed_connection_attempts,
+            completion_queue_errors: a.completion_queue_errors + b.completion_queue_errors,
+            inbound_bytes: a.inbound_bytes + b.inbound_bytes,
+            outbound_bytes: a.outbound_bytes + b.outbound_bytes,
+            inbound_frames: a.inbound_frames + b.inbound_frames,
+            outbound_frames: a.outbound_frames + b.outbound_frames,
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Monotonic> {
+        let devices = self.devices.as_ref().and_then(Verbs::next_timeout);
+        [self.iwarp.next_timeout(), devices].into_iter().flatten().min()
+    }
+}
