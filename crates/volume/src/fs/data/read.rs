@@ -397,7 +397,7 @@ fn segments_of(data: &Payload) -> SmallVec<[Buf; 2]> {
         part.is_aligned()
             && part.len().is_multiple_of(BLOCK_BYTES)
             && (is_only || part.len() >= SEGMENT_BYTES_LEAST)
-            && part.retained_bytes() <= 2 * part.len() + 2 * BLOCK_BYTES
+            && part.retained_bytes() <= 2 * part.len()
     };
     if data.parts().iter().all(fits) {
         return data.parts().iter().cloned().collect();

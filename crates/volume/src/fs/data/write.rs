@@ -215,7 +215,7 @@ fn whole_blocks(data: &Payload) -> Vec<Buf> {
     let fits = |part: &Buf| {
         part.len().is_multiple_of(BLOCK_BYTES)
             && part.is_aligned()
-            && part.retained_bytes() <= 2 * part.len() + 2 * BLOCK_BYTES
+            && part.retained_bytes() <= 2 * part.len()
     };
     if data.parts().iter().all(fits) {
         return data.parts().to_vec();
