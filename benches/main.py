@@ -99,11 +99,11 @@ def rounds_of(cell, systems, mode, measure_one, deadline):
     return runs
 
 
-def prepare(arguments, work, notes, mode):
-    """Started servers with their files, and the credentials of each."""
+def prepare(arguments, work, notes, mode, systems):
+    """Starts servers, each one into `systems`, and makes their files; returns the credentials of each."""
     daemon = servers.Cenote(arguments.binaries / "cenote", work / "cenote", 14701, 14702, rdma_port=14703)
     direct = servers.CenoteRdma(daemon)
-    systems = [daemon, direct]
+    systems += [daemon, direct]
     if "rdma" not in arguments.only:
         systems.insert(0, servers.Smbd(work / "smbd", 14704))
     diskspd = arguments.binaries / "diskspd"
@@ -127,7 +127,7 @@ def prepare(arguments, work, notes, mode):
     if reason:
         notes.append(f"cenote-rdma: {reason}")
         systems.remove(direct)
-    return systems, credentials
+    return credentials
 
 
 def main():
@@ -155,7 +155,7 @@ def main():
     results, limits, whole, systems = {}, [], {}, []
     failed = 0
     try:
-        systems, credentials = prepare(arguments, work, notes, mode)
+        credentials = prepare(arguments, work, notes, mode, systems)
         diskspd = arguments.binaries / "diskspd"
 
         def measure_one(cell, system):

@@ -213,9 +213,7 @@ impl FileSystem {
 /// Payload as page-aligned buffers of whole blocks, copied only where it is not that already.
 fn whole_blocks(data: &Payload) -> Vec<Buf> {
     let fits = |part: &Buf| {
-        part.len().is_multiple_of(BLOCK_BYTES)
-            && part.is_aligned()
-            && part.retained_bytes() <= 2 * part.len()
+        part.len().is_multiple_of(BLOCK_BYTES) && part.is_aligned() && part.retained_bytes() <= 2 * part.len()
     };
     if data.parts().iter().all(fits) {
         return data.parts().to_vec();
