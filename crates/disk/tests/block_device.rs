@@ -3,7 +3,7 @@
 use disk::conformance::{self, Fixture};
 use disk::{Disk, FileDisk, FileDiskOptions, OpenError, OpenedFile, create_file_disk};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use sys::driver::{Driver, DriverChoice};
 
 /// A loop device over a file of its own; detached in the end.
@@ -64,8 +64,16 @@ impl Fixture for DeviceFixture {
     }
     fn reopen(&mut self) {
         self.disk = None;
-        let options = FileDiskOptions::default();
-        self.disk = Some(FileDisk::open(&self.driver, &self.device.path, options).expect("a disk"));
+        // The kernel lets go of a closed device when the last operation on it has let go, a moment after the close.
+        let until = Instant::now() + Duration::from_secs(10);
+        self.disk = loop {
+            match FileDisk::open(&self.driver, &self.device.path, FileDiskOptions::default()) {
+                Err(OpenError::InUse { .. }) if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(10))
+                }
+                opened => break Some(opened.expect("a disk")),
+            }
+        };
     }
 }
 
