@@ -107,6 +107,10 @@ refuses "there is nothing to resume" "no stopped job" cli job resume 4711
 check "another volume is made" cli volume create extra --size 128MiB
 check "it grows" cli volume resize extra --size 256MiB
 check "and shows it" bash -c "'$CENOTE' --data data --json volume show extra | python3 -c 'import json,sys; sys.exit(json.load(sys.stdin)[\"size_bytes\"] < 200 << 20)'"
+refuses "a fixed volume larger than the pool is refused" "room for" cli volume create solid --fixed --size 1TiB
+check "a fixed volume is made" cli volume create solid --fixed --size 256MiB
+check "thin ones do not get its space" bash -c "! '$CENOTE' --data data volume create second --fixed --size 2GiB"
+check "it is deleted" cli volume delete solid --yes solid
 refuses "it does not shrink" "only grow" cli volume resize extra --size 128MiB
 refuses "deletion needs its name" "yes" cli volume delete extra
 check "it is deleted" cli volume delete extra --yes extra

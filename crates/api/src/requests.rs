@@ -146,8 +146,12 @@ pub struct ResizeVolume {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CheckVolume {
+    /// Writes copies again that fail their checksum or differ.
     #[serde(default)]
     pub repair: bool,
+    /// With `repair`: the volume's name.
+    #[serde(default)]
+    pub confirm: Option<String>,
 }
 
 /// The answer to a request that began a storage job.

@@ -279,7 +279,23 @@ async fn check_volume(
     Name(name): Name<String>,
     Body(body): Body<CheckVolume>,
 ) -> Reply<Started> {
-    audited(&m, peer, "volume check", &name, m.check_volume(name.clone(), body)).await
+    if body.repair && body.confirm.as_deref() != Some(name.as_str()) {
+        m.audit(&peer.0.to_string(), "volume repair", &name, Outcome::Refused, "not confirmed by name");
+        return Err(ApiError::new(
+            ErrorKind::ConfirmationNeeded,
+            format!(
+                "this overwrites copies of blocks of volume '{name}'; confirm it by its name (\"confirm\": NAME)"
+            ),
+        ));
+    }
+    audited(
+        &m,
+        peer,
+        if body.repair { "volume repair" } else { "volume check" },
+        &name,
+        m.check_volume(name.clone(), body),
+    )
+    .await
 }
 
 // --- Shares and their ACLs ------------------------------------------------------------------------------------------

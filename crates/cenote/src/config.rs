@@ -65,6 +65,8 @@ pub struct LimitKeys {
     pub cache_bytes: u64,
     pub disk_timeout_ms: u64,
     pub repair_delay_s: u64,
+    pub scrub_period_s: u64,
+    pub scrub_bytes_per_s: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,6 +120,14 @@ const DOCUMENTATION: &[(&str, &str)] = &[
     ),
     ("limits.disk_timeout_ms", "Milliseconds in which a disk must answer, or it is taken out."),
     ("limits.repair_delay_s", "Seconds a disk may stay away before its data is made anew on others."),
+    (
+        "limits.scrub_period_s",
+        "Seconds in which every block on every disk is read and verified once; 0: never.",
+    ),
+    (
+        "limits.scrub_bytes_per_s",
+        "Bytes a second that a scrub reads at most; one disk is scrubbed at a time.",
+    ),
     ("log.level", "off, error, warn, info, debug or trace; the log goes to standard error."),
 ];
 
@@ -165,6 +175,8 @@ impl Default for LimitKeys {
             cache_bytes: limits.cache_bytes,
             disk_timeout_ms: u64::try_from(limits.disk_timeout.as_millis()).unwrap_or(u64::MAX),
             repair_delay_s: limits.repair_delay.as_secs(),
+            scrub_period_s: limits.scrub_period.as_secs(),
+            scrub_bytes_per_s: limits.scrub_rate,
         }
     }
 }
@@ -254,6 +266,7 @@ impl Config {
             ("limits.bytes_in_flight", limits.bytes_in_flight, 16 << 20),
             ("limits.cache_bytes", limits.cache_bytes, 8 << 20),
             ("limits.disk_timeout_ms", limits.disk_timeout_ms, 100),
+            ("limits.scrub_bytes_per_s", limits.scrub_bytes_per_s, 1 << 20),
         ] {
             if value < least {
                 return bad(key, &format!("at least {least}"));
@@ -295,6 +308,8 @@ impl Config {
             cache_bytes: keys.cache_bytes,
             disk_timeout: Duration::from_millis(keys.disk_timeout_ms),
             repair_delay: Duration::from_secs(keys.repair_delay_s),
+            scrub_period: Duration::from_secs(keys.scrub_period_s),
+            scrub_rate: keys.scrub_bytes_per_s,
         }
     }
 

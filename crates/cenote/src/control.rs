@@ -227,6 +227,10 @@ pub struct Limits {
     pub disk_timeout: Duration,
     /// A disk that stays away longer has its slabs rebuilt onto others.
     pub repair_delay: Duration,
+    /// Every block is verified once in it; zero: never.
+    pub scrub_period: Duration,
+    /// Bytes a second that a scrub reads at most.
+    pub scrub_rate: u64,
 }
 
 impl Default for Limits {
@@ -241,6 +245,8 @@ impl Default for Limits {
             cache_bytes: crate::memory::default_cache_bytes(),
             disk_timeout: Duration::from_secs(5),
             repair_delay: Duration::from_secs(30 * 60),
+            scrub_period: Duration::from_secs(14 * 24 * 3600),
+            scrub_rate: 32 << 20,
         }
     }
 }

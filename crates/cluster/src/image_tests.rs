@@ -25,6 +25,7 @@ fn disk(number: u8) -> DiskRecord {
         fault_domain: FaultDomain::default(),
         state: DiskState::Healthy,
         since_unix_s: 0,
+        scrubbed_unix_s: 0,
     }
 }
 

@@ -231,6 +231,9 @@ pub struct DiskRecord {
     pub state: DiskState,
     /// When the state began: seconds since 1970-01-01 00:00 UTC.
     pub since_unix_s: u64,
+    /// When all of it had been read and verified last, or it was made.
+    #[serde(default)]
+    pub scrubbed_unix_s: u64,
 }
 
 impl Record for DiskRecord {

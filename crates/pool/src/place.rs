@@ -9,8 +9,10 @@ use types::DiskId;
 /// For whom slabs are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// New data: the reserve stays free.
+    /// New data of a thin virtual disk: the reserve stays free, and what fixed ones are yet to be given.
     Write,
+    /// New data of a fixed virtual disk: the reserve stays free.
+    Promised,
     /// Copies that were lost: the reserve is for them.
     Repair,
 }
@@ -62,7 +64,12 @@ pub fn place(
     let copies = (existing.len() + usize::from(wanted)).min(usize::from(u8::MAX)) as u8;
     let level = level(pool, copies).ok_or(PlaceError::TooFewDomains)?;
     let free_after = pool.free_slabs().checked_sub(u64::from(wanted)).ok_or(PlaceError::Full)?;
-    if purpose == Purpose::Write && free_after < pool.reserve_slabs {
+    let kept = match purpose {
+        Purpose::Write => pool.reserve_slabs.saturating_add(pool.promised_slabs),
+        Purpose::Promised => pool.reserve_slabs,
+        Purpose::Repair => 0,
+    };
+    if free_after < kept {
         return Err(PlaceError::Full);
     }
     let mut taken: BTreeSet<DomainName<'_>> = existing

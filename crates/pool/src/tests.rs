@@ -81,6 +81,16 @@ fn a_disk_for_each_node_is_kept_for_repair_and_four_at_most() {
 }
 
 #[test]
+fn what_fixed_virtual_disks_were_promised_is_not_given_to_thin_ones() {
+    let mut pool = PoolView::new((1..=4).map(|n| disk(n, 10, "")).collect(), 0);
+    pool.promised_slabs = 20;
+    assert_eq!((pool.available_chunks(2), pool.promised_chunks(2)), (10, 20));
+    assert_eq!(fill(&mut pool, 2, 99).len(), 10);
+    assert_eq!(place(&pool, 2, &[], &[], Purpose::Write), Err(PlaceError::Full));
+    assert!(place(&pool, 2, &[], &[], Purpose::Promised).is_ok());
+}
+
+#[test]
 fn what_a_lost_disk_held_is_planned_onto_others_worst_protected_first() {
     let mut pool = PoolView::new((1..=4).map(|n| disk(n, 40, "")).collect(), 0);
     let mut chunks = fill(&mut pool, 2, 40);

@@ -34,6 +34,8 @@ pub struct PoolView {
     disks: Vec<DiskView>,
     /// Slabs that only repair may take.
     pub reserve_slabs: u64,
+    /// Slabs that fixed virtual disks have been promised and not been given yet.
+    pub promised_slabs: u64,
 }
 
 /// How many disks' worth of space is kept for repair where nothing else is said: one for each node, at most four, as Storage
@@ -53,7 +55,7 @@ impl PoolView {
             disks.iter().filter(|disk| disk.usable).map(|disk| disk.total_slabs).collect();
         sizes.sort_unstable_by(|a, b| b.cmp(a));
         let reserve_slabs = sizes.iter().take(reserve_disks as usize).sum();
-        Self { disks, reserve_slabs }
+        Self { disks, reserve_slabs, promised_slabs: 0 }
     }
 
     pub fn disks(&self) -> &[DiskView] {
@@ -90,10 +92,19 @@ impl PoolView {
     /// Chunks of `copies` copies that new writes can still be given: by how many rounds of `copies` different disks the free
     /// slabs allow.
     pub fn available_chunks(&self, copies: u8) -> u64 {
+        self.chunks_beyond(copies, self.reserve_slabs.saturating_add(self.promised_slabs))
+    }
+
+    /// As [`PoolView::available_chunks`], for those whom slabs were promised.
+    pub fn promised_chunks(&self, copies: u8) -> u64 {
+        self.chunks_beyond(copies, self.reserve_slabs)
+    }
+
+    fn chunks_beyond(&self, copies: u8, kept_slabs: u64) -> u64 {
         let copies = u64::from(copies.max(1));
         let free: Vec<u64> =
             self.disks.iter().filter(|disk| disk.usable).map(|disk| disk.free_slabs).collect();
-        let budget = self.free_slabs().saturating_sub(self.reserve_slabs) / copies;
+        let budget = self.free_slabs().saturating_sub(kept_slabs) / copies;
         // The largest n with sum(min(free, n)) >= n * copies: each chunk takes at most one slab of a disk.
         let (mut low, mut high) = (0, budget);
         while low < high {

@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use store::api::{ScrubProgress, StoreCompletion, StoreReply, StoreRequest};
-use types::{BlockCount, DiskId, Monotonic, VolumeId};
+use types::{BlockCount, DiskId, Lba, Monotonic, VolumeId};
 
 /// Tokens of the space's own requests to stores.
 const RECORDS_TOKEN: u64 = 1;
@@ -178,6 +178,18 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.refresh_pool();
     }
 
+    /// Chunks of so many copies that thin volumes can still be given.
+    pub fn available_chunks(&self, copies: u8) -> u64 {
+        self.inner.borrow().pool.borrow().available_chunks(copies)
+    }
+
+    /// Keeps back what fixed volumes have not been given yet; `more` slabs beyond what the open ones say.
+    pub fn keep_promises(&self, more: u64) {
+        let inner = self.inner.borrow();
+        let promised: u64 = inner.volumes.values().map(|volume| volume.coordinator.promised_slabs()).sum();
+        inner.pool.borrow_mut().promised_slabs = promised + more;
+    }
+
     /// All volumes may be given slabs of the disk from now on.
     pub fn add_disk(&self, disk: DiskId) {
         let mut inner = self.inner.borrow_mut();
@@ -300,6 +312,18 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         }
     }
 
+    /// Compares the copies of a region; answered by an event.
+    pub fn compare(&self, volume: VolumeId, lba: Lba) {
+        let now = self.inner.borrow().now;
+        self.with_volume(volume, |coordinator| coordinator.compare(now, lba));
+    }
+
+    /// Makes the copies of a region equal.
+    pub fn equalize(&self, volume: VolumeId, lba: Lba) {
+        let now = self.inner.borrow().now;
+        self.with_volume(volume, |coordinator| coordinator.equalize(now, lba));
+    }
+
     /// Gives every attached disk this copy of the cluster's records (D8): at most 256 KiB.
     pub fn keep_records(&self, records: &[u8]) {
         for replica in self.inner.borrow_mut().bus.replicas.values_mut() {
@@ -351,7 +375,10 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
             let usable = replica.is_some() && !self.retired.contains(&id);
             disks.push(DiskView { id, total_slabs, free_slabs, domain: domain.clone(), usable });
         }
-        *self.pool.borrow_mut() = PoolView::new(disks, self.reserve_disks);
+        let promised_slabs = self.pool.borrow().promised_slabs;
+        let mut pool = PoolView::new(disks, self.reserve_disks);
+        pool.promised_slabs = promised_slabs;
+        *self.pool.borrow_mut() = pool;
     }
 
     /// Carries everything between coordinators, replicas and the state until nothing moves. `true`: something did.

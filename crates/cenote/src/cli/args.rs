@@ -381,6 +381,11 @@ pub enum Volume {
     /// Compare metadata, allocation and all copies, online and read-only
     Check {
         name: String,
+        /// Check, say what will be written, and write damaged copies again from intact ones
+        #[arg(long)]
+        repair: bool,
+        #[command(flatten)]
+        confirmation: Confirmation,
         #[command(flatten)]
         watch: Watch,
     },

@@ -6,7 +6,7 @@ use crate::cli::client::{Client, Failure, escaped};
 use crate::cli::output::{Align, Column, confirm, health, json, pairs, table, word};
 use crate::cli::size::show_size;
 use anstream::{print, println};
-use api::model::{Disk, Pool, Provisioning, Resiliency, Volume};
+use api::model::{Disk, Job, JobState, Pool, Provisioning, Resiliency, Volume};
 use api::requests::{
     AddDisk, CheckVolume, CreatePool, CreateVolume, FaultDomain, ImportPool, ImportedPool, LocateDisk,
     LocatedDisk, Replaced, ResizeVolume, SetPool, Started,
@@ -307,13 +307,46 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
             client.delete(&format!("/volumes/{name}?confirm={name}"))?;
             println!("volume '{}' is gone", volume.name);
         }
-        args::Volume::Check { name, watch: watching } => {
+        args::Volume::Check { name, repair: false, watch: watching, .. } => {
             let path = format!("/volumes/{}/check", escaped(&name));
-            let started: Started = client.post(&path, &CheckVolume { repair: false })?;
+            let started: Started = client.post(&path, &CheckVolume::default())?;
             follow(client, &started, watching.watch)?;
+        }
+        args::Volume::Check { name, repair: true, watch: watching, confirmation } => {
+            repair_volume(client, &find_volume(client, &name)?, watching.watch, confirmation.yes.as_deref())?;
         }
     }
     Ok(())
+}
+
+/// Checks first, says what a repair will do, asks, and does it.
+fn repair_volume(client: &Client, volume: &Volume, watching: bool, yes: Option<&str>) -> Result<(), Failure> {
+    let path = format!("/volumes/{}/check", escaped(&volume.name));
+    let started: Started = client.post(&path, &CheckVolume::default())?;
+    // A check that finds damage fails: that is why somebody repairs.
+    let checked = watch(client, Some(started.job));
+    let jobs: Vec<Job> = client.get("/jobs")?;
+    let found = jobs.into_iter().find(|job| job.id == started.job);
+    let found = found
+        .ok_or_else(|| checked.err().unwrap_or_else(|| Failure::new("the check is not listed any more")))?;
+    match found.state {
+        JobState::Completed => {
+            println!("nothing to repair: {}", found.message);
+            return Ok(());
+        }
+        JobState::Failed => {}
+        _ => return Err(Failure::new(format!("the check did not end: {}", found.message))),
+    }
+    let what = format!(
+        "the check of volume '{}' found: {}\nThe repair writes copies of these blocks again from intact ones; where intact copies \
+         differ, that of the disk with the lowest id counts and the others are lost. Structures are not changed",
+        volume.name, found.message
+    );
+    println!("{what}");
+    confirm(&what, &volume.name, yes)?;
+    let request = CheckVolume { repair: true, confirm: Some(volume.name.clone()) };
+    let started: Started = client.post(&path, &request)?;
+    follow(client, &started, watching)
 }
 
 fn show_volume(volume: &Volume) {

@@ -34,6 +34,8 @@ impl Plane {
         self.record_disks();
         self.end_retirements();
         self.retry_volumes();
+        self.scrub_if_due();
+        self.checkpoint_idle_disks();
     }
 
     /// The reserve is there for disks that are lost: what has been lost needs it no more.
@@ -44,6 +46,7 @@ impl Plane {
             let gone = own.filter(|slot| slot.store().is_none() || slot.record.state == DiskState::Retired);
             let left = entry.record.reserve_disks.saturating_sub(gone.count() as u32);
             entry.space.set_reserve_disks(left);
+            entry.space.keep_promises(0);
         }
     }
 

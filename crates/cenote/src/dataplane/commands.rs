@@ -20,6 +20,9 @@ use volume::fs::Format;
 
 type Done<T> = Result<T, CommandError>;
 
+/// How long volumes may take to know an added disk before its addition is answered.
+const ADD_PATIENCE: Duration = Duration::from_secs(10);
+
 pub(super) fn error(kind: CommandErrorKind, message: impl Into<String>) -> CommandError {
     CommandError::new(kind, message)
 }
@@ -85,8 +88,9 @@ impl Plane {
             Command::DeleteVolume { volume, reply } => {
                 self.task(reply, async move |plane| plane.delete_volume(volume).await);
             }
-            // Repair of blocks from another copy is what a check always does.
-            Command::CheckVolume { volume, repair: _, reply } => answer(reply, self.check_volume(volume)),
+            Command::CheckVolume { volume, repair, reply } => {
+                answer(reply, self.check_volume(volume, repair))
+            }
             Command::QuerySecurity { volume, path, reply } => {
                 self.task(reply, async move |plane| plane.query_security(volume, &path).await);
             }
@@ -184,6 +188,20 @@ impl Plane {
         tasks::until(|| self.storage.disks_settled().then_some(())).await;
         if let Some(space) = self.storage.space(pool) {
             space.add_disk(id);
+            // A rebalance that follows at once finds volumes that may use it; those that are busy come to it later.
+            let patience = self.now().after(ADD_PATIENCE);
+            let known = || {
+                let volumes = self.volumes.borrow();
+                let served = volumes.iter().filter(|(_, entry)| entry.pool == pool && entry.served.is_some());
+                served.into_iter().all(|(volume, _)| {
+                    space.record(*volume).is_none_or(|record| record.in_sync.contains(&id))
+                })
+            };
+            tasks::until(|| {
+                self.storage.wake_at(patience);
+                (known() || self.now() >= patience).then_some(())
+            })
+            .await;
         }
         Ok(id)
     }
@@ -241,6 +259,9 @@ impl Plane {
             model::Provisioning::Thin => Provisioning::Thin,
             model::Provisioning::Fixed => Provisioning::Fixed,
         };
+        if provisioning == Provisioning::Fixed {
+            self.promise(new.pool, size_bytes / slab_bytes, resiliency)?;
+        }
         let id = VolumeId(Uuid::new_v4());
         let name = new.name.clone();
         let record = VolumeRecord::new(
@@ -269,6 +290,24 @@ impl Plane {
         self.open_volume(record, Some(format));
         self.volume_opened(id).await?;
         Ok(id)
+    }
+
+    /// Keeps back the slabs of a fixed volume; an error where the pool does not have them.
+    pub(super) fn promise(&self, pool: PoolId, chunks: u64, resiliency: Resiliency) -> Done<()> {
+        let space = self.storage.space(pool).ok_or_else(|| not_found("pool", pool))?;
+        let copies = resiliency.copies();
+        let available = space.available_chunks(copies);
+        if available < chunks {
+            return Err(error(
+                CommandErrorKind::NoSpace,
+                format!(
+                    "a fixed volume is given all its space at once: {chunks} slabs in {copies} copies are wanted, the pool has room \
+                     for {available}; make it smaller or thin, or add disks"
+                ),
+            ));
+        }
+        space.keep_promises(chunks * u64::from(copies));
+        Ok(())
     }
 
     /// Takes no new requests, finishes those in work, makes everything durable and leaves the volumes settled.
@@ -399,6 +438,7 @@ fn format_disk(pool: PoolId, disk: StandaloneDisk, new: &NewDisk, slab_bytes: u6
         fault_domain: new.fault_domain.clone(),
         state: DiskState::Healthy,
         since_unix_s: unix_seconds(),
+        scrubbed_unix_s: unix_seconds(),
     })
 }
 

@@ -8,6 +8,7 @@
 
 mod accounts;
 mod care;
+mod check;
 mod commands;
 mod direct;
 pub mod disks;
@@ -16,6 +17,7 @@ mod opening;
 mod pools;
 mod rdma_providers;
 mod records;
+mod scrub;
 mod sessions;
 pub mod smb_direct;
 mod snapshot;

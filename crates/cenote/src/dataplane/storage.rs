@@ -92,6 +92,8 @@ pub struct DiskSlot {
     pub recorded: (DiskState, String),
     /// A task works on its record.
     pub busy: bool,
+    /// Writes that it was asked for so far, and for how many seconds there were no others.
+    pub idle: (u64, u32),
     retry: Duration,
     free_again_at: Cell<Monotonic>,
 }
@@ -107,6 +109,7 @@ impl DiskSlot {
             fault: DiskState::Missing,
             recorded,
             busy: false,
+            idle: (0, 0),
             counters,
             condition,
             why,

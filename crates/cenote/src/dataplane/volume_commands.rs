@@ -3,32 +3,23 @@
 use super::commands::{error, not_found};
 use super::jobs::SpaceJob;
 use super::storage::PoolSpace;
-use super::volumes::ServedVolume;
 use super::{Plane, failed, tasks};
 use crate::control::{CommandError, CommandErrorKind};
-use api::model::{JobKind, JobState};
-use cluster::{DeletedVolume, Record, StateError, Transaction, Typed, VolumeRecord};
+use api::model::JobKind;
+use cluster::{DeletedVolume, Provisioning, Record, StateError, Transaction, Typed, VolumeRecord};
 use space::coordinator::Phase;
-use space::local::LocalEvent;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use types::{DiskId, NtStatus, PoolId, Sid, VolumeId};
+use types::{NtStatus, PoolId, Sid, VolumeId};
 use volume::backend::{
     AccessToken, CacheRequest, Caller, Create, Disposition, OpenId, Operation, OplockLevel, Privileges,
     Reply, SessionId, ShareOptions,
 };
-use volume::fs::{Check, FsError};
 use volume::security::rights;
 
 type Done<T> = Result<T, CommandError>;
 
-/// Bytes that a check reads of a disk at a time, and how long it rests after each.
-const CHECK_STEP_BYTES: u64 = 8 << 20;
-const CHECK_REST: Duration = Duration::from_millis(50);
-/// Keys of the structures that a check looks at in one go, and how long it rests after.
-const CHECK_STEP_KEYS: usize = 200;
-const CHECK_STEP_REST: Duration = Duration::from_millis(1);
 /// How long a command waits for a job to appear that it caused.
 const JOB_PATIENCE: Duration = Duration::from_secs(3);
 
@@ -63,6 +54,9 @@ impl Plane {
         let size_bytes = size_bytes
             .checked_next_multiple_of(slab_bytes)
             .ok_or_else(|| error(CommandErrorKind::Invalid, "the size is too large"))?;
+        if record.provisioning == Provisioning::Fixed {
+            self.promise(record.pool, (size_bytes - record.size_bytes) / slab_bytes, record.resiliency)?;
+        }
         space.with_volume(volume, |coordinator| coordinator.resize(size_bytes));
         let patience = self.now().after(RESIZE_PATIENCE);
         let done = tasks::until(|| {
@@ -165,123 +159,6 @@ impl Plane {
         let name = self.jobs.borrow_mut().resume(job).ok_or_else(|| not_found("stopped job", job))?;
         self.space_of(name.volume)?.resume_job(name.volume, name.kind.cluster_kind());
         Ok(())
-    }
-
-    /// Compares the volume's structures with each other, then reads and verifies all copies on the disks of its pool; what is
-    /// corrupt is repaired from another copy.
-    pub(super) fn check_volume(self: &Rc<Self>, volume: VolumeId) -> Done<u64> {
-        let space = self.space_of(volume)?;
-        let record = space.record(volume).ok_or_else(|| not_found("volume", volume))?;
-        let served = self.volumes.borrow().get(&volume).and_then(|entry| entry.served.clone());
-        let served = served.ok_or_else(|| {
-            error(CommandErrorKind::Unavailable, format!("volume {} is not served", record.name))
-        })?;
-        let mut disks: Vec<DiskId> = Vec::new();
-        for (id, slot) in self.storage.disks.borrow().iter() {
-            if slot.record.pool == record.pool && slot.store().is_some() {
-                disks.push(*id);
-            }
-        }
-        let job = self.jobs.borrow_mut().begin_check(JobKind::Check, record.name);
-        let plane = self.clone();
-        self.storage.tasks.spawn(async move {
-            let structures = plane.check_structures(&served).await;
-            let Some(corrupt) = plane.check_disks(job, space, disks).await else { return };
-            let copies = match corrupt {
-                0 => "every copy is intact".to_owned(),
-                count => {
-                    format!("{count} corrupt blocks were found; those with another copy were written again")
-                }
-            };
-            let (state, found) = match structures {
-                Ok(found) => (JobState::Completed, found),
-                Err(why) => (JobState::Failed, why),
-            };
-            plane.jobs.borrow_mut().end_check(job, state, format!("{found}; {copies}"));
-        });
-        Ok(job)
-    }
-
-    /// What a check of the file layer's structures found, in words; the error says that they are damaged.
-    async fn check_structures(&self, served: &ServedVolume) -> Result<String, String> {
-        let mut check = served.with(|service| Check::new(service.file_system()));
-        loop {
-            let step = served.with_mut(|service| check.step(service.file_system_mut(), CHECK_STEP_KEYS));
-            match step {
-                Ok(true) => break,
-                Ok(false) | Err(FsError::Miss) => {}
-                Err(why) => return Err(format!("the structures cannot be checked: {why}")),
-            }
-            self.rest(CHECK_STEP_REST).await;
-        }
-        let report = check.report();
-        if report.problem_count == 0 {
-            return Ok(format!("{} files in {} extents are sound", report.files, report.extents));
-        }
-        let first = report.problems.first().map_or("", String::as_str);
-        Err(format!("{} problems in the structures, the first: {first}", report.problem_count))
-    }
-
-    async fn rest(&self, time: Duration) {
-        let rested = self.now().after(time);
-        tasks::until(|| {
-            self.storage.wake_at(rested);
-            (self.now() >= rested).then_some(())
-        })
-        .await;
-    }
-
-    /// Corrupt blocks on the disks; `None`: it was cancelled.
-    async fn check_disks(&self, job: u64, space: PoolSpace, disks: Vec<DiskId>) -> Option<u64> {
-        let (mut done_before, mut corrupt) = (0, 0);
-        for disk in disks {
-            // The disk goes on where its last scrub was: what is left of that round first, then a whole one.
-            let (mut round, mut done) = (0, 0);
-            while round < 2 {
-                space.scrub(disk, CHECK_STEP_BYTES);
-                let step = tasks::until(|| self.scrub_step(disk)).await;
-                let Some((checked, total, bad, finished)) = step else { break };
-                corrupt += bad;
-                done += if round == 1 { checked } else { 0 };
-                if !self.check_goes_on(job, done_before + done, done_before + total.max(done), corrupt) {
-                    return None;
-                }
-                round += u32::from(finished);
-                self.rest(CHECK_REST).await;
-            }
-            done_before += done;
-        }
-        self.check_goes_on(job, done_before, done_before, corrupt).then_some(corrupt)
-    }
-
-    /// Notes how far a check is; `false`: it was cancelled.
-    fn check_goes_on(&self, job: u64, done_bytes: u64, total_bytes: u64, corrupt: u64) -> bool {
-        let mut jobs = self.jobs.borrow_mut();
-        let Some(check) = jobs.checks.get_mut(&job) else { return false };
-        check.job.done_bytes = done_bytes;
-        check.job.total_bytes = total_bytes;
-        if check.cancelled {
-            jobs.end_check(job, JobState::Cancelled, format!("{corrupt} corrupt blocks so far"));
-            return false;
-        }
-        true
-    }
-
-    /// How far the scrub of a disk went, once it did; `None` inside: the disk is gone.
-    fn scrub_step(&self, disk: DiskId) -> Option<Option<(u64, u64, u64, bool)>> {
-        let mut events = self.storage.events.borrow_mut();
-        let found = events.iter().position(
-            |(_, event)| matches!(event, LocalEvent::Scrubbed { disk: scrubbed, .. } if *scrubbed == disk),
-        );
-        match found.and_then(|at| events.remove(at)) {
-            Some((_, LocalEvent::Scrubbed { checked_bytes, total_bytes, corrupt, finished, .. })) => {
-                Some(Some((checked_bytes, total_bytes, corrupt, finished)))
-            }
-            _ => {
-                let disks = self.storage.disks.borrow();
-                disks.get(&disk).is_none_or(|slot| slot.store().is_none()).then_some(None)
-            }
-        }
     }
 
     pub(super) async fn query_security(&self, volume: VolumeId, path: &str) -> Done<Vec<u8>> {

@@ -6,8 +6,9 @@ use super::chunks::{Chunk, ChunkState};
 use super::operations::{Kind, Stage};
 use crate::api::SpaceError;
 use crate::message::{Answer, Operation as Message};
+use cluster::Provisioning;
 use pool::Purpose;
-use types::{ChunkIndex, DiskId};
+use types::{BLOCK_BYTES, ChunkIndex, DiskId};
 
 impl Coordinator {
     /// Asks disks for slabs of the chunk; an error where there are none.
@@ -18,6 +19,21 @@ impl Coordinator {
         let error = self.ask_for_slabs(index)?;
         self.chunks.remove(&index);
         Some(error)
+    }
+
+    fn is_fixed(&self) -> bool {
+        self.record.provisioning == Provisioning::Fixed
+    }
+
+    /// Slabs that the volume, being fixed, was promised and has not been given yet.
+    pub fn promised_slabs(&self) -> u64 {
+        if !self.is_fixed() {
+            return 0;
+        }
+        let copies = u64::from(self.record.resiliency.copies());
+        let chunks = (self.record.size_bytes / BLOCK_BYTES as u64).div_ceil(self.chunk_blocks);
+        let given: u64 = self.chunks.values().map(|chunk| chunk.holders.len() as u64).sum();
+        (chunks * copies).saturating_sub(given)
     }
 
     /// Disks that may not be given chunks of the volume.
@@ -50,7 +66,8 @@ impl Coordinator {
             if holders.len() as u8 + wanted < least {
                 break;
             }
-            chosen = pool::place(&self.pool.borrow(), wanted, &holders, &excluded, Purpose::Write).ok();
+            let purpose = if self.is_fixed() { Purpose::Promised } else { Purpose::Write };
+            chosen = pool::place(&self.pool.borrow(), wanted, &holders, &excluded, purpose).ok();
             if chosen.is_some() || !degraded {
                 break;
             }
@@ -62,6 +79,10 @@ impl Coordinator {
             && let ChunkState::Allocating { pending, .. } = &mut chunk.state
         {
             pending.extend(chosen.iter().copied());
+        }
+        if self.is_fixed() {
+            let mut pool = self.pool.borrow_mut();
+            pool.promised_slabs = pool.promised_slabs.saturating_sub(chosen.len() as u64);
         }
         for disk in chosen {
             self.pool.borrow_mut().take(disk);

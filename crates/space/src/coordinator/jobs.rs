@@ -281,6 +281,44 @@ impl Coordinator {
         self.settle_down();
     }
 
+    /// Reads all in-sync copies of the region of `lba` and compares them; writes nothing. Answered by one
+    /// [`Event::Compared`]; one region at a time is to be asked for once.
+    pub fn compare(&mut self, now: Monotonic, lba: Lba) {
+        self.advance_time(now);
+        let chunk = self.chunk_of(lba.0);
+        if self.serving() && self.chunks.get(&chunk).is_some_and(|known| known.is_mapped()) {
+            self.start_sync(chunk, lba.0, Purpose::Compare);
+        } else {
+            self.emit(Event::Compared { lba, found: Default::default() });
+        }
+        self.settle_down();
+    }
+
+    /// Makes the copies of the region of `lba` equal: where intact ones differ, that of the lowest disk id counts.
+    pub fn equalize(&mut self, now: Monotonic, lba: Lba) {
+        self.advance_time(now);
+        let chunk = self.chunk_of(lba.0);
+        if self.serving() && self.chunks.get(&chunk).is_some_and(|known| known.is_mapped()) {
+            self.start_sync(chunk, lba.0, Purpose::Repair);
+        }
+        self.settle_down();
+    }
+
+    /// Whether the chunk of `lba` has slabs.
+    pub fn is_mapped(&self, lba: Lba) -> bool {
+        self.chunks.get(&self.chunk_of(lba.0)).is_some_and(|known| known.is_mapped())
+    }
+
+    /// The first block of each region of the chunks that have slabs.
+    pub fn mapped_regions(&self) -> Vec<Lba> {
+        let mapped = self.chunks.iter().filter(|(_, chunk)| chunk.is_mapped());
+        let regions = |index: &ChunkIndex| {
+            let first = u64::from(index.0) * self.chunk_blocks;
+            (first..first + self.chunk_blocks).step_by(self.region_blocks() as usize).map(Lba)
+        };
+        mapped.flat_map(|(index, _)| regions(index).collect::<Vec<_>>()).collect()
+    }
+
     /// The disk's chunks move to others; it is given no new ones. Taken back with `false`.
     pub fn set_retired(&mut self, disk: DiskId, retired: bool) {
         if retired {

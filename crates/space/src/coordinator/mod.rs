@@ -126,12 +126,28 @@ pub enum Event {
     Repaired { disk: DiskId, chunk: ChunkIndex, blocks: u64 },
     /// Blocks have no intact copy.
     Unrepairable { chunk: ChunkIndex, lbas: Vec<Lba> },
+    /// A region was compared ([`Coordinator::compare`]).
+    Compared { lba: Lba, found: Comparison },
     /// Copies differed after a crash and were made equal.
     Reconciled { chunk: ChunkIndex, blocks: u64 },
     /// The record changed.
     RecordChanged,
     /// The volume stopped.
     Stopped { why: SpaceError },
+}
+
+/// What the in-sync copies of a region hold, in blocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Comparison {
+    /// Copies that were read; 0: the region could not be looked at, since a disk just left or the chunk was freed.
+    pub copies: u8,
+    pub blocks: u64,
+    /// Blocks whose intact copies differ from each other.
+    pub differing: u64,
+    /// Copies of blocks whose checksum fails.
+    pub corrupt: u64,
+    /// Blocks without an intact copy.
+    pub lost: u64,
 }
 
 /// Counts since the coordinator began.
@@ -264,7 +280,11 @@ impl Coordinator {
     /// Address space and what can still be filled.
     pub fn size(&self) -> SpaceSize {
         let blocks = self.record.size_bytes / BLOCK_BYTES as u64;
-        let chunks = self.pool.borrow().available_chunks(self.record.resiliency.copies());
+        let copies = self.record.resiliency.copies();
+        let chunks = match self.record.provisioning {
+            cluster::Provisioning::Thin => self.pool.borrow().available_chunks(copies),
+            cluster::Provisioning::Fixed => self.pool.borrow().promised_chunks(copies),
+        };
         let unmapped = blocks.div_ceil(self.chunk_blocks).saturating_sub(self.chunks.len() as u64);
         SpaceSize {
             blocks: BlockCount(blocks),

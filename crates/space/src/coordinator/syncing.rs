@@ -6,12 +6,13 @@
 //! | purpose | read | written |
 //! |---|---|---|
 //! | reconcile, repair | all in-sync copies | those of them that differ or are corrupt, as overwrites: each block is old or new |
+//! | compare | all in-sync copies | nothing |
 //! | resync, build | the first in-sync copy (others where it is corrupt) and the target | the target, which does not count yet |
 
 use super::calls::{Failure, Owner};
 use super::chunks::ChunkState;
 use super::locks::Holder;
-use super::{Coordinator, Event, OVERWRITE_BLOCKS, REGION_BLOCKS};
+use super::{Comparison, Coordinator, Event, OVERWRITE_BLOCKS, REGION_BLOCKS};
 use crate::message::{Answer, Operation as Message};
 use std::collections::{BTreeMap, BTreeSet};
 use store::api::{StoreError, WriteClass};
@@ -22,6 +23,7 @@ use types::{BLOCK_BYTES, ChunkIndex, DiskId, Lba};
 pub(super) enum Purpose {
     Reconcile,
     Repair,
+    Compare,
     Resync(DiskId),
     Build(DiskId),
 }
@@ -29,7 +31,7 @@ pub(super) enum Purpose {
 impl Purpose {
     fn target(self) -> Option<DiskId> {
         match self {
-            Self::Reconcile | Self::Repair => None,
+            Self::Reconcile | Self::Repair | Self::Compare => None,
             Self::Resync(disk) | Self::Build(disk) => Some(disk),
         }
     }
@@ -81,6 +83,7 @@ pub(super) struct Sync {
     winner: Vec<Option<Buf>>,
     writing: u32,
     written: BTreeMap<DiskId, u64>,
+    compared: Comparison,
     failed: bool,
 }
 
@@ -108,6 +111,7 @@ impl Coordinator {
             winner: Vec::new(),
             writing: 0,
             written: BTreeMap::new(),
+            compared: Comparison::default(),
             failed: false,
         };
         self.syncs.insert(number, sync);
@@ -126,7 +130,8 @@ impl Coordinator {
         let state = self.chunks.get(&index).map(|chunk| &chunk.state);
         let mapped = state.is_some_and(|state| *state != ChunkState::Closing);
         let target = purpose.target();
-        if !mapped || sources.is_empty() || (target.is_none() && sources.len() < 2) {
+        let few = target.is_none() && purpose != Purpose::Compare && sources.len() < 2;
+        if !mapped || sources.is_empty() || few {
             // A chunk that is given back still counts until that is done, and a crash may come before: a copy that was not
             // filled must not count.
             let unfilled = target.is_some() && state.is_some();
@@ -228,10 +233,25 @@ impl Coordinator {
             return self.finish_sync(number);
         }
         match sync.stage {
+            Stage::Reading if sync.purpose == Purpose::Compare => self.compare_copies(number),
             Stage::Reading => self.choose_blocks(number),
             Stage::Verifying => self.compare_written(number),
             Stage::Locking | Stage::Writing => {}
         }
+    }
+
+    fn compare_copies(&mut self, number: u64) {
+        let Some(sync) = self.syncs.get_mut(&number) else { return };
+        let mut found =
+            Comparison { copies: sync.gathers.len() as u8, blocks: sync.blocks, ..Comparison::default() };
+        for at in 0..sync.blocks as usize {
+            let good: Vec<&Buf> = sync.gathers.values().filter_map(|gather| gather.good(at)).collect();
+            found.corrupt += (sync.gathers.len() - good.len()) as u64;
+            found.lost += u64::from(good.is_empty());
+            found.differing += u64::from(good.windows(2).any(|pair| pair[0] != pair[1]));
+        }
+        sync.compared = found;
+        self.finish_sync(number);
     }
 
     fn choose_blocks(&mut self, number: u64) {
@@ -347,6 +367,7 @@ impl Coordinator {
         match sync.purpose {
             Purpose::Reconcile if !sync.failed => self.reconciled(sync.chunk, sync.lba, blocks),
             Purpose::Reconcile | Purpose::Repair => {}
+            Purpose::Compare => self.emit(Event::Compared { lba: Lba(sync.lba), found: sync.compared }),
             Purpose::Resync(disk) => self.resync_step(disk, &sync),
             Purpose::Build(disk) => self.build_step(disk, &sync),
         }

@@ -200,3 +200,34 @@ fn a_volume_opens_without_a_disk_as_long_as_every_chunk_surely_has_another_copy(
     bench.pass(Duration::from_secs(5));
     assert_eq!(bench.space.phase(VOLUME), Some(Phase::Serving));
 }
+
+#[test]
+fn copies_that_differ_are_found_without_a_write_and_made_equal_on_demand() {
+    use crate::coordinator::{Comparison, Event};
+    use crate::local::LocalEvent;
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.overwrite(0, 1);
+    bench.overwrite(256, 1);
+    let compared = |bench: &mut Bench, lba: u64| -> Comparison {
+        while bench.space.poll_event().is_some() {}
+        bench.space.compare(VOLUME, Lba(lba));
+        bench.pass(Duration::from_secs(1));
+        let mut found = Vec::new();
+        while let Some(event) = bench.space.poll_event() {
+            if let LocalEvent::Volume(_, Event::Compared { found: comparison, .. }) = event {
+                found.push(comparison);
+            }
+        }
+        assert_eq!(found.len(), 1, "one answer");
+        found[0]
+    };
+    let clean = compared(&mut bench, 0);
+    assert_eq!((clean.copies, clean.differing, clean.corrupt, clean.lost), (2, 0, 0, 0));
+    bench.stores[1].corrupt(VOLUME, Lba(256));
+    let found = compared(&mut bench, 256);
+    assert_eq!((found.corrupt, found.lost, found.differing), (1, 0, 0));
+    assert_eq!(compared(&mut bench, 256), found, "comparing repairs nothing");
+    bench.space.equalize(VOLUME, Lba(256));
+    assert_eq!(compared(&mut bench, 256).corrupt, 0);
+    assert_eq!(compared(&mut bench, 6 * u64::from(CHUNK)).copies, 0, "nothing is mapped there");
+}
