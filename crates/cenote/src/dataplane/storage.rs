@@ -250,6 +250,8 @@ impl Storage {
             moved |= entry.space.poll();
             while let Some(event) = entry.space.poll_event() {
                 self.note(event);
+                // A task may wait for it.
+                moved = true;
             }
         }
         moved
