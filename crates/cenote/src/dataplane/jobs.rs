@@ -127,6 +127,17 @@ impl Jobs {
         }
     }
 
+    /// A disk was brought up to date. A resync that began and ended between two updates is listed as well.
+    pub fn joined(&mut self, volume: VolumeId, disk: DiskId, target: impl Fn(VolumeId) -> String) {
+        let name = JobName { volume, kind: SpaceJob::Resync, disk: Some(disk) };
+        if self.running.contains_key(&name) || self.stopped.contains_key(&name) {
+            return;
+        }
+        let id = self.number();
+        let job = self.new_job(id, JobKind::Resync, target(volume));
+        self.end(Job { message: format!("disk {disk}"), ..job }, JobState::Completed);
+    }
+
     /// The running job of a kind on any of these volumes.
     pub fn find(&self, kind: SpaceJob, volumes: &[VolumeId]) -> Option<u64> {
         let mut names = self.running.iter().filter(|(name, _)| name.kind == kind);
@@ -234,6 +245,21 @@ mod tests {
             running_for: Duration::from_secs(2),
             remaining: Some(Duration::from_secs(7)),
         }
+    }
+
+    #[test]
+    fn a_resync_too_short_to_be_seen_running_is_listed_once() {
+        let mut jobs = Jobs::default();
+        let (volume, disk) = (VolumeId(Uuid::from_u128(1)), DiskId(Uuid::from_u128(2)));
+        jobs.joined(volume, disk, |_| "demo".to_owned());
+        let listed = jobs.list();
+        assert_eq!(listed.len(), 1);
+        assert_eq!((listed[0].kind, listed[0].state), (JobKind::Resync, JobState::Completed));
+        let running = JobStatus { kind: cluster::JobKind::Resync, disk: Some(disk), ..status(7) };
+        jobs.update(&[(volume, running)], |_| "demo".to_owned());
+        jobs.joined(volume, disk, |_| "demo".to_owned());
+        jobs.update(&[], |_| "demo".to_owned());
+        assert_eq!(jobs.list().len(), 2);
     }
 
     #[test]

@@ -67,6 +67,8 @@ const WALL_CLOCK: Duration = Duration::from_secs(1);
 const RECOVERY_MAX: Duration = Duration::from_secs(15);
 /// The longest sleep; everything that waits for less says so.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
+/// How long the loop listens at most where something is due that only a disk's answer can move.
+const DUE_PAUSE: Duration = Duration::from_millis(1);
 
 /// Starts the data plane, and waits until every recorded volume that can be served is.
 ///
@@ -201,7 +203,11 @@ impl Plane {
         let current: Vec<_> = pools.values().flat_map(|entry| entry.space.jobs()).collect();
         let volumes = self.volumes.borrow();
         let name = |id| volumes.get(&id).map_or_else(|| id.to_string(), |entry| entry.record.name.clone());
-        self.jobs.borrow_mut().update(&current, name);
+        let mut jobs = self.jobs.borrow_mut();
+        for (volume, disk) in self.storage.joined.borrow_mut().drain(..) {
+            jobs.joined(volume, disk, name);
+        }
+        jobs.update(&current, name);
     }
 
     pub fn waker(&self) -> Waker {
@@ -293,15 +299,20 @@ impl Turns {
             let mut server = plane.server.borrow_mut();
             if server.next_timeout().is_some_and(|at| at <= now) {
                 server.handle_timeout(now);
-                return Ok(());
             }
         }
-        let sleep = self.sleep(now);
+        // What stays due waits for disks (data to be written while enough of it is on its way): they are heard before another turn.
+        let sleep = self.sleep(now).max(if self.is_due(now) { DUE_PAUSE } else { Duration::ZERO });
         plane
             .storage
             .driver
             .wait(Some(sleep))
             .map_err(|error| failed(format!("the event loop failed: {error}")))
+    }
+
+    /// Whether the server still has something to do by now, after it was told the time.
+    fn is_due(&self, now: Monotonic) -> bool {
+        self.plane.server.borrow().next_timeout().is_some_and(|at| at <= now)
     }
 
     fn sleep(&self, now: Monotonic) -> Duration {

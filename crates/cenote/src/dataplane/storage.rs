@@ -166,6 +166,8 @@ pub struct Storage {
     /// How often a disk came or came back.
     pub arrivals: Cell<u64>,
     repaired: RefCell<BTreeMap<DiskId, u64>>,
+    /// Disks that were brought up to date since the list of jobs was last brought up to date.
+    pub joined: RefCell<Vec<(VolumeId, DiskId)>>,
     space_config: Config,
     supervise_at: Cell<Monotonic>,
 }
@@ -191,6 +193,7 @@ impl Storage {
             search,
             arrivals: Cell::default(),
             repaired: RefCell::default(),
+            joined: RefCell::default(),
             space_config,
             supervise_at: Cell::new(now),
         })
@@ -278,6 +281,9 @@ impl Storage {
         tracing::debug!(?event);
         if let LocalEvent::Volume(_, Event::Repaired { disk, blocks, .. }) = &event {
             *self.repaired.borrow_mut().entry(*disk).or_default() += blocks;
+        }
+        if let LocalEvent::Volume(volume, Event::DiskJoined { disk }) = &event {
+            self.joined.borrow_mut().push((*volume, *disk));
         }
         let mut events = self.events.borrow_mut();
         if events.len() >= EVENTS_MAX {
