@@ -12,4 +12,4 @@ mod time;
 pub use ids::{BLOCK_BYTES, BlockCount, ChunkIndex, DiskId, Epoch, Lba, NodeId, PoolId, SlabIndex, VolumeId};
 pub use ntstatus::NtStatus;
 pub use sid::{InvalidSid, Sid};
-pub use time::{FileTime, Monotonic};
+pub use time::{FileTime, Monotonic, civil_date};

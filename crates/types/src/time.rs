@@ -38,3 +38,37 @@ impl FileTime {
         (self.0 as i128 - Self::UNIX_EPOCH.0 as i128) * 100
     }
 }
+
+/// Year, month and day of so many days after 1970-01-01, or before it (proleptic Gregorian calendar).
+pub const fn civil_date(days: i64) -> (i64, i64, i64) {
+    // Counted from 0000-03-01, in eras of 400 years, so that the leap day is a year's last.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (400 * era + year_of_era + (month <= 2) as i64, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::civil_date;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (days, date) in [
+            (0, (1970, 1, 1)),
+            (58, (1970, 2, 28)),
+            (59, (1970, 3, 1)),
+            (11_016, (2000, 2, 29)),
+            (11_017, (2000, 3, 1)),
+            (20_778, (2026, 11, 21)),
+            (47_540, (2100, 2, 28)),
+            (47_541, (2100, 3, 1)),
+        ] {
+            assert_eq!(civil_date(days), date, "day {days}");
+        }
+    }
+}
