@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod change;
 pub mod conformance;
 pub mod crash;
 pub mod fault;

@@ -6,27 +6,22 @@
 //! kept, lost or torn by chance that a seed repeats, as [`crate::crash`] describes; afterwards nothing is written and nothing
 //! answered. The process has to end then: the kernel keeps the file. Never meant for data that anybody wants.
 
+use crate::change::Change;
 use crate::crash::choice::{self, Fate};
-use crate::crash::{TEAR_BYTES, overlaps};
+use crate::crash::overlaps;
 use crate::random::Random;
 use crate::{Disk, DiskCompletion, DiskError, DiskInfo, DiskOperation, OpenedFile, check_fit};
-use rustix::fs::FallocateFlags;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use sys::{BufMut, Payload};
+use sys::BufMut;
 
 /// The cache writes its oldest back beyond this.
 const CACHE_BYTES_MAX: u64 = 64 << 20;
 /// An operation is performed at one of so many polls.
 const POLLS_MAX: u64 = 4;
-
-enum Change {
-    Write(Payload),
-    Discard(u64),
-}
 
 /// A completed change that is not on the medium yet.
 struct Cached {
@@ -77,59 +72,6 @@ fn classify(error: &io::Error) -> DiskError {
     DiskError::Io(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-impl Change {
-    fn len_bytes(&self) -> u64 {
-        match self {
-            Self::Write(data) => data.len() as u64,
-            Self::Discard(len_bytes) => *len_bytes,
-        }
-    }
-
-    fn sectors(&self) -> u64 {
-        match self {
-            Self::Write(data) => data.len() as u64 / TEAR_BYTES,
-            Self::Discard(_) => 1,
-        }
-    }
-
-    fn apply(&self, medium: &File, offset: u64) -> io::Result<()> {
-        match self {
-            Self::Write(data) => {
-                let mut at = offset;
-                for part in data.parts() {
-                    medium.write_all_at(part, at)?;
-                    at += part.len() as u64;
-                }
-                Ok(())
-            }
-            Self::Discard(len_bytes) => {
-                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                Ok(rustix::fs::fallocate(medium, flags, offset, *len_bytes)?)
-            }
-        }
-    }
-
-    /// Applies the sectors that the fate keeps.
-    fn apply_fate(&self, medium: &File, offset: u64, fate: Fate) -> io::Result<()> {
-        match (self, fate) {
-            (_, Fate::Lost) => Ok(()),
-            (_, Fate::Kept) => self.apply(medium, offset),
-            // Discarded bytes read as anything: to tear a discard would show nothing new.
-            (Self::Discard(_), _) => Ok(()),
-            (Self::Write(data), _) => {
-                let count = self.sectors();
-                let whole = data.contiguous();
-                for (sector, bytes) in (0_u64..).zip(whole.chunks(TEAR_BYTES as usize)) {
-                    if fate.keeps(sector, count) {
-                        medium.write_all_at(bytes, offset + sector * TEAR_BYTES)?;
-                    }
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
 impl State {
     /// Performs an operation.
     fn perform(&mut self, entry: InFlight) {
@@ -139,7 +81,7 @@ impl State {
                 self.change(offset, Change::Write(data), durable).map(|()| None)
             }
             DiskOperation::Discard { offset, len_bytes } => {
-                self.change(offset, Change::Discard(len_bytes), false).map(|()| None)
+                self.change(offset, Change::Zero(len_bytes), false).map(|()| None)
             }
             DiskOperation::Flush => self.write_back(entry.submitted_after, 0).map(|()| None),
         };
@@ -162,7 +104,7 @@ impl State {
                 Change::Write(data) => {
                     data.slice((start - cached.offset) as usize, (end - start) as usize).copy_to(target);
                 }
-                Change::Discard(_) => target.fill(0),
+                Change::Zero(_) => target.fill(0),
             }
         }
         Ok(into)
@@ -205,7 +147,7 @@ impl State {
         let in_flight = std::mem::take(&mut self.in_flight).into_iter().filter_map(|entry| {
             let (offset, change) = match entry.operation {
                 DiskOperation::Write { offset, data, .. } => (offset, Change::Write(data)),
-                DiskOperation::Discard { offset, len_bytes } => (offset, Change::Discard(len_bytes)),
+                DiskOperation::Discard { offset, len_bytes } => (offset, Change::Zero(len_bytes)),
                 DiskOperation::Read { .. } | DiskOperation::Flush => return None,
             };
             Some(Cached { completion: u64::MAX, offset, change, forced: false })

@@ -2,17 +2,11 @@
 
 use super::fault::{Fault, FaultAction, overlaps};
 use super::{CrashChoice, Fate, TEAR_BYTES};
+use crate::change::Change;
 use crate::image::SparseImage;
 use crate::random::Random;
 use crate::{DiskCompletion, DiskError, DiskInfo, DiskOperation, check_fit};
 use sys::{BufMut, Payload};
-
-/// A change of the medium's bytes.
-#[derive(Clone)]
-enum Change {
-    Write(Payload),
-    Zero(u64),
-}
 
 /// A change that completed. Those that are `forced` survive a power cut; they stay in the log only where an older overlapping
 /// change does, because fates are applied in the log's order.
@@ -50,59 +44,6 @@ pub(super) struct State {
     pub(super) faults: Vec<Fault>,
     pub(super) submitted: u64,
     pub(super) stop_at: Option<u64>,
-}
-
-impl Change {
-    fn len_bytes(&self) -> u64 {
-        match self {
-            Self::Write(data) => data.len() as u64,
-            Self::Zero(len_bytes) => *len_bytes,
-        }
-    }
-
-    /// Sectors that can be lost apart from each other.
-    fn sectors(&self) -> u64 {
-        match self {
-            Self::Write(data) => data.len() as u64 / TEAR_BYTES,
-            Self::Zero(_) => 1,
-        }
-    }
-
-    fn apply(&self, image: &mut SparseImage, offset: u64) {
-        match self {
-            Self::Write(data) => {
-                let mut at = offset;
-                for part in data.parts() {
-                    image.write(at, part);
-                    at += part.len() as u64;
-                }
-            }
-            Self::Zero(len_bytes) => image.zero(offset, *len_bytes),
-        }
-    }
-
-    /// Applies the sectors that the fate keeps.
-    fn apply_fate(&self, image: &mut SparseImage, offset: u64, fate: Fate) {
-        match (fate, self) {
-            (Fate::Lost, _) => {}
-            (Fate::Kept, _) => self.apply(image, offset),
-            // Discarded bytes read as anything: to tear a discard would show nothing new.
-            (_, Self::Zero(_)) => {
-                if fate.keeps(0, 1) {
-                    self.apply(image, offset);
-                }
-            }
-            (_, Self::Write(data)) => {
-                let whole = data.contiguous();
-                let count = self.sectors();
-                for (sector, bytes) in whole.chunks(TEAR_BYTES as usize).enumerate() {
-                    if fate.keeps(sector as u64, count) {
-                        image.write(offset + sector as u64 * TEAR_BYTES, bytes);
-                    }
-                }
-            }
-        }
-    }
 }
 
 impl State {
@@ -230,7 +171,7 @@ impl State {
 
     /// A change completes.
     fn happen(&mut self, offset: u64, change: Change, forced: bool) {
-        change.apply(&mut self.current, offset);
+        let Ok(()) = change.apply(&mut self.current, offset);
         self.completions += 1;
         self.log.push(Logged { completion: self.completions, offset, change, forced });
         if forced {
@@ -270,7 +211,7 @@ impl State {
                 overlaps(older.offset, older.change.len_bytes(), logged.offset, logged.change.len_bytes())
             });
             if logged.forced && !overtakes {
-                logged.change.apply(&mut self.durable, logged.offset);
+                let Ok(()) = logged.change.apply(&mut self.durable, logged.offset);
             } else {
                 waiting.push(logged);
             }
@@ -320,10 +261,10 @@ impl State {
                 candidate += 1;
                 choice.fate(candidate - 1)
             };
-            logged.change.apply_fate(&mut image, logged.offset, fate);
+            let Ok(()) = logged.change.apply_fate(&mut image, logged.offset, fate);
         }
         for (at, (offset, change)) in self.unanswered().enumerate() {
-            change.apply_fate(&mut image, offset, choice.fate(candidate + at));
+            let Ok(()) = change.apply_fate(&mut image, offset, choice.fate(candidate + at));
         }
         Self::with_image(self.info.clone(), self.random.clone(), self.shuffle, image)
     }

@@ -1,0 +1,105 @@
+//! A change of a disk's bytes that a power cut may keep, lose or tear, on whatever holds the bytes.
+
+use crate::crash::{Fate, TEAR_BYTES};
+use crate::image::SparseImage;
+use rustix::fs::FallocateFlags;
+use std::convert::Infallible;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use sys::Payload;
+
+/// What changes are applied to.
+pub(crate) trait Medium {
+    type Error;
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Self::Error>;
+    /// The range reads as zeroes afterwards.
+    fn zero(&mut self, offset: u64, len_bytes: u64) -> Result<(), Self::Error>;
+}
+
+impl Medium for &mut SparseImage {
+    type Error = Infallible;
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Infallible> {
+        SparseImage::write(self, offset, bytes);
+        Ok(())
+    }
+    fn zero(&mut self, offset: u64, len_bytes: u64) -> Result<(), Infallible> {
+        SparseImage::zero(self, offset, len_bytes);
+        Ok(())
+    }
+}
+
+impl Medium for &File {
+    type Error = io::Error;
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+    fn zero(&mut self, offset: u64, len_bytes: u64) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(rustix::fs::fallocate(&**self, flags, offset, len_bytes)?)
+    }
+}
+
+/// A change of the medium's bytes.
+#[derive(Clone)]
+pub(crate) enum Change {
+    Write(Payload),
+    Zero(u64),
+}
+
+impl Change {
+    pub(crate) fn len_bytes(&self) -> u64 {
+        match self {
+            Self::Write(data) => data.len() as u64,
+            Self::Zero(len_bytes) => *len_bytes,
+        }
+    }
+
+    /// Sectors that can be lost apart from each other.
+    pub(crate) fn sectors(&self) -> u64 {
+        match self {
+            Self::Write(data) => data.len() as u64 / TEAR_BYTES,
+            Self::Zero(_) => 1,
+        }
+    }
+
+    pub(crate) fn apply<M: Medium>(&self, mut medium: M, offset: u64) -> Result<(), M::Error> {
+        match self {
+            Self::Write(data) => {
+                let mut at = offset;
+                for part in data.parts() {
+                    medium.write(at, part)?;
+                    at += part.len() as u64;
+                }
+                Ok(())
+            }
+            Self::Zero(len_bytes) => medium.zero(offset, *len_bytes),
+        }
+    }
+
+    /// Applies the sectors that the fate keeps.
+    pub(crate) fn apply_fate<M: Medium>(
+        &self,
+        mut medium: M,
+        offset: u64,
+        fate: Fate,
+    ) -> Result<(), M::Error> {
+        match (fate, self) {
+            (Fate::Lost, _) => Ok(()),
+            (Fate::Kept, _) => self.apply(medium, offset),
+            // Discarded bytes read as anything: to tear a discard would show nothing new.
+            (_, Self::Zero(_)) if fate.keeps(0, 1) => self.apply(medium, offset),
+            (_, Self::Zero(_)) => Ok(()),
+            (_, Self::Write(data)) => {
+                let whole = data.contiguous();
+                let count = self.sectors();
+                for (sector, bytes) in (0_u64..).zip(whole.chunks(TEAR_BYTES as usize)) {
+                    if fate.keeps(sector, count) {
+                        medium.write(offset + sector * TEAR_BYTES, bytes)?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
