@@ -301,8 +301,7 @@ impl Turns {
                 server.handle_timeout(now);
             }
         }
-        // What stays due waits for disks (data to be written while enough of it is on its way): they are heard before another turn.
-        let sleep = self.sleep(now).max(if self.is_due(now) { DUE_PAUSE } else { Duration::ZERO });
+        let sleep = self.sleep(now);
         plane
             .storage
             .driver
@@ -310,13 +309,11 @@ impl Turns {
             .map_err(|error| failed(format!("the event loop failed: {error}")))
     }
 
-    /// Whether the server still has something to do by now, after it was told the time.
-    fn is_due(&self, now: Monotonic) -> bool {
-        self.plane.server.borrow().next_timeout().is_some_and(|at| at <= now)
-    }
-
+    /// Called when the server was told the time: what stays due there waits for disks (data to be written while enough of it is on
+    /// its way), which are heard first.
     fn sleep(&self, now: Monotonic) -> Duration {
         let server = self.plane.server.borrow().next_timeout();
+        let server = server.map(|at| if at <= now { now.after(DUE_PAUSE) } else { at });
         let next = self.plane.storage.next_timeout();
         let next = server.map_or(next, |at| at.min(next));
         let direct = self.plane.direct.borrow().as_ref().and_then(Direct::next_timeout);
