@@ -21,6 +21,7 @@ import tempfile
 import time
 
 import cells as table
+import compare
 import limits as floor
 import report
 import ruler
@@ -120,9 +121,9 @@ def prepare(arguments, work, notes, mode, systems):
         if system is direct:
             continue
         say(f"files on {system.name}")
-        ruler.make_file(diskspd, system, credentials[system.name], *ruler.file_of_warm())
+        ruler.make_file(diskspd, system, credentials[system.name], *ruler.WARM)
         if cold:
-            ruler.make_file(diskspd, system, credentials[system.name], "cold.dat", ruler.SIZE_COLD)
+            ruler.make_file(diskspd, system, credentials[system.name], *ruler.COLD)
     reason = rest.answers_rdma(diskspd, direct, credentials[direct.name])
     if reason:
         notes.append(f"cenote-rdma: {reason}")
@@ -182,10 +183,11 @@ def main():
             limits += floor.wire(14710, 1 if arguments.mode == "quick" else 3)
         if mode.extras and not arguments.no_extras:
             native = [system for system in systems if not isinstance(system, servers.CenoteRdma)]
-            whole["small_count"] = 10_000
+            files = compare.Cells(work, 0.5, 10_000)
+            whole["small_count"] = files.small_count
             for key, work_of in (
-                ("small_files", lambda one: rest.small_files(one, work, whole["small_count"])),
-                ("cross_check", lambda one: rest.cross_check(one, work, 512)),
+                ("small_files", lambda one: rest.small_files(one, files)),
+                ("cross_check", lambda one: rest.cross_check(one, files)),
                 ("reopen", rest.reopen),
                 ("memory", rest.memory),
             ):

@@ -112,7 +112,7 @@ def whole_tables(whole):
             for system, figures in steps.items():
                 one = figures[step]
                 lines.append(f"| {step} | {system} | {one['seconds']:.2f} | {number(count / one['seconds'], 0)} "
-                             f"| {number(one['server_cpu_s'] * 1e6 / count, 1)} |")
+                             f"| {number(one['cpu_seconds'] * 1e6 / count, 1)} |")
     if whole.get("cross_check"):
         lines += ["", "## Cross-check: one large file by smbclient", "",
                   "The load generator of the cells is Cenote's own DiskSpd. smbclient is not; were the ruler in favour of one side, the ratios here would be others.",
@@ -120,7 +120,7 @@ def whole_tables(whole):
         for step in ("put", "get"):
             for system, figures in whole["cross_check"].items():
                 one = figures[step]
-                lines.append(f"| {step} | {system} | {number(one['bytes_per_s'] / 1e6, 1)} | {one['server_cpu_s']:.2f} |")
+                lines.append(f"| {step} | {system} | {number(one['bytes_per_s'] / 1e6, 1)} | {one['cpu_seconds']:.2f} |")
     if whole.get("reopen"):
         lines += ["", "## Start and memory", "",
                   "| system | start after a stop, s | start after kill -9, s | memory at rest, MiB | each idle connection, KiB |",

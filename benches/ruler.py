@@ -7,16 +7,13 @@ import time
 
 import servers
 
-SIZE_WARM = 128 << 20
-SIZE_COLD = 2 << 30
+# Name and size: one that fits a server's cache, and one that is read cold.
+WARM = ("warm.dat", 128 << 20)
+COLD = ("cold.dat", 2 << 30)
 
 
 class Failed(RuntimeError):
     """DiskSpd ended with an error, or its report lacks what is read from it."""
-
-
-def file_of(cell):
-    return ("cold.dat", SIZE_COLD) if cell.cold else ("warm.dat", SIZE_WARM)
 
 
 def run(binary, arguments, timeout):
@@ -51,18 +48,13 @@ def make_file(binary, server, credentials, name, size):
 
 def warm(binary, server, credentials):
     """Reads the whole of the small file, so that a server that caches has it."""
-    name, size = file_of_warm()
-    path = target(server, name)
+    path = target(server, WARM[0])
     run(binary, ["-b1M", "-o4", "-s", "-w0", "-d1", "-W0", *common(server, credentials), path], 60)
-
-
-def file_of_warm():
-    return "warm.dat", SIZE_WARM
 
 
 def arguments(cell, server, credentials, seconds):
     """DiskSpd's command line of a cell."""
-    path = target(server, file_of(cell)[0])
+    path = target(server, (COLD if cell.cold else WARM)[0])
     given = [f"-b{cell.block_bytes >> 10}K", f"-o{cell.depth}", f"-t{cell.connections}", f"-w{cell.write_percent}", "-L",
              f"-d{seconds}", "-W0", "-C0", "-z1"]
     given += ["-s"] if cell.block == "1m" and cell.connections == 1 else ["-r"]
@@ -96,7 +88,7 @@ def parse(report):
 def measure(binary, cell, server, credentials, seconds):
     """The figures of one run of a cell. Server and client CPU are those of the run alone; there is no warm-up in it."""
     if cell.cold:
-        server.restart_cold()
+        server.make_cold()
     if cell.writes:
         os.sync()
     disk = servers.disk_bytes_written()

@@ -65,12 +65,6 @@ def resident_bytes(pid):
     return total
 
 
-def drop_page_cache():
-    """Writes back and forgets what the kernel holds of files; needs root."""
-    os.sync()
-    pathlib.Path("/proc/sys/vm/drop_caches").write_text("3\n")
-
-
 def written_bytes(pid):
     """Bytes that a process tree caused to be sent to storage, as the kernel accounts them (/proc/PID/io)."""
     total = 0
@@ -99,12 +93,6 @@ class Server:
     def settle(self):
         """Brings what the server wrote to the disk, as far as the kernel holds it."""
         os.sync()
-
-    def restart_cold(self):
-        """Starts it anew with nothing of its files in memory, the kernel's included."""
-        self.stop()
-        drop_page_cache()
-        self.start()
 
     def stop(self):
         if self.process:
@@ -239,8 +227,8 @@ class CenoteRdma(Server):
     def data_port(self):
         return self.daemon.rdma_port
 
-    def restart_cold(self):
-        self.daemon.restart_cold()
+    def make_cold(self):
+        self.daemon.make_cold()
 
     def start(self):
         """The daemon is started by its own object."""

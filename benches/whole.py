@@ -9,49 +9,19 @@ import ruler
 import servers
 
 
-def timed(server, work):
-    cpu, began = server.cpu_seconds(), time.monotonic()
-    work()
-    return {"seconds": time.monotonic() - began, "server_cpu_s": server.cpu_seconds() - cpu}
+def small_files(server, files):
+    """Create, list, open and read, delete the small files of `compare.Cells`; figures by step."""
+    steps = {"create": files.put_small, "list": files.list_small, "open and read": files.get_small, "delete": files.delete_small}
+    return {name: step(server)[0] for name, step in steps.items()}
 
 
-def small_files(server, work, count):
-    """Create, list, open and read, delete `count` files of 4 KiB by smbclient; figures by step."""
-    source = work / "small"
-    if not source.is_dir():
-        source.mkdir()
-        for number in range(count):
-            (source / f"file{number:06}").write_bytes(os.urandom(4096))
-    back = work / "back"
-    back.mkdir(exist_ok=True)
-    listed = []
-    steps = {
-        "create": lambda: servers.smbclient(server, f"mkdir s; cd s; lcd {source}; prompt off; mput *"),
-        "list": lambda: listed.append(servers.smbclient(server, "cd s; ls")),
-        "open and read": lambda: servers.smbclient(server, f"cd s; lcd {back}; prompt off; mget *"),
-        "delete": lambda: servers.smbclient(server, "deltree s"),
-    }
-    figures = {name: timed(server, step) for name, step in steps.items()}
-    found = sum("file" in line for line in listed[0].splitlines())
-    if found != count:
-        raise RuntimeError(f"{server.name} lists {found} of {count} files")
-    servers.remove_tree(back)
-    return figures
-
-
-def cross_check(server, work, mib):
-    """One large file put and got by smbclient, which is nobody's ruler here; bytes a second."""
-    source, back = work / "large", work / "large.back"
-    if not source.exists():
-        with open(source, "wb") as file:
-            for _ in range(mib):
-                file.write(os.urandom(1 << 20))
-    put = timed(server, lambda: servers.smbclient(server, f"put {source} large"))
-    get = timed(server, lambda: servers.smbclient(server, f"get large {back}"))
-    if source.read_bytes() != back.read_bytes():
-        raise RuntimeError(f"{server.name} gave back other bytes than it was given")
-    back.unlink()
-    return {"put": put | {"bytes_per_s": (mib << 20) / put["seconds"]}, "get": get | {"bytes_per_s": (mib << 20) / get["seconds"]}}
+def cross_check(server, files):
+    """The large file of `compare.Cells` put and got by smbclient, which is nobody's ruler here; bytes a second."""
+    found = {}
+    for name, step in (("put", files.put_large), ("get", files.get_large)):
+        figures, _, size = step(server)
+        found[name] = figures | {"bytes_per_s": size / figures["seconds"]}
+    return found
 
 
 def reopen(server):
@@ -95,9 +65,8 @@ def memory(server, connections=16):
 
 def answers_rdma(binary, server, credentials):
     """None where SMB Direct carries a read, else why it does not."""
-    name, _ = ruler.file_of_warm()
     try:
-        ruler.run(binary, ["-b4K", "-d1", "-W0", *ruler.common(server, credentials), ruler.target(server, name)], 30)
+        ruler.run(binary, ["-b4K", "-d1", "-W0", *ruler.common(server, credentials), ruler.target(server, ruler.WARM[0])], 30)
     except ruler.Failed as reason:
         return str(reason)
     return None

@@ -3,20 +3,7 @@
 # on each, and a kill -9 of the server in the middle of a tree. ./test runs four mounts, ./test full all of them.
 # 77 where QEMU cannot run.
 . "$(dirname "$0")/../lib.sh"
-here=$root/tests/guest
-
-command -v qemu-system-x86_64 >/dev/null || ((EUID == 0)) ||
-    { echo "qemu-system-x86 is missing; as root: apt-get install qemu-system-x86"; exit 77; }
-if [[ ! -e ${CENOTE_GUEST_CACHE:-${TMPDIR:-/tmp}/cenote-guest}/built ]]; then
-    "$here/build.sh" >"$work/build.log" 2>&1 || { tail -n 5 "$work/build.log"; echo "the guest cannot be built here"; exit 77; }
-fi
-# Statically linked, since the guest has no libraries.
-if ! RUSTFLAGS='-C target-feature=+crt-static' cargo build --quiet --locked --release --package mountwork \
-    --target x86_64-unknown-linux-gnu --manifest-path "$root/Cargo.toml" >"$work/mountwork.log" 2>&1; then
-    not_ok "mountwork builds" "$(tail -n 10 "$work/mountwork.log")"
-    summary
-fi
-export MOUNTWORK=$target/x86_64-unknown-linux-gnu/release/mountwork
+. "$root/tests/guest/prepare.sh"
 
 start_server --disk-size 4GiB || { not_ok "quickstart says ready"; summary; }
 export HOST_PORT=$smb_port SMB_SHARE=$share SMB_USER=$user SMB_PASSWORD=$password GUEST_TIMEOUT=400

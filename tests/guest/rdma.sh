@@ -3,26 +3,13 @@
 # the wire is decoded by tshark. ./test has one pair of rping and one mount, ./test full every dialect, signed, and a connection
 # that dies in the middle of a write. 77 where QEMU cannot run.
 . "$(dirname "$0")/../lib.sh"
-here=$root/tests/guest
-
-command -v qemu-system-x86_64 >/dev/null || ((EUID == 0)) ||
-    { echo "qemu-system-x86 is missing; as root: apt-get install qemu-system-x86"; exit 77; }
-if [[ ! -e ${CENOTE_GUEST_CACHE:-${TMPDIR:-/tmp}/cenote-guest}/built ]]; then
-    "$here/build.sh" >"$work/build.log" 2>&1 || { tail -n 5 "$work/build.log"; echo "the guest cannot be built here"; exit 77; }
-fi
-# Statically linked, since the guest has no libraries.
-if ! RUSTFLAGS='-C target-feature=+crt-static' cargo build --quiet --locked --release --package mountwork \
-    --target x86_64-unknown-linux-gnu --manifest-path "$root/Cargo.toml" >"$work/mountwork.log" 2>&1; then
-    not_ok "mountwork builds" "$(tail -n 10 "$work/mountwork.log")"
-    summary
-fi
+. "$root/tests/guest/prepare.sh"
 if ! cargo build --quiet --locked --release --package cenote-iwarp --example rping \
     --manifest-path "$root/Cargo.toml" >"$work/rping-build.log" 2>&1; then
     not_ok "rping builds" "$(tail -n 10 "$work/rping-build.log")"
     summary
 fi
 rping=$target/release/examples/rping
-export MOUNTWORK=$target/x86_64-unknown-linux-gnu/release/mountwork
 rdma_port=$(free_port)
 rdma_address=127.0.0.1:$rdma_port
 start_server --disk-size 4GiB || { not_ok "quickstart says ready"; summary; }
