@@ -144,6 +144,9 @@ pub struct RdmaDevice {
     pub transport: String,
     pub state: String,
     pub interface: Option<String>,
+    /// Addresses of this machine that lead to it.
+    #[serde(default)]
+    pub addresses: Vec<String>,
     /// Whether it is used, and why not.
     pub used: bool,
     pub reason: String,
@@ -164,6 +167,9 @@ pub struct RdmaState {
 pub struct Rdma {
     pub interfaces: Vec<RdmaInterface>,
     pub devices: Vec<RdmaDevice>,
+    /// Why no device can be used; empty where one can.
+    #[serde(default)]
+    pub no_devices: String,
     #[serde(flatten)]
     pub state: RdmaState,
 }

@@ -618,7 +618,12 @@ impl Management for Manager {
     }
 
     fn rdma(&self) -> Answer<'_, Rdma> {
-        Box::pin(async move { Ok(crate::rdma_host::describe(self.look().await?.rdma)) })
+        Box::pin(async move {
+            let state = self.look().await?.rdma;
+            // Opening devices asks their drivers.
+            let described = tokio::task::spawn_blocking(move || crate::rdma_host::describe(state)).await;
+            described.map_err(|_| ApiError::new(ErrorKind::Internal, "the reading was interrupted"))
+        })
     }
 
     fn rdma_trace(&self, connection: u64) -> Answer<'_, RdmaTrace> {

@@ -1,8 +1,10 @@
 //! Where this machine has RDMA: its network interfaces, the kernel's RDMA devices, and why SMB Direct is not to be had by one of them.
 //!
-//! Only reads /sys and the list of addresses.
+//! Only reads /sys and the list of addresses, and asks libibverbs for its devices.
 
-use api::model::{Rdma, RdmaDevice, RdmaInterface, RdmaState};
+use crate::dataplane::transport_name;
+use api::model::{Rdma, RdmaDevice, RdmaInterface, RdmaListener, RdmaState};
+use rdma::{Device, PortState};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -30,13 +32,56 @@ pub fn describe(state: RdmaState) -> Rdma {
     let interfaces = by_name.into_iter().map(|(name, (running, addresses))| {
         interface(Path::new(NETWORK), name, running, &addresses, &listeners)
     });
-    let mut devices: Vec<RdmaDevice> = match std::fs::read_dir(DEVICES) {
+    let (devices, no_devices) = devices(Path::new(DEVICES), rdma::devices(), &state.listeners);
+    Rdma { interfaces: interfaces.collect(), devices, no_devices, state }
+}
+
+/// The kernel's devices and those of libibverbs as one list, and why there is none of the latter.
+fn devices(
+    kernel: &Path,
+    usable: Result<Vec<Device>, String>,
+    listeners: &[RdmaListener],
+) -> (Vec<RdmaDevice>, String) {
+    let mut shown: Vec<RdmaDevice> = match std::fs::read_dir(kernel) {
         Ok(entries) => entries.flatten().map(|entry| device(&entry.path())).collect(),
         // Without RDMA in the kernel there is no such directory.
         Err(_) => Vec::new(),
     };
-    devices.sort_by(|a, b| a.name.cmp(&b.name));
-    Rdma { interfaces: interfaces.collect(), devices, state }
+    shown.sort_by(|a, b| a.name.cmp(&b.name));
+    let (usable, reason) = match usable {
+        Ok(usable) => (usable, String::new()),
+        Err(reason) => (Vec::new(), reason),
+    };
+    for one in &mut shown {
+        let Some(device) = usable.iter().find(|device| device.name == one.name) else {
+            one.reason = if reason.is_empty() {
+                "libibverbs does not list it: is its driver installed (Debian: ibverbs-providers)?".to_owned()
+            } else {
+                reason.clone()
+            };
+            continue;
+        };
+        one.transport = transport_name(device.transport).to_owned();
+        one.addresses = device.addresses.iter().map(ToString::to_string).collect();
+        one.used = listeners.iter().any(|listener| listener.provider == device.name);
+        if !one.used {
+            one.reason = why_not(device);
+        }
+    }
+    (shown, reason)
+}
+
+/// Why nothing listens by a device that libibverbs can use.
+fn why_not(device: &Device) -> String {
+    if !device.ports.iter().any(|port| port.state == PortState::Active) {
+        let states: Vec<String> = device.ports.iter().map(|port| port.state.to_string()).collect();
+        return format!("its port is {}", states.join(", "));
+    }
+    if device.addresses.is_empty() {
+        return "no address of this machine leads to it: give its interface one".to_owned();
+    }
+    "nothing listened on its addresses at the start: smb.listen or smb.rdma_devices has to name one"
+        .to_owned()
 }
 
 /// An interface, and why clients do not reach SMB Direct by it.
@@ -83,7 +128,7 @@ pub(crate) fn interface(
     }
 }
 
-/// A device of the kernel. The software provider needs none of them.
+/// A device of the kernel, as /sys tells of it.
 pub(crate) fn device(path: &Path) -> RdmaDevice {
     let read = |file: &str| std::fs::read_to_string(path.join(file)).unwrap_or_default().trim().to_owned();
     // "4: RNIC" and "4: ACTIVE": a number and a word.
@@ -98,15 +143,17 @@ pub(crate) fn device(path: &Path) -> RdmaDevice {
     let interface = std::fs::read_dir(path.join("device/net"))
         .ok()
         .and_then(|mut entries| entries.next()?.ok())
-        .map(|entry| entry.file_name().to_string_lossy().into_owned());
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        // Software devices are below no other; the kernel tells whose address the first one of the port is.
+        .or_else(|| Some(read("ports/1/gid_attrs/ndevs/0")).filter(|name| !name.is_empty()));
     RdmaDevice {
         name: path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
         transport: transport.to_owned(),
         state: word(read("ports/1/state")),
         interface,
+        addresses: Vec::new(),
         used: false,
-        reason: "iWARP is spoken in software over its network interface; the device itself is not used"
-            .to_owned(),
+        reason: String::new(),
     }
 }
 
@@ -134,6 +181,61 @@ mod tests {
         assert!(shown(&["192.0.2.1"], &["127.0.0.1:5445"], true).reason.contains("127.0.0.1:5445"));
         assert!(shown(&["2001:db8::1"], &["0.0.0.0:5445"], true).reason.contains("no SMB Direct listener"));
         assert_eq!(shown(&["127.0.0.1"], &["127.0.0.1:5445"], true).reason, "only this machine reaches it");
+    }
+
+    fn usable(name: &str, state: PortState, addresses: &[&str]) -> Device {
+        let limits = rdma::DeviceLimits {
+            queue_pairs: 1,
+            queue_depth: 1,
+            elements: 1,
+            read_elements: 1,
+            inbound_read_depth: 1,
+            outbound_read_depth: 1,
+            registrations: 1,
+            registration_bytes: 1,
+        };
+        Device {
+            name: name.to_owned(),
+            transport: rdma::Transport::RoCe,
+            firmware: String::new(),
+            ports: vec![rdma::Port { number: 1, state, mtu_bytes: 4096, speed_mbps: 100_000 }],
+            addresses: addresses.iter().map(|text| text.parse().expect("an address")).collect(),
+            limits,
+        }
+    }
+
+    #[test]
+    fn each_device_of_the_kernel_is_used_or_says_why_not() {
+        let root = tempfile::tempdir().expect("a directory");
+        for name in ["a_serves", "b_down", "c_bare", "d_silent", "e_unknown"] {
+            std::fs::create_dir_all(root.path().join(name)).expect("is made");
+        }
+        let found = vec![
+            usable("a_serves", PortState::Active, &["192.0.2.1"]),
+            usable("b_down", PortState::Down, &["192.0.2.2"]),
+            usable("c_bare", PortState::Active, &[]),
+            usable("d_silent", PortState::Active, &["192.0.2.4"]),
+        ];
+        let listener = RdmaListener {
+            address: "192.0.2.1:445".into(),
+            transport: "RoCE".into(),
+            provider: "a_serves".into(),
+        };
+        let (shown, reason) = devices(root.path(), Ok(found), std::slice::from_ref(&listener));
+        assert_eq!(reason, "");
+        assert_eq!((shown[0].used, shown[0].reason.as_str()), (true, ""));
+        assert_eq!(
+            (shown[0].transport.as_str(), shown[0].addresses.join(" ").as_str()),
+            ("RoCE", "192.0.2.1")
+        );
+        let why = ["its port is down", "no address", "nothing listened", "does not list it"];
+        for (device, why) in shown[1..].iter().zip(why) {
+            assert!(!device.used && device.reason.contains(why), "{device:?}");
+        }
+
+        let (shown, reason) = devices(root.path(), Err("no libibverbs".into()), &[listener]);
+        assert_eq!(reason, "no libibverbs");
+        assert!(shown.iter().all(|device| !device.used && device.reason == reason));
     }
 
     #[test]

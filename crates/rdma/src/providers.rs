@@ -236,19 +236,9 @@ impl Verbs for Providers {
     }
 
     fn activity(&self) -> Activity {
-        let (a, b) = (self.iwarp.activity(), self.devices.as_ref().map(Verbs::activity).unwrap_or_default());
-        Activity {
-            accepted_connections: a.accepted_connections + b.accepted_connections,
-            initiated_connections: a.initiated_connections + b.initiated_connections,
-            active_connections: a.active_connections + b.active_connections,
-            connection_errors: a.connection_errors + b.connection_errors,
-            failed_connection_attempts: a.failed_connection_attempts + b.failed_connection_attempts,
-            completion_queue_errors: a.completion_queue_errors + b.completion_queue_errors,
-            inbound_bytes: a.inbound_bytes + b.inbound_bytes,
-            outbound_bytes: a.outbound_bytes + b.outbound_bytes,
-            inbound_frames: a.inbound_frames + b.inbound_frames,
-            outbound_frames: a.outbound_frames + b.outbound_frames,
-        }
+        let mut activity = self.iwarp.activity();
+        activity += self.devices.as_ref().map(Verbs::activity).unwrap_or_default();
+        activity
     }
 
     fn next_timeout(&self) -> Option<Monotonic> {

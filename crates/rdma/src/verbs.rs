@@ -109,6 +109,21 @@ pub struct Activity {
     pub outbound_frames: u64,
 }
 
+impl std::ops::AddAssign for Activity {
+    fn add_assign(&mut self, other: Self) {
+        self.accepted_connections += other.accepted_connections;
+        self.initiated_connections += other.initiated_connections;
+        self.active_connections += other.active_connections;
+        self.connection_errors += other.connection_errors;
+        self.failed_connection_attempts += other.failed_connection_attempts;
+        self.completion_queue_errors += other.completion_queue_errors;
+        self.inbound_bytes += other.inbound_bytes;
+        self.outbound_bytes += other.outbound_bytes;
+        self.inbound_frames += other.inbound_frames;
+        self.outbound_frames += other.outbound_frames;
+    }
+}
+
 /// Why a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CloseReason {

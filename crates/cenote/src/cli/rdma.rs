@@ -58,6 +58,7 @@ fn list(shown: &Rdma, as_json: bool) -> Result<(), Failure> {
         Column("TRANSPORT", Align::Left),
         Column("STATE", Align::Left),
         Column("INTERFACE", Align::Left),
+        Column("ADDRESSES", Align::Left),
         Column("USED", Align::Left),
         Column("WHY NOT", Align::Left),
     ];
@@ -67,11 +68,13 @@ fn list(shown: &Rdma, as_json: bool) -> Result<(), Failure> {
             device.transport.clone(),
             device.state.clone(),
             device.interface.clone().unwrap_or_default(),
+            device.addresses.join(", "),
             if device.used { "yes".into() } else { "no".into() },
             device.reason.clone(),
         ]
     });
-    table(&columns, rows.collect(), "none: iWARP is spoken in software");
+    let none = if shown.no_devices.is_empty() { "none" } else { &shown.no_devices };
+    table(&columns, rows.collect(), &format!("{none}; iWARP is spoken in software without one"));
     println!("\n{}", "Connections".bold());
     connections(&shown.state.connections);
     Ok(())

@@ -9,6 +9,7 @@ use super::{Plane, rdma_providers};
 use crate::control::CommandError;
 use api::model::{RdmaActivity, SmbDirectCounters};
 use rdma::QueuePairId;
+use rdma::ibverbs::{IbverbsProvider, Listening};
 use rdma::providers::Providers;
 use smb_server::{ConnectionId as SmbConnection, ConnectionInfo, Outgoing, Transport};
 use smbdirect::BufferDescriptor;
@@ -52,8 +53,14 @@ impl Direct {
         })
     }
 
+    /// Where the software listens.
     pub fn listeners(&self) -> &[SocketAddr] {
         &self.listeners
+    }
+
+    /// Where devices do.
+    pub fn device_listeners(&self) -> impl Iterator<Item = &Listening> {
+        self.transport.verbs().devices.iter().flat_map(IbverbsProvider::listening)
     }
 
     /// The RDMA connection that has these addresses.

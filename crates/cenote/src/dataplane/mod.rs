@@ -37,6 +37,7 @@ use accounts::ServerDirectory;
 use cluster::{RedbState, VolumeRecord};
 use direct::Direct;
 use jobs::Jobs;
+pub(crate) use sessions::transport_name;
 use smb_server::{Config, ConnectionId as SmbConnection, ConnectionInfo, Server, Transport};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};

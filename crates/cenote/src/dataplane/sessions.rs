@@ -76,12 +76,20 @@ impl Plane {
     }
 }
 
+/// The provider of listeners that need no device.
+const SOFTWARE: &str = "software";
+
 fn show_rdma(direct: &Direct) -> RdmaState {
-    let listener = |address: &std::net::SocketAddr| RdmaListener {
+    let software = direct.listeners().iter().map(|address| RdmaListener {
         address: address.to_string(),
         transport: transport_name(rdma::Transport::Iwarp).to_owned(),
-        provider: "software".to_owned(),
-    };
+        provider: SOFTWARE.to_owned(),
+    });
+    let devices = direct.device_listeners().map(|listening| RdmaListener {
+        address: listening.address.to_string(),
+        transport: transport_name(listening.transport).to_owned(),
+        provider: listening.device.clone(),
+    });
     let connection = |shown: Shown| RdmaConnection {
         client: shown.info.peer.to_string(),
         server: shown.info.local.to_string(),
@@ -89,14 +97,14 @@ fn show_rdma(direct: &Direct) -> RdmaState {
         rdma: show_channel(&shown),
     };
     RdmaState {
-        listeners: direct.listeners().iter().map(listener).collect(),
+        listeners: software.chain(devices).collect(),
         connections: direct.show_all().into_iter().map(connection).collect(),
         activity: direct.activity(),
         counters: direct.counters(),
     }
 }
 
-fn transport_name(transport: rdma::Transport) -> &'static str {
+pub(crate) fn transport_name(transport: rdma::Transport) -> &'static str {
     match transport {
         rdma::Transport::Iwarp => "iWARP",
         rdma::Transport::RoCe => "RoCE",

@@ -302,6 +302,8 @@ impl ConnectionId {
     /// The memory that `elements` name stays, and is used by nobody else, until the work has completed or the queue pair has ended.
     pub unsafe fn post_send(&self, work: &SendWork, elements: &[ibv_sge]) -> io::Result<()> {
         let queue_pair = self.queue_pair()?;
+        // siw's library takes the registration that a Send ends from where RDMA's remote key is; others do not look there for a Send.
+        let rkey = if work.opcode == IBV_WR_SEND_WITH_INV { work.invalidate } else { work.remote.0 };
         let mut request = ibv_send_wr {
             wr_id: work.id,
             next: ptr::null_mut(),
@@ -311,7 +313,7 @@ impl ConnectionId {
             send_flags: IBV_SEND_SIGNALED as c_uint,
             invalidate_rkey: work.invalidate,
             remote_addr: work.remote.1,
-            rkey: work.remote.0,
+            rkey,
             _rest_of_wr: [0; 5],
             _qp_type: 0,
             _bind_mw_or_tso: [0; 6],

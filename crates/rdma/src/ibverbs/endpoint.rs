@@ -10,7 +10,7 @@ use super::layout::*;
 use super::library::Library;
 use super::resources::{CompletionQueue, Context, MemoryRegion, ProtectionDomain, status_name};
 use super::staging::{Slot, Staging};
-use crate::verbs::{Completion, CompletionKind, Event, QueuePairId, RegionKey, Status, WorkId};
+use crate::verbs::{Activity, Completion, CompletionKind, Event, QueuePairId, RegionKey, Status, WorkId};
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::io;
@@ -131,6 +131,8 @@ pub(super) struct Endpoint {
     /// The first status that was neither success nor flushed.
     fault: Option<(String, bool)>,
     flushed: bool,
+    /// Bytes of work that succeeded, and errors of reads.
+    pub activity: Activity,
     staging: Staging,
     pub completions: CompletionQueue,
     pub domain: Rc<ProtectionDomain>,
@@ -170,6 +172,7 @@ impl Endpoint {
             waiting_receives: VecDeque::new(),
             fault: None,
             flushed: false,
+            activity: Activity::default(),
             staging: Staging::new(domain.clone()),
             completions,
             domain,
@@ -361,6 +364,7 @@ impl Endpoint {
             // SAFETY: the device has completed the only work with this slot.
             let buffer = unsafe { receive.slot.copy(len_bytes) };
             self.staging.give_back(receive.slot);
+            self.activity.inbound_bytes += len_bytes as u64;
             let invalidated = status == Status::Success && done.wc_flags & IBV_WC_WITH_INV != 0;
             out.push(Event::Completion(Completion {
                 queue_pair: self.queue_pair,
@@ -390,6 +394,13 @@ impl Endpoint {
     fn finish(&mut self, sent: Sent, out: &mut Vec<Event>) {
         if let Held::Slot(slot) = sent.held {
             self.staging.give_back(slot);
+        }
+        let bytes = sent.len_bytes as u64;
+        match (sent.status, sent.kind) {
+            (Status::Success, CompletionKind::Read) => self.activity.inbound_bytes += bytes,
+            (Status::Success, _) => self.activity.outbound_bytes += bytes,
+            (Status::LocalProtection, CompletionKind::Read) => self.activity.completion_queue_errors += 1,
+            _ => {}
         }
         out.push(Event::Completion(Completion {
             queue_pair: self.queue_pair,

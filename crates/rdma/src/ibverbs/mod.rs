@@ -30,7 +30,7 @@ pub use address::local_addresses;
 pub use devices::{Device, DeviceLimits, Port, PortState, devices};
 
 use crate::verbs::{
-    Access, CloseReason, CompletionKind, ConnectionInfo, Event, PostError, QueuePairId, RegionKey,
+    Access, Activity, CloseReason, CompletionKind, ConnectionInfo, Event, PostError, QueuePairId, RegionKey,
     RegisterError, Transport, Verbs, WorkId,
 };
 use cm::{ConnectionId, EventChannel};
@@ -55,8 +55,9 @@ use types::Monotonic;
 
 /// The longest message of InfiniBand and RoCE; iWARP has 4 GiB - 1.
 const MESSAGE_BYTES_MAX: usize = 1 << 31;
-/// What a request for a connection has to be answered in.
-const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
+/// What a request for a connection has to be answered in. siw's initiator gives up after five seconds, and its responder does not bear
+/// an answer after that.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(4);
 /// From the start to an established connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// From the first flushed work to the connection manager's word on why.
@@ -133,7 +134,7 @@ fn listen_with(library: &Library, id: &mut ConnectionId, address: SocketAddr) ->
 struct Listener {
     /// Listens until it is dropped.
     _id: ConnectionId,
-    local: SocketAddr,
+    listening: Listening,
 }
 
 /// A registration and whose it is.
@@ -160,6 +161,8 @@ pub struct IbverbsProvider {
     free: Vec<u32>,
     generation: u32,
     open: usize,
+    /// Of connections that ended, but for `active_connections`.
+    activity: Activity,
     channel: Rc<EventChannel>,
     set: Arc<OwnedFd>,
     queue: Queue,
@@ -195,6 +198,7 @@ impl IbverbsProvider {
             free: Vec::new(),
             generation: 0,
             open: 0,
+            activity: Activity::default(),
             channel,
             set: Arc::new(set),
             queue: driver.queue(),
@@ -213,13 +217,13 @@ impl IbverbsProvider {
         let name = LISTENER | self.listeners.len() as u64;
         let mut id = ConnectionId::new(self.library, &self.channel, name)?;
         let listening = listen_with(self.library, &mut id, address)?;
-        self.listeners.push(Some(Listener { _id: id, local: listening.address }));
+        self.listeners.push(Some(Listener { _id: id, listening: listening.clone() }));
         Ok(listening)
     }
 
-    /// Where it listens.
-    pub fn listening(&self) -> impl Iterator<Item = SocketAddr> {
-        self.listeners.iter().flatten().map(|listener| listener.local)
+    /// Where it listens; a device that was removed listens no more.
+    pub fn listening(&self) -> impl Iterator<Item = &Listening> {
+        self.listeners.iter().flatten().map(|listener| &listener.listening)
     }
 
     pub fn queue_pair_count(&self) -> usize {
@@ -255,6 +259,7 @@ impl IbverbsProvider {
                 pair.peer = address;
                 pair.private_data = private_data.to_vec();
                 self.insert(slot, pair);
+                self.activity.initiated_connections += 1;
                 Ok(id)
             }
             Err(error) => {
@@ -320,7 +325,9 @@ impl IbverbsProvider {
                 Memory::Shared(bytes) => MemoryRegion::shared(&domain, bytes, rights),
             };
             let region = region.map_err(refused)?;
-            let key = region.remote_key();
+            // What no peer may touch has no remote key on some devices: all such registrations would be called 0.
+            let is_remote = rights & (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE) != 0;
+            let key = if is_remote { region.remote_key() } else { region.local_key() };
             if let Entry::Vacant(entry) = self.regions.entry(key) {
                 entry.insert(Registered { queue_pair, region: Region::Live(region) });
                 return Ok(RegionKey(key));
@@ -400,7 +407,9 @@ impl IbverbsProvider {
             // Also answers a peer that disconnected. A connection that is gone already cannot be told.
             let _ = pair.connection.disconnect();
         }
-        pair.end(out);
+        self.activity.connection_errors += u64::from(established && reason.is_error());
+        self.activity.failed_connection_attempts += u64::from(!established);
+        self.activity += pair.end(out);
         for registered in self.regions.values_mut().filter(|registered| registered.queue_pair == id) {
             if let Region::Live(_) = &registered.region
                 && let Region::Live(region) = std::mem::replace(&mut registered.region, Region::Ended(None))
@@ -451,6 +460,7 @@ impl Verbs for IbverbsProvider {
         if let Err(error) = pair.open(library, &options) {
             pair.fail(format!("no queue pair can be made: {error}"));
         }
+        self.activity.accepted_connections += 1;
         self.watch(queue_pair);
         Ok(())
     }
@@ -591,6 +601,7 @@ impl Verbs for IbverbsProvider {
         let Some(sink) = element else {
             let mut completion = endpoint::flushed(queue_pair, id, CompletionKind::Read);
             completion.status = crate::Status::LocalProtection;
+            self.activity.completion_queue_errors += 1;
             self.pending.push(Event::Completion(completion));
             return Ok(());
         };
@@ -608,6 +619,18 @@ impl Verbs for IbverbsProvider {
             }
         }
         self.lingering.retain(|(_, _, until)| *until > now);
+    }
+
+    /// Frames, and what peers read and write by RDMA, are the device's own affair: they are not counted.
+    fn activity(&self) -> Activity {
+        let mut activity = self.activity;
+        for pair in self.pairs.iter().flatten() {
+            activity.active_connections += u64::from(pair.state == State::Established);
+            if let Some(endpoint) = &pair.endpoint {
+                activity += endpoint.activity;
+            }
+        }
+        activity
     }
 
     fn next_timeout(&self) -> Option<Monotonic> {

@@ -8,7 +8,7 @@ use super::resources::Context;
 use super::{
     ACCEPT_TIMEOUT, CHANNEL, CONNECT_TIMEOUT, FLUSH_TIMEOUT, IbverbsOptions, IbverbsProvider, LISTENER,
 };
-use crate::verbs::{CloseReason, CompletionKind, Event, QueuePairId, Transport, WorkId};
+use crate::verbs::{Activity, CloseReason, CompletionKind, Event, QueuePairId, Transport, WorkId};
 use rustix::event::epoll;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -190,21 +190,24 @@ impl Pair {
         }
     }
 
-    /// Ends the queue pair: what completed is told, the rest is flushed.
-    pub fn end(&mut self, out: &mut Vec<Event>) {
+    /// Ends the queue pair: what completed is told, the rest is flushed. Returns what it carried.
+    pub fn end(&mut self, out: &mut Vec<Event>) -> Activity {
         if let Some(endpoint) = self.endpoint.as_mut()
             && self.state == State::Established
         {
             while endpoint.poll(out).unwrap_or(false) {}
         }
         self.connection.destroy_queue_pair();
+        let mut activity = Activity::default();
         if let Some(mut endpoint) = self.endpoint.take() {
             endpoint.flush(out);
+            activity = endpoint.activity;
         }
         for (id, _) in self.early_receives.drain(..) {
             let (queue_pair, kind) = (self.id, CompletionKind::Receive);
             out.push(Event::Completion(super::endpoint::flushed(queue_pair, id, kind)));
         }
+        activity
     }
 
     /// The identifier, and whether the peer ended the connection.
@@ -251,11 +254,12 @@ fn network(status: i32) -> CloseReason {
     })
 }
 
-/// Why a request was refused. Over iWARP the status is an error number; over InfiniBand and RoCE it is a reason of the connection
-/// manager (IBTA volume 1, 12.6.7.2), of which 8 means that nobody listens.
+/// Why a request was refused. Over InfiniBand and RoCE the status is a reason of the connection manager (IBTA volume 1, 12.6.7.2), of
+/// which 8 means that nobody listens. Over iWARP it is the error number of a connection that was there: where nobody listens, siw
+/// does not even begin.
 pub(super) fn refused(status: i32) -> CloseReason {
     const INVALID_SERVICE_ID: i32 = 8;
-    if status == INVALID_SERVICE_ID || status == -libc::ECONNREFUSED {
+    if status == INVALID_SERVICE_ID {
         CloseReason::Network(io::ErrorKind::ConnectionRefused)
     } else {
         CloseReason::Rejected
@@ -312,6 +316,7 @@ impl IbverbsProvider {
         // Too many: the peer is told by the identifier's end.
         let Some((slot, id)) = self.name() else {
             let _ = connection.reject(&[]);
+            self.activity.failed_connection_attempts += 1;
             return;
         };
         connection.set_name(id.0);

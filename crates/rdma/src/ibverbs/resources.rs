@@ -166,6 +166,12 @@ impl MemoryRegion {
         unsafe { self.region.as_ref().rkey }
     }
 
+    /// What the device itself names it by.
+    pub fn local_key(&self) -> u32 {
+        // SAFETY: made by ibv_reg_mr, and not ended.
+        unsafe { self.region.as_ref().lkey }
+    }
+
     /// Where a peer finds the first byte.
     pub fn remote_address(&self) -> u64 {
         self.address as u64
@@ -176,12 +182,10 @@ impl MemoryRegion {
         if offset.checked_add(len_bytes)? > self.len_bytes {
             return None;
         }
-        // SAFETY: made by ibv_reg_mr, and not ended.
-        let lkey = unsafe { self.region.as_ref().lkey };
         Some(ibv_sge {
             addr: (self.address as u64).checked_add(offset as u64)?,
             length: u32::try_from(len_bytes).ok()?,
-            lkey,
+            lkey: self.local_key(),
         })
     }
 

@@ -270,6 +270,22 @@ pub fn reads_beyond_the_depth_wait_their_turn<S: Verbs>(mut bench: Bench<S>) {
     assert_eq!(bench.subject.deregister(sink).expect("is writable")[..], bytes[..]);
 }
 
+pub fn sinks_side_by_side_have_names_of_their_own<S: Verbs>(mut bench: Bench<S>) {
+    let (client, server) = bench.connect();
+    let bytes = pattern(8 * 1000);
+    let source = bench.register(&bytes, ALL, server);
+    let sinks: Vec<RegionKey> =
+        (0..8).map(|_| bench.register(&[0; 1000], Access::default(), client)).collect();
+    for (part, sink) in sinks.iter().enumerate() {
+        let remote = bench.remote(source, part as u64 * 1000);
+        bench.subject.post_read(client, WorkId(part as u64), (*sink, 0), 1000, remote).expect("is open");
+    }
+    for (sink, part) in sinks.into_iter().zip(bytes.chunks(1000)) {
+        assert_eq!(bench.take(client, CompletionKind::Read).status, Status::Success);
+        assert_eq!(bench.subject.deregister(sink).expect("is writable")[..], *part);
+    }
+}
+
 pub fn private_data_is_carried_both_ways<S: Verbs>(mut bench: Bench<S>) {
     let client = bench.begin(b"who asks");
     bench.until("request", |bench| !bench.requests.is_empty());
@@ -422,6 +438,7 @@ macro_rules! conformance {
             a_payload_in_many_pieces_arrives_as_one
             more_work_than_any_queue_holds_completes_in_order
             reads_beyond_the_depth_wait_their_turn
+            sinks_side_by_side_have_names_of_their_own
             private_data_is_carried_both_ways
             a_rejected_request_says_so
             work_of_a_lost_connection_is_flushed_and_the_other_end_hears_of_it

@@ -191,6 +191,10 @@ impl<V: Verbs> SmbDirect<V> {
         }
     }
 
+    pub fn verbs(&self) -> &V {
+        &self.verbs
+    }
+
     pub fn connection_count(&self) -> usize {
         self.peers.len()
     }

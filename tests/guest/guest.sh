@@ -1,0 +1,9 @@
+# What the guest tests begin with: sourced by them after tests/lib.sh. Ends the script with 77 where QEMU or the guest cannot be had.
+# Gives `here`, this folder.
+here=$root/tests/guest
+
+command -v qemu-system-x86_64 >/dev/null || ((EUID == 0)) ||
+    { echo "qemu-system-x86 is missing; as root: apt-get install qemu-system-x86"; exit 77; }
+if [[ ! -e ${CENOTE_GUEST_CACHE:-${TMPDIR:-/tmp}/cenote-guest}/built ]]; then
+    "$here/build.sh" >"$work/build.log" 2>&1 || { tail -n 5 "$work/build.log"; echo "the guest cannot be built here"; exit 77; }
+fi

@@ -1,0 +1,42 @@
+#!/bin/bash
+# A hostile peer at the SMB Direct port: what it does ends its own connection and nothing else. Another client copies files by SMB Direct
+# all the while, every byte compared; the server's memory stays bounded. 77 where Python's smbprotocol cannot be had.
+. "$(dirname "$0")/../lib.sh"
+python=$(python_with smbprotocol) || { echo "python3 with smbprotocol cannot be had here"; exit 77; }
+
+rdma_port=$(free_port)
+rdma_address=127.0.0.1:$rdma_port
+start_server --disk-size 2GiB || { not_ok "quickstart says ready"; summary; }
+random_file "$work/file" 4
+export CENOTE_SMB_USER=$user CENOTE_SMB_PASSWORD=$password
+there_and_back() {
+    timeout 60 "$CENOTE" smb put "$work/file" "smb://127.0.0.1:$rdma_port/$share/honest" --transport rdma &&
+        timeout 60 "$CENOTE" smb get "smb://127.0.0.1:$rdma_port/$share/honest" "$work/back" --transport rdma && cmp "$work/file" "$work/back"
+}
+check "before: a file there and back" there_and_back
+
+# Ends when the hostile peer has: prints a line a round.
+while [[ ! -e $work/over ]]; do
+    there_and_back >"$work/honest.last" 2>&1 || { cat "$work/honest.last"; echo failed; break; }
+    echo round
+done >"$work/honest.log" &
+honest=$!
+RDMA_PORT=$rdma_port SERVER_PID=$server_pid SMB_USER=$user SMB_PASSWORD=$password SMB_SHARE=$share \
+    timeout 120 "$python" "$(dirname "$0")/rdma_hostile.py" >"$work/hostile.log" 2>&1
+status=$?
+touch "$work/over"
+wait $honest
+while read -r line; do ok "${line#ok }"; done < <(grep '^ok ' "$work/hostile.log")
+while read -r line; do not_ok "${line#not ok }" "$(grep -A 25 -F "$line" "$work/hostile.log")"; done < <(grep '^not ok ' "$work/hostile.log")
+equal "the hostile peer came to its end" 0 "$status"
+if grep -q failed "$work/honest.log"; then
+    not_ok "meanwhile another client's files are right" "$(tail -n 5 "$work/honest.log")"
+else
+    check "meanwhile another client's files are right ($(grep -c round "$work/honest.log") rounds)" grep -q round "$work/honest.log"
+fi
+check "afterwards: a file there and back" there_and_back
+check "no connection is left" bash -c '! "$0" --data "$1" --json session list | grep -q iWARP' "$CENOTE" "$work/data"
+check "health is clean" cli health
+stop_server
+equal "SIGTERM ends it with status 0" 0 $?
+summary

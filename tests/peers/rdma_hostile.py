@@ -1,0 +1,445 @@
+"""What a hostile peer does to the SMB Direct port of a running server: prints `ok NAME` or `not ok NAME` a line; exit status 1 if any was
+not. RDMA_PORT, SERVER_PID, SMB_USER, SMB_PASSWORD, SMB_SHARE in the environment; NAMES as arguments run only those."""
+import os, random, resource, socket, struct, sys, threading, time, traceback, uuid
+
+import smbprotocol.connection
+from rdma_peer import (
+    READ_REQUEST, READ_RESPONSE, SEND, TERMINATE, WRITE, Direct, Ended, Peer, Transport, fpdu, mpa_request,
+    negotiate_request, tagged, transfer, untagged,
+)
+from smbprotocol.connection import Connection
+from smbprotocol.open import (
+    CreateDisposition, CreateOptions, FileAttributes, FilePipePrinterAccessMask, ImpersonationLevel, Open, ShareAccess,
+    SMB2WriteRequest,
+)
+from smbprotocol.session import Session
+from smbprotocol.tree import TreeConnect
+
+smbprotocol.connection.Tcp = Transport
+PORT, SERVER = int(os.environ["RDMA_PORT"]), int(os.environ["SERVER_PID"])
+USER, PASSWORD, SHARE = os.environ["SMB_USER"], os.environ["SMB_PASSWORD"], os.environ["SMB_SHARE"]
+RANDOM = random.Random(1)
+TESTS = []
+
+
+def test(function):
+    TESTS.append(function)
+    return function
+
+
+def each(cases, ends):
+    """Each of the cases ends its connection."""
+    for name, act in cases.items():
+        try:
+            ends(act)
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from error
+
+
+def resident_mib():
+    with open(f"/proc/{SERVER}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) >> 10
+
+
+# --- MPA ------------------------------------------------------------------------------------------------------------------
+
+
+@test
+def an_mpa_request_that_is_none_is_closed():
+    cases = {
+        "another key": mpa_request(key=b"MPA ID Req Framf"),
+        "a reply": mpa_request(key=b"MPA ID Rep Frame"),
+        "random bytes": RANDOM.randbytes(4096),
+        "SMB over TCP": struct.pack(">I", 100) + b"\xfeSMB" + bytes(96),
+        "revision 9": mpa_request(revision=9),
+        "more private data than there may be": mpa_request(length=65535, private=bytes(600)),
+        "no room for what it says it has": mpa_request(private=b"", length=0),
+    }
+
+    def ends(request):
+        peer = Peer(PORT, start=False)
+        try:
+            peer.raw(request)
+            peer.socket.settimeout(8)
+            # A request that is refused openly is answered before it is closed.
+            while peer.socket.recv(4096):
+                pass
+        except TimeoutError:
+            raise AssertionError("the connection goes on") from None
+        except (Ended, OSError):
+            pass
+        peer.close()
+
+    each(cases, ends)
+
+
+# --- DDP and RDMAP --------------------------------------------------------------------------------------------------------
+
+
+def corrupted(ulpdu):
+    framed = bytearray(fpdu(ulpdu))
+    framed[-1] ^= 1
+    return bytes(framed)
+
+
+def read_request(msn, stag, length=4096, source=0):
+    return untagged(READ_REQUEST, 1, msn, struct.pack(">IQIIQ", 7, 0, length, stag, source))
+
+
+@test
+def a_segment_that_breaks_the_rules_ends_its_connection():
+    hello = negotiate_request()
+    guess = RANDOM.getrandbits(32)
+    cases = {
+        "a wrong CRC": corrupted(untagged(SEND, 0, 1, hello)),
+        "an empty segment": fpdu(b""),
+        "shorter than its header": fpdu(b"\x41\x43\x00"),
+        "another DDP version": fpdu(untagged(SEND, 0, 1, hello, ddp=0x02)),
+        "another RDMAP version": fpdu(untagged(SEND, 0, 1, hello, rdmap=0x80)),
+        "queue 7": fpdu(untagged(SEND, 7, 1, hello)),
+        "message 5 before message 1": fpdu(untagged(SEND, 0, 5, hello)),
+        "message 0": fpdu(untagged(SEND, 0, 0, hello)),
+        "an offset that leaves a hole": fpdu(untagged(SEND, 0, 1, hello, offset=100)),
+        "an offset that wraps": fpdu(untagged(SEND, 0, 1, hello, offset=0xFFFFFFF0)),
+        "longer than any receive": fpdu(untagged(SEND, 0, 1, bytes(60000))),
+        "opcode 15": fpdu(untagged(15, 0, 1, hello)),
+        "a Send by a tagged segment": fpdu(tagged(SEND, 1, 0, hello)),
+        "a Write by an untagged segment": fpdu(untagged(WRITE, 0, 1, hello)),
+        "a Read Request cut short": fpdu(untagged(READ_REQUEST, 1, 1, bytes(20))),
+        "a Write to a guess": fpdu(tagged(WRITE, guess, 0, bytes(64))),
+        "a Write that wraps": fpdu(tagged(WRITE, guess, 2**64 - 8, bytes(64))),
+        "a Read of a guess": fpdu(read_request(1, guess)),
+        "the answer to a Read that nobody asked for": fpdu(tagged(READ_RESPONSE, guess, 0, bytes(64))),
+        "a Terminate": fpdu(untagged(TERMINATE, 2, 1, struct.pack(">I", 0x00000000))),
+        "random segments": b"".join(fpdu(RANDOM.randbytes(RANDOM.randrange(20, 200))) for _ in range(20)),
+    }
+
+    def ends(data):
+        peer = Peer(PORT)
+        try:
+            peer.raw(data)
+        except Ended:
+            return
+        peer.ends()
+        peer.close()
+
+    each(cases, ends)
+
+
+@test
+def guesses_at_registrations_find_none():
+    for _ in range(100):
+        peer = Peer(PORT)
+        stag = RANDOM.getrandbits(32)
+        peer.raw(fpdu(RANDOM.choice([tagged(WRITE, stag, 0, bytes(8)), read_request(1, stag, 8)])))
+        assert "Terminate (" in (how := peer.ends()), how
+        peer.close()
+
+
+@test
+def more_reads_than_were_agreed_end_the_connection():
+    peer = Direct(PORT)
+    try:
+        peer.raw(b"".join(fpdu(read_request(n + 1, 0, 0)) for n in range(4000)))
+    except Ended:
+        return
+    # Reads of nothing are answered without looking at the name: what is not taken back is what may pile up.
+    peer.socket.settimeout(8)
+    try:
+        for _ in range(4000):
+            peer.segment()
+    except Ended:
+        pass
+    peer.close()
+
+
+# --- SMB Direct -----------------------------------------------------------------------------------------------------------
+
+
+@test
+def a_negotiation_out_of_bounds_is_refused():
+    cases = {
+        "no credits": negotiate_request(credits=0),
+        "messages of 64 bytes": negotiate_request(receive=64),
+        "fragments of 1 KiB in all": negotiate_request(fragmented=1024),
+        "cut short": negotiate_request()[:12],
+        "nothing": b"",
+    }
+
+    def ends(request):
+        peer = Peer(PORT)
+        peer.send(request)
+        peer.ends()
+        peer.close()
+
+    each(cases, ends)
+
+
+@test
+def another_version_is_answered_with_a_status_and_serves_for_nothing_else():
+    peer = Peer(PORT)
+    peer.send(negotiate_request(0x200, 0x200))
+    _, _, _, _, answer = peer.segment()
+    assert struct.unpack("<I", answer[12:16])[0] == 0xC00000BB, answer
+    peer.send(transfer(b"x" * 100))
+    peer.ends()
+    peer.close()
+
+
+def flooded(peer):
+    """More than the credits allow, without listening."""
+    for _ in range(4000):
+        peer.send(transfer(flags=0))
+
+
+def promised(peer, remaining):
+    for _ in range(3000):
+        peer.send(transfer(b"x", remaining=remaining))
+        time.sleep(0)
+
+
+@test
+def transfers_that_break_the_rules_end_their_connection():
+    def grants(peer):
+        for _ in range(40):
+            peer.send(transfer(granted=65535, requested=65535))
+
+    cases = {
+        "transfers without a credit": flooded,
+        "more credits than there can be": grants,
+        "fragments that never end": lambda peer: promised(peer, 100_000),
+        "a message longer than was agreed": lambda peer: peer.send(transfer(b"x", remaining=0xFFFFFFF0)),
+        "data behind its end": lambda peer: peer.send(transfer(b"x" * 10, length=5000)),
+        "data that wraps": lambda peer: peer.send(transfer(b"x" * 10, offset=0xFFFFFFF8)),
+        "data in the header": lambda peer: peer.send(transfer(b"x" * 10, offset=4)),
+        "an odd offset": lambda peer: peer.send(transfer(b"x" * 10, offset=25)),
+        "a header cut short": lambda peer: peer.send(b"\x01\x00\x00\x00"),
+        "no SMB2": lambda peer: peer.send(transfer(b"GET / HTTP/1.1\r\n\r\n" * 4)),
+    }
+
+    def ends(act):
+        peer = Direct(PORT)
+        try:
+            act(peer)
+        except Ended:
+            return
+        peer.ends()
+        peer.close()
+
+    each(cases, ends)
+
+
+# --- A user who is let in, and places what was not asked for -----------------------------------------------------------------
+
+
+class Logged:
+    """A session over SMB Direct, with a file open."""
+
+    def __init__(self):
+        self.connection = Connection(uuid.uuid4(), "127.0.0.1", PORT, require_signing=False)
+        self.connection.connect(timeout=20)
+        self.peer = Transport.last
+        self.session = Session(self.connection, USER, PASSWORD, require_encryption=False)
+        self.session.connect()
+        self.tree = TreeConnect(self.session, rf"\\127.0.0.1\{SHARE}")
+        self.tree.connect()
+        self.file = Open(self.tree, "placed")
+        self.file.create(
+            ImpersonationLevel.Impersonation, FilePipePrinterAccessMask.GENERIC_ALL, FileAttributes.FILE_ATTRIBUTE_NORMAL,
+            ShareAccess.FILE_SHARE_READ | ShareAccess.FILE_SHARE_WRITE | ShareAccess.FILE_SHARE_DELETE,
+            CreateDisposition.FILE_OVERWRITE_IF, CreateOptions.FILE_NON_DIRECTORY_FILE,
+        )
+
+    def offer(self, length, token=0x11223344, offset=0x5000, channel=1):
+        """A WRITE of bytes that the server has to fetch from us."""
+        request = SMB2WriteRequest()
+        request["channel"] = channel
+        request["data_offset"] = 0
+        request["length"] = 0
+        request["remaining_bytes"] = length
+        request["file_id"] = self.file.file_id
+        request["buffer_channel_info"] = struct.pack("<QII", offset, token, length)
+        return self.connection.send(request, sid=self.session.session_id, tid=self.tree.tree_connect_id)
+
+    def close(self):
+        self.peer.close()
+        self.connection.transport.connected = False
+
+
+@test
+def what_a_server_fetches_is_what_it_writes():
+    user = Logged()
+    data = RANDOM.randbytes(5000)
+
+    def answer(sink, to, size, source, offset):
+        assert source == 0x11223344
+        user.peer.post(tagged(READ_RESPONSE, sink, to, data[offset - 0x5000 :][:size]))
+
+    user.peer.on_read = answer
+    response = user.connection.receive(user.offer(len(data)), timeout=20)
+    assert response["status"].get_value() == 0, response
+    assert user.file.read(0, len(data)) == data
+    user.close()
+
+
+@test
+def answers_outside_of_what_was_asked_for_end_the_connection():
+    size = 16384
+    cases = {
+        "behind the end": lambda sink, to: [tagged(READ_RESPONSE, sink, to + 2 * size, bytes(64))],
+        "before the beginning": lambda sink, to: [tagged(READ_RESPONSE, sink, to - 64 & 2**64 - 1, bytes(64))],
+        "over the end": lambda sink, to: [tagged(READ_RESPONSE, sink, to, bytes(size + 64))],
+        "around the end of all addresses": lambda sink, to: [tagged(READ_RESPONSE, sink, 2**64 - 32, bytes(64))],
+        "the same part twice": lambda sink, to: [tagged(READ_RESPONSE, sink, to, bytes(64), last=False)] * 2,
+        "a hole": lambda sink, to: [
+            tagged(READ_RESPONSE, sink, to, bytes(64), last=False),
+            tagged(READ_RESPONSE, sink, to + 128, bytes(64), last=False),
+        ],
+        "too little": lambda sink, to: [tagged(READ_RESPONSE, sink, to, bytes(64))],
+        "under another name": lambda sink, to: [tagged(READ_RESPONSE, sink ^ 0x100, to, bytes(64))],
+        "under an old name": lambda sink, to: [tagged(READ_RESPONSE, sink ^ 1, to, bytes(64))],
+        "by a Write": lambda sink, to: [tagged(WRITE, sink, to + 2 * size, bytes(64))],
+        "by a Send that ends the registration twice": lambda sink, to: [
+            untagged(4, 0, 10_000, b"", stag=sink),
+            untagged(4, 0, 10_001, b"", stag=sink),
+        ],
+    }
+
+    def ends(answer):
+        user = Logged()
+        asked = threading.Event()
+
+        def on_read(sink, to, *_):
+            for segment in answer(sink, to):
+                user.peer.post(segment)
+            asked.set()
+
+        user.peer.on_read = on_read
+        user.offer(size)
+        assert asked.wait(10), "the server does not fetch"
+        worker = user.connection._t_worker
+        worker.join(10)
+        assert not worker.is_alive(), "the connection goes on"
+        user.close()
+
+    each(cases, ends)
+
+
+@test
+def an_answer_that_comes_again_finds_nothing():
+    user = Logged()
+    last = []
+
+    def answer(sink, to, size, source, offset):
+        last[:] = [sink, to]
+        user.peer.post(tagged(READ_RESPONSE, sink, to, b"A" * size))
+
+    user.peer.on_read = answer
+    assert user.connection.receive(user.offer(8192), timeout=20)["status"].get_value() == 0
+    try:
+        user.peer.post(tagged(READ_RESPONSE, *last, b"B" * 8192))
+    except Ended:
+        pass
+    user.connection._t_worker.join(10)
+    assert not user.connection._t_worker.is_alive(), "the connection goes on"
+    user.close()
+    again = Logged()
+    again.close()
+
+
+# --- Many, and gone ----------------------------------------------------------------------------------------------------------
+
+
+@test
+def resets_in_every_state_end_that_connection_only():
+    def logged(act=lambda user: None):
+        user = Logged()
+        act(user)
+        return user.peer
+
+    def half_sent(peer):
+        peer.raw(fpdu(untagged(SEND, 0, 1, negotiate_request()))[:30])
+        return peer
+
+    def in_a_message(peer):
+        peer.send(transfer(b"x" * 500, remaining=5000))
+        return peer
+
+    def connected():
+        peer = Peer(PORT, start=False)
+        return peer
+
+    def half_asked():
+        peer = Peer(PORT, start=False)
+        peer.raw(mpa_request()[:10])
+        return peer
+
+    def asked():
+        peer = Peer(PORT, start=False)
+        peer.raw(mpa_request())
+        return peer
+
+    states = {
+        "connected": (connected, 30),
+        "half a request": (half_asked, 30),
+        "a request": (asked, 30),
+        "RDMA mode": (lambda: Peer(PORT), 30),
+        "half a segment": (lambda: half_sent(Peer(PORT)), 30),
+        "negotiated": (lambda: Direct(PORT), 30),
+        "in a message": (lambda: in_a_message(Direct(PORT)), 30),
+        "logged on": (logged, 5),
+        "while the server fetches": (lambda: logged(lambda user: [user.offer(1 << 20) for _ in range(3)]), 5),
+    }
+    for make, times in states.values():
+        for _ in range(times):
+            make().reset()
+
+
+@test
+def a_thousand_half_open_connections_keep_nobody_out():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    before = resident_mib()
+    silent = []
+    for at in range(1000):
+        made = socket.create_connection(("127.0.0.1", PORT), timeout=10)
+        # Some say nothing, some half of a request, some the whole and nothing more.
+        if at % 3:
+            try:
+                made.sendall(mpa_request()[: 10 if at % 3 == 1 else None])
+            except OSError:
+                pass
+        silent.append(made)
+    user = Logged()
+    assert user.file.write(b"let in", 0) == 6
+    grown = resident_mib() - before
+    user.close()
+    for made in silent:
+        made.close()
+    assert grown < 64, f"{grown} MiB for them"
+
+
+def main():
+    failed = 0
+    names = sys.argv[1:]
+    resident = resident_mib()
+    for one in TESTS:
+        if names and one.__name__ not in names:
+            continue
+        name, began = one.__name__.replace("_", " "), time.monotonic()
+        try:
+            one()
+            print(f"ok {name} ({time.monotonic() - began:.1f} s)", flush=True)
+        except Exception:
+            failed += 1
+            print(f"not ok {name}", flush=True)
+            traceback.print_exc(file=sys.stdout)
+    grown = resident_mib() - resident
+    print(f"{'ok' if grown < 96 else 'not ok'} the server's memory is as before (grown by {grown} MiB)", flush=True)
+    failed += grown >= 96
+    # Threads of connections that were cut are not waited for.
+    sys.stdout.flush()
+    os._exit(1 if failed else 0)
+
+
+main()
