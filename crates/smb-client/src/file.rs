@@ -2,9 +2,9 @@
 
 use smb::wire::{
     CreateRequestBody, CreateResponse, DirectoryTimes, FILE_CREATE, FILE_OPEN, FILE_OPEN_IF,
-    FILE_OVERWRITE_IF, FileId, NetworkOpenInformation, OPLOCK_LEVEL_BATCH, OPLOCK_LEVEL_NONE, U32, attribute,
+    FILE_OVERWRITE_IF, FileId, NetworkOpenInformation, OPLOCK_LEVEL_BATCH, OPLOCK_LEVEL_NONE, U32,
 };
-use types::FileTime;
+use types::{FileTime, attribute};
 
 /// FILE_READ_DATA, FILE_READ_EA, FILE_READ_ATTRIBUTES, READ_CONTROL, SYNCHRONIZE.
 const READ_ACCESS: u32 = 0x0012_0089;

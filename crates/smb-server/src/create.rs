@@ -72,15 +72,14 @@ struct Contexts<'a> {
 
 impl<'a> Contexts<'a> {
     fn read(request: &CreateRequest<'a>, dialect: Dialect) -> Result<Self, NtStatus> {
-        let invalid = |_| NtStatus::INVALID_PARAMETER;
         let mut found = Self::default();
-        for context in request.contexts().map_err(invalid)? {
-            let context = context.map_err(invalid)?;
+        for context in request.contexts()? {
+            let context = context?;
             let data = context.data;
             match context.name {
                 CONTEXT_EXTENDED_ATTRIBUTES => {
                     for ea in FullEas::new(data) {
-                        let ea = ea.map_err(invalid)?;
+                        let ea = ea?;
                         found.extended_attributes.push(ExtendedAttribute {
                             flags: ea.flags,
                             name: ea.name.to_vec(),
@@ -90,10 +89,10 @@ impl<'a> Contexts<'a> {
                 }
                 CONTEXT_SECURITY_DESCRIPTOR => found.security = Some(data),
                 CONTEXT_ALLOCATION_SIZE => {
-                    found.allocation = Some(view_at::<U64>(data, 0).map_err(invalid)?.get());
+                    found.allocation = Some(view_at::<U64>(data, 0)?.get());
                 }
                 CONTEXT_TIME_WARP => {
-                    found.time_warp = Some(FileTime(view_at::<U64>(data, 0).map_err(invalid)?.get()));
+                    found.time_warp = Some(FileTime(view_at::<U64>(data, 0)?.get()));
                 }
                 CONTEXT_MAXIMAL_ACCESS => {
                     if !matches!(data.len(), 0 | 8) {
@@ -103,7 +102,7 @@ impl<'a> Contexts<'a> {
                 }
                 CONTEXT_ON_DISK_ID => found.on_disk_id = true,
                 CONTEXT_LEASE if dialect >= Dialect::Smb210 => {
-                    let lease = Lease::parse(data).map_err(invalid)?;
+                    let lease = Lease::parse(data)?;
                     found.lease = lease_request(lease, dialect);
                 }
                 CONTEXT_DURABLE_REQUEST => {
@@ -113,16 +112,16 @@ impl<'a> Contexts<'a> {
                     found.durable = true;
                 }
                 CONTEXT_DURABLE_RECONNECT => {
-                    found.reconnect = Some(*view_at::<FileId>(data, 0).map_err(invalid)?);
+                    found.reconnect = Some(*view_at::<FileId>(data, 0)?);
                 }
                 CONTEXT_DURABLE_REQUEST_V2 if dialect >= Dialect::Smb300 => {
-                    found.durable_v2 = Some(*view_at(data, 0).map_err(invalid)?);
+                    found.durable_v2 = Some(*view_at(data, 0)?);
                 }
                 CONTEXT_DURABLE_RECONNECT_V2 if dialect >= Dialect::Smb300 => {
-                    found.reconnect_v2 = Some(*view_at(data, 0).map_err(invalid)?);
+                    found.reconnect_v2 = Some(*view_at(data, 0)?);
                 }
                 CONTEXT_APP_INSTANCE_ID if dialect >= Dialect::Smb300 => {
-                    found.app_instance = Some(view_at::<AppInstanceId>(data, 0).map_err(invalid)?.id);
+                    found.app_instance = Some(view_at::<AppInstanceId>(data, 0)?.id);
                 }
                 _ => {}
             }
@@ -223,10 +222,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
         element: Element<'_>,
         now: Monotonic,
     ) -> Result<Step, NtStatus> {
-        let invalid = |_| NtStatus::INVALID_PARAMETER;
-        let request = CreateRequest::parse(element.bytes()).map_err(invalid)?;
+        let request = CreateRequest::parse(element.bytes())?;
         let dialect = self.dialect_of(context);
-        let name = request.name().map_err(invalid)?;
+        let name = request.name()?;
         let session = self.session_of(context)?;
         if self.opens.len() >= self.config.limits.opens
             || session.opens.len() >= self.config.limits.opens_per_session

@@ -16,10 +16,7 @@ use volume::backend::{
     Backend, ByteRange, CacheGrant, FileInformation, Guid, LeaseState, LockElement, Operation, OplockLevel,
     WideString,
 };
-
-const FILE_LIST_DIRECTORY: u32 = 1;
-const FILE_WRITE_DATA: u32 = 2;
-const FILE_APPEND_DATA: u32 = 4;
+use volume::security::rights;
 
 /// The body of a response that says nothing.
 pub(crate) fn empty_body() -> Vec<u8> {
@@ -74,7 +71,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         element: Element<'_>,
         now: Monotonic,
     ) -> Result<Step, NtStatus> {
-        let request = CloseRequest::parse(element.bytes()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+        let request = CloseRequest::parse(element.bytes())?;
         let key = self.find_open(context, chain, request.file_id)?;
         self.fail_readers(key, now);
         let query = crate::create::wants_attributes(request.flags.get());
@@ -99,11 +96,11 @@ impl<B: Backend, D: Directory> Server<B, D> {
         chain: &Chain,
         element: Element<'_>,
     ) -> Result<Step, NtStatus> {
-        let request = FlushRequest::parse(element.bytes()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+        let request = FlushRequest::parse(element.bytes())?;
         let key = self.find_open(context, chain, request.file_id)?;
         let open = self.opens.get(key).ok_or(NtStatus::FILE_CLOSED)?;
         let Some((volume, name)) = open.volume_open() else { return Ok(Step::ok(empty_body())) };
-        if open.granted_access & (FILE_WRITE_DATA | FILE_APPEND_DATA) == 0 {
+        if open.granted_access & (rights::WRITE_DATA | rights::APPEND_DATA) == 0 {
             return Err(NtStatus::ACCESS_DENIED);
         }
         Ok(Step::Submit { volume, operation: Operation::Flush { open: name }, work: Work::Flush })
@@ -115,9 +112,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         chain: &Chain,
         element: Element<'_>,
     ) -> Result<Step, NtStatus> {
-        let invalid = |_| NtStatus::INVALID_PARAMETER;
-        let request = LockRequest::parse(element.bytes()).map_err(invalid)?;
-        let locks = request.locks().map_err(invalid)?;
+        let request = LockRequest::parse(element.bytes())?;
+        let locks = request.locks()?;
         let first = locks.first().ok_or(NtStatus::INVALID_PARAMETER)?;
         if locks.len() > self.config.limits.locks_per_request {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
@@ -179,19 +175,16 @@ impl<B: Backend, D: Directory> Server<B, D> {
         chain: &Chain,
         element: Element<'_>,
     ) -> Result<Step, NtStatus> {
-        let request = ChangeNotifyRequest::parse(element.bytes()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
-        let key = self.find_open(context, chain, request.file_id)?;
+        let request = ChangeNotifyRequest::parse(element.bytes())?;
         let bytes_max = request.output_buffer_length.get();
-        if bytes_max > self.config.limits.transact_bytes {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        self.check_charge(context, bytes_max as usize)?;
+        let limit = self.config.limits.transact_bytes;
+        let key = self.find_open_for(context, chain, request.file_id, bytes_max as usize, limit)?;
         let open = self.opens.get(key).ok_or(NtStatus::FILE_CLOSED)?;
         let (volume, name) = open.volume_open().ok_or(NtStatus::INVALID_PARAMETER)?;
         if !open.directory {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        if open.granted_access & FILE_LIST_DIRECTORY == 0 {
+        if open.granted_access & rights::LIST_DIRECTORY == 0 {
             return Err(NtStatus::ACCESS_DENIED);
         }
         Ok(Step::Submit {
@@ -212,7 +205,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         chain: &Chain,
         element: Element<'_>,
     ) -> Result<Step, NtStatus> {
-        match BreakAcknowledgment::parse(element.bytes()).map_err(|_| NtStatus::INVALID_PARAMETER)? {
+        match BreakAcknowledgment::parse(element.bytes())? {
             BreakAcknowledgment::Oplock(acknowledged) => {
                 let key = self.find_open(context, chain, acknowledged.file_id)?;
                 let open = self.opens.get(key).ok_or(NtStatus::FILE_CLOSED)?;

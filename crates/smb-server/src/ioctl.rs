@@ -1,24 +1,20 @@
 //! IOCTL (MS-SMB2 3.3.5.15): which FSCTL asks what of whom, and how its answer looks.
 
+use crate::copy::CopyProgress;
 use crate::directory::Directory;
 use crate::dispatch::Element;
 use crate::request::{Body, Chain, Context, Step, Work};
 use crate::server::Server;
 use smb::wire::{
-    AllocatedRange, CopyChunkRequest, CopyChunkResponse, Dialect, DuplicateExtents, DuplicateExtentsEx,
-    FILE_REGION_USAGE_VALID_CACHED_DATA, FileId, FileLevelTrim, FileRegionInfo, FileRegionInput,
-    FileRegionOutput, IOCTL_IS_FSCTL, IntegrityInformation, IoctlRequest, ObjectIdBuffer, PipeWait, Put,
-    ReparseHead, ResumeKeyResponse, SetIntegrityInformation, SnapshotArray, U16, U32, ZeroData, fsctl,
+    AllocatedRange, Dialect, FILE_REGION_USAGE_VALID_CACHED_DATA, FileId, FileLevelTrim, FileRegionInfo,
+    FileRegionInput, FileRegionOutput, IOCTL_IS_FSCTL, IntegrityInformation, IoctlRequest, ObjectIdBuffer,
+    PipeWait, Put, ReparseHead, SetIntegrityInformation, SnapshotArray, U16, U32, ZeroData, fsctl,
     put_network_interfaces, range, view_at, wide, write_ioctl_response,
 };
 use types::{Monotonic, NtStatus};
-use volume::backend::{Backend, ByteRange, CopyChunk, FileInformation, OpenId, Operation, Reply};
+use volume::backend::{Backend, ByteRange, FileInformation, Operation, Reply};
+use volume::security::rights;
 
-const FILE_READ_DATA: u32 = 1;
-const FILE_WRITE_DATA: u32 = 2;
-const FILE_APPEND_DATA: u32 = 4;
-const FILE_EXECUTE: u32 = 0x20;
-const FILE_WRITE_ATTRIBUTES: u32 = 0x100;
 /// COMPRESSION_FORMAT_NONE.
 const COMPRESSION_NONE: u16 = 0;
 /// CHECKSUM_TYPE_CRC64.
@@ -45,46 +41,15 @@ pub(crate) enum IoctlDetail {
     Copy(Box<CopyProgress>),
 }
 
-/// A server-side copy, done a chunk at a time so that a failure tells how far it came.
-#[derive(Debug, Clone)]
-pub(crate) struct CopyProgress {
-    source: OpenId,
-    target: OpenId,
-    /// Last chunk first.
-    rest: Vec<CopyChunk>,
-    chunks: u32,
-    bytes: u32,
-}
-
-impl CopyProgress {
-    /// The next chunk's operation; `None` where all are done.
-    fn next(&mut self) -> Option<Operation> {
-        let chunk = self.rest.pop()?;
-        Some(Operation::CopyChunks { source: self.source, target: self.target, chunks: vec![chunk] })
-    }
-
-    fn response(&self) -> CopyChunkResponse {
-        CopyChunkResponse {
-            chunks_written: self.chunks.into(),
-            chunk_bytes_written: 0.into(),
-            total_bytes_written: self.bytes.into(),
-        }
-    }
-}
-
 /// One IOCTL's parts.
-struct Call<'a> {
-    code: u32,
-    file_id: FileId,
-    input: &'a [u8],
-    output_max: usize,
+pub(crate) struct Call<'a> {
+    pub code: u32,
+    pub file_id: FileId,
+    pub input: &'a [u8],
+    pub output_max: usize,
 }
 
-fn invalid<T>(_: T) -> NtStatus {
-    NtStatus::INVALID_PARAMETER
-}
-
-fn reply(code: u32, file_id: FileId, status: NtStatus, output: &[u8]) -> Step {
+pub(crate) fn reply(code: u32, file_id: FileId, status: NtStatus, output: &[u8]) -> Step {
     let mut body = Vec::with_capacity(48 + output.len());
     write_ioctl_response(&mut body, code, file_id, output);
     if output.is_empty() {
@@ -101,20 +66,17 @@ impl<B: Backend, D: Directory> Server<B, D> {
         element: Element<'_>,
         now: Monotonic,
     ) -> Result<Step, NtStatus> {
-        let request = IoctlRequest::parse(element.bytes()).map_err(invalid)?;
+        let request = IoctlRequest::parse(element.bytes())?;
         if request.flags.get() != IOCTL_IS_FSCTL {
             return Err(NtStatus::NOT_SUPPORTED);
         }
-        let input = request.input().map_err(invalid)?;
+        let input = request.input()?;
         let output_max = request.max_output_response.get();
-        let bytes_max = self.config.limits.transact_bytes;
-        if input.len() > bytes_max as usize
-            || output_max > bytes_max
-            || request.max_input_response.get() > bytes_max
-        {
+        let limit = self.config.limits.transact_bytes;
+        if request.max_input_response.get() > limit {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        self.check_charge(context, input.len().max(output_max as usize))?;
+        self.check_size(context, input.len().max(output_max as usize), limit)?;
         let call = Call {
             code: request.control_code.get(),
             file_id: request.file_id,
@@ -158,9 +120,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 output
             }
             fsctl::PIPE_WAIT => {
-                let wait: &PipeWait = view_at(call.input, 0).map_err(invalid)?;
+                let wait: &PipeWait = view_at(call.input, 0)?;
                 let name = range(call.input, size_of::<PipeWait>(), wait.name_length.get() as usize);
-                let name = String::from_utf16_lossy(&wide(name.map_err(invalid)?).map_err(invalid)?);
+                let name = String::from_utf16_lossy(&wide(name?)?);
                 let known = ["srvsvc", "lsarpc", "wkssvc"];
                 if !known.iter().any(|pipe| name.eq_ignore_ascii_case(pipe)) {
                     return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
@@ -207,7 +169,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 first
             }
             fsctl::DUPLICATE_EXTENTS_TO_FILE | fsctl::DUPLICATE_EXTENTS_TO_FILE_EX => {
-                if granted & FILE_WRITE_DATA == 0 {
+                if granted & rights::WRITE_DATA == 0 {
                     return Err(NtStatus::ACCESS_DENIED);
                 }
                 self.duplicate_extents(context, volume, name, call)?
@@ -216,7 +178,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 if directory {
                     return Err(NtStatus::INVALID_PARAMETER);
                 }
-                let needed = FILE_WRITE_DATA | FILE_APPEND_DATA | FILE_WRITE_ATTRIBUTES;
+                let needed = rights::WRITE_DATA | rights::APPEND_DATA | rights::WRITE_ATTRIBUTES;
                 if granted & needed == 0 {
                     return Err(NtStatus::ACCESS_DENIED);
                 }
@@ -224,9 +186,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 Operation::SetSparse { open: name, sparse }
             }
             fsctl::SET_ZERO_DATA => {
-                let zero: &ZeroData = view_at(call.input, 0).map_err(invalid)?;
+                let zero: &ZeroData = view_at(call.input, 0)?;
                 let (from, to) = (zero.file_offset.get(), zero.beyond_final_zero.get());
-                if granted & FILE_WRITE_DATA == 0 {
+                if granted & rights::WRITE_DATA == 0 {
                     return Err(NtStatus::ACCESS_DENIED);
                 }
                 if directory || to < from || to > i64::MAX as u64 {
@@ -235,17 +197,17 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 Operation::ZeroRange { open: name, range: ByteRange { offset: from, len_bytes: to - from } }
             }
             fsctl::QUERY_ALLOCATED_RANGES => {
-                let asked: &AllocatedRange = view_at(call.input, 0).map_err(invalid)?;
-                if granted & FILE_READ_DATA == 0 {
+                let asked: &AllocatedRange = view_at(call.input, 0)?;
+                if granted & rights::READ_DATA == 0 {
                     return Err(NtStatus::ACCESS_DENIED);
                 }
                 Operation::QueryAllocatedRanges { open: name, range: byte_range(asked)? }
             }
             fsctl::FILE_LEVEL_TRIM => {
-                if granted & FILE_WRITE_DATA == 0 {
+                if granted & rights::WRITE_DATA == 0 {
                     return Err(NtStatus::ACCESS_DENIED);
                 }
-                let ranges = FileLevelTrim::parse(call.input).map_err(invalid)?;
+                let ranges = FileLevelTrim::parse(call.input)?;
                 if ranges.is_empty() || ranges.len() > TRIM_RANGES_MAX {
                     return Err(NtStatus::INVALID_PARAMETER);
                 }
@@ -257,7 +219,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 let asked = if call.input.is_empty() {
                     ByteRange { offset: 0, len_bytes: i64::MAX as u64 }
                 } else {
-                    let asked: &FileRegionInput = view_at(call.input, 0).map_err(invalid)?;
+                    let asked: &FileRegionInput = view_at(call.input, 0)?;
                     byte_range(&AllocatedRange { file_offset: asked.file_offset, length: asked.length })?
                 };
                 detail = IoctlDetail::Region(asked);
@@ -265,7 +227,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             }
             fsctl::GET_REPARSE_POINT => Operation::QueryReparsePoint { open: name },
             fsctl::SET_REPARSE_POINT => {
-                let head: &ReparseHead = view_at(call.input, 0).map_err(invalid)?;
+                let head: &ReparseHead = view_at(call.input, 0)?;
                 let named = usize::from(head.data_length.get());
                 // Tags of others than Microsoft carry a GUID after the head.
                 let head_bytes = if head.tag.get() & 0x8000_0000 == 0 { 24 } else { 8 };
@@ -275,7 +237,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 Operation::SetReparsePoint { open: name, data: call.input.to_vec() }
             }
             fsctl::DELETE_REPARSE_POINT => {
-                let head: &ReparseHead = view_at(call.input, 0).map_err(invalid)?;
+                let head: &ReparseHead = view_at(call.input, 0)?;
                 Operation::DeleteReparsePoint { open: name, tag: head.tag.get() }
             }
             fsctl::GET_OBJECT_ID => Operation::ObjectId { open: name, create: false },
@@ -285,8 +247,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 return self.fitting(call, file_id, &output);
             }
             fsctl::SET_COMPRESSION => {
-                let format = view_at::<U16>(call.input, 0).map_err(invalid)?.get();
-                if granted & (FILE_WRITE_DATA | FILE_APPEND_DATA) == 0 {
+                let format = view_at::<U16>(call.input, 0)?.get();
+                if granted & (rights::WRITE_DATA | rights::APPEND_DATA) == 0 {
                     return Err(NtStatus::ACCESS_DENIED);
                 }
                 if format != COMPRESSION_NONE {
@@ -296,7 +258,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             }
             fsctl::GET_INTEGRITY_INFORMATION => Operation::QueryInformation { open: name },
             fsctl::SET_INTEGRITY_INFORMATION => {
-                let set: &SetIntegrityInformation = view_at(call.input, 0).map_err(invalid)?;
+                let set: &SetIntegrityInformation = view_at(call.input, 0)?;
                 Operation::SetIntegrity {
                     open: name,
                     algorithm: set.checksum_algorithm.get(),
@@ -353,162 +315,6 @@ impl<B: Backend, D: Directory> Server<B, D> {
         Ok(reply(call.code, file_id, status, &output))
     }
 
-    fn resume_key(&self, key: u64, call: &Call<'_>) -> Result<Step, NtStatus> {
-        let open = self.opens.get(key).ok_or(NtStatus::FILE_CLOSED)?;
-        // The structure is followed by four bytes of context that mean nothing.
-        let output_bytes = size_of::<ResumeKeyResponse>() + 4;
-        if call.output_max < output_bytes {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        let mut resume_key = [0; 24];
-        resume_key[..8].copy_from_slice(&key.to_le_bytes());
-        resume_key[8..16].copy_from_slice(&open.persistent.to_le_bytes());
-        let mut output = Vec::new();
-        output.put(&ResumeKeyResponse { resume_key, ..Default::default() });
-        output.resize(output_bytes, 0);
-        Ok(reply(call.code, open.file_id(key), NtStatus::SUCCESS, &output))
-    }
-
-    /// The copy to ask for, or the answer that tells the limits (MS-SMB2 3.3.5.15.6).
-    fn copy_chunks(
-        &self,
-        context: &Context,
-        key: u64,
-        call: &Call<'_>,
-    ) -> Result<Result<CopyProgress, Step>, NtStatus> {
-        if call.output_max < size_of::<CopyChunkResponse>() {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        let (request, chunks) = CopyChunkRequest::parse(call.input).map_err(invalid)?;
-        let limits = &self.config.limits;
-        let total = chunks.iter().try_fold(0_u32, |sum, chunk| sum.checked_add(chunk.length.get()));
-        let too_much = chunks.len() > limits.copy_chunks as usize
-            || total.is_none_or(|total| total > limits.copy_total_bytes)
-            || chunks
-                .iter()
-                .any(|chunk| chunk.length.get() == 0 || chunk.length.get() > limits.copy_chunk_bytes);
-        if too_much {
-            let mut output = Vec::new();
-            output.put(&CopyChunkResponse {
-                chunks_written: limits.copy_chunks.into(),
-                chunk_bytes_written: limits.copy_chunk_bytes.into(),
-                total_bytes_written: limits.copy_total_bytes.into(),
-            });
-            return Ok(Err(reply(call.code, call.file_id, NtStatus::INVALID_PARAMETER, &output)));
-        }
-        let source_key = u64::from_le_bytes(request.source_key[..8].try_into().map_err(invalid)?);
-        let source = self
-            .opens
-            .get(source_key)
-            .filter(|open| {
-                open.session == context.session && request.source_key[8..16] == open.persistent.to_le_bytes()
-            })
-            .ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
-        let target = self.opens.get(key).ok_or(NtStatus::FILE_CLOSED)?;
-        let reads_target = call.code == fsctl::SRV_COPYCHUNK;
-        if target.granted_access & FILE_WRITE_DATA == 0
-            || reads_target && target.granted_access & FILE_READ_DATA == 0
-            || source.granted_access & (FILE_READ_DATA | FILE_EXECUTE) == 0
-        {
-            return Err(NtStatus::ACCESS_DENIED);
-        }
-        if source.directory || target.directory {
-            return Err(NtStatus::INVALID_DEVICE_REQUEST);
-        }
-        let (source_volume, source_open) = source.volume_open().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
-        let (target_volume, target_open) = target.volume_open().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
-        if source_volume != target_volume {
-            // The client copies by itself then.
-            return Err(NtStatus::NOT_SUPPORTED);
-        }
-        let rest = chunks
-            .iter()
-            .rev()
-            .map(|chunk| {
-                let chunk = CopyChunk {
-                    source_offset: chunk.source_offset.get(),
-                    target_offset: chunk.target_offset.get(),
-                    len_bytes: chunk.length.get().into(),
-                };
-                let ends = [chunk.source_offset, chunk.target_offset];
-                let fits = ends.iter().all(|offset| {
-                    offset.checked_add(chunk.len_bytes).is_some_and(|end| end <= i64::MAX as u64)
-                });
-                if fits { Ok(chunk) } else { Err(NtStatus::INVALID_PARAMETER) }
-            })
-            .collect::<Result<_, _>>()?;
-        Ok(Ok(CopyProgress { source: source_open, target: target_open, rest, chunks: 0, bytes: 0 }))
-    }
-
-    fn duplicate_extents(
-        &mut self,
-        context: &Context,
-        volume: usize,
-        target: OpenId,
-        call: &Call<'_>,
-    ) -> Result<Operation, NtStatus> {
-        let (source_id, source_offset, target_offset, len_bytes) =
-            if call.code == fsctl::DUPLICATE_EXTENTS_TO_FILE {
-                let data: &DuplicateExtents = view_at(call.input, 0).map_err(invalid)?;
-                (data.source_file_id, data.source_offset, data.target_offset, data.byte_count)
-            } else {
-                let data: &DuplicateExtentsEx = view_at(call.input, 0).map_err(invalid)?;
-                (data.source_file_id, data.source_offset, data.target_offset, data.byte_count)
-            };
-        let source = self
-            .opens
-            .get(source_id.volatile.get())
-            .filter(|open| open.session == context.session && open.persistent == source_id.persistent.get())
-            .ok_or(NtStatus::INVALID_HANDLE)?;
-        if source.granted_access & FILE_READ_DATA == 0 {
-            return Err(NtStatus::ACCESS_DENIED);
-        }
-        let (source_volume, source) = source.volume_open().ok_or(NtStatus::INVALID_PARAMETER)?;
-        if source_volume != volume {
-            return Err(NtStatus::NOT_SAME_DEVICE);
-        }
-        let chunk = CopyChunk {
-            source_offset: source_offset.get(),
-            target_offset: target_offset.get(),
-            len_bytes: len_bytes.get(),
-        };
-        let fits =
-            |offset: u64| offset.checked_add(chunk.len_bytes).is_some_and(|end| end <= i64::MAX as u64);
-        if !fits(chunk.source_offset) || !fits(chunk.target_offset) {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        Ok(Operation::DuplicateExtents { source, target, chunk })
-    }
-
-    /// One chunk is copied, or failed: the next, or the answer.
-    fn copied(
-        &mut self,
-        context: &Context,
-        mut work: IoctlWork,
-        result: Result<Reply, NtStatus>,
-    ) -> Result<Step, NtStatus> {
-        let IoctlDetail::Copy(progress) = &mut work.detail else { return Err(NtStatus::INTERNAL_ERROR) };
-        let status = match result {
-            Ok(Reply::Copied { chunks, bytes }) => {
-                progress.chunks = progress.chunks.saturating_add(chunks);
-                progress.bytes = progress.bytes.saturating_add(bytes.min(u64::from(u32::MAX)) as u32);
-                NtStatus::SUCCESS
-            }
-            Ok(_) => NtStatus::INTERNAL_ERROR,
-            Err(status) => status,
-        };
-        if status == NtStatus::SUCCESS
-            && let Some(operation) = progress.next()
-        {
-            let open = self.opens.get(context.open).and_then(|open| open.volume_open());
-            let volume = open.map(|(volume, _)| volume).ok_or(NtStatus::FILE_CLOSED)?;
-            return Ok(Step::Submit { volume, operation, work: Work::Ioctl(work) });
-        }
-        let mut output = Vec::new();
-        output.put(&progress.response());
-        Ok(reply(work.code, work.file_id, status, &output))
-    }
-
     pub(crate) fn ioctl_done(
         &mut self,
         context: &Context,
@@ -542,7 +348,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 output = self.file_regions(work, &file)?;
             }
             (fsctl::GET_INTEGRITY_INFORMATION, Reply::Information(file)) => {
-                let checked = file.attributes & smb::wire::attribute::INTEGRITY_STREAM != 0;
+                let checked = file.attributes & types::attribute::INTEGRITY_STREAM != 0;
                 output.put(&IntegrityInformation {
                     checksum_algorithm: if checked { CHECKSUM_CRC64 } else { 0 }.into(),
                     checksum_chunk_size_bytes: 4096.into(),

@@ -12,11 +12,13 @@
 
 #![forbid(unsafe_code)]
 
+mod advance;
 mod arena;
 mod bounded;
 mod breaks;
 mod config;
 mod connection;
+mod copy;
 mod create;
 mod credits;
 mod directory;

@@ -39,10 +39,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
         element: Element<'_>,
         now: Monotonic,
     ) -> Result<Step, NtStatus> {
-        let invalid = |_| NtStatus::INVALID_PARAMETER;
-        let request = SessionSetupRequest::parse(element.bytes()).map_err(invalid)?;
-        let token = request.security_buffer().map_err(invalid)?;
-        let header = Header::parse(element.bytes()).map_err(invalid)?;
+        let request = SessionSetupRequest::parse(element.bytes())?;
+        let token = request.security_buffer()?;
+        let header = Header::parse(element.bytes())?;
         let dialect = self.dialect_of(context);
         let binding = request.flags & SESSION_FLAG_BINDING != 0;
         self.find_setup(context, header, element, binding, dialect, now)?;

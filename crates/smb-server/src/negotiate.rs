@@ -140,12 +140,11 @@ impl<B: Backend, D: Directory> Server<B, D> {
         element: Element<'_>,
         now: Monotonic,
     ) -> Result<Step, NtStatus> {
-        let invalid = |_| NtStatus::INVALID_PARAMETER;
-        let request = NegotiateRequest::parse(element.bytes()).map_err(invalid)?;
+        let request = NegotiateRequest::parse(element.bytes())?;
         if request.dialect_count.get() == 0 {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        let offered = request.dialects().map_err(invalid)?;
+        let offered = request.dialects()?;
         let config = &self.config;
         let dialect = offered
             .filter_map(Dialect::from_wire)
@@ -193,20 +192,19 @@ impl<B: Backend, D: Directory> Server<B, D> {
         request: &NegotiateRequest<'_>,
         contexts: &mut Vec<Vec<u8>>,
     ) -> Result<Chosen, NtStatus> {
-        let invalid = |_| NtStatus::INVALID_PARAMETER;
         let mut preauth_seen = false;
         let mut cipher_seen = false;
         let mut signing_seen = false;
         let mut chosen = Chosen { cipher: None, signing: None, rdma_transforms: RdmaTransforms::default() };
         let mut transforms = None;
         for offered in request.contexts() {
-            let offered = offered.map_err(invalid)?;
+            let offered = offered?;
             match offered.context_type {
                 CONTEXT_PREAUTH_INTEGRITY => {
                     if std::mem::replace(&mut preauth_seen, true) {
                         return Err(NtStatus::INVALID_PARAMETER);
                     }
-                    let preauth = PreauthIntegrity::parse(offered.data).map_err(invalid)?;
+                    let preauth = PreauthIntegrity::parse(offered.data)?;
                     if !preauth.offers(HASH_SHA_512) {
                         return Err(NtStatus::SMB_NO_PREAUTH_INTEGRITY_HASH_OVERLAP);
                     }
@@ -218,7 +216,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                     if std::mem::replace(&mut cipher_seen, true) {
                         return Err(NtStatus::INVALID_PARAMETER);
                     }
-                    let ids = counted_ids(offered.data).map_err(invalid)?;
+                    let ids = counted_ids(offered.data)?;
                     let wanted = self.config.ciphers.iter().copied();
                     let id = wanted.into_iter().find(|own| ids.clone().any(|id| id == *own));
                     chosen.cipher = id.and_then(CipherId::from_wire);
@@ -230,7 +228,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                     if std::mem::replace(&mut signing_seen, true) {
                         return Err(NtStatus::INVALID_PARAMETER);
                     }
-                    let ids = counted_ids(offered.data).map_err(invalid)?;
+                    let ids = counted_ids(offered.data)?;
                     let wanted =
                         [SigningAlgorithm::AesGmac, SigningAlgorithm::AesCmac, SigningAlgorithm::HmacSha256];
                     chosen.signing = wanted.into_iter().find(|own| ids.clone().any(|id| id == own.to_wire()));
@@ -240,7 +238,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                     }
                 }
                 CONTEXT_RDMA_TRANSFORM => {
-                    let ids = rdma_transform_ids(offered.data).map_err(invalid)?;
+                    let ids = rdma_transform_ids(offered.data)?;
                     if transforms.replace(ids).is_some() {
                         return Err(NtStatus::INVALID_PARAMETER);
                     }
@@ -274,8 +272,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         input: &[u8],
     ) -> Result<Option<Vec<u8>>, NtStatus> {
         let found = self.connections.get(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
-        let (request, dialects) =
-            ValidateNegotiateRequest::parse(input).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+        let (request, dialects) = ValidateNegotiateRequest::parse(input)?;
         let dialect = found.dialect().ok_or(NtStatus::INVALID_PARAMETER)?;
         let config = &self.config;
         let chosen = dialects

@@ -1,9 +1,13 @@
-//! The wire identity of opens (MS-SMB2 3.3.1.10): what a FileId names, and what only the protocol needs to know of it.
+//! The wire identity of opens (MS-SMB2 3.3.1.10): what a FileId names, what only the protocol needs to know of it, and how a
+//! request finds it.
 
-use smb::wire::{FileId, Guid, U64};
+use crate::directory::Directory;
+use crate::request::{Chain, ChainFile, Context};
+use crate::server::Server;
+use smb::wire::{FileId, Guid, HeaderFlags, U64};
 use std::collections::VecDeque;
-use types::Monotonic;
-use volume::backend::{CacheGrant, OpenId, WideString};
+use types::{Monotonic, NtStatus};
+use volume::backend::{Backend, CacheGrant, OpenId, WideString};
 
 /// Where a directory enumeration stands.
 #[derive(Default)]
@@ -75,4 +79,61 @@ pub(crate) struct LeaseHome {
     pub volume: usize,
     /// Opens under the lease.
     pub opens: usize,
+}
+
+impl<B: Backend, D: Directory> Server<B, D> {
+    /// What a request on a file begins with that carries or asks for `bytes`: its open; and that these are neither more than
+    /// `bytes_max` nor more than was paid for.
+    pub(crate) fn find_open_for(
+        &mut self,
+        context: &mut Context,
+        chain: &Chain,
+        id: FileId,
+        bytes: usize,
+        bytes_max: u32,
+    ) -> Result<u64, NtStatus> {
+        let key = self.find_open(context, chain, id)?;
+        self.check_size(context, bytes, bytes_max)?;
+        Ok(key)
+    }
+
+    /// The open that `id` names, in a request that may be related to one before it (MS-SMB2 3.3.5.2.7.2).
+    pub(crate) fn find_open(
+        &mut self,
+        context: &mut Context,
+        chain: &Chain,
+        id: FileId,
+    ) -> Result<u64, NtStatus> {
+        let related = context.to.flags.contains(HeaderFlags::RELATED_OPERATIONS);
+        let key = match chain.file {
+            ChainFile::Open(key) if related && id == FileId::RELATED => key,
+            ChainFile::Failed(status) if related => return Err(status),
+            _ => id.volatile.get(),
+        };
+        let open = self.opens.get_mut(key).ok_or(NtStatus::FILE_CLOSED)?;
+        if open.closing {
+            return Err(NtStatus::FILE_CLOSED);
+        }
+        let by_name = !(related && id == FileId::RELATED);
+        if open.session != context.session
+            || open.tree_id != context.tree_id
+            || by_name && open.persistent != id.persistent.get()
+        {
+            return Err(NtStatus::FILE_CLOSED);
+        }
+        context.open = key;
+        Ok(key)
+    }
+
+    /// Checks that the larger of what is sent and what is asked for is no more than `bytes_max`, and that the credits paid
+    /// cover it (MS-SMB2 3.3.5.2.5).
+    pub(crate) fn check_size(&self, context: &Context, bytes: usize, bytes_max: u32) -> Result<(), NtStatus> {
+        let found = self.connections.get(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
+        let paid = if found.large_mtu() { usize::from(context.to.credit_charge.max(1)) } else { 1 };
+        if bytes > bytes_max as usize || bytes > paid << 16 {
+            Err(NtStatus::INVALID_PARAMETER)
+        } else {
+            Ok(())
+        }
+    }
 }

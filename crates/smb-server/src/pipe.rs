@@ -5,11 +5,9 @@ use crate::open::{Enumeration, Open, OpenKind};
 use crate::request::{Body, Context, Step, Work};
 use crate::server::Server;
 use smb::rpc::{AccountEntry, PipeError, RpcCaller, ServerEntry, SessionEntry, ShareEntry, ShareKind};
-use smb::wire::{
-    CreateRequest, CreateResponseBody, Put, WriteResponseBody, attribute, write_create_response,
-};
+use smb::wire::{CreateRequest, CreateResponseBody, Put, WriteResponseBody, write_create_response};
 use sys::{Buf, Payload};
-use types::{FileTime, Monotonic, NtStatus, Sid};
+use types::{FileTime, Monotonic, NtStatus, Sid, attribute};
 use volume::backend::{Backend, CacheGrant, OplockLevel};
 
 /// Bytes of a pipe that its attributes claim.

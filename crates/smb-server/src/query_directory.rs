@@ -10,8 +10,8 @@ use smb::wire::{
 };
 use types::{Monotonic, NtStatus};
 use volume::backend::{Backend, DirectoryEntry, Operation, WideString};
+use volume::security::rights;
 
-const FILE_LIST_DIRECTORY: u32 = 1;
 /// Entries that a volume is asked for at once.
 const ENTRIES_MAX: usize = 4096;
 /// Bytes that a name is guessed to take, to ask for about as many entries as fit.
@@ -32,36 +32,27 @@ impl<B: Backend, D: Directory> Server<B, D> {
         chain: &Chain,
         element: Element<'_>,
     ) -> Result<Step, NtStatus> {
-        let invalid = |_| NtStatus::INVALID_PARAMETER;
-        let request = QueryDirectoryRequest::parse(element.bytes()).map_err(invalid)?;
-        let key = self.find_open(context, chain, request.file_id)?;
-        let bytes_max = request.output_buffer_length.get();
-        if bytes_max > self.config.limits.transact_bytes {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        self.check_charge(context, bytes_max as usize)?;
+        let request = QueryDirectoryRequest::parse(element.bytes())?;
+        let bytes_max = request.output_buffer_length.get() as usize;
+        let limit = self.config.limits.transact_bytes;
+        let key = self.find_open_for(context, chain, request.file_id, bytes_max, limit)?;
         let class =
             DirectoryClass::from_wire(request.file_information_class).ok_or(NtStatus::INVALID_INFO_CLASS)?;
-        let pattern = request.pattern().map_err(invalid)?;
+        let pattern = request.pattern()?;
         let open = self.opens.get_mut(key).ok_or(NtStatus::FILE_CLOSED)?;
         if open.volume_open().is_none() || !open.directory {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        if open.granted_access & FILE_LIST_DIRECTORY == 0 {
+        if open.granted_access & rights::LIST_DIRECTORY == 0 {
             return Err(NtStatus::ACCESS_DENIED);
         }
         if pattern.is_empty() || pattern.contains(&u16::from(b'\\')) {
             return Err(NtStatus::OBJECT_NAME_INVALID);
         }
-        if (bytes_max as usize) < class.name_offset() {
+        if bytes_max < class.name_offset() {
             return Err(NtStatus::INFO_LENGTH_MISMATCH);
         }
-        let work = Box::new(QueryDirectoryWork {
-            class,
-            flags: request.flags,
-            pattern,
-            bytes_max: bytes_max as usize,
-        });
+        let work = Box::new(QueryDirectoryWork { class, flags: request.flags, pattern, bytes_max });
         if open.enumeration.busy {
             // The place where it goes on is known only when the one before has been answered.
             return Ok(Step::Park(Work::QueryDirectoryQueued(work)));
@@ -94,7 +85,13 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let after = place.after;
         Ok(Step::Submit {
             volume,
-            operation: Operation::QueryDirectory { open: name, pattern, after, entries_max: entries as u32 },
+            operation: Operation::QueryDirectory {
+                open: name,
+                pattern,
+                after,
+                entries_max: entries as u32,
+                short_names: work.class.has_short_name(),
+            },
             work: Work::QueryDirectory(work),
         })
     }
@@ -125,6 +122,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 ea_size: file.extended_attribute_bytes,
                 reparse_tag: file.reparse_tag,
                 file_id: file.file_id,
+                short_name: entry.short_name.as_deref().unwrap_or_default(),
                 name: &entry.name,
             });
             if !fits {

@@ -22,9 +22,8 @@ use types::NtStatus;
 use volume::backend::{
     Backend, ExtendedAttribute, FileInformation, Operation, StreamEntry, VolumeInformation,
 };
+use volume::security::rights;
 
-const FILE_READ_EA: u32 = 8;
-const FILE_READ_ATTRIBUTES: u32 = 0x80;
 /// Bits of CreateOptions that FileModeInformation shows (MS-FSCC 2.4.31).
 const MODE_BITS: u32 = 0x0000_103E;
 const NAME_COMPONENT_MAX: u32 = 255;
@@ -87,42 +86,32 @@ impl<B: Backend, D: Directory> Server<B, D> {
         chain: &Chain,
         element: Element<'_>,
     ) -> Result<Step, NtStatus> {
-        let invalid = |_| NtStatus::INVALID_PARAMETER;
-        let request = QueryInfoRequest::parse(element.bytes()).map_err(invalid)?;
-        let key = self.find_open(context, chain, request.file_id)?;
-        let bytes_max = request.output_buffer_length.get();
-        let input = request.input().map_err(invalid)?;
-        if bytes_max > self.config.limits.transact_bytes {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        self.check_charge(context, input.len().max(bytes_max as usize))?;
+        let request = QueryInfoRequest::parse(element.bytes())?;
+        let bytes_max = request.output_buffer_length.get() as usize;
+        let input = request.input()?;
+        let (bytes, limit) = (input.len().max(bytes_max), self.config.limits.transact_bytes);
+        let key = self.find_open_for(context, chain, request.file_id, bytes, limit)?;
         let open = self.opens.get(key).ok_or(NtStatus::FILE_CLOSED)?;
         let (info_type, number) = (request.info_type, request.file_info_class);
         let Some((volume, name)) = open.volume_open() else {
-            return self.query_pipe_info(key, info_type, number, bytes_max as usize);
+            return self.query_pipe_info(key, info_type, number, bytes_max);
         };
-        let mut work = QueryInfoWork {
-            info_type,
-            class: number,
-            bytes_max: bytes_max as usize,
-            names: None,
-            single: false,
-        };
+        let mut work = QueryInfoWork { info_type, class: number, bytes_max, names: None, single: false };
         let operation = match info_type {
             INFO_FILE | INFO_FILESYSTEM => {
                 let minimum = minimum_bytes(info_type, number).ok_or(NtStatus::INVALID_INFO_CLASS)?;
-                if (bytes_max as usize) < minimum {
+                if bytes_max < minimum {
                     return Err(NtStatus::INFO_LENGTH_MISMATCH);
                 }
                 match (info_type, number) {
                     (INFO_FILESYSTEM, _) => Operation::QueryVolume,
                     (_, class::STREAM) => Operation::QueryStreams { open: name },
                     (_, class::FULL_EA) => {
-                        if open.granted_access & FILE_READ_EA == 0 {
+                        if open.granted_access & rights::READ_EA == 0 {
                             return Err(NtStatus::ACCESS_DENIED);
                         }
                         if !input.is_empty() {
-                            let names = parse_get_ea_names(input).map_err(invalid)?;
+                            let names = parse_get_ea_names(input)?;
                             work.names = Some(names.into_iter().map(<[u8]>::to_vec).collect());
                         }
                         work.single = request.flags.get() & SL_RETURN_SINGLE_ENTRY != 0;
@@ -134,7 +123,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                         return Err(NtStatus::NOT_SUPPORTED);
                     }
                     (_, class::BASIC | class::ALL | class::NETWORK_OPEN | class::ATTRIBUTE_TAG)
-                        if open.granted_access & FILE_READ_ATTRIBUTES == 0 =>
+                        if open.granted_access & rights::READ_ATTRIBUTES == 0 =>
                     {
                         return Err(NtStatus::ACCESS_DENIED);
                     }

@@ -12,11 +12,8 @@ use smb::wire::{
 use sys::Payload;
 use types::{Monotonic, NtStatus};
 use volume::backend::{Backend, ByteRange, Operation};
+use volume::security::rights;
 
-const FILE_READ_DATA: u32 = 1;
-const FILE_WRITE_DATA: u32 = 2;
-const FILE_APPEND_DATA: u32 = 4;
-const FILE_EXECUTE: u32 = 0x20;
 /// Highest byte offset of a file: offsets are signed on the wire.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
@@ -28,17 +25,14 @@ impl<B: Backend, D: Directory> Server<B, D> {
         element: Element<'_>,
         now: Monotonic,
     ) -> Result<Step, NtStatus> {
-        let request = ReadRequest::parse(element.bytes()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
-        let key = self.find_open(context, chain, request.file_id)?;
+        let request = ReadRequest::parse(element.bytes())?;
         let length = request.length.get();
-        if length > self.config.limits.read_bytes {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
+        let limit = self.config.limits.read_bytes;
+        let key = self.find_open_for(context, chain, request.file_id, length as usize, limit)?;
         let memory = match request.channel.get() {
             CHANNEL_NONE => None,
             channel => Some(self.memory_to_write(context, channel, length, &request)?),
         };
-        self.check_charge(context, length as usize)?;
         let open = self.opens.get(key).ok_or(NtStatus::FILE_CLOSED)?;
         let Some((volume, name)) = open.volume_open() else {
             return self.read_pipe(context, length, now);
@@ -46,7 +40,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         if open.directory {
             return Err(NtStatus::INVALID_DEVICE_REQUEST);
         }
-        if open.granted_access & (FILE_READ_DATA | FILE_EXECUTE) == 0 {
+        if open.granted_access & (rights::READ_DATA | rights::EXECUTE) == 0 {
             return Err(NtStatus::ACCESS_DENIED);
         }
         let offset = request.offset.get();
@@ -78,22 +72,21 @@ impl<B: Backend, D: Directory> Server<B, D> {
         element: Element<'_>,
         now: Monotonic,
     ) -> Result<Step, NtStatus> {
-        let invalid = |_| NtStatus::INVALID_PARAMETER;
-        let request = WriteRequest::parse(element.bytes()).map_err(invalid)?;
-        let key = self.find_open(context, chain, request.file_id)?;
+        let request = WriteRequest::parse(element.bytes())?;
         let channel = request.channel.get();
         // By RDMA, the message carries nothing and RemainingBytes says how much there is.
         let length =
             if channel == CHANNEL_NONE { request.length.get() } else { request.remaining_bytes.get() };
-        if length > self.config.limits.write_bytes || channel != CHANNEL_NONE && request.length.get() != 0 {
+        let limit = self.config.limits.write_bytes;
+        let key = self.find_open_for(context, chain, request.file_id, length as usize, limit)?;
+        if channel != CHANNEL_NONE && request.length.get() != 0 {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         let memory = match channel {
             CHANNEL_NONE => None,
             channel => Some(self.memory_to_read(context, channel, length, &request)?),
         };
-        self.check_charge(context, length as usize)?;
-        let range = request.data_range().map_err(invalid)?;
+        let range = request.data_range()?;
         self.check_channel_sequence(context, key, true)?;
         let open = self.opens.get(key).ok_or(NtStatus::FILE_CLOSED)?;
         let Some((volume, name)) = open.volume_open() else {
@@ -102,12 +95,12 @@ impl<B: Backend, D: Directory> Server<B, D> {
         if open.directory {
             return Err(NtStatus::INVALID_DEVICE_REQUEST);
         }
-        if open.granted_access & (FILE_WRITE_DATA | FILE_APPEND_DATA) == 0 {
+        if open.granted_access & (rights::WRITE_DATA | rights::APPEND_DATA) == 0 {
             return Err(NtStatus::ACCESS_DENIED);
         }
         let offset = request.offset.get();
         // All ones: at the end of the file, where only appending is granted.
-        let appends = open.granted_access & FILE_WRITE_DATA == 0 && offset == u64::MAX;
+        let appends = open.granted_access & rights::WRITE_DATA == 0 && offset == u64::MAX;
         if !appends && offset.checked_add(length.into()).is_none_or(|end| end > OFFSET_MAX) {
             return Err(NtStatus::INVALID_PARAMETER);
         }

@@ -102,7 +102,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         length: u32,
         request: &ReadRequest<'_>,
     ) -> Result<RemoteMemory, NtStatus> {
-        let descriptors = request.channel_info().map_err(invalid)?;
+        let descriptors = request.channel_info()?;
         let transforms = self.check_channel(context, channel, length, descriptors)?;
         let protection = if context.sealed_by != 0 && transforms.encryption {
             Protection::Encrypt
@@ -125,14 +125,14 @@ impl<B: Backend, D: Directory> Server<B, D> {
         request: &WriteRequest<'_>,
     ) -> Result<RemoteMemory, NtStatus> {
         if channel != CHANNEL_RDMA_TRANSFORM {
-            let descriptors = request.channel_info().map_err(invalid)?;
+            let descriptors = request.channel_info()?;
             self.check_channel(context, channel, length, descriptors)?;
             if context.sign || context.sealed_by != 0 {
                 return Err(NtStatus::INVALID_PARAMETER);
             }
             return Ok(RemoteMemory { descriptors: descriptors.to_vec(), protection: Protection::None });
         }
-        let transform = RdmaTransform::parse(request.channel_bytes().map_err(invalid)?).map_err(invalid)?;
+        let transform = RdmaTransform::parse(request.channel_bytes()?)?;
         let transforms = self.check_channel(context, transform.channel, length, transform.descriptors)?;
         let fields = [transform.signature, transform.nonce];
         if fields.iter().any(|field| field.len() > TRANSFORM_FIELD_BYTES_MAX) {
@@ -274,10 +274,6 @@ impl<B: Backend, D: Directory> Server<B, D> {
             work: Work::Write { length: work.length },
         })
     }
-}
-
-fn invalid<T>(_: T) -> NtStatus {
-    NtStatus::INVALID_PARAMETER
 }
 
 /// What a READ's answer says of its payload.

@@ -40,14 +40,10 @@ impl<B: Backend, D: Directory> Server<B, D> {
         chain: &Chain,
         element: Element<'_>,
     ) -> Result<Step, NtStatus> {
-        let invalid = |_| NtStatus::INVALID_PARAMETER;
-        let request = SetInfoRequest::parse(element.bytes()).map_err(invalid)?;
-        let key = self.find_open(context, chain, request.file_id)?;
-        let buffer = request.buffer().map_err(invalid)?;
-        if buffer.len() > self.config.limits.transact_bytes as usize {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        self.check_charge(context, buffer.len())?;
+        let request = SetInfoRequest::parse(element.bytes())?;
+        let buffer = request.buffer()?;
+        let limit = self.config.limits.transact_bytes;
+        let key = self.find_open_for(context, chain, request.file_id, buffer.len(), limit)?;
         self.check_channel_sequence(context, key, true)?;
         let open = self.opens.get(key).ok_or(NtStatus::FILE_CLOSED)?;
         let number = request.file_info_class;

@@ -23,10 +23,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         chain: &mut Chain,
         element: Element<'_>,
     ) -> Result<Step, NtStatus> {
-        let invalid = |_| NtStatus::INVALID_PARAMETER;
-        let request = TreeConnectRequest::parse(element.bytes()).map_err(invalid)?;
-        let path =
-            String::from_utf16(&request.path().map_err(invalid)?).map_err(|_| NtStatus::BAD_NETWORK_NAME)?;
+        let request = TreeConnectRequest::parse(element.bytes())?;
+        let path = String::from_utf16(&request.path()?).map_err(|_| NtStatus::BAD_NETWORK_NAME)?;
         let share = path
             .strip_prefix(r"\\")
             .and_then(|rest| rest.split_once('\\'))
@@ -128,7 +126,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
     }
 
     pub(crate) fn handle_echo(&mut self, element: Element<'_>) -> Result<Step, NtStatus> {
-        Empty::parse(element.bytes()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+        Empty::parse(element.bytes())?;
         let mut body = Vec::new();
         body.put(&EmptyBody::default());
         Ok(Step::ok(body))

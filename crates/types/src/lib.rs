@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod attribute;
 mod ids;
 mod ntstatus;
 mod sid;

@@ -239,6 +239,8 @@ pub struct Created {
 #[derive(Debug, Clone)]
 pub struct DirectoryEntry {
     pub name: WideString,
+    /// A name of eight and three characters that leads to it too, where it was asked for and the name is not of that form.
+    pub short_name: Option<WideString>,
     pub information: FileInformation,
     /// Where to go on after this entry.
     pub cookie: u64,
@@ -382,6 +384,8 @@ pub enum Operation {
         pattern: WideString,
         after: u64,
         entries_max: u32,
+        /// Entries are to have their short names.
+        short_names: bool,
     },
     /// All elements or none; waits where an element may wait.
     Lock {

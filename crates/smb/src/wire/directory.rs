@@ -27,6 +27,8 @@ pub enum DirectoryClass {
     IdBothDirectory,
     Names,
     IdExtdDirectory,
+    Id64ExtdDirectory,
+    Id64ExtdBothDirectory,
     IdAllExtdDirectory,
     IdAllExtdBothDirectory,
 }
@@ -42,10 +44,23 @@ impl DirectoryClass {
             class::ID_BOTH_DIRECTORY => Self::IdBothDirectory,
             class::NAMES => Self::Names,
             class::ID_EXTD_DIRECTORY => Self::IdExtdDirectory,
+            class::ID_64_EXTD_DIRECTORY => Self::Id64ExtdDirectory,
+            class::ID_64_EXTD_BOTH_DIRECTORY => Self::Id64ExtdBothDirectory,
             class::ID_ALL_EXTD_DIRECTORY => Self::IdAllExtdDirectory,
             class::ID_ALL_EXTD_BOTH_DIRECTORY => Self::IdAllExtdBothDirectory,
             _ => return None,
         })
+    }
+
+    /// Whether its entries have a ShortName.
+    pub const fn has_short_name(self) -> bool {
+        matches!(
+            self,
+            Self::BothDirectory
+                | Self::IdBothDirectory
+                | Self::Id64ExtdBothDirectory
+                | Self::IdAllExtdBothDirectory
+        )
     }
 
     /// Bytes of an entry before its name.
@@ -54,11 +69,12 @@ impl DirectoryClass {
             Self::Names => 12,
             Self::Directory => 64,
             Self::FullDirectory => 68,
-            Self::IdFullDirectory => 80,
+            Self::IdFullDirectory | Self::Id64ExtdDirectory => 80,
             Self::BothDirectory => 94,
             Self::IdBothDirectory => 104,
             Self::IdExtdDirectory => 88,
             Self::IdAllExtdDirectory => 96,
+            Self::Id64ExtdBothDirectory => 106,
             Self::IdAllExtdBothDirectory => 122,
         }
     }
@@ -78,7 +94,21 @@ pub struct DirectoryRecord<'a> {
     pub ea_size: u32,
     pub reparse_tag: u32,
     pub file_id: u64,
+    /// At most [`SHORT_NAME_UNITS`]; empty where the file has none beside its name.
+    pub short_name: &'a [u16],
     pub name: &'a [u16],
+}
+
+/// Most code units of a name of eight and three characters.
+pub const SHORT_NAME_UNITS: usize = 12;
+
+/// ShortNameLength, a reserved byte, ShortName.
+fn put_short_name(out: &mut Vec<u8>, name: &[u16]) {
+    let name = &name[..name.len().min(SHORT_NAME_UNITS)];
+    out.put(&[(name.len() * 2) as u8, 0]);
+    let end = out.len() + SHORT_NAME_UNITS * 2;
+    out.put_wide(name);
+    out.resize(end, 0);
 }
 
 /// Collects entries up to a size.
@@ -142,22 +172,30 @@ impl DirectoryWriter {
             }
             DirectoryClass::BothDirectory => {
                 out.put(&ea_or_tag);
-                out.put(&[0u8; 26]);
+                put_short_name(out, record.short_name);
             }
             DirectoryClass::IdBothDirectory => {
                 out.put(&ea_or_tag);
-                out.put(&[0u8; 28]);
+                put_short_name(out, record.short_name);
+                out.put(&[0u8; 2]);
                 out.put(&id);
             }
             DirectoryClass::IdExtdDirectory => {
                 out.put(&[U32::new(record.ea_size), U32::new(record.reparse_tag)]);
                 out.put(&[id, U64::new(0)]);
             }
+            DirectoryClass::Id64ExtdDirectory | DirectoryClass::Id64ExtdBothDirectory => {
+                out.put(&[U32::new(record.ea_size), U32::new(record.reparse_tag)]);
+                out.put(&id);
+                if self.class == DirectoryClass::Id64ExtdBothDirectory {
+                    put_short_name(out, record.short_name);
+                }
+            }
             DirectoryClass::IdAllExtdDirectory | DirectoryClass::IdAllExtdBothDirectory => {
                 out.put(&[U32::new(record.ea_size), U32::new(record.reparse_tag)]);
                 out.put(&[id, id, U64::new(0)]);
                 if self.class == DirectoryClass::IdAllExtdBothDirectory {
-                    out.put(&[0u8; 26]);
+                    put_short_name(out, record.short_name);
                 }
             }
         }
@@ -200,6 +238,8 @@ pub fn parse_directory(
         let id_at = match class {
             DirectoryClass::IdFullDirectory
             | DirectoryClass::IdExtdDirectory
+            | DirectoryClass::Id64ExtdDirectory
+            | DirectoryClass::Id64ExtdBothDirectory
             | DirectoryClass::IdAllExtdDirectory
             | DirectoryClass::IdAllExtdBothDirectory => Some(72),
             DirectoryClass::IdBothDirectory => Some(96),

@@ -43,26 +43,10 @@ pub mod class {
     pub const ID_EXTD_DIRECTORY: u8 = 60;
     pub const DISPOSITION_EX: u8 = 64;
     pub const RENAME_EX: u8 = 65;
-    pub const ID_ALL_EXTD_DIRECTORY: u8 = 83;
-    pub const ID_ALL_EXTD_BOTH_DIRECTORY: u8 = 84;
-}
-
-/// Bits of FileAttributes (MS-FSCC 2.6).
-pub mod attribute {
-    pub const READONLY: u32 = 0x1;
-    pub const HIDDEN: u32 = 0x2;
-    pub const SYSTEM: u32 = 0x4;
-    pub const DIRECTORY: u32 = 0x10;
-    pub const ARCHIVE: u32 = 0x20;
-    pub const NORMAL: u32 = 0x80;
-    pub const TEMPORARY: u32 = 0x100;
-    pub const SPARSE_FILE: u32 = 0x200;
-    pub const REPARSE_POINT: u32 = 0x400;
-    pub const COMPRESSED: u32 = 0x800;
-    pub const OFFLINE: u32 = 0x1000;
-    pub const NOT_CONTENT_INDEXED: u32 = 0x2000;
-    pub const ENCRYPTED: u32 = 0x4000;
-    pub const INTEGRITY_STREAM: u32 = 0x8000;
+    pub const ID_64_EXTD_DIRECTORY: u8 = 78;
+    pub const ID_64_EXTD_BOTH_DIRECTORY: u8 = 79;
+    pub const ID_ALL_EXTD_DIRECTORY: u8 = 80;
+    pub const ID_ALL_EXTD_BOTH_DIRECTORY: u8 = 81;
 }
 
 wire_struct! {

@@ -6,6 +6,7 @@
 //!
 //! All offsets count from the SMB2 header, which is the first byte of each `message` here (MS-SMB2 2.2).
 
+use types::NtStatus;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 pub use zerocopy::little_endian::{U16, U32, U64};
@@ -125,6 +126,12 @@ pub enum WireError {
     Value,
     #[error("this is not an SMB message")]
     Protocol,
+}
+
+impl From<WireError> for NtStatus {
+    fn from(_: WireError) -> Self {
+        Self::INVALID_PARAMETER
+    }
 }
 
 /// 16 bytes that name a client, a server, a lease or a create.

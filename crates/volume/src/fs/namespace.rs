@@ -1,6 +1,6 @@
 //! Names: directories, entries, links, renames, and the attributes of files.
 
-use types::FileTime;
+use types::{FileTime, attribute};
 
 use super::FileSystem;
 use super::meta::record::{EntryRecord, Inode};
@@ -17,16 +17,17 @@ pub const NAME_UNITS_MAX: usize = 255;
 /// Most links of one file, as in NTFS.
 pub const LINKS_MAX: u32 = 1024;
 
-/// FILE_ATTRIBUTE_DIRECTORY (MS-FSCC 2.6).
-pub const ATTRIBUTE_DIRECTORY: u32 = 0x10;
-/// FILE_ATTRIBUTE_SPARSE_FILE (MS-FSCC 2.6).
-pub const ATTRIBUTE_SPARSE_FILE: u32 = 0x200;
-/// FILE_ATTRIBUTE_REPARSE_POINT (MS-FSCC 2.6).
-pub const ATTRIBUTE_REPARSE_POINT: u32 = 0x400;
-
-/// READONLY, HIDDEN, SYSTEM, ARCHIVE, TEMPORARY, OFFLINE, NOT_CONTENT_INDEXED, NO_SCRUB_DATA, PINNED, UNPINNED.
-const SETTABLE_ATTRIBUTES: u32 =
-    0x1 | 0x2 | 0x4 | 0x20 | 0x100 | 0x1000 | 0x2000 | 0x2_0000 | 0x8_0000 | 0x10_0000;
+/// What may be set of a file; the rest follows from what it is.
+const SETTABLE_ATTRIBUTES: u32 = attribute::READONLY
+    | attribute::HIDDEN
+    | attribute::SYSTEM
+    | attribute::ARCHIVE
+    | attribute::TEMPORARY
+    | attribute::OFFLINE
+    | attribute::NOT_CONTENT_INDEXED
+    | attribute::NO_SCRUB_DATA
+    | attribute::PINNED
+    | attribute::UNPINNED;
 
 /// File ids are reserved in the journal this many at a time.
 const FILE_IDS_AHEAD: u64 = 1024;
@@ -130,8 +131,8 @@ impl FileSystem {
         if inode.directory {
             return Err(FsError::IsDirectory);
         }
-        inode.attributes &= !ATTRIBUTE_SPARSE_FILE;
-        inode.attributes |= if sparse { ATTRIBUTE_SPARSE_FILE } else { 0 };
+        inode.attributes &= !attribute::SPARSE_FILE;
+        inode.attributes |= if sparse { attribute::SPARSE_FILE } else { 0 };
         inode.changed = now;
         Self::put_inode(&mut txn, file, &inode);
         self.commit(txn)
@@ -433,7 +434,7 @@ impl FileSystem {
 }
 
 fn new_inode(new: &NewFile<'_>, security: SecurityId) -> Inode {
-    let directory = if new.directory { ATTRIBUTE_DIRECTORY } else { 0 };
+    let directory = if new.directory { attribute::DIRECTORY } else { 0 };
     Inode {
         directory: new.directory,
         has_object_id: false,

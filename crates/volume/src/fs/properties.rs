@@ -3,12 +3,11 @@
 //! All of it is opaque here. Values longer than a metadata value are stored in pieces.
 
 use std::rc::Rc;
-use types::FileTime;
+use types::{FileTime, attribute};
 
 use super::FileSystem;
 use super::meta::record::{Reader, decode_number, encode_number};
 use super::meta::{Transaction, VALUE_BYTES_MAX, key};
-use super::namespace::ATTRIBUTE_REPARSE_POINT;
 use super::types::{FileId, FsError, SecurityId};
 use crate::backend::ExtendedAttribute;
 
@@ -181,8 +180,8 @@ impl FileSystem {
         }
         self.put_blob(&mut txn, &key::reparse(file), data)?;
         inode.reparse_tag = tag;
-        inode.attributes &= !ATTRIBUTE_REPARSE_POINT;
-        inode.attributes |= if tag == 0 { 0 } else { ATTRIBUTE_REPARSE_POINT };
+        inode.attributes &= !attribute::REPARSE_POINT;
+        inode.attributes |= if tag == 0 { 0 } else { attribute::REPARSE_POINT };
         inode.changed = now;
         Self::put_inode(&mut txn, file, &inode);
         self.commit(txn)

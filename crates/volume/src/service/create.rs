@@ -13,7 +13,7 @@ use crate::fs::{Attributes, FileId, FsError, NewFile, StreamId};
 use crate::security::{self, AccessRequest, SecurityDescriptor, rights};
 use std::rc::Rc;
 use std::sync::Arc;
-use types::NtStatus;
+use types::{NtStatus, attribute};
 
 /// NT create options (MS-SMB2 2.2.13).
 pub mod options {
@@ -29,18 +29,8 @@ pub mod options {
     pub const INVALID: u32 = 0xFF00_0000;
 }
 
-/// FILE_ATTRIBUTE_* (MS-FSCC 2.6).
-pub mod attributes {
-    pub const READONLY: u32 = 0x1;
-    pub const HIDDEN: u32 = 0x2;
-    pub const SYSTEM: u32 = 0x4;
-    pub const DIRECTORY: u32 = 0x10;
-    pub const ARCHIVE: u32 = 0x20;
-    pub const NORMAL: u32 = 0x80;
-    pub const TEMPORARY: u32 = 0x100;
-    /// What a create may name; the rest is the file system's own, or nothing.
-    pub const VALID: u32 = 0x7FB7;
-}
+/// Attributes that a create may name; the rest is the file system's own, or nothing.
+const VALID_ATTRIBUTES: u32 = 0x7FB7;
 
 const SYMLINK_TAG: u32 = 0xA000_000C;
 const WRITING: u32 = rights::WRITE_DATA
@@ -255,7 +245,7 @@ impl Service {
         }
         let attributes = settable(create.attributes, directory)?;
         let delete_on_close = create.options & options::DELETE_ON_CLOSE != 0;
-        if delete_on_close && attributes & attributes::READONLY != 0 {
+        if delete_on_close && attributes & attribute::READONLY != 0 {
             return Err(NtStatus::CANNOT_DELETE.into());
         }
         let desired = rights::map_generic(create.desired_access);
@@ -338,7 +328,7 @@ impl Service {
         let given = create.security.as_deref().map(SecurityDescriptor::parse).transpose()?;
         let descriptor =
             security::inherit(parent, given.as_ref(), &create.caller.token, directory)?.build()?;
-        let archive = if directory { 0 } else { attributes::ARCHIVE };
+        let archive = if directory { 0 } else { attribute::ARCHIVE };
         let new =
             NewFile { directory, attributes: attributes | archive, now: self.time(), security: &descriptor };
         Ok(self.fs.create(link.parent, &link.name, &new)?)
@@ -518,7 +508,7 @@ fn check_request(create: &Create) -> Result<(), NtStatus> {
     if create.desired_access & !rights::VALID != 0 || create.desired_access == 0 {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    if create.attributes & !attributes::VALID != 0 {
+    if create.attributes & !VALID_ATTRIBUTES != 0 {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     let may_delete = rights::DELETE | rights::GENERIC_ALL | rights::MAXIMUM_ALLOWED;
@@ -533,10 +523,10 @@ fn check_request(create: &Create) -> Result<(), NtStatus> {
 /// # Errors
 /// INVALID_PARAMETER for a temporary directory.
 pub(super) fn settable(named: u32, directory: bool) -> Result<u32, NtStatus> {
-    if directory && named & attributes::TEMPORARY != 0 {
+    if directory && named & attribute::TEMPORARY != 0 {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    Ok(named & !(attributes::NORMAL | attributes::DIRECTORY))
+    Ok(named & !(attribute::NORMAL | attribute::DIRECTORY))
 }
 
 /// Whether an open disturbs what others cache of the file at all.

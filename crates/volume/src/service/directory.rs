@@ -3,8 +3,9 @@
 use super::information::file_information;
 use super::{Halt, Service, wildcard};
 use crate::backend::{AccessToken, DirectoryEntry, OpenId, Reply, ShareOptions};
-use crate::fs::{DirectoryCursor, FileId, FsError};
+use crate::fs::{DirectoryCursor, Entry, FileId, FsError};
 use crate::security::{self, rights};
+use std::sync::Arc;
 use types::NtStatus;
 
 /// Cookies of `.` and `..`; those of entries follow.
@@ -15,6 +16,13 @@ const BATCH: usize = 128;
 /// Most entries of one answer, whatever was asked.
 const ENTRIES_MAX: usize = 4096;
 
+/// Who looks, and at what.
+struct Viewer {
+    token: Arc<AccessToken>,
+    share: ShareOptions,
+    short_names: bool,
+}
+
 impl Service {
     pub(super) fn query_directory(
         &mut self,
@@ -22,6 +30,7 @@ impl Service {
         pattern: &[u16],
         after: u64,
         entries_max: u32,
+        short_names: bool,
     ) -> Result<Reply, Halt> {
         let open = self.opens.get_mut(id).ok_or(NtStatus::FILE_CLOSED)?;
         open.used = true;
@@ -33,10 +42,10 @@ impl Service {
         }
         let directory = open.stream.file;
         let parent = open.link.as_ref().map_or(FileId::ROOT, |link| link.parent);
-        let (token, share) = (open.token.clone(), open.share);
+        let viewer = Viewer { token: open.token.clone(), share: open.share, short_names };
         let mut cursor = open.cursor.take().unwrap_or_default();
         let wanted = (entries_max as usize).min(ENTRIES_MAX);
-        let result = self.list(&mut cursor, (directory, parent), pattern, after, wanted, &token, share);
+        let result = self.list(&mut cursor, (directory, parent), pattern, after, wanted, &viewer);
         if let Some(open) = self.opens.get_mut(id) {
             open.cursor = Some(cursor);
         }
@@ -50,8 +59,7 @@ impl Service {
         pattern: &[u16],
         after: u64,
         wanted: usize,
-        token: &AccessToken,
-        share: ShareOptions,
+        viewer: &Viewer,
     ) -> Result<Vec<DirectoryEntry>, Halt> {
         let mut out = Vec::new();
         // One name is looked up, not searched for.
@@ -61,7 +69,7 @@ impl Service {
             }
             match self.lookup(directory, pattern) {
                 Ok(entry) => {
-                    if let Some(entry) = self.entry(entry.file, &entry.name, u64::MAX, token, share)? {
+                    if let Some(entry) = self.entry(directory, &entry, u64::MAX, viewer)? {
                         out.push(entry);
                     }
                 }
@@ -75,7 +83,7 @@ impl Service {
             let name: Vec<u16> = name.encode_utf16().collect();
             if after < cookie && out.len() < wanted && wildcard::matches(pattern, &name) {
                 let information = file_information(&self.fs.attributes(file)?);
-                out.push(DirectoryEntry { name: name.into(), information, cookie });
+                out.push(DirectoryEntry { name: name.into(), short_name: None, information, cookie });
             }
         }
         let mut position = after.saturating_sub(PARENT_COOKIE);
@@ -91,9 +99,7 @@ impl Service {
                 if !wildcard::matches(pattern, &entry.name) {
                     continue;
                 }
-                if let Some(entry) =
-                    self.entry(entry.file, &entry.name, cookie + PARENT_COOKIE, token, share)?
-                {
+                if let Some(entry) = self.entry(directory, &entry, cookie + PARENT_COOKIE, viewer)? {
                     out.push(entry);
                 }
             }
@@ -104,23 +110,24 @@ impl Service {
     /// An entry, unless it is gone or hidden from who has no right to it.
     fn entry(
         &mut self,
-        file: FileId,
-        name: &[u16],
+        directory: FileId,
+        entry: &Entry,
         cookie: u64,
-        token: &AccessToken,
-        share: ShareOptions,
+        viewer: &Viewer,
     ) -> Result<Option<DirectoryEntry>, Halt> {
-        let attributes = match self.fs.attributes(file) {
+        let attributes = match self.fs.attributes(entry.file) {
             Ok(attributes) => attributes,
             Err(FsError::NotFound) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        if share.access_based_enumeration {
+        if viewer.share.access_based_enumeration {
             let descriptor = self.descriptor(&attributes)?;
-            if security::maximal_access(&descriptor, token) & rights::READ_DATA == 0 {
+            if security::maximal_access(&descriptor, &viewer.token) & rights::READ_DATA == 0 {
                 return Ok(None);
             }
         }
-        Ok(Some(DirectoryEntry { name: name.into(), information: file_information(&attributes), cookie }))
+        let short_name = if viewer.short_names { self.short_name(directory, &entry.name)? } else { None };
+        let information = file_information(&attributes);
+        Ok(Some(DirectoryEntry { name: entry.name.clone(), short_name, information, cookie }))
     }
 }

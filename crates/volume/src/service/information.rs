@@ -1,6 +1,5 @@
 //! Queries and changes of what is known of a file (MS-FSA 2.1.5.12, 2.1.5.15).
 
-use super::create::attributes;
 use super::notify;
 use super::opens::{FixedTimes, Open};
 use super::{Halt, Service};
@@ -9,7 +8,7 @@ use crate::backend::{
 };
 use crate::fs::{AttributeChange, Attributes};
 use crate::security::rights;
-use types::{BLOCK_BYTES, FileTime, NtStatus};
+use types::{BLOCK_BYTES, FileTime, NtStatus, attribute};
 
 /// FileDispositionInformationEx flags (MS-FSCC 2.4.11.2).
 const DISPOSITION_DELETE: u32 = 1;
@@ -18,7 +17,7 @@ const DISPOSITION_IGNORE_READONLY: u32 = 0x10;
 
 /// What the file layer knows, in the words of the boundary.
 pub(super) fn file_information(found: &Attributes) -> FileInformation {
-    let attributes = if found.attributes == 0 { attributes::NORMAL } else { found.attributes };
+    let attributes = if found.attributes == 0 { attribute::NORMAL } else { found.attributes };
     FileInformation {
         file_id: found.file.0,
         created: found.created,
@@ -120,7 +119,7 @@ impl Service {
         }
         let attributes = attributes.filter(|bits| *bits != 0);
         if let Some(bits) = attributes {
-            let wrong = if directory { attributes::TEMPORARY } else { attributes::DIRECTORY };
+            let wrong = if directory { attribute::TEMPORARY } else { attribute::DIRECTORY };
             if bits & wrong != 0 {
                 return Err(NtStatus::INVALID_PARAMETER.into());
             }
@@ -150,7 +149,7 @@ impl Service {
                 accessed: to(accessed),
                 written: to(written),
                 changed: to(changed).or(implied),
-                attributes: attributes.map(|bits| bits & !(attributes::NORMAL | attributes::DIRECTORY)),
+                attributes: attributes.map(|bits| bits & !(attribute::NORMAL | attribute::DIRECTORY)),
             };
             self.fs.set_attributes(file, &change)?;
         }
@@ -258,11 +257,11 @@ impl Service {
         open.modified = true;
         let file = open.stream.file;
         if let Ok(found) = self.fs.attributes(file)
-            && found.attributes & attributes::ARCHIVE == 0
+            && found.attributes & attribute::ARCHIVE == 0
             && !found.directory
         {
             let change = AttributeChange {
-                attributes: Some(found.attributes | attributes::ARCHIVE),
+                attributes: Some(found.attributes | attribute::ARCHIVE),
                 ..AttributeChange::default()
             };
             // Where metadata is missing, the next modification sets it.
@@ -292,7 +291,7 @@ impl Service {
         }
         let found = self.fs.attributes(stream.file)?;
         let protected =
-            found.attributes & attributes::READONLY != 0 && flags & DISPOSITION_IGNORE_READONLY == 0;
+            found.attributes & attribute::READONLY != 0 && flags & DISPOSITION_IGNORE_READONLY == 0;
         if protected {
             return Err(NtStatus::CANNOT_DELETE.into());
         }

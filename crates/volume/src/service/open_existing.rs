@@ -1,7 +1,7 @@
 //! CREATE of what is there: access, share modes, breaks, overwriting (MS-FSA 2.1.5.1.2).
 
 use super::breaks::BreakRequest;
-use super::create::{Opening, Target, attributes, disturbs, lease_name, options, settable};
+use super::create::{Opening, Target, disturbs, lease_name, options, settable};
 use super::notify;
 use super::path::ParsedPath;
 use super::share::ShareMode;
@@ -10,7 +10,7 @@ use super::{Halt, Service};
 use crate::backend::{Create, CreateAction, Disposition, LeaseState};
 use crate::fs::{AttributeChange, Attributes, FsError, StreamId};
 use crate::security::rights;
-use types::NtStatus;
+use types::{NtStatus, attribute};
 
 /// What a disposition does to something that is there.
 const fn effect(disposition: Disposition) -> Result<Option<CreateAction>, NtStatus> {
@@ -62,7 +62,7 @@ impl Service {
         let parent = target.link.as_ref().map(|link| link.parent);
         let mut access = self.granted_access(create, &file, parent, beside)?;
         let write_bits = rights::WRITE_DATA | rights::APPEND_DATA;
-        if file.attributes & attributes::READONLY != 0 && !file.directory {
+        if file.attributes & attribute::READONLY != 0 && !file.directory {
             let desired = rights::map_generic(create.desired_access);
             if action.is_some() || desired & write_bits != 0 {
                 return Err(NtStatus::ACCESS_DENIED.into());
@@ -70,7 +70,7 @@ impl Service {
             access &= !write_bits;
         }
         if create.options & options::DELETE_ON_CLOSE != 0 {
-            if file.attributes & attributes::READONLY != 0 && parsed.stream.is_none() {
+            if file.attributes & attribute::READONLY != 0 && parsed.stream.is_none() {
                 return Err(NtStatus::CANNOT_DELETE.into());
             }
             if access & rights::DELETE == 0 {
@@ -81,7 +81,7 @@ impl Service {
             }
         }
         if action.is_some() && parsed.stream.is_none() {
-            let lost = file.attributes & !create.attributes & (attributes::HIDDEN | attributes::SYSTEM);
+            let lost = file.attributes & !create.attributes & (attribute::HIDDEN | attribute::SYSTEM);
             if lost != 0 {
                 return Err(NtStatus::ACCESS_DENIED.into());
             }
@@ -195,7 +195,7 @@ impl Service {
             }
         }
         self.fs.set_end_of_file(stream, 0, now)?;
-        let named = settable(create.attributes, false)? | attributes::ARCHIVE;
+        let named = settable(create.attributes, false)? | attribute::ARCHIVE;
         let change = AttributeChange {
             attributes: Some(named),
             written: Some(now),

@@ -1,7 +1,7 @@
 //! Renames and hard links (MS-FSA 2.1.5.15.11, 2.1.5.15.6).
 
 use super::breaks::BreakRequest;
-use super::create::{Target, attributes};
+use super::create::Target;
 use super::notify;
 use super::opens::{CacheHolder, LinkName};
 use super::path;
@@ -10,7 +10,7 @@ use super::{Halt, Service, WHOLE_FILE};
 use crate::backend::{LeaseState, OpenId};
 use crate::fs::{FileId, FsError, StreamId, Unlinked, names_equal};
 use crate::security::{self, AccessRequest, rights};
-use types::NtStatus;
+use types::{NtStatus, attribute};
 
 impl Service {
     /// Asks others to give up handles that they keep open for nobody. Whether that has to be waited for.
@@ -162,7 +162,7 @@ impl Service {
         if !replace {
             return Err(NtStatus::OBJECT_NAME_COLLISION.into());
         }
-        if old.directory || directory || old.attributes & attributes::READONLY != 0 {
+        if old.directory || directory || old.attributes & attribute::READONLY != 0 {
             return Err(NtStatus::ACCESS_DENIED.into());
         }
         let stream = StreamId::unnamed(old.file);

@@ -126,29 +126,41 @@ impl Service {
         if is_short(&link.name) {
             return Ok(Reply::Name(upper(&link.name)));
         }
+        let name = self.short_name(link.parent, &link.name)?;
+        name.map(Reply::Name).ok_or_else(|| NtStatus::OBJECT_NAME_NOT_FOUND.into())
+    }
+
+    /// The short name of what is called `long` there; `None` where that has the form itself.
+    pub(super) fn short_name(&mut self, directory: FileId, long: &[u16]) -> Result<Option<WideString>, Halt> {
+        if is_short(long) {
+            return Ok(None);
+        }
         for again in 0..TRIES {
-            let short = make(&link.name, again);
-            match self.fs.lookup(link.parent, &short) {
+            let name = (directory, make(long, again));
+            match self.short_names.told.get(&name) {
+                Some(told) if names_equal(told, long) => return Ok(Some(name.1)),
+                // Told of another file, which may be gone.
+                Some(told) => {
+                    let told = told.clone();
+                    match self.fs.lookup(directory, &told) {
+                        Ok(_) => continue,
+                        Err(FsError::NotFound) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                None => {}
+            }
+            match self.fs.lookup(directory, &name.1) {
                 // Somebody's whole name is like that.
                 Ok(_) => continue,
                 Err(FsError::NotFound) => {}
                 Err(error) => return Err(error.into()),
             }
-            let name = (link.parent, short);
-            if let Some(other) = self.short_names.told.get(&name).cloned()
-                && !names_equal(&other, &link.name)
-            {
-                match self.fs.lookup(link.parent, &other) {
-                    Ok(_) => continue,
-                    Err(FsError::NotFound) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
             let answer = name.1.clone();
-            self.short_names.tell(name, link.name);
-            return Ok(Reply::Name(answer));
+            self.short_names.tell(name, long.into());
+            return Ok(Some(answer));
         }
-        Err(NtStatus::OBJECT_NAME_NOT_FOUND.into())
+        Ok(None)
     }
 
     /// The entry of this name, or of this short name.

@@ -334,8 +334,8 @@ impl Service {
                 self.set_security(*open, *parts, descriptor)?
             }
             Operation::QueryVolume => self.query_volume(),
-            Operation::QueryDirectory { open, pattern, after, entries_max } => {
-                self.query_directory(*open, pattern, *after, *entries_max)?
+            Operation::QueryDirectory { open, pattern, after, entries_max, short_names } => {
+                self.query_directory(*open, pattern, *after, *entries_max, *short_names)?
             }
             Operation::Lock { open, elements, sequence } => {
                 return self.lock(operation, *open, elements, *sequence);

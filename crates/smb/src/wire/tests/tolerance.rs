@@ -244,14 +244,32 @@ fn smb1_negotiate_names_the_smb2_dialects() {
 
 #[test]
 fn directory_entries_of_every_class_read_back() {
-    let name = wide_from_str("Ünïcode name");
-    for number in [1, 2, 3, 12, 37, 38, 60, 83, 84] {
+    let (name, short_name) = (wide_from_str("Ünïcode name"), wide_from_str("NCODE~1.TXT"));
+    for number in [1, 2, 3, 12, 37, 38, 60, 78, 79, 80, 81] {
         let class = DirectoryClass::from_wire(number).unwrap();
         let mut writer = DirectoryWriter::new(class, 4096);
-        let record = DirectoryRecord { file_id: 77, end_of_file: 9, name: &name, ..Default::default() };
+        let record = DirectoryRecord {
+            file_id: 77,
+            end_of_file: 9,
+            short_name: &short_name,
+            name: &name,
+            ..Default::default()
+        };
         assert!(writer.push(&record));
         assert!(writer.push(&DirectoryRecord { name: &name[..3], ..record }));
         let bytes = writer.finish();
+        // Where the layout puts ShortNameLength and ShortName (MS-FSCC 2.4.8, 2.4.17, 2.4.19, 2.4.21).
+        let short_name_at = match number {
+            3 | 37 => Some(68),
+            79 => Some(80),
+            81 => Some(96),
+            _ => None,
+        };
+        assert_eq!(class.has_short_name(), short_name_at.is_some());
+        if let Some(at) = short_name_at {
+            assert_eq!(bytes[at], 22);
+            assert_eq!(wide(&bytes[at + 2..at + 24]).as_deref(), Ok(&*short_name));
+        }
         let entries = parse_directory(class, &bytes).unwrap();
         assert_eq!(entries.len(), 2);
         assert_eq!(entries[0].name, name);
@@ -259,7 +277,7 @@ fn directory_entries_of_every_class_read_back() {
         if let Some(times) = entries[0].times {
             assert_eq!(times.end_of_file.get(), 9);
         }
-        if matches!(number, 37 | 38 | 60 | 83 | 84) {
+        if matches!(number, 37 | 38 | 60 | 78..=81) {
             assert_eq!(entries[1].file_id, 77, "class {number}");
         }
     }

@@ -2,13 +2,12 @@
 //!
 //! All of them answer `Miss` while write-back jobs work in the range concerned, and start over.
 
-use ::types::FileTime;
+use ::types::{FileTime, attribute};
 use sys::Payload;
 
 use super::super::FileSystem;
 use super::super::meta::Transaction;
 use super::super::meta::record::ExtentRecord;
-use super::super::namespace::ATTRIBUTE_SPARSE_FILE;
 use super::super::types::{FsError, StreamId};
 use super::segments::{Piece, SegmentState};
 use super::{BLOCK, STREAM_BYTES_MAX};
@@ -328,7 +327,7 @@ impl FileSystem {
         self.ready()?;
         let slot = self.slot(id)?;
         let txn = Transaction::new();
-        let sparse = self.inode(&txn, id.file)?.attributes & ATTRIBUTE_SPARSE_FILE != 0;
+        let sparse = self.inode(&txn, id.file)?.attributes & attribute::SPARSE_FILE != 0;
         let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
         let end = stream.end_of_file.min(offset.saturating_add(len_bytes));
         if offset >= end {

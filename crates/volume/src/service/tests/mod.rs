@@ -193,7 +193,8 @@ impl Bench {
     pub fn names(&mut self, open: OpenId, pattern: &str) -> Vec<String> {
         let (mut names, mut after) = (Vec::new(), 0);
         loop {
-            let request = Operation::QueryDirectory { open, pattern: wide(pattern), after, entries_max: 3 };
+            let (pattern, short_names) = (wide(pattern), false);
+            let request = Operation::QueryDirectory { open, pattern, after, entries_max: 3, short_names };
             let Ok(Reply::Directory(entries)) = self.call(request) else { panic!("no listing") };
             let Some(last) = entries.last() else { return names };
             after = last.cookie;

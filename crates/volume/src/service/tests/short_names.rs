@@ -29,6 +29,35 @@ fn bench_root(bench: &mut Bench) -> OpenId {
 }
 
 #[test]
+fn a_listing_shows_short_names_that_open_their_files() {
+    let mut bench = Bench::new();
+    for name in ["a long name.html", "a long name.html too", "short.txt"] {
+        let made = bench.create(open_if(1, name)).expect("made");
+        bench.close(made.open).expect("closed");
+    }
+    let open = bench_root(&mut bench);
+    let list = |bench: &mut Bench, short_names| {
+        let pattern = wide("*");
+        match bench.call(Operation::QueryDirectory { open, pattern, after: 0, entries_max: 9, short_names }) {
+            Ok(Reply::Directory(entries)) => entries,
+            other => panic!("{other:?}"),
+        }
+    };
+    let entries = list(&mut bench, true);
+    assert_eq!(entries.len(), 5);
+    let mut told = 0;
+    for entry in entries.iter().filter(|entry| entry.short_name.is_some()) {
+        let short = String::from_utf16_lossy(entry.short_name.as_deref().unwrap_or_default());
+        assert!(short.len() <= 12, "{short}");
+        let found = bench.create(existing(&short)).expect("opened by its short name");
+        assert_eq!(found.path, entry.name);
+        told += 1;
+    }
+    assert_eq!(told, 2, "one name has the form itself, `.` and `..` are no names");
+    assert!(list(&mut bench, false).iter().all(|entry| entry.short_name.is_none()));
+}
+
+#[test]
 fn short_names_of_directories_lead_through_them() {
     let mut bench = Bench::new();
     let made = bench.create(directory(1, "a long directory")).expect("made");

@@ -1,0 +1,289 @@
+//! How a request goes on: answered, given to a volume, or left waiting; told that it takes long; cancelled; answered in its chain.
+
+use crate::connection::Outgoing;
+use crate::directory::Directory;
+use crate::dispatch::{Element, Started};
+use crate::request::{Body, Chain, ChainFile, Context, Hashed, Request, Response, Step, Work};
+use crate::server::Server;
+use smallvec::SmallVec;
+use smb::wire::{Command, Header, HeaderFlags};
+use sys::Buf;
+use types::{Monotonic, NtStatus};
+use volume::backend::{Backend, OperationId, Reply};
+
+impl<B: Backend, D: Directory> Server<B, D> {
+    /// Answers, submits or parks; the chain goes along with what waits.
+    pub(crate) fn take_step(
+        &mut self,
+        context: Context,
+        step: Step,
+        chain: &mut Chain,
+        now: Monotonic,
+    ) -> Started {
+        let (work, submit) = match step {
+            Step::Reply(status, body) => {
+                self.finish_element(&context, chain, status, body);
+                return Started::Answered;
+            }
+            Step::Disconnect => return Started::Disconnect,
+            Step::Submit { volume, operation, work } => (work, Some((volume, operation))),
+            Step::Park(work) => (work, None),
+        };
+        let queued = matches!(work, Work::QueryDirectoryQueued(_));
+        let reads_pipe = matches!(work, Work::PipeRead { .. });
+        let fetch = if let Work::WriteRemote(work) = &work { Some(work.fetch()) } else { None };
+        let volume = submit.as_ref().map(|(volume, _)| *volume);
+        if volume.is_some_and(|volume| self.backend(volume).is_none()) {
+            self.finish_element(&context, chain, NtStatus::NETWORK_NAME_DELETED, Body::no_error_data());
+            return Started::Answered;
+        }
+        if let Some(connection) = self.connections.get_mut(context.connection) {
+            connection.in_work_bytes += context.bytes;
+        }
+        let until = if let Work::Delayed { until, .. } = work { Some(until) } else { None };
+        // A message of one request needs no chain to go on with.
+        let is_alone = chain.first && chain.at >= chain.message.len();
+        let chain = (!is_alone).then(|| {
+            Box::new(Chain {
+                message: chain.message.clone(),
+                responses: std::mem::take(&mut chain.responses),
+                ..*chain
+            })
+        });
+        let key = self.requests.insert(Request { context, work, volume, chain });
+        if queued && let Some(open) = self.opens.get_mut(context.open) {
+            open.enumeration.queued.push_back(key);
+        }
+        if reads_pipe {
+            self.wait_for_pipe(context.open, key, now);
+        }
+        if let Some((len_bytes, descriptors)) = fetch {
+            self.enqueue(context.connection, Outgoing::RemoteRead { token: key, len_bytes, descriptors });
+        }
+        if let Some(until) = until {
+            self.timers.push(std::cmp::Reverse((until, key)));
+        }
+        if let Some((volume, operation)) = submit
+            && let Some(backend) = self.backend(volume)
+        {
+            backend.submit(OperationId(key), operation, now);
+        }
+        Started::Waits
+    }
+
+    /// The volume (or a timer) has answered what the request named `key` waits for.
+    pub(crate) fn complete(&mut self, key: u64, result: Result<Reply, NtStatus>, now: Monotonic) {
+        let Some(request) = self.requests.remove(key) else {
+            return;
+        };
+        let Request { mut context, work, chain, .. } = request;
+        if let Some(connection) = self.connections.get_mut(context.connection) {
+            connection.in_work_bytes = connection.in_work_bytes.saturating_sub(context.bytes);
+            if context.async_id != 0 {
+                connection.pending -= 1;
+            }
+        }
+        let step = self
+            .finish_work(&mut context, work, result, now)
+            .unwrap_or_else(|status| Step::Reply(status, Body::no_error_data()));
+        let mut chain = match chain {
+            Some(chain) => *chain,
+            None => Chain {
+                message: Buf::empty(),
+                at: 0,
+                sealed_by: context.sealed_by,
+                first: true,
+                inheritable: false,
+                session: context.session,
+                tree_id: context.tree_id,
+                file: ChainFile::None,
+                responses: SmallVec::new(),
+            },
+        };
+        let connection = context.connection;
+        let async_id = context.async_id;
+        match self.take_step(context, step, &mut chain, now) {
+            Started::Answered => {
+                chain.first = false;
+                if async_id != 0 {
+                    // The client waits for this one alone: what follows is a message of its own.
+                    self.flush_chain(connection, &mut chain);
+                }
+                self.run_chain(connection, chain, now);
+            }
+            Started::Waits => {
+                // Still the same request to the client.
+                if async_id != 0
+                    && let Some(connection) = self.connections.get_mut(connection)
+                {
+                    connection.pending += 1;
+                }
+            }
+            Started::Silent => self.run_chain(connection, chain, now),
+            Started::Disconnect => self.disconnect_hostile(connection),
+        }
+    }
+
+    /// Queues the answer of one element with those before it, and remembers the file for those after it.
+    fn finish_element(&mut self, context: &Context, chain: &mut Chain, status: NtStatus, body: Body) {
+        if context.counted
+            && let Some(open) = self.opens.get_mut(context.open)
+        {
+            if open.channel_sequence == context.channel_sequence {
+                open.outstanding = open.outstanding.saturating_sub(1);
+            } else {
+                open.outstanding_before = open.outstanding_before.saturating_sub(1);
+            }
+        }
+        let command = context.to.command;
+        if status.is_error() {
+            self.counters.errors += 1;
+            tracing::debug!(
+                command = command.name(),
+                session = context.session,
+                message = context.to.message_id,
+                %status,
+                "request refused"
+            );
+        }
+        if command == Command::Create {
+            chain.file =
+                if status.is_error() { ChainFile::Failed(status) } else { ChainFile::Open(context.open) };
+        } else if context.open != 0 {
+            chain.file = ChainFile::Open(context.open);
+        }
+        let hashed = match command {
+            Command::Negotiate => Hashed::Connection,
+            Command::SessionSetup if status == NtStatus::MORE_PROCESSING_REQUIRED => {
+                Hashed::Setup(context.session)
+            }
+            _ => Hashed::No,
+        };
+        let granted = if context.async_id != 0 { 0 } else { self.grant(context.connection, context, status) };
+        let mut header = context.to.header(status, granted);
+        if context.async_id != 0 {
+            header.set_async_id(context.async_id);
+        }
+        if context.claims_signature && !context.sign && context.sealed_by == 0 && status.is_error() {
+            // No key to sign with: the flag alone tells a client that the answer belongs to what it signed.
+            header.flags = (header.flags() | HeaderFlags::SIGNED).bits().into();
+        }
+        let sign_by = if context.sign { context.session } else { 0 };
+        let invalidate = context.invalidate;
+        chain.responses.push(Response { header, body, sign_by, hashed, invalidate });
+    }
+
+    /// Credits that the answer to this request gives (MS-SMB2 3.3.1.2).
+    pub(crate) fn grant(&mut self, connection: u64, context: &Context, status: NtStatus) -> u16 {
+        let Some(found) = self.connections.get_mut(connection) else { return 0 };
+        let charge = if found.large_mtu() { context.to.credit_charge.max(1) } else { 1 };
+        // Until someone has logged on there is no reason to send much at once.
+        let more_allowed = match context.to.command {
+            Command::Negotiate => false,
+            Command::SessionSetup => !status.is_error() && status != NtStatus::MORE_PROCESSING_REQUIRED,
+            _ => true,
+        };
+        let more = if more_allowed { context.credits_requested.saturating_sub(1) } else { 0 };
+        found.window.grant(charge.saturating_add(more))
+    }
+
+    /// The volume says that a request will take long: the client is told (MS-SMB2 3.3.4.2).
+    pub(crate) fn went_pending(&mut self, key: u64, now: Monotonic) {
+        let Some(request) = self.requests.get_mut(key) else { return };
+        if request.context.async_id != 0 {
+            return;
+        }
+        let in_the_middle = request.chain.as_ref().is_some_and(|chain| chain.at < chain.message.len());
+        let command = request.context.to.command;
+        let context = request.context;
+        let volume = request.volume;
+        let too_many = self
+            .connections
+            .get(context.connection)
+            .is_some_and(|found| found.pending >= self.config.limits.pending_per_connection);
+        if too_many || in_the_middle && command != Command::Create {
+            // Only the last request of a compound may wait, but for a CREATE that waits for a break.
+            if let Some(request) = self.requests.get_mut(key) {
+                request.work = Work::Refused(if too_many {
+                    NtStatus::INSUFFICIENT_RESOURCES
+                } else {
+                    NtStatus::INTERNAL_ERROR
+                });
+            }
+            match volume {
+                Some(volume) => {
+                    if let Some(backend) = self.backend(volume) {
+                        backend.cancel(OperationId(key));
+                    }
+                }
+                None => self.complete(key, Err(NtStatus::INTERNAL_ERROR), now),
+            }
+            return;
+        }
+        let async_id = self.new_async_id();
+        let granted = self.grant(context.connection, &context, NtStatus::PENDING);
+        let mut header = context.to.header(NtStatus::PENDING, granted);
+        header.set_async_id(async_id);
+        let (hashed, invalidate) = (Hashed::No, None);
+        let interim = Response { header, body: Body::no_error_data(), sign_by: 0, hashed, invalidate };
+        let mut responses = SmallVec::new();
+        if let Some(request) = self.requests.get_mut(key) {
+            request.context.async_id = async_id;
+            if let Some(chain) = &mut request.chain {
+                responses = std::mem::take(&mut chain.responses);
+            }
+        }
+        if let Some(connection) = self.connections.get_mut(context.connection) {
+            connection.pending += 1;
+        }
+        responses.push(interim);
+        self.send(context.connection, responses, context.sealed_by);
+    }
+
+    /// CANCEL (MS-SMB2 3.3.5.16): takes no credit, has no answer of its own.
+    pub(crate) fn handle_cancel(
+        &mut self,
+        connection: u64,
+        header: &Header,
+        element: Element<'_>,
+        now: Monotonic,
+    ) {
+        self.counters.requests[Command::Cancel as usize] += 1;
+        if let Some(session) = self.sessions.get(header.session_id.get())
+            && header.flags().contains(HeaderFlags::SIGNED)
+            && let Some(channel) = session.channel(connection)
+        {
+            let id = header.message_id.get();
+            let genuine = channel.signing.verify(&[element.bytes()], id, false, true).is_ok()
+                // Some clients leave the role's second bit out of AES-GMAC's nonce.
+                || channel.signing.verify(&[element.bytes()], id, false, false).is_ok();
+            if !genuine {
+                self.counters.bad_signatures += 1;
+                return;
+            }
+        }
+        let by_async_id = header.flags().contains(HeaderFlags::ASYNC_COMMAND);
+        let found = self.requests.iter().find(|(_, request)| {
+            let context = &request.context;
+            context.connection == connection
+                && if by_async_id {
+                    context.async_id != 0 && context.async_id == header.async_id()
+                } else {
+                    context.to.message_id == header.message_id.get()
+                }
+        });
+        let Some((key, request)) = found else { return };
+        match request.volume {
+            Some(volume) => {
+                if let Some(backend) = self.backend(volume) {
+                    backend.cancel(OperationId(key));
+                }
+            }
+            None => {
+                if matches!(request.work, Work::PipeRead { .. }) {
+                    self.complete(key, Err(NtStatus::CANCELLED), now);
+                }
+            }
+        }
+    }
+}
