@@ -51,6 +51,8 @@ mod engine;
 mod error;
 mod file;
 mod link;
+mod location;
+mod logon;
 mod operation;
 mod options;
 
@@ -60,6 +62,8 @@ pub use counters::Counters;
 pub use engine::Engine;
 pub use error::ClientError;
 pub use file::{DirectoryEntry, File, FileStatus, OpenOptions, Tree};
+pub use location::{Location, LocationError};
+pub use logon::{Logon, LogonError};
 pub use operation::{Reply, Request};
 pub use options::{Encryption, Options, RDMA_PORT, Signing, Transport};
 pub use smb::auth::{Credentials, NtHash};

@@ -7,8 +7,8 @@ use crate::engine::random::Random;
 use crate::port::Content;
 use crate::profile::{Affinity, FlushMode, Precreate, Profile, Target, TimeSpan, WriteContent};
 use crate::target::smb::Access;
-use crate::target::{self, Place, SmbPath, TargetError, local, smb};
-use smb_client::Engine;
+use crate::target::{self, Place, TargetError, local, smb};
+use smb_client::{Engine, Location};
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(super) struct Prepared {
 pub(super) enum PreparedKind {
     File(PathBuf),
     Mapped(Arc<Mapping>),
-    Smb(SmbPath),
+    Smb(Location),
 }
 
 /// What one thread does.
@@ -178,7 +178,7 @@ pub(super) fn precreate(profile: &Profile, options: &RunOptions<'_>) -> Result<V
 
 fn create_remote(
     target: &Target,
-    path: &SmbPath,
+    path: &Location,
     access: &Access,
     size_bytes: u64,
     overwrite: bool,
@@ -236,7 +236,7 @@ fn prepare_smb(
     span: &TimeSpan,
     target: &Target,
     number: u32,
-    path: SmbPath,
+    path: Location,
     access: &Access,
     options: &RunOptions<'_>,
     is_stopped: &dyn Fn() -> bool,

@@ -6,11 +6,9 @@ pub mod disks;
 pub mod guard;
 pub mod local;
 pub mod smb;
-pub mod smb_path;
-
-pub use smb_path::SmbPath;
 
 use crate::profile::Target;
+use smb_client::Location;
 use std::path::PathBuf;
 
 /// Why a run cannot begin, or go on; what is printed.
@@ -38,7 +36,7 @@ impl TargetError {
 pub enum Place {
     /// A file, or a block device by its path.
     Local(PathBuf),
-    Smb(SmbPath),
+    Smb(Location),
 }
 
 /// Reads a target's name.
@@ -52,10 +50,14 @@ pub fn place(path: &str) -> Result<Place, TargetError> {
     {
         return disks::by_number(number).map(Place::Local);
     }
-    if smb_path::looks_like(path) {
-        return SmbPath::parse(path)
-            .map(Place::Smb)
-            .map_err(|problem| TargetError::Other(format!("ERROR: invalid SMB target '{path}': {problem}")));
+    if Location::is_meant(path) {
+        let wrong =
+            |problem: String| TargetError::Other(format!("ERROR: invalid SMB target '{path}': {problem}"));
+        let place = Location::parse(path).map_err(|problem| wrong(problem.to_string()))?;
+        if place.path.is_empty() {
+            return Err(wrong("the path of the file is missing".into()));
+        }
+        return Ok(Place::Smb(place));
     }
     Ok(Place::Local(PathBuf::from(path)))
 }

@@ -1,87 +1,23 @@
 //! Files on SMB shares: sessions, files made and looked at before a run, and opened for each thread.
 
-use super::{SmbPath, TargetError, guard};
+use super::{TargetError, guard};
 use crate::cli::{SmbOptions, SmbTransport};
 use crate::profile::{CacheMode, Target, WriteContent, WriteThrough};
 use smb_client::{
-    Client, ClientError, Credentials, Encryption, Engine, File, NtHash, OpenOptions, Options, RDMA_PORT,
-    Signing, Transport, Tree,
+    Client, ClientError, Credentials, Encryption, Engine, File, Location, Logon, OpenOptions, Options,
+    RDMA_PORT, Signing, Transport, Tree,
 };
 use std::path::Path;
 
 const TCP_PORT: u16 = 445;
 /// Written at once when a file is made.
 const FILL_BYTES: usize = 4 << 20;
-/// A credentials file is a few lines.
-const CREDENTIALS_BYTES_MAX: u64 = 64 << 10;
-
 /// Who logs on, and how sessions are made.
 #[derive(Clone)]
 pub struct Access {
-    user: Option<String>,
-    password: String,
-    domain: String,
+    logon: Logon,
     options: Options,
     transport: SmbTransport,
-}
-
-/// What a credentials file or the environment says.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Logon {
-    pub user: Option<String>,
-    pub password: Option<String>,
-    pub domain: Option<String>,
-}
-
-impl Logon {
-    /// Reads lines `username=`, `password=` and `domain=`, as mount.cifs does: blanks before a key, and lines of other keys or
-    /// comments, mean nothing; a password is all that follows the sign.
-    ///
-    /// # Errors
-    /// The number of a line that is none of these.
-    pub fn parse(text: &str) -> Result<Self, usize> {
-        let mut logon = Self::default();
-        for (number, line) in text.lines().enumerate() {
-            let line = line.trim_start();
-            if line.is_empty() || line.starts_with('#') || line.starts_with(';') {
-                continue;
-            }
-            let (key, value) = line.split_once('=').ok_or(number + 1)?;
-            let value = Some(value.to_owned());
-            match key.trim_end() {
-                "username" | "user" => logon.user = value,
-                "password" | "pass" => logon.password = value,
-                "domain" | "dom" | "workgroup" => logon.domain = value,
-                _ => {}
-            }
-        }
-        if let Some((domain, user)) = logon.user.as_ref().and_then(|user| user.split_once('\\')) {
-            (logon.domain, logon.user) = (Some(domain.to_owned()), Some(user.to_owned()));
-        }
-        Ok(logon)
-    }
-
-    fn from_file(path: &str) -> Result<Self, TargetError> {
-        let failed = |problem: String| {
-            TargetError::Other(format!("ERROR: credentials file '{path}' cannot be used: {problem}"))
-        };
-        let length = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
-        if length > CREDENTIALS_BYTES_MAX {
-            return Err(failed("it is too long".into()));
-        }
-        let text = std::fs::read_to_string(Path::new(path)).map_err(|error| failed(error.to_string()))?;
-        Self::parse(&text)
-            .map_err(|line| failed(format!("line {line} is not username=, password= or domain=")))
-    }
-
-    fn from_environment() -> Self {
-        let variable = |name: &str| std::env::var(name).ok();
-        Self {
-            user: variable("DISKSPD_SMB_USER"),
-            password: variable("DISKSPD_SMB_PASSWORD"),
-            domain: variable("DISKSPD_SMB_DOMAIN"),
-        }
-    }
 }
 
 impl Access {
@@ -89,8 +25,10 @@ impl Access {
     /// Where the credentials file cannot be read.
     pub fn new(options: &SmbOptions) -> Result<Self, TargetError> {
         let logon = match &options.credentials {
-            Some(path) => Logon::from_file(path)?,
-            None => Logon::from_environment(),
+            Some(path) => {
+                Logon::read(Path::new(path)).map_err(|error| TargetError::Other(format!("ERROR: {error}")))?
+            }
+            None => Logon::from_environment("DISKSPD_SMB"),
         };
         let client = Options {
             signing: if options.sign { Signing::Required } else { Signing::IfRequired },
@@ -103,38 +41,23 @@ impl Access {
             channels: usize::from(options.channels),
             ..Options::default()
         };
-        Ok(Self {
-            user: logon.user,
-            password: logon.password.unwrap_or_default(),
-            domain: logon.domain.unwrap_or_default(),
-            options: client,
-            transport: options.transport,
-        })
+        Ok(Self { logon, options: client, transport: options.transport })
     }
 
     /// A session of its own at the target's server.
     ///
     /// # Errors
     /// Where the server is not there, or refuses.
-    pub fn connect(&self, engine: &Engine, path: &SmbPath) -> Result<Client, TargetError> {
+    pub fn connect(&self, engine: &Engine, path: &Location) -> Result<Client, TargetError> {
         let usual = if self.transport == SmbTransport::Rdma { RDMA_PORT } else { TCP_PORT };
         let port = path.port.unwrap_or(usual);
         let mut options = self.options.clone();
-        let credentials = match path.user.as_ref().or(self.user.as_ref()) {
-            Some(user) => Credentials::User {
-                user: user.clone(),
-                domain: self.domain.clone(),
-                workstation: String::new(),
-                hash: NtHash::from_password(&self.password),
-                target_name: format!("cifs/{}", path.server),
-            },
-            None => {
-                options.allow_guest = true;
-                Credentials::Anonymous
-            }
-        };
+        let credentials = self.logon.credentials(path.user.as_deref(), &path.server);
+        let is_anonymous = credentials.is_none();
+        options.allow_guest |= is_anonymous;
+        let credentials = credentials.unwrap_or(Credentials::Anonymous);
         Client::connect_on(engine, &path.server, port, credentials, options)
-            .map_err(|error| failed(&path.server, port, self.user.is_none(), &error))
+            .map_err(|error| failed(&path.server, port, is_anonymous, &error))
     }
 }
 
@@ -162,7 +85,7 @@ fn opening(target: &Target, error: &ClientError) -> TargetError {
 ///
 /// # Errors
 /// As printed.
-pub fn tree(client: &mut Client, target: &Target, path: &SmbPath) -> Result<Tree, TargetError> {
+pub fn tree(client: &mut Client, target: &Target, path: &Location) -> Result<Tree, TargetError> {
     let tree = client.tree_connect(&path.share).map_err(|error| opening(target, &error))?;
     if tree.is_pipe {
         return Err(TargetError::Other(format!("ERROR: '{}' lies on no share of files", target.path)));
@@ -174,7 +97,7 @@ pub fn tree(client: &mut Client, target: &Target, path: &SmbPath) -> Result<Tree
 ///
 /// # Errors
 /// As printed; a block size over the server's limit.
-pub fn open(client: &mut Client, tree: Tree, target: &Target, path: &SmbPath) -> Result<File, TargetError> {
+pub fn open(client: &mut Client, tree: Tree, target: &Target, path: &Location) -> Result<File, TargetError> {
     let writes = target.write_percent > 0;
     // An existing file: what is missing is an error, as it is for local ones.
     let mut options = OpenOptions::read();
@@ -217,7 +140,7 @@ pub fn create(
     client: &mut Client,
     tree: Tree,
     target: &Target,
-    path: &SmbPath,
+    path: &Location,
     size_bytes: u64,
     overwrite: bool,
     stop: &dyn Fn() -> bool,
@@ -251,7 +174,7 @@ pub fn create(
 }
 
 /// Whether a file's mark or data, or that no file is there, lets it be written to.
-fn may_overwrite(client: &mut Client, tree: Tree, path: &SmbPath) -> Result<bool, ClientError> {
+fn may_overwrite(client: &mut Client, tree: Tree, path: &Location) -> Result<bool, ClientError> {
     let file = match client.open(tree, &path.path, OpenOptions::read()) {
         Ok(file) => file,
         Err(error) if error.status() == Some(types::NtStatus::OBJECT_NAME_NOT_FOUND) => return Ok(true),
@@ -288,7 +211,7 @@ pub fn measure(
     client: &mut Client,
     tree: Tree,
     target: &Target,
-    path: &SmbPath,
+    path: &Location,
     overwrite: bool,
 ) -> Result<u64, TargetError> {
     let status = client.stat(tree, &path.path).map_err(|error| opening(target, &error))?;

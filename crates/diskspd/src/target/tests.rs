@@ -1,7 +1,6 @@
-use super::smb::Logon;
-use super::smb_path::SmbPath;
 use super::{Place, disks, guard, local, place};
 use crate::profile::{CacheMode, Target, WriteContent};
+use smb_client::Location;
 use std::fs;
 use std::path::Path;
 
@@ -11,7 +10,7 @@ fn target(path: &Path) -> Target {
 
 #[test]
 fn smb_targets_are_read_in_both_forms() {
-    let both = SmbPath {
+    let both = Location {
         server: "server".into(),
         port: None,
         user: None,
@@ -20,9 +19,9 @@ fn smb_targets_are_read_in_both_forms() {
     };
     assert_eq!(place(r"\\server\share\dir\file.dat"), Ok(Place::Smb(both.clone())));
     assert_eq!(place("smb://server/share/dir/file.dat"), Ok(Place::Smb(both.clone())));
-    let named = SmbPath { port: Some(4455), user: Some("ann".into()), ..both.clone() };
+    let named = Location { port: Some(4455), user: Some("ann".into()), ..both.clone() };
     assert_eq!(place("smb://ann@server:4455/share/dir/file.dat"), Ok(Place::Smb(named)));
-    let six = SmbPath { server: "::1".into(), port: Some(5445), ..both };
+    let six = Location { server: "::1".into(), port: Some(5445), ..both };
     assert_eq!(place("smb://[::1]:5445/share/dir/file.dat"), Ok(Place::Smb(six)));
     assert!(matches!(place("plain/file"), Ok(Place::Local(_))));
 }
@@ -150,16 +149,4 @@ fn a_write_source_repeats_its_file() {
     assert_eq!(region.bytes(), b"abcabcab");
     fs::write(&path, "").expect("is written");
     assert!(local::source(&content, 8, false, |_| ()).is_err());
-}
-
-#[test]
-fn credentials_are_read_as_mount_cifs_reads_them() {
-    let text = "# who\n  username=ann\npassword= with = signs and blanks \n\ndomain=EXAMPLE\nnocase=1\n";
-    let logon = Logon::parse(text).expect("is right");
-    assert_eq!(logon.user.as_deref(), Some("ann"));
-    assert_eq!(logon.password.as_deref(), Some(" with = signs and blanks "));
-    assert_eq!(logon.domain.as_deref(), Some("EXAMPLE"));
-    let logon = Logon::parse("username=EXAMPLE\\ann\n").expect("is right");
-    assert_eq!((logon.domain.as_deref(), logon.user.as_deref()), (Some("EXAMPLE"), Some("ann")));
-    assert_eq!(Logon::parse("username=ann\nsecret\n"), Err(2));
 }

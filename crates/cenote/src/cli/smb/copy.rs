@@ -1,11 +1,10 @@
 //! Copies of whole files, many blocks in flight.
 
-use super::access::Location;
 use super::{Failure, failed, open_tree};
 use crate::cli::args::SmbOptions;
 use crate::cli::show_size;
 use anstream::{eprintln, println};
-use smb_client::{Client, File, OpenOptions, Token};
+use smb_client::{Client, File, Location, OpenOptions, Token};
 use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, Read};

@@ -10,19 +10,19 @@ use super::args;
 use super::client::Failure;
 use super::output::{self, Align, Column};
 use super::size::show_size;
-use access::{Location, connect};
+use access::{connect, location};
 use anstream::println;
-use smb_client::{Client, ClientError, FileStatus, Tree};
+use smb_client::{Client, ClientError, FileStatus, Location, Tree};
 use types::FileTime;
 
 /// # Errors
 /// What to print.
 pub fn run(command: args::Smb, is_json: bool) -> Result<(), Failure> {
     match command {
-        args::Smb::Ls { place, how } => list(&Location::parse(&place)?, &how, is_json),
-        args::Smb::Stat { place, how } => stat(&Location::parse(&place)?, &how, is_json),
-        args::Smb::Get { place, file, how } => copy::get(&Location::parse(&place)?, file, &how),
-        args::Smb::Put { file, place, how } => copy::put(&file, Location::parse(&place)?, &how),
+        args::Smb::Ls { place, how } => list(&location(&place)?, &how, is_json),
+        args::Smb::Stat { place, how } => stat(&location(&place)?, &how, is_json),
+        args::Smb::Get { place, file, how } => copy::get(&location(&place)?, file, &how),
+        args::Smb::Put { file, place, how } => copy::put(&file, location(&place)?, &how),
     }
 }
 
@@ -111,33 +111,14 @@ fn show_time(time: FileTime) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Addresses, and times as people read them.
-
-    use super::access::Location;
-    use super::show_time;
+    use super::{location, show_time};
     use types::FileTime;
 
     #[test]
-    fn a_place_is_told_in_the_forms_that_people_use() {
-        let place = Location::parse("smb://ana@filer:4455/demo/a/b c.txt").expect("is an address");
-        assert_eq!((place.server.as_str(), place.port), ("filer", Some(4455)));
-        assert_eq!(place.user.as_deref(), Some("ana"));
-        assert_eq!((place.share.as_str(), place.path.as_str()), ("demo", "a\\b c.txt"));
-        for same in ["//filer/demo/a", "\\\\filer\\demo\\a", "smb://filer/demo/a/"] {
-            let place = Location::parse(same).expect("is an address");
-            assert_eq!((place.server.as_str(), place.share.as_str()), ("filer", "demo"));
-            assert_eq!((place.path.as_str(), place.port), ("a", None));
-        }
-        let place = Location::parse("smb://[::1]:445/demo").expect("is an address");
-        assert_eq!((place.server.as_str(), place.port, place.path.as_str()), ("::1", Some(445), ""));
-    }
-
-    #[test]
-    fn what_is_no_place_is_refused_with_a_reason() {
-        for wrong in
-            ["", "filer/demo", "smb://filer", "smb://ana:secret@filer/demo", "//filer:x/demo", "smb:///demo"]
-        {
-            assert!(Location::parse(wrong).is_err(), "{wrong}");
+    fn what_is_no_place_is_refused_with_the_form_it_should_have() {
+        for wrong in ["", "filer/demo", "smb://filer", "smb://ana:secret@filer/demo", "//filer:x/demo"] {
+            let error = location(wrong).expect_err("is refused").message;
+            assert!(error.contains("//SERVER/SHARE/PATH"), "{wrong}: {error}");
         }
     }
 

@@ -1,0 +1,94 @@
+//! Files of shares as people write them: `//server/share/path`, `\\server\share\path`, `smb://[user@]server[:port]/share/path`.
+
+use std::fmt;
+
+/// A file or directory of a share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Location {
+    pub server: String,
+    /// Of the transport that is used; `None`: its usual one.
+    pub port: Option<u16>,
+    pub user: Option<String>,
+    pub share: String,
+    /// Relative to the share, with backslashes; empty: its root.
+    pub path: String,
+}
+
+/// What is wrong with an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LocationError {
+    #[error("it does not begin with //, \\\\ or smb://")]
+    Scheme,
+    #[error("the server is missing")]
+    Server,
+    #[error("the share is missing")]
+    Share,
+    #[error("a password does not belong on a command line")]
+    Password,
+    #[error("the address lacks its ']'")]
+    Bracket,
+    #[error("the port is no port")]
+    Port,
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "//{}/{}/{}", self.server, self.share, self.path.replace('\\', "/"))
+    }
+}
+
+fn without_scheme(text: &str) -> Option<(&str, bool)> {
+    let (scheme, rest) = text.split_at_checked(6).unwrap_or((text, ""));
+    if scheme.eq_ignore_ascii_case("smb://") {
+        return Some((rest, true));
+    }
+    text.strip_prefix("//").or_else(|| text.strip_prefix("\\\\")).map(|rest| (rest, false))
+}
+
+impl Location {
+    /// Whether a name cannot be one of a local file: it begins with `\\` or `smb://`.
+    pub fn is_meant(text: &str) -> bool {
+        !text.starts_with('/') && without_scheme(text).is_some()
+    }
+
+    /// Either slash separates, but a URL has only its own.
+    ///
+    /// # Errors
+    /// What is missing or wrong.
+    pub fn parse(text: &str) -> Result<Self, LocationError> {
+        let (rest, is_url) = without_scheme(text).ok_or(LocationError::Scheme)?;
+        let separators: &[char] = if is_url { &['/'] } else { &['/', '\\'] };
+        let mut parts = rest.splitn(3, separators);
+        let authority = parts.next().unwrap_or_default();
+        let share = parts.next().filter(|share| !share.is_empty());
+        let path = parts.next().unwrap_or_default().replace('/', "\\");
+        let (user, host) = match authority.rsplit_once('@') {
+            Some((user, host)) => (Some(user), host),
+            None => (None, authority),
+        };
+        if user.is_some_and(|user| user.contains(':')) {
+            return Err(LocationError::Password);
+        }
+        let (server, port) = match host.strip_prefix('[') {
+            Some(rest) => {
+                let (address, after) = rest.split_once(']').ok_or(LocationError::Bracket)?;
+                (address, after.strip_prefix(':'))
+            }
+            None => host.split_once(':').map_or((host, None), |(server, port)| (server, Some(port))),
+        };
+        if server.is_empty() {
+            return Err(LocationError::Server);
+        }
+        let number = |port: &str| port.parse().ok().filter(|port| *port > 0).ok_or(LocationError::Port);
+        Ok(Self {
+            server: server.to_owned(),
+            port: port.map(number).transpose()?,
+            user: user.filter(|user| !user.is_empty()).map(str::to_owned),
+            share: share.ok_or(LocationError::Share)?.to_owned(),
+            path: path.trim_matches('\\').to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
