@@ -278,11 +278,22 @@ impl Direction {
     }
 }
 
+/// A part of a target, and its share of the random operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EffectiveRange {
+    /// Of the sum of all shares.
+    pub share: u32,
+    pub offset: u64,
+    pub len_bytes: u64,
+}
+
 /// One thread on one target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetResult {
     pub path: String,
     pub file_bytes: u64,
+    /// What `-rd` came to on this target.
+    pub distribution: Vec<EffectiveRange>,
     pub read: Direction,
     pub write: Direction,
 }

@@ -5,6 +5,7 @@
 
 use super::random::Random;
 use crate::profile::{Distribution, Target};
+use crate::statistics::EffectiveRange;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,8 +16,9 @@ pub struct TooSmall;
 /// A share of the operations over a share of the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
-    /// Operations of a hundred that come before this span and in it.
-    pub cumulative_percent: u32,
+    /// Shares of this span and those before it. The last one's is the whole: a hundred, or less where a target is too small
+    /// for some of the ranges.
+    pub cumulative: u32,
     /// In units of the alignment, from the base on.
     pub first_unit: u64,
     pub units: u64,
@@ -30,6 +32,8 @@ pub struct Offsets {
     stride: u64,
     /// Places an operation may begin at: `base + n * stride` for n below this.
     units: u64,
+    /// Where the last operation may end.
+    end: u64,
     /// Relative to the base; of sequential operations.
     next: u64,
     /// Last relative offset an operation may begin at.
@@ -92,6 +96,7 @@ impl Offsets {
             base,
             stride,
             units,
+            end,
             next: first,
             last,
             parallel: vec![first; slots as usize],
@@ -134,6 +139,21 @@ impl Offsets {
         &self.spans
     }
 
+    /// As [`Offsets::spans`], in bytes of the target. An operation that begins in the last unit ends with the target.
+    pub fn ranges(&self) -> Vec<EffectiveRange> {
+        let mut before = 0;
+        let range = |span: &Span| {
+            let share = span.cumulative - std::mem::replace(&mut before, span.cumulative);
+            let end = match span.first_unit + span.units {
+                all if all >= self.units => self.end,
+                some => self.base + some * self.stride,
+            };
+            let offset = self.base + span.first_unit * self.stride;
+            EffectiveRange { share, offset, len_bytes: end - offset }
+        };
+        self.spans.iter().map(range).collect()
+    }
+
     fn sequential(&mut self) -> u64 {
         let here = self.next;
         self.next = following(here, self.stride, self.last);
@@ -141,13 +161,14 @@ impl Offsets {
     }
 
     fn random(&self, random: &mut Random) -> u64 {
-        let unit = if self.spans.is_empty() {
-            random.below(self.units)
-        } else {
-            let draw = random.below(100) as u32;
-            match self.spans.iter().find(|span| draw < span.cumulative_percent) {
-                Some(span) => span.first_unit + random.below(span.units),
-                None => random.below(self.units),
+        let unit = match self.spans.last() {
+            None => random.below(self.units),
+            Some(last) => {
+                let draw = random.below(u64::from(last.cumulative)) as u32;
+                match self.spans.iter().find(|span| draw < span.cumulative) {
+                    Some(span) => span.first_unit + random.below(span.units),
+                    None => random.below(self.units),
+                }
             }
         };
         unit * self.stride
@@ -159,7 +180,8 @@ fn following(here: u64, stride: u64, last: u64) -> u64 {
 }
 
 /// Lays the distribution's ranges one after the other; what they leave of the operations goes to what they leave of the
-/// target. A range too short for one operation takes the nearest place.
+/// target. A range too short for one operation takes the nearest place; absolute ranges that lie behind the target's end are left
+/// out, and the operations are those of the others.
 fn spans(distribution: &Distribution, units: u64, stride: u64, usable_bytes: u64) -> Vec<Span> {
     let (ranges, is_percent) = match distribution {
         Distribution::Percent(ranges) => (ranges, true),
@@ -174,13 +196,16 @@ fn spans(distribution: &Distribution, units: u64, stride: u64, usable_bytes: u64
     };
     let limit = if is_percent { 100 } else { usable_bytes };
     let mut found = Vec::new();
-    let (mut position, mut percent) = (0u64, 0u32);
+    let (mut position, mut cumulative) = (0u64, 0u32);
     let mut add = |share: u32, from: u64, to: u64| {
-        percent += share;
+        if !is_percent && from >= limit {
+            return;
+        }
+        cumulative += share;
         let first = unit_at(from).min(units - 1);
         if share > 0 {
             let units = unit_at(to).saturating_sub(first).max(1);
-            found.push(Span { cumulative_percent: percent, first_unit: first, units });
+            found.push(Span { cumulative, first_unit: first, units });
         }
     };
     for (share, extent) in ranges {
@@ -189,8 +214,8 @@ fn spans(distribution: &Distribution, units: u64, stride: u64, usable_bytes: u64
         position = end;
     }
     let listed: u32 = ranges.iter().map(|(share, _)| *share).sum();
-    if listed < 100 {
-        add(100 - listed, position.min(limit.saturating_sub(1)), limit);
+    if listed < 100 && position < limit {
+        add(100 - listed, position, limit);
     }
     found
 }

@@ -99,6 +99,7 @@ impl<P: Port> Worker<P> {
         let results = setup.targets.iter().map(|target| TargetResult {
             path: target.path.clone(),
             file_bytes: target.file_bytes,
+            distribution: target.offsets.ranges(),
             read: direction(),
             write: direction(),
         });

@@ -1,5 +1,6 @@
 //! Reports: the text layouts of DiskSpd 2.2 and 2.0.17.
 
+mod distributions;
 mod profile_text;
 mod smb;
 mod style;

@@ -2,12 +2,15 @@
 
 use super::{Report, text};
 use crate::cli::{ReportStyle, parse};
+use crate::engine::offsets::Offsets;
 use crate::port::SmbUse;
 use crate::size;
 use crate::statistics::{
-    Direction, Histogram, Intervals, ProcessorUse, SpanResult, SystemInformation, TargetResult,
+    Direction, Histogram, Intervals, ProcessorPlace, ProcessorUse, SpanResult, SystemInformation,
+    TargetResult,
 };
 use proptest::prelude::*;
+use std::sync::Arc;
 
 fn system() -> SystemInformation {
     SystemInformation {
@@ -136,6 +139,78 @@ fn the_older_layout_is_there_on_demand() {
     {
         assert_eq!(super::style::file_bytes(ReportStyle::V2_0_17, bytes), shown);
     }
+}
+
+/// Two sockets of one node each, two cores each of two threads; the second socket's are slower.
+#[test]
+fn where_processors_sit_is_told_on_machines_where_it_matters() {
+    let place = |processor| ProcessorPlace {
+        processor,
+        socket: processor / 4,
+        node: processor / 4,
+        core: processor / 2,
+        class: 1 - processor / 4,
+    };
+    let system = SystemInformation {
+        processors: 8,
+        cores: 4,
+        nodes: 2,
+        sockets: 2,
+        heterogeneous: true,
+        places: (0..8).map(place).collect(),
+        ..system()
+    };
+    let processors = (0..8).map(|number| ProcessorUse {
+        number,
+        user_percent: f64::from(number),
+        kernel_percent: 1.0,
+        idle_percent: 99.0 - f64::from(number),
+        ..Default::default()
+    });
+    let span = SpanResult { processors: processors.collect(), ..written() };
+    let profile = parse(&["-w100".into(), "file".into()], 0).expect("is right").profile;
+    let style = ReportStyle::V2_2;
+    let got = text(&Report { command_line: "", profile: &profile, system: &system, spans: &[span], style });
+    let table = got.split_once("thread count:\t\t1\n\n").expect("has the table").1;
+    let table = table.split_once("\nTotal IO").expect("ends").0;
+    assert_eq!(table, include_str!("../../tests/golden/processors.txt"), "{table}");
+}
+
+/// Five threads on two files of 100 KiB and one of 1 MiB.
+#[test]
+fn distributions_are_told_as_they_came_out_with_their_targets_and_threads() {
+    let result = |path: &str, size_bytes: u64| {
+        let words = ["-b4K", "-r", "-rdpct10/10:10/10:0/10", path].map(str::to_owned);
+        let profile = parse(&words, 0).expect("is right").profile;
+        let target = &profile.time_spans[0].targets[0];
+        let offsets = Offsets::new(target, size_bytes, 0, 1, &Arc::default()).expect("fits");
+        TargetResult { path: path.into(), distribution: offsets.ranges(), ..TargetResult::default() }
+    };
+    let (first, second) = (|| result("testfile.dat", 100 << 10), || result("testfile2.dat", 100 << 10));
+    let threads = vec![vec![first()], vec![first()], vec![first()], vec![second()], vec![first()]];
+    let mut got = String::new();
+    super::distributions::block(&mut got, &threads);
+    super::distributions::block(&mut got, &[vec![first()], vec![first(), result("large.dat", 1 << 20)]]);
+    super::distributions::block(&mut got, &[vec![TargetResult::default()]]);
+    assert_eq!(got, include_str!("../../tests/golden/distributions.txt"), "{got}");
+}
+
+/// Ranges behind the end of a target are left out, and the others' shares are of what is left.
+#[test]
+fn a_distribution_over_more_than_the_target_is_cut() {
+    let words = ["-b4K", "-r", "-rdabs10/50k:20/10k:30/1G", "x"].map(str::to_owned);
+    let profile = parse(&words, 0).expect("is right").profile;
+    let target = &profile.time_spans[0].targets[0];
+    let offsets = Offsets::new(target, 100 << 10, 0, 1, &Arc::default()).expect("fits");
+    let shares: Vec<u32> = offsets.ranges().iter().map(|range| range.share).collect();
+    assert_eq!(shares, [10, 20, 30]);
+    let target = TargetResult { path: "x".into(), distribution: offsets.ranges(), ..TargetResult::default() };
+    let mut got = String::new();
+    super::distributions::block(&mut got, &[vec![target]]);
+    for line in ["    16.7% of IO => [     0   ", "    33.3% of IO => [", "    50.0% of IO => ["] {
+        assert!(got.contains(line), "{got}");
+    }
+    assert!(got.contains(" -    100KiB)\n"), "{got}");
 }
 
 #[test]

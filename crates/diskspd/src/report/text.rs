@@ -3,7 +3,10 @@
 use super::style;
 use crate::cli::ReportStyle;
 use crate::profile::Profile;
-use crate::statistics::{Direction, ProcessorUse, SpanResult, SystemInformation, TargetResult};
+use crate::statistics::{
+    Direction, ProcessorPlace, ProcessorUse, SpanResult, SystemInformation, TargetResult,
+};
+use crate::system::GROUP_PROCESSORS;
 use std::fmt::Write;
 
 /// All that a report says.
@@ -51,7 +54,10 @@ pub fn text(report: &Report<'_>) -> String {
             let _ = writeln!(out, "proc count:\t\t{}", result.processors.len());
         }
         out.push('\n');
-        processors(&mut out, &result.processors, style);
+        processors(&mut out, &result.processors, report.system, style);
+        if style == ReportStyle::V2_2 {
+            super::distributions::block(&mut out, &result.threads);
+        }
         let (latency, deviation) = (span.measure_latency, span.iops_std_dev);
         for (title, side) in [("Total IO", Side::Total), ("Read IO", Side::Read), ("Write IO", Side::Write)] {
             let _ = write!(out, "\n{title}\n");
@@ -90,14 +96,54 @@ fn system(out: &mut String, system: &SystemInformation) {
     let _ = writeln!(out, "\n\tactive power scheme:\t{}", system.power_scheme);
 }
 
-fn processors(out: &mut String, processors: &[ProcessorUse], style: ReportStyle) {
-    let grouped = processors.iter().any(|one| one.group > 0);
-    let (head, rule) = if grouped { ("Group | ", "-".repeat(48)) } else { ("", "-".repeat(40)) };
-    // The older layout's column of kernel time is wider.
-    let (wider, rule) = match style {
-        ReportStyle::V2_2 => ("", rule),
-        ReportStyle::V2_0_17 => (" ", format!("{rule}---")),
+/// Columns that say where a processor sits, each where the machine has more than one such place: name, width of its figures,
+/// and the figures.
+fn places(
+    processors: &[ProcessorUse],
+    system: &SystemInformation,
+) -> Vec<(&'static str, Vec<(u32, &'static str)>)> {
+    let all: Vec<ProcessorPlace> = processors
+        .iter()
+        .map(|one| {
+            let number = u32::from(one.group) * GROUP_PROCESSORS + one.number;
+            system.places.iter().find(|place| place.processor == number).copied().unwrap_or_default()
+        })
+        .collect();
+    let top = all.iter().map(|place| place.class).max().unwrap_or(0);
+    let has_smt = system.cores > 0 && system.cores < system.processors;
+    let column = |pick: &dyn Fn(&ProcessorPlace) -> u32| all.iter().map(|place| (pick(place), "")).collect();
+    let mut columns = Vec::new();
+    if system.sockets > 1 {
+        columns.push(("Socket", column(&|place| place.socket)));
+    }
+    if system.nodes > 1 {
+        columns.push(("Node", column(&|place| place.node)));
+    }
+    if system.groups > 1 {
+        columns.push(("Group", processors.iter().map(|one| (u32::from(one.group), "")).collect()));
+    }
+    if has_smt {
+        columns.push(("Core", column(&|place| place.core)));
+    }
+    if top > 0 {
+        let mark = |class: u32| (class, if class == top { "P" } else { " " });
+        columns.push(("Class", all.iter().map(|place| mark(place.class)).collect()));
+    }
+    columns
+}
+
+fn processors(out: &mut String, processors: &[ProcessorUse], system: &SystemInformation, style: ReportStyle) {
+    // The older layout knows groups only, and its column of kernel time is wider.
+    let mut columns = places(processors, system);
+    let wider = match style {
+        ReportStyle::V2_2 => "",
+        ReportStyle::V2_0_17 => {
+            columns.retain(|(name, _)| *name == "Group");
+            " "
+        }
     };
+    let head: String = columns.iter().map(|(name, _)| format!("{name} | ")).collect();
+    let rule = "-".repeat(head.len() + 40 + 3 * wider.len());
     let _ = write!(out, "{head}CPU |  Usage |  User  |{wider} Kernel |  Idle\n{rule}\n");
     let row = |out: &mut String, name: String, user: f64, kernel: f64, idle: f64| {
         let used = 100.0 - idle;
@@ -105,26 +151,22 @@ fn processors(out: &mut String, processors: &[ProcessorUse], style: ReportStyle)
     };
     let count = processors.len().max(1) as f64;
     let (mut user, mut kernel, mut idle) = (0.0, 0.0, 0.0);
-    for one in processors {
-        let name = if grouped {
-            format!("{:5} | {:3} ", one.group, one.number)
-        } else {
-            format!("{:4}", one.number)
-        };
+    for (at, one) in processors.iter().enumerate() {
+        let mut name = String::new();
+        for (title, values) in &columns {
+            let (value, mark) = values.get(at).copied().unwrap_or_default();
+            let width = title.len() + 1 - mark.len();
+            let _ = write!(name, "{value:width$}{mark}| ");
+        }
+        let _ = write!(name, "{:4}", one.number);
         row(out, name, one.user_percent, one.kernel_percent, one.idle_percent);
         user += one.user_percent;
         kernel += one.kernel_percent;
         idle += one.idle_percent;
     }
     let _ = writeln!(out, "{rule}");
-    let name = if grouped { "       avg. " } else { "avg." };
-    row(
-        out,
-        name.into(),
-        user / count,
-        kernel / count,
-        if processors.is_empty() { 100.0 } else { idle / count },
-    );
+    let idle = if processors.is_empty() { 100.0 } else { idle / count };
+    row(out, format!("{:width$}avg.", "", width = head.len()), user / count, kernel / count, idle);
 }
 
 fn rule(latency: bool, deviation: bool) -> String {

@@ -42,7 +42,8 @@ fn results_have_the_documented_layout() {
     write.intervals = Intervals::new(1000, 2000, true);
     write.latency.record(1_000_000);
     write.intervals.record(0, 1_000_000);
-    let target = TargetResult { path: "a&b.dat".into(), file_bytes: 1 << 20, read, write };
+    let target =
+        TargetResult { path: "a&b.dat".into(), file_bytes: 1 << 20, read, write, ..TargetResult::default() };
     let processor =
         ProcessorUse { user_percent: 30.0, kernel_percent: 25.0, idle_percent: 45.0, ..Default::default() };
     let span = SpanResult {
