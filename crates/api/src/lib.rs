@@ -11,8 +11,9 @@ pub mod rdma;
 pub mod requests;
 mod routes;
 mod server;
+pub mod tls;
 mod token;
 
 pub use management::{Answer, ApiError, ErrorKind, Management};
-pub use server::{CONNECTIONS_MAX, openapi, serve};
+pub use server::{CONNECTIONS_MAX, openapi, serve, serve_tls};
 pub use token::Token;

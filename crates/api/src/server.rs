@@ -1,11 +1,13 @@
 //! The HTTP server of the API.
 //!
-//! Owns connections and authentication. Promises: at most [`CONNECTIONS_MAX`] connections, each with bounded headers, body and
-//! time (I7); everything under `/api/` needs the token. Never listens: it is given a socket.
+//! Owns connections and authentication. Promises: at most [`CONNECTIONS_MAX`] connections a listener, each with bounded headers,
+//! body and time (I7); everything under `/api/` needs the token, and over TLS everything but `/healthz`. Never listens: it is given
+//! sockets.
 
 use crate::management::{ApiError, ErrorKind, Management};
 use crate::metrics;
 use crate::routes::{Peer, Shared, router};
+use crate::tls::Identity;
 use crate::token::Token;
 use axum::Router;
 use axum::body::Body;
@@ -21,21 +23,58 @@ use hyper_util::service::TowerToHyperService;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Info, OpenApi, RefOr};
 
-/// Connections served at a time; more wait.
+/// Connections of one listener served at a time; more wait.
 pub const CONNECTIONS_MAX: usize = 128;
 const BODY_BYTES_MAX: usize = 64 << 10;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest request is one that formats disks.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Serves until the task is dropped.
+/// Who may ask for what without the token.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Open {
+    /// Everything that is not under `/api/`.
+    AllButApi,
+    Health,
+}
+
+impl Open {
+    fn covers(self, path: &str) -> bool {
+        match self {
+            Self::AllButApi => !path.starts_with("/api/"),
+            Self::Health => path == "/healthz",
+        }
+    }
+}
+
+/// Serves in the clear, for loopback, until the task is dropped.
 pub async fn serve(listener: TcpListener, management: Arc<dyn Management>, token: Arc<Token>) {
-    let app = app(management, token);
+    accept(listener, app(management, token, Open::AllButApi), None).await;
+}
+
+/// Serves over TLS until the task is dropped.
+pub async fn serve_tls(
+    listener: TcpListener,
+    identity: Arc<Identity>,
+    management: Arc<dyn Management>,
+    token: Arc<Token>,
+) {
+    let config = match identity.server_config() {
+        Ok(config) => Arc::new(config),
+        Err(error) => return tracing::error!(%error, "the API cannot serve TLS"),
+    };
+    accept(listener, app(management, token, Open::Health), Some(config.into())).await;
+}
+
+async fn accept(listener: TcpListener, app: Router, tls: Option<TlsAcceptor>) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let Ok(permit) = permits.clone().acquire_owned().await else { return };
@@ -49,28 +88,37 @@ pub async fn serve(listener: TcpListener, management: Arc<dyn Management>, token
             }
         };
         let app = app.clone().layer(axum::Extension(Peer(peer)));
+        let tls = tls.clone();
         tokio::spawn(async move {
             let _permit = permit;
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_TIMEOUT)
-                .max_buf_size(64 << 10)
-                .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
-            if let Err(error) = connection.await {
-                tracing::debug!(%peer, %error, "API connection ended");
+            let Some(tls) = tls else { return converse(stream, app, peer).await };
+            match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+                Ok(Ok(stream)) => converse(stream, app, peer).await,
+                Ok(Err(error)) => tracing::debug!(%peer, %error, "API connection without TLS"),
+                Err(_) => tracing::debug!(%peer, "API connection without a TLS handshake in time"),
             }
         });
     }
 }
 
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, app: Router, peer: SocketAddr) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(64 << 10)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
+    if let Err(error) = connection.await {
+        tracing::debug!(%peer, %error, "API connection ended");
+    }
+}
+
 /// The OpenAPI document, and everything that is served.
-fn app(management: Arc<dyn Management>, token: Arc<Token>) -> Router {
+fn app(management: Arc<dyn Management>, token: Arc<Token>, open: Open) -> Router {
     let (api, document) = documented();
-    let guard = Guard { management: management.clone(), token };
+    let guard = Guard { management: management.clone(), token, open };
     let document = document.to_json().unwrap_or_default();
     Router::new()
         .nest("/api/v1", api)
-        .layer(from_fn_with_state(guard, authenticate))
         .route("/healthz", get(healthz))
         .route("/metrics", get(scrape))
         .route(
@@ -78,6 +126,7 @@ fn app(management: Arc<dyn Management>, token: Arc<Token>) -> Router {
             get(move || async { ([(header::CONTENT_TYPE, "application/json")], document) }),
         )
         .fallback(async || ApiError::new(ErrorKind::NotFound, "no such path; /openapi.json lists them"))
+        .layer(from_fn_with_state(guard, authenticate))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(axum::middleware::from_fn(bounded_time))
         .with_state(management)
@@ -107,10 +156,11 @@ pub fn openapi() -> OpenApi {
 struct Guard {
     management: Arc<dyn Management>,
     token: Arc<Token>,
+    open: Open,
 }
 
 async fn authenticate(State(guard): State<Guard>, peer: Peer, request: Request, next: Next) -> Response {
-    if !request.uri().path().starts_with("/api/") {
+    if guard.open.covers(request.uri().path()) {
         return next.run(request).await;
     }
     let given = request.headers().get(header::AUTHORIZATION);

@@ -4,6 +4,7 @@
 //! refused with its name and line; the effective configuration, printed, reads back as itself. Never opens anything.
 
 use crate::control::{Limits, SmbPolicy};
+use crate::health_watch::Webhook;
 use crate::interfaces::InterfaceRule;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
@@ -17,6 +18,7 @@ pub struct Config {
     pub server: Server,
     pub smb: Smb,
     pub api: Api,
+    pub health: Health,
     pub disks: Disks,
     pub limits: LimitKeys,
     pub log: Log,
@@ -45,6 +47,16 @@ pub struct Smb {
 #[serde(default, deny_unknown_fields)]
 pub struct Api {
     pub listen: SocketAddr,
+    pub tls_listen: Vec<SocketAddr>,
+    pub tls_certificate: PathBuf,
+    pub tls_key: PathBuf,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Health {
+    pub webhook: String,
+    pub webhook_ca_file: PathBuf,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,7 +114,27 @@ const DOCUMENTATION: &[(&str, &str)] = &[
     ),
     ("smb.require_signing", "Refuse requests that are not signed."),
     ("smb.require_encryption", "Refuse clients that do not encrypt."),
-    ("api.listen", "Address and port of the management API. Loopback only."),
+    ("api.listen", "Address and port of the management API for this machine. Loopback only."),
+    (
+        "api.tls_listen",
+        "Addresses and ports of the management API for others, over TLS; needs certificate and key.",
+    ),
+    (
+        "api.tls_certificate",
+        "The certificate for it in PEM form, with those between it and an authority that clients trust.",
+    ),
+    (
+        "api.tls_key",
+        "Its key in PEM form, not readable by everybody. Both are read again when they have changed.",
+    ),
+    (
+        "health.webhook",
+        "URL (http or https) to which changes of health are posted as JSON; \"\": none. They go to the log in any case.",
+    ),
+    (
+        "health.webhook_ca_file",
+        "Authorities, in PEM form, that may vouch for the webhook's name; \"\": those that the system trusts.",
+    ),
     (
         "disks.search",
         "Directories, files and devices where labelled disks are looked for: those that are not where they were, and those of a \
@@ -152,7 +184,12 @@ impl Default for Smb {
 
 impl Default for Api {
     fn default() -> Self {
-        Self { listen: SocketAddr::from(([127, 0, 0, 1], 9445)) }
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 9445)),
+            tls_listen: Vec::new(),
+            tls_certificate: PathBuf::new(),
+            tls_key: PathBuf::new(),
+        }
     }
 }
 
@@ -252,9 +289,24 @@ impl Config {
         if !self.api.listen.ip().is_loopback() {
             return bad(
                 "api.listen",
-                "the API is served on loopback only, since it has no TLS: take 127.0.0.1 or [::1], and reach it \
-                 from elsewhere through an SSH tunnel or a TLS proxy",
+                "it has no TLS and is for this machine: take 127.0.0.1 or [::1]; api.tls_listen is for others",
             );
+        }
+        if !self.api.tls_listen.is_empty() {
+            for (key, path) in
+                [("api.tls_certificate", &self.api.tls_certificate), ("api.tls_key", &self.api.tls_key)]
+            {
+                if path.as_os_str().is_empty() {
+                    return bad(key, "api.tls_listen needs a certificate and its key");
+                }
+            }
+        }
+        let hook = &self.health.webhook;
+        let is_url = ["http://", "https://"].iter().any(|scheme| {
+            hook.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
+        });
+        if !hook.is_empty() && !is_url {
+            return bad("health.webhook", "http://SERVER/PATH or https://SERVER/PATH");
         }
         let limits = &self.limits;
         for (key, value, least) in [
@@ -311,6 +363,13 @@ impl Config {
             scrub_period: Duration::from_secs(keys.scrub_period_s),
             scrub_rate: keys.scrub_bytes_per_s,
         }
+    }
+
+    /// Where changes of health are told.
+    pub fn webhook(&self) -> Option<Webhook> {
+        let Health { webhook, webhook_ca_file } = &self.health;
+        let authorities = (!webhook_ca_file.as_os_str().is_empty()).then(|| webhook_ca_file.clone());
+        (!webhook.is_empty()).then(|| Webhook { url: webhook.clone(), authorities })
     }
 
     pub fn smb_policy(&self) -> SmbPolicy {

@@ -13,6 +13,8 @@ pub mod directory;
 mod discovery;
 #[cfg(feature = "fault-injection")]
 pub mod faults;
+mod health_watch;
+mod https;
 pub mod interfaces;
 mod locate;
 pub mod manager;

@@ -6,6 +6,7 @@
 use crate::config::Config;
 use crate::control::{Command, CommandError, ControlHandle, DataPlane, DataPlaneOptions, SmbPolicy};
 use crate::directory::SharedDirectory;
+use crate::health_watch::{self, Webhook};
 use crate::interfaces::{self, Interfaces};
 use crate::manager::{self, Manager};
 use crate::rdma_devices::RdmaDevices;
@@ -44,6 +45,8 @@ pub enum NodeError {
     InUse { path: String },
     #[error("{what} {address} cannot be listened on: {source}; {hint}")]
     Listen { what: &'static str, address: SocketAddr, source: io::Error, hint: &'static str },
+    #[error("API over TLS: {0}")]
+    Tls(#[from] api::tls::TlsError),
     #[error(transparent)]
     Seal(#[from] SealError),
     #[error("{0}")]
@@ -107,6 +110,14 @@ pub struct Listeners {
     /// SMB Direct over iWARP.
     pub rdma: Vec<TcpListener>,
     pub api: TcpListener,
+    /// The API for others than this machine.
+    pub api_tls: Option<TlsListeners>,
+}
+
+/// Sockets of the API, and who it proves to be on them.
+pub struct TlsListeners {
+    pub listeners: Vec<TcpListener>,
+    pub identity: Arc<api::tls::Identity>,
 }
 
 /// A process that was killed keeps its port for a moment: the kernel tears its io_uring down after its end.
@@ -149,6 +160,9 @@ pub struct Node {
     data_plane: DataPlane,
     manager: Arc<Manager>,
     api_listener: TcpListener,
+    api_tls: Option<TlsListeners>,
+    server_name: String,
+    webhook: Option<Webhook>,
     token: Arc<api::Token>,
     drain: Duration,
     interfaces: Interfaces,
@@ -239,6 +253,9 @@ impl Node {
             data_plane,
             manager,
             api_listener: listeners.api,
+            api_tls: listeners.api_tls,
+            server_name: config.server.name.clone(),
+            webhook: config.webhook(),
             token,
             drain: Duration::from_secs(config.server.drain_s),
             interfaces,
@@ -276,15 +293,21 @@ impl Node {
         let mut terminate = signal(SignalKind::terminate()).map_err(io_error("SIGTERM"))?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(io_error("SIGINT"))?;
         let address = self.api_listener.local_addr().map_err(io_error("API socket"))?;
-        self.api_listener.set_nonblocking(true).map_err(io_error("API socket"))?;
-        let listener =
-            tokio::net::TcpListener::from_std(self.api_listener).map_err(io_error("API socket"))?;
+        let listener = asynchronous(self.api_listener)?;
         let address_file = self.directory.join(ADDRESS_FILE);
         std::fs::write(&address_file, format!("{address}\n"))
             .map_err(io_error(&address_file.display().to_string()))?;
-        let interfaces =
-            tokio::spawn(watch_interfaces(self.interfaces, self.told, self.data_plane.control.clone()));
-        let api = tokio::spawn(api::serve(listener, self.manager.clone(), self.token));
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(watch_interfaces(self.interfaces, self.told, self.data_plane.control.clone()));
+        tasks.spawn(health_watch::watch(self.manager.clone(), self.server_name, self.webhook));
+        if let Some(TlsListeners { listeners, identity }) = self.api_tls {
+            for listener in listeners {
+                let (listener, identity) = (asynchronous(listener)?, identity.clone());
+                tasks.spawn(api::serve_tls(listener, identity, self.manager.clone(), self.token.clone()));
+            }
+            tasks.spawn(identity.follow());
+        }
+        tasks.spawn(api::serve(listener, self.manager.clone(), self.token));
         ready();
         // Where the service manager is not systemd there is nobody to tell.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
@@ -305,8 +328,7 @@ impl Node {
                 ended.await
             }
         };
-        api.abort();
-        interfaces.abort();
+        tasks.abort_all();
         let _ = std::fs::remove_file(&address_file);
         match result {
             Ok(Ok(result)) => result.map_err(NodeError::DataPlane),
@@ -319,6 +341,11 @@ impl Node {
     }
 }
 
+fn asynchronous(listener: TcpListener) -> Result<tokio::net::TcpListener, NodeError> {
+    let converted = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));
+    converted.map_err(|source| NodeError::Io { what: "API socket".into(), source })
+}
+
 /// `cenote serve`: runs the server that the configuration describes until it is told to stop.
 ///
 /// # Errors
@@ -329,6 +356,13 @@ pub fn serve(
 ) -> Result<(), NodeError> {
     let directory = DataDirectory::open_or_create(&config.server.data_dir)?;
     let api = listen("HTTP", config.api.listen)?;
+    let api_tls = if config.api.tls_listen.is_empty() {
+        None
+    } else {
+        let identity = api::tls::Identity::open(&config.api.tls_certificate, &config.api.tls_key)?;
+        let listeners = config.api.tls_listen.iter().map(|address| listen("HTTPS", *address));
+        Some(TlsListeners { listeners: listeners.collect::<Result<_, _>>()?, identity })
+    };
     let rdma = config
         .smb
         .rdma_listen
@@ -340,7 +374,7 @@ pub fn serve(
         .enable_all()
         .build()
         .map_err(|source| NodeError::Io { what: "event loop".into(), source })?;
-    let node = Node::start(config, directory, Listeners { smb, rdma, api }, start_data_plane)?;
+    let node = Node::start(config, directory, Listeners { smb, rdma, api, api_tls }, start_data_plane)?;
     let listening: Vec<String> = config.smb.listen.iter().map(ToString::to_string).collect();
     tracing::info!(smb = listening.join(", "), api = %config.api.listen, "serving");
     runtime.block_on(node.run(|| {}))

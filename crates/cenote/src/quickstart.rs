@@ -51,7 +51,7 @@ pub fn run(
         .enable_all()
         .build()
         .map_err(|source| NodeError::Io { what: "event loop".into(), source })?;
-    let listeners = Listeners { smb: vec![smb], rdma: rdma.into_iter().collect(), api };
+    let listeners = Listeners { smb: vec![smb], rdma: rdma.into_iter().collect(), api, api_tls: None };
     let node = Node::start(&config, directory, listeners, start_data_plane)?;
     runtime.block_on(async {
         let password = match furnish(&node, options).await {

@@ -33,9 +33,12 @@ pub struct Global {
     /// Data directory of the running server, where its API address and token are [env: CENOTE_DATA; default: ./cenote-data, then /var/lib/cenote]
     #[arg(long = "data", global = true, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Address and port of the API [env: CENOTE_API; default: as the data directory says]
-    #[arg(long, global = true, value_name = "ADDR:PORT")]
-    pub api: Option<SocketAddr>,
+    /// Where the API is: ADDR:PORT on this machine, else https://HOST:PORT [env: CENOTE_API; default: as the data directory says]
+    #[arg(long, global = true, value_name = "ADDR:PORT|URL")]
+    pub api: Option<String>,
+    /// Authorities that may vouch for the API's name, in PEM form [env: CENOTE_CA_FILE; default: those that the system trusts]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
     /// File with the API's token [env: CENOTE_TOKEN_FILE; default: api.token in the data directory]
     #[arg(long, global = true, value_name = "FILE")]
     pub token_file: Option<PathBuf>,

@@ -3,6 +3,7 @@
 //! Promises: talks to nothing but the API; every error says what to do next.
 
 use crate::cli::args::Global;
+use crate::https;
 use crate::node::{ADDRESS_FILE, TOKEN_FILE};
 use api::{ApiError, ErrorKind, Token};
 use serde::Serialize;
@@ -12,6 +13,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use ureq::http::Response;
 use ureq::{Agent, Body};
+
+/// The longest request is one that formats disks.
+const TIME_LIMIT: Duration = Duration::from_secs(600);
 
 /// What the command line says, and its exit status.
 #[derive(Debug, thiserror::Error)]
@@ -44,9 +48,10 @@ impl Client {
     /// Where no server is found, or its token cannot be read.
     pub fn find(global: &Global) -> Result<Self, Failure> {
         let data = data_directory(global);
-        let address = match global.api.map(Ok).or_else(|| environment("CENOTE_API")) {
-            Some(address) => address?,
-            None => address_of(&data)?,
+        let named = global.api.clone().or_else(|| std::env::var("CENOTE_API").ok());
+        let server = match named {
+            Some(named) => server_of(&named)?,
+            None => format!("http://{}", address_of(&data)?),
         };
         let token_file = global
             .token_file
@@ -59,12 +64,11 @@ impl Client {
                 token_file.display()
             ))
         })?;
-        let agent = Agent::config_builder()
-            .http_status_as_error(false)
-            .timeout_global(Some(Duration::from_secs(600)))
-            .timeout_connect(Some(Duration::from_secs(5)))
-            .build();
-        Ok(Self { agent: agent.into(), base: format!("http://{address}/api/v1"), token })
+        let authorities =
+            global.ca_file.clone().or_else(|| std::env::var_os("CENOTE_CA_FILE").map(PathBuf::from));
+        let agent = https::agent(server.starts_with("https:"), authorities.as_deref(), TIME_LIMIT)
+            .map_err(Failure::new)?;
+        Ok(Self { agent, base: format!("{server}/api/v1"), token })
     }
 
     /// # Errors
@@ -120,9 +124,25 @@ pub fn data_directory(global: &Global) -> PathBuf {
     if near.is_dir() { near } else { "/var/lib/cenote".into() }
 }
 
-fn environment(name: &str) -> Option<Result<SocketAddr, Failure>> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().map_err(|_| Failure::new(format!("{name}={text} is not ADDRESS:PORT"))))
+/// The server that `--api` names, as the beginning of a URL. Without TLS the token goes to this machine only.
+fn server_of(named: &str) -> Result<String, Failure> {
+    if let Some(host) = named.strip_prefix("https://") {
+        let host = host.trim_end_matches('/');
+        if host.is_empty() || host.contains(['/', '?', '#', '@', ' ']) {
+            return Err(Failure::new(format!("{named} is not https://HOST:PORT")));
+        }
+        return Ok(format!("https://{host}"));
+    }
+    match named.parse::<SocketAddr>() {
+        Ok(address) if address.ip().is_loopback() => Ok(format!("http://{address}")),
+        Ok(address) => Err(Failure::new(format!(
+            "{address} is not this machine, and the API's token is sent elsewhere over TLS only: give \
+             --api https://HOST:PORT, where HOST:PORT is one of the server's api.tls_listen"
+        ))),
+        Err(_) => {
+            Err(Failure::new(format!("the API's address {named} is neither ADDR:PORT nor https://HOST:PORT")))
+        }
+    }
 }
 
 fn address_of(data: &Path) -> Result<SocketAddr, Failure> {

@@ -1,0 +1,84 @@
+use super::*;
+
+fn issue(code: &str, health: Health, what: &str) -> HealthIssue {
+    HealthIssue {
+        health,
+        code: code.into(),
+        target: "disk 1".into(),
+        since_unix_s: 1,
+        what: what.into(),
+        meaning: String::new(),
+        action: String::new(),
+    }
+}
+
+fn report(issues: Vec<HealthIssue>) -> HealthReport {
+    HealthReport { health: issues.iter().map(|issue| issue.health).max().unwrap_or_default(), issues }
+}
+
+fn codes(issues: &[&HealthIssue]) -> Vec<String> {
+    issues.iter().map(|issue| issue.code.clone()).collect()
+}
+
+#[test]
+fn an_issue_is_told_when_it_comes_and_when_it_goes_and_not_in_between() {
+    let mut told = Told::default();
+    let lost = report(vec![issue("disk_lost", Health::Unhealthy, "lost")]);
+    assert_eq!(codes(&told.changes(&lost).0), ["disk_lost"]);
+    told.update(&lost);
+    let (appeared, resolved) = told.changes(&lost);
+    assert!(appeared.is_empty() && resolved.is_empty());
+    let well = report(Vec::new());
+    let (appeared, resolved) = told.changes(&well);
+    assert!(appeared.is_empty());
+    assert_eq!(codes(&resolved), ["disk_lost"]);
+}
+
+#[test]
+fn figures_within_an_issue_do_not_make_it_new_but_its_severity_does() {
+    let mut told = Told::default();
+    told.update(&report(vec![issue("disk_corrupt", Health::Warning, "3 blocks")]));
+    let (more, worse) =
+        (issue("disk_corrupt", Health::Warning, "4"), issue("disk_corrupt", Health::Unhealthy, "4"));
+    assert!(told.changes(&report(vec![more])).0.is_empty());
+    assert_eq!(codes(&told.changes(&report(vec![worse])).0), ["disk_corrupt"]);
+}
+
+#[tokio::test]
+async fn a_webhook_that_refuses_has_not_been_told() {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        let mut got = Vec::new();
+        for status in ["500 No", "204 Taken"] {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = Vec::new();
+            let mut part = [0; 4096];
+            while !request.ends_with(b"}") {
+                let len = stream.read(&mut part).unwrap();
+                assert!(len > 0, "the request ends");
+                request.extend_from_slice(&part[..len]);
+            }
+            stream.write_all(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").as_bytes()).unwrap();
+            got.push(String::from_utf8(request).unwrap());
+        }
+        got
+    });
+    let webhook = Webhook { url, authorities: None };
+    let issues = [issue("disk_lost", Health::Unhealthy, "lost")];
+    let notice = Notice {
+        server: "FILER",
+        at_unix_s: 5,
+        health: Health::Unhealthy,
+        appeared: vec![&issues[0]],
+        resolved: Vec::new(),
+        issues: &issues,
+    };
+    assert!(post(&webhook, &notice).await.unwrap_err().contains("500"));
+    post(&webhook, &notice).await.unwrap();
+    let got = server.join().unwrap();
+    let body = got[1].split_once("\r\n\r\n").unwrap().1;
+    let sent: serde_json::Value = serde_json::from_str(body).unwrap();
+    assert_eq!((&sent["server"], &sent["appeared"][0]["code"]), (&"FILER".into(), &"disk_lost".into()));
+}
