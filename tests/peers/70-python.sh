@@ -1,19 +1,21 @@
 #!/bin/bash
-# Python's smbprotocol and impacket drive the server's features from outside.
+# Python's smbprotocol and impacket drive the server's features from outside; so do the requests of Explorer and macOS, byte by byte.
 . "$(dirname "$0")/../lib.sh"
 
 start_server --disk-size 2GiB || { not_ok "quickstart says ready"; summary; }
 export SMB_PORT=$smb_port SMB_SHARE=$share SMB_USER=$user SMB_PASSWORD=$password
-for peer in smbprotocol impacket; do
+for what in smbprotocol impacket explorer; do
+    # explorer speaks over smbprotocol's connections.
+    peer=${what/explorer/smbprotocol}
     if ! python=$(python_with $peer); then
-        skip "$peer (cannot be installed: no network?)"
+        skip "$what ($peer cannot be installed: no network?)"
         continue
     fi
-    output=$("$python" "$root/tests/peers/${peer}_features.py" 2>&1)
+    output=$(timeout 600 "$python" "$root/tests/peers/${what}_features.py" 2>&1)
     status=$?
     grep -E '^(ok|not ok)' <<<"$output"
     ((passed += $(grep -c '^ok ' <<<"$output"), failed += $(grep -c '^not ok ' <<<"$output"))) || true
-    ((status == 0)) || not_ok "$peer runs to its end" "$(tail -n 15 <<<"$output")"
+    ((status == 0)) || not_ok "$what runs to its end" "$(tail -n 15 <<<"$output")"
 done
 check "health is clean" cli health
 stop_server

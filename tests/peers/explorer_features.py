@@ -2,7 +2,7 @@
 
 Prints `ok NAME` or `not ok NAME` a line; exit status 1 if any was not.
 """
-import os, struct, sys, traceback, uuid
+import os, struct, sys, time, traceback, uuid
 from collections import OrderedDict
 
 from smbprotocol.change_notify import ChangeNotifyFlags, CompletionFilter, FileAction, FileSystemWatcher
@@ -46,6 +46,8 @@ class Client:
     def __init__(self):
         self.connection = Connection(uuid.uuid4(), "127.0.0.1", PORT, require_signing=True)
         self.connection.connect(timeout=20)
+        # It knows only its own structures; nothing here asks for more than 64 KiB.
+        self.connection._calculate_credit_charge = lambda message: -(-len(message.pack()) // (1 << 16))
         self.session = Session(self.connection, USER, PASSWORD, require_encryption=False)
         self.session.connect()
         self.tree = TreeConnect(self.session, rf"\\127.0.0.1\{SHARE}")
@@ -286,8 +288,8 @@ def what_a_directory_grants_is_inherited_by_what_is_made_in_it():
     before = client.query(top, INFO_SECURITY, 0, extra=OWNER)
     owner = sid_at(before, struct.unpack_from("<I", before, 4)[0])
     everyone = bytes([1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0])
-    # Everything to the owner; to everyone reading, in files only.
-    new = descriptor_of(ace(0, 3, 0x1F01FF, owner), ace(0, 1 | 8, 0x120089, everyone), control=0x9004)
+    # Everything to the owner; to everyone reading, in files only. As Explorer sets it: protected, and inherited automatically.
+    new = descriptor_of(ace(0, 3, 0x1F01FF, owner), ace(0, 1 | 8, 0x120089, everyone), control=0x9504)
     client.set(top, INFO_SECURITY, 0, new, extra=DACL | 0x80000000)
     client.close(client.open(r"inheriting\below", options=DIRECTORY), client.make(r"inheriting\below\file"))
     file = client.open(r"inheriting\below\file", disposition=OPEN)
@@ -318,7 +320,12 @@ def changes_below_a_directory_are_told():
     client.close(client.open(r"watched\deep", options=DIRECTORY), client.open(r"watched\deep\er", options=DIRECTORY))
     watcher = FileSystemWatcher(top)
     watcher.start(CompletionFilter.FILE_NOTIFY_CHANGE_FILE_NAME, flags=ChangeNotifyFlags.SMB2_WATCH_TREE)
+    until = time.monotonic() + 20
+    while watcher._request.response is None and time.monotonic() < until:
+        time.sleep(0.01)
+    assert watcher._request.response is not None, "the server says that it watches"
     other.close(other.make(r"watched\deep\er\new.txt"))
+    assert watcher.response_event.wait(20), "the change was told"
     told = [(one["action"].get_value(), one["file_name"].get_value()) for one in watcher.wait()]
     assert (FileAction.FILE_ACTION_ADDED, r"deep\er\new.txt") in told, told
     client.close(top)
