@@ -81,6 +81,14 @@ def default():
     return cells
 
 
+def direct():
+    """SMB Direct beside TCP: 36 cells of reads and writes of memory, since the disks are the same on both sides."""
+    return [
+        Cell(block, operation, depth, connections)
+        for block, operation, depth, connections in itertools.product(BLOCKS, ("read-cached", "write"), DEPTHS, CONNECTIONS)
+    ]
+
+
 def every():
     return [
         Cell(*values)

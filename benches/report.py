@@ -7,6 +7,7 @@ import plots
 
 FIGURES = ("bytes_per_s", "ops_per_s", "p50_us", "p99_us", "server_cpu_us_per_op", "client_cpu_us_per_op")
 PEER = "smbd"
+OWN_TCP = "cenote-tcp"
 
 
 def middle(runs, key):
@@ -87,6 +88,32 @@ def behind(found):
         if said:
             lines.append(f"- {record['cell']}, {record['system']}: {'; '.join(said)}")
     return lines or ["None."]
+
+
+def direct_table(cells, results):
+    """SMB Direct by our own TCP, ratios round by round, and what each side's processors spent for an operation."""
+    direct = [name for name in ("cenote-rdma", "cenote-rdma-nocrc") if any(name in runs for runs in results.values())]
+    peers = [name for name in (PEER,) if any(name in runs for runs in results.values())]
+    if not direct:
+        return []
+    lines = ["", "## SMB Direct by our own TCP", "",
+             "Throughput and server and client CPU an operation, each divided by that of our own TCP in the same round (medians). MB/s and us are those of TCP.",
+             "", "| cell | TCP MB/s | TCP server us | TCP client us | " + " | ".join(
+                 f"{name}: MB/s | server | client" for name in direct + peers) + " |",
+             "|---|" + "---:|" * (3 + 3 * len(direct + peers))]
+    for cell in cells:
+        runs = results.get(cell, {})
+        own = runs.get(OWN_TCP)
+        if not own:
+            continue
+        line = [cell.name, number(middle(own, "bytes_per_s") / 1e6, 0), number(middle(own, "server_cpu_us_per_op"), 1),
+                number(middle(own, "client_cpu_us_per_op"), 1)]
+        for name in direct + peers:
+            for key in ("bytes_per_s", "server_cpu_us_per_op", "client_cpu_us_per_op"):
+                shares = ratios(runs.get(name, []), own, key)
+                line.append(number(statistics.median(shares)) if shares else "-")
+        lines.append(f"| {' | '.join(line)} |")
+    return lines
 
 
 def limit_table(limits):
@@ -183,7 +210,7 @@ def write(out, heading, cells, results, limits, whole, notes):
     (out / "results.json").write_text(json.dumps(found, indent=1) + "\n")
     (out / "limits.json").write_text(json.dumps({"limits": limits, "whole": whole}, indent=1) + "\n")
     charts = draw(out, cells, found)
-    lines = [*heading, "", "## Cells", "", *cell_table(cells, found), "", "## Where behind smbd", "", *behind(found), "",
+    lines = [*heading, "", "## Cells", "", *cell_table(cells, found), *direct_table(cells, results), "", "## Where behind smbd", "", *behind(found), "",
              "## The machine's own limits", "", *limit_table(limits), *whole_tables(whole)]
     if notes:
         lines += ["", "## Left out", "", *(f"- {note}" for note in notes)]

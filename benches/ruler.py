@@ -36,7 +36,7 @@ def target(server, name):
 
 
 def common(server, credentials):
-    return ["--smb-credentials", str(credentials), "--smb-transport", server.transport]
+    return ["--smb-credentials", str(credentials), "--smb-transport", server.transport, *([] if server.crc else ["--smb-no-crc"])]
 
 
 def make_file(binary, server, credentials, name, size):

@@ -84,6 +84,7 @@ class Server:
     user = USER
     password = PASSWORD
     transport = "tcp"
+    crc = True
 
     @property
     def data_port(self):
@@ -194,7 +195,9 @@ class Cenote(Server):
         self.log = open(self.work / "log", "ab")
         self.process = subprocess.Popen(
             [self.binary, "quickstart", "--data", self.work / "data", "--disks", "2", "--disk-size", self.disk_size,
-             "--smb", f"127.0.0.1:{self.port}", "--rdma", f"127.0.0.1:{self.rdma_port}", "--http", f"127.0.0.1:{self.http_port}", "--user", self.user,
+             "--smb", f"127.0.0.1:{self.port}", "--rdma", f"127.0.0.1:{self.rdma_port}",
+             # The client decides about the CRC.
+             "--rdma-no-crc", "--http", f"127.0.0.1:{self.http_port}", "--user", self.user,
              "--password", PASSWORD], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         # It listens before its user is made.
         deadline = time.monotonic() + 60
@@ -210,13 +213,13 @@ class Cenote(Server):
 
 
 class CenoteRdma(Server):
-    """The same daemon reached by SMB Direct; its process is that of the `Cenote` it is made of."""
+    """The same daemon reached by SMB Direct; its process is that of the `Cenote` it is made of. `crc`: frames carry one."""
 
-    name = "cenote-rdma"
     transport = "rdma"
 
-    def __init__(self, daemon):
-        self.daemon = daemon
+    def __init__(self, daemon, crc=True):
+        self.daemon, self.crc = daemon, crc
+        self.name = "cenote-rdma" if crc else "cenote-rdma-nocrc"
         self.user, self.port = daemon.user, daemon.port
 
     @property

@@ -38,6 +38,7 @@ pub struct Smb {
     pub listen: Vec<SocketAddr>,
     pub rdma_listen: Vec<SocketAddr>,
     pub rdma_devices: Vec<String>,
+    pub rdma_crc: bool,
     pub interfaces: Vec<String>,
     pub require_signing: bool,
     pub require_encryption: bool,
@@ -108,6 +109,10 @@ const DOCUMENTATION: &[(&str, &str)] = &[
         "SMB Direct by RDMA devices: \"auto\" for each address of smb.listen that leads to one, or addresses with ports; [] for none.",
     ),
     (
+        "smb.rdma_crc",
+        "SMB Direct in software: a CRC in every frame. false: only where the client wants one; for loopback and networks that are trusted.",
+    ),
+    (
         "smb.interfaces",
         "Interfaces (\"eth0\", \"eth*\") or subnets (\"10.1.0.0/16\") that clients may be told for multichannel; none: all that are \
          listened on. \"...,speed_mbps=N\" where the kernel does not know the link's speed.",
@@ -175,6 +180,7 @@ impl Default for Smb {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 445))],
             rdma_listen: Vec::new(),
             rdma_devices: vec![AUTO.into()],
+            rdma_crc: true,
             interfaces: Vec::new(),
             require_signing: false,
             require_encryption: false,
@@ -377,6 +383,7 @@ impl Config {
             server_name: self.server.name.clone(),
             require_signing: self.smb.require_signing,
             require_encryption: self.smb.require_encryption,
+            rdma_crc_optional: !self.smb.rdma_crc,
             interfaces: Vec::new(),
         }
     }

@@ -258,6 +258,8 @@ pub struct SmbPolicy {
     pub server_name: String,
     pub require_signing: bool,
     pub require_encryption: bool,
+    /// iWARP in software does without CRC where the client does.
+    pub rdma_crc_optional: bool,
     /// What clients are told of the server's interfaces.
     pub interfaces: Vec<NetworkInterface>,
 }

@@ -38,6 +38,7 @@ pub fn run(
     config.api.listen = options.http;
     // Its disks are files of a file system that others keep busy too.
     config.limits.disk_timeout_ms = 30_000;
+    config.smb.rdma_crc = !options.rdma_no_crc;
     config.check().map_err(|error| NodeError::Setup(error.to_string()))?;
     let directory = DataDirectory::open_or_create(data)?;
     directory.path().clone_into(&mut config.server.data_dir);

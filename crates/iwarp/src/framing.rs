@@ -54,17 +54,15 @@ impl Outgoing {
 
 /// Puts FPDUs into one list of slices: headers and trailers lie together in one allocation, payload is not copied.
 pub fn join(fpdus: &[Outgoing], crc: bool) -> Payload {
-    let own: usize = fpdus.iter().map(|f| LENGTH_BYTES + f.header_len + trailer_bytes(f.ulpdu_bytes())).sum();
-    let mut arena = BufMut::for_overwrite(own);
-    let mut at = 0;
-    let mut marks = Vec::with_capacity(2 * fpdus.len());
+    let own = |f: &Outgoing| LENGTH_BYTES + f.header_len + trailer_bytes(f.ulpdu_bytes());
+    let mut arena = BufMut::for_overwrite(fpdus.iter().map(own).sum());
+    let (mut at, mut parts) = (0, 1);
     for fpdu in fpdus {
         let length = fpdu.ulpdu_bytes();
         let start = at;
         arena[at..at + 2].copy_from_slice(&(length as u16).to_be_bytes());
         arena[at + 2..at + 2 + fpdu.header_len].copy_from_slice(&fpdu.header[..fpdu.header_len]);
         at += LENGTH_BYTES + fpdu.header_len;
-        marks.push((start, at));
         let (trailer, pad) = (at, pad_bytes(length));
         arena[at..at + pad + CRC_BYTES].fill(0);
         at += pad;
@@ -74,22 +72,26 @@ pub fn join(fpdus: &[Outgoing], crc: bool) -> Payload {
             for part in fpdu.payload.parts() {
                 sum.update(part);
             }
-            sum.update(&arena[trailer..at]);
+            if pad > 0 {
+                sum.update(&arena[trailer..at]);
+            }
             arena[at..at + CRC_BYTES].copy_from_slice(&sum.wire_bytes());
         }
         at += CRC_BYTES;
-        marks.push((trailer, at));
+        parts += 1 + fpdu.payload.parts().len();
     }
     let arena = arena.freeze();
-    let mut out = Payload::new();
+    let mut out = Payload::with_capacity(parts);
     // A trailer and the next header are neighbours: one slice serves both.
-    let mut from = 0;
-    for (fpdu, pair) in fpdus.iter().zip(marks.chunks_exact(2)) {
+    let (mut from, mut start) = (0, 0);
+    for fpdu in fpdus {
         if !fpdu.payload.is_empty() {
-            out.push(arena.slice(from..pair[0].1));
-            out.append(fpdu.payload.clone());
-            from = pair[1].0;
+            let header_end = start + LENGTH_BYTES + fpdu.header_len;
+            out.push(arena.slice(from..header_end));
+            fpdu.payload.parts().iter().for_each(|part| out.push(part.clone()));
+            from = header_end;
         }
+        start += own(fpdu);
     }
     out.push(arena.slice(from..at));
     out

@@ -4,6 +4,7 @@
 //! and an 8-bit key. Bytes come in and out as owned buffers: no pointer is ever handed to a peer's offset.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use sys::{Buf, BufMut, Payload};
 
 /// Names a region to a peer.
@@ -25,12 +26,19 @@ pub struct Access {
     pub remote_write: bool,
     /// The peer may end the registration by Send with Invalidate.
     pub remote_invalidate: bool,
+    /// Room without content, of which the owner looks only at what the peer wrote: bytes that the peer may write may change also where
+    /// it did not name them.
+    pub unspecified_content: bool,
 }
 
 enum Bytes {
     /// Never written while registered: read responses share it without a copy.
     Shared(Buf),
     Exclusive(BufMut),
+    /// With the kernel, which receives into them.
+    Lent {
+        len_bytes: usize,
+    },
 }
 
 /// One registration.
@@ -44,6 +52,10 @@ pub struct Region {
     valid: bool,
     /// Inbound reads that still take bytes from it, or a placement under way.
     busy: u32,
+    /// Its owner let go of it while it was busy: it goes when it is not.
+    abandoned: bool,
+    /// Nothing was placed from here on.
+    placed_end: usize,
 }
 
 /// Why an access is refused; each layer names it with a Terminate code of its own.
@@ -71,10 +83,30 @@ pub enum Wish {
     Sink,
 }
 
+/// Names are random already, and chosen at this end: no peer can make them collide.
+#[derive(Default)]
+struct StagHasher(u64);
+
+impl Hasher for StagHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u32(u32::from(byte));
+        }
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.0 = (self.0 ^ u64::from(value)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
 /// The regions of a device.
 #[derive(Default)]
 pub struct Memory {
-    regions: HashMap<Stag, Region>,
+    regions: HashMap<Stag, Region, BuildHasherDefault<StagHasher>>,
     bytes: u64,
 }
 
@@ -94,10 +126,7 @@ impl Memory {
         random: u32,
     ) -> Stag {
         let access = Access { remote_write: false, ..access };
-        self.insert(
-            Region { bytes: Bytes::Shared(bytes), base, access, domain, stream, valid: true, busy: 0 },
-            random,
-        )
+        self.insert(Region::new(Bytes::Shared(bytes), base, access, domain, stream), random)
     }
 
     /// Registers bytes that may be written, by the peer or as the sink of our reads.
@@ -110,10 +139,7 @@ impl Memory {
         stream: Option<StreamId>,
         random: u32,
     ) -> Stag {
-        self.insert(
-            Region { bytes: Bytes::Exclusive(bytes), base, access, domain, stream, valid: true, busy: 0 },
-            random,
-        )
+        self.insert(Region::new(Bytes::Exclusive(bytes), base, access, domain, stream), random)
     }
 
     fn insert(&mut self, region: Region, random: u32) -> Stag {
@@ -130,19 +156,65 @@ impl Memory {
     /// Ends a registration; writable bytes are handed back.
     ///
     /// # Errors
-    /// `Stag` where there is none, `Busy` while an inbound read still takes bytes from it.
+    /// `Stag` where there is none. `Busy` while an inbound read still takes bytes from it or a placement is under way: nobody finds it
+    /// any more, and it goes, with its bytes, when that is over.
     pub fn deregister(&mut self, stag: Stag) -> Result<Option<BufMut>, MemoryError> {
-        match self.regions.get(&stag) {
+        match self.regions.get_mut(&stag) {
             None => return Err(MemoryError::Stag),
-            Some(region) if region.busy > 0 => return Err(MemoryError::Busy),
+            Some(region) if region.busy > 0 => {
+                (region.valid, region.abandoned) = (false, true);
+                return Err(MemoryError::Busy);
+            }
             Some(_) => {}
         }
         let region = self.regions.remove(&stag).ok_or(MemoryError::Stag)?;
         self.bytes -= region.len() as u64;
         Ok(match region.bytes {
             Bytes::Exclusive(bytes) => Some(bytes),
-            Bytes::Shared(_) => None,
+            Bytes::Shared(_) | Bytes::Lent { .. } => None,
         })
+    }
+
+    /// The bytes of a region for the kernel to receive into, where only this stream reaches it and only to write. It stays busy until
+    /// [`Self::give_back`].
+    pub(crate) fn lend(&mut self, stag: Stag, stream: StreamId) -> Option<BufMut> {
+        let region = self.regions.get_mut(&stag)?;
+        if region.stream != Some(stream) || region.access.remote_read {
+            return None;
+        }
+        let len_bytes = region.len();
+        match std::mem::replace(&mut region.bytes, Bytes::Lent { len_bytes }) {
+            Bytes::Exclusive(bytes) => {
+                region.busy += 1;
+                Some(bytes)
+            }
+            other => {
+                region.bytes = other;
+                None
+            }
+        }
+    }
+
+    /// What [`Self::lend`] gave comes back.
+    pub(crate) fn give_back(&mut self, stag: Stag, bytes: BufMut) {
+        if let Some(region) = self.regions.get_mut(&stag)
+            && matches!(region.bytes, Bytes::Lent { len_bytes } if len_bytes == bytes.len())
+        {
+            region.bytes = Bytes::Exclusive(bytes);
+            self.set_busy(stag, false);
+        }
+    }
+
+    /// How many bytes from `at` on nobody would miss: the peer may write them, none of them was placed, and the owner said that what the
+    /// peer does not name may be anything.
+    pub(crate) fn unspecified_bytes(&self, stag: Stag, at: usize) -> usize {
+        let open = |region: &&Region| {
+            region.valid
+                && region.access.remote_write
+                && region.access.unspecified_content
+                && region.placed_end <= at
+        };
+        self.regions.get(&stag).filter(open).map_or(0, |region| region.len().saturating_sub(at))
     }
 
     pub fn is_valid(&self, stag: Stag) -> bool {
@@ -175,7 +247,7 @@ impl Memory {
         let granted = match wish {
             Wish::Read => region.access.remote_read,
             Wish::Write => region.access.remote_write,
-            Wish::Sink => matches!(region.bytes, Bytes::Exclusive(_)),
+            Wish::Sink => !matches!(region.bytes, Bytes::Shared(_)),
         };
         if !granted {
             return Err(MemoryError::Access);
@@ -197,8 +269,14 @@ impl Memory {
     /// The writable bytes of a checked range, for a receive to fill.
     pub fn writable(&mut self, stag: Stag, at: usize, len_bytes: usize) -> Result<&mut [u8], MemoryError> {
         let region = self.regions.get_mut(&stag).ok_or(MemoryError::Stag)?;
-        let Bytes::Exclusive(bytes) = &mut region.bytes else { return Err(MemoryError::Access) };
-        at.checked_add(len_bytes).and_then(|end| bytes.get_mut(at..end)).ok_or(MemoryError::Bounds)
+        let bytes = match &mut region.bytes {
+            Bytes::Exclusive(bytes) => bytes,
+            Bytes::Shared(_) => return Err(MemoryError::Access),
+            Bytes::Lent { .. } => return Err(MemoryError::Busy),
+        };
+        let range = at.checked_add(len_bytes).and_then(|end| bytes.get_mut(at..end));
+        region.placed_end = region.placed_end.max(at.saturating_add(len_bytes));
+        range.ok_or(MemoryError::Bounds)
     }
 
     /// The bytes of a checked range, for a response: shared where the region is never written, copied else.
@@ -209,15 +287,17 @@ impl Memory {
             Bytes::Shared(bytes) if end <= bytes.len() => Ok(bytes.slice(at..end).into()),
             Bytes::Exclusive(bytes) => Ok(Buf::from(bytes.get(at..end).ok_or(MemoryError::Bounds)?).into()),
             Bytes::Shared(_) => Err(MemoryError::Bounds),
+            Bytes::Lent { .. } => Err(MemoryError::Busy),
         }
     }
 
-    /// The bytes of a region, for its owner.
+    /// The bytes of a region, for its owner; `None` also while they are received into.
     pub fn bytes(&self, stag: Stag) -> Option<&[u8]> {
-        self.regions.get(&stag).map(|region| match &region.bytes {
-            Bytes::Shared(bytes) => &bytes[..],
-            Bytes::Exclusive(bytes) => &bytes[..],
-        })
+        match &self.regions.get(&stag)?.bytes {
+            Bytes::Shared(bytes) => Some(bytes),
+            Bytes::Exclusive(bytes) => Some(bytes),
+            Bytes::Lent { .. } => None,
+        }
     }
 
     /// Ends the peer's access (Send with Invalidate, or the owner's wish); the owner still deregisters.
@@ -242,15 +322,24 @@ impl Memory {
     pub(crate) fn set_busy(&mut self, stag: Stag, busy: bool) {
         if let Some(region) = self.regions.get_mut(&stag) {
             region.busy = if busy { region.busy + 1 } else { region.busy.saturating_sub(1) };
+            if region.busy == 0 && region.abandoned {
+                self.bytes -= region.len() as u64;
+                self.regions.remove(&stag);
+            }
         }
     }
 }
 
 impl Region {
+    fn new(bytes: Bytes, base: u64, access: Access, domain: DomainId, stream: Option<StreamId>) -> Self {
+        Self { bytes, base, access, domain, stream, valid: true, busy: 0, abandoned: false, placed_end: 0 }
+    }
+
     fn len(&self) -> usize {
         match &self.bytes {
             Bytes::Shared(bytes) => bytes.len(),
             Bytes::Exclusive(bytes) => bytes.len(),
+            Bytes::Lent { len_bytes } => *len_bytes,
         }
     }
 }

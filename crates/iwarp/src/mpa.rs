@@ -152,7 +152,9 @@ pub struct LegacyDepths {
 }
 
 impl LegacyDepths {
-    pub fn encode(self) -> [u8; 8] {
+    pub const BYTES: usize = 8;
+
+    pub fn encode(self) -> [u8; Self::BYTES] {
         let mut out = [0; 8];
         out[..4].copy_from_slice(&self.inbound.to_be_bytes());
         out[4..].copy_from_slice(&self.outbound.to_be_bytes());
@@ -162,7 +164,7 @@ impl LegacyDepths {
     /// From private data of exactly eight bytes with both values set; values written in the wrong byte order by old clients are
     /// recognised by their size.
     pub fn parse(private_data: &[u8]) -> Option<Self> {
-        let data: [u8; 8] = private_data.try_into().ok()?;
+        let data: [u8; Self::BYTES] = private_data.try_into().ok()?;
         let value = |bytes: [u8; 4]| {
             let value = u32::from_be_bytes(bytes);
             if value > 0xFFFF { value.swap_bytes() } else { value }
@@ -174,7 +176,7 @@ impl LegacyDepths {
 }
 
 /// Our own block at the start of private data, by which two ends of this code agree on what the RFCs leave open. Only sent where
-/// configured, or in answer to one.
+/// configured, or in answer to one. Where [`LegacyDepths`] are there too they come first: whoever looks for them finds them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extension {
     /// RFC 7306 atomic operations and immediate data are understood.
@@ -199,17 +201,20 @@ impl Extension {
         out
     }
 
-    /// The block and the private data that follows it; `None` for a peer that does not send it.
-    pub fn parse(private_data: &[u8]) -> Option<(Self, &[u8])> {
-        let (block, rest) = private_data.split_at_checked(Self::BYTES)?;
-        if &block[..4] != Self::MAGIC || block[4] != Self::VERSION {
-            return None;
-        }
-        let extension = Self {
-            atomics_and_immediate: block[5] & 1 != 0,
-            flush: block[5] & 2 != 0,
-            ulpdu_bytes_max: u16::from_be_bytes([block[6], block[7]]),
-        };
-        Some((extension, rest))
+    /// The block and the private data without it; `None` for a peer that does not send it.
+    pub fn parse(private_data: &[u8]) -> Option<(Self, Vec<u8>)> {
+        [0, LegacyDepths::BYTES].into_iter().find_map(|at| {
+            let (before, rest) = private_data.split_at_checked(at)?;
+            let (block, after) = rest.split_at_checked(Self::BYTES)?;
+            if &block[..4] != Self::MAGIC || block[4] != Self::VERSION {
+                return None;
+            }
+            let extension = Self {
+                atomics_and_immediate: block[5] & 1 != 0,
+                flush: block[5] & 2 != 0,
+                ulpdu_bytes_max: u16::from_be_bytes([block[6], block[7]]),
+            };
+            Some((extension, [before, after].concat()))
+        })
     }
 }

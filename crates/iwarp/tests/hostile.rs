@@ -6,7 +6,8 @@ mod common;
 use common::{ALL, End, Pair, config, pattern};
 use iwarp::ddp::{Header, Opcode, QUEUE_READ_REQUEST, QUEUE_SEND, ReadRequest};
 use iwarp::framing::{Outgoing, join};
-use iwarp::{Access, Connection, SendFlags, Stag, TerminateCode, WorkId, WorkStatus};
+use iwarp::mpa::{Enhanced, FrameKind, StartFrame};
+use iwarp::{Access, Config, Connection, SendFlags, Stag, TerminateCode, WorkId, WorkStatus};
 use proptest::prelude::*;
 use std::time::Duration;
 use sys::{Buf, Payload};
@@ -189,6 +190,50 @@ fn a_flipped_bit_in_a_directly_placed_payload_ends_the_stream() {
         bytes.chunks(1000).map(Buf::from).collect()
     });
     assert_eq!(code, Some(TerminateCode::MPA_CRC));
+}
+
+/// What the initiator says to a reply with this block.
+fn initiator_says(block: Enhanced) -> (Option<TerminateCode>, Connection) {
+    let mut memory = iwarp::Memory::new();
+    let config = Config { inbound_read_depth: 4, ..config() };
+    let mut client = Connection::connect(config, b"", Monotonic(1));
+    client.poll_transmit(&mut memory, 1000, Monotonic(1)).expect("the request");
+    let reply = StartFrame {
+        kind: FrameKind::Reply,
+        markers: false,
+        crc: true,
+        reject: false,
+        revision: 2,
+        enhanced: Some(block),
+        private_data: Vec::new(),
+    };
+    client.handle_input(&reply.encode(), &mut memory, Monotonic(1));
+    let mut said = None;
+    while let Some(event) = client.poll_event() {
+        if let iwarp::Event::Terminated { by_peer: false, code } = event {
+            said = Some(code);
+        }
+    }
+    if let Some(code) = said {
+        // Length, DDP header, then layer and type, code.
+        let terminate =
+            client.poll_transmit(&mut memory, 1000, Monotonic(1)).expect("a Terminate").contiguous();
+        assert_eq!(TerminateCode::parse(&terminate[20..24]), Some(code));
+    }
+    (said, client)
+}
+
+#[test]
+fn a_reply_that_wants_more_reads_than_can_be_served_or_a_message_never_offered_is_terminated() {
+    let wants =
+        |outbound_read_depth| Enhanced { inbound_read_depth: 8, outbound_read_depth, ..Enhanced::default() };
+    assert_eq!(initiator_says(wants(4)).0, None);
+    let (said, client) = initiator_says(wants(128));
+    assert_eq!((said, client.agreed().inbound_read_depth), (None, 128), "siw asks for that");
+    assert_eq!(initiator_says(wants(129)).0, Some(TerminateCode::MPA_INSUFFICIENT_READ_DEPTH));
+    assert_eq!(initiator_says(wants(0x3FFF)).0, None, "it negotiates nothing");
+    let peer_to_peer = Enhanced { peer_to_peer: true, rtr_write: true, ..wants(4) };
+    assert_eq!(initiator_says(peer_to_peer).0, Some(TerminateCode::MPA_NO_READY_TO_RECEIVE));
 }
 
 #[test]

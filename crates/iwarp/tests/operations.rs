@@ -194,6 +194,12 @@ enum Step {
 }
 
 const REGION: usize = 300_000;
+const WRITTEN: iwarp::Access = iwarp::Access {
+    remote_read: false,
+    remote_write: true,
+    remote_invalidate: true,
+    unspecified_content: false,
+};
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let len = prop_oneof![0usize..200, 1400usize..3000, 60_000usize..130_000];
@@ -219,6 +225,7 @@ proptest! {
         pieces in proptest::collection::vec(prop_oneof![1usize..64, 1000usize..70_000], 1..8),
         crc in any::<bool>(),
         large in any::<bool>(),
+        planned in any::<bool>(),
     ) {
         let with = || iwarp::Config {
             crc: if crc { CrcPolicy::On } else { CrcPolicy::OffUnlessAsked },
@@ -227,12 +234,12 @@ proptest! {
             ..config()
         };
         let mut pair = Pair::established_with(with(), with());
-        pair.pieces = pieces;
+        (pair.pieces, pair.planned) = (pieces, planned);
         let mut model = pattern(REGION, 9);
-        let target = pair.server.region(&model, ALL);
+        let target = pair.server.bound_region(&model, WRITTEN);
         let source_bytes = pattern(REGION, 42);
         let source = pair.server.region(&source_bytes, ALL);
-        let sink = pair.client.region(&vec![0; REGION], iwarp::Access::default());
+        let sink = pair.client.bound_region(&vec![0; REGION], iwarp::Access::default());
         let mut sink_model = vec![0; REGION];
         pair.server.post_receives(20, 4096);
         let mut sent = Vec::new();

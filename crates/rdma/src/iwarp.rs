@@ -1,8 +1,8 @@
 //! iWARP in software: [`::iwarp::Connection`] over sockets of the data plane's loop.
 //!
 //! Owns the sockets, the registrations and a name for each connection. An idle connection holds no receive buffer and costs a turn
-//! of the loop nothing. Many FPDUs leave in one send; one send per connection is under way at a time. Received bytes are staged in a
-//! large buffer and copied from cache into their region: on a software path that costs no more than receiving into place.
+//! of the loop nothing. Many FPDUs leave in one send; one send per connection is under way at a time. Where much of a message is still to
+//! come the kernel puts it straight into its region ([`iwarp::connection::direct`]); else bytes are staged and copied from cache.
 //! Connections that are not established are bounded: beyond half of all there may be, the oldest of them makes room.
 
 use crate::timers::{Armed, Timers};
@@ -10,19 +10,27 @@ use crate::verbs::{
     Access, Activity, CloseReason, Completion, CompletionKind, ConnectionInfo, Event, PostError, QueuePairId,
     RegionKey, RegisterError, Status, Transport, Verbs, WorkId,
 };
-use iwarp::{Config, Connection, CrcPolicy, DomainId, Memory, SendFlags, Stag, StreamId, WorkStatus};
+pub use iwarp::CrcPolicy;
+use iwarp::connection::direct::{Expected, Plan};
+use iwarp::mpa::Extension;
+use iwarp::{Config, Connection, DomainId, Memory, SendFlags, Stag, StreamId, WorkStatus};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
-use sys::driver::{self, Descriptor, Driver, Operation, Outcome, Queue};
+use sys::driver::{self, Descriptor, Driver, Operation, Outcome, Piece, Place, Queue, Scatter};
 use sys::{Buf, BufMut, Payload};
 use types::Monotonic;
 
-/// Receive buffer of a connection with traffic.
-const RECEIVE_BYTES: usize = 256 << 10;
+/// Receive buffer of a connection with traffic, and of one that filled that.
+const RECEIVE_BYTES: usize = 32 << 10;
+const RECEIVE_BYTES_MANY: usize = 256 << 10;
+/// Room behind the last payload that goes straight into its region: for what announces the next one, not for that itself.
+const BEHIND_BYTES: usize = 4 << 10;
+/// A connection that was still for so long gives its receive buffer back.
+const IDLE: Duration = Duration::from_secs(1);
 /// One send takes about so many bytes.
 const SEND_BYTES: usize = 1 << 20;
 /// Accepting goes on after so long, where descriptors were exhausted.
@@ -33,6 +41,12 @@ const LINGER: Duration = Duration::from_secs(2);
 const FIRST_SEND_DELAY: Duration = Duration::from_millis(20);
 /// Loopback and most networks; the kernel cuts what does not fit.
 const SEGMENT_BYTES: usize = 1460;
+/// By this two ends of this code know each other: FPDUs between them are as long as they may be, also with CRC.
+const EXTENSION: Extension = Extension {
+    atomics_and_immediate: false,
+    flush: false,
+    ulpdu_bytes_max: iwarp::framing::ULPDU_BYTES_MAX as u16,
+};
 
 /// Tokens: the low two bits say what it is for.
 const RECEIVE: u64 = 0;
@@ -60,9 +74,14 @@ struct QueuePair {
     local: SocketAddr,
     peer: SocketAddr,
     connection: Connection,
-    receiving: bool,
+    receiving: Receiving,
     sending: bool,
+    /// What the next receive is to have room for; zero: it waits without a buffer.
+    receive_bytes: usize,
     buffer: Option<BufMut>,
+    plan: Plan,
+    scatter: Option<Box<Scatter>>,
+    last_heard: Monotonic,
     reason: Option<CloseReason>,
     /// Its closing was said by the engine.
     finished: bool,
@@ -73,6 +92,16 @@ struct QueuePair {
     linger_until: Option<Monotonic>,
     /// FPDUs flow in both directions.
     active: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Receiving {
+    No,
+    /// Waits for bytes without a buffer.
+    Readable,
+    Bytes,
+    /// As the plan says.
+    Planned,
 }
 
 struct Listener {
@@ -162,7 +191,7 @@ impl IwarpProvider {
     ) -> io::Result<QueuePairId> {
         let (local, peer) = (stream.local_addr()?, stream.peer_addr()?);
         let (slot, id) = self.name().ok_or(io::ErrorKind::QuotaExceeded)?;
-        let config = Config { first_send_delay: FIRST_SEND_DELAY, ..self.config(id) };
+        let config = Config { first_send_delay: FIRST_SEND_DELAY, legacy_depths: true, ..self.config(id) };
         let connection = Connection::connect(config, private_data, now);
         self.insert(slot, id, OwnedFd::from(stream), local, peer, connection)?;
         self.activity.initiated_connections += 1;
@@ -175,6 +204,7 @@ impl IwarpProvider {
             inbound_read_depth: self.options.inbound_read_depth,
             outbound_read_depth: self.options.outbound_read_depth,
             segment_bytes: SEGMENT_BYTES,
+            extension: Some(EXTENSION),
             ..Config::new(DomainId(1), StreamId(id.0))
         }
     }
@@ -213,9 +243,13 @@ impl IwarpProvider {
             local,
             peer,
             connection,
-            receiving: false,
+            receiving: Receiving::No,
             sending: false,
+            receive_bytes: 0,
             buffer: None,
+            plan: Plan::default(),
+            scatter: None,
+            last_heard: self.now,
             reason: None,
             finished: false,
             touched: false,
@@ -331,29 +365,79 @@ impl IwarpProvider {
         let Some(slot) = self.slot(id) else { return };
         self.touch(slot);
         let Some(pair) = self.pairs[slot].as_mut() else { return };
-        pair.receiving = false;
+        let was = std::mem::replace(&mut pair.receiving, Receiving::No);
+        let count = match completion.result {
+            Ok(Outcome::Bytes(count)) => count,
+            _ => 0,
+        };
+        if let Some(mut scatter) = completion.scatter {
+            let payload = std::mem::replace(&mut scatter.payload, BufMut::zeroed(0));
+            if count > 0 {
+                let plan = &pair.plan;
+                pair.connection.handle_planned(plan, payload, &scatter.between, count, &mut self.memory, now);
+            } else {
+                pair.connection.give_up_plan(&pair.plan, payload, &mut self.memory);
+            }
+            pair.scatter = Some(scatter);
+        } else if let Some(buffer) = completion.buffer {
+            pair.connection.handle_input(buffer.get(..count).unwrap_or_default(), &mut self.memory, now);
+            if count == buffer.len() {
+                pair.receive_bytes = RECEIVE_BYTES_MANY;
+            } else if count < RECEIVE_BYTES / 2 {
+                pair.receive_bytes = RECEIVE_BYTES;
+            }
+            pair.buffer = Some(buffer).filter(|buffer| buffer.len() == pair.receive_bytes);
+        }
         match completion.result {
             // Readable: the next receive takes a buffer.
-            Ok(Outcome::Done) => pair.buffer = Some(BufMut::for_overwrite(RECEIVE_BYTES)),
+            Ok(Outcome::Done) => (pair.receive_bytes, pair.last_heard) = (RECEIVE_BYTES, now),
             Ok(Outcome::Bytes(0)) => {
                 pair.reason.get_or_insert(CloseReason::Peer);
                 pair.connection.handle_closed(&mut self.memory);
             }
-            Ok(Outcome::Bytes(count)) => {
-                if let Some(buffer) = completion.buffer {
-                    pair.connection.handle_input(&buffer[..count], &mut self.memory, now);
-                    // A full buffer says that more is waiting; less, that the wait may take long.
-                    if count * 2 >= RECEIVE_BYTES {
-                        pair.buffer = Some(buffer);
-                    }
-                }
-            }
+            Ok(Outcome::Bytes(_)) => pair.last_heard = now,
             Ok(Outcome::Accepted(_)) => {}
+            // It was still for too long.
+            Err(error) if driver::is_cancelled(&error) && was == Receiving::Bytes && !pair.finished => {
+                (pair.receive_bytes, pair.buffer, pair.scatter) = (0, None, None);
+            }
             Err(error) => {
                 pair.reason.get_or_insert(CloseReason::Network(error.kind()));
                 pair.connection.handle_closed(&mut self.memory);
             }
         }
+    }
+
+    /// Receives on: straight into registered memory where much of a message is still to come.
+    fn receive(&mut self, slot: usize) {
+        let Some(pair) = self.pairs[slot].as_mut() else { return };
+        if pair.receiving != Receiving::No || pair.finished {
+            return;
+        }
+        let socket = pair.socket.clone();
+        let token = pair.id.0 << 2 | RECEIVE;
+        if let Some(payload) = pair.connection.plan_receive(&mut self.memory, &mut pair.plan) {
+            let between_bytes = pair.plan.between_bytes() + BEHIND_BYTES;
+            let mut into = pair.scatter.take().unwrap_or_else(|| {
+                let (payload, between) = (BufMut::zeroed(0), BufMut::zeroed(0));
+                Box::new(Scatter { payload, between, pieces: Vec::new() })
+            });
+            if into.between.len() < between_bytes {
+                into.between = BufMut::for_overwrite(between_bytes);
+            }
+            into.payload = payload;
+            fill_pieces(&pair.plan, &mut into.pieces);
+            pair.receiving = Receiving::Planned;
+            return self.queue.submit(token, Operation::ReceiveScattered { socket, into });
+        }
+        if pair.receive_bytes == 0 {
+            pair.receiving = Receiving::Readable;
+            return self.queue.submit(token, Operation::Readable { socket });
+        }
+        pair.receiving = Receiving::Bytes;
+        let len_bytes = pair.receive_bytes;
+        let into = pair.buffer.take().unwrap_or_else(|| BufMut::for_overwrite(len_bytes));
+        self.queue.submit(token, Operation::Receive { socket, into, at: 0 });
     }
 
     /// Events, sends and receives of one connection.
@@ -376,6 +460,11 @@ impl IwarpProvider {
         }
         // Sends and writes complete when they are handed over.
         pair.take_events(&mut self.activity, out);
+        if pair.finished && !pair.sending && pair.receiving == Receiving::Planned {
+            // The kernel still has bytes of a region: they come back at once.
+            let _ = driver::shutdown(&pair.socket);
+            return;
+        }
         if pair.finished && !pair.sending {
             let _ = driver::shutdown(&pair.socket);
             let (queue_pair, reason) = (pair.id, pair.reason.take().unwrap_or(CloseReason::Local));
@@ -397,16 +486,16 @@ impl IwarpProvider {
             }
         }
         pair.active |= pair.connection.is_flowing();
-        if !pair.receiving && !pair.finished {
-            pair.receiving = true;
-            let socket = pair.socket.clone();
-            let operation = match pair.buffer.take() {
-                Some(into) => Operation::Receive { socket, into, at: 0 },
-                None => Operation::Readable { socket },
-            };
-            self.queue.submit(pair.id.0 << 2 | RECEIVE, operation);
-        }
         self.timers.arm(slot as u32, &mut pair.armed, pair.connection.poll_timeout());
+        if pair.receiving == Receiving::Bytes && !pair.finished {
+            let idle_at = pair.last_heard.after(IDLE);
+            if idle_at <= now {
+                self.queue.cancel(pair.id.0 << 2 | RECEIVE);
+            } else {
+                self.timers.arm(slot as u32, &mut pair.armed, Some(idle_at));
+            }
+        }
+        self.receive(slot);
     }
 }
 
@@ -448,6 +537,24 @@ impl Activity {
         self.inbound_frames += traffic.received_fpdus;
         self.outbound_frames += traffic.sent_fpdus;
     }
+}
+
+/// The plan in the words of the driver, and room behind it for what comes next.
+fn fill_pieces(plan: &Plan, pieces: &mut Vec<Piece>) {
+    pieces.clear();
+    let mut from = 0;
+    let mut between = |len_bytes: usize| {
+        let range = from..from + len_bytes;
+        from = range.end;
+        Piece { place: Place::Between, range }
+    };
+    for piece in &plan.pieces {
+        pieces.push(match *piece {
+            Expected::Payload { at, len_bytes } => Piece { place: Place::Payload, range: at..at + len_bytes },
+            Expected::Between { len_bytes } => between(len_bytes),
+        });
+    }
+    pieces.push(between(BEHIND_BYTES));
 }
 
 /// Verbs have no atomics here: their completions do not occur.
@@ -530,6 +637,7 @@ impl Verbs for IwarpProvider {
             remote_read: access.remote_read,
             remote_write: access.remote_write,
             remote_invalidate: access.remote_invalidate,
+            unspecified_content: access.unspecified_content,
         };
         let (random, stream) = ((self.random)(), Some(StreamId(queue_pair.0)));
         Ok(RegionKey(self.memory.register(bytes, 0, access, DomainId(1), stream, random).0))
@@ -537,7 +645,7 @@ impl Verbs for IwarpProvider {
 
     fn register_shared(&mut self, bytes: Buf, queue_pair: QueuePairId) -> Result<RegionKey, RegisterError> {
         self.pair(queue_pair).ok_or(RegisterError::Closed)?;
-        let access = iwarp::Access { remote_read: true, remote_write: false, remote_invalidate: true };
+        let access = iwarp::Access { remote_read: true, remote_invalidate: true, ..Default::default() };
         let (random, stream) = ((self.random)(), Some(StreamId(queue_pair.0)));
         Ok(RegionKey(self.memory.register_shared(bytes, 0, access, DomainId(1), stream, random).0))
     }

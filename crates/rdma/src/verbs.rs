@@ -23,6 +23,8 @@ pub struct Access {
     pub remote_read: bool,
     pub remote_write: bool,
     pub remote_invalidate: bool,
+    /// Room without content, of which the owner looks only at what the peer wrote: what else it holds may change while the peer may write.
+    pub unspecified_content: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

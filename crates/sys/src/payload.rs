@@ -15,6 +15,11 @@ impl Payload {
         Self::default()
     }
 
+    /// No bytes, with room for so many parts.
+    pub fn with_capacity(parts: usize) -> Self {
+        Self { parts: SmallVec::with_capacity(parts), len: 0 }
+    }
+
     /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len

@@ -183,6 +183,9 @@ pub struct Quickstart {
     /// Address and port of SMB Direct [default: 127.0.0.1:5445 where this build has it]
     #[arg(long, value_name = "ADDR:PORT")]
     pub rdma: Option<SocketAddr>,
+    /// SMB Direct without CRC where the client does without too: loopback has no wire
+    #[arg(long)]
+    pub rdma_no_crc: bool,
     /// Address and port of the management API
     #[arg(long, default_value = "127.0.0.1:9445", value_name = "ADDR:PORT")]
     pub http: SocketAddr,

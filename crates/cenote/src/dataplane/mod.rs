@@ -155,6 +155,7 @@ pub(crate) struct Plane {
     listeners: RefCell<Vec<std::net::TcpListener>>,
     rdma_listeners: RefCell<Vec<std::net::TcpListener>>,
     rdma_devices: RefCell<RdmaDevices>,
+    rdma_crc_optional: bool,
 }
 
 impl Plane {
@@ -191,6 +192,7 @@ impl Plane {
             listeners: RefCell::new(options.smb_listeners),
             rdma_listeners: RefCell::new(options.rdma_listeners),
             rdma_devices: RefCell::new(options.rdma_devices),
+            rdma_crc_optional: options.smb.rdma_crc_optional,
         }))
     }
 

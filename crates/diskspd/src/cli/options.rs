@@ -91,6 +91,7 @@ pub const OPTIONS: &[OptionText] = &[
     option("--smb-transport <auto|tcp|rdma>", "how SMB targets are reached"),
     option("--smb-channels <count>", "connections per SMB session"),
     option("--smb-sign, --smb-seal", "require signing, encryption"),
+    option("--smb-no-crc", "SMB Direct without CRC, where the server does without"),
     option("--man", "print this as a manual page"),
 ];
 

@@ -681,6 +681,7 @@ impl Parser {
             }
             "smb-sign" => smb.sign = true,
             "smb-seal" => smb.seal = true,
+            "smb-no-crc" => smb.no_crc = true,
             _ => return fail(format!("ERROR: invalid option: '{argument}'")),
         }
         Ok(())

@@ -16,10 +16,19 @@ pub struct SmbOptions {
     pub channels: u8,
     pub sign: bool,
     pub seal: bool,
+    /// SMB Direct in software: no CRC where the server does without.
+    pub no_crc: bool,
 }
 
 impl Default for SmbOptions {
     fn default() -> Self {
-        Self { credentials: None, transport: SmbTransport::Auto, channels: 1, sign: false, seal: false }
+        Self {
+            credentials: None,
+            transport: SmbTransport::Auto,
+            channels: 1,
+            sign: false,
+            seal: false,
+            no_crc: false,
+        }
     }
 }

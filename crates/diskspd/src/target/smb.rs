@@ -39,6 +39,7 @@ impl Access {
                 SmbTransport::Rdma => Transport::Rdma,
             },
             channels: usize::from(options.channels),
+            rdma_crc: !options.no_crc,
             ..Options::default()
         };
         Ok(Self { logon, options: client, transport: options.transport })

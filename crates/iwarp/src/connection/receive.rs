@@ -48,19 +48,19 @@ impl Room {
 }
 
 /// A segment whose payload goes straight into a region.
-struct Direct {
-    header: Header,
-    ulpdu_bytes: usize,
-    stag: Stag,
-    at: usize,
-    remaining: usize,
+pub(super) struct Direct {
+    pub header: Header,
+    pub ulpdu_bytes: usize,
+    pub stag: Stag,
+    pub at: usize,
+    pub remaining: usize,
     crc: Option<Crc32c>,
 }
 
 #[derive(Default)]
 pub(super) struct Receiver {
     staged: Vec<u8>,
-    direct: Option<Direct>,
+    pub direct: Option<Direct>,
     posted: VecDeque<Posted>,
     /// Bytes of the Send message under way.
     filled: usize,
@@ -631,7 +631,7 @@ impl Connection {
 
 impl super::transmit::Transmitter {
     /// Sink, next offset and bytes left of the read whose response has to come next.
-    fn expected_response(&self) -> Option<(Stag, u64, u32)> {
+    pub(super) fn expected_response(&self) -> Option<(Stag, u64, u32)> {
         match self.peek_outstanding()?.kind {
             OutstandingKind::Read { sink, next_offset, remaining, .. } => {
                 Some((sink, next_offset, remaining))

@@ -5,6 +5,8 @@ use crate::mpa::{DEPTH_NO_NEGOTIATION, Enhanced, FrameKind, LegacyDepths, StartF
 
 /// Read depth used towards a peer that says nothing of it.
 const DEPTH_UNSAID: u16 = 1;
+/// A peer that asks for more inbound reads than were offered gets so many at most; siw asks for 128 whatever it was told.
+const DEPTH_CONCEDED_MAX: u16 = 128;
 
 impl Connection {
     pub(super) fn request_frame(&self, private_data: &[u8]) -> StartFrame {
@@ -25,7 +27,7 @@ impl Connection {
     }
 
     fn own_private_data(&self, extension: Option<Extension>, private_data: &[u8]) -> Vec<u8> {
-        let mut out = extension.map(|extension| extension.encode().to_vec()).unwrap_or_default();
+        let mut out = Vec::new();
         if self.config.legacy_depths && self.role == Role::Initiator && private_data.is_empty() {
             let depths = LegacyDepths {
                 inbound: u32::from(self.config.inbound_read_depth),
@@ -33,6 +35,7 @@ impl Connection {
             };
             out.extend_from_slice(&depths.encode());
         }
+        out.extend(extension.iter().flat_map(|extension| extension.encode()));
         out.extend_from_slice(private_data);
         out
     }
@@ -72,7 +75,7 @@ impl Connection {
         self.state = State::AwaitAccept;
         self.deadline = None;
         let private_data = match Extension::parse(&frame.private_data) {
-            Some((_, rest)) => rest.to_vec(),
+            Some((_, rest)) => rest,
             None => frame.private_data.clone(),
         };
         self.peer_start = Some(frame);
@@ -87,8 +90,7 @@ impl Connection {
         let (State::AwaitAccept, Some(request)) = (self.state, self.peer_start.take()) else {
             return Err(PostError::Closed);
         };
-        let offered =
-            Extension::parse(&request.private_data).map(|(extension, rest)| (extension, rest.to_vec()));
+        let offered = Extension::parse(&request.private_data);
         let extension = offered.as_ref().and(self.config.extension);
         let crc = request.crc || self.config.crc == CrcPolicy::On;
         let legacy = offered.as_ref().map_or(&request.private_data[..], |(_, rest)| rest);
@@ -148,8 +150,7 @@ impl Connection {
     }
 
     fn handle_reply(&mut self, frame: StartFrame, now: Monotonic) -> Result<(), ()> {
-        let offered =
-            Extension::parse(&frame.private_data).map(|(extension, rest)| (extension, rest.to_vec()));
+        let offered = Extension::parse(&frame.private_data);
         let private_data = offered.as_ref().map_or(&frame.private_data[..], |(_, rest)| rest).to_vec();
         if frame.reject {
             self.events.push_back(Event::Rejected { private_data });
@@ -166,10 +167,33 @@ impl Connection {
         self.agree(crc, &frame, depths, software, extension);
         self.state = State::Established;
         self.deadline = None;
-        self.hold_until =
-            (!self.config.first_send_delay.is_zero()).then(|| now.after(self.config.first_send_delay));
+        // Whoever answers with our extension listens before it answers.
+        let is_held = extension.is_none() && !self.config.first_send_delay.is_zero();
+        self.hold_until = is_held.then(|| now.after(self.config.first_send_delay));
+        if let Some(code) = self.unfit_reply(frame.enhanced) {
+            self.terminate(code.into(), now);
+            return Ok(());
+        }
         self.events.push_back(Event::Established { private_data });
         Ok(())
+    }
+
+    /// Why a reply cannot be lived with (RFC 6581 sections 6.2 and 9.1), once FPDUs may say so.
+    fn unfit_reply(&mut self, enhanced: Option<Enhanced>) -> Option<TerminateCode> {
+        let block = enhanced?;
+        if block.peer_to_peer {
+            // The responder would wait for a ready-to-receive message that was never offered.
+            return Some(TerminateCode::MPA_NO_READY_TO_RECEIVE);
+        }
+        let wanted = block.outbound_read_depth;
+        if wanted == DEPTH_NO_NEGOTIATION || wanted <= self.agreed.inbound_read_depth {
+            return None;
+        }
+        if wanted > DEPTH_CONCEDED_MAX {
+            return Some(TerminateCode::MPA_INSUFFICIENT_READ_DEPTH);
+        }
+        self.agreed.inbound_read_depth = wanted;
+        None
     }
 
     /// (inbound, outbound) read depths: what the peer serves bounds what we ask, and our own wish bounds the rest.

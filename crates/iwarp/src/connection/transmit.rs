@@ -10,6 +10,9 @@ use crate::framing::Outgoing;
 /// Payload of a large FPDU: a multiple of pages and sectors below the longest ULPDU.
 const LARGE_PAYLOAD_BYTES: usize = 61_440;
 
+/// FPDUs for whose description an idle connection keeps room.
+const SPARE_FPDUS_MAX: usize = 64;
+
 pub(super) enum Work {
     Send { payload: Payload, flags: SendFlags },
     Immediate { data: u64, solicited: bool },
@@ -98,6 +101,8 @@ pub(super) struct Transmitter {
     outstanding: VecDeque<OutstandingRead>,
     inbound: VecDeque<InboundRead>,
     current: Option<Message>,
+    /// The room of the FPDUs that were sent last.
+    spare: Vec<Outgoing>,
     response_turn: bool,
     terminate: Option<Vec<u8>>,
     send_sequence: u32,
@@ -327,7 +332,7 @@ impl Connection {
         if self.state != State::Established || self.hold_until.is_some_and(|hold| now < hold) {
             return None;
         }
-        let mut fpdus = Vec::new();
+        let mut fpdus = std::mem::take(&mut self.transmitter.spare);
         let mut total = 0;
         while total < len_bytes_max {
             if self.transmitter.current.is_none() && !self.start_message(memory) {
@@ -344,10 +349,13 @@ impl Connection {
             fpdus.push(fpdu);
         }
         self.push_completions();
-        if fpdus.is_empty() {
-            return None;
+        let bytes = (!fpdus.is_empty()).then(|| self.join(&fpdus));
+        fpdus.clear();
+        // An idle connection keeps little.
+        if fpdus.capacity() <= SPARE_FPDUS_MAX {
+            self.transmitter.spare = fpdus;
         }
-        Some(self.join(&fpdus))
+        bytes
     }
 
     fn join(&mut self, fpdus: &[Outgoing]) -> Payload {

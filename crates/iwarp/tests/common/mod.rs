@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // Each test file uses its part.
 
+use iwarp::connection::direct::{Expected, Plan};
 use iwarp::{Access, Completion, Config, Connection, DomainId, Event, Memory, Stag, StreamId, WorkId};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,6 +10,9 @@ use sys::{Buf, BufMut, Payload};
 use types::Monotonic;
 
 pub const DOMAIN: DomainId = DomainId(1);
+pub const STREAM: StreamId = StreamId(7);
+/// Room behind a plan's last payload.
+const BEHIND_BYTES: usize = 512;
 
 pub struct End {
     pub connection: Connection,
@@ -18,6 +22,8 @@ pub struct End {
     pub private_data: Vec<u8>,
     pub terminated: Option<(bool, iwarp::TerminateCode)>,
     pub stags: u32,
+    /// Receives that went straight into registered memory.
+    pub plans: usize,
 }
 
 impl End {
@@ -30,6 +36,7 @@ impl End {
             private_data: Vec::new(),
             terminated: None,
             stags: 0x1234_5600,
+            plans: 0,
         }
     }
 
@@ -38,6 +45,42 @@ impl End {
         buffer.copy_from_slice(bytes);
         self.stags += 0x100;
         self.memory.register(buffer, 0, access, DOMAIN, None, self.stags)
+    }
+
+    /// As [`Self::region`], reached by the one stream only.
+    pub fn bound_region(&mut self, bytes: &[u8], access: Access) -> Stag {
+        let mut buffer = BufMut::zeroed(bytes.len());
+        buffer.copy_from_slice(bytes);
+        self.stags += 0x100;
+        self.memory.register(buffer, 0, access, DOMAIN, Some(STREAM), self.stags)
+    }
+
+    /// Takes bytes as an owner does that receives into registered memory where the engine says so.
+    pub fn receive(&mut self, mut bytes: &[u8], now: Monotonic) {
+        let mut plan = Plan::default();
+        while !bytes.is_empty() {
+            let Some(mut payload) = self.connection.plan_receive(&mut self.memory, &mut plan) else {
+                return self.connection.handle_input(bytes, &mut self.memory, now);
+            };
+            self.plans += 1;
+            let mut between = vec![0xEE; plan.between_bytes() + BEHIND_BYTES];
+            let (mut from, mut count) = (0, 0);
+            let behind = [Expected::Between { len_bytes: BEHIND_BYTES }];
+            for piece in plan.pieces.iter().chain(&behind) {
+                let target = match *piece {
+                    Expected::Payload { at, len_bytes } => &mut payload[at..at + len_bytes],
+                    Expected::Between { len_bytes } => {
+                        from += len_bytes;
+                        &mut between[from - len_bytes..from]
+                    }
+                };
+                let (here, rest) = bytes.split_at(target.len().min(bytes.len()));
+                target[..here.len()].copy_from_slice(here);
+                bytes = rest;
+                count += here.len();
+            }
+            self.connection.handle_planned(&plan, payload, &between, count, &mut self.memory, now);
+        }
     }
 
     pub fn post_receives(&mut self, count: u64, len_bytes: usize) {
@@ -86,10 +129,12 @@ pub struct Pair {
     /// Sizes of the pieces that the byte streams are cut into; repeated.
     pub pieces: Vec<usize>,
     next_piece: usize,
+    /// Bytes are received straight into registered memory where the engine says so.
+    pub planned: bool,
 }
 
 pub fn config() -> Config {
-    Config::new(DOMAIN, StreamId(7))
+    Config::new(DOMAIN, STREAM)
 }
 
 impl Pair {
@@ -102,6 +147,7 @@ impl Pair {
             accept: true,
             pieces: vec![usize::MAX],
             next_piece: 0,
+            planned: false,
         }
     }
 
@@ -143,7 +189,11 @@ impl Pair {
         while !rest.is_empty() {
             let piece = self.pieces[self.next_piece % self.pieces.len()].clamp(1, rest.len());
             self.next_piece += 1;
-            to.connection.handle_input(&rest[..piece], &mut to.memory, self.now);
+            if self.planned {
+                to.receive(&rest[..piece], self.now);
+            } else {
+                to.connection.handle_input(&rest[..piece], &mut to.memory, self.now);
+            }
             rest = &rest[piece..];
         }
         true
@@ -168,4 +218,5 @@ pub fn payload(bytes: &[u8]) -> Payload {
     Payload::from(Buf::from(bytes))
 }
 
-pub const ALL: Access = Access { remote_read: true, remote_write: true, remote_invalidate: true };
+pub const ALL: Access =
+    Access { remote_read: true, remote_write: true, remote_invalidate: true, unspecified_content: false };

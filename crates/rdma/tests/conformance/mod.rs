@@ -159,7 +159,8 @@ pub fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + at / 251) as u8).collect()
 }
 
-const ALL: Access = Access { remote_read: true, remote_write: true, remote_invalidate: true };
+const ALL: Access =
+    Access { remote_read: true, remote_write: true, remote_invalidate: true, unspecified_content: false };
 
 pub fn messages_writes_and_reads_arrive<S: Verbs>(mut bench: Bench<S>) {
     let (client, server) = bench.connect();
@@ -415,6 +416,65 @@ pub fn a_sink_outside_its_registration_fails_by_itself<S: Verbs>(mut bench: Benc
     assert_eq!(bench.take(client, CompletionKind::Read).status, Status::LocalProtection);
 }
 
+pub fn room_that_is_filled_in_any_order_holds_what_was_written<S: Verbs>(mut bench: Bench<S>) {
+    const LEN: usize = 2_000_000;
+    let (client, server) = bench.connect();
+    let bytes = pattern(LEN);
+    let access = Access { remote_read: false, unspecified_content: true, ..ALL };
+    // In one piece; the end first; short messages between long writes.
+    for (round, parts) in
+        [vec![0..LEN], vec![LEN / 2..LEN, 0..LEN / 2 - 70_000], vec![0..100_000, 300_000..LEN]]
+            .into_iter()
+            .enumerate()
+    {
+        let room = bench.register(&vec![0; LEN], access, server);
+        for (nth, part) in parts.iter().enumerate() {
+            let remote = bench.remote(room, part.start as u64);
+            bench.write(client, 1, &bytes[part.clone()], remote);
+            bench.receive(server, nth as u64, 9000);
+            bench.send(client, 2, &bytes[..8000]);
+        }
+        for nth in 0..parts.len() {
+            let received = bench.take(server, CompletionKind::Receive);
+            assert_eq!(
+                (received.id, &received.buffer.expect("comes back")[..]),
+                (WorkId(nth as u64), &bytes[..8000])
+            );
+        }
+        let held = bench.subject.deregister(room).expect("is writable");
+        for part in parts {
+            assert!(held[part.clone()] == bytes[part.clone()], "round {round}: {part:?}");
+        }
+    }
+    assert_eq!(bench.counts(), (2, 0));
+}
+
+pub fn a_connection_that_ends_in_the_middle_of_a_long_transfer_gives_everything_back<S: Verbs>(
+    mut bench: Bench<S>,
+) {
+    for round in 0..6 {
+        let both = bench.connect();
+        let access = Access { remote_read: false, unspecified_content: true, ..ALL };
+        let room = bench.register(&vec![0; 8_000_000], access, both.1);
+        let remote = bench.remote(room, 0);
+        bench.receive(both.1, 1, 64);
+        bench.send(both.0, 2, b"first");
+        bench.take(both.1, CompletionKind::Receive);
+        bench.write(both.0, 3, &pattern(8_000_000), remote);
+        // Some of it comes, then either end goes.
+        let (mut turns, stop) = (0, round * 2);
+        bench.until("some turns", |_| {
+            turns += 1;
+            turns > stop
+        });
+        bench.subject.disconnect(if round % 2 == 0 { both.0 } else { both.1 });
+        bench.both_ended(both);
+        assert_eq!(bench.subject.deregister(room).expect("is writable").len(), 8_000_000);
+        bench.done.clear();
+        assert_eq!(bench.counts(), (0, 0));
+    }
+}
+
 pub fn connections_that_come_and_go_leave_nothing<S: Verbs>(mut bench: Bench<S>) {
     for round in 0..20 {
         let both = bench.connect();
@@ -450,6 +510,8 @@ macro_rules! conformance {
             a_read_of_what_is_not_registered_fails_and_ends_the_connection
             a_message_longer_than_its_receive_ends_the_connection
             a_sink_outside_its_registration_fails_by_itself
+            room_that_is_filled_in_any_order_holds_what_was_written
+            a_connection_that_ends_in_the_middle_of_a_long_transfer_gives_everything_back
             connections_that_come_and_go_leave_nothing
         }
     };

@@ -137,7 +137,13 @@ impl RdmaLink {
 
     /// Room that the server may write into, once; `None` where nothing more can be registered.
     pub fn lend_room(&mut self, len_bytes: usize) -> Option<(RegionKey, BufferDescriptorV1)> {
-        let access = Access { remote_write: true, remote_read: false, remote_invalidate: true };
+        let access = Access {
+            remote_write: true,
+            remote_read: false,
+            remote_invalidate: true,
+            // The answer says how much of it the server wrote.
+            unspecified_content: true,
+        };
         let room = BufMut::for_overwrite(len_bytes);
         let key = self.provider.register(room, access, self.pair).ok()?;
         Some((key, self.describe(key, len_bytes)))

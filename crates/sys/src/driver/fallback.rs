@@ -4,12 +4,12 @@
 //! so at most one system call per operation is wasted, and none while nothing happens.
 
 use super::threads::{Job, Pool, Returns, vectors};
-use super::{Completion, Descriptor, Finished, Operation, Outcome, QueueId, Waker};
+use super::{Completion, Descriptor, Finished, Operation, Outcome, QueueId, Scatter, Waker};
 use crate::{BufMut, Payload};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -18,11 +18,14 @@ use std::time::Duration;
 
 const EVENTS_MAX: usize = 256;
 const WAKE: u64 = u64::MAX;
+/// The kernel's limit of vectors per call (UIO_MAXIOV).
+const VECTORS_MAX: usize = 1024;
 
 enum Work {
     Accept { listener: Descriptor },
     Readable { socket: Descriptor },
     Receive { socket: Descriptor, into: BufMut, at: usize },
+    ReceiveScattered { socket: Descriptor, into: Box<Scatter> },
     Send { socket: Descriptor, data: Payload, done: usize },
 }
 
@@ -86,6 +89,7 @@ impl Fallback {
                 let at = at.min(into.len());
                 Work::Receive { socket, into, at }
             }
+            Operation::ReceiveScattered { socket, into } => Work::ReceiveScattered { socket, into },
             Operation::Send { socket, data } => Work::Send { socket, data, done: 0 },
             Operation::Read { file, offset, into } => {
                 return self.submit_job(queue, token, Job::Read { file, offset, into });
@@ -139,7 +143,7 @@ impl Fallback {
                 };
                 let result = Err(Errno::CANCELED.into());
                 self.in_flight -= 1;
-                self.finished.push((queue, Completion { token, result, buffer }));
+                self.finished.push((queue, Completion { buffer, ..Completion::new(token, result) }));
             }
         }
     }
@@ -194,7 +198,7 @@ impl Fallback {
         let pool = self.pools.entry(queue).or_insert_with(|| Pool::new(queue, self.returns.clone()));
         if let Err(error) = pool.submit(token, job) {
             self.in_flight -= 1;
-            self.finished.push((queue, Completion { token, result: Err(error), buffer: None }));
+            self.finished.push((queue, Completion::new(token, Err(error))));
         }
     }
 
@@ -232,7 +236,7 @@ impl Fallback {
                 Attempt::NotReady => return,
                 Attempt::Finished(Ok(outcome @ Outcome::Accepted(_))) => {
                     let (queue, token) = (first.queue, first.token);
-                    self.finished.push((queue, Completion { token, result: Ok(outcome), buffer: None }));
+                    self.finished.push((queue, Completion::new(token, Ok(outcome))));
                 }
                 Attempt::Finished(result) => {
                     if let Some(done) = line.pop_front() {
@@ -245,12 +249,13 @@ impl Fallback {
 
     fn answer(&mut self, waiting: Waiting, result: io::Result<Outcome>) {
         let Waiting { queue, token, work } = waiting;
-        let buffer = match work {
-            Work::Receive { into, .. } => Some(into),
-            _ => None,
+        let (buffer, scatter) = match work {
+            Work::Receive { into, .. } => (Some(into), None),
+            Work::ReceiveScattered { into, .. } => (None, Some(into)),
+            _ => (None, None),
         };
         self.in_flight -= 1;
-        self.finished.push((queue, Completion { token, result, buffer }));
+        self.finished.push((queue, Completion { token, result, buffer, scatter }));
     }
 }
 
@@ -262,7 +267,10 @@ impl Work {
     fn socket(&self) -> &Descriptor {
         match self {
             Self::Accept { listener } => listener,
-            Self::Readable { socket } | Self::Receive { socket, .. } | Self::Send { socket, .. } => socket,
+            Self::Readable { socket }
+            | Self::Receive { socket, .. }
+            | Self::ReceiveScattered { socket, .. }
+            | Self::Send { socket, .. } => socket,
         }
     }
 
@@ -285,6 +293,13 @@ impl Work {
                     let target = &mut into[*at..];
                     rustix::net::recv(&*socket, target, RecvFlags::DONTWAIT)
                         .map(|(_, count)| Outcome::Bytes(count))
+                }
+                Self::ReceiveScattered { socket, into } => {
+                    let mut slices = Vec::with_capacity(into.pieces.len());
+                    into.slices(VECTORS_MAX, |slice| slices.push(slice));
+                    let mut ancillary = RecvAncillaryBuffer::default();
+                    rustix::net::recvmsg(&*socket, &mut slices, &mut ancillary, RecvFlags::DONTWAIT)
+                        .map(|message| Outcome::Bytes(message.bytes))
                 }
                 Self::Send { socket, data, done } => match send(socket, data, *done) {
                     Ok(count) if *done + count < data.len() => {

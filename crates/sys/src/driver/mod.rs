@@ -11,11 +11,13 @@
 
 mod fallback;
 mod ring;
+mod scatter;
 #[cfg(test)]
 mod tests;
 mod threads;
 mod waker;
 
+pub use scatter::{Piece, Place, Scatter};
 pub use waker::Waker;
 
 use crate::{BufMut, Payload};
@@ -72,6 +74,9 @@ pub enum Operation {
     /// Fills `into[at..]` with what is there, at least one byte; answers `Bytes(0)` at the end of the stream.
     /// The buffer comes back whatever happens.
     Receive { socket: Descriptor, into: BufMut, at: usize },
+    /// Fills the pieces in their order with what is there, at least one byte; answers `Bytes`, as [`Operation::Receive`]. Both buffers come
+    /// back with the completion whatever happens.
+    ReceiveScattered { socket: Descriptor, into: Box<Scatter> },
     /// Sends all of it; answers `Done`. One at a time per socket, or bytes may be mixed.
     Send { socket: Descriptor, data: Payload },
     /// Fills the buffer from `offset`; answers the `Bytes` read, fewer only at the end of the file.
@@ -103,6 +108,14 @@ pub struct Completion {
     pub result: io::Result<Outcome>,
     /// The buffer of a `Receive` or `Read`.
     pub buffer: Option<BufMut>,
+    /// The buffers of a `ReceiveScattered`.
+    pub scatter: Option<Box<Scatter>>,
+}
+
+impl Completion {
+    fn new(token: u64, result: io::Result<Outcome>) -> Self {
+        Self { token, result, buffer: None, scatter: None }
+    }
 }
 
 /// Names a queue inside the driver.
@@ -290,7 +303,7 @@ impl Inner {
                 break;
             }
             self.timers.pop();
-            self.finished.push((queue, Completion { token, result: Ok(Outcome::Done), buffer: None }));
+            self.finished.push((queue, Completion::new(token, Ok(Outcome::Done))));
         }
     }
 }

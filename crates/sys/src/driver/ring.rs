@@ -3,7 +3,7 @@
 //! Every operation lives in a slot of its own, boxed, until the kernel's last completion for it: the slot owns descriptor,
 //! buffers, vectors and message header that the kernel was given addresses of.
 
-use super::{Completion, Descriptor, Finished, Operation, Outcome, QueueId, Waker};
+use super::{Completion, Descriptor, Finished, Operation, Outcome, QueueId, Scatter, Waker};
 use crate::{BufMut, Payload};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
@@ -26,10 +26,11 @@ const WAKE: u64 = u64::MAX;
 const CANCEL: u64 = u64::MAX - 1;
 
 /// Every operation code the ring uses: a kernel that lacks one is not used.
-const CODES: [u8; 11] = [
+const CODES: [u8; 12] = [
     opcode::AcceptMulti::CODE,
     opcode::PollAdd::CODE,
     opcode::Recv::CODE,
+    opcode::RecvMsg::CODE,
     opcode::Send::CODE,
     opcode::SendMsg::CODE,
     opcode::Read::CODE,
@@ -45,6 +46,7 @@ enum Work {
     Accept { listener: Descriptor },
     Readable { socket: Descriptor },
     Receive { socket: Descriptor, into: BufMut, at: usize },
+    ReceiveScattered { socket: Descriptor, into: Box<Scatter> },
     Send { socket: Descriptor, data: Payload, done: usize },
     Read { file: Descriptor, offset: u64, into: BufMut, done: usize },
     Write { file: Descriptor, offset: u64, data: Payload, durable: bool, done: usize },
@@ -143,6 +145,7 @@ impl Ring {
                 let at = at.min(into.len());
                 Work::Receive { socket, into, at }
             }
+            Operation::ReceiveScattered { socket, into } => Work::ReceiveScattered { socket, into },
             Operation::Send { socket, data } => Work::Send { socket, data, done: 0 },
             Operation::Read { file, offset, into } => Work::Read { file, offset, into, done: 0 },
             Operation::Write { file, offset, data, durable } => {
@@ -215,7 +218,7 @@ impl Ring {
         let Some(slot) = self.slots.get_mut(index as usize) else { return };
         if cqueue::more(entry.flags()) {
             if let Ok(outcome) = accepted(entry.result()) {
-                let completion = Completion { token: slot.token, result: Ok(outcome), buffer: None };
+                let completion = Completion::new(slot.token, Ok(outcome));
                 finished.push((slot.queue, completion));
             }
             return;
@@ -225,7 +228,7 @@ impl Ring {
             Next::Again => self.start(index),
             // A single accept, or the last of many: the operation goes on.
             Next::Answer(Ok(outcome @ Outcome::Accepted(_))) => {
-                let completion = Completion { token: slot.token, result: Ok(outcome), buffer: None };
+                let completion = Completion::new(slot.token, Ok(outcome));
                 finished.push((slot.queue, completion));
                 if slot.cancelled {
                     self.finish(index, Err(Errno::CANCELED.into()), finished);
@@ -239,12 +242,13 @@ impl Ring {
 
     fn finish(&mut self, index: u32, result: io::Result<Outcome>, finished: &mut Finished) {
         let slot = &mut *self.slots[index as usize];
-        let buffer = match mem::replace(&mut slot.work, Work::None) {
-            Work::Receive { into, .. } | Work::Read { into, .. } => Some(into),
-            _ => None,
+        let (buffer, scatter) = match mem::replace(&mut slot.work, Work::None) {
+            Work::Receive { into, .. } | Work::Read { into, .. } => (Some(into), None),
+            Work::ReceiveScattered { into, .. } => (None, Some(into)),
+            _ => (None, None),
         };
         slot.generation = slot.generation.wrapping_add(1) & 0x7fff_ffff;
-        finished.push((slot.queue, Completion { token: slot.token, result, buffer }));
+        finished.push((slot.queue, Completion { token: slot.token, result, buffer, scatter }));
         self.free.push(index);
     }
 
@@ -345,7 +349,11 @@ impl Slot {
                 _ => Next::Answer(Err(errno.into())),
             },
             Work::Accept { .. } => Next::Answer(accepted(result)),
-            Work::Receive { socket, .. } | Work::Send { socket, .. } if failed && errno == Errno::AGAIN => {
+            Work::Receive { socket, .. }
+            | Work::ReceiveScattered { socket, .. }
+            | Work::Send { socket, .. }
+                if failed && errno == Errno::AGAIN =>
+            {
                 // Somebody made the socket non-blocking: the kernel waits only for blocking ones.
                 match rustix::io::ioctl_fionbio(&*socket, false) {
                     Ok(()) => Next::Again,
@@ -353,7 +361,9 @@ impl Slot {
                 }
             }
             _ if failed => Next::Answer(Err(errno.into())),
-            Work::Receive { .. } => Next::Answer(Ok(Outcome::Bytes(result as usize))),
+            Work::Receive { .. } | Work::ReceiveScattered { .. } => {
+                Next::Answer(Ok(Outcome::Bytes(result as usize)))
+            }
             Work::Send { data, done, .. } | Work::Write { data, done, .. } => {
                 *done += result as usize;
                 if *done >= data.len() {
@@ -398,6 +408,16 @@ impl Slot {
                 let target = &mut into[*at..];
                 let len = target.len().min(STEP_BYTES_MAX) as u32;
                 opcode::Recv::new(fd(socket), target.as_mut_ptr(), len).build()
+            }
+            Work::ReceiveScattered { socket, into } => {
+                let vectors = &mut self.vectors;
+                vectors.clear();
+                into.slices(VECTORS_MAX, |mut slice| {
+                    vectors.push(libc::iovec { iov_base: slice.as_mut_ptr().cast(), iov_len: slice.len() });
+                });
+                self.message.msg_iov = vectors.as_mut_ptr();
+                self.message.msg_iovlen = vectors.len();
+                opcode::RecvMsg::new(fd(socket), &raw mut self.message).build()
             }
             Work::Send { socket, data, done } => {
                 if let Some(rest) = single_part(data, *done) {

@@ -4,6 +4,7 @@ use super::*;
 use crate::Buf;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::ops::Range;
 use std::os::fd::AsFd;
 
 /// Far more than anything here takes.
@@ -33,6 +34,9 @@ on_both! {
     a_stream_arrives_whole_and_in_order_through_vectored_sends
     a_listener_accepts_many_until_it_is_cancelled
     a_receive_fills_from_its_offset_and_leaves_the_rest
+    a_scattered_receive_fills_two_buffers_by_turns
+    a_scattered_receive_never_leaves_its_buffers
+    a_cancelled_scattered_receive_gives_both_buffers_back
     the_end_of_a_stream_is_zero_bytes
     a_cancelled_receive_gives_its_buffer_back
     a_socket_becomes_readable_without_a_buffer
@@ -208,6 +212,56 @@ fn a_send_to_a_closed_client_fails(driver: &Driver) {
             return;
         }
     }
+}
+
+fn scatter(payload: usize, between: usize, pieces: &[(Place, Range<usize>)]) -> Box<Scatter> {
+    let pieces = pieces.iter().map(|(place, range)| Piece { place: *place, range: range.clone() }).collect();
+    Box::new(Scatter { payload: BufMut::zeroed(payload), between: BufMut::zeroed(between), pieces })
+}
+
+fn a_scattered_receive_fills_two_buffers_by_turns(driver: &Driver) {
+    let (_listener, mut client, server) = pair();
+    client.write_all(b"headPAYLOADtailMOREand").expect("a send");
+    let (p, b) = (Place::Payload, Place::Between);
+    let into = scatter(20, 40, &[(b, 0..4), (p, 2..9), (b, 4..8), (p, 9..13), (b, 30..40)]);
+    let queue = driver.queue();
+    queue.submit(1, Operation::ReceiveScattered { socket: server, into });
+    let answer = answer(driver, &queue);
+    assert_eq!(count(&answer), 22);
+    let back = answer.scatter.expect("both buffers");
+    assert_eq!(&back.payload[..], b"\0\0PAYLOADMORE\0\0\0\0\0\0\0");
+    assert_eq!((&back.between[..8], &back.between[30..33]), (&b"headtail"[..], &b"and"[..]));
+    let bytes: Vec<&[u8]> = back.pieces.iter().map(|piece| back.bytes(piece)).collect();
+    assert_eq!(bytes, [&b"head"[..], b"PAYLOAD", b"tail", b"MORE", b"and\0\0\0\0\0\0\0"]);
+}
+
+/// Pieces that overlap, go back or lie outside end the list: nothing is filled from there on.
+fn a_scattered_receive_never_leaves_its_buffers(driver: &Driver) {
+    let (p, b) = (Place::Payload, Place::Between);
+    for wrong in [(p, 3..9), (p, 0..2), (p, 8..17), (b, 5..1), (b, usize::MAX - 1..usize::MAX)] {
+        let (_listener, mut client, server) = pair();
+        client.write_all(&[7; 64]).expect("a send");
+        let queue = driver.queue();
+        let into = scatter(16, 16, &[(p, 0..4), (b, 0..2), wrong.clone(), (b, 8..16)]);
+        queue.submit(1, Operation::ReceiveScattered { socket: server, into });
+        let answer = answer(driver, &queue);
+        assert_eq!(count(&answer), 6, "{wrong:?}");
+        let back = answer.scatter.expect("both buffers");
+        let filled = |bytes: &[u8]| bytes.iter().filter(|&&byte| byte == 7).count();
+        assert_eq!((filled(&back.payload), filled(&back.between)), (4, 2), "{wrong:?}");
+    }
+}
+
+fn a_cancelled_scattered_receive_gives_both_buffers_back(driver: &Driver) {
+    let (_listener, _client, server) = pair();
+    let queue = driver.queue();
+    let into = scatter(8, 8, &[(Place::Payload, 0..8), (Place::Between, 0..8)]);
+    queue.submit(5, Operation::ReceiveScattered { socket: server, into });
+    driver.wait(Some(Duration::from_millis(10))).expect("the loop");
+    queue.cancel(5);
+    let answer = answer(driver, &queue);
+    assert!(answer.result.is_err_and(|error| is_cancelled(&error)));
+    assert!(answer.scatter.is_some_and(|back| back.payload.len() == 8 && back.between.len() == 8));
 }
 
 fn a_dropped_queue_is_never_answered_and_its_sockets_close(driver: &Driver) {

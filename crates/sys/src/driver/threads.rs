@@ -149,7 +149,7 @@ fn perform(token: u64, job: Job) -> Completion {
             (result.map(|()| Outcome::Done), None)
         }
     };
-    Completion { token, result, buffer }
+    Completion { buffer, ..Completion::new(token, result) }
 }
 
 fn read(file: &Descriptor, offset: u64, into: &mut [u8]) -> io::Result<usize> {

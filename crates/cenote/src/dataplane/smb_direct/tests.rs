@@ -171,7 +171,8 @@ fn payload_is_written_before_the_message_and_read_with_more_descriptors_than_the
     let mut bench = Bench::new();
     let connection = bench.opened().expect("is open");
     let bytes = pattern(1 << 20);
-    let access = Access { remote_read: true, remote_write: true, remote_invalidate: true };
+    let access =
+        Access { remote_read: true, remote_write: true, remote_invalidate: true, unspecified_content: false };
     let target = bench.client.register(BufMut::zeroed(bytes.len()), access, bench.pair).expect("is open");
     let third = (bytes.len() / 3) as u32;
     let descriptors: Vec<BufferDescriptor> =

@@ -1,0 +1,174 @@
+//! Receives straight into registered memory: which bytes of the stream belong where, as far as can be said before they come.
+//!
+//! The FPDU under way is known: its header was checked. What follows it is expected: further FPDUs of the same message, as long as the
+//! first and at the places that continue it. They are received as if they were there, and each is then checked like any other; where
+//! one is not what was expected, everything from there on is taken out and goes the ordinary way. A place is only expected where bytes
+//! that turn out to be something else do no harm: in the sink of our own read before it is complete, and in room of unspecified
+//! content that the peer may write.
+
+use super::receive::{DIRECT_BYTES_MIN, Direct, DirectTarget};
+use super::*;
+use crate::ddp::{Header, Opcode, TAGGED_HEADER_BYTES};
+use crate::framing::{LENGTH_BYTES, trailer_bytes};
+
+/// Most bytes of payload in one plan.
+const PAYLOAD_BYTES_MAX: usize = 2 << 20;
+
+/// The next bytes of the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    /// Payload, for this place in the plan's region.
+    Payload { at: usize, len_bytes: usize },
+    /// Trailers and headers.
+    Between { len_bytes: usize },
+}
+
+/// Where a receive is to put the bytes of the stream: the pieces in order, and behind them what comes next.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The region whose bytes are lent; none while there is no plan.
+    pub stag: Option<Stag>,
+    pub pieces: Vec<Expected>,
+}
+
+impl Plan {
+    /// Bytes of trailers and headers between the payloads.
+    pub fn between_bytes(&self) -> usize {
+        let between = |piece: &Expected| match piece {
+            Expected::Between { len_bytes } => *len_bytes,
+            Expected::Payload { .. } => 0,
+        };
+        self.pieces.iter().map(between).sum()
+    }
+}
+
+impl Connection {
+    /// Whether the next bytes of the stream, and many, belong into registered memory. If so, `plan` says where, and the bytes of that
+    /// region are lent; [`Self::handle_planned`] or [`Self::give_up_plan`] takes them back.
+    pub fn plan_receive(&self, memory: &mut Memory, plan: &mut Plan) -> Option<BufMut> {
+        plan.stag = None;
+        plan.pieces.clear();
+        let direct = self.receiver.direct.as_ref().filter(|direct| direct.remaining >= DIRECT_BYTES_MIN)?;
+        if matches!(self.state, State::Terminating | State::Closed) {
+            return None;
+        }
+        let mut at = direct.at + direct.remaining;
+        plan.pieces.push(Expected::Payload { at: direct.at, len_bytes: direct.remaining });
+        let payload_bytes = direct.ulpdu_bytes - TAGGED_HEADER_BYTES;
+        let mut left = self.bytes_to_follow(direct, payload_bytes, memory).min(PAYLOAD_BYTES_MAX);
+        // The last one is short and goes the ordinary way, unless it is worth its own piece.
+        while left >= DIRECT_BYTES_MIN {
+            let len_bytes = payload_bytes.min(left);
+            let previous = if at == direct.at + direct.remaining {
+                direct.ulpdu_bytes
+            } else {
+                payload_bytes + TAGGED_HEADER_BYTES
+            };
+            let between = trailer_bytes(previous) + LENGTH_BYTES + TAGGED_HEADER_BYTES;
+            plan.pieces.push(Expected::Between { len_bytes: between });
+            plan.pieces.push(Expected::Payload { at, len_bytes });
+            at += len_bytes;
+            left -= len_bytes;
+        }
+        let bytes = memory.lend(direct.stag, self.config.stream)?;
+        plan.stag = Some(direct.stag);
+        Some(bytes)
+    }
+
+    /// Bytes of the message under way that come after this FPDU, as far as they may be placed before they are known.
+    fn bytes_to_follow(&self, direct: &Direct, payload_bytes: usize, memory: &Memory) -> usize {
+        let Header::Tagged { opcode, last: false, stag, .. } = direct.header else { return 0 };
+        match opcode {
+            Opcode::Write => {
+                let next = direct.at + direct.remaining;
+                memory.unspecified_bytes(stag, next)
+            }
+            Opcode::ReadResponse => {
+                let remaining = self.transmitter.expected_response().map_or(0, |(_, _, left)| left as usize);
+                remaining.saturating_sub(payload_bytes)
+            }
+            _ => 0,
+        }
+    }
+
+    /// The first `count` bytes that `plan` describes have come: payload lies in `payload`, the region's bytes, and the rest in
+    /// `between`, piece after piece; what comes after the last piece is in `between` too.
+    pub fn handle_planned(
+        &mut self,
+        plan: &Plan,
+        payload: BufMut,
+        between: &[u8],
+        count: usize,
+        memory: &mut Memory,
+        now: Monotonic,
+    ) {
+        let Some(stag) = plan.stag else { return };
+        memory.give_back(stag, payload);
+        if matches!(self.state, State::Terminating | State::Closed) {
+            return;
+        }
+        let (mut left, mut from) = (count, 0);
+        for (nth, piece) in plan.pieces.iter().enumerate() {
+            match *piece {
+                Expected::Payload { at, len_bytes } => {
+                    let here = len_bytes.min(left);
+                    let expected = DirectTarget { stag, at, len_bytes };
+                    if here > 0 && self.direct_target() != Some(expected) {
+                        // All of it is taken out before any of it is placed: a placement could meet bytes that still lie there.
+                        match unplaced(&plan.pieces[nth..], stag, &between[from..], left, memory) {
+                            Some(rest) => self.handle_input(&rest, memory, now),
+                            None => self.terminate(TerminateCode::DDP_TAGGED_STAG.into(), now),
+                        }
+                        return;
+                    }
+                    self.direct_received(here, memory, now);
+                    left -= here;
+                }
+                Expected::Between { len_bytes } => {
+                    let here = len_bytes.min(left);
+                    self.handle_input(&between[from..from + here], memory, now);
+                    from += here;
+                    left -= here;
+                }
+            }
+            if left == 0 {
+                return self.push_completions();
+            }
+        }
+        self.handle_input(&between[from..from + left], memory, now);
+    }
+
+    /// Nothing came: the region's bytes go back.
+    pub fn give_up_plan(&mut self, plan: &Plan, payload: BufMut, memory: &mut Memory) {
+        if let Some(stag) = plan.stag {
+            memory.give_back(stag, payload);
+        }
+    }
+}
+
+/// The bytes of the stream that lie in these pieces, in order; `None` where the region is gone.
+fn unplaced(
+    pieces: &[Expected],
+    stag: Stag,
+    between: &[u8],
+    count: usize,
+    memory: &Memory,
+) -> Option<Vec<u8>> {
+    let region = memory.bytes(stag)?;
+    let (mut out, mut from) = (Vec::with_capacity(count), 0);
+    for piece in pieces {
+        let left = count - out.len();
+        match *piece {
+            Expected::Payload { at, len_bytes } => {
+                out.extend_from_slice(region.get(at..at + len_bytes.min(left))?);
+            }
+            Expected::Between { len_bytes } => {
+                out.extend_from_slice(&between[from..from + len_bytes.min(left)]);
+                from += len_bytes.min(left);
+            }
+        }
+    }
+    let left = count - out.len();
+    out.extend_from_slice(&between[from..from + left]);
+    Some(out)
+}

@@ -1,0 +1,206 @@
+//! Receives straight into registered memory: what was expected and came, what came instead, and what is never expected.
+
+mod common;
+
+use common::{Pair, config, pattern, payload};
+use iwarp::connection::direct::Plan;
+use iwarp::{Access, CrcPolicy, LargeFpdus, SendFlags, Stag, StreamId, TerminateCode, WorkId, WorkStatus};
+use proptest::prelude::*;
+
+const ROOM: Access =
+    Access { remote_read: false, remote_write: true, remote_invalidate: true, unspecified_content: true };
+const LEN: usize = 400_000;
+
+fn pair(crc: bool, pieces: Vec<usize>) -> Pair {
+    let with = || iwarp::Config {
+        crc: if crc { CrcPolicy::On } else { CrcPolicy::OffUnlessAsked },
+        large_fpdus: LargeFpdus::Always,
+        ..config()
+    };
+    let mut pair = Pair::established_with(with(), with());
+    (pair.pieces, pair.planned) = (pieces, true);
+    // The responder may speak only after it has heard.
+    pair.server.post_receives(40, 4096);
+    pair.client.post_receives(40, 4096);
+    pair.client.connection.post_send(WorkId(0), payload(b"first"), SendFlags::default()).expect("is taken");
+    pair.drive();
+    pair.client.completions.clear();
+    pair.server.completions.clear();
+    pair
+}
+
+fn write(pair: &mut Pair, target: Stag, at: usize, bytes: &[u8]) {
+    pair.client.connection.post_write(WorkId(1), payload(bytes), target, at as u64).expect("is taken");
+}
+
+#[test]
+fn a_long_write_into_room_and_a_long_read_are_received_in_place() {
+    for crc in [true, false] {
+        let mut pair = pair(crc, vec![30_000, 100_000]);
+        let bytes = pattern(LEN, 3);
+        let room = pair.server.bound_region(&vec![0; LEN], ROOM);
+        write(&mut pair, room, 0, &bytes);
+        pair.drive();
+        assert!(pair.server.memory.bytes(room) == Some(&bytes[..]));
+        assert!(pair.server.plans > 0);
+        let source = pair.server.region(&bytes, common::ALL);
+        let sink = pair.client.bound_region(&vec![0; LEN], Access::default());
+        pair.client.connection.post_read(WorkId(2), (sink, 0), LEN as u32, (source, 0)).expect("is taken");
+        pair.drive();
+        assert!(pair.client.memory.bytes(sink) == Some(&bytes[..]));
+        assert!(pair.client.plans > 0);
+        assert!(pair.client.completions.iter().all(|done| done.status == WorkStatus::Success));
+    }
+}
+
+#[test]
+fn a_message_that_ends_before_its_room_leaves_nothing_behind_in_what_was_written_before() {
+    let mut pair = pair(true, vec![30_000, 250_000]);
+    let room = pair.server.bound_region(&vec![0; LEN], ROOM);
+    // The second half first: nothing of it may be taken for room when the first half comes.
+    let (first, second) = (pattern(130_000, 1), pattern(LEN - 200_000, 2));
+    write(&mut pair, room, 200_000, &second);
+    write(&mut pair, room, 0, &first);
+    pair.client.connection.post_send(WorkId(2), payload(b"done"), SendFlags::default()).expect("is taken");
+    pair.drive();
+    let held = pair.server.memory.bytes(room).expect("is there");
+    assert!(held[..130_000] == first[..] && held[200_000..] == second[..]);
+    assert_eq!(pair.server.completions.len(), 1);
+}
+
+#[test]
+fn memory_with_content_is_received_into_only_where_the_peer_named_it() {
+    let mut pair = pair(true, vec![20_000, 250_000]);
+    let content = pattern(LEN, 9);
+    let region = pair.server.bound_region(&content, Access { unspecified_content: false, ..ROOM });
+    let bytes = pattern(61_440 + 20_000, 5);
+    write(&mut pair, region, 0, &bytes);
+    pair.client.connection.post_send(WorkId(2), payload(&[7; 3000]), SendFlags::default()).expect("is taken");
+    pair.drive();
+    let held = pair.server.memory.bytes(region).expect("is there");
+    assert!(held[..bytes.len()] == bytes[..] && held[bytes.len()..] == content[bytes.len()..]);
+}
+
+#[test]
+fn memory_that_others_reach_or_that_is_read_is_never_lent() {
+    let mut pair = pair(true, vec![20_000]);
+    let shared = pair.server.region(&vec![0; LEN], ROOM);
+    let read = pair.server.bound_region(&vec![0; LEN], Access { remote_read: true, ..ROOM });
+    let bytes = pattern(LEN, 3);
+    for region in [shared, read] {
+        write(&mut pair, region, 0, &bytes);
+        pair.drive();
+        assert!(pair.server.memory.bytes(region) == Some(&bytes[..]));
+    }
+    assert_eq!(pair.server.plans, 0);
+}
+
+#[test]
+fn a_region_let_go_of_while_it_is_received_into_goes_when_that_is_over() {
+    let mut pair = pair(true, vec![usize::MAX]);
+    let room = pair.server.bound_region(&vec![0; LEN], ROOM);
+    write(&mut pair, room, 0, &pattern(LEN, 3));
+    let (client, server, now) = (&mut pair.client, &mut pair.server, pair.now);
+    let bytes = client.connection.poll_transmit(&mut client.memory, LEN, now).expect("bytes").contiguous();
+    server.connection.handle_input(&bytes[..30_000], &mut server.memory, now);
+    let mut plan = Plan::default();
+    let lent =
+        server.connection.plan_receive(&mut server.memory, &mut plan).expect("a long write is under way");
+    assert!(server.memory.bytes(room).is_none());
+    assert!(server.memory.deregister(room).is_err());
+    assert!(!server.memory.is_valid(room));
+    // The peer goes on in memory that is gone: refused, and nothing of it is kept.
+    let between = vec![0; plan.between_bytes() + 512];
+    let first = 61_440 + 16 - 30_000 + 20;
+    server.connection.handle_planned(&plan, lent, &between, first, &mut server.memory, now);
+    pair.drive();
+    assert!(pair.server.terminated.is_some());
+    assert_eq!((pair.server.memory.region_count(), pair.server.memory.registered_bytes()), (0, 0));
+}
+
+#[test]
+fn a_connection_that_ends_while_memory_is_lent_takes_it_back() {
+    let mut pair = pair(false, vec![usize::MAX]);
+    let room = pair.server.bound_region(&vec![0; LEN], ROOM);
+    write(&mut pair, room, 0, &pattern(LEN, 3));
+    let (client, server, now) = (&mut pair.client, &mut pair.server, pair.now);
+    let bytes = client.connection.poll_transmit(&mut client.memory, LEN, now).expect("bytes").contiguous();
+    server.connection.handle_input(&bytes[..30_000], &mut server.memory, now);
+    let mut plan = Plan::default();
+    let lent =
+        server.connection.plan_receive(&mut server.memory, &mut plan).expect("a long write is under way");
+    server.connection.handle_closed(&mut server.memory);
+    let between = vec![0; plan.between_bytes() + 512];
+    server.connection.handle_planned(&plan, lent, &between, 50_000, &mut server.memory, now);
+    assert_eq!(server.memory.deregister(room).expect("is not in use").map(|bytes| bytes.len()), Some(LEN));
+}
+
+#[test]
+fn a_flipped_bit_in_a_payload_received_in_place_ends_the_stream_before_it_is_delivered() {
+    let mut pair = pair(true, vec![usize::MAX]);
+    let room = pair.server.bound_region(&vec![0; LEN], ROOM);
+    write(&mut pair, room, 0, &pattern(LEN, 3));
+    pair.client.connection.post_send(WorkId(2), payload(b"done"), SendFlags::default()).expect("is taken");
+    let (client, server, now) = (&mut pair.client, &mut pair.server, pair.now);
+    let mut bytes = client
+        .connection
+        .poll_transmit(&mut client.memory, 2 * LEN, now)
+        .expect("bytes")
+        .contiguous()
+        .to_vec();
+    bytes[200_000] ^= 4;
+    server.connection.handle_input(&bytes[..30_000], &mut server.memory, now);
+    server.receive(&bytes[30_000..], now);
+    pair.drive();
+    assert_eq!(pair.server.terminated, Some((false, TerminateCode::MPA_CRC)));
+    assert!(pair.server.completions.iter().all(|done| done.status == WorkStatus::Flushed));
+    assert!(pair.server.plans > 0);
+}
+
+#[test]
+fn room_of_one_stream_is_no_room_for_another() {
+    let mut pair = pair(true, vec![usize::MAX]);
+    let stags = 0x4321_0000;
+    let bytes = sys::BufMut::zeroed(LEN);
+    let foreign = pair.server.memory.register(bytes, 0, ROOM, common::DOMAIN, Some(StreamId(8)), stags);
+    write(&mut pair, foreign, 0, &pattern(LEN, 3));
+    pair.drive();
+    assert_eq!(pair.server.terminated, Some((false, TerminateCode::DDP_TAGGED_NOT_ASSOCIATED)));
+    assert!(pair.server.memory.bytes(foreign) == Some(&vec![0; LEN][..]));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Writes of any length and order into room, with messages between them: every byte that was named is what was written last.
+    #[test]
+    fn whatever_comes_instead_of_what_was_expected_every_named_byte_is_right(
+        writes in proptest::collection::vec((0usize..LEN, 0usize..220_000, any::<bool>()), 1..12),
+        pieces in proptest::collection::vec(prop_oneof![1usize..64, 1000usize..300_000], 1..8),
+        crc in any::<bool>(),
+    ) {
+        let mut pair = pair(crc, pieces);
+        let room = pair.server.bound_region(&vec![0; LEN], ROOM);
+        let mut model = vec![None; LEN];
+        let mut sent = 0;
+        for (nth, (at, len, then_send)) in writes.iter().enumerate() {
+            let bytes = pattern((*len).min(LEN - at), nth as u8);
+            write(&mut pair, room, *at, &bytes);
+            for (named, &byte) in model[*at..].iter_mut().zip(&bytes) {
+                *named = Some(byte);
+            }
+            if *then_send {
+                let message = payload(&pattern(2000, nth as u8));
+                pair.client.connection.post_send(WorkId(2), message, SendFlags::default()).expect("is taken");
+                sent += 1;
+            }
+        }
+        pair.drive();
+        prop_assert_eq!(pair.server.terminated, None);
+        prop_assert_eq!(pair.server.completions.len(), sent);
+        let held = pair.server.memory.bytes(room).expect("is there");
+        for (at, (named, held)) in model.iter().zip(held).enumerate() {
+            prop_assert!(named.is_none_or(|byte| byte == *held), "byte {}", at);
+        }
+    }
+}
