@@ -422,15 +422,13 @@ pub fn room_that_is_filled_in_any_order_holds_what_was_written<S: Verbs>(mut ben
     let bytes = pattern(LEN);
     let access = Access { remote_read: false, unspecified_content: true, ..ALL };
     // In one piece; the end first; short messages between long writes.
-    for (round, parts) in
-        [vec![0..LEN], vec![LEN / 2..LEN, 0..LEN / 2 - 70_000], vec![0..100_000, 300_000..LEN]]
-            .into_iter()
-            .enumerate()
-    {
+    let orders: [&[(usize, usize)]; 3] =
+        [&[(0, LEN)], &[(LEN / 2, LEN), (0, LEN / 2 - 70_000)], &[(0, 100_000), (300_000, LEN)]];
+    for (round, parts) in orders.into_iter().enumerate() {
         let room = bench.register(&vec![0; LEN], access, server);
-        for (nth, part) in parts.iter().enumerate() {
-            let remote = bench.remote(room, part.start as u64);
-            bench.write(client, 1, &bytes[part.clone()], remote);
+        for (nth, &(from, to)) in parts.iter().enumerate() {
+            let remote = bench.remote(room, from as u64);
+            bench.write(client, 1, &bytes[from..to], remote);
             bench.receive(server, nth as u64, 9000);
             bench.send(client, 2, &bytes[..8000]);
         }
@@ -442,8 +440,8 @@ pub fn room_that_is_filled_in_any_order_holds_what_was_written<S: Verbs>(mut ben
             );
         }
         let held = bench.subject.deregister(room).expect("is writable");
-        for part in parts {
-            assert!(held[part.clone()] == bytes[part.clone()], "round {round}: {part:?}");
+        for &(from, to) in parts {
+            assert!(held[from..to] == bytes[from..to], "round {round}: {from}..{to}");
         }
     }
     assert_eq!(bench.counts(), (2, 0));
