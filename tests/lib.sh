@@ -1,6 +1,7 @@
 # Sourced by the test scripts: a server of one's own, checks, and the summary line that ./test counts.
 #
-# Settings: CENOTE (the binary), CENOTE_TEST_MODE (default or full), rdma_address (where SMB Direct listens; else anywhere). Sets: work (a scratch directory, gone at the end), share,
+# Settings: CENOTE (the binary), CENOTE_TEST_MODE (default or full), smb_address and rdma_address (where SMB and SMB Direct listen; else anywhere
+# on loopback). Sets: work (a scratch directory, gone at the end), share,
 # user, password, smb_port, http_port, server_pid, start_ms.
 
 set -uo pipefail
@@ -65,7 +66,7 @@ start_server() {
     local began line
     began=$(date +%s%N)
     : >"$work/server.out"
-    "$CENOTE" quickstart --data "$work/data" --smb "127.0.0.1:$smb_port" --http "127.0.0.1:$http_port" \
+    "$CENOTE" quickstart --data "$work/data" --smb "${smb_address:-127.0.0.1:$smb_port}" --http "127.0.0.1:$http_port" \
         --rdma "${rdma_address:-127.0.0.1:0}" --user "$user" --password "$password" "$@" >"$work/server.out" 2>>"$work/server.err" </dev/null &
     server_pid=$!
     while kill -0 "$server_pid" 2>/dev/null; do

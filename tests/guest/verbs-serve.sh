@@ -2,7 +2,7 @@
 # Guest jobs: cenote itself in one guest, serving SMB Direct by libibverbs over siw (iWARP) and rxe (RoCE) in turn, and the cifs.ko of a
 # second guest, which mounts it with -o rdma and works in it. On the host it boots both, joined by a network of their own.
 # CENOTE: the binary to run in the guest, dynamically linked: the libraries are the guest's. MOUNTWORK as in mount-work.sh.
-# VERBS_DEVICES="siw rxe"; WORK_MIB (4), WORK_TREE (20). Exit status 0 only when every check of both passed.
+# VERBS_DEVICES="siw rxe"; WORK_MIB (4), WORK_TREE (10). Exit status 0 only when every check of both passed.
 if [ -z "${CENOTE_GUEST:-}" ]; then
     here=$(cd "$(dirname "$0")" && pwd)
     : "${CENOTE:?the path of the cenote binary}" "${MOUNTWORK:?the mountwork binary}"
@@ -99,9 +99,9 @@ use() { # siw | rxe
     hears 60 "counted-$1" || die "$1: the server did not look"
     folder=/mnt/work
     check "$1: mkdir" mkdir "$folder"
-    check "$1: make a tree" /job/files/mountwork tree "$folder/tree" "${WORK_TREE:-20}" 1
+    check "$1: make a tree" /job/files/mountwork tree "$folder/tree" "${WORK_TREE:-10}" 1
     forget_cache
-    check "$1: verify the tree" /job/files/mountwork verify "$folder/tree" "${WORK_TREE:-20}" 1
+    check "$1: verify the tree" /job/files/mountwork verify "$folder/tree" "${WORK_TREE:-10}" 1
     work_big "$folder"
     check "$1: remove it all" rm -r "$folder"
     grep -A 12 SMBDirect /proc/fs/cifs/DebugData | head -n 14

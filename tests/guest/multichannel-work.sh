@@ -1,0 +1,36 @@
+#!/bin/sh
+# Guest job of multichannel.sh: two network cards, a mount over both, work on it, and one card's network that goes away in mid-write.
+# CHANNELS_KIND: tcp or rdma. Says GUEST-MOUNTED and GUEST-CUT, and waits for /host/counted and /host/cut.
+. /job/functions
+
+binary=/job/files/mountwork
+modprobe -a virtio_pci virtio_net
+ip address add 10.9.11.2/24 dev eth1 || die "no second card"
+ip link set eth1 up
+wait_for 10 ping -c 1 -W 1 10.9.10.1 >/dev/null || die "no answer from the first network"
+wait_for 10 ping -c 1 -W 1 10.9.11.1 >/dev/null || die "no answer from the second network"
+options="multichannel,max_channels=4"
+if [ "$CHANNELS_KIND" = rdma ]; then
+    start_siw
+    rdma link add siw1 type siw netdev eth1 || die "rdma link add"
+    options="rdma,$options"
+fi
+mount_share /mnt "$options"
+# Channels are added after the mount.
+sleep 3
+say "GUEST-MOUNTED"
+wait_for 60 test -e /host/counted || die "the host did not count"
+folder=/mnt/work
+check "mkdir" mkdir "$folder"
+check "fsx" $binary fsx "$folder/fsx" "${WORK_FSX:-200}" 1
+check "writers side by side" $binary writers "$folder" 4 1 1
+head -c $((24 << 20)) /dev/urandom >/tmp/source
+say "GUEST-CUT"
+check "write while a network goes away" timeout 200 dd if=/tmp/source of="$folder/big" bs=1M oflag=direct
+wait_for 60 test -e /host/cut || die "the host did not cut"
+forget_cache
+check "it holds what was written" holds "$folder/big" "$(sum /tmp/source)"
+check "remove it all" rm -r "$folder"
+EVIDENCE_LINES=15 evidence
+check "unmount" umount /mnt
+summary

@@ -1,0 +1,80 @@
+#!/bin/bash
+# Multichannel with Linux's own client: a QEMU guest with two network cards, each joined by a tap to this machine in a network namespace
+# of the test's own, where the server's interfaces are as it tells them. Mounts by TCP and by SMB Direct (siw on both cards), every
+# byte compared, and one network that goes away in the middle of a write. Part of ./test full; 77 elsewhere, without root, and
+# where QEMU cannot run.
+[[ ${CENOTE_TEST_MODE:-} == full ]] || { echo "multichannel with a guest: ./test full"; exit 77; }
+if [[ -z ${CENOTE_TEST_NAMESPACE:-} ]]; then
+    ((EUID == 0)) && unshare -n ip tuntap add probe mode tap 2>/dev/null ||
+        { echo "no network namespace with a tap can be made here (root and /dev/net/tun are needed)"; exit 77; }
+    # What has to be fetched is fetched outside.
+    . "$(dirname "$0")/../lib.sh"
+    . "$root/tests/guest/prepare.sh"
+    CENOTE_TEST_NAMESPACE=yes unshare -n "$0" "$@"
+    exit
+fi
+. "$(dirname "$0")/../lib.sh"
+here=$root/tests/guest
+ip link set lo up
+for n in 0 1; do
+    ip tuntap add tap$n mode tap && ip address add 10.9.1$n.1/24 dev tap$n && ip link set tap$n up ||
+        { echo "tap$n cannot be set up"; exit 77; }
+done
+
+guest=
+finish() {
+    [[ -z $guest ]] || kill "$guest" 2>/dev/null
+    cleanup
+}
+trap finish EXIT
+export SMB_HOST=10.9.10.1 SMB_SHARE=$share SMB_USER=$user SMB_PASSWORD=$password
+export GUEST_ADDRESS=10.9.10.2/24 GUEST_NETDEV=tap,ifname=tap0,script=no,downscript=no GUEST_TIMEOUT=400
+# The addresses' own port: clients look for other channels there.
+smb_address=0.0.0.0:445
+
+# A second card: (the first one is run.sh's).
+card=(-netdev tap,id=net1,ifname=tap1,script=no,downscript=no -device virtio-net-pci,netdev=net1,mac=52:54:00:77:00:01,romfile=)
+# channels TRANSPORT: the channels of that kind that the session has.
+channels() { cli --json session list | grep -o "\"transport\": *\"$1\"" | wc -l; }
+said() { # WORD: until the guest says it, or ends
+    local tries
+    for ((tries = 0; tries < 1500; tries++)); do
+        grep -q "$1" "$work/guest.log" && return
+        kill -0 "$guest" 2>/dev/null || return 1
+        sleep 0.2
+    done
+    return 1
+}
+
+for kind in TCP iWARP; do
+    if [[ $kind == TCP ]]; then rdma_address=127.0.0.1:0 CHANNELS_KIND=tcp; else rdma_address=0.0.0.0:5445 CHANNELS_KIND=rdma; fi
+    start_server --disk-size 4GiB || { not_ok "$kind: quickstart says ready"; summary; }
+    mkdir -p "$work/host"
+    rm -f "$work/host/"*
+    export CHANNELS_KIND
+    GUEST_SHARE=$work/host GUEST_PASS=CHANNELS_KIND GUEST_FILES=$MOUNTWORK "$here/run.sh" "$here/multichannel-work.sh" "${card[@]}" \
+        >"$work/guest.log" 2>&1 </dev/null &
+    guest=$!
+    if said GUEST-MOUNTED; then
+        # The session itself is one of them: it says its transport too.
+        have=$(channels "$kind")
+        if ((have >= 3)); then ok "$kind: the session has $((have - 1)) channels"; else not_ok "$kind: the session has $((have - 1)) channels, not two" "$(cli session list)"; fi
+        touch "$work/host/counted"
+    fi
+    if said GUEST-CUT; then
+        sleep 1
+        ip link set tap1 down
+        touch "$work/host/cut"
+        echo "        the second network is down"
+    fi
+    wait "$guest"
+    status=$?
+    guest=
+    while read -r line; do ok "$kind: $line"; done < <(sed -n 's/^\[ *[0-9.]*s\] ok: //p' "$work/guest.log")
+    while read -r line; do not_ok "$kind: $line"; done < <(sed -n 's/^\[ *[0-9.]*s\] NOT OK: //p' "$work/guest.log")
+    if ((status == 0)); then ok "$kind: the guest's job"; else not_ok "$kind: the guest's job (status $status)" "$(tail -n 40 "$work/guest.log" | cut -c 1-160)"; fi
+    ip link set tap1 up
+    check "$kind: health is clean" cli health
+    stop_server
+done
+summary
