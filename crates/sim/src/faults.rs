@@ -1,12 +1,12 @@
 //! Faults, planned so that the volume should survive them, and their end.
 
 use crate::client::CHUNK_BLOCKS;
+use crate::narrate;
 use crate::nodes::Medium;
-use crate::world::{Event, VOLUME, World};
+use crate::world::{Event, MILLISECOND, VOLUME, World};
 use space::fake_store::FakeFault;
+use std::collections::BTreeSet;
 use types::{Lba, Monotonic};
-
-const MILLISECOND: u64 = 1_000_000;
 
 /// The end of one fault.
 #[derive(Debug, Clone, Copy)]
@@ -82,14 +82,7 @@ impl World {
         let node = self.random.below(nodes) as usize;
         let disk = self.random.below(self.disks.len() as u64) as usize;
         let lasting = self.random.between(20, 900) * MILLISECOND;
-        if std::env::var_os("SIM_DEBUG").is_some() {
-            eprintln!(
-                "{} FAULT {kind:?} node {node} disk {} for {} ms",
-                self.now / 1000,
-                disk + 1,
-                lasting / MILLISECOND
-            );
-        }
+        narrate::fault(self.moment(), &kind, node, disk, lasting / MILLISECOND);
         match kind {
             Kind::Crash => self.crash(node, lasting),
             Kind::CrashAll => (0..self.nodes.len()).for_each(|node| self.crash(node, lasting)),
@@ -130,9 +123,12 @@ impl World {
             }
             Kind::Corrupt => self.corrupt(),
             Kind::Retire => {
-                let enough = self.scenario.nodes > usize::from(self.scenario.resiliency.copies());
+                // The daemon refuses to retire a disk whose copies have no place on others.
+                let id = self.disks[disk].id;
+                let others = self.disks.iter().filter(|other| other.added && other.id != id);
+                let domains: BTreeSet<usize> = others.map(|other| other.node).collect();
+                let enough = domains.len() >= usize::from(self.scenario.resiliency.copies());
                 if self.retired.is_none() && enough && self.disks[disk].added {
-                    let id = self.disks[disk].id;
                     self.retired = Some(id);
                     for node in 0..self.nodes.len() {
                         if let Some(coordinator) = &mut self.nodes[node].coordinator {

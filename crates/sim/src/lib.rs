@@ -10,18 +10,24 @@
 mod client;
 mod faults;
 pub mod invariants;
+mod look;
+mod manager;
+mod narrate;
+mod network;
 mod nodes;
 pub mod oracle;
 mod random;
+mod replicas;
 mod scenario;
 mod trace;
+mod traffic;
 mod world;
 
 pub use scenario::Scenario;
 pub use world::{Coverage, Report, run};
 
 /// Every planted bug is found by one of so many seeds.
-pub const SEEDS_TO_FIND: u64 = 400;
+pub const SEEDS_TO_FIND: u64 = 1_000;
 
 /// Plants a bug, and runs seeds until one finds it that finds nothing without it.
 #[cfg(feature = "planted-bugs")]

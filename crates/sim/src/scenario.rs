@@ -10,6 +10,8 @@ pub struct Scenario {
     pub disks_per_node: usize,
     pub resiliency: Resiliency,
     pub clients: usize,
+    /// Longest pause of a client between two operations, in virtual microseconds.
+    pub client_pause_us: u64,
     /// Virtual milliseconds of the first phase.
     pub faults_ms: u64,
     pub message_loss: u64,
@@ -49,6 +51,7 @@ impl Scenario {
             disks_per_node: random.between(1, 2) as usize,
             resiliency,
             clients: random.between(2, 5) as usize,
+            client_pause_us: 3_000,
             faults_ms: random.between(1_500, 4_000),
             message_loss: if random.chance(500) { random.between(1, 15) } else { 0 },
             message_repeat: if random.chance(500) { random.between(1, 60) } else { 0 },
@@ -67,6 +70,15 @@ impl Scenario {
             tight: random.chance(150),
             slow_disks: random.chance(300),
         };
+        // Few writes, and late ones: most regions of a disk that returns are as they were, and what is written while it is looked
+        // at shows where that is decided too early.
+        if random.chance(200) {
+            scenario.client_pause_us = 60_000;
+            scenario.message_slow = random.between(100, 300);
+            scenario.fault_every_ms = random.between(60, 150);
+            (scenario.disk_faults, scenario.slow_disks) = (true, true);
+            (scenario.crashes, scenario.takeovers, scenario.discards) = (false, false, false);
+        }
         // What leaves disks needs room on others.
         scenario.retirement &= !scenario.tight;
         scenario

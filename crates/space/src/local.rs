@@ -138,7 +138,8 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         Self { inner: Rc::new(RefCell::new(inner)) }
     }
 
-    /// Brings a disk in: at the start, when it is added to the pool, or when it is back.
+    /// Brings a disk in: at the start, when it is added to the pool, or when it is back. Unless it is retired, all volumes may be
+    /// given slabs of it: those too whose record does not name it yet, since a crash came between.
     ///
     /// # Errors
     /// [`SpaceError::Invalid`] where its slabs have another size than the pool's.
@@ -150,6 +151,9 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.domains.insert(disk, domain);
         inner.bus.replicas.insert(disk, Replica::new(disk, store));
         inner.refresh_pool();
+        if !inner.retired.contains(&disk) {
+            inner.volumes.values_mut().for_each(|volume| volume.coordinator.add_disk(disk));
+        }
         Ok(())
     }
 
@@ -236,6 +240,8 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         let mut coordinator =
             Coordinator::new(volume, incarnation, config, inner.chunk_blocks, pool, inner.now);
         inner.retired.iter().for_each(|disk| coordinator.set_retired(*disk, true));
+        let usable = inner.bus.replicas.keys().filter(|disk| !inner.retired.contains(disk));
+        usable.for_each(|disk| coordinator.add_disk(*disk));
         inner.volumes.insert(volume, Volume { coordinator, completions: Vec::new() });
         inner.pump();
         VolumeHandle { inner: self.inner.clone(), volume }

@@ -129,12 +129,12 @@ impl Plane {
         let running = entry.served.is_some();
         let record = space.record(id).filter(|_| running).unwrap_or_else(|| entry.record.clone());
         let slab_bytes = space_slab_bytes(self, &record);
-        let (chunks, few, slabs) = space
+        let (chunks, few, without_room, slabs) = space
             .with_volume(id, |coordinator| {
                 let (chunks, few) = coordinator.chunk_counts();
                 let disks = self.storage.disks.borrow();
                 let slabs: u64 = disks.keys().map(|disk| coordinator.slabs_on(*disk)).sum();
-                (chunks, few, slabs)
+                (chunks, few, coordinator.chunks_without_room(), slabs)
             })
             .unwrap_or_default();
         let copies = record.resiliency.copies();
@@ -158,7 +158,7 @@ impl Plane {
         } else if !running {
             issues.push(self.waiting_volume(&record));
         } else if few > 0 {
-            issues.push(degraded_volume(&record, few, chunks, resyncing));
+            issues.push(degraded_volume(&record, (few, chunks, without_room), resyncing));
         }
         let available = statistics.map_or(0, |found| found.available_bytes);
         let total = statistics.map_or(record.size_bytes, |found| found.total_bytes);
@@ -296,7 +296,11 @@ fn corrupt_disk(slot: &DiskSlot, blocks: u64) -> HealthIssue {
     }
 }
 
-fn degraded_volume(record: &VolumeRecord, few: u64, chunks: u64, working: bool) -> HealthIssue {
+fn degraded_volume(
+    record: &VolumeRecord,
+    (few, chunks, without_room): (u64, u64, u64),
+    working: bool,
+) -> HealthIssue {
     HealthIssue {
         health: Health::Warning,
         code: "volume_degraded".to_owned(),
@@ -304,7 +308,12 @@ fn degraded_volume(record: &VolumeRecord, few: u64, chunks: u64, working: bool) 
         since_unix_s: super::unix_seconds(),
         what: format!("{few} of {chunks} pieces have fewer copies than they should"),
         meaning: "All data can be read. The loss of one more disk may lose data of these pieces.".to_owned(),
-        action: if working {
+        action: if without_room > 0 && !working {
+            format!(
+                "For {without_room} of them no disk in another fault domain has room: add a disk, or delete data. Copies are then \
+                 made by themselves."
+            )
+        } else if working {
             "Copies are being made: see `cenote job list`.".to_owned()
         } else {
             "Bring missing disks back, or add a disk to the pool: copies are then made by themselves."

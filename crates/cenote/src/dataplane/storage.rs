@@ -377,10 +377,10 @@ impl Storage {
             let store = PlaneStore(Rc::new(RefCell::new(store)));
             let space = self.space(record.pool).ok_or("its pool is not recorded")?;
             let domain = record.fault_domain.clone();
-            space.attach_disk(record.id, store.clone(), domain).map_err(|error| error.to_string())?;
             if record.state == DiskState::Retired {
                 space.set_retired(record.id, true);
             }
+            space.attach_disk(record.id, store.clone(), domain).map_err(|error| error.to_string())?;
             Ok(store)
         });
         let mut disks = self.disks.borrow_mut();

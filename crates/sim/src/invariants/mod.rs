@@ -1,5 +1,6 @@
 //! One file per invariant; each says what it proves, and is told what happens.
 
+pub mod copies;
 pub mod i1;
 pub mod i10;
 pub mod i2;

@@ -39,7 +39,8 @@ pub(super) struct Build {
     pub drop: Option<DiskId>,
     step: Step,
     regions: VecDeque<u64>,
-    in_flight: u32,
+    /// Steps under way, by number: those of a build that was given up are not counted.
+    in_flight: BTreeSet<u64>,
 }
 
 impl Coordinator {
@@ -48,7 +49,8 @@ impl Coordinator {
     }
 
     pub(super) fn start_build(&mut self, chunk: ChunkIndex, target: DiskId, drop: Option<DiskId>) {
-        let build = Build { target, drop, step: Step::Marking, regions: VecDeque::new(), in_flight: 0 };
+        let build =
+            Build { target, drop, step: Step::Marking, regions: VecDeque::new(), in_flight: BTreeSet::new() };
         self.jobs.builds.insert(chunk, build);
         self.pool.borrow_mut().take(target);
         self.want_mark(target, chunk);
@@ -105,7 +107,7 @@ impl Coordinator {
             self.call(Owner::BuildRegions(chunk), source, Message::Regions { chunk });
             return;
         }
-        if build.step == Step::Copying && build.regions.is_empty() && build.in_flight == 0 {
+        if build.step == Step::Copying && build.regions.is_empty() && build.in_flight.is_empty() {
             build.step = Step::Unmarking;
             self.want_unmark(target, chunk);
             if let Some(drop) = drop {
@@ -152,19 +154,23 @@ impl Coordinator {
             let Some(build) = self.jobs.builds.get_mut(&chunk) else { break };
             let target = build.target;
             let Some(lba) = build.regions.pop_front() else { break };
-            build.in_flight += 1;
             begun += 1;
-            self.start_sync(chunk, lba, Purpose::Build(target));
+            let (number, new) = self.prepare_sync(chunk, lba, Purpose::Build(target));
+            if let Some(build) = self.jobs.builds.get_mut(&chunk) {
+                build.in_flight.insert(number);
+            }
+            if new {
+                self.enter_sync(number);
+            }
         }
         begun
     }
 
-    pub(super) fn build_step(&mut self, disk: DiskId, sync: &Sync) {
+    pub(super) fn build_step(&mut self, disk: DiskId, number: u64, sync: &Sync) {
         let Some(build) = self.jobs.builds.get_mut(&sync.chunk) else { return };
-        if build.target != disk {
+        if build.target != disk || !build.in_flight.remove(&number) {
             return;
         }
-        build.in_flight = build.in_flight.saturating_sub(1);
         if sync.succeeded() {
             self.jobs.built_bytes += sync.bytes();
             self.counters.built_regions += 1;
@@ -236,19 +242,46 @@ impl Coordinator {
         self.finish_build(chunk);
     }
 
+    /// The disk has left. A copy in the making on it is given up. One that was to take its place elsewhere goes on: it is needed all
+    /// the more, and there is nothing left to drop.
     pub(super) fn abort_builds_on(&mut self, disk: DiskId) {
-        let chunks: Vec<ChunkIndex> = self
-            .jobs
-            .builds
-            .iter()
-            .filter(|(_, build)| build.target == disk || build.drop == Some(disk))
-            .map(|(&chunk, _)| chunk)
-            .collect();
-        for chunk in chunks {
-            self.jobs.builds.remove(&chunk);
-            // Another disk's copy in the making is given up with it.
-            if let Some(known) = self.chunks.get_mut(&chunk) {
-                known.mirrors.retain(|mirror| *mirror != disk);
+        let touched =
+            self.jobs.builds.iter().filter(|(_, build)| build.target == disk || build.drop == Some(disk));
+        for chunk in touched.map(|(&chunk, _)| chunk).collect::<Vec<_>>() {
+            let Some(build) = self.jobs.builds.get_mut(&chunk) else { continue };
+            if build.target == disk {
+                self.finish_build(chunk);
+                if let Some(known) = self.chunks.get_mut(&chunk) {
+                    known.mirrors.retain(|mirror| *mirror != disk);
+                }
+            } else if matches!(build.step, Step::Leaving(_) | Step::Dropping) {
+                // The new copy counts already; the slab of the old one is given back when its disk returns.
+                self.finish_build(chunk);
+            } else {
+                build.drop = None;
+            }
+        }
+    }
+
+    /// Mirrors whose job is gone. Where the record has the disk in sync and does not say that the copy is in the making, it counts: so
+    /// would the next opening find it. Any other is a copy that nobody fills: the record has its disk stale or its copy marked, and
+    /// the jobs that follow from either begin anew.
+    pub(super) fn settle_mirrors(&mut self) {
+        let mut lone = Vec::new();
+        for (&index, chunk) in &self.chunks {
+            for &disk in &chunk.mirrors {
+                let built = self.jobs.builds.get(&index).is_some_and(|build| build.target == disk);
+                if !built && !self.resyncs.contains_key(&disk) && !self.members.is_leaving(disk) {
+                    lone.push((index, disk));
+                }
+            }
+        }
+        for (index, disk) in lone {
+            let counts = self.record.in_sync.contains(&disk) && !self.marked_for(index).contains(&disk);
+            if counts {
+                self.promote_mirror(index, disk);
+            } else if let Some(chunk) = self.chunks.get_mut(&index) {
+                chunk.mirrors.retain(|mirror| *mirror != disk);
             }
         }
     }
@@ -259,7 +292,10 @@ impl Coordinator {
             let ready = !self.is_building(chunk)
                 && self.record.in_sync.contains(&disk)
                 && self.calls.is_open(disk)
-                && self.chunks.get(&chunk).is_none_or(|known| !known.holders.contains(&disk));
+                && self.chunks.get(&chunk).is_none_or(|known| !known.holders.contains(&disk))
+                // A slab that is still being asked for, or written to, would be found missing or come after it was given back.
+                && !self.calls.is_awaited(Owner::Build(chunk), disk)
+                && !self.syncs.values().any(|sync| sync.chunk == chunk && sync.purpose == Purpose::Build(disk));
             if ready && self.jobs.sweeping.insert((disk, chunk)) {
                 if let Some(known) = self.chunks.get_mut(&chunk) {
                     known.mirrors.retain(|mirror| *mirror != disk);

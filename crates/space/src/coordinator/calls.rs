@@ -150,6 +150,11 @@ impl Calls {
         self.links.get(&disk).map_or_else(String::new, |link| link.why.clone())
     }
 
+    /// Whether somebody waits for such a call on the disk.
+    pub fn is_awaited(&self, owner: Owner, disk: DiskId) -> bool {
+        self.calls.values().any(|call| call.disk == disk && call.owner == owner)
+    }
+
     fn number(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
@@ -244,11 +249,9 @@ impl Coordinator {
         if let Some(old) = call.sent.replace(id) {
             self.calls.wire.remove(&old);
         }
-        let epoch = match call.owner {
-            Owner::Promise(epoch) => epoch,
-            _ => self.record.epoch,
-        };
-        let (volume, session) = (self.volume, link.session);
+        // A promise too is asked for under the present epoch: the session may have promised more than the one it was wanted for,
+        // and what is lower would be refused for ever.
+        let (volume, session, epoch) = (self.volume, link.session, self.record.epoch);
         let request = Request { volume, session, id, epoch, operation: call.operation.clone() };
         self.calls.wire.insert(id, number);
         self.calls.sends.push_back((call.disk, request));

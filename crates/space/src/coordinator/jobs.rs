@@ -48,6 +48,8 @@ pub(super) struct Jobs {
     moves_total: usize,
     pub built_bytes: u64,
     build_total: u64,
+    /// Chunks that lack a copy and for which no disk had room when it was last looked.
+    without_room: u64,
     building_since: Option<Monotonic>,
     /// Kinds that the administrator stopped.
     suspended: BTreeSet<u8>,
@@ -159,6 +161,7 @@ impl Coordinator {
             }
         }
         self.sweep_marks();
+        self.settle_mirrors();
         if !self.jobs.suspended.contains(&code(JobKind::Rebuild)) {
             self.plan_rebuild();
         }
@@ -192,6 +195,7 @@ impl Coordinator {
     }
 
     fn plan_rebuild(&mut self) {
+        self.jobs.without_room = 0;
         if self.record.stale.iter().any(|stale| self.may_return(stale.disk)) && !self.must_not_wait() {
             return;
         }
@@ -220,13 +224,13 @@ impl Coordinator {
             // A disk of which a slab of this chunk is still being given back cannot be its new home.
             excluded.extend(self.record.building.iter().filter(|mark| mark.1 == index).map(|mark| mark.0));
             let place = pool::place(&self.pool.borrow(), 1, &kept, &excluded, pool::Purpose::Repair);
-            if let Ok(chosen) = place
-                && let Some(&target) = chosen.first()
-            {
-                let drop = if holders.len() >= copies { gone.first().copied() } else { None };
-                self.jobs.building_since.get_or_insert(self.now);
-                self.start_build(index, target, drop);
-            }
+            let Some(&target) = place.as_ref().ok().and_then(|chosen| chosen.first()) else {
+                self.jobs.without_room += 1;
+                continue;
+            };
+            let drop = if holders.len() >= copies { gone.first().copied() } else { None };
+            self.jobs.building_since.get_or_insert(self.now);
+            self.start_build(index, target, drop);
         }
     }
 
@@ -302,6 +306,11 @@ impl Coordinator {
             self.start_sync(chunk, lba.0, Purpose::Repair);
         }
         self.settle_down();
+    }
+
+    /// Chunks that lack a copy, or are to leave a retired disk, and for which no disk of another fault domain has room.
+    pub fn chunks_without_room(&self) -> u64 {
+        self.jobs.without_room
     }
 
     /// Whether the chunk of `lba` has slabs.

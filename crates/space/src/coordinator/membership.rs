@@ -282,13 +282,11 @@ impl Coordinator {
                 next.in_sync.push(disk);
             }
         }
-        for &disk in &wants.add {
-            // Whatever it may hold of the volume is looked at before it counts.
-            let known = next.in_sync.contains(&disk) || next.stale.iter().any(|stale| stale.disk == disk);
-            if !known {
-                next.stale.push(StaleDisk { disk, since: Epoch(0) });
-            }
-        }
+        let known =
+            |disk: &DiskId| next.in_sync.contains(disk) || next.stale.iter().any(|stale| stale.disk == *disk);
+        wants.add.retain(|disk| !known(disk));
+        // Whatever it may hold of the volume is looked at before it counts.
+        next.stale.extend(wants.add.iter().map(|&disk| StaleDisk { disk, since: Epoch(0) }));
         for &disk in &wants.remove {
             next.in_sync.retain(|member| *member != disk);
             next.stale.retain(|stale| stale.disk != disk);

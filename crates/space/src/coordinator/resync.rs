@@ -47,7 +47,8 @@ pub(super) struct Resync {
     comparing: Option<Comparing>,
     /// First blocks of regions to be copied.
     regions: VecDeque<(ChunkIndex, u64)>,
-    in_flight: u32,
+    /// Steps under way, by number: those of a resync that was given up are not counted.
+    in_flight: BTreeSet<u64>,
     pub done_bytes: u64,
     pub total_bytes: u64,
     pub started: Monotonic,
@@ -62,7 +63,7 @@ impl Coordinator {
             chunks: VecDeque::new(),
             comparing: None,
             regions: VecDeque::new(),
-            in_flight: 0,
+            in_flight: BTreeSet::new(),
             done_bytes: 0,
             total_bytes: 0,
             started: self.now,
@@ -130,7 +131,7 @@ impl Coordinator {
         let copied = resync.chunks.is_empty()
             && resync.comparing.is_none()
             && resync.regions.is_empty()
-            && resync.in_flight == 0;
+            && resync.in_flight.is_empty();
         if resync.step == Step::Copying && copied {
             resync.step = Step::Joining;
             resync.done_bytes = resync.total_bytes;
@@ -234,18 +235,28 @@ impl Coordinator {
     pub(super) fn copy_missed(&mut self, disk: DiskId, slots: usize) -> usize {
         let mut begun = 0;
         while begun < slots {
-            let Some(resync) = self.resyncs.get_mut(&disk) else { break };
-            let Some((chunk, lba)) = resync.regions.pop_front() else { break };
-            resync.in_flight += 1;
+            let Some((chunk, lba)) =
+                self.resyncs.get_mut(&disk).and_then(|resync| resync.regions.pop_front())
+            else {
+                break;
+            };
             begun += 1;
-            self.start_sync(chunk, lba, Purpose::Resync(disk));
+            let (number, new) = self.prepare_sync(chunk, lba, Purpose::Resync(disk));
+            if let Some(resync) = self.resyncs.get_mut(&disk) {
+                resync.in_flight.insert(number);
+            }
+            if new {
+                self.enter_sync(number);
+            }
         }
         begun
     }
 
-    pub(super) fn resync_step(&mut self, disk: DiskId, sync: &Sync) {
+    pub(super) fn resync_step(&mut self, disk: DiskId, number: u64, sync: &Sync) {
         let Some(resync) = self.resyncs.get_mut(&disk) else { return };
-        resync.in_flight = resync.in_flight.saturating_sub(1);
+        if !resync.in_flight.remove(&number) {
+            return;
+        }
         if sync.succeeded() {
             resync.done_bytes += sync.bytes();
             self.counters.resynced_regions += 1;

@@ -90,12 +90,21 @@ pub(super) struct Sync {
 impl Coordinator {
     /// Begins to make the region of `lba` equal; nothing where that is under way.
     pub(super) fn start_sync(&mut self, index: ChunkIndex, lba: u64, purpose: Purpose) {
+        if let (number, true) = self.prepare_sync(index, lba, purpose) {
+            self.enter_sync(number);
+        }
+    }
+
+    /// The number of the step that makes the region of `lba` equal, and whether it is a new one: [`Self::enter_sync`] begins it.
+    /// Another job of the same purpose, since given up, may have left one under way: it serves as well.
+    pub(super) fn prepare_sync(&mut self, index: ChunkIndex, lba: u64, purpose: Purpose) -> (u64, bool) {
         let blocks = self.region_blocks();
         let offset = lba % self.chunk_blocks;
         let first = lba - offset % blocks;
         let blocks = blocks.min(self.chunk_blocks - first % self.chunk_blocks);
-        if self.syncs.values().any(|sync| sync.lba == first && sync.purpose == purpose) {
-            return;
+        let known = self.syncs.iter().find(|(_, sync)| sync.lba == first && sync.purpose == purpose);
+        if let Some((&number, _)) = known {
+            return (number, false);
         }
         let region = self.region_of(first);
         let number = self.number();
@@ -118,7 +127,13 @@ impl Coordinator {
         if let Some(chunk) = self.chunks.get_mut(&index) {
             chunk.active += 1;
         }
-        if self.locks.lock(Holder::Sync(number), region, first..first + blocks, true) {
+        (number, true)
+    }
+
+    pub(super) fn enter_sync(&mut self, number: u64) {
+        let Some(sync) = self.syncs.get(&number) else { return };
+        let (region, range) = (sync.region, sync.lba..sync.lba + sync.blocks);
+        if self.locks.lock(Holder::Sync(number), region, range, true) {
             self.sync_locked(number);
         }
     }
@@ -368,8 +383,8 @@ impl Coordinator {
             Purpose::Reconcile if !sync.failed => self.reconciled(sync.chunk, sync.lba, blocks),
             Purpose::Reconcile | Purpose::Repair => {}
             Purpose::Compare => self.emit(Event::Compared { lba: Lba(sync.lba), found: sync.compared }),
-            Purpose::Resync(disk) => self.resync_step(disk, &sync),
-            Purpose::Build(disk) => self.build_step(disk, &sync),
+            Purpose::Resync(disk) => self.resync_step(disk, number, &sync),
+            Purpose::Build(disk) => self.build_step(disk, number, &sync),
         }
         self.background_step_done();
         self.recheck = true;

@@ -231,3 +231,52 @@ fn copies_that_differ_are_found_without_a_write_and_made_equal_on_demand() {
     assert_eq!(compared(&mut bench, 256).corrupt, 0);
     assert_eq!(compared(&mut bench, 6 * u64::from(CHUNK)).copies, 0, "nothing is mapped there");
 }
+
+#[test]
+fn both_disks_of_a_mirror_that_go_at_once_come_back_in_sync_in_any_order() {
+    for first in [1, 2] {
+        for (pause_ms, write_meanwhile) in
+            [(0, false), (0, true), (2_500, true), (40_000, true), (40_000, false)]
+        {
+            let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+            bench.overwrite(0, 1);
+            bench.overwrite(u64::from(CHUNK), 1);
+            let other = 3 - first;
+            let a = bench.space.detach_disk(disk(first)).unwrap();
+            bench.now = bench.now.after(Duration::from_millis(1));
+            let b = bench.space.detach_disk(disk(other)).unwrap();
+            let pause = Duration::from_millis(pause_ms);
+            let mut tokens = Vec::new();
+            if write_meanwhile {
+                for lba in [0, 300, u64::from(CHUNK) * 2] {
+                    let data = filled(1, 9);
+                    tokens.push(bench.start(SpaceRequest::Write {
+                        lba: Lba(lba),
+                        class: WriteClass::Overwrite,
+                        data,
+                    }));
+                }
+            }
+            bench.pass(pause);
+            bench.space.attach_disk(disk(first), a, FaultDomain::default()).unwrap();
+            bench.pass(pause);
+            bench.space.attach_disk(disk(other), b, FaultDomain::default()).unwrap();
+            bench.pass(Duration::from_secs(60));
+            let record = bench.record();
+            assert_eq!(
+                record.in_sync,
+                [disk(1), disk(2)],
+                "{first} first, {pause_ms} ms, {write_meanwhile}: {record:?}"
+            );
+            assert_eq!(record.min_holders, 2);
+            assert_eq!(bench.read(u64::from(CHUNK), 1), [1]);
+            bench.overwrite(0, 3);
+            assert_eq!(bench.read(0, 1), [3]);
+            for lba in [0, 300, u64::from(CHUNK), u64::from(CHUNK) * 2] {
+                assert!(bench.copies_agree(lba));
+            }
+            let counts = bench.space.with_volume(VOLUME, |coordinator| coordinator.chunk_counts()).unwrap();
+            assert_eq!(counts.1, 0);
+        }
+    }
+}
