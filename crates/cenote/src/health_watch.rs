@@ -99,7 +99,7 @@ pub async fn watch(management: Arc<dyn Management>, server: String, webhook: Opt
             }
             Err(why) => {
                 tracing::warn!(
-                    webhook = webhook.url,
+                    webhook = server_of(&webhook.url),
                     why,
                     retry_s = retry_after.as_secs(),
                     "health was not told"
@@ -124,6 +124,14 @@ fn log(logged: &Told, report: &HealthReport) {
     for issue in resolved {
         tracing::info!(code = issue.code, target = issue.target, "health: resolved: {}", issue.what);
     }
+}
+
+/// The server that a URL leads to: all of it that may be logged, since many webhooks carry their secret in path or query.
+fn server_of(url: &str) -> &str {
+    let host = url.find("://").map_or(0, |scheme| scheme + 3);
+    let rest = url.get(host..).unwrap_or_default();
+    let rest = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    rest.rsplit('@').next().unwrap_or_default()
 }
 
 async fn post(webhook: &Webhook, notice: &Notice<'_>) -> Result<(), String> {

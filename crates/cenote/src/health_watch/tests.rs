@@ -82,3 +82,10 @@ async fn a_webhook_that_refuses_has_not_been_told() {
     let sent: serde_json::Value = serde_json::from_str(body).unwrap();
     assert_eq!((&sent["server"], &sent["appeared"][0]["code"]), (&"FILER".into(), &"disk_lost".into()));
 }
+
+#[test]
+fn of_a_webhook_only_its_server_is_logged() {
+    assert_eq!(server_of("https://hooks.example:8443/services/SECRET?token=SECRET"), "hooks.example:8443");
+    assert_eq!(server_of("http://user:SECRET@hooks.example"), "hooks.example");
+    assert_eq!(server_of("https://hooks.example?token=SECRET"), "hooks.example");
+}
