@@ -52,12 +52,12 @@ impl Outgoing {
     }
 }
 
-/// Puts FPDUs into one list of slices: headers and trailers lie together in one allocation, payload is not copied.
-pub fn join(fpdus: &[Outgoing], crc: bool) -> Payload {
+/// Puts FPDUs into one list of slices: headers and trailers lie together in one allocation, payload is not copied but taken.
+pub fn join(fpdus: &mut [Outgoing], crc: bool) -> Payload {
     let own = |f: &Outgoing| LENGTH_BYTES + f.header_len + trailer_bytes(f.ulpdu_bytes());
     let mut arena = BufMut::for_overwrite(fpdus.iter().map(own).sum());
     let (mut at, mut parts) = (0, 1);
-    for fpdu in fpdus {
+    for fpdu in fpdus.iter() {
         let length = fpdu.ulpdu_bytes();
         let start = at;
         arena[at..at + 2].copy_from_slice(&(length as u16).to_be_bytes());
@@ -85,13 +85,14 @@ pub fn join(fpdus: &[Outgoing], crc: bool) -> Payload {
     // A trailer and the next header are neighbours: one slice serves both.
     let (mut from, mut start) = (0, 0);
     for fpdu in fpdus {
+        let (first, len) = (start, own(fpdu));
+        start += len;
         if !fpdu.payload.is_empty() {
-            let header_end = start + LENGTH_BYTES + fpdu.header_len;
+            let header_end = first + LENGTH_BYTES + fpdu.header_len;
             out.push(arena.slice(from..header_end));
-            fpdu.payload.parts().iter().for_each(|part| out.push(part.clone()));
+            out.append(std::mem::take(&mut fpdu.payload));
             from = header_end;
         }
-        start += own(fpdu);
     }
     out.push(arena.slice(from..at));
     out

@@ -18,7 +18,7 @@ fn fpdu(header: Header, extra: &[u8], payload: &[u8], crc: bool) -> Buf {
     let at = header.write(&mut out.header);
     out.header[at..at + extra.len()].copy_from_slice(extra);
     out.header_len = at + extra.len();
-    join(&[out], crc).contiguous()
+    join(&mut [out], crc).contiguous()
 }
 
 fn send(sequence: u32, message_offset: u32, last: bool, payload: &[u8]) -> Buf {
@@ -303,7 +303,7 @@ proptest! {
                     ulpdu.extend(payload);
                     let mut out = Outgoing { header: [0; 80], header_len: 0, payload: Payload::from(Buf::from(&ulpdu[..])) };
                     out.header_len = 0;
-                    join(&[out], true).contiguous()
+                    join(&mut [out], true).contiguous()
                 })
                 .collect()
         });

@@ -118,7 +118,7 @@ fn marked(crc: bool, act: impl FnOnce(&mut End)) -> Vec<u8> {
     };
     let mut first = raw(b"go");
     first.header_len = header.write(&mut first.header);
-    server.connection.handle_input(&join(&[first], crc).contiguous(), &mut server.memory, now);
+    server.connection.handle_input(&join(&mut [first], crc).contiguous(), &mut server.memory, now);
     assert!(server.connection.is_flowing() && server.connection.agreed().markers);
     act(&mut server);
     let mut sent = Vec::new();
@@ -182,7 +182,7 @@ fn a_terminate_is_marked_too() {
         };
         let mut second = raw(b"more");
         second.header_len = header.write(&mut second.header);
-        let bytes = join(&[second], true).contiguous();
+        let bytes = join(&mut [second], true).contiguous();
         server.connection.handle_input(&bytes, &mut server.memory, Monotonic(1));
     });
     let plain = without_markers(&sent, true);

@@ -678,6 +678,19 @@ impl Verbs for IwarpProvider {
         self.posting(queue_pair)?.post_send(iwarp::WorkId(id.0), payload, flags).map_err(post_error)
     }
 
+    fn post_send_with_head(
+        &mut self,
+        queue_pair: QueuePairId,
+        id: WorkId,
+        head: &[u8],
+        payload: Payload,
+        invalidate: Option<RegionKey>,
+    ) -> Result<(), PostError> {
+        let flags = SendFlags { invalidate: invalidate.map(|key| Stag(key.0)), ..SendFlags::default() };
+        let id = iwarp::WorkId(id.0);
+        self.posting(queue_pair)?.post_send_with_head(id, head, payload, flags).map_err(post_error)
+    }
+
     fn post_write(
         &mut self,
         queue_pair: QueuePairId,

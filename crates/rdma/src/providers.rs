@@ -187,6 +187,18 @@ impl Verbs for Providers {
         provider.post_send(queue_pair, id, payload, invalidate)
     }
 
+    fn post_send_with_head(
+        &mut self,
+        queue_pair: QueuePairId,
+        id: WorkId,
+        head: &[u8],
+        payload: Payload,
+        invalidate: Option<RegionKey>,
+    ) -> Result<(), PostError> {
+        let (provider, queue_pair) = self.of(queue_pair)?;
+        provider.post_send_with_head(queue_pair, id, head, payload, invalidate)
+    }
+
     fn post_write(
         &mut self,
         queue_pair: QueuePairId,

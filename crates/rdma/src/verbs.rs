@@ -234,6 +234,21 @@ pub trait Verbs {
         payload: Payload,
         invalidate: Option<RegionKey>,
     ) -> Result<(), PostError>;
+    /// As [`Self::post_send`], with bytes before the payload that are copied. A provider that puts headers of its own before a message saves a
+    /// buffer by it.
+    fn post_send_with_head(
+        &mut self,
+        queue_pair: QueuePairId,
+        id: WorkId,
+        head: &[u8],
+        payload: Payload,
+        invalidate: Option<RegionKey>,
+    ) -> Result<(), PostError> {
+        let mut whole = Payload::new();
+        whole.push(Buf::from(head));
+        whole.append(payload);
+        self.post_send(queue_pair, id, whole, invalidate)
+    }
     /// Writes into the peer's registration; complete means sent.
     fn post_write(
         &mut self,

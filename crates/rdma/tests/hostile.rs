@@ -133,7 +133,7 @@ fn untagged(opcode: Opcode, queue: u32, sequence: u32, extra: &[u8]) -> Vec<u8> 
     let at = header.write(&mut out.header);
     out.header[at..at + extra.len()].copy_from_slice(extra);
     out.header_len = at + extra.len();
-    join(&[out], true).contiguous().to_vec()
+    join(&mut [out], true).contiguous().to_vec()
 }
 
 fn send(sequence: u32, data: &[u8]) -> Vec<u8> {
@@ -274,7 +274,7 @@ fn what_a_peer_registered_nothing_for_is_not_written_to_by_it() {
     let header = Header::Tagged { opcode: Opcode::Write, last: true, stag: iwarp::Stag(key.0), offset: 0 };
     let mut out = Outgoing { header: [0; 80], header_len: 0, payload: Payload::from(Buf::from(&b"x"[..])) };
     out.header_len = header.write(&mut out.header);
-    stream.write_all(&join(&[out], true).contiguous()).expect("is taken");
+    stream.write_all(&join(&mut [out], true).contiguous()).expect("is taken");
     server.until("end", |server| server.disconnected == [pair]);
     assert_eq!(server.provider.deregister(key).expect("is given back")[..], [0; 64]);
     assert_eq!(server.provider.activity().connection_errors, 1);

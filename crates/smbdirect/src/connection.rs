@@ -57,9 +57,46 @@ impl Default for Config {
 /// One RDMA Send to be posted.
 #[derive(Debug)]
 pub struct Outgoing {
+    /// The header of a data transfer; empty in the negotiation.
+    pub head: Head,
     pub payload: Payload,
     /// Registration of the peer that this Send ends (Send with Invalidate).
     pub invalidate: Option<u32>,
+}
+
+/// The bytes of a header: of [`DATA_OFFSET`] at most.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Head {
+    bytes: [u8; DATA_OFFSET],
+    len: usize,
+}
+
+impl std::ops::Deref for Head {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl Outgoing {
+    fn negotiation(bytes: Buf) -> Self {
+        Self { head: Head::default(), payload: bytes.into(), invalidate: None }
+    }
+
+    pub fn len(&self) -> usize {
+        self.head.len() + self.payload.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Header and payload in one.
+    pub fn whole(&self) -> Payload {
+        let mut whole = Payload::from(Buf::from(&self.head[..]));
+        whole.append(self.payload.clone());
+        whole
+    }
 }
 
 #[derive(Debug)]
@@ -138,7 +175,9 @@ enum Timer {
 }
 
 struct Queued {
+    /// Empty once it is all handed out.
     message: Payload,
+    len: usize,
     sent: usize,
     invalidate: Option<u32>,
     stalled: bool,
@@ -330,8 +369,9 @@ impl Connection {
         if message.is_empty() || message.len() as u64 > u64::from(self.fragmented_send_bytes_max) {
             return Err(SendError::TooLong);
         }
-        self.queued_bytes += message.len();
-        self.queue.push_back(Queued { message, sent: 0, invalidate, stalled: false });
+        let len = message.len();
+        self.queued_bytes += len;
+        self.queue.push_back(Queued { message, len, sent: 0, invalidate, stalled: false });
         Ok(())
     }
 
@@ -464,7 +504,7 @@ impl Connection {
             if self.state == State::Refusing {
                 self.close(CloseReason::Version);
             }
-            return Some(Outgoing { payload: bytes.into(), invalidate: None });
+            return Some(Outgoing::negotiation(bytes));
         }
         if self.state != State::Established {
             return None;
@@ -479,10 +519,7 @@ impl Connection {
                 return None;
             }
             self.counters.transfers_sent += 1;
-            return Some(Outgoing {
-                payload: self.response(NtStatus::SUCCESS, granted).into(),
-                invalidate: None,
-            });
+            return Some(Outgoing::negotiation(self.response(NtStatus::SUCCESS, granted)));
         }
         let empty = self.credits.owes_grant() || self.respond || self.request_response;
         if !self.credits.may_send() {
@@ -496,12 +533,17 @@ impl Connection {
         let (mut remaining_bytes, mut invalidate) = (0, None);
         if let Some(first) = self.queue.front_mut() {
             let room = self.send_bytes_max as usize - DATA_OFFSET;
-            let take = room.min(first.message.len() - first.sent);
-            piece = first.message.slice(first.sent, take);
+            let whole = first.len;
+            let take = room.min(whole - first.sent);
+            piece = if take == whole {
+                std::mem::take(&mut first.message)
+            } else {
+                first.message.slice(first.sent, take)
+            };
             first.sent += take;
             self.queued_bytes -= take;
             first.stalled = false;
-            remaining_bytes = (first.message.len() - first.sent) as u32;
+            remaining_bytes = (whole - first.sent) as u32;
             if remaining_bytes == 0 {
                 invalidate = first.invalidate;
                 self.queue.pop_front();
@@ -516,7 +558,7 @@ impl Connection {
         self.respond = false;
         self.counters.transfers_sent += 1;
         self.counters.bytes_sent += piece.len() as u64;
-        let (header, len) = DataTransfer {
+        let (bytes, len) = DataTransfer {
             credits_requested: self.config.send_credit_target.max(1),
             credits_granted,
             flags,
@@ -525,9 +567,7 @@ impl Connection {
             data_bytes: piece.len() as u32,
         }
         .encode();
-        let mut payload = Payload::from(Buf::from(&header[..len]));
-        payload.append(piece);
-        Some(Outgoing { payload, invalidate })
+        Some(Outgoing { head: Head { bytes, len }, payload: piece, invalidate })
     }
 }
 

@@ -58,7 +58,7 @@ impl Pair {
         self.0[at].events();
         let mut moved = false;
         if let Some(out) = self.0[at].connection.poll_transmit() {
-            self.0[1 - at].inbox.push_back(out.payload.contiguous());
+            self.0[1 - at].inbox.push_back(out.whole().contiguous());
             self.0[1 - at].invalidated.extend(out.invalidate);
             moved = true;
         }
@@ -99,7 +99,7 @@ fn sizes_are_bounded_by_both_ends_and_the_server_answers_with_the_bounded_ones()
     server.events();
     server.connection.handle_receive(Buf::from(&request().encode()[..]), NOW);
     server.events();
-    let response = server.connection.poll_transmit().expect("a response").payload.contiguous();
+    let response = server.connection.poll_transmit().expect("a response").whole().contiguous();
     let response = NegotiateResponse::parse(&response).expect("is one");
     assert_eq!(response.preferred_send_bytes, 1364, "cifs.ko drops the connection for more than it receives");
     assert_eq!(response.receive_bytes_max, 1364);
@@ -121,7 +121,7 @@ fn out_of_bounds_negotiations_are_dropped_and_other_versions_are_answered() {
     let mut server = End::new(Connection::listen(Config::default(), NOW));
     let other = NegotiateRequest { version_min: 0x0200, version_max: 0x0300, ..request() };
     server.connection.handle_receive(Buf::from(&other.encode()[..]), NOW);
-    let response = server.connection.poll_transmit().expect("a response").payload.contiguous();
+    let response = server.connection.poll_transmit().expect("a response").whole().contiguous();
     assert_eq!(NegotiateResponse::parse(&response).map(|r| r.status), Ok(types::NtStatus::NOT_SUPPORTED));
     server.events();
     assert_eq!(server.closed, Some(CloseReason::Version));
@@ -165,10 +165,10 @@ fn an_idle_connection_asks_and_a_silent_peer_is_disconnected() {
     let mut pair = Pair::established(Config::default(), Config::default());
     let idle = NOW.after(Duration::from_secs(120));
     pair.0[0].connection.handle_timeout(idle);
-    let asked = pair.0[0].connection.poll_transmit().expect("a keepalive").payload.contiguous();
+    let asked = pair.0[0].connection.poll_transmit().expect("a keepalive").whole().contiguous();
     assert_eq!(DataTransfer::parse(&asked).map(|t| (t.flags, t.data_bytes)), Ok((1, 0)));
     pair.0[1].connection.handle_receive(asked, idle);
-    let answer = pair.0[1].connection.poll_transmit().expect("an answer").payload.contiguous();
+    let answer = pair.0[1].connection.poll_transmit().expect("an answer").whole().contiguous();
     let answered_at = idle.after(Duration::from_secs(1));
     pair.0[0].connection.handle_receive(answer, answered_at);
     pair.0[0].connection.handle_timeout(idle.after(Duration::from_secs(5)));

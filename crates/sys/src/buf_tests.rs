@@ -1,7 +1,7 @@
 //! Views share and never alias a writer; memory comes back, within its bound.
 
 use super::*;
-use crate::recycle::{CLASS_BYTES, KEPT_BYTES_MAX, kept_bytes};
+use crate::recycle::{CLASS_BYTES, KEPT_BYTES_MAX, KEPT_SMALL_BYTES, kept_bytes};
 
 /// Runs on a thread of its own, whose free lists are empty.
 fn on_fresh_thread(test: impl FnOnce() + Send + 'static) {
@@ -58,6 +58,10 @@ fn a_thread_keeps_no_more_than_its_bound() {
         assert_eq!(kept_bytes(), KEPT_BYTES_MAX);
         drop(BufMut::for_overwrite(2 << 20));
         assert_eq!(kept_bytes(), KEPT_BYTES_MAX);
+        // Small pieces are kept all the same, up to a bound of their own.
+        let many: Vec<BufMut> = (0..2000).map(|_| BufMut::for_overwrite(4096)).collect();
+        drop(many);
+        assert_eq!(kept_bytes(), KEPT_BYTES_MAX + KEPT_SMALL_BYTES);
     });
 }
 

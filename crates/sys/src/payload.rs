@@ -37,8 +37,12 @@ impl Payload {
     }
 
     pub fn append(&mut self, other: Payload) {
-        self.len += other.len;
-        self.parts.extend(other.parts);
+        if self.is_empty() {
+            *self = other;
+        } else {
+            self.len += other.len;
+            self.parts.extend(other.parts);
+        }
     }
 
     pub fn parts(&self) -> &[Buf] {
@@ -52,7 +56,10 @@ impl Payload {
     #[must_use]
     pub fn slice(&self, start: usize, len: usize) -> Self {
         assert!(start + len <= self.len, "slice {start}+{len} of a payload of {} bytes", self.len);
-        let (mut skip, mut want, mut out) = (start, len, Self::new());
+        if len == self.len {
+            return self.clone();
+        }
+        let (mut skip, mut want, mut out) = (start, len, Self::with_capacity(self.parts.len()));
         for part in &self.parts {
             if want == 0 {
                 break;

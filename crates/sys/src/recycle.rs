@@ -1,6 +1,7 @@
 //! Where the memory of buffers comes from and goes to: free lists by size, one set per thread.
 //!
-//! Promises: a thread keeps at most [`KEPT_BYTES_MAX`] of free memory; a buffer may be dropped on another thread than the one
+//! Promises: a thread keeps at most [`KEPT_BYTES_MAX`] of free memory, and besides as much as [`KEPT_SMALL_BYTES`] in small pieces, which large
+//! ones do not drive out; a buffer may be dropped on another thread than the one
 //! that took it, and then serves that one. Allocations above the largest size class go straight back to the allocator, large
 //! ones to the regions they are cut from ([`crate::pieces`]).
 
@@ -12,6 +13,9 @@ use std::sync::atomic::AtomicUsize;
 
 /// Free memory that one thread keeps, in bytes.
 pub(crate) const KEPT_BYTES_MAX: usize = 32 << 20;
+pub(crate) const KEPT_SMALL_BYTES: usize = 4 << 20;
+/// What counts as small.
+const SMALL_BYTES_MAX: usize = 36 * KIB;
 
 const KIB: usize = 1024;
 
@@ -52,11 +56,13 @@ pub(crate) struct Allocation {
 struct FreeLists {
     by_class: [Vec<NonNull<Allocation>>; CLASS_BYTES.len()],
     kept_bytes: usize,
+    /// Of these, not in small pieces.
+    kept_large_bytes: usize,
 }
 
 thread_local! {
     static FREE: RefCell<FreeLists> =
-        const { RefCell::new(FreeLists { by_class: [const { Vec::new() }; CLASS_BYTES.len()], kept_bytes: 0 }) };
+        const { RefCell::new(FreeLists { by_class: [const { Vec::new() }; CLASS_BYTES.len()], kept_bytes: 0, kept_large_bytes: 0 }) };
 }
 
 impl Drop for FreeLists {
@@ -68,6 +74,11 @@ impl Drop for FreeLists {
     }
 }
 
+/// What a piece of this class counts among the large ones.
+fn large_bytes(class: usize) -> usize {
+    if CLASS_BYTES[class] > SMALL_BYTES_MAX { CLASS_BYTES[class] } else { 0 }
+}
+
 /// Memory of at least `len` bytes with one reference.
 pub(crate) fn take(len: usize, zeroed: bool) -> NonNull<Allocation> {
     let class = CLASS_BYTES.iter().position(|&capacity| capacity >= len);
@@ -76,6 +87,7 @@ pub(crate) fn take(len: usize, zeroed: bool) -> NonNull<Allocation> {
             let mut lists = lists.borrow_mut();
             let free = lists.by_class[class].pop()?;
             lists.kept_bytes -= CLASS_BYTES[class];
+            lists.kept_large_bytes -= large_bytes(class);
             Some(free)
         })
     {
@@ -113,9 +125,11 @@ pub(crate) unsafe fn give_back(allocation: NonNull<Allocation>) {
         // The lists are gone while the thread ends.
         FREE.try_with(|lists| {
             let mut lists = lists.borrow_mut();
-            let fits = lists.kept_bytes + CLASS_BYTES[class] <= KEPT_BYTES_MAX;
+            let fits = lists.kept_bytes + CLASS_BYTES[class] <= KEPT_BYTES_MAX + KEPT_SMALL_BYTES
+                && lists.kept_large_bytes + large_bytes(class) <= KEPT_BYTES_MAX;
             if fits {
                 lists.kept_bytes += CLASS_BYTES[class];
+                lists.kept_large_bytes += large_bytes(class);
                 lists.by_class[class].push(allocation);
             }
             fits

@@ -215,7 +215,7 @@ impl Direct {
                 Outgoing::Message { payload, invalidate } => self.transport.send(peer, payload, invalidate),
                 Outgoing::RemoteWrite { payload, descriptors } => {
                     let descriptors: Vec<_> = descriptors.iter().map(describe).collect();
-                    self.transport.write(peer, &payload, &descriptors);
+                    self.transport.write(peer, payload, &descriptors);
                 }
                 Outgoing::RemoteRead { token, len_bytes, descriptors } => {
                     let descriptors: Vec<_> = descriptors.iter().map(describe).collect();

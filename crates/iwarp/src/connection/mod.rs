@@ -27,6 +27,7 @@ use receive::Receiver;
 use std::collections::VecDeque;
 use std::time::Duration;
 use sys::{BufMut, Payload};
+pub use transmit::HEAD_BYTES_MAX;
 use transmit::Transmitter;
 use types::Monotonic;
 
@@ -360,8 +361,24 @@ impl Connection {
     }
 
     pub fn post_send(&mut self, id: WorkId, payload: Payload, flags: SendFlags) -> Result<(), PostError> {
-        self.postable(payload.len())?;
-        self.transmitter.push(id, CompletionKind::Send, transmit::Work::Send { payload, flags });
+        self.post_send_with_head(id, &[], payload, flags)
+    }
+
+    /// As [`Self::post_send`], with up to [`HEAD_BYTES_MAX`] bytes before the payload, which are copied: no buffer is needed for a short
+    /// header. More are too long.
+    pub fn post_send_with_head(
+        &mut self,
+        id: WorkId,
+        head: &[u8],
+        payload: Payload,
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        if head.len() > HEAD_BYTES_MAX {
+            return Err(PostError::TooLong);
+        }
+        self.postable(head.len() + payload.len())?;
+        let work = transmit::Work::Send { head: transmit::Head::new(head), payload, flags };
+        self.transmitter.push(id, CompletionKind::Send, work);
         Ok(())
     }
 

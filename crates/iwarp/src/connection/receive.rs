@@ -11,6 +11,8 @@ use crate::framing::{Framed, LENGTH_BYTES, fpdu_bytes, frame, pad_bytes, trailer
 
 /// From this many bytes still to come on, a payload is received straight into its region.
 pub const DIRECT_BYTES_MIN: usize = 16 * 1024;
+/// The part of an FPDU of at least this length that has come is placed, not staged.
+const LONG_FPDU_BYTES: usize = 2 * DIRECT_BYTES_MIN;
 /// Staging that an idle connection may keep.
 const STAGED_BYTES_IDLE: usize = 4096;
 
@@ -255,7 +257,7 @@ impl Connection {
                 }
                 State::AwaitFirst | State::Established => match frame(rest, self.agreed.crc) {
                     Framed::Incomplete(missing) => {
-                        if missing >= DIRECT_BYTES_MIN {
+                        if missing >= DIRECT_BYTES_MIN || rest.len() + missing >= LONG_FPDU_BYTES {
                             match self.begin_direct(rest, memory) {
                                 Ok(taken) => used += taken,
                                 Err(failure) => self.terminate(failure, now),

@@ -10,11 +10,13 @@ use crate::framing::Outgoing;
 /// Payload of a large FPDU: a multiple of pages and sectors below the longest ULPDU.
 const LARGE_PAYLOAD_BYTES: usize = 61_440;
 
+/// Bytes that a message may have in front of its payload: an Atomic Request has the most.
+pub const HEAD_BYTES_MAX: usize = ddp::ATOMIC_REQUEST_BYTES;
 /// FPDUs for whose description an idle connection keeps room.
-const SPARE_FPDUS_MAX: usize = 64;
+const SPARE_FPDUS_MAX: usize = 192;
 
 pub(super) enum Work {
-    Send { payload: Payload, flags: SendFlags },
+    Send { head: Head, payload: Payload, flags: SendFlags },
     Immediate { data: u64, solicited: bool },
     Write { payload: Payload, stag: Stag, offset: u64 },
     Read { sink: (Stag, u64), len_bytes: u32, source: (Stag, u64) },
@@ -52,11 +54,36 @@ struct Message {
     opcode: Opcode,
     /// Tagged: STag and offset. Untagged: the invalidate word, sequence.
     address: Address,
-    /// Follows the DDP header of its only segment (Read and Atomic Requests).
-    extra: Vec<u8>,
+    /// Follows the DDP header of its first segment.
+    head: Head,
     body: Body,
     sent: usize,
     origin: Origin,
+}
+
+/// Bytes of a message that are copied behind its first DDP header: of the short messages all, of a Send what its owner gives so.
+#[derive(Clone, Copy)]
+pub(super) struct Head {
+    bytes: [u8; HEAD_BYTES_MAX],
+    len: u8,
+}
+
+impl Head {
+    /// What is longer than [`HEAD_BYTES_MAX`] is cut off.
+    pub fn new(bytes: &[u8]) -> Self {
+        let len = bytes.len().min(HEAD_BYTES_MAX);
+        let mut head = Self { bytes: [0; HEAD_BYTES_MAX], len: len as u8 };
+        head.bytes[..len].copy_from_slice(&bytes[..len]);
+        head
+    }
+
+    pub fn len(&self) -> usize {
+        usize::from(self.len)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len()]
+    }
 }
 
 enum Body {
@@ -212,7 +239,7 @@ impl Transmitter {
         self.next += 1;
         let origin = Origin::Work(number);
         let message = match work {
-            Work::Send { payload, flags } => {
+            Work::Send { head, payload, flags } => {
                 let opcode = match (flags.solicited, flags.invalidate) {
                     (false, None) => Opcode::Send,
                     (false, Some(_)) => Opcode::SendInvalidate,
@@ -222,19 +249,19 @@ impl Transmitter {
                 self.send_sequence = self.send_sequence.wrapping_add(1);
                 let invalidate = flags.invalidate.unwrap_or(Stag(0));
                 let address = Address::Untagged { invalidate, sequence: self.send_sequence };
-                Message { opcode, address, extra: Vec::new(), body: Body::Payload(payload), sent: 0, origin }
+                Message { opcode, address, head, body: Body::Payload(payload), sent: 0, origin }
             }
             Work::Immediate { data, solicited } => {
                 let opcode = if solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
                 self.send_sequence = self.send_sequence.wrapping_add(1);
                 let address = Address::Untagged { invalidate: Stag(0), sequence: self.send_sequence };
-                let extra = data.to_be_bytes().to_vec();
-                Message { opcode, address, extra, body: Body::EMPTY(), sent: 0, origin }
+                let head = Head::new(&data.to_be_bytes());
+                Message { opcode, address, head, body: Body::EMPTY(), sent: 0, origin }
             }
             Work::Write { payload, stag, offset } => Message {
                 opcode: Opcode::Write,
                 address: Address::Tagged(stag, offset),
-                extra: Vec::new(),
+                head: Head::new(&[]),
                 body: Body::Payload(payload),
                 sent: 0,
                 origin,
@@ -254,7 +281,7 @@ impl Transmitter {
                     OutstandingKind::Read { sink, next_offset: sink_offset, remaining: len_bytes, len_bytes };
                 self.outstanding.push_back(OutstandingRead { entry: number, kind });
                 let request = ReadRequest { sink, sink_offset, len_bytes, source, source_offset };
-                self.request(Opcode::ReadRequest, request.encode().to_vec())
+                self.request(Opcode::ReadRequest, &request.encode())
             }
             Work::Atomic { target: (target, target_offset), operation } => {
                 self.request_id = self.request_id.wrapping_add(1);
@@ -262,16 +289,17 @@ impl Transmitter {
                 let kind = OutstandingKind::Atomic { request_id };
                 self.outstanding.push_back(OutstandingRead { entry: number, kind });
                 let request = AtomicRequest { request_id, target, target_offset, operation };
-                self.request(Opcode::AtomicRequest, request.encode().to_vec())
+                self.request(Opcode::AtomicRequest, &request.encode())
             }
         };
         Some(message)
     }
 
-    fn request(&mut self, opcode: Opcode, extra: Vec<u8>) -> Message {
+    fn request(&mut self, opcode: Opcode, head: &[u8]) -> Message {
         self.read_sequence = self.read_sequence.wrapping_add(1);
         let address = Address::Untagged { invalidate: Stag(0), sequence: self.read_sequence };
-        Message { opcode, address, extra, body: Body::EMPTY(), sent: 0, origin: Origin::Other }
+        let head = Head::new(head);
+        Message { opcode, address, head, body: Body::EMPTY(), sent: 0, origin: Origin::Other }
     }
 
     fn start_response(&mut self) -> Option<Message> {
@@ -284,7 +312,7 @@ impl Transmitter {
                 Some(Message {
                     opcode: Opcode::ReadResponse,
                     address,
-                    extra: Vec::new(),
+                    head: Head::new(&[]),
                     body,
                     sent: 0,
                     origin,
@@ -292,11 +320,13 @@ impl Transmitter {
             }
             InboundRead::Atomic { request_id, original } => {
                 self.atomic_sequence = self.atomic_sequence.wrapping_add(1);
-                let mut extra = request_id.to_be_bytes().to_vec();
-                extra.extend_from_slice(&original.to_be_bytes());
+                let mut answer = [0; ddp::ATOMIC_RESPONSE_BYTES];
+                answer[..4].copy_from_slice(&request_id.to_be_bytes());
+                answer[4..].copy_from_slice(&original.to_be_bytes());
+                let head = Head::new(&answer);
                 let address = Address::Untagged { invalidate: Stag(0), sequence: self.atomic_sequence };
                 let (opcode, origin) = (Opcode::AtomicResponse, Origin::Other);
-                Some(Message { opcode, address, extra, body: Body::EMPTY(), sent: 0, origin })
+                Some(Message { opcode, address, head, body: Body::EMPTY(), sent: 0, origin })
             }
         }
     }
@@ -327,7 +357,7 @@ impl Connection {
                 sequence: 1,
                 message_offset: 0,
             };
-            return Some(self.join(&[outgoing(header, &payload, Payload::new())]));
+            return Some(self.join(&mut [outgoing(header, &payload, Payload::new())]));
         }
         if self.state != State::Established || self.hold_until.is_some_and(|hold| now < hold) {
             return None;
@@ -349,7 +379,7 @@ impl Connection {
             fpdus.push(fpdu);
         }
         self.push_completions();
-        let bytes = (!fpdus.is_empty()).then(|| self.join(&fpdus));
+        let bytes = (!fpdus.is_empty()).then(|| self.join(&mut fpdus));
         fpdus.clear();
         // An idle connection keeps little.
         if fpdus.capacity() <= SPARE_FPDUS_MAX {
@@ -358,7 +388,7 @@ impl Connection {
         bytes
     }
 
-    fn join(&mut self, fpdus: &[Outgoing]) -> Payload {
+    fn join(&mut self, fpdus: &mut [Outgoing]) -> Payload {
         let bytes = match self.agreed.markers {
             true => self.markers.join(fpdus, self.agreed.crc),
             false => framing::join(fpdus, self.agreed.crc),
@@ -399,18 +429,21 @@ impl Connection {
         let tagged = matches!(message.address, Address::Tagged(..));
         let header_bytes = if tagged { ddp::TAGGED_HEADER_BYTES } else { ddp::UNTAGGED_HEADER_BYTES };
         let room = (self.agreed.ulpdu_bytes_max - header_bytes).min(LARGE_PAYLOAD_BYTES);
+        let (first, body_bytes, head) = (message.sent == 0, message.body.len(), message.head);
+        let head_bytes = if first { head.len() } else { 0 };
         // Whole words, so that only a message's last FPDU is padded.
-        let take = (message.body.len() - message.sent).min(room & !3);
-        let payload = match &message.body {
+        let take = (body_bytes - message.sent).min((room & !3) - head_bytes.next_multiple_of(4));
+        let payload = match &mut message.body {
+            Body::Payload(payload) if take == body_bytes => std::mem::take(payload),
             Body::Payload(payload) => payload.slice(message.sent, take),
             Body::Region { stag, at, .. } => {
                 if !memory.is_valid(*stag) {
                     return Err(TerminateCode::RDMAP_INVALID_STAG);
                 }
-                memory.readable(*stag, at + message.sent, take).map_err(remote_code)?
+                memory.readable(*stag, *at + message.sent, take).map_err(remote_code)?
             }
         };
-        let last = message.sent + take == message.body.len();
+        let last = message.sent + take == body_bytes;
         let header = match message.address {
             Address::Tagged(stag, offset) => {
                 let offset = offset.wrapping_add(message.sent as u64);
@@ -422,7 +455,7 @@ impl Connection {
                 invalidate,
                 queue: message.opcode.queue(),
                 sequence,
-                message_offset: message.sent as u32,
+                message_offset: if first { 0 } else { (head.len() + message.sent) as u32 },
             },
         };
         message.sent += take;
@@ -432,11 +465,11 @@ impl Connection {
             _ => &mut self.counters.send_bytes_out,
         };
         *counter += take as u64;
-        let out = outgoing(header, &message.extra, payload);
+        let out = outgoing(header, &head.bytes()[..head_bytes], payload);
         if last && let Some(message) = self.transmitter.current.take() {
             match message.origin {
                 Origin::Work(number) => {
-                    let len_bytes = message.body.len();
+                    let len_bytes = head.len() + body_bytes;
                     self.transmitter.complete(number, WorkStatus::Success, len_bytes, None);
                 }
                 Origin::Response { source } => memory.set_busy(source, false),

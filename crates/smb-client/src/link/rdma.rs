@@ -234,7 +234,11 @@ impl RdmaLink {
         while let Some(out) = self.smbd.poll_transmit() {
             moved = true;
             let invalidate = out.invalidate.map(RegionKey);
-            if self.provider.post_send(self.pair, WorkId(0), out.payload, invalidate).is_err() {
+            if self
+                .provider
+                .post_send_with_head(self.pair, WorkId(0), &out.head, out.payload, invalidate)
+                .is_err()
+            {
                 return false;
             }
         }

@@ -272,7 +272,7 @@ impl<V: Verbs> SmbDirect<V> {
     }
 
     /// Writes payload into the peer's memory, descriptor by descriptor; it is there before any message queued later is delivered.
-    pub fn write(&mut self, connection: QueuePairId, payload: &Payload, descriptors: &[BufferDescriptor]) {
+    pub fn write(&mut self, connection: QueuePairId, payload: Payload, descriptors: &[BufferDescriptor]) {
         let now = self.now;
         let Some(peer) = self.peers.get_mut(&connection) else { return };
         let mut at = 0;
@@ -540,10 +540,10 @@ impl<V: Verbs> SmbDirect<V> {
         let Some(peer) = self.peers.get_mut(&connection) else { return };
         let stalls = peer.smbd.counters().stalls_send_credit;
         while let Some(out) = peer.smbd.poll_transmit() {
-            let len = out.payload.len();
+            let len = out.len();
             let invalidate = out.invalidate.map(RegionKey);
             let id = peer.work_id();
-            if self.verbs.post_send(connection, id, out.payload, invalidate).is_err() {
+            if self.verbs.post_send_with_head(connection, id, &out.head, out.payload, invalidate).is_err() {
                 return;
             }
             peer.unsent_bytes += len;

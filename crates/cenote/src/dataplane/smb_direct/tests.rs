@@ -121,7 +121,7 @@ impl Bench {
         }
         while let Some(out) = self.smbd.poll_transmit() {
             let invalidate = out.invalidate.map(RegionKey);
-            let _ = self.client.post_send(self.pair, WorkId(0), out.payload, invalidate);
+            let _ = self.client.post_send_with_head(self.pair, WorkId(0), &out.head, out.payload, invalidate);
         }
     }
 
@@ -183,7 +183,7 @@ fn payload_is_written_before_the_message_and_read_with_more_descriptors_than_the
                 len_bytes,
             })
             .to_vec();
-    bench.server.write(connection, &Payload::from(Buf::from(&bytes[..])), &descriptors);
+    bench.server.write(connection, Payload::from(Buf::from(&bytes[..])), &descriptors);
     bench.server.send(connection, Payload::from(Buf::from(&b"written"[..])), None);
     bench.until("message", |bench| bench.messages.len() == 1);
     // Eight pieces, two at a time.
@@ -250,7 +250,7 @@ fn a_peer_that_takes_nothing_is_not_given_more_until_it_does() {
     let target = bench.client.register(BufMut::zeroed(bytes.len()), access, bench.pair).expect("is open");
     let whole = [BufferDescriptor { offset: 0, token: target.0, len_bytes: bytes.len() as u32 }];
     assert!(bench.server.has_room(connection));
-    bench.server.write(connection, &Payload::from(Buf::from(&bytes[..])), &whole);
+    bench.server.write(connection, Payload::from(Buf::from(&bytes[..])), &whole);
     assert!(!bench.server.has_room(connection), "nothing of it is sent yet");
     bench
         .until("room", |bench| bench.events.iter().any(|event| matches!(event, SmbDirectEvent::Room { .. })));
