@@ -20,7 +20,7 @@ fn stream(responder: bool, started: bool, input: &[u8]) {
     // Without CRC: else hardly an input would come past it.
     let config = Config { crc: CrcPolicy::OffUnlessAsked, ..Config::new(DomainId(1), StreamId(1)) };
     let mut memory = Memory::new();
-    let access = Access { remote_read: true, remote_write: true, remote_invalidate: true };
+    let access = Access { remote_read: true, remote_write: true, remote_invalidate: true, unspecified_content: true };
     memory.register(BufMut::zeroed(4096), 0, access, DomainId(1), None, 0x0100);
     let sink = memory.register(BufMut::zeroed(4096), 0, Access::default(), DomainId(1), None, 0x0200);
     let mut connection =

@@ -163,7 +163,7 @@ fn serve(provider: &str, address: SocketAddr) -> Result<(), Failure> {
     println!("connected: {:?}", end.providers.info(pair).ok_or("gone")?);
     // The running end speaks first (RFC 5044, 7.1.2), and says how many blocks it wants.
     let count = u32::from_le_bytes(end.message()?.try_into().map_err(|_| "no count of blocks")?) as usize;
-    let access = Access { remote_read: true, remote_write: true, remote_invalidate: false };
+    let access = Access { remote_read: true, remote_write: true, ..Access::default() };
     let target = end.providers.register(BufMut::zeroed(count * BLOCK_BYTES), access, pair)?;
     let mut answer = target.0.to_le_bytes().to_vec();
     answer.extend_from_slice(&end.providers.remote_offset(target).to_le_bytes());
