@@ -93,6 +93,10 @@ pub trait Disk {
     fn submit(&mut self, token: u64, operation: DiskOperation);
     /// Moves the answers that are there into `out`.
     fn poll(&mut self, out: &mut Vec<DiskCompletion>);
+    /// Whether [`Disk::poll`] may have something to do; `false` spares the caller a poll, `true` promises nothing.
+    fn has_news(&self) -> bool {
+        true
+    }
 }
 
 /// Refuses what does not fit the disk: misaligned, empty, or beyond its end.

@@ -10,9 +10,10 @@ use crate::replica::Replica;
 use crate::seam::BlockStore;
 use cluster::{ClusterState, FaultDomain, JobKind, StateCompletion, VolumeRecord};
 use pool::{DiskView, PoolView};
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
+use std::time::Duration;
 use store::api::{ScrubProgress, StoreCompletion, StoreReply, StoreRequest};
 use types::{BlockCount, DiskId, Lba, Monotonic, VolumeId};
 
@@ -20,10 +21,19 @@ use types::{BlockCount, DiskId, Lba, Monotonic, VolumeId};
 const RECORDS_TOKEN: u64 = 1;
 const SCRUB_TOKEN: u64 = 2;
 
+/// Coordinators that are told the time more often than this look only at what is due.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
 /// Replicas in the same process: nothing is lost, nothing is late.
 struct LocalBus<S> {
     replicas: BTreeMap<DiskId, Replica<S>>,
     unreachable: Vec<Response>,
+}
+
+impl<S: BlockStore> LocalBus<S> {
+    fn has_news(&self) -> bool {
+        !self.unreachable.is_empty() || self.replicas.values().any(Replica::has_news)
+    }
 }
 
 impl<S: BlockStore> Transport for LocalBus<S> {
@@ -98,6 +108,12 @@ struct Inner<S, C> {
     chunk_blocks: u32,
     now: Monotonic,
     events: VecDeque<LocalEvent>,
+    /// Nothing was asked for since the last pump had nothing to carry any more.
+    quiet: bool,
+    /// Coordinators were changed from outside: they look at everything when they are next told the time.
+    changed: bool,
+    /// When they did so last.
+    looked_at: Monotonic,
     responses: Vec<Response>,
     answers: Vec<StateCompletion>,
     owner_answers: Vec<StoreCompletion>,
@@ -115,6 +131,14 @@ impl<S, C> Clone for LocalSpace<S, C> {
 }
 
 impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
+    /// All of it, to be changed: the next pump, and the next telling of the time, look at everything.
+    fn change(&self) -> RefMut<'_, Inner<S, C>> {
+        let mut inner = self.inner.borrow_mut();
+        inner.quiet = false;
+        inner.changed = true;
+        inner
+    }
+
     /// A space without disks or volumes. All disks will have slabs of `chunk_blocks`.
     pub fn new(state: C, config: Config, chunk_blocks: u32, reserve_disks: u32, now: Monotonic) -> Self {
         let inner = Inner {
@@ -131,6 +155,9 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
             chunk_blocks,
             now,
             events: VecDeque::new(),
+            quiet: false,
+            changed: true,
+            looked_at: now,
             responses: Vec::new(),
             answers: Vec::new(),
             owner_answers: Vec::new(),
@@ -144,7 +171,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
     /// # Errors
     /// [`SpaceError::Invalid`] where its slabs have another size than the pool's.
     pub fn attach_disk(&self, disk: DiskId, store: S, domain: FaultDomain) -> Result<(), SpaceError> {
-        let mut inner = self.inner.borrow_mut();
+        let mut inner = self.change();
         if store.slab_blocks() != inner.chunk_blocks {
             return Err(SpaceError::Invalid("the disk's slabs have another size than the pool's"));
         }
@@ -159,7 +186,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
 
     /// Takes a disk out of reach, as if it was pulled; its store comes back to the caller.
     pub fn detach_disk(&self, disk: DiskId) -> Option<S> {
-        let mut inner = self.inner.borrow_mut();
+        let mut inner = self.change();
         let replica = inner.bus.replicas.remove(&disk)?;
         inner.refresh_pool();
         Some(replica.into_store())
@@ -167,7 +194,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
 
     /// Forgets a disk that no volume depends on any more; its store comes back to the caller.
     pub fn remove_disk(&self, disk: DiskId) -> Option<S> {
-        let mut inner = self.inner.borrow_mut();
+        let mut inner = self.change();
         let replica = inner.bus.replicas.remove(&disk);
         inner.domains.remove(&disk);
         inner.retired.retain(|other| *other != disk);
@@ -177,7 +204,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
 
     /// Keeps so many disks' worth of space for repair from now on.
     pub fn set_reserve_disks(&self, reserve_disks: u32) {
-        let mut inner = self.inner.borrow_mut();
+        let mut inner = self.change();
         inner.reserve_disks = reserve_disks;
         inner.refresh_pool();
     }
@@ -196,14 +223,14 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
 
     /// All volumes may be given slabs of the disk from now on.
     pub fn add_disk(&self, disk: DiskId) {
-        let mut inner = self.inner.borrow_mut();
+        let mut inner = self.change();
         inner.volumes.values_mut().for_each(|volume| volume.coordinator.add_disk(disk));
         inner.pump();
     }
 
     /// The disk's chunks move to others ([`LocalSpace::is_free`] says when none is left); `false` takes that back.
     pub fn set_retired(&self, disk: DiskId, retired: bool) {
-        let mut inner = self.inner.borrow_mut();
+        let mut inner = self.change();
         inner.retired.retain(|other| *other != disk);
         if retired {
             inner.retired.push(disk);
@@ -235,7 +262,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
 
     /// Begins to open a volume whose record is in the cluster state. `incarnation` is random and not 0.
     pub fn open_volume(&self, volume: VolumeId, incarnation: u128) -> VolumeHandle<S, C> {
-        let mut inner = self.inner.borrow_mut();
+        let mut inner = self.change();
         let (config, pool) = (inner.config.clone(), inner.pool.clone());
         let mut coordinator =
             Coordinator::new(volume, incarnation, config, inner.chunk_blocks, pool, inner.now);
@@ -249,7 +276,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
 
     /// Leaves the volume settled; its phase is [`Phase::Closed`] when done.
     pub fn close_volume(&self, volume: VolumeId) {
-        let mut inner = self.inner.borrow_mut();
+        let mut inner = self.change();
         let now = inner.now;
         if let Some(volume) = inner.volumes.get_mut(&volume) {
             volume.coordinator.close(now);
@@ -264,7 +291,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
 
     /// Looks at, or changes, a volume's coordinator.
     pub fn with_volume<R>(&self, volume: VolumeId, look: impl FnOnce(&mut Coordinator) -> R) -> Option<R> {
-        let mut inner = self.inner.borrow_mut();
+        let mut inner = self.change();
         let found = inner.volumes.get_mut(&volume).map(|volume| look(&mut volume.coordinator));
         inner.pump();
         found
@@ -301,7 +328,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
 
     /// Moves chunks until the disks are evenly full; returns the number of moves planned.
     pub fn rebalance(&self) -> usize {
-        let mut inner = self.inner.borrow_mut();
+        let mut inner = self.change();
         let chunks: Vec<_> =
             inner.volumes.values().flat_map(|volume| volume.coordinator.chunk_copies()).collect();
         let plan = pool::rebalance_plan(&inner.pool.borrow(), &chunks, chunks.len() * 3);
@@ -313,7 +340,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
 
     /// Checks the next `bytes` of a disk; what is corrupt is read from other copies and repaired. Answered by an event.
     pub fn scrub(&self, disk: DiskId, bytes: u64) {
-        if let Some(replica) = self.inner.borrow_mut().bus.replicas.get_mut(&disk) {
+        if let Some(replica) = self.change().bus.replicas.get_mut(&disk) {
             replica.submit_owner(SCRUB_TOKEN, StoreRequest::Scrub { bytes });
         }
     }
@@ -332,7 +359,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
 
     /// Gives every attached disk this copy of the cluster's records (D8): at most 256 KiB.
     pub fn keep_records(&self, records: &[u8]) {
-        for replica in self.inner.borrow_mut().bus.replicas.values_mut() {
+        for replica in self.change().bus.replicas.values_mut() {
             replica.submit_owner(RECORDS_TOKEN, StoreRequest::SetRecords { records: records.to_vec() });
         }
     }
@@ -361,7 +388,19 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         let mut inner = self.inner.borrow_mut();
         inner.now = inner.now.max(now);
         let now = inner.now;
-        inner.volumes.values_mut().for_each(|volume| volume.coordinator.handle_timeout(now));
+        let look = std::mem::take(&mut inner.changed) || now >= inner.looked_at.after(LOOK_INTERVAL);
+        if look {
+            inner.looked_at = now;
+        }
+        let mut due = look;
+        for volume in inner.volumes.values_mut() {
+            if look {
+                volume.coordinator.handle_timeout(now);
+            } else {
+                due |= volume.coordinator.tell_time(now);
+            }
+        }
+        inner.quiet &= !due;
         inner.pump();
     }
 
@@ -390,6 +429,10 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
     /// Carries everything between coordinators, replicas and the state until nothing moves. `true`: something did.
     fn pump(&mut self) -> bool {
         let mut moved_any = false;
+        if self.quiet && self.asked.is_empty() && !self.bus.has_news() {
+            return false;
+        }
+        self.quiet = true;
         loop {
             let mut moved = false;
             for (&id, volume) in &mut self.volumes {
@@ -482,6 +525,7 @@ impl<S: BlockStore, C: ClusterState> VirtualDisk for VolumeHandle<S, C> {
     fn submit(&mut self, token: u64, request: SpaceRequest) {
         let mut inner = self.inner.borrow_mut();
         let now = inner.now;
+        inner.quiet = false;
         if let Some(volume) = inner.volumes.get_mut(&self.volume) {
             volume.coordinator.submit(now, token, request);
         }

@@ -144,6 +144,14 @@ impl<S: BlockStore> Replica<S> {
         self.start(work, store_request);
     }
 
+    /// Whether [`Replica::poll`] may have something to do.
+    pub fn has_news(&self) -> bool {
+        !self.answers.is_empty()
+            || !self.owner_answers.is_empty()
+            || !self.opening.is_empty()
+            || self.store.has_news()
+    }
+
     /// Moves the answers that are there into `out`.
     pub fn poll(&mut self, out: &mut Vec<Response>) {
         let mut completions = std::mem::take(&mut self.scratch);

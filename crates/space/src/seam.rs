@@ -9,6 +9,10 @@ pub trait BlockStore {
     fn submit(&mut self, token: u64, request: StoreRequest);
     /// Moves the answers that are there into `out`.
     fn poll(&mut self, out: &mut Vec<StoreCompletion>);
+    /// Whether [`BlockStore::poll`] may have something to do; `false` spares the caller a poll, `true` promises nothing.
+    fn has_news(&self) -> bool {
+        true
+    }
     /// The highest epoch durably promised for the volume; 0: none.
     fn promised(&self, volume: VolumeId) -> Epoch;
     /// Slabs in all, and free ones.
@@ -24,6 +28,10 @@ impl<D: disk::Disk + 'static> BlockStore for store::Store<D> {
 
     fn poll(&mut self, out: &mut Vec<StoreCompletion>) {
         store::Store::poll(self, out);
+    }
+
+    fn has_news(&self) -> bool {
+        store::Store::has_news(self)
     }
 
     fn promised(&self, volume: VolumeId) -> Epoch {

@@ -110,10 +110,12 @@ fn lost_and_misdirected_writes_are_found() {
         FaultAction::LoseWrite,
     ));
     rig.write(WriteClass::Fresh, 0, &pattern(2, 2)).unwrap();
+    rig.checkpoint();
     assert_eq!(rig.read(0, 2), Err(corrupt(&[0, 1])));
     let action = FaultAction::MisdirectWrite { to_offset: place_of(100) };
     disk.inject(Fault::nth(FaultTarget::Range { offset: place_of(10), len_bytes: 1 }, 0, action));
     rig.write(WriteClass::Fresh, 10, &pattern(3, 1)).unwrap();
+    rig.checkpoint();
     assert_eq!(rig.read(10, 1), Err(corrupt(&[10])));
     assert_eq!(rig.read(100, 1), Err(corrupt(&[100])));
 }

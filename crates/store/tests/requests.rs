@@ -350,3 +350,36 @@ fn blocks_written_fresh_again_and_again_replay_to_their_last_state() {
     assert_eq!(rig.read(150, 106), Ok(vec![0; 106 * BLOCK_BYTES]));
     assert_eq!(rig.regions(0), [EPOCH]);
 }
+
+#[test]
+fn a_small_fresh_write_that_is_alone_waits_for_one_durable_write_and_no_flush() {
+    let mut rig = new_rig();
+    rig.allocate(0, false);
+    let before = rig.store.health();
+    let bytes = pattern(1, 4);
+    rig.write(WriteClass::Fresh, 10, &bytes).unwrap();
+    let after = rig.store.health();
+    assert_eq!(after.flushes, before.flushes);
+    assert_eq!(after.batches, before.batches + 1);
+    assert_eq!(after.written.in_place, before.written.in_place);
+    assert_eq!(rig.read(10, 4).as_ref(), Ok(&bytes));
+    let mut rig = rig.reopen();
+    assert_eq!(rig.read(10, 4).as_ref(), Ok(&bytes));
+    rig.checkpoint();
+    assert_eq!(rig.read(10, 4), Ok(bytes));
+}
+
+#[test]
+fn small_fresh_writes_beside_each_other_share_a_flush_and_are_written_once() {
+    let mut rig = new_rig();
+    rig.allocate(0, false);
+    let before = rig.store.health();
+    let bytes = pattern(1, 1);
+    let tokens: Vec<u64> =
+        (0..8).map(|at| rig.submit(write_request(WriteClass::Fresh, at * 3, &bytes))).collect();
+    tokens.into_iter().for_each(|token| assert!(rig.wait(token).is_ok()));
+    let after = rig.store.health();
+    assert_eq!(after.written.in_place - before.written.in_place, 8 * BLOCK_BYTES as u64);
+    assert!(after.flushes > before.flushes);
+    assert!(after.batches - before.batches < 8);
+}

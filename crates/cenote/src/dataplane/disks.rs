@@ -73,6 +73,10 @@ impl Disk for CountedDisk {
         self.disk.submit(token, operation);
     }
 
+    fn has_news(&self) -> bool {
+        self.disk.has_news()
+    }
+
     fn poll(&mut self, out: &mut Vec<DiskCompletion>) {
         let before = out.len();
         self.disk.poll(out);

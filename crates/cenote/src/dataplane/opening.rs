@@ -13,9 +13,9 @@ use volume::backend::Backend;
 use volume::fs::{Config, FileSystem, Format};
 use volume::service::{Service, ServiceConfig};
 
-/// Share of the cache that may wait to be written: a third, and no more than is soon written.
+/// Share of the cache that may wait to be written: a third, and no more than 2 GiB; the volume keeps to what is soon written.
 const DIRTY_DIVISOR: usize = 3;
-const DIRTY_BYTES_MAX: usize = 256 << 20;
+const DIRTY_BYTES_MAX: usize = 2 << 30;
 /// Share of the cache for metadata pages: a quarter, and no more than a gigabyte.
 const PAGES_DIVISOR: usize = 4;
 const PAGES_BYTES_MAX: usize = 1 << 30;

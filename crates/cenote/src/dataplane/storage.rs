@@ -55,6 +55,9 @@ impl BlockStore for PlaneStore {
     fn poll(&mut self, out: &mut Vec<StoreCompletion>) {
         self.0.borrow_mut().poll(out);
     }
+    fn has_news(&self) -> bool {
+        self.0.borrow().has_news()
+    }
     fn promised(&self, volume: VolumeId) -> Epoch {
         self.0.borrow().promised(volume)
     }

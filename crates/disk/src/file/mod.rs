@@ -248,6 +248,10 @@ impl Disk for FileDisk {
         }
         out.append(&mut self.answers);
     }
+
+    fn has_news(&self) -> bool {
+        !self.answers.is_empty() || self.queue.has_completions()
+    }
 }
 
 fn read_result(completion: Completion, target: Option<BufMut>) -> Result<BufMut, DiskError> {

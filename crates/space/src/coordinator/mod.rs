@@ -337,6 +337,17 @@ impl Coordinator {
         self.settle_down();
     }
 
+    /// Time passed: as [`Coordinator::handle_timeout`] where something is due. Whether it was.
+    pub fn tell_time(&mut self, now: Monotonic) -> bool {
+        let due = self.next_timeout().is_some_and(|at| at <= now);
+        if due {
+            self.handle_timeout(now);
+        } else {
+            self.advance_time(now);
+        }
+        due
+    }
+
     /// When [`Coordinator::handle_timeout`] wants to be called next.
     pub fn next_timeout(&self) -> Option<Monotonic> {
         let timeouts = [

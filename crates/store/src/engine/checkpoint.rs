@@ -71,8 +71,9 @@ impl Checkpoint {
         }
     }
 
-    pub(super) fn request(&mut self) {
-        self.requested = true;
+    /// Whether nobody had asked before.
+    pub(super) fn request(&mut self) -> bool {
+        !std::mem::replace(&mut self.requested, true)
     }
     pub(super) fn unstall(&mut self) {
         self.stalled = false;

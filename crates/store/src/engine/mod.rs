@@ -93,6 +93,8 @@ pub struct Store<D: Disk> {
     /// Changes whose turn has come.
     ready: VecDeque<SlotId>,
     tasks: Slots<Task>,
+    /// Small fresh writes that wait for the next poll to say how they are written.
+    small_fresh: Vec<SlotId>,
     operations: Slots<Op>,
     /// Tasks whose writes completed and wait for the next flush; and those that the flush in flight covers.
     to_flush: Vec<SlotId>,
@@ -109,6 +111,10 @@ pub struct Store<D: Disk> {
     zeroes: Buf,
     completions: Vec<StoreCompletion>,
     arrived: Vec<DiskCompletion>,
+    /// Something was asked for since the last poll.
+    touched: bool,
+    /// Counts what changes what a poll has to do.
+    moves: u64,
 }
 
 /// A disk being opened; poll it until it answers.
@@ -213,6 +219,7 @@ impl<D: Disk> Store<D> {
             locks: Locks::default(),
             ready: VecDeque::new(),
             tasks: Slots::new(anchor.incarnation),
+            small_fresh: Vec::new(),
             operations: Slots::new(anchor.incarnation),
             to_flush: Vec::new(),
             flushing: None,
@@ -225,6 +232,8 @@ impl<D: Disk> Store<D> {
             zeroes: BufMut::zeroed(1 << 20).freeze(),
             completions: Vec::new(),
             arrived: Vec::new(),
+            touched: true,
+            moves: 0,
         }
     }
 
@@ -300,11 +309,13 @@ impl<D: Disk> Store<D> {
     }
     /// Applies everything in the journal soon, so that the next opening has nothing to replay.
     pub fn request_checkpoint(&mut self) {
+        self.touched = true;
         self.checkpoint.request();
     }
 
     /// Takes a request; its answer carries `token`.
     pub fn submit(&mut self, token: u64, request: StoreRequest) {
+        self.touched = true;
         if let Err(error) = self.take(token, request) {
             self.completions.push(StoreCompletion { token, result: Err(error) });
         }
@@ -346,22 +357,38 @@ impl<D: Disk> Store<D> {
         }
     }
 
+    /// Whether [`Self::poll`] may have something to do.
+    pub fn has_news(&self) -> bool {
+        self.touched || !self.completions.is_empty() || self.disk.has_news()
+    }
+
     /// Moves the answers that are there into `out`. Polls the disk, and issues what has gathered since the last poll.
     pub fn poll(&mut self, out: &mut Vec<StoreCompletion>) {
+        if !self.has_news() {
+            return;
+        }
+        self.touched = false;
         let mut arrived = std::mem::take(&mut self.arrived);
         self.disk.poll(&mut arrived);
         for completion in arrived.drain(..) {
             self.complete(completion);
         }
         self.arrived = arrived;
-        self.start_ready();
-        self.issue();
-        self.start_ready();
+        // What is issued may let others begin, which want to be issued too.
+        loop {
+            let moves = self.moves;
+            self.start_ready();
+            self.issue();
+            if self.moves == moves && self.ready.is_empty() {
+                break;
+            }
+        }
         out.append(&mut self.completions);
     }
 
     /// Starts what has gathered: a flush, journal batches, a checkpoint's next writes.
     fn issue(&mut self) {
+        self.start_small_fresh();
         if self.poisoned {
             return;
         }
@@ -377,8 +404,8 @@ impl<D: Disk> Store<D> {
             self.health.batches += 1;
             self.write(Op::Batch { sequence: batch.sequence }, WriteKind::Journal, offset, batch.data, true);
         }
-        if self.journal.is_starved() {
-            self.checkpoint.request();
+        if self.journal.is_starved() && self.checkpoint.request() {
+            self.moves += 1;
         }
     }
 
@@ -412,6 +439,7 @@ impl<D: Disk> Store<D> {
     }
 
     fn start(&mut self, op: Op, operation: DiskOperation) {
+        self.moves += 1;
         let id = self.operations.insert(op);
         self.disk.submit(id.token(), operation);
     }
@@ -440,6 +468,7 @@ impl<D: Disk> Store<D> {
     }
 
     fn drop_task(&mut self, id: SlotId) {
+        self.moves += 1;
         let Some(task) = self.tasks.remove(id) else { return };
         task.pages.iter().for_each(|key| self.cache.unpin(*key));
         if let Some(slab) = task.lock {
@@ -570,6 +599,7 @@ impl<D: Disk> Store<D> {
         self.poisoned = true;
         self.health.poisoned_by = Some(error.clone());
         self.journal.abandon();
+        self.small_fresh.clear();
         self.to_flush.clear();
         self.flushing = None;
         self.checkpoint.abandon();

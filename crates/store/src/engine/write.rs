@@ -1,9 +1,10 @@
 //! Overwrites, fresh writes and discards.
 //!
 //! An overwrite is one journal record with its data. A fresh write goes in place first, to blocks that read as zeroes until its
-//! record, written after a flush, gives them their checksums. Where fresh blocks turn out to hold something (the volume reuses
-//! them without a discard), few are journaled like an overwrite and many are first made unwritten by a record of their own,
-//! so that a crash never leaves bytes beside the checksum of others.
+//! record, written after a flush, gives them their checksums: its bytes are written once. A small one that is alone on the disk is
+//! journaled like an overwrite: one durable write to wait for instead of a write, a flush and a durable write. Where fresh blocks
+//! turn out to hold something (the volume reuses them without a discard), few are journaled like an overwrite and many are first
+//! made unwritten by a record of their own, so that a crash never leaves bytes beside the checksum of others.
 
 use super::Store;
 use super::append::AppendStage;
@@ -146,10 +147,14 @@ impl<D: Disk> Store<D> {
             WriteClass::Fresh => {
                 let written = (place.first..place.first + place.count)
                     .any(|block| self.cache.word(place.slab, block) != Some(UNWRITTEN));
-                if !written {
-                    self.place_fresh(id);
-                } else if place.count <= OVERWRITE_BLOCKS_MAX {
+                let small = place.count <= OVERWRITE_BLOCKS_MAX;
+                if small && written {
                     self.record_overwrite(id);
+                } else if small {
+                    self.moves += 1;
+                    self.small_fresh.push(id);
+                } else if !written {
+                    self.place_fresh(id);
                 } else {
                     self.set_stage(id, Stage::Withdrawing);
                     let Place { slab, first, count, .. } = place;
@@ -157,6 +162,28 @@ impl<D: Disk> Store<D> {
                 }
             }
         }
+    }
+
+    /// Starts the small fresh writes that have gathered since the last poll.
+    pub(super) fn start_small_fresh(&mut self) {
+        let gathered = std::mem::take(&mut self.small_fresh);
+        let alone = gathered.len() == 1 && self.nothing_to_share();
+        for id in gathered {
+            if !alone {
+                self.place_fresh(id);
+                continue;
+            }
+            let Some(Task { kind: Kind::Write(write), .. }) = self.tasks.get(id) else { continue };
+            match self.check_fence(write.volume, write.epoch) {
+                Ok(()) => self.record_overwrite(id),
+                Err(fenced) => self.finish(id, Err(fenced)),
+            }
+        }
+    }
+
+    /// Whether a single task has no other to share a flush or a batch with.
+    fn nothing_to_share(&self) -> bool {
+        self.tasks.len() == 1 && self.journal.is_idle() && self.flushing.is_none() && self.to_flush.is_empty()
     }
 
     fn set_stage(&mut self, id: SlotId, stage: Stage) {
@@ -168,6 +195,7 @@ impl<D: Disk> Store<D> {
     /// Queues a record for the journal; the task hears of it when the record is durable.
     pub(super) fn record(&mut self, id: SlotId, record: Record, data: Payload) {
         let slab = self.tasks.get(id).and_then(|task| task.lock);
+        self.moves += 1;
         self.journal.push(Pending { record, data, task: id });
         if let Some(slab) = slab {
             let startable = self.locks.queued(slab, id);

@@ -243,6 +243,15 @@ impl Queue {
         }
     }
 
+    /// Whether [`Queue::poll`] has anything to give.
+    pub fn has_completions(&self) -> bool {
+        let inner = self.inner.borrow();
+        inner
+            .queues
+            .get(self.id as usize)
+            .is_some_and(|answers| answers.as_ref().is_some_and(|a| !a.is_empty()))
+    }
+
     /// Asks for an early end of the operations with this token. Each is still answered: with `ECANCELED`, or as if it had not
     /// been cancelled. Timers are only answered when their time has come.
     pub fn cancel(&self, token: u64) {

@@ -202,7 +202,7 @@ pub struct VolumeRecord {
 pub struct Config {
     /// Bytes of file data kept in memory, dirty ones included.
     pub cache_bytes: usize,
-    /// Of these, bytes that may wait to be written; writes wait beyond.
+    /// Of these, bytes that may wait to be written at most; fewer where they could not be written soon enough. Writes wait beyond.
     pub dirty_bytes: usize,
     /// Bytes of metadata pages kept in memory.
     pub page_cache_bytes: usize,

@@ -6,6 +6,7 @@
 //! why blocks are cut at the end when they are read, and why growing a stream rewrites its last block.
 
 mod ahead;
+mod eviction;
 mod extents;
 mod read;
 mod reclaim;
@@ -24,9 +25,10 @@ use super::FileSystem;
 use super::meta::{Transaction, key};
 use super::types::{FileId, Format, FsError, FsEvent, StreamId};
 use ahead::Readers;
+use eviction::{Eviction, Queue};
 use read::ReadJob;
-use segments::{Removed, SegmentState, Segments};
-use writeback::{Waiter, WriteJob};
+use segments::{Fate, Removed, SegmentState, Segments};
+use writeback::{Drain, Waiter, WriteJob};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -35,6 +37,15 @@ pub const STREAM_BYTES_MAX: u64 = 1 << 60;
 
 /// Streams kept in memory before idle ones are forgotten.
 const STREAMS_MAX: usize = 65_536;
+
+/// Streams looked at in one go, once there are more.
+const STREAMS_AT_ONCE: usize = 64;
+
+/// Memory of a stream with a few blocks, beside the blocks, in bytes, about.
+const STREAM_BYTES: usize = 1536;
+
+/// Segments looked at in one go when room is made in the cache.
+const EVICTED_AT_ONCE: usize = 4096;
 
 /// A stream in memory.
 #[derive(Debug)]
@@ -136,7 +147,9 @@ pub struct Data {
     pub now: Monotonic,
     cached_bytes: usize,
     dirty_blocks: u64,
-    eviction: VecDeque<(usize, u64)>,
+    eviction: Eviction,
+    /// The next stream to look at for being idle.
+    idle_hand: usize,
     /// Number of the last write.
     sequence: u64,
     reads: HashMap<u64, ReadJob>,
@@ -150,6 +163,7 @@ pub struct Data {
     writing_blocks: u64,
     /// Of these, in jobs that have no place yet.
     unplanned_blocks: u64,
+    drain: Drain,
     /// Jobs that wait to be planned, or to be published.
     to_plan: VecDeque<u64>,
     to_publish: VecDeque<u64>,
@@ -180,7 +194,8 @@ impl Default for Data {
             now: Monotonic::default(),
             cached_bytes: 0,
             dirty_blocks: 0,
-            eviction: VecDeque::new(),
+            eviction: Eviction::default(),
+            idle_hand: 0,
             sequence: 0,
             reads: HashMap::new(),
             reading: BTreeSet::new(),
@@ -189,6 +204,7 @@ impl Default for Data {
             jobs: BTreeMap::new(),
             writing_blocks: 0,
             unplanned_blocks: 0,
+            drain: Drain::default(),
             to_plan: VecDeque::new(),
             to_publish: VecDeque::new(),
             waiters: BTreeMap::new(),
@@ -229,30 +245,34 @@ impl Data {
     /// Counts what was taken out of a stream's segments.
     fn account_removed(&mut self, slot: usize, removed: Removed) {
         self.cached_bytes -= removed.bytes;
+        self.eviction.left(Queue::Probation, removed.probation_bytes);
         self.dirty_blocks -= removed.dirty_blocks;
         if let Some(stream) = self.stream(slot) {
             stream.dirty_blocks -= removed.dirty_blocks;
         }
-        if let Some(rest) = removed.rest {
-            self.eviction.push_back((slot, rest));
+        if let Some((rest, queue)) = removed.rest {
+            self.eviction.push(queue, (slot, rest));
         }
     }
 
-    /// Puts blocks into a stream's cache.
-    fn insert(&mut self, slot: usize, block: u64, data: Buf, state: SegmentState) {
+    /// Puts blocks into a stream's cache; `read`: a reader has them already.
+    fn insert(&mut self, slot: usize, block: u64, data: Buf, state: SegmentState, read: bool) {
         let len = data.len();
         let sequence = if state == SegmentState::Clean { 0 } else { self.sequence };
-        let Some(stream) = self.stream(slot) else { return };
-        let (removed, queue) = stream.segments.insert(block, data, state, sequence);
+        let Some(stream) = self.streams.get_mut(slot).and_then(Option::as_mut) else { return };
+        let place = self.eviction.place_of(eviction::name(stream.id.file.0, stream.id.index, block));
+        let (removed, queue, is_new) = stream.segments.insert(block, data, state, sequence, read, place);
+        let bytes = stream.segments.at(block).map_or(0, |segment| segment.charge_bytes);
         if state == SegmentState::Dirty {
             stream.dirty_blocks += len as u64 / BLOCK;
             self.dirty_blocks += len as u64 / BLOCK;
             self.mark_dirty(slot);
         }
-        self.cached_bytes += len;
+        self.cached_bytes += bytes;
+        self.eviction.came(queue, bytes);
         self.account_removed(slot, removed);
-        if queue {
-            self.eviction.push_back((slot, block));
+        if is_new {
+            self.eviction.push(queue, (slot, block));
         }
     }
 
@@ -294,47 +314,50 @@ impl Data {
         self.free_slots.push(slot);
     }
 
-    /// Makes room in the cache: what was not used for longest goes.
+    /// Makes room in the cache.
     fn evict(&mut self, bytes_max: usize) {
-        let mut tries = 2 * self.eviction.len();
-        while self.cached_bytes > bytes_max && tries > 0 {
-            tries -= 1;
-            let Some((slot, block)) = self.eviction.pop_front() else { break };
-            let Some(stream) = self.stream(slot) else { continue };
-            match stream.segments.evict(block) {
-                Ok((bytes, sequence)) => {
+        for _ in 0..EVICTED_AT_ONCE {
+            if self.cached_bytes + self.slots.len() * STREAM_BYTES <= bytes_max {
+                break;
+            }
+            let Some((queue, (slot, block))) = self.eviction.next(bytes_max) else { break };
+            let Some(stream) = self.streams.get_mut(slot).and_then(Option::as_mut) else { continue };
+            match stream.segments.evict(block, queue) {
+                Fate::Gone { bytes, sequence } => {
                     stream.evicted_sequence = stream.evicted_sequence.max(sequence);
-                    let idle = stream.is_idle();
+                    let (id, idle) = (stream.id, stream.is_idle());
                     self.cached_bytes -= bytes;
+                    self.eviction.left(queue, bytes);
+                    self.eviction.gone(queue, eviction::name(id.file.0, id.index, block));
                     if idle {
                         self.forget(slot);
                     }
                 }
-                Err(true) => self.eviction.push_back((slot, block)),
-                Err(false) => {}
+                Fate::Kept { probation_bytes } => self.eviction.keep((slot, block), probation_bytes),
+                Fate::Busy => self.eviction.pass(queue, (slot, block)),
+                Fate::Unknown => {}
             }
         }
     }
 
-    /// Drops entries of the eviction queue that stand for nothing any more, and idle streams beyond the limit.
+    /// Drops entries of the eviction queues that stand for nothing any more, and idle streams beyond the limit: some at a time,
+    /// since there may be very many that are not idle.
     fn tidy(&mut self) {
         if self.slots.len() > STREAMS_MAX {
-            let idle: Vec<usize> = (0..self.streams.len())
-                .filter(|slot| self.streams[*slot].as_ref().is_some_and(Stream::is_idle))
-                .collect();
-            for slot in idle {
-                self.forget(slot);
+            for _ in 0..STREAMS_AT_ONCE {
+                self.idle_hand = (self.idle_hand + 1) % self.streams.len().max(1);
+                if self.streams.get(self.idle_hand).and_then(Option::as_ref).is_some_and(Stream::is_idle) {
+                    self.forget(self.idle_hand);
+                }
             }
         }
         let segments: usize = self.slots.len() + self.cached_bytes / BLOCK_BYTES;
         if self.eviction.len() > 2 * segments + 4096 {
-            let mut seen = BTreeSet::new();
-            let mut queue = std::mem::take(&mut self.eviction);
-            queue.retain(|&(slot, block)| {
-                let stream = self.streams.get_mut(slot).and_then(Option::as_mut);
-                stream.is_some_and(|stream| stream.segments.at(block).is_some()) && seen.insert((slot, block))
+            let streams = &self.streams;
+            self.eviction.retain(|queue, (slot, block)| {
+                let stream = streams.get(slot).and_then(Option::as_ref);
+                stream.is_some_and(|stream| stream.segments.is_queued(block, queue))
             });
-            self.eviction = queue;
         }
     }
 }

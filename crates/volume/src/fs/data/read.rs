@@ -109,7 +109,7 @@ impl FileSystem {
         if let Some((start, segment)) = stream.segments.covering(from)
             && start + segment.blocks() >= to
         {
-            segment.touched = true;
+            segment.note_read(to - start);
             let at = (offset - start * BLOCK) as usize;
             let data = segment.data.slice(at..at + len as usize);
             if is_new {
@@ -137,7 +137,7 @@ impl FileSystem {
         let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
         let (id, generation) = (stream.id, stream.generation);
         let mut pieces = Vec::new();
-        stream.segments.gather(from, to, |block, piece| pieces.push((block, piece)));
+        stream.segments.gather(from, to, why == Why::Reader, |block, piece| pieces.push((block, piece)));
         if why != Why::Writer
             && let Some(job) = stream.being_fetched(&pieces)
         {
@@ -324,6 +324,7 @@ impl FileSystem {
     fn cache_read(&mut self, number: u64, part: usize, block: u64, slot: usize) {
         let Some(job) = self.data.reads.get_mut(&number) else { return };
         let (id, generation, sequence) = (job.stream, job.generation, job.sequence);
+        let read = job.why != Why::Ahead;
         let Some(Part::Here(data)) = job.parts.get_mut(part) else { return };
         let data = std::mem::take(data);
         let Some(stream) = self.data.stream(slot) else { return };
@@ -335,7 +336,7 @@ impl FileSystem {
         for data in segments_of(&data) {
             let data = cut_at(data, at * BLOCK, end);
             if unchanged {
-                self.cache_segment(slot, at, &data);
+                self.cache_segment(slot, at, &data, read);
             }
             at += data.len() as u64 / BLOCK;
             kept.push(data);
@@ -347,17 +348,17 @@ impl FileSystem {
         }
     }
 
-    fn cache_segment(&mut self, slot: usize, block: u64, data: &Buf) {
+    fn cache_segment(&mut self, slot: usize, block: u64, data: &Buf, read: bool) {
         let Some(stream) = self.data.stream(slot) else { return };
         let mut gaps: SmallVec<[(u64, u64); 2]> = SmallVec::new();
-        stream.segments.gather(block, block + data.len() as u64 / BLOCK, |_, piece| {
+        stream.segments.gather(block, block + data.len() as u64 / BLOCK, false, |_, piece| {
             if let Piece::Gap(from, to) = piece {
                 gaps.push((from, to));
             }
         });
         for (from, to) in gaps {
             let bytes = ((from - block) * BLOCK) as usize..((to - block) * BLOCK) as usize;
-            self.data.insert(slot, from, data.slice(bytes), SegmentState::Clean);
+            self.data.insert(slot, from, data.slice(bytes), SegmentState::Clean, read);
         }
     }
 }

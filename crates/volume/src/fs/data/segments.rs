@@ -1,9 +1,13 @@
 //! Blocks of one stream in memory: an interval map of buffer slices, clean and dirty.
 
+use super::eviction::Queue;
 use ::types::BLOCK_BYTES;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use sys::Buf;
+
+/// What is left of a segment is copied where it keeps at least so many times its length in memory.
+const KEEPS_TOO_MUCH: usize = 16;
 
 /// What a segment's bytes are, compared with what is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,24 +26,54 @@ pub struct Segment {
     pub state: SegmentState,
     /// Number of the last write in it.
     pub sequence: u64,
-    pub touched: bool,
-    /// The eviction queue knows it by its first block.
-    pub queued: bool,
+    /// Memory that it came with, its part of it where it was cut.
+    pub charge_bytes: usize,
+    /// Blocks from its first one on that were read since it came; all, where it was written.
+    read_blocks: u64,
+    /// Used again since it was last looked at.
+    touched: bool,
+    /// The queue that knows it by its first block, where one does.
+    queued: Option<Queue>,
 }
 
 impl Segment {
     pub fn blocks(&self) -> u64 {
         (self.data.len() / BLOCK_BYTES) as u64
     }
+
+    /// Takes notice of a read of blocks counted from its first one, up to `to`. What goes on where the last read ended is part of
+    /// the same use: a segment that was read ahead is not used again by being read in pieces.
+    pub fn note_read(&mut self, to: u64) {
+        if to <= self.read_blocks {
+            self.touched = true;
+        } else {
+            self.read_blocks = to;
+        }
+    }
+}
+
+/// What becomes of a segment whose turn to go has come.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Memory that it took, and the number of its last write.
+    Gone { bytes: usize, sequence: u64 },
+    /// It was used again and is protected; so much of its memory was on probation before.
+    Kept { probation_bytes: usize },
+    /// It waits to be written.
+    Busy,
+    /// There is none, or another queue has it.
+    Unknown,
 }
 
 /// What was taken out of the map.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Removed {
+    /// Memory, all of it and that on probation.
     pub bytes: usize,
+    pub probation_bytes: usize,
     pub dirty_blocks: u64,
-    /// A rest that the eviction queue has to learn of.
-    pub rest: Option<u64>,
+    /// A rest that its queue has to learn of.
+    pub rest: Option<(u64, Queue)>,
 }
 
 /// Part of a range: in memory, or not.
@@ -98,16 +132,24 @@ impl Segments {
             self.dirty.remove(&start);
             let end = start + segment.blocks();
             let (cut_from, cut_to) = (start.max(from), end.min(to));
-            removed.bytes += (cut_to - cut_from) as usize * BLOCK_BYTES;
+            let mut bytes = segment.charge_bytes;
             if segment.state == SegmentState::Dirty {
                 removed.dirty_blocks += cut_to - cut_from;
             }
             if start < cut_from {
-                self.put(start, part(&segment, start, start, cut_from, segment.queued));
+                let before = part(&segment, start, start, cut_from);
+                bytes -= before.charge_bytes;
+                self.put(start, before);
             }
             if cut_to < end {
-                self.put(cut_to, part(&segment, start, cut_to, end, true));
-                removed.rest = Some(cut_to);
+                let behind = part(&segment, start, cut_to, end);
+                bytes -= behind.charge_bytes;
+                removed.rest = behind.queued.map(|queue| (cut_to, queue));
+                self.put(cut_to, behind);
+            }
+            removed.bytes += bytes;
+            if segment.queued == Some(Queue::Probation) {
+                removed.probation_bytes += bytes;
             }
         }
         removed
@@ -120,31 +162,59 @@ impl Segments {
         self.map.insert(start, segment);
     }
 
-    /// Puts a segment in place of whatever its range held. What was taken out, and whether the eviction queue has to
-    /// learn of the segment.
-    pub fn insert(&mut self, start: u64, data: Buf, state: SegmentState, sequence: u64) -> (Removed, bool) {
-        let queued = self.map.get(&start).is_some_and(|old| old.queued);
-        let end = start + (data.len() / BLOCK_BYTES) as u64;
-        let removed = self.cut(start, end);
-        self.put(start, Segment { data, state, sequence, touched: true, queued: true });
-        (removed, !queued)
+    /// Puts a segment in place of whatever its range held, on its way to `queue`; `read`: its reader has it already. What was taken
+    /// out, and the queue that it is in, where that has to learn of it.
+    pub fn insert(
+        &mut self,
+        start: u64,
+        data: Buf,
+        state: SegmentState,
+        sequence: u64,
+        read: bool,
+        queue: Queue,
+    ) -> (Removed, Queue, bool) {
+        let known = self.map.get(&start).and_then(|old| old.queued);
+        let queue = known.unwrap_or(queue);
+        let blocks = (data.len() / BLOCK_BYTES) as u64;
+        let removed = self.cut(start, start + blocks);
+        let segment = Segment {
+            charge_bytes: charge_bytes(&data),
+            data,
+            state,
+            sequence,
+            read_blocks: if read { blocks } else { 0 },
+            touched: false,
+            queued: Some(queue),
+        };
+        self.put(start, segment);
+        (removed, queue, known.is_none())
     }
 
-    /// Removes the segment that begins at this block where it is clean and nobody used it since the last call. Bytes
-    /// gone and the number of their last write, or whether the queue keeps it.
-    pub fn evict(&mut self, start: u64) -> Result<(usize, u64), bool> {
-        let Some(segment) = self.map.get_mut(&start) else { return Err(false) };
-        if segment.touched || segment.state != SegmentState::Clean {
-            segment.touched = false;
-            return Err(true);
+    /// The turn of the segment that begins at this block, in this queue: it goes where it is clean and was not used again.
+    pub fn evict(&mut self, start: u64, queue: Queue) -> Fate {
+        let Some(segment) = self.map.get_mut(&start).filter(|segment| segment.queued == Some(queue)) else {
+            return Fate::Unknown;
+        };
+        if segment.state != SegmentState::Clean {
+            return Fate::Busy;
         }
-        let gone = (segment.data.len(), segment.sequence);
+        if std::mem::take(&mut segment.touched) {
+            let probation_bytes = if queue == Queue::Probation { segment.charge_bytes } else { 0 };
+            segment.queued = Some(Queue::Protected);
+            return Fate::Kept { probation_bytes };
+        }
+        let fate = Fate::Gone { bytes: segment.charge_bytes, sequence: segment.sequence };
         self.map.remove(&start);
-        Ok(gone)
+        fate
     }
 
-    /// The range in order, in memory or not.
-    pub fn gather(&mut self, from: u64, to: u64, mut each: impl FnMut(u64, Piece)) {
+    /// Whether a queue's entry stands for a segment.
+    pub fn is_queued(&self, start: u64, queue: Queue) -> bool {
+        self.map.get(&start).is_some_and(|segment| segment.queued == Some(queue))
+    }
+
+    /// The range in order, in memory or not; `read`: a client reads it.
+    pub fn gather(&mut self, from: u64, to: u64, read: bool, mut each: impl FnMut(u64, Piece)) {
         let mut at = from;
         let first = match self.map.range(..from).next_back() {
             Some((start, segment)) if start + segment.blocks() > from => *start,
@@ -156,7 +226,9 @@ impl Segments {
                 at = start;
             }
             let end = (start + segment.blocks()).min(to);
-            segment.touched = true;
+            if read {
+                segment.note_read(end - start);
+            }
             let bytes = (at - start) as usize * BLOCK_BYTES..(end - start) as usize * BLOCK_BYTES;
             each(at, Piece::Cached(segment.data.slice(bytes)));
             at = end;
@@ -259,13 +331,20 @@ impl Segments {
     }
 }
 
-fn part(segment: &Segment, start: u64, from: u64, to: u64, queued: bool) -> Segment {
+/// What a segment counts for in a budget of memory: what its buffer takes, as far as that is not shared with many others.
+fn charge_bytes(data: &Buf) -> usize {
+    data.retained_bytes().clamp(data.len(), 2 * data.len())
+}
+
+fn part(segment: &Segment, start: u64, from: u64, to: u64) -> Segment {
     let bytes = (from - start) as usize * BLOCK_BYTES..(to - start) as usize * BLOCK_BYTES;
+    let charge_bytes = (segment.charge_bytes as u64 * (to - from) / segment.blocks()) as usize;
+    let slice = segment.data.slice(bytes);
+    let keeps_too_much = slice.retained_bytes() >= slice.len() * KEEPS_TOO_MUCH;
     Segment {
-        data: segment.data.slice(bytes),
-        state: segment.state,
-        sequence: segment.sequence,
-        touched: segment.touched,
-        queued,
+        data: if keeps_too_much { Buf::from(&slice[..]) } else { slice },
+        charge_bytes,
+        read_blocks: segment.read_blocks.saturating_sub(from - start).min(to - from),
+        ..*segment
     }
 }

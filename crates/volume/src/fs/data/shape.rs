@@ -338,7 +338,7 @@ impl FileSystem {
         }
         let (from, to) = (offset / BLOCK, end.div_ceil(BLOCK));
         let mut blocks: Vec<(u64, u64)> = Vec::new();
-        stream.segments.gather(from, to, |block, piece| {
+        stream.segments.gather(from, to, false, |block, piece| {
             if let Piece::Cached(data) = piece {
                 blocks.push((block, block + data.len() as u64 / BLOCK));
             }

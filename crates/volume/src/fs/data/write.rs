@@ -51,7 +51,7 @@ impl FileSystem {
         if end > STREAM_BYTES_MAX {
             return Err(FsError::TooLarge);
         }
-        if self.data.dirty_bytes() >= self.config.dirty_bytes as u64 {
+        if self.data.dirty_bytes() >= self.dirty_bytes_max() {
             self.data_pressure = true;
             return Err(FsError::Miss);
         }
@@ -81,7 +81,7 @@ impl FileSystem {
         if whole > 0 {
             for part in whole_blocks(&data.slice(at, whole)) {
                 let blocks = part.len() as u64 / BLOCK;
-                self.data.insert(slot, block, part, SegmentState::Dirty);
+                self.data.insert(slot, block, part, SegmentState::Dirty, true);
                 block += blocks;
             }
             at += whole;
@@ -143,7 +143,7 @@ impl FileSystem {
         }
         let at = ((block - start) * BLOCK) as usize;
         let data = segment.data.slice(at..at + BLOCK_BYTES);
-        self.data.insert(slot, block, data, SegmentState::Dirty);
+        self.data.insert(slot, block, data, SegmentState::Dirty, true);
     }
 
     /// Puts bytes into a block whose other bytes are known.
@@ -156,7 +156,7 @@ impl FileSystem {
             patched.copy_from_slice(&segment.data[from..from + BLOCK_BYTES]);
         }
         bytes.copy_to(&mut patched[at..]);
-        self.data.insert(slot, block, patched.freeze(), SegmentState::Dirty);
+        self.data.insert(slot, block, patched.freeze(), SegmentState::Dirty, true);
     }
 
     /// Makes sure that there is room for a range that is about to become dirty.

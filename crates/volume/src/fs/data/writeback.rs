@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use ::types::Lba;
+use ::types::{Lba, Monotonic};
 use smallvec::SmallVec;
 use space::api::{SpaceRequest, WriteClass};
 
@@ -29,6 +29,14 @@ pub const DIRTY_DELAY: Duration = Duration::from_secs(3);
 
 /// After a failed write, write-back pauses for so long.
 const FAILED_DELAY: Duration = Duration::from_secs(1);
+
+/// Bytes that may wait to be written while nothing is known of how fast they go; with [`DRAIN_TIME`], once that is known, so many
+/// that the rest of the five seconds is enough to write them.
+const DIRTY_BYTES_UNMEASURED: u64 = 256 << 20;
+const DRAIN_TIME: Duration = Duration::from_secs(1);
+
+/// Write-back is measured over at least so long.
+const MEASURED_TIME: Duration = Duration::from_millis(250);
 
 /// Longest run of a job in blocks: 4 MiB.
 const JOB_BLOCKS_MAX: u64 = 1024;
@@ -80,6 +88,33 @@ pub struct WriteJob {
     left: usize,
     error: Option<FsError>,
     waiters: SmallVec<[u64; 2]>,
+}
+
+/// How fast blocks are written back, while some always are.
+#[derive(Debug, Default)]
+pub struct Drain {
+    since: Monotonic,
+    blocks: u64,
+    /// Blocks in [`DRAIN_TIME`]; zero: not known.
+    blocks_known: u64,
+}
+
+impl Drain {
+    /// Writing begins after a pause.
+    fn begin(&mut self, now: Monotonic) {
+        (self.since, self.blocks) = (now, 0);
+    }
+
+    fn wrote(&mut self, blocks: u64, now: Monotonic) {
+        self.blocks += blocks;
+        let passed = now.since(self.since);
+        if passed >= MEASURED_TIME {
+            let found = (u128::from(self.blocks) * DRAIN_TIME.as_nanos() / passed.as_nanos()) as u64;
+            self.blocks_known =
+                if self.blocks_known == 0 { found } else { self.blocks_known.midpoint(found) };
+            self.begin(now);
+        }
+    }
 }
 
 /// Who is answered when something is durable.
@@ -349,6 +384,9 @@ impl FileSystem {
             let blocks = run_to - run_from;
             stream.dirty_blocks -= blocks;
             self.data.dirty_blocks -= blocks;
+            if self.data.writing_blocks == 0 {
+                self.data.drain.begin(self.now);
+            }
             self.data.writing_blocks += blocks;
             self.data.unplanned_blocks += blocks;
             self.data.next_job += 1;
@@ -646,6 +684,7 @@ impl FileSystem {
         let blocks = job.to - job.from;
         self.data.writing_blocks -= blocks;
         let now = self.now;
+        self.data.drain.wrote(blocks, now);
         if let Some(stream) = self.data.stream(job.slot) {
             stream.jobs.ranges.remove(&job.from);
             let again = stream.segments.end_writing(job.from, job.to, number, result.is_ok());
@@ -675,9 +714,15 @@ impl FileSystem {
         Ok(())
     }
 
+    /// Bytes that may wait to be written; writes wait beyond.
+    pub(super) fn dirty_bytes_max(&self) -> u64 {
+        let most = self.config.dirty_bytes as u64;
+        (self.data.drain.blocks_known * BLOCK).clamp(DIRTY_BYTES_UNMEASURED.min(most), most)
+    }
+
     /// Writes back what is old, or what is too much, oldest first.
     pub(super) fn start_due_writeback(&mut self) {
-        let goal = self.config.dirty_bytes as u64 / 4;
+        let goal = self.dirty_bytes_max() / 4 * 3;
         let pressure = std::mem::take(&mut self.data_pressure);
         if self.data.failed_at.is_some_and(|at| self.now < at.after(FAILED_DELAY)) {
             return;

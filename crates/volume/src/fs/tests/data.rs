@@ -288,3 +288,65 @@ fn readers_that_wait_for_the_same_blocks_are_all_told_of_an_error() {
     failed.sort_unstable();
     assert_eq!(failed, [0, 1, 2]);
 }
+
+#[test]
+fn one_pass_over_a_huge_file_leaves_in_the_cache_what_is_used_again_and_again() {
+    let mut bench = Bench::with(40, 256, Config { cache_bytes: 4 << 20, ..small() });
+    let (hot, huge) = (StreamId::unnamed(bench.create("hot")), StreamId::unnamed(bench.create("huge")));
+    for (stream, len) in [(hot, 1 << 20), (huge, 24 << 20)] {
+        for at in (0..len).step_by(1 << 20) {
+            bench.write(stream, at, &pattern(at | 1, 1 << 20)).unwrap();
+        }
+    }
+    bench.flush_all().unwrap();
+    let blocks = Rc::new(Cell::new(0));
+    let config = *bench.fs.config();
+    bench.fs = FileSystem::open(Box::new(Counted(bench.disk.clone(), blocks.clone())), config);
+    bench.wait_opened();
+    let read_hot = |bench: &mut Bench| {
+        for at in 0..256_u64 {
+            assert_eq!(bench.read(hot, at * 83 % 256 * 4096, 4096).unwrap().len(), 4096);
+        }
+    };
+    for _ in 0..2 {
+        read_hot(&mut bench);
+    }
+    for at in (0..24 << 20).step_by(65_536) {
+        bench.read(huge, at, 65_536).unwrap();
+    }
+    assert!(blocks.get() >= 25 * 256, "all of it was read");
+    blocks.set(0);
+    read_hot(&mut bench);
+    assert_eq!(blocks.get(), 0, "blocks of the small file were read again");
+    assert!(bench.fs.statistics().cache_bytes <= 4 << 20);
+}
+
+#[test]
+fn what_comes_back_soon_after_it_went_stays() {
+    let mut bench = Bench::with(40, 256, Config { cache_bytes: 4 << 20, ..small() });
+    let [file, between, after] =
+        ["file", "between", "after"].map(|name| StreamId::unnamed(bench.create(name)));
+    for (stream, len) in [(file, 2 << 20), (between, 6 << 20), (after, 16 << 20)] {
+        for at in (0..len).step_by(1 << 20) {
+            bench.write(stream, at, &pattern(at | 1, 1 << 20)).unwrap();
+        }
+    }
+    bench.flush_all().unwrap();
+    let blocks = Rc::new(Cell::new(0));
+    let config = *bench.fs.config();
+    bench.fs = FileSystem::open(Box::new(Counted(bench.disk.clone(), blocks.clone())), config);
+    bench.wait_opened();
+    let read = |bench: &mut Bench, stream, len: u64| {
+        for at in (0..len).step_by(65_536) {
+            bench.read(stream, at, 65_536).unwrap();
+        }
+    };
+    // Two passes in order, something larger between them: the second one is what makes it stay.
+    read(&mut bench, file, 2 << 20);
+    read(&mut bench, between, 6 << 20);
+    read(&mut bench, file, 2 << 20);
+    read(&mut bench, after, 16 << 20);
+    blocks.set(0);
+    read(&mut bench, file, 2 << 20);
+    assert_eq!(blocks.get(), 0, "blocks were read a third time");
+}
