@@ -404,6 +404,7 @@ impl Turns {
             while let Some(message) = server.poll_transmit(smb) {
                 self.tcp.send(tcp, message);
             }
+            self.tcp.flush(tcp);
             self.tcp.set_message_bytes_max(tcp, server.message_bytes_max(smb));
         }
         server.take_closing(&mut connections);

@@ -128,6 +128,36 @@ struct Connection {
     last_progress: Monotonic,
 }
 
+impl Connection {
+    /// Messages from the queue with their headers, as much as one call takes; and the messages' bytes.
+    fn take_queued(&mut self) -> Option<(Payload, usize)> {
+        let (mut parts, mut bytes, mut count) = (0, 0, 0);
+        for message in &self.queue {
+            parts += 1 + message.parts().len();
+            bytes += message.len();
+            if count > 0 && (parts > SEND_PARTS_MAX || bytes > SEND_BYTES_MAX) {
+                break;
+            }
+            count += 1;
+        }
+        if count == 0 {
+            return None;
+        }
+        let mut headers = BufMut::for_overwrite(count * HEADER_BYTES);
+        for (message, target) in self.queue.iter().zip(headers.chunks_exact_mut(HEADER_BYTES)) {
+            target.copy_from_slice(&header(message.len()));
+        }
+        let headers = headers.freeze();
+        let mut data = Payload::new();
+        for (nth, message) in self.queue.drain(..count).enumerate() {
+            data.push(headers.slice(nth * HEADER_BYTES..(nth + 1) * HEADER_BYTES));
+            data.append(message);
+        }
+        let message_bytes = data.len() - count * HEADER_BYTES;
+        Some((data, message_bytes))
+    }
+}
+
 struct Listener {
     socket: Descriptor,
     local: SocketAddr,
@@ -202,15 +232,19 @@ impl Tcp {
         self.listeners.clear();
     }
 
-    /// Queues one message, after those queued before. Nothing happens where the connection is gone.
+    /// Queues one message, after those queued before; [`Tcp::flush`] sends it. Nothing happens where the connection is gone.
     pub fn send(&mut self, connection: ConnectionId, message: Payload) {
         if let Some(entry) = self.connection(connection)
             && entry.closed.is_none()
         {
             entry.queued_bytes += message.len();
             entry.queue.push_back(message);
-            self.start_send(connection);
         }
+    }
+
+    /// Sends what is queued, together.
+    pub fn flush(&mut self, connection: ConnectionId) {
+        self.start_send(connection);
     }
 
     /// Ends a connection; `after_queue`: once everything queued was sent. A `Closed` event follows.
@@ -425,35 +459,30 @@ impl Tcp {
         }
     }
 
-    /// Sends what is queued, as much as one call takes.
+    /// Sends what is queued: at once what the socket takes, the rest as it takes it.
     fn start_send(&mut self, id: ConnectionId) {
+        let now = self.now;
         let Some(entry) = self.connection(id) else { return };
         if entry.sending || entry.queue.is_empty() || entry.closed.is_some() {
             return;
         }
-        let (mut parts, mut bytes, mut count) = (0, 0, 0);
-        for message in &entry.queue {
-            parts += 1 + message.parts().len();
-            bytes += message.len();
-            if count > 0 && (parts > SEND_PARTS_MAX || bytes > SEND_BYTES_MAX) {
-                break;
+        while let Some((data, message_bytes)) = entry.take_queued() {
+            // An error shows again, and to whoever can act on it, when the loop sends.
+            let taken = driver::send_now(&entry.socket, &data).unwrap_or(0);
+            if taken >= data.len() {
+                entry.queued_bytes = entry.queued_bytes.saturating_sub(message_bytes);
+                entry.active = true;
+                entry.last_progress = now;
+                continue;
             }
-            count += 1;
+            entry.sending = true;
+            entry.sending_bytes = message_bytes;
+            let data = if taken > 0 { data.slice(taken, data.len() - taken) } else { data };
+            let operation = Operation::Send { socket: entry.socket.clone(), data };
+            self.queue.submit((id.0 & 0xffff_ffff) << 2 | SEND, operation);
+            return;
         }
-        let mut headers = BufMut::for_overwrite(count * HEADER_BYTES);
-        for (message, target) in entry.queue.iter().zip(headers.chunks_exact_mut(HEADER_BYTES)) {
-            target.copy_from_slice(&header(message.len()));
-        }
-        let headers = headers.freeze();
-        let mut data = Payload::new();
-        for (nth, message) in entry.queue.drain(..count).enumerate() {
-            data.push(headers.slice(nth * HEADER_BYTES..(nth + 1) * HEADER_BYTES));
-            data.append(message);
-        }
-        entry.sending = true;
-        entry.sending_bytes = data.len() - count * HEADER_BYTES;
-        let operation = Operation::Send { socket: entry.socket.clone(), data };
-        self.queue.submit((id.0 & 0xffff_ffff) << 2 | SEND, operation);
+        self.all_sent(id);
     }
 
     fn sent(&mut self, index: u32, result: io::Result<Outcome>) {
@@ -467,12 +496,21 @@ impl Tcp {
         if let Err(error) = result {
             return self.shut(id, CloseReason::Network(error.kind()));
         }
-        if entry.closing && entry.queue.is_empty() {
-            return self.shut(id, CloseReason::Server);
+        if entry.queue.is_empty() {
+            self.all_sent(id);
+        } else {
+            self.start_send(id);
+            self.start_receive(id);
         }
-        self.start_send(id);
-        self.start_receive(id);
         self.finish(id);
+    }
+
+    /// Nothing is queued any more.
+    fn all_sent(&mut self, id: ConnectionId) {
+        match self.connection(id) {
+            Some(entry) if entry.closing && entry.closed.is_none() => self.shut(id, CloseReason::Server),
+            _ => self.start_receive(id),
+        }
     }
 
     /// Ends the stream; the connection goes when the kernel has let go of its buffers.

@@ -92,6 +92,7 @@ fn messages_go_both_ways_in_order() {
         assert_eq!(&server.message()[..], b"two");
         for answer in [&b"first"[..], b"", b"second"] {
             server.tcp.send(connection, Buf::from(answer).into());
+            server.tcp.flush(connection);
         }
         server.turn();
         assert_eq!(read_message(&mut client), b"first");
@@ -121,6 +122,7 @@ fn large_messages_pass_unharmed() {
         assert!(message[..] == large[..]);
         assert!(server.message()[..] == large[..]);
         server.tcp.send(connection, message.into());
+        server.tcp.flush(connection);
         while !thread.is_finished() {
             server.turn();
         }
@@ -155,6 +157,7 @@ fn a_client_that_does_not_read_is_not_read_from_and_stops_nobody() {
         let answer = BufMut::zeroed(8 << 20).freeze();
         for _ in 0..8 {
             server.tcp.send(slow_id, answer.clone().into());
+            server.tcp.flush(slow_id);
         }
         for _ in 0..5 {
             slow.write_all(&framed(b"more")).expect("a send");
@@ -172,6 +175,7 @@ fn a_client_that_does_not_read_is_not_read_from_and_stops_nobody() {
         assert!(from_slow <= 5);
         assert!(server.tcp.queued_bytes(slow_id) > 100_000);
         server.tcp.send(quick_id, Buf::from(&b"world"[..]).into());
+        server.tcp.flush(quick_id);
         server.turn();
         assert_eq!(read_message(&mut quick), b"world");
         server.tcp.close(slow_id, false);
@@ -184,6 +188,7 @@ fn a_close_after_the_queue_sends_what_is_queued_first() {
     Server::both(&TcpLimits::default(), |mut server| {
         let (mut client, connection) = server.connect();
         server.tcp.send(connection, Buf::from(&b"farewell"[..]).into());
+        server.tcp.flush(connection);
         server.tcp.close(connection, true);
         assert_eq!(server.closed(), CloseReason::Server);
         assert_eq!(read_message(&mut client), b"farewell");
