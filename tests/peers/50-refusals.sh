@@ -33,6 +33,9 @@ refuses "deleting a shared volume" "share" cli volume delete demo --yes demo
 refuses "an unknown volume" "no volume" cli volume show none
 refuses "a second share of a name" "already" cli share create DEMO --volume demo
 refuses "a share outside its volume" "\.\." cli share create up --volume demo --path '..\x'
+refuses "a disk that is not there" "there is no disk" cli disk retire nothing
+check "a share of a new directory makes it" bash -c "'$CENOTE' --data data share create sub --volume demo --path 'a\\b' --grant '$user:full' && smbclient //127.0.0.1/sub -p $smb_port -U '$user%$password' -c 'put file x; ls'"
+refuses "a share of a file" "is a file" cli share create wrong --volume demo --path 'file'
 refuses "a user's empty password" "empty" bash -c "'$CENOTE' --data '$work/data' user add ann --password ''"
 printf 'somebody'"'"'s data, %0100000d' 7 >foreign
 before=$(sha foreign)

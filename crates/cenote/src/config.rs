@@ -295,7 +295,7 @@ impl Config {
         if !self.api.listen.ip().is_loopback() {
             return bad(
                 "api.listen",
-                "it has no TLS and is for this machine: take 127.0.0.1 or [::1]; api.tls_listen is for others",
+                "it is served on loopback only, without TLS: take 127.0.0.1 or [::1]; api.tls_listen is for others",
             );
         }
         if !self.api.tls_listen.is_empty() {

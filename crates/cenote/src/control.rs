@@ -110,6 +110,12 @@ pub enum Command {
         path: String,
         reply: Reply<Vec<u8>>,
     },
+    /// Makes the directory, and those it is in, where they are missing.
+    MakeDirectory {
+        volume: VolumeId,
+        path: String,
+        reply: Reply<()>,
+    },
     /// Replaces owner, group and DACL, as far as the descriptor has them.
     SetSecurity {
         volume: VolumeId,

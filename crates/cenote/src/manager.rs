@@ -498,13 +498,18 @@ impl Management for Manager {
     fn create_share(&self, request: CreateShare) -> Answer<'_, ()> {
         Box::pin(async move {
             let volume = self.volume_named(&request.volume).await?;
+            let mut share = Share::new(request.name, volume, Vec::new());
+            share.path = request.path.trim_matches('\\').to_owned();
+            shares::check(&share).map_err(refused)?;
+            if !share.path.is_empty() && self.accounts.directory.current().share(&share.name).is_none() {
+                let path = share.path.clone();
+                self.call(|reply| Command::MakeDirectory { volume, path, reply }).await?;
+            }
             self.change(move |book| {
                 // As Windows: Administrators may do everything, others what they are given.
                 let access = book
                     .grants(&request.options)?
                     .unwrap_or_else(|| vec![(Sid::administrators(), ShareAccess::Full)]);
-                let mut share = Share::new(request.name, volume, Vec::new());
-                share.path = request.path.trim_matches('\\').to_owned();
                 apply(&mut share, request.options, Some(access));
                 shares::create(&*book.state, &share).map_err(refused)
             })

@@ -376,6 +376,7 @@ pub fn serve(
         .map_err(|source| NodeError::Io { what: "event loop".into(), source })?;
     let node = Node::start(config, directory, Listeners { smb, rdma, api, api_tls }, start_data_plane)?;
     let listening: Vec<String> = config.smb.listen.iter().map(ToString::to_string).collect();
-    tracing::info!(smb = listening.join(", "), api = %config.api.listen, "serving");
+    let api: Vec<SocketAddr> = [config.api.listen].iter().chain(&config.api.tls_listen).copied().collect();
+    tracing::info!(smb = listening.join(", "), ?api, "serving");
     runtime.block_on(node.run(|| {}))
 }

@@ -159,7 +159,11 @@ fn find(state: &impl BlockingState, name: &str) -> Result<Stored<Share>, Account
     state.read(&folded(name))?.ok_or_else(|| AccountError::NotFound { kind: "share", name: name.into() })
 }
 
-fn check(share: &Share) -> Result<(), AccountError> {
+/// Whether name and path can be those of a share.
+///
+/// # Errors
+/// `BadName`, or `Invalid`.
+pub fn check(share: &Share) -> Result<(), AccountError> {
     let bad = |why| Err(AccountError::BadName { kind: "share", name: share.name.clone(), why });
     if share.name.trim().is_empty() || share.name != share.name.trim() {
         return bad("it is empty, or begins or ends with a space");

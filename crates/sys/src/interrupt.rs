@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM as a counter, for programs that end their work in order instead of dying.
+//! SIGINT and SIGTERM as a counter, for programs that end their work in order instead of dying; SIGPIPE for those that print.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,6 +27,15 @@ pub fn install() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// A write to a pipe that nobody reads any more ends the process, as it does other commands in a pipeline. Not for programs whose
+/// sockets are written to by other means than the standard library's.
+pub fn end_on_broken_pipe() {
+    // SAFETY: the default action is valid for every signal, and no handler is replaced that anybody waits for.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+    }
 }
 
 /// Signals that have come.

@@ -6,7 +6,6 @@ use crate::cli::size::parse_size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use types::DiskId;
 
 #[cfg(not(feature = "fault-injection"))]
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -237,7 +236,8 @@ pub enum Disk {
     },
     /// Move everything off a disk, which then leaves the pool
     Retire {
-        disk: DiskId,
+        /// Its ID, the beginning of it, or its path
+        disk: String,
         /// Take the retirement back: the disk may be given data again
         #[arg(long, conflicts_with = "watch")]
         undo: bool,
@@ -246,7 +246,8 @@ pub enum Disk {
     },
     /// Add a disk and move everything off the one that it replaces, which then leaves the pool
     Replace {
-        old: DiskId,
+        /// ID of the old disk, the beginning of it, or its path
+        old: String,
         /// A file, a partition or a whole block device that holds nothing
         path: PathBuf,
         /// Make a sparse file of this size where there is none
@@ -259,7 +260,8 @@ pub enum Disk {
     },
     /// Switch on the LED of a disk's slot, and print how to find the disk
     Locate {
-        disk: DiskId,
+        /// Its ID, the beginning of it, or its path
+        disk: String,
         /// Switch it off
         #[arg(long)]
         off: bool,

@@ -18,13 +18,23 @@ use clap::{CommandFactory, Parser};
 pub use client::Failure;
 use client::{Client, data_directory};
 pub use size::show_size;
+use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 pub use storage::show_import;
 
 /// Runs the command that the process was started with, and prints what went wrong.
 pub fn main() -> ExitCode {
-    match run(Cli::parse()) {
+    let cli = Cli::parse();
+    let is_api_only = !matches!(
+        cli.command,
+        Command::Quickstart(_) | Command::Serve(_) | Command::Smb(_) | Command::Rdma(args::Rdma::Ping(_))
+    );
+    if is_api_only {
+        // `cenote session list | head` ends without a word.
+        sys::interrupt::end_on_broken_pipe();
+    }
+    match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.message.is_empty() {
@@ -85,7 +95,9 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         }
         Command::Smb(command) => smb::run(command, global.json),
         Command::Completion { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "cenote", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "cenote", &mut script);
+            anstream::print!("{}", String::from_utf8_lossy(&script));
             Ok(())
         }
         Command::Man { directory } => man(&directory),
@@ -106,6 +118,7 @@ fn log_to_stderr(level: &str) {
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
 }
 

@@ -3,7 +3,7 @@
 //! Promises: JSON is exactly what the API answered. Never decides what is shown.
 
 use crate::cli::client::Failure;
-use anstream::{eprint, println};
+use anstream::{eprint, eprintln, println};
 use api::model::Health;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use owo_colors::OwoColorize;
@@ -19,7 +19,25 @@ pub enum Align {
     Right,
 }
 
-/// Prints rows, or `empty` where there are none.
+/// Blanks between columns.
+const GAP: usize = 2;
+
+/// Which columns a terminal of `width` has room for: all, or without the last ones; never fewer than one. Columns that hold nothing
+/// are left out there.
+fn columns_shown(columns: &[Column], rows: &[Vec<String>], width: usize) -> Vec<usize> {
+    let mut room = width + GAP;
+    let mut shown = Vec::new();
+    for (at, column) in columns.iter().enumerate() {
+        let longest = rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
+        let Some(longest @ 1..) = longest else { continue };
+        let Some(left) = room.checked_sub(longest.max(column.0.len()) + GAP) else { break };
+        room = left;
+        shown.push(at);
+    }
+    if shown.is_empty() { vec![0] } else { shown }
+}
+
+/// Prints rows, or `empty` where there are none. On a terminal that is too narrow the last columns are left out, and named.
 pub fn table(columns: &[Column], rows: Vec<Vec<String>>, empty: &str) {
     if rows.is_empty() {
         println!("{empty}");
@@ -27,22 +45,37 @@ pub fn table(columns: &[Column], rows: Vec<Vec<String>>, empty: &str) {
     }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    // Cut to the terminal's width there, never in a pipe.
-    if std::io::stdout().is_terminal() {
-        table.set_content_arrangement(ContentArrangement::Dynamic);
-    }
-    table.set_header(columns.iter().map(|column| column.0));
-    table.add_rows(rows);
-    for (at, column) in columns.iter().enumerate() {
-        if let Some(shown) = table.column_mut(at) {
-            shown.set_padding((0, 2));
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    let width = if std::io::stdout().is_terminal() { table.width() } else { None };
+    let shown = match width {
+        Some(width) => columns_shown(columns, &rows, width.into()),
+        None => (0..columns.len()).collect(),
+    };
+    let pick = |row: &[String]| -> Vec<String> {
+        shown.iter().map(|at| row.get(*at).cloned().unwrap_or_default()).collect()
+    };
+    table.set_header(shown.iter().filter_map(|at| columns.get(*at)).map(|column| column.0));
+    table.add_rows(rows.iter().map(|row| pick(row)));
+    for (place, column) in shown.iter().filter_map(|at| columns.get(*at)).enumerate() {
+        if let Some(cells) = table.column_mut(place) {
+            cells.set_padding((0, GAP as u16));
             if column.1 == Align::Right {
-                shown.set_cell_alignment(CellAlignment::Right);
+                cells.set_cell_alignment(CellAlignment::Right);
             }
         }
     }
     for line in table.to_string().lines() {
         println!("{}", line.trim_end());
+    }
+    let cut = shown.last().map_or(0, |last| last + 1);
+    let has_content = |at: &usize| rows.iter().any(|row| row.get(*at).is_some_and(|cell| !cell.is_empty()));
+    let left_out: Vec<&str> = (cut..columns.len())
+        .filter(has_content)
+        .filter_map(|at| columns.get(at))
+        .map(|column| column.0)
+        .collect();
+    if !left_out.is_empty() {
+        eprintln!("{}", format!("no room for {}; --json has all", left_out.join(", ")).dimmed());
     }
 }
 
@@ -106,5 +139,21 @@ pub fn confirm(what: &str, name: &str, given: Option<&str>) -> Result<(), Failur
                 refused("the name was not typed")
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Align, Column, columns_shown};
+
+    #[test]
+    fn a_narrow_terminal_shows_the_first_columns_whole() {
+        let columns = ["PATH", "HEALTH", "EMPTY", "ID"].map(|name| Column(name, Align::Left));
+        let rows = vec![["/dev/sdb", "healthy", "", "0123456789"].map(str::to_owned).to_vec()];
+        // 8 + 2 + 7 + 2 + 10.
+        assert_eq!(columns_shown(&columns, &rows, 29), [0, 1, 3]);
+        assert_eq!(columns_shown(&columns, &rows, 28), [0, 1]);
+        assert_eq!(columns_shown(&columns, &rows, 16), [0]);
+        assert_eq!(columns_shown(&columns, &rows, 3), [0]);
     }
 }

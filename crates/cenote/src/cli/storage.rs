@@ -12,6 +12,7 @@ use api::requests::{
     LocatedDisk, Replaced, ResizeVolume, SetPool, Started,
 };
 use std::path::Path;
+use types::DiskId;
 
 pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), Failure> {
     match command {
@@ -33,10 +34,12 @@ pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), F
             println!("disk {id} was added; `cenote pool rebalance` moves data to it");
         }
         args::Disk::Retire { disk, undo: true, .. } => {
+            let disk = disk_id(client, &disk)?;
             client.delete(&format!("/disks/{disk}/retire"))?;
             println!("disk {disk} may be given data again");
         }
         args::Disk::Replace { old, path, create, place, watch: watching } => {
+            let old = disk_id(client, &old)?;
             let request = AddDisk {
                 path: whole_path(&path)?,
                 create_size_bytes: create,
@@ -48,6 +51,7 @@ pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), F
             follow(client, &Started { job: replaced.job }, watching.watch)?;
         }
         args::Disk::Locate { disk, off } => {
+            let disk = disk_id(client, &disk)?;
             let found: LocatedDisk =
                 client.post(&format!("/disks/{disk}/locate"), &LocateDisk { on: !off })?;
             if as_json {
@@ -66,6 +70,7 @@ pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), F
             ]);
         }
         args::Disk::Retire { disk, watch: watching, .. } => {
+            let disk = disk_id(client, &disk)?;
             let started: Started = client.post(&format!("/disks/{disk}/retire"), &())?;
             follow(client, &started, watching.watch)?;
         }
@@ -74,7 +79,30 @@ pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), F
     Ok(())
 }
 
+/// The disk that is meant by its ID, the beginning of it, or its path.
+fn disk_id(client: &Client, given: &str) -> Result<DiskId, Failure> {
+    if let Ok(id) = given.parse() {
+        return Ok(id);
+    }
+    let disks: Vec<Disk> = client.get("/disks")?;
+    let whole = whole_path(Path::new(given)).unwrap_or_default();
+    let same_path = |disk: &&Disk| disk.path == given || disk.path == whole;
+    if let Some(disk) = disks.iter().find(same_path) {
+        return Ok(disk.id);
+    }
+    let mut alike = disks.iter().filter(|disk| given.len() >= 4 && disk.id.to_string().starts_with(given));
+    match (alike.next(), alike.next()) {
+        (Some(disk), None) => Ok(disk.id),
+        (Some(_), Some(_)) => Err(Failure::new(format!("several disks have IDs that begin with {given}"))),
+        (None, _) => Err(Failure::new(format!(
+            "there is no disk '{given}': give ID or path as `cenote disk list` shows them"
+        ))),
+    }
+}
+
 fn list_disks(disks: &[Disk]) {
+    let mut disks: Vec<&Disk> = disks.iter().collect();
+    disks.sort_by(|one, other| one.path.cmp(&other.path));
     let columns = [
         Column("PATH", Align::Left),
         Column("HEALTH", Align::Left),
@@ -148,7 +176,12 @@ pub fn pool(client: &Client, as_json: bool, command: args::Pool) -> Result<(), F
                 ("allocated", show_size(pool.allocated_bytes)),
                 (
                     "reserve for repair",
-                    format!("{} ({} disks)", show_size(pool.reserve_bytes), pool.reserve_disks),
+                    format!(
+                        "{} ({} disk{})",
+                        show_size(pool.reserve_bytes),
+                        pool.reserve_disks,
+                        if pool.reserve_disks == 1 { "" } else { "s" }
+                    ),
                 ),
                 ("slab", show_size(pool.slab_bytes)),
             ]);

@@ -94,6 +94,9 @@ impl Plane {
             Command::QuerySecurity { volume, path, reply } => {
                 self.task(reply, async move |plane| plane.query_security(volume, &path).await);
             }
+            Command::MakeDirectory { volume, path, reply } => {
+                self.task(reply, async move |plane| plane.make_directory(volume, &path).await);
+            }
             Command::SetSecurity { volume, path, descriptor, reply } => {
                 self.task(reply, async move |plane| plane.set_security(volume, &path, descriptor).await);
             }

@@ -156,6 +156,8 @@ pub(crate) struct Plane {
     rdma_listeners: RefCell<Vec<std::net::TcpListener>>,
     rdma_devices: RefCell<RdmaDevices>,
     rdma_crc_optional: bool,
+    /// Code and target of issues whose beginning nothing else records, and when they were first seen.
+    issues_seen: RefCell<BTreeMap<(String, String), u64>>,
 }
 
 impl Plane {
@@ -193,6 +195,7 @@ impl Plane {
             rdma_listeners: RefCell::new(options.rdma_listeners),
             rdma_devices: RefCell::new(options.rdma_devices),
             rdma_crc_optional: options.smb.rdma_crc_optional,
+            issues_seen: RefCell::default(),
         }))
     }
 

@@ -85,7 +85,7 @@ impl Plane {
             health: Health::Warning,
             code: "rdma_not_served".to_owned(),
             target: "SMB Direct".to_owned(),
-            since_unix_s: super::unix_seconds(),
+            since_unix_s: super::snapshot::SINCE_SEEN,
             what: format!("an RDMA device is not used: {reason}"),
             meaning:
                 "Clients use SMB over TCP, or SMB Direct elsewhere; nothing is lost but speed.".to_owned(),

@@ -2,12 +2,16 @@
 
 use super::storage::{Condition, DiskSlot};
 use super::{Plane, VolumeEntry};
+use crate::cli::show_size;
 use api::model::{
     Disk, DiskCounters, DiskStatus, DiskUsage, Health, HealthIssue, HealthReport, Pool, Provisioning,
     Resiliency, Snapshot, Volume, VolumeStatus,
 };
 use cluster::{DiskState, VolumeRecord};
 use types::{BLOCK_BYTES, VolumeId};
+
+/// Stands for a beginning that nothing records: when the issue was first seen. Health is looked at every few seconds.
+pub(super) const SINCE_SEEN: u64 = 0;
 
 impl Plane {
     pub fn snapshot(&self) -> Snapshot {
@@ -19,6 +23,7 @@ impl Plane {
         pools.iter().for_each(|pool| issues.extend(self.pool_issues(pool)));
         issues.extend(self.jobs.borrow().stopped().map(stopped_job));
         self.show_rdma_devices(&mut issues);
+        self.date_issues(&mut issues);
         let health = issues.iter().map(|issue| issue.health).max().unwrap_or_default();
         Snapshot {
             disks,
@@ -27,6 +32,18 @@ impl Plane {
             jobs: self.jobs.borrow().list(),
             health: HealthReport { health, issues },
             ..self.show_server()
+        }
+    }
+
+    /// Gives issues without a recorded beginning the time at which they were first seen, and forgets those that are gone.
+    fn date_issues(&self, issues: &mut [HealthIssue]) {
+        let now = super::unix_seconds();
+        let mut seen = self.issues_seen.borrow_mut();
+        let before = std::mem::take(&mut *seen);
+        for issue in issues.iter_mut().filter(|issue| issue.since_unix_s == SINCE_SEEN) {
+            let key = (issue.code.clone(), issue.target.clone());
+            issue.since_unix_s = before.get(&key).copied().unwrap_or(now);
+            seen.insert(key, issue.since_unix_s);
         }
     }
 
@@ -178,7 +195,7 @@ impl Plane {
                 cluster::Provisioning::Fixed => Provisioning::Fixed,
             },
             size_bytes: total,
-            used_bytes: total.saturating_sub(available),
+            used_bytes: statistics.map_or(0, |found| found.used_bytes),
             available_bytes: available,
             footprint_bytes: slabs * slab_bytes,
             copies,
@@ -210,7 +227,7 @@ impl Plane {
                 health: Health::Warning,
                 code: "pool_records".to_owned(),
                 target: format!("pool {}", pool.name),
-                since_unix_s: super::unix_seconds(),
+                since_unix_s: SINCE_SEEN,
                 what: format!("its disks do not all carry its newest records: {why}"),
                 meaning: "All data is served. If the server's state is lost now, an import may not know what changed last."
                     .to_owned(),
@@ -233,8 +250,12 @@ impl Plane {
                 health: Health::Warning,
                 code: "pool_reserve".to_owned(),
                 target: format!("pool {}", pool.name),
-                since_unix_s: super::unix_seconds(),
-                what: format!("{free} bytes are free, less than the {} kept for repair", pool.reserve_bytes),
+                since_unix_s: SINCE_SEEN,
+                what: format!(
+                    "{} is free, less than the {} kept for repair",
+                    show_size(free),
+                    show_size(pool.reserve_bytes)
+                ),
                 meaning: "When a disk is lost, not all of its data can be given a new copy.".to_owned(),
                 action: "Add a disk, or delete data.".to_owned(),
             });
@@ -305,7 +326,7 @@ fn degraded_volume(
         health: Health::Warning,
         code: "volume_degraded".to_owned(),
         target: format!("volume {}", record.name),
-        since_unix_s: super::unix_seconds(),
+        since_unix_s: SINCE_SEEN,
         what: format!("{few} of {chunks} pieces have fewer copies than they should"),
         meaning: "All data can be read. The loss of one more disk may lose data of these pieces.".to_owned(),
         action: if without_room > 0 && !working {
@@ -327,7 +348,7 @@ fn detached_volume(record: &VolumeRecord, why: &str) -> HealthIssue {
         health: Health::Unhealthy,
         code: "volume_detached".to_owned(),
         target: format!("volume {}", record.name),
-        since_unix_s: super::unix_seconds(),
+        since_unix_s: SINCE_SEEN,
         what: format!("it is not served: {why}"),
         meaning: "Its files cannot be reached. Nothing on its disks is changed meanwhile.".to_owned(),
         action: "Bring missing disks back: it is opened by itself.".to_owned(),

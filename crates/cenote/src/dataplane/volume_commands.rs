@@ -4,6 +4,7 @@ use super::commands::{error, not_found};
 use super::jobs::SpaceJob;
 use super::storage::PoolSpace;
 use super::{Plane, failed, tasks};
+use crate::cli::show_size;
 use crate::control::{CommandError, CommandErrorKind};
 use api::model::JobKind;
 use cluster::{DeletedVolume, Provisioning, Record, StateError, Transaction, Typed, VolumeRecord};
@@ -32,6 +33,8 @@ const COMMAND_SESSION: SessionId = SessionId(u64::MAX);
 const OWNER_GROUP_DACL: u32 = 0x7;
 /// FILE_OPEN_REPARSE_POINT | FILE_OPEN_FOR_BACKUP_INTENT (MS-SMB2 2.2.13).
 const OPTIONS: u32 = 0x0020_0000 | 0x0000_4000;
+/// FILE_DIRECTORY_FILE.
+const DIRECTORY_FILE: u32 = 1;
 
 impl Plane {
     pub(super) fn space_of(&self, volume: VolumeId) -> Done<PoolSpace> {
@@ -46,7 +49,7 @@ impl Plane {
         if size_bytes < record.size_bytes {
             return Err(error(
                 CommandErrorKind::Invalid,
-                format!("volume {} has {} bytes and can only grow", record.name, record.size_bytes),
+                format!("volume {} has {} and can only grow", record.name, show_size(record.size_bytes)),
             ));
         }
         let slab_bytes =
@@ -195,7 +198,30 @@ impl Plane {
         }
     }
 
+    pub(super) async fn make_directory(&self, volume: VolumeId, path: &str) -> Done<()> {
+        let ends = path.match_indices('\\').map(|(at, _)| at).chain([path.len()]);
+        for directory in ends.map(|end| &path[..end]).filter(|directory| !directory.is_empty()) {
+            let options = OPTIONS | DIRECTORY_FILE;
+            let made = self
+                .open_or(volume, directory, rights::READ_ATTRIBUTES, Disposition::OpenIf, options)
+                .await?;
+            self.close_path(volume, made).await;
+        }
+        Ok(())
+    }
+
     async fn open_path(&self, volume: VolumeId, path: &str, desired_access: u32) -> Done<OpenId> {
+        self.open_or(volume, path, desired_access, Disposition::Open, OPTIONS).await
+    }
+
+    async fn open_or(
+        &self,
+        volume: VolumeId,
+        path: &str,
+        desired_access: u32,
+        disposition: Disposition,
+        options: u32,
+    ) -> Done<OpenId> {
         if !self.volumes.borrow().contains_key(&volume) {
             return Err(not_found("volume", volume));
         }
@@ -218,8 +244,8 @@ impl Plane {
             attributes: 0,
             // Reading, writing and deleting by others goes on.
             share_access: 7,
-            disposition: Disposition::Open,
-            options: OPTIONS,
+            disposition,
+            options,
             cache: CacheRequest::Oplock(OplockLevel::None),
             allocation_bytes: None,
             extended_attributes: Vec::new(),
@@ -270,5 +296,14 @@ fn refused(path: &str, status: NtStatus) -> CommandError {
         _ => CommandErrorKind::Io,
     };
     let shown = if path.is_empty() { "\\" } else { path };
-    error(kind, format!("{shown}: {status:?}"))
+    let message = match status {
+        NtStatus::OBJECT_NAME_NOT_FOUND => format!("there is no '{shown}' on the volume"),
+        NtStatus::OBJECT_PATH_NOT_FOUND => format!("there is no directory for '{shown}' on the volume"),
+        NtStatus::NOT_A_DIRECTORY => format!("'{shown}' is a file, not a directory"),
+        NtStatus::OBJECT_NAME_INVALID => format!("'{shown}' holds characters that a name cannot have"),
+        NtStatus::SHARING_VIOLATION => format!("'{shown}' is open by somebody who does not share it"),
+        NtStatus::DISK_FULL => format!("'{shown}': the pool is full"),
+        _ => format!("{shown}: {status:?}"),
+    };
+    error(kind, message)
 }

@@ -412,8 +412,10 @@ impl FileSystem {
         let blocks = |count: u64| count.saturating_mul(::types::BLOCK_BYTES as u64);
         let chunks = self.allocator.free_chunks() * u64::from(self.allocator.chunk_blocks());
         let available = self.unpromised_blocks() + chunks.min(size.available.0);
+        let total_bytes = size.blocks.bytes().saturating_sub(blocks(self.allocator.meta_blocks()));
         Statistics {
-            total_bytes: size.blocks.bytes().saturating_sub(blocks(self.allocator.meta_blocks())),
+            total_bytes,
+            used_bytes: total_bytes.saturating_sub(blocks(self.unpromised_blocks() + chunks)),
             available_bytes: blocks(available),
             cache_bytes: self.data.cached_bytes(),
             dirty_bytes: self.data.dirty_bytes(),

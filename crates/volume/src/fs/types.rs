@@ -180,7 +180,9 @@ pub struct Unlinked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
     pub total_bytes: u64,
-    /// What new data can still take.
+    /// What files and their metadata take.
+    pub used_bytes: u64,
+    /// What new data can still take: with what is used less than all where the pool is smaller than the volume.
     pub available_bytes: u64,
     pub cache_bytes: u64,
     pub dirty_bytes: u64,
