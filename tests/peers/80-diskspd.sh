@@ -69,8 +69,27 @@ line "signed" both -b64K -w50 -r -o8 --smb-sign
 check "the report says so" grep -qP '^\tsigning:\t+on$' report
 line "encrypted" both -b64K -w50 -r -o8 --smb-seal
 check "the report names the cipher" grep -qP '^\tencryption:\t+AES-128-GCM$' report
-line "four channels, one session" both -b64K -w50 -r -o16 --smb-channels 4
-check "the report counts the channels" grep -qP '^\tchannels per session:\t4$' report
+# channels PLACE TRANSPORT: the server sees one session of four connections, and the load goes over all of them.
+channels() {
+    on "$1"
+    timeout 60 "$DISKSPD" -b64K -w50 -r -o16 -d4 -W0 --smb-channels 4 "${reach[@]}" "$file" >report 2>errors &
+    local running=$! seen=
+    for _ in $(seq 40); do
+        seen=$(cli --json session list | python3 -c "
+import json, sys
+sessions = json.load(sys.stdin)
+print(*[len(one['channels']) for one in sessions if one['transport'] == '$2'])")
+        [[ $seen == 4 ]] && break
+        sleep 0.1
+    done
+    equal "$1: the server sees one session with four channels" 4 "$seen"
+    wait $running
+    equal "$1: four channels measure" 0 $?
+    check "$1: the report counts the channels" grep -qP '^\tchannels per session:\t4$' report
+}
+channels tcp TCP
+channels rdma iWARP
+on tcp
 check "results as XML" bash -c "'$DISKSPD' -d1 -W0 -L -D -Rxml ${reach[*]} $file | python3 -c '
 import sys, xml.etree.ElementTree as tree
 root = tree.fromstring(sys.stdin.read())

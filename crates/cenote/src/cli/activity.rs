@@ -205,16 +205,9 @@ pub fn watch(client: &Client, id: Option<u64>) -> Result<(), Failure> {
             bar.set_position(job.done_bytes);
             bar.set_message(word(job.state));
             if !goes_on && !bar.is_finished() {
-                bar.abandon_with_message(format!("{} {}", word(job.state), job.message));
+                bar.abandon_with_message(outcome(job));
                 if !std::io::stderr().is_terminal() {
-                    println!(
-                        "job {}: {} of {}: {} {}",
-                        job.id,
-                        word(job.kind),
-                        job.target,
-                        word(job.state),
-                        job.message
-                    );
+                    println!("job {}: {} of {}: {}", job.id, word(job.kind), job.target, outcome(job));
                 }
                 if job.state == JobState::Failed {
                     failed = Some(format!("job {} failed: {}", job.id, job.message));
@@ -226,6 +219,11 @@ pub fn watch(client: &Client, id: Option<u64>) -> Result<(), Failure> {
         }
         std::thread::sleep(Duration::from_millis(500));
     }
+}
+
+/// How a job ended, and what it says of that.
+fn outcome(job: &Job) -> String {
+    if job.message.is_empty() { word(job.state) } else { format!("{}: {}", word(job.state), job.message) }
 }
 
 fn bar(job: &Job) -> ProgressBar {

@@ -190,7 +190,8 @@ pub fn pool(client: &Client, as_json: bool, command: args::Pool) -> Result<(), F
         }
         args::Pool::Set { name, reserve_disks } => {
             client.patch(&format!("/pools/{}", escaped(&name)), &SetPool { reserve_disks })?;
-            println!("pool '{name}' keeps the size of {reserve_disks} disks for repair");
+            let disks = if reserve_disks == 1 { "disk" } else { "disks" };
+            println!("pool '{name}' keeps the size of {reserve_disks} {disks} for repair");
         }
         args::Pool::Create { name, disks, create, reserve_disks } => {
             let disk = |path: &std::path::PathBuf| {

@@ -148,7 +148,7 @@ impl Plane {
         let slab_bytes = space_slab_bytes(self, &record);
         let (chunks, few, without_room, slabs) = space
             .with_volume(id, |coordinator| {
-                let (chunks, few) = coordinator.chunk_counts();
+                let (chunks, few) = coordinator.settled_chunk_counts();
                 let disks = self.storage.disks.borrow();
                 let slabs: u64 = disks.keys().map(|disk| coordinator.slabs_on(*disk)).sum();
                 (chunks, few, coordinator.chunks_without_room(), slabs)

@@ -226,9 +226,10 @@ impl Plane {
             return Err(not_found("volume", volume));
         }
         let token = AccessToken {
-            user: Sid::local_system(),
-            primary_group: Sid::local_system(),
-            groups: vec![Sid::administrators(), Sid::everyone(), Sid::authenticated_users()],
+            // What it makes belongs to the administrators.
+            user: Sid::administrators(),
+            primary_group: Sid::administrators(),
+            groups: vec![Sid::local_system(), Sid::everyone(), Sid::authenticated_users()],
             privileges: Privileges::all(),
         };
         let create = Create {

@@ -29,7 +29,7 @@ pub use jobs::{JobPhase, JobStatus};
 use crate::api::{SpaceCompletion, SpaceError, SpaceRequest, SpaceSize};
 use crate::message::{Request, Response};
 use calls::Calls;
-use chunks::Chunk;
+use chunks::{Chunk, ChunkState};
 use cluster::VolumeRecord;
 use jobs::Jobs;
 use locks::Locks;
@@ -303,6 +303,15 @@ impl Coordinator {
         let copies = usize::from(self.record.resiliency.copies());
         let few = self.chunks.values().filter(|chunk| self.in_sync_holders(chunk).count() < copies).count();
         (self.chunks.len() as u64, few as u64)
+    }
+
+    /// As [`Self::chunk_counts`], without chunks whose slabs are still being allocated: nothing is in them that could be lost.
+    pub fn settled_chunk_counts(&self) -> (u64, u64) {
+        let copies = usize::from(self.record.resiliency.copies());
+        let settled =
+            || self.chunks.values().filter(|chunk| !matches!(chunk.state, ChunkState::Allocating { .. }));
+        let few = settled().filter(|chunk| self.in_sync_holders(chunk).count() < copies).count();
+        (settled().count() as u64, few as u64)
     }
 
     /// Whether nothing may differ between copies any more since the opening.
