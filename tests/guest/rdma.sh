@@ -86,7 +86,8 @@ if command -v tshark >/dev/null; then
     some "Sends that end a registration" "$(decoded "tcp.port == $rdma_port && iwarp_rdma.opcode == 0x04")"
     some "SMB Direct" "$(decoded "tcp.port == $rdma_port && smb_direct")"
     some "SMB2 over it" "$(decoded "tcp.port == $rdma_port && smb2")"
-    equal "tshark: no Terminate" 0 "$(decoded "tcp.port == $rdma_port && iwarp_rdma.opcode == 0x07")"
+    # A Terminate is short and alone. In full frames tshark takes payload for one where it has lost the beginning of an FPDU.
+    equal "tshark: no Terminate" 0 "$(decoded "tcp.port == $rdma_port && iwarp_rdma.opcode == 0x07 && tcp.len < 200")"
     # Above SMB Direct tshark 4.0 stumbles itself: over negHints of MS-SPNG, and over fragments that share a TCP segment with others.
     equal "tshark: no malformed frame of MPA, DDP, RDMAP or SMB Direct" 0 \
         "$(decoded "tcp.port == $rdma_port && (_ws.malformed && !smb2 || iwarp_mpa.bad_length)")"

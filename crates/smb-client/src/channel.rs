@@ -1,7 +1,7 @@
 //! One connection of a session and what carries it: the protocol above, the link below, and the memory lent to the server for
 //! requests whose payload goes by RDMA.
 
-use crate::connection::{Connection, Event, Limits, Token};
+use crate::connection::{Connection, Event, Limits, Protection, Token};
 use crate::link::Link;
 use crate::operation::{Reply, Request, Transfer};
 use crate::{ClientError, Counters, Options};
@@ -17,7 +17,7 @@ const DESCRIPTORS_MAX: usize = 16;
 
 /// What is lent to the server for one request.
 enum Loan {
-    Room(RegionKey),
+    Room(RegionKey, Protection),
     Bytes(SmallVec<[RegionKey; 2]>),
 }
 
@@ -56,31 +56,27 @@ impl Channel {
         self.link.is_rdma()
     }
 
-    /// Whether this request's payload goes by RDMA: what RDMA moves neither signature nor encryption protects, so it is for plain
-    /// sessions only.
-    fn goes_remote(&self, request: &Request, options: &Options) -> bool {
-        let Some(transfer) = &request.transfer else { return false };
-        let protected = self.connection.is_signed()
-            || self.connection.is_encrypted()
-            || request.must_encrypt
-            || request.must_sign;
-        self.link.is_rdma()
-            && !protected
+    /// Whether this request's payload goes by RDMA, and how: what RDMA moves neither signature nor encryption of the message protects.
+    fn goes_remote(&self, request: &Request, options: &Options) -> Option<Protection> {
+        let transfer = request.transfer.as_ref()?;
+        let suits = self.link.is_rdma()
             && transfer.len() > 0
             && transfer.len() >= options.rdma_threshold_bytes as usize
-            && self.connection.dialect() >= Some(Dialect::Smb300)
+            && self.connection.dialect() >= Some(Dialect::Smb300);
+        if suits { self.connection.payload_protection(request.must_encrypt, request.must_sign) } else { None }
     }
 
     /// Whether this request fits one message, or goes by RDMA.
     pub fn can_carry(&self, request: &Request, options: &Options) -> bool {
         let Some(link) = self.link.rdma_ref() else { return true };
-        request.payload.len() <= link.inline_bytes_max() as usize || self.goes_remote(request, options)
+        request.payload.len() <= link.inline_bytes_max() as usize
+            || self.goes_remote(request, options).is_some()
     }
 
     pub fn submit(&mut self, token: Token, mut request: Request, options: &Options, now: Monotonic) {
         self.asked(now);
-        if self.goes_remote(&request, options) {
-            self.lend(token, &mut request);
+        if let Some(protection) = self.goes_remote(&request, options) {
+            self.lend(token, &mut request, protection);
         }
         self.connection.submit(token, request);
     }
@@ -97,20 +93,23 @@ impl Channel {
     }
 
     /// Lends the memory of a request's payload; where that is not possible the payload goes in messages.
-    fn lend(&mut self, token: Token, request: &mut Request) {
+    fn lend(&mut self, token: Token, request: &mut Request, protection: Protection) {
         // The server ends the registration with its answer, where dialect and device have that.
         let is_new = self.connection.dialect() >= Some(Dialect::Smb302);
         let Some(link) = self.link.rdma() else { return };
         let channel =
             if is_new && link.may_invalidate() { CHANNEL_RDMA_V1_INVALIDATE } else { CHANNEL_RDMA_V1 };
         let mut descriptors: SmallVec<[BufferDescriptorV1; 2]> = SmallVec::new();
+        let mut seal = None;
         let loan = match &request.transfer {
             Some(Transfer::Read { len, .. }) => {
                 let Some((key, descriptor)) = link.lend_room(*len as usize) else { return };
                 descriptors.push(descriptor);
-                Loan::Room(key)
+                Loan::Room(key, protection)
             }
             Some(Transfer::Write { data, .. }) => {
+                let Some((data, sealed)) = self.connection.protect_payload(protection, data) else { return };
+                seal = sealed;
                 let mut keys: SmallVec<[RegionKey; 2]> = SmallVec::new();
                 let whole;
                 let parts = if data.parts().len() > DESCRIPTORS_MAX {
@@ -134,6 +133,9 @@ impl Channel {
             None => return,
         };
         request.send_remote(channel, &descriptors);
+        if let Some(seal) = seal {
+            request.send_transformed(&seal.describe(channel, &descriptors));
+        }
         self.loans.insert(token, loan);
     }
 
@@ -142,8 +144,17 @@ impl Channel {
         let Some(link) = self.link.rdma() else { return };
         match self.loans.remove(&token) {
             None => {}
-            Some(Loan::Room(key)) => {
-                reply.attach(link.take_back(key).map(BufMut::freeze));
+            Some(Loan::Room(key, protection)) => {
+                let mut room = link.take_back(key).map(BufMut::freeze);
+                if reply.status() == NtStatus::SUCCESS
+                    && let Some(placed) = room.take()
+                {
+                    match self.connection.open_payload(protection, reply, placed) {
+                        Ok(opened) => room = Some(opened),
+                        Err(status) => *reply = Reply::local(reply.command(), status),
+                    }
+                }
+                reply.attach(room);
                 self.counters.rdma_read_bytes += reply.placed_bytes() as u64;
             }
             Some(Loan::Bytes(keys)) => {
@@ -221,7 +232,7 @@ impl Channel {
     /// Most bytes of one operation, whichever way its payload goes.
     pub fn limits(&self, must_encrypt: bool) -> Limits {
         let mut limits = self.connection.limits();
-        let protected = must_encrypt || self.connection.is_signed() || self.connection.is_encrypted();
+        let protected = self.connection.payload_protection(must_encrypt, false).is_none();
         let is_old = self.connection.dialect() < Some(Dialect::Smb300);
         if let Some(link) = self.link.rdma_ref() {
             let remote = link.remote_bytes_max();

@@ -2,12 +2,13 @@
 
 use crate::ClientError;
 use smb::wire::{
-    BufferDescriptorV1, CHANNEL_NONE, CLOSE_FLAG_POSTQUERY_ATTRIB, CloseRequestBody, Command,
-    CreateRequestBody, FileId, FlushRequestBody, Header, IOCTL_IS_FSCTL, IoctlRequestBody, IoctlResponse,
-    OutputBufferResponse, Put, QueryDirectoryRequestBody, QueryInfoRequestBody, ReadRequestBody,
-    ReadResponse, SetInfoRequestBody, U16, U32, U64, WriteRequestBody, WriteResponse, view_at,
-    write_create_request, write_ioctl_request, write_query_directory_request, write_query_info_request,
-    write_read_request, write_set_info_request, write_tree_connect_request, write_write_request,
+    BufferDescriptorV1, CHANNEL_NONE, CHANNEL_RDMA_TRANSFORM, CLOSE_FLAG_POSTQUERY_ATTRIB, CloseRequestBody,
+    Command, CreateRequestBody, FileId, FlushRequestBody, Header, IOCTL_IS_FSCTL, IoctlRequestBody,
+    IoctlResponse, OutputBufferResponse, Put, QueryDirectoryRequestBody, QueryInfoRequestBody,
+    READ_RESPONSE_RDMA_TRANSFORM, ReadRequestBody, ReadResponse, SetInfoRequestBody, U16, U32, U64,
+    WriteRequestBody, WriteResponse, view_at, write_create_request, write_ioctl_request,
+    write_query_directory_request, write_query_info_request, write_read_request, write_set_info_request,
+    write_tree_connect_request, write_write_request, write_write_request_with_info,
 };
 use sys::{Buf, Payload};
 use types::NtStatus;
@@ -63,6 +64,26 @@ impl Transfer {
                 descriptors,
             ),
         }
+    }
+}
+
+impl Transfer {
+    /// The body of a WRITE whose payload a transform describes.
+    pub fn write_transformed_body(&self, body: &mut Vec<u8>, info: &[u8]) {
+        let Self::Write { file_id, offset, data, flags } = self else { return };
+        body.clear();
+        write_write_request_with_info(
+            body,
+            WriteRequestBody {
+                remaining_bytes: U32::new(data.len() as u32),
+                offset: U64::new(*offset),
+                file_id: *file_id,
+                flags: U32::new(*flags),
+                channel: U32::new(CHANNEL_RDMA_TRANSFORM),
+                ..Default::default()
+            },
+            info,
+        );
     }
 }
 
@@ -444,8 +465,10 @@ impl Reply {
         self.success_or(&[NtStatus::BUFFER_OVERFLOW])?;
         let response = ReadResponse::parse(&self.message)?;
         let len = response.data()?.len();
+        // What came by RDMA may have a transform in the message, which was looked at where it was placed.
+        let is_transformed = response.flags.get() & READ_RESPONSE_RDMA_TRANSFORM != 0;
         if let Some(placed) = &self.placed
-            && len == 0
+            && (len == 0 || is_transformed)
         {
             let count = response.data_remaining.get() as usize;
             if count > placed.len() {

@@ -54,6 +54,9 @@ pub struct Options {
     pub reconnect: Duration,
     /// FPDUs carry a CRC. Without, only where the server asks for it: for loopback, which has no wire.
     pub rdma_crc: bool,
+    /// Payload of signed and encrypted sessions goes by RDMA too, signed or encrypted by itself, where the server has RDMA transforms
+    /// (3.1.1, MS-SMB2 2.2.43); in messages otherwise.
+    pub rdma_transform: bool,
     pub oldest: Dialect,
     pub newest: Dialect,
     pub signing: Signing,
@@ -84,6 +87,7 @@ impl Default for Options {
             channels: 1,
             reconnect: Duration::ZERO,
             rdma_crc: true,
+            rdma_transform: true,
             oldest: Dialect::Smb202,
             newest: Dialect::Smb311,
             signing: Signing::default(),

@@ -155,10 +155,10 @@ pub struct SmbOptions {
     /// Connections that carry the session
     #[arg(long, default_value_t = 1, value_parser = channel_count)]
     pub channels: usize,
-    /// Sign every message; payload then goes in messages, not by RDMA
+    /// Sign every message; payload goes by RDMA only where the server signs it too (RDMA transform)
     #[arg(long)]
     pub sign: bool,
-    /// Encrypt every message; payload then goes in messages, not by RDMA
+    /// Encrypt every message; payload goes by RDMA only where the server encrypts it too (RDMA transform)
     #[arg(long)]
     pub seal: bool,
 }

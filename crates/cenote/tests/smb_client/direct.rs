@@ -1,6 +1,7 @@
 //! SMB Direct: what goes by RDMA, what goes in messages, and what happens where there is none.
 
 use crate::fixture::{Server, pattern, plain};
+use smb::crypto::{CipherId, SigningAlgorithm};
 use smb::wire::Dialect;
 use smb_client::{Client, Encryption, Engine, File, OpenOptions, Options, Reply, Signing, Token, Transport};
 use std::time::{Duration, Instant};
@@ -9,9 +10,13 @@ use types::NtStatus;
 
 /// Writes, reads back and compares: lengths around the threshold, a page and the largest operation.
 fn carry(client: &mut Client, name: &str) {
+    let largest = client.limits().write_bytes as usize;
+    carry_up_to(client, name, largest);
+}
+
+fn carry_up_to(client: &mut Client, name: &str, largest: usize) {
     let tree = client.tree_connect("demo").unwrap();
     let file = client.open(tree, name, OpenOptions::overwrite()).unwrap();
-    let largest = client.limits().write_bytes as usize;
     for len in [1, 4096, 4097, 65_536, 300_001, largest] {
         let data = pattern(len as u64, len);
         client.write_at(&file, 0, &data).unwrap();
@@ -45,12 +50,42 @@ fn payload_goes_by_rdma_on_plain_sessions_and_comes_back_whole() {
 }
 
 #[test]
-fn what_is_signed_or_encrypted_stays_in_messages() {
+fn what_is_signed_or_encrypted_goes_by_rdma_as_well_protected() {
+    let server = Server::start();
+    let algorithms = [SigningAlgorithm::AesGmac, SigningAlgorithm::AesCmac, SigningAlgorithm::HmacSha256];
+    let ciphers = [CipherId::Aes128Gcm, CipherId::Aes256Ccm];
+    let signed = algorithms.map(|algorithm| Options {
+        signing: Signing::Required,
+        signing_algorithms: vec![algorithm],
+        ..plain(Transport::Rdma)
+    });
+    let sealed = ciphers.map(|cipher| Options {
+        encryption: Encryption::Required,
+        ciphers: vec![cipher],
+        ..plain(Transport::Rdma)
+    });
+    for options in signed.into_iter().chain(sealed) {
+        for channels in [1, 3] {
+            let mut client = server.connect(Options { channels, ..options.clone() });
+            assert_eq!(client.channel_count(), channels);
+            carry_up_to(&mut client, "transformed.bin", 500_000);
+            let counters = client.counters();
+            // All but what is under the threshold.
+            assert!(counters.rdma_written_bytes > 860_000, "{counters:?}");
+            assert!(counters.rdma_read_bytes > 860_000, "{counters:?}");
+            assert!(counters.sent_bytes < 50_000 && counters.received_bytes < 50_000, "{counters:?}");
+        }
+    }
+}
+
+#[test]
+fn without_transforms_what_is_signed_or_encrypted_stays_in_messages() {
     let server = Server::start();
     for (signing, encryption) in
         [(Signing::Required, Encryption::IfRequired), (Signing::IfRequired, Encryption::Required)]
     {
-        let mut client = server.connect(Options { signing, encryption, ..plain(Transport::Rdma) });
+        let options = Options { signing, encryption, rdma_transform: false, ..plain(Transport::Rdma) };
+        let mut client = server.connect(options);
         carry(&mut client, "protected.bin");
         let counters = client.counters();
         assert_eq!((counters.rdma_read_bytes, counters.rdma_written_bytes), (0, 0));

@@ -307,7 +307,7 @@ impl Client {
         let is_rdma = self.targets.get(target).is_some_and(|target| target.is_rdma);
         let link = Link::new(&self.engine, stream, is_rdma, self.options.timeout, &self.options)?;
         let connection =
-            connect::further(&self.server, self.options.clone(), self.credentials.clone(), binding);
+            connect::further(&self.server, is_rdma, self.options.clone(), self.credentials.clone(), binding);
         Ok(Forming::Joining(Box::new(Channel::new(connection, link, target, now))))
     }
 

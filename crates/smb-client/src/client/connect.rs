@@ -101,17 +101,20 @@ fn wall_clock() -> FileTime {
 }
 
 /// The protocol's start of a session of its own.
-pub(super) fn session(server: &str, options: Options, credentials: Credentials) -> Connection {
+pub(super) fn session(server: &str, is_rdma: bool, options: Options, credentials: Credentials) -> Connection {
+    let options = Options { rdma_transform: options.rdma_transform && is_rdma, ..options };
     Connection::new(options, credentials, server, wall_clock(), random())
 }
 
 /// The protocol's start of a further channel.
 pub(super) fn further(
     server: &str,
+    is_rdma: bool,
     options: Options,
     credentials: Credentials,
     binding: Binding,
 ) -> Connection {
+    let options = Options { rdma_transform: options.rdma_transform && is_rdma, ..options };
     Connection::bind(options, credentials, server, wall_clock(), random(), binding)
 }
 

@@ -92,7 +92,7 @@ impl Client {
             return Err(ClientError::Invalid("the system has no random bytes"));
         }
         let (link, target, fallback) = connect::first_link(engine, server, port, &options)?;
-        let connection = connect::session(server, options.clone(), credentials.clone());
+        let connection = connect::session(server, target.is_rdma, options.clone(), credentials.clone());
         let channel = connect::log_on(engine, link, 0, connection, &options)?;
         let mut client = Self {
             engine: engine.clone(),

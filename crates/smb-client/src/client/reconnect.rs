@@ -190,7 +190,8 @@ impl Client {
         let timeout = self.options.timeout.min(self.options.reconnect);
         let options = Options { previous_session_id: self.session_id, ..self.options.clone() };
         let link = connect::link(&self.engine, &self.server, target, timeout, &options)?;
-        let connection = connect::session(&self.server, options.clone(), self.credentials.clone());
+        let connection =
+            connect::session(&self.server, target.is_rdma, options.clone(), self.credentials.clone());
         let mut channel = connect::log_on(&self.engine, link, 0, connection, &options)?;
         self.session_id = channel.connection.session_id();
         self.sequence = self.sequence.wrapping_add(1).max(1);

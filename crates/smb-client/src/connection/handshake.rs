@@ -1,15 +1,16 @@
 //! NEGOTIATE and SESSION_SETUP (MS-SMB2 3.2.4.2, 3.2.5.2, 3.2.5.3).
 
-use super::{Binding, Ciphers, Connection, Event, Limits, Negotiated, Session};
+use super::{Binding, Ciphers, Connection, Event, Limits, Negotiated, Session, Transforms};
 use crate::{ClientError, Encryption, Options, Signing};
 use smb::auth::{Credentials, Initiator, InitiatorStep};
 use smb::crypto::{CipherId, KeySchedule, PreauthHash, SessionKeys, SigningAlgorithm};
 use smb::wire::{
-    CONTEXT_ENCRYPTION, CONTEXT_NETNAME, CONTEXT_PREAUTH_INTEGRITY, CONTEXT_SIGNING, Capabilities, Command,
-    DIALECT_WILDCARD, Dialect, HeaderFlags, NegotiateRequestBody, NegotiateResponse, PreauthIntegrity, Put,
-    SESSION_FLAG_BINDING, SecurityMode, SessionFlags, SessionSetupRequestBody, SessionSetupResponse, U16,
-    U32, U64, ValidateNegotiateRequest, ValidateNegotiateResponse, counted_ids, put_context, put_counted_ids,
-    write_negotiate_request, write_session_setup_request,
+    CONTEXT_ENCRYPTION, CONTEXT_NETNAME, CONTEXT_PREAUTH_INTEGRITY, CONTEXT_RDMA_TRANSFORM, CONTEXT_SIGNING,
+    Capabilities, Command, DIALECT_WILDCARD, Dialect, HeaderFlags, NegotiateRequestBody, NegotiateResponse,
+    PreauthIntegrity, Put, RDMA_TRANSFORM_ENCRYPTION, RDMA_TRANSFORM_SIGNING, SESSION_FLAG_BINDING,
+    SecurityMode, SessionFlags, SessionSetupRequestBody, SessionSetupResponse, U16, U32, U64,
+    ValidateNegotiateRequest, ValidateNegotiateResponse, counted_ids, put_context, put_counted_ids,
+    put_rdma_transform_ids, rdma_transform_ids, write_negotiate_request, write_session_setup_request,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -26,6 +27,7 @@ pub(super) struct Handshake {
     now: FileTime,
     cipher: Option<CipherId>,
     signing: SigningAlgorithm,
+    transforms: Transforms,
     session_id: u64,
     is_negotiated: bool,
     binding: Option<Binding>,
@@ -101,6 +103,10 @@ impl Connection {
             if !signing.is_empty() {
                 contexts.push(put_context(CONTEXT_SIGNING, &put_counted_ids(&signing)));
             }
+            if self.options.rdma_transform {
+                let ids = put_rdma_transform_ids(&[RDMA_TRANSFORM_ENCRYPTION, RDMA_TRANSFORM_SIGNING]);
+                contexts.push(put_context(CONTEXT_RDMA_TRANSFORM, &ids));
+            }
             contexts.push(put_context(CONTEXT_NETNAME, &name));
             contexts
         } else {
@@ -124,6 +130,7 @@ impl Connection {
             now,
             cipher: None,
             signing: SigningAlgorithm::AesCmac,
+            transforms: Transforms::default(),
             session_id: binding.as_ref().map_or(0, |binding| binding.session_id),
             is_negotiated: false,
             binding,
@@ -182,6 +189,7 @@ impl Connection {
                 write_bytes: limit(response.max_write_size),
                 transact_bytes: limit(response.max_transact_size),
             },
+            transforms: handshake.transforms,
         });
         if self.options.encryption == Encryption::Required && handshake.cipher.is_none() {
             return Err(ClientError::NotOffered("encryption"));
@@ -213,6 +221,12 @@ impl Connection {
                     handshake.signing = chosen
                         .filter(|algorithm| self.options.signing_algorithms.contains(algorithm))
                         .ok_or(Self::fail("a signing algorithm that was not offered"))?;
+                }
+                CONTEXT_RDMA_TRANSFORM if self.options.rdma_transform => {
+                    for id in rdma_transform_ids(context.data)? {
+                        handshake.transforms.encryption |= id == RDMA_TRANSFORM_ENCRYPTION;
+                        handshake.transforms.signing |= id == RDMA_TRANSFORM_SIGNING;
+                    }
                 }
                 _ => {}
             }

@@ -2,6 +2,7 @@
 //! compounds, matching answers to requests.
 
 mod handshake;
+mod payload;
 mod receive;
 #[cfg(test)]
 mod tests;
@@ -10,6 +11,8 @@ mod transmit;
 use crate::operation::{Reply, Request};
 use crate::{ClientError, Options};
 use handshake::Handshake;
+pub(crate) use payload::Protection;
+use payload::Transforms;
 use smb::auth::Credentials;
 use smb::crypto::{CipherId, OpeningKey, SealingKey, SigningKey};
 use smb::wire::{Capabilities, Command, Dialect, Guid, SecurityMode};
@@ -70,6 +73,7 @@ struct Negotiated {
     capabilities: Capabilities,
     security_mode: SecurityMode,
     limits: Limits,
+    transforms: Transforms,
 }
 
 /// The session's ciphers, which all its channels share: no nonce is ever used twice.
@@ -150,6 +154,8 @@ pub struct Connection {
     /// ChannelSequence of what goes out (MS-SMB2 2.2.1.2).
     channel_sequence: u16,
     credit_stalls: u64,
+    /// Payloads that were signed: each has a nonce of its own.
+    payloads_signed: u64,
     /// The first waiting request was counted as waiting for credits.
     is_stalled: bool,
 }
@@ -211,6 +217,7 @@ impl Connection {
             events: VecDeque::new(),
             channel_sequence: 0,
             credit_stalls: 0,
+            payloads_signed: 0,
             is_stalled: false,
         };
         connection.begin(credentials, server, now, binding);

@@ -1,0 +1,34 @@
+#!/bin/bash
+# Two processes of ours, over TCP and SMB Direct: every combination of signing, encryption and number of connections. Each copies a file
+# there and back, byte for byte; over SMB Direct the payload goes by RDMA in each, also where it is signed or encrypted (RDMA transform).
+. "$(dirname "$0")/../lib.sh"
+
+rdma_port=$(free_port)
+rdma_address=127.0.0.1:$rdma_port
+start_server --disk-size 2GiB || { not_ok "quickstart says ready"; summary; }
+random_file "$work/file" 3
+export CENOTE_SMB_USER=$user CENOTE_SMB_PASSWORD=$password
+there_and_back() { # PORT TRANSPORT OPTION...
+    local place="smb://127.0.0.1:$1/$share/pair" transport=$2
+    shift 2
+    timeout 60 "$CENOTE" smb put "$work/file" "$place" --transport "$transport" "$@" &&
+        timeout 60 "$CENOTE" smb get "$place" "$work/back" --transport "$transport" "$@" && cmp "$work/file" "$work/back"
+}
+for transport in tcp rdma; do
+    if [[ $transport == tcp ]]; then port=$smb_port; else port=$rdma_port; fi
+    for protection in "" --sign --seal "--sign --seal"; do
+        for channels in 1 4; do
+            name="$transport, ${protection:-plain}, channels: $channels"
+            before=$(metric cenote_smb_direct_connection_bytes_rdma_read_total)
+            # The options are words of their own.
+            # shellcheck disable=SC2086
+            check "$name" there_and_back "$port" "$transport" --channels "$channels" $protection
+            moved=$(($(metric cenote_smb_direct_connection_bytes_rdma_read_total) - before))
+            [[ $transport == tcp ]] && want=0 || want=$((3 << 20))
+            equal "$name: bytes that the server read by RDMA" "$want" "$moved"
+        done
+    done
+done
+check "health is clean" cli health
+stop_server
+summary
