@@ -4,6 +4,5 @@ here=$root/tests/guest
 
 command -v qemu-system-x86_64 >/dev/null || ((EUID == 0)) ||
     { echo "qemu-system-x86 is missing; as root: apt-get install qemu-system-x86"; exit 77; }
-if [[ ! -e ${CENOTE_GUEST_CACHE:-${TMPDIR:-/tmp}/cenote-guest}/built ]]; then
-    "$here/build.sh" >"$work/build.log" 2>&1 || { tail -n 5 "$work/build.log"; echo "the guest cannot be built here"; exit 77; }
-fi
+# Does nothing where it is built already.
+"$here/build.sh" >"$work/build.log" 2>&1 || { tail -n 5 "$work/build.log"; echo "the guest cannot be built here"; exit 77; }
