@@ -6,6 +6,7 @@
 //! why blocks are cut at the end when they are read, and why growing a stream rewrites its last block.
 
 mod ahead;
+mod drain;
 mod eviction;
 mod extents;
 mod read;
@@ -25,10 +26,11 @@ use super::FileSystem;
 use super::meta::{Transaction, key};
 use super::types::{FileId, Format, FsError, FsEvent, StreamId};
 use ahead::Readers;
+use drain::Drain;
 use eviction::{Eviction, Queue};
 use read::ReadJob;
 use segments::{Fate, Removed, SegmentState, Segments};
-use writeback::{Drain, Waiter, WriteJob};
+use writeback::{Waiter, WriteJob};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 

@@ -92,6 +92,7 @@ impl FileSystem {
         if let Some(stream) = self.data.stream(slot) {
             stream.end_of_file = stream.end_of_file.max(end);
         }
+        self.write_growth_back(slot);
         Ok(slot)
     }
 

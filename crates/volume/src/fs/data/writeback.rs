@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use ::types::{Lba, Monotonic};
+use ::types::Lba;
 use smallvec::SmallVec;
 use space::api::{SpaceRequest, WriteClass};
 
@@ -30,14 +30,6 @@ pub const DIRTY_DELAY: Duration = Duration::from_secs(3);
 /// After a failed write, write-back pauses for so long.
 const FAILED_DELAY: Duration = Duration::from_secs(1);
 
-/// Bytes that may wait to be written while nothing is known of how fast they go; with [`DRAIN_TIME`], once that is known, so many
-/// that the rest of the five seconds is enough to write them.
-const DIRTY_BYTES_UNMEASURED: u64 = 256 << 20;
-const DRAIN_TIME: Duration = Duration::from_secs(1);
-
-/// Write-back is measured over at least so long.
-const MEASURED_TIME: Duration = Duration::from_millis(250);
-
 /// Longest run of a job in blocks: 4 MiB.
 const JOB_BLOCKS_MAX: u64 = 1024;
 
@@ -46,6 +38,9 @@ const STREAM_JOBS_MAX: usize = 512;
 
 /// Largest overwrite in place in blocks: 64 KiB (D6).
 const IN_PLACE_BLOCKS_MAX: u64 = 16;
+
+/// A stream that grows is written back from so many dirty blocks on: 8 MiB.
+const GROWTH_BLOCKS: u64 = 2048;
 
 /// Blocks in jobs at once, in the background: 32 MiB.
 const BACKGROUND_BLOCKS_MAX: u64 = 8192;
@@ -88,33 +83,6 @@ pub struct WriteJob {
     left: usize,
     error: Option<FsError>,
     waiters: SmallVec<[u64; 2]>,
-}
-
-/// How fast blocks are written back, while some always are.
-#[derive(Debug, Default)]
-pub struct Drain {
-    since: Monotonic,
-    blocks: u64,
-    /// Blocks in [`DRAIN_TIME`]; zero: not known.
-    blocks_known: u64,
-}
-
-impl Drain {
-    /// Writing begins after a pause.
-    fn begin(&mut self, now: Monotonic) {
-        (self.since, self.blocks) = (now, 0);
-    }
-
-    fn wrote(&mut self, blocks: u64, now: Monotonic) {
-        self.blocks += blocks;
-        let passed = now.since(self.since);
-        if passed >= MEASURED_TIME {
-            let found = (u128::from(self.blocks) * DRAIN_TIME.as_nanos() / passed.as_nanos()) as u64;
-            self.blocks_known =
-                if self.blocks_known == 0 { found } else { self.blocks_known.midpoint(found) };
-            self.begin(now);
-        }
-    }
 }
 
 /// Who is answered when something is durable.
@@ -716,8 +684,18 @@ impl FileSystem {
 
     /// Bytes that may wait to be written; writes wait beyond.
     pub(super) fn dirty_bytes_max(&self) -> u64 {
-        let most = self.config.dirty_bytes as u64;
-        (self.data.drain.blocks_known * BLOCK).clamp(DIRTY_BYTES_UNMEASURED.min(most), most)
+        self.data.drain.bytes_max(self.config.dirty_bytes as u64)
+    }
+
+    /// What is new behind a stream's end is not overwritten soon, and has to be stored when the file is closed: to wait would
+    /// only make that take longer.
+    pub(super) fn write_growth_back(&mut self, slot: usize) {
+        let room = BACKGROUND_BLOCKS_MAX.saturating_sub(self.data.writing_blocks);
+        let Some(stream) = self.data.stream(slot) else { return };
+        let grows = stream.end_of_file > stream.published_end;
+        if grows && stream.dirty_blocks >= GROWTH_BLOCKS && room > 0 && self.data.failed_at.is_none() {
+            self.start_jobs(slot, 0, u64::MAX, room);
+        }
     }
 
     /// Writes back what is old, or what is too much, oldest first.
