@@ -58,8 +58,10 @@ impl World {
     pub(crate) fn holds(&self, disk: DiskId, lba: u64, record: &VolumeRecord) -> bool {
         let chunk = ChunkIndex((lba / CHUNK_BLOCKS) as u32);
         let known = self.disks.iter().find(|known| known.id == disk);
-        let has =
-            known.and_then(|known| known.medium.fake()).is_some_and(|store| store.has_chunk(VOLUME, chunk));
+        let has = known.and_then(|known| known.medium.fake()).is_some_and(|store| {
+            // What is marked as lost is not answered for.
+            store.has_chunk(VOLUME, chunk) && !store.is_lost(VOLUME, Lba(lba))
+        });
         has && record.in_sync.contains(&disk) && !record.building.contains(&(disk, chunk))
     }
 

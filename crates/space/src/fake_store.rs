@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use store::api::{
-    ChunkEntry, ScrubProgress, StoreCompletion, StoreError, StoreReply, StoreRequest, WriteClass,
+    ChunkEntry, Regions, ScrubProgress, StoreCompletion, StoreError, StoreReply, StoreRequest, WriteClass,
 };
 use sys::{Buf, BufMut, Payload};
 use types::{BLOCK_BYTES, ChunkIndex, Epoch, Lba, VolumeId};
@@ -44,6 +44,8 @@ struct Inner {
     chunks: BTreeMap<(VolumeId, ChunkIndex), Slab>,
     promised: BTreeMap<VolumeId, Epoch>,
     corrupt: BTreeSet<(VolumeId, Lba)>,
+    /// Marked as lost on all copies.
+    lost: BTreeSet<(VolumeId, Lba)>,
     records: Vec<u8>,
     pending: VecDeque<(u64, StoreRequest)>,
     fault: FakeFault,
@@ -63,6 +65,7 @@ impl FakeStore {
             chunks: BTreeMap::new(),
             promised: BTreeMap::new(),
             corrupt: BTreeSet::new(),
+            lost: BTreeSet::new(),
             records: Vec::new(),
             pending: VecDeque::new(),
             fault: FakeFault::None,
@@ -108,6 +111,11 @@ impl FakeStore {
 
     pub fn is_corrupt(&self, volume: VolumeId, lba: Lba) -> bool {
         self.inner.borrow().corrupt.contains(&(volume, lba))
+    }
+
+    /// Whether the block was marked as lost and not written since.
+    pub fn is_lost(&self, volume: VolumeId, lba: Lba) -> bool {
+        self.inner.borrow().lost.contains(&(volume, lba))
     }
 
     /// What was corrupt reads well again.
@@ -172,6 +180,7 @@ impl Inner {
                 self.chunks.remove(&(volume, chunk)).ok_or(StoreError::NotMapped)?;
                 let blocks = u64::from(self.slab_blocks);
                 self.corrupt.retain(|(of, lba)| *of != volume || lba.0 / blocks != u64::from(chunk.0));
+                self.lost.retain(|(of, lba)| *of != volume || lba.0 / blocks != u64::from(chunk.0));
                 Ok(StoreReply::Done)
             }
             StoreRequest::Read { volume, lba, blocks } => self.read(volume, lba, blocks),
@@ -187,12 +196,23 @@ impl Inner {
                     slab.blocks.remove(&at);
                     slab.regions[(at / REGION_BLOCKS) as usize] = epoch;
                     self.corrupt.remove(&(volume, lba.offset(at - offset)));
+                    self.lost.remove(&(volume, lba.offset(at - offset)));
+                }
+                Ok(StoreReply::Done)
+            }
+            StoreRequest::MarkLost { volume, epoch, lba, blocks } => {
+                self.check_epoch(volume, epoch)?;
+                let (chunk, offset) = self.locate(lba);
+                let slab = self.chunks.get_mut(&(volume, chunk)).ok_or(StoreError::NotMapped)?;
+                for at in 0..u64::from(blocks) {
+                    slab.regions[((offset + at) / REGION_BLOCKS) as usize] = epoch;
+                    self.lost.insert((volume, lba.offset(at)));
                 }
                 Ok(StoreReply::Done)
             }
             StoreRequest::Regions { volume, chunk } => {
                 let slab = self.chunks.get(&(volume, chunk)).ok_or(StoreError::NotMapped)?;
-                Ok(StoreReply::Regions(slab.regions.clone()))
+                Ok(StoreReply::Regions(Regions { epochs: slab.regions.clone(), doubtful: Vec::new() }))
             }
             StoreRequest::Chunks { volume } => {
                 let chunks = self.chunks.iter().filter(|((of, _), _)| *of == volume);
@@ -217,7 +237,7 @@ impl Inner {
         let slab = self.chunks.get(&(volume, chunk)).ok_or(StoreError::NotMapped)?;
         let lbas: Vec<Lba> = (0..u64::from(blocks))
             .map(|at| lba.offset(at))
-            .filter(|lba| self.corrupt.contains(&(volume, *lba)))
+            .filter(|lba| self.corrupt.contains(&(volume, *lba)) || self.lost.contains(&(volume, *lba)))
             .collect();
         if !lbas.is_empty() {
             return Err(StoreError::Corrupt { lbas });
@@ -263,6 +283,7 @@ impl Inner {
             slab.blocks.insert(offset + index, Buf::from(&block[..]));
             slab.regions[((offset + index) / REGION_BLOCKS) as usize] = epoch;
             self.corrupt.remove(&(volume, lba.offset(index)));
+            self.lost.remove(&(volume, lba.offset(index)));
         }
         Ok(StoreReply::Done)
     }

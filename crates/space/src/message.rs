@@ -7,7 +7,7 @@
 //! a connection's sequence window give the at-most-once delivery).
 
 use std::fmt;
-use store::api::{Checksums, ChunkEntry, StoreError, WriteClass};
+use store::api::{Checksums, ChunkEntry, Regions, StoreError, WriteClass};
 use sys::Payload;
 use types::{ChunkIndex, DiskId, Epoch, Lba, VolumeId};
 
@@ -31,6 +31,8 @@ pub enum Operation {
     Write { lba: Lba, class: WriteClass, data: Payload, checksums: Checksums },
     /// SMB2 IOCTL, FSCTL_SET_ZERO_DATA (MS-FSCC 2.3.71).
     Discard { lba: Lba, blocks: u32 },
+    /// What the blocks held is gone on every copy that counts. SMB2 IOCTL, an FSCTL of our own.
+    MarkLost { lba: Lba, blocks: u32 },
     /// The epochs of the chunk's regions. SMB2 IOCTL, FSCTL_QUERY_FILE_REGIONS (MS-FSCC 2.3.55) at region grain.
     Regions { chunk: ChunkIndex },
 }
@@ -59,7 +61,7 @@ pub struct Request {
 pub enum Answer {
     Done,
     Data { data: Payload, checksums: Checksums },
-    Regions(Vec<Epoch>),
+    Regions(Regions),
     Chunks(Vec<ChunkEntry>),
 }
 

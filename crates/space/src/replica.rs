@@ -138,6 +138,7 @@ impl<S: BlockStore> Replica<S> {
                 StoreRequest::Write { volume, epoch, lba, class, data, checksums }
             }
             Operation::Discard { lba, blocks } => StoreRequest::Discard { volume, epoch, lba, blocks },
+            Operation::MarkLost { lba, blocks } => StoreRequest::MarkLost { volume, epoch, lba, blocks },
             Operation::Regions { chunk } => StoreRequest::Regions { volume, chunk },
         };
         let work = Work { volume, session: request.session, id: request.id, opens: false, epoch };
@@ -231,7 +232,7 @@ impl<S: BlockStore> Replica<S> {
         let result = match completion.result {
             Ok(StoreReply::Done) => Ok(Answer::Done),
             Ok(StoreReply::Data { data, checksums }) => Ok(Answer::Data { data, checksums }),
-            Ok(StoreReply::Regions(epochs)) => Ok(Answer::Regions(epochs)),
+            Ok(StoreReply::Regions(regions)) => Ok(Answer::Regions(regions)),
             Ok(StoreReply::Chunks(chunks)) => Ok(Answer::Chunks(chunks)),
             Ok(StoreReply::Scrubbed(_)) => Err(BusError::Store(StoreError::Invalid("not an answer to this"))),
             Err(error) => Err(BusError::Store(error)),

@@ -34,6 +34,9 @@ pub enum StoreRequest {
     Write { volume: VolumeId, epoch: Epoch, lba: Lba, class: WriteClass, data: Payload, checksums: Checksums },
     /// The blocks read as zeroes afterwards; their space may be given back.
     Discard { volume: VolumeId, epoch: Epoch, lba: Lba, blocks: u32 },
+    /// What the blocks held is gone, here and on every other copy: reads of them answer `Corrupt` until they are written again. For
+    /// chunks that carry checksums.
+    MarkLost { volume: VolumeId, epoch: Epoch, lba: Lba, blocks: u32 },
     /// The epoch of the last write of each region of the chunk; answers `Regions`.
     Regions { volume: VolumeId, chunk: ChunkIndex },
     /// The chunks of the volume that have a slab here; answers `Chunks`.
@@ -47,15 +50,21 @@ pub enum StoreRequest {
 #[derive(Debug)]
 pub enum StoreReply {
     Done,
-    Data {
-        data: Payload,
-        checksums: Checksums,
-    },
-    /// One entry for each region of the chunk, in order; `Epoch(0)`: not written since the chunk was given its slab. A write, a
-    /// discard and a repair all count as writes.
-    Regions(Vec<Epoch>),
+    Data { data: Payload, checksums: Checksums },
+    Regions(Regions),
     Chunks(Vec<ChunkEntry>),
     Scrubbed(ScrubProgress),
+}
+
+/// What is known of the regions of a chunk.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Regions {
+    /// One entry for each region, in order; `Epoch(0)`: not written since the chunk was given its slab. A write, a discard and a
+    /// repair all count as writes.
+    pub epochs: Vec<Epoch>,
+    /// Regions, counted from 0, that may lack the last writes before this disk was opened: its journal ended in something that was
+    /// torn, or was acknowledged and has rotted since.
+    pub doubtful: Vec<u32>,
 }
 
 /// A chunk that has a slab on this disk.

@@ -20,6 +20,16 @@ const WINDOW_BLOCKS: u32 = 256;
 /// Bytes of journaled blocks kept from replay; others are read again when needed.
 const KEPT_BYTES: usize = 8 << 20;
 
+/// What the end of the journal leaves open: a batch that begins there and is not whole was torn by the crash and never
+/// acknowledged, or was acknowledged and has rotted since.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Doubt {
+    /// The batch does not say what it changes, or more follows behind it: it may have been anything.
+    pub(crate) anything: bool,
+    /// Blocks that it would have changed: slab, first, count.
+    pub(crate) places: Vec<(SlabIndex, u32, u32)>,
+}
+
 /// What replay gathered.
 #[derive(Default)]
 pub(crate) struct Replayed {
@@ -38,6 +48,7 @@ pub(crate) struct Replayed {
     pub(crate) next_generation: u64,
     /// Blocks whose journaled data was damaged.
     pub(crate) corrupt_blocks: u64,
+    pub(crate) doubt: Doubt,
     kept_bytes: usize,
 }
 
@@ -102,6 +113,12 @@ pub(crate) async fn replay<D: Disk>(
             {
                 return Err(OpenError::JournalDamaged { sequence });
             }
+            let first = reader.blocks(block, 1).await?;
+            let begun = parse_batch_header(&first).is_some_and(|header| {
+                header.sequence == sequence && header.incarnation == anchor.incarnation
+            });
+            replayed.doubt.anything =
+                begun || goes_on(&mut reader, label, block, sequence, anchor.incarnation).await?;
             return Ok(replayed);
         };
         let own_blocks = found.header.header_blocks + found.header.data_blocks;
@@ -115,6 +132,10 @@ pub(crate) async fn replay<D: Disk>(
             || sequence <= anchor.durable_through
             || acknowledged(&mut reader, label, next_block, sequence).await?;
         if !proven {
+            let changes = found.records.iter().filter_map(Record::blocks);
+            replayed.doubt.places = changes.map(|(slab, first, count, _)| (slab, first, count)).collect();
+            replayed.doubt.anything =
+                goes_on(&mut reader, label, next_block, sequence, anchor.incarnation).await?;
             return Ok(replayed);
         }
         replayed.live.push_back(LiveBatch { sequence, blocks, crc: found.header.crc });
@@ -157,6 +178,19 @@ async fn next_batch<D: Disk>(
     Ok(Some(Found { header, records, data, damaged }))
 }
 
+/// Whether the process that had the disk last wrote a later batch than `sequence`: an intact header within the reach of what can
+/// be in flight.
+async fn goes_on<D: Disk>(
+    reader: &mut JournalReader<'_, D>,
+    label: &Label,
+    from: u32,
+    sequence: u64,
+    incarnation: u64,
+) -> Result<bool, DiskError> {
+    any_batch(reader, label, from, |header| header.sequence > sequence && header.incarnation == incarnation)
+        .await
+}
+
 /// Whether a later batch proves that batch `sequence` was durable once: an intact header within the reach of what can be in
 /// flight, of a later sequence, that says so.
 async fn acknowledged<D: Disk>(
@@ -165,13 +199,24 @@ async fn acknowledged<D: Disk>(
     from: u32,
     sequence: u64,
 ) -> Result<bool, DiskError> {
+    any_batch(reader, label, from, |header| header.durable_through >= sequence && header.sequence > sequence)
+        .await
+}
+
+/// Whether an intact header that is `wanted` lies within the reach of what can be in flight.
+async fn any_batch<D: Disk>(
+    reader: &mut JournalReader<'_, D>,
+    label: &Label,
+    from: u32,
+    wanted: impl Fn(&BatchHeader) -> bool,
+) -> Result<bool, DiskError> {
     let blocks = label.layout.journal_blocks();
     let reach = (4 * Journal::batch_blocks_max(blocks)).min(blocks - 1);
     for step in 0..reach {
         let block = (from + step) % blocks;
         let first = reader.blocks(block, 1).await?;
         let Some(header) = parse_batch_header(&first) else { continue };
-        if header.durable_through < sequence || header.sequence <= sequence {
+        if !wanted(&header) {
             continue;
         }
         let bytes = reader.blocks(block, header.header_blocks).await?;

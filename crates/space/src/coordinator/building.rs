@@ -18,6 +18,7 @@ use super::operations::Stage;
 use super::syncing::{Purpose, Sync};
 use crate::message::{Answer, Operation as Message};
 use std::collections::{BTreeSet, VecDeque};
+use store::api::Regions;
 use types::{ChunkIndex, DiskId, Epoch};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,7 +138,7 @@ impl Coordinator {
         if build.step != Step::Comparing {
             return;
         }
-        let Ok(Answer::Regions(epochs)) = result else {
+        let Ok(Answer::Regions(Regions { epochs, .. })) = result else {
             build.step = Step::Draining(BTreeSet::new());
             return;
         };

@@ -2,7 +2,8 @@
 
 use super::Coordinator;
 use smallvec::SmallVec;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use store::api::Regions;
 use types::{ChunkIndex, DiskId};
 
 /// What is known of the regions of a chunk that may differ between its copies after a crash (I10).
@@ -11,7 +12,7 @@ pub(super) enum Suspects {
     /// Their epochs were not fetched yet.
     Unknown,
     /// They are being fetched from these disks.
-    Probing { pending: Vec<DiskId>, found: BTreeSet<u64> },
+    Probing { pending: Vec<DiskId>, answers: Vec<(DiskId, Regions)> },
     /// These regions, counted from the first of the chunk; none: the copies are equal.
     Regions(BTreeSet<u64>),
 }
@@ -45,6 +46,8 @@ pub(super) struct Chunk {
     /// Disks that are sent every write although their copy does not count yet.
     pub mirrors: SmallVec<[DiskId; 1]>,
     pub suspects: Suspects,
+    /// Of regions that may differ: the disks in the order in which their copies are believed.
+    pub believed: BTreeMap<u64, Vec<DiskId>>,
     /// Operations and syncs that use it.
     pub active: u32,
 }
@@ -57,6 +60,7 @@ impl Chunk {
             holders: SmallVec::new(),
             mirrors: SmallVec::new(),
             suspects: Suspects::clean(),
+            believed: BTreeMap::new(),
             active: 0,
         }
     }

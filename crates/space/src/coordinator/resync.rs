@@ -19,6 +19,7 @@ use super::{Coordinator, Event};
 use crate::message::{Answer, Operation as Message};
 use crate::planted::Planted;
 use std::collections::{BTreeSet, VecDeque};
+use store::api::Regions;
 use types::{BLOCK_BYTES, ChunkIndex, DiskId, Epoch, Monotonic};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -195,7 +196,7 @@ impl Coordinator {
         if comparing.chunk != chunk {
             return;
         }
-        let Ok(Answer::Regions(epochs)) = result else {
+        let Ok(Answer::Regions(Regions { epochs, .. })) = result else {
             if from == target {
                 return self.abandon_resync(target);
             }

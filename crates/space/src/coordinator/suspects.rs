@@ -3,19 +3,49 @@
 //! The record says up to which epoch all writes are complete on all in-sync copies. Only regions stamped later by some copy can
 //! differ, by writes that were never acknowledged. Their epochs are fetched chunk by chunk, when a chunk is first used or in the
 //! background, and each such region is made equal before anything of it is read or written.
+//!
+//! Which copy is believed, where intact ones differ: any may be by what the crash alone does, since what differs was not
+//! acknowledged; but a copy may also have lost what it acknowledged, where the end of its disk's journal rotted, and looks as if it
+//! were older. So the newer one by epoch comes first, among those of one epoch one whose disk's journal ended whole, and then the
+//! disks in order of their ids.
 
 use super::calls::{Failure, Owner};
 use super::chunks::Suspects;
 use super::syncing::Purpose;
 use super::{Coordinator, Event};
 use crate::message::{Answer, Operation as Message};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use types::{ChunkIndex, DiskId};
+use store::api::Regions;
+use types::{ChunkIndex, DiskId, Epoch};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Equal,
     MayDiffer,
+}
+
+/// What one copy of a region says of itself.
+struct Standing {
+    disk: DiskId,
+    epoch: Epoch,
+    /// Its disk may have lost the last writes to it.
+    doubtful: bool,
+    /// Its epoch is not known.
+    unknown: bool,
+}
+
+impl Standing {
+    fn of(disk: DiskId, found: &Regions, region: u64) -> Self {
+        let epoch = found.epochs.get(region as usize).copied().filter(|epoch| epoch.0 != codes::LOST);
+        let doubtful = found.doubtful.iter().any(|doubtful| u64::from(*doubtful) == region);
+        Self { disk, epoch: epoch.unwrap_or(Epoch(0)), doubtful, unknown: epoch.is_none() }
+    }
+
+    /// Lowest first is believed first.
+    fn rank(&self) -> (Reverse<Epoch>, bool, DiskId) {
+        (Reverse(self.epoch), self.doubtful, self.disk)
+    }
 }
 
 impl Coordinator {
@@ -49,7 +79,7 @@ impl Coordinator {
         if holders.len() < 2 {
             return self.set_clean(index);
         }
-        chunk.suspects = Suspects::Probing { pending: holders.to_vec(), found: BTreeSet::new() };
+        chunk.suspects = Suspects::Probing { pending: holders.to_vec(), answers: Vec::new() };
         self.counters.probed_chunks += 1;
         for disk in holders {
             self.call(Owner::Probe(index), disk, Message::Regions { chunk: index });
@@ -60,14 +90,11 @@ impl Coordinator {
         let (settled, regions) = (self.record.settled, self.chunk_blocks.div_ceil(self.region_blocks()));
         let in_sync = self.record.in_sync.contains(&disk);
         let Some(chunk) = self.chunks.get_mut(&index) else { return };
-        let Suspects::Probing { pending, found } = &mut chunk.suspects else { return };
+        let Suspects::Probing { pending, answers } = &mut chunk.suspects else { return };
         pending.retain(|pending| *pending != disk);
         match result {
-            Ok(Answer::Regions(epochs)) if epochs.len() as u64 == regions => {
-                let late = epochs.iter().enumerate().filter(|(_, epoch)| **epoch > settled);
-                found.extend(late.map(|(region, _)| region as u64));
-            }
-            Ok(_) => found.extend(0..regions),
+            Ok(Answer::Regions(found)) => answers.push((disk, found)),
+            Ok(_) => answers.push((disk, Regions::default())),
             Err(_) if in_sync => {
                 chunk.suspects = Suspects::Unknown;
                 self.recheck = true;
@@ -76,7 +103,17 @@ impl Coordinator {
             Err(_) => {}
         }
         if pending.is_empty() {
-            let found = std::mem::take(found);
+            let answers = std::mem::take(answers);
+            let standing =
+                |region: u64| answers.iter().map(move |(disk, found)| Standing::of(*disk, found, region));
+            let late = |region: &u64| standing(*region).any(|found| found.unknown || found.epoch > settled);
+            let found: BTreeSet<u64> = (0..regions).filter(late).collect();
+            let ranked = found.iter().map(|&region| {
+                let mut ranked: Vec<Standing> = standing(region).collect();
+                ranked.sort_by_key(Standing::rank);
+                (region, ranked.into_iter().map(|found| found.disk).collect())
+            });
+            chunk.believed = ranked.collect();
             let clean = found.is_empty();
             chunk.suspects = Suspects::Regions(found);
             if clean {
@@ -89,6 +126,7 @@ impl Coordinator {
     pub(super) fn set_clean(&mut self, index: ChunkIndex) {
         if let Some(chunk) = self.chunks.get_mut(&index) {
             chunk.suspects = Suspects::clean();
+            chunk.believed.clear();
         }
         self.unclean.remove(&index);
         self.recheck = true;

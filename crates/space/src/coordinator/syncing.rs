@@ -1,7 +1,9 @@
 //! Making the copies of one region equal: the one step that reconciliation, repair, resync and rebuild are made of.
 //!
-//! Under the region's exclusive lock: read the copies, choose for each block the first intact one in order of disk ids, write it
-//! where it differs, read what was written and compare (I5). A step that is cut off anywhere can be done again.
+//! Under the region's exclusive lock: read the copies, choose for each block the first intact one in order of disk ids (after a
+//! crash in the order in which copies are believed, [`super::suspects`]), write it where it differs, read what was written and
+//! compare (I5). A step that is cut off anywhere can be done again. A block without an intact copy is told; a copy in the making
+//! marks it as lost, so that reads of it, and of it alone, fail until it is written again.
 //!
 //! | purpose | read | written |
 //! |---|---|---|
@@ -141,7 +143,11 @@ impl Coordinator {
     pub(super) fn sync_locked(&mut self, number: u64) {
         let Some(sync) = self.syncs.get(&number) else { return };
         let (index, purpose) = (sync.chunk, sync.purpose);
-        let sources = self.holders_of(index).to_vec();
+        let region = (sync.lba % self.chunk_blocks) / self.region_blocks();
+        let mut sources = self.holders_of(index).to_vec();
+        if let Some(believed) = self.chunks.get(&index).and_then(|chunk| chunk.believed.get(&region)) {
+            sources.sort_by_key(|disk| believed.iter().position(|known| known == disk).unwrap_or(usize::MAX));
+        }
         let state = self.chunks.get(&index).map(|chunk| &chunk.state);
         let mapped = state.is_some_and(|state| *state != ChunkState::Closing);
         let target = purpose.target();
@@ -272,7 +278,6 @@ impl Coordinator {
     fn choose_blocks(&mut self, number: u64) {
         let Some(sync) = self.syncs.get_mut(&number) else { return };
         let blocks = sync.blocks as usize;
-        let target = sync.purpose.target();
         sync.winner = (0..blocks)
             .map(|at| {
                 let gathers = sync.sources.iter().filter_map(|disk| sync.gathers.get(disk));
@@ -291,8 +296,6 @@ impl Coordinator {
         }
         let chunk = sync.chunk;
         if !lost.is_empty() {
-            // A copy without these blocks must not come to count: it would answer for them.
-            sync.failed |= target.is_some();
             self.emit(Event::Unrepairable { chunk, lbas: lost });
         }
         self.write_differences(number);
@@ -322,7 +325,19 @@ impl Coordinator {
                     sync.winner[at as usize].iter().for_each(|block| data.push(block.clone()));
                 }
                 *sync.written.entry(disk).or_default() += blocks;
-                writes.push((disk, Lba(sync.lba + start), data));
+                let lba = Lba(sync.lba + start);
+                let checksums = match class {
+                    WriteClass::Append => Vec::new(),
+                    _ => codes::payload_checksums(self.volume, lba, &data),
+                };
+                writes.push((disk, Message::Write { lba, class, data, checksums }));
+            }
+            // It must not answer for what no copy that counts can answer for.
+            let lost = |at: &u64| target.is_some() && sync.winner[*at as usize].is_none();
+            for (start, blocks) in runs((0..sync.blocks).filter(lost), REGION_BLOCKS) {
+                *sync.written.entry(disk).or_default() += blocks;
+                let lba = Lba(sync.lba + start);
+                writes.push((disk, Message::MarkLost { lba, blocks: blocks as u32 }));
             }
         }
         sync.stage = Stage::Writing;
@@ -331,12 +346,8 @@ impl Coordinator {
             return self.finish_sync(number);
         }
         self.members.last_stamp = self.members.last_stamp.max(self.record.epoch);
-        for (disk, lba, data) in writes {
-            let checksums = match class {
-                WriteClass::Append => Vec::new(),
-                _ => codes::payload_checksums(self.volume, lba, &data),
-            };
-            self.call(Owner::SyncWrite(number), disk, Message::Write { lba, class, data, checksums });
+        for (disk, message) in writes {
+            self.call(Owner::SyncWrite(number), disk, message);
         }
     }
 

@@ -280,3 +280,38 @@ fn both_disks_of_a_mirror_that_go_at_once_come_back_in_sync_in_any_order() {
         }
     }
 }
+
+#[test]
+fn a_resync_ends_although_a_block_has_no_intact_copy_and_reads_of_that_block_alone_fail() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.write(0, WriteClass::Fresh, 8, 5).unwrap();
+    let store = bench.space.detach_disk(disk(2)).unwrap();
+    bench.overwrite(3, 6);
+    bench.stores[0].corrupt(VOLUME, Lba(5));
+    bench.space.attach_disk(disk(2), store, FaultDomain::default()).unwrap();
+    bench.pass(Duration::from_secs(10));
+    assert_eq!(bench.record().in_sync, [disk(1), disk(2)]);
+    assert!(bench.stores[1].is_lost(VOLUME, Lba(5)), "what it holds may be of before");
+    for _ in 0..4 {
+        let result = bench.call(SpaceRequest::Read { lba: Lba(0), blocks: 8, copy: None });
+        assert!(matches!(result, Err(SpaceError::Corrupt { lbas }) if lbas == [Lba(5)]));
+    }
+    assert_eq!((bench.read(0, 5), bench.read(6, 2)), (vec![5, 5, 5, 6, 5], vec![5, 5]));
+    bench.overwrite(5, 7);
+    assert_eq!(bench.read(0, 8), [5, 5, 5, 6, 5, 7, 5, 5]);
+    assert!((0..8).all(|lba| bench.copies_agree(lba)));
+}
+
+#[test]
+fn a_rebuild_ends_although_a_block_has_no_intact_copy() {
+    let mut bench = Bench::new(3, 8, Resiliency::TwoWay);
+    bench.write(0, WriteClass::Fresh, 8, 5).unwrap();
+    let holders = bench.holders(0);
+    holders.iter().for_each(|at| bench.stores[*at].corrupt(VOLUME, Lba(5)));
+    bench.space.set_retired(disk(holders[0] as u8 + 1), true);
+    bench.pass(Duration::from_secs(30));
+    assert!(bench.space.is_free(disk(holders[0] as u8 + 1)));
+    let result = bench.call(SpaceRequest::Read { lba: Lba(5), blocks: 1, copy: None });
+    assert!(matches!(result, Err(SpaceError::Corrupt { lbas }) if lbas == [Lba(5)]));
+    assert_eq!(bench.read(0, 5), [5; 5]);
+}

@@ -142,3 +142,27 @@ fn a_disk_pulled_and_put_back_is_resynced_and_serves_alone_afterwards() {
     bench.space.detach_disk(disk(1));
     assert_eq!(bench.read(255, 10), [1, 2, 2, 2, 2, 2, 2, 2, 2, 1]);
 }
+
+#[test]
+fn an_acknowledged_write_survives_a_power_cut_and_the_rot_of_one_disks_last_batch() {
+    for (rotten, of_header) in [(0, false), (1, false), (0, true), (1, true)] {
+        let mut bench = RealBench::new(2);
+        bench.write(3, WriteClass::Overwrite, 1, 1);
+        bench.write(3, WriteClass::Overwrite, 1, 7);
+        let crash_disk = &bench.disks[rotten];
+        let data =
+            (1..(64 << 20) / 4096).map(|at| at * 4096).find(|at| crash_disk.peek(*at, 4096) == [7; 4096]);
+        // The data of its batch in the journal, or the records before it.
+        crash_disk.rot(if of_header { data.unwrap() - 4096 + 100 } else { data.unwrap() }, 1);
+        bench.power_cut(5);
+        assert_eq!(bench.read(3, 1), [7], "disk {rotten}");
+        bench.pass(200);
+        for alone in [1, 2] {
+            bench.space.detach_disk(disk(3 - alone));
+            assert_eq!(bench.read(3, 1), [7], "disk {alone} alone, after the rot of disk {rotten}");
+            let store = Store::open(bench.disks[2 - alone as usize].clone()).unwrap();
+            bench.space.attach_disk(disk(3 - alone), store, FaultDomain::default()).unwrap();
+            bench.pass(500);
+        }
+    }
+}

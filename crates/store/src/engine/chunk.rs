@@ -3,7 +3,7 @@
 use super::task::{FreeTask, Kind, Op, Place, Task};
 use super::{ChunkInfo, Store};
 use crate::anchor::encode_records;
-use crate::api::{ChunkEntry, StoreError, StoreReply};
+use crate::api::{ChunkEntry, Regions, StoreError, StoreReply};
 use crate::health::WriteKind;
 use crate::journal::Pending;
 use crate::layout::{
@@ -391,7 +391,17 @@ impl<D: Disk> Store<D> {
         let epochs = (first..first + self.layout.regions_per_slab())
             .map(|word| Epoch(self.cache.word(slab, word).unwrap_or(codes::LOST)))
             .collect();
-        self.finish(id, Ok(StoreReply::Regions(epochs)));
+        let mut doubtful = BTreeSet::new();
+        if self.doubt.anything {
+            doubtful.extend(0..self.layout.regions_per_slab());
+        }
+        for &(_, block, count) in self.doubt.places.iter().filter(|place| place.0 == slab) {
+            let last = block.saturating_add(count.saturating_sub(1)).min(self.layout.slab_blocks() - 1);
+            let regions = self.layout.epoch_word(block.min(last))..=self.layout.epoch_word(last);
+            doubtful.extend(regions.map(|word| word - first));
+        }
+        let doubtful = doubtful.into_iter().collect();
+        self.finish(id, Ok(StoreReply::Regions(Regions { epochs, doubtful })));
     }
 
     pub(super) fn take_set_records(&mut self, token: u64, records: Vec<u8>) -> Result<(), StoreError> {

@@ -27,6 +27,7 @@ use crate::metadata::parse_page;
 use crate::numbers::{IdentityMap, page_key};
 use crate::open::{OpenError, Opened, claim, examine, page_identity};
 use crate::overlay::Overlay;
+use crate::replay::Doubt;
 use crate::slots::{SlotId, Slots};
 use crate::tables::SlabEntry;
 use checkpoint::Checkpoint;
@@ -106,6 +107,8 @@ pub struct Store<D: Disk> {
     records_writing: Option<(SlotId, Vec<u8>, u8)>,
     scrub: scrub::Position,
     found_corrupt: FoundCorrupt,
+    /// What the end of the journal left open when the disk was opened.
+    doubt: Doubt,
     poisoned: bool,
     health: StoreHealth,
     zeroes: Buf,
@@ -204,6 +207,7 @@ impl<D: Disk> Store<D> {
             ..StoreHealth::default()
         };
         Self {
+            doubt: replayed.doubt,
             journal: Journal::new(label.disk, layout.journal_blocks(), &anchor, replayed.live),
             scrub: scrub::Position { slab: anchor.scrub_slab, block: anchor.scrub_block },
             found_corrupt: FoundCorrupt::default(),
@@ -335,6 +339,9 @@ impl<D: Disk> Store<D> {
         }
         match request {
             StoreRequest::Promise { volume, epoch } => self.take_promise(token, volume, epoch),
+            StoreRequest::MarkLost { volume, epoch, lba, blocks } => {
+                self.take_mark_lost(token, volume, epoch, lba, blocks)
+            }
             StoreRequest::AllocateChunk { volume, epoch, chunk, append } => {
                 self.take_allocate(token, volume, epoch, chunk, append)
             }

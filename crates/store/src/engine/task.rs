@@ -49,6 +49,8 @@ pub(super) enum Kind {
 pub(super) struct DiscardTask {
     pub(super) volume: VolumeId,
     pub(super) epoch: Epoch,
+    /// The blocks do not become zeroes: what they held is gone.
+    pub(super) lost: bool,
 }
 
 pub(super) struct FreeTask {

@@ -307,10 +307,32 @@ impl<D: Disk> Store<D> {
         lba: Lba,
         blocks: u32,
     ) -> Result<(), StoreError> {
-        self.check_fence(volume, epoch)?;
         let (place, _) = self.locate(volume, lba, blocks)?;
+        self.queue_discard(token, place, DiscardTask { volume, epoch, lost: false })
+    }
+
+    pub(super) fn take_mark_lost(
+        &mut self,
+        token: u64,
+        volume: VolumeId,
+        epoch: Epoch,
+        lba: Lba,
+        blocks: u32,
+    ) -> Result<(), StoreError> {
+        let (place, entry) = self.locate(volume, lba, blocks)?;
+        if entry.append {
+            return Err(StoreError::Invalid("a chunk without checksums keeps no mark of what is lost"));
+        }
+        if blocks as usize > WRITE_BLOCKS_MAX {
+            return Err(StoreError::Invalid("at most 1 MiB is marked as lost at once"));
+        }
+        self.queue_discard(token, place, DiscardTask { volume, epoch, lost: true })
+    }
+
+    fn queue_discard(&mut self, token: u64, place: Place, discard: DiscardTask) -> Result<(), StoreError> {
+        self.check_fence(discard.volume, discard.epoch)?;
         self.checkpoint.unstall();
-        let kind = Kind::Discard(DiscardTask { volume, epoch });
+        let kind = Kind::Discard(discard);
         let id = self.tasks.insert(Task::new(token, Some(place), kind));
         self.join(id, place, place.first..place.first + place.count, Manner::JournaledThenInPlace);
         Ok(())
@@ -320,20 +342,27 @@ impl<D: Disk> Store<D> {
         let Some(Task { place: Some(place), kind: Kind::Discard(discard), .. }) = self.tasks.get(id) else {
             return;
         };
-        let (place, volume, epoch) = (*place, discard.volume, discard.epoch);
+        let (place, volume, epoch, lost) = (*place, discard.volume, discard.epoch, discard.lost);
         if let Err(fenced) = self.check_fence(volume, epoch) {
             return self.finish(id, Err(fenced));
         }
         let Place { slab, first, count, .. } = place;
-        self.record(id, Record::Discard { slab, first, count, epoch }, Payload::new());
+        let record = match lost {
+            // As if fresh data had been written whose checksums are not known any more.
+            true => Record::Fresh { slab, first, epoch, checksums: vec![LOST; count as usize] },
+            false => Record::Discard { slab, first, count, epoch },
+        };
+        self.record(id, record, Payload::new());
     }
 
     /// The blocks read as zeroes; their space goes back to the device before anything else is written there.
     pub(super) fn discard_committed(&mut self, id: SlotId) {
         self.answer(id, Ok(StoreReply::Done));
-        let Some(Task { place: Some(place), .. }) = self.tasks.get(id) else { return };
-        let Place { slab, first, count, .. } = *place;
-        if !self.disk.info().discards || count < PUNCH_BLOCKS_MIN {
+        let Some(Task { place: Some(place), kind: Kind::Discard(discard), .. }) = self.tasks.get(id) else {
+            return;
+        };
+        let (Place { slab, first, count, .. }, lost) = (*place, discard.lost);
+        if lost || !self.disk.info().discards || count < PUNCH_BLOCKS_MIN {
             return self.drop_task(id);
         }
         let offset = self.layout.block_offset(slab, first);

@@ -135,7 +135,7 @@ impl<D: Disk> Rig<D> {
 
     pub fn regions(&mut self, chunk: u32) -> Vec<Epoch> {
         match self.run(StoreRequest::Regions { volume: VOLUME, chunk: ChunkIndex(chunk) }) {
-            Ok(StoreReply::Regions(epochs)) => epochs,
+            Ok(StoreReply::Regions(regions)) => regions.epochs,
             other => panic!("regions answers with epochs, not {other:?}"),
         }
     }
