@@ -73,8 +73,8 @@ impl Scenario {
         // Few writes, and late ones: most regions of a disk that returns are as they were, and what is written while it is looked
         // at shows where that is decided too early.
         if random.chance(200) {
-            scenario.client_pause_us = 60_000;
-            scenario.message_slow = random.between(100, 300);
+            scenario.client_pause_us = 250_000;
+            scenario.message_slow = random.between(200, 400);
             scenario.fault_every_ms = random.between(60, 150);
             (scenario.disk_faults, scenario.slow_disks) = (true, true);
             (scenario.crashes, scenario.takeovers, scenario.discards) = (false, false, false);

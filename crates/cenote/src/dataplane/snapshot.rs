@@ -177,6 +177,9 @@ impl Plane {
         } else if few > 0 {
             issues.push(degraded_volume(&record, (few, chunks, without_room), resyncing));
         }
+        if let Some((blocks, first, since_unix_s)) = self.storage.lost_blocks(id) {
+            issues.push(lost_blocks(&record, blocks, first.0, since_unix_s));
+        }
         let available = statistics.map_or(0, |found| found.available_bytes);
         let total = statistics.map_or(record.size_bytes, |found| found.total_bytes);
         Some(Volume {
@@ -340,6 +343,21 @@ fn degraded_volume(
             "Bring missing disks back, or add a disk to the pool: copies are then made by themselves."
                 .to_owned()
         },
+    }
+}
+
+fn lost_blocks(record: &VolumeRecord, blocks: usize, first: u64, since_unix_s: u64) -> HealthIssue {
+    HealthIssue {
+        health: Health::Unhealthy,
+        code: "volume_lost_blocks".to_owned(),
+        target: format!("volume {}", record.name),
+        since_unix_s,
+        what: format!("{blocks} blocks of 4 KiB have no intact copy, the first is block {first}"),
+        meaning: "Reads of these blocks fail; everything else of the volume is served.".to_owned(),
+        action: format!(
+            "Write the files concerned again, or delete them; then `cenote volume check {}` looks at the blocks anew.",
+            record.name
+        ),
     }
 }
 

@@ -8,18 +8,18 @@ use super::records::{Keeper, KeptClient};
 use super::tasks::{Tasks, blocking, until};
 use cluster::{DiskRecord, DiskState, PoolRecord, RedbState, StateError};
 use disk::{FileDiskOptions, OpenedFile};
-use space::coordinator::{Config, Event};
+use space::coordinator::{Config, Event, REGION_BLOCKS};
 use space::local::{LocalEvent, LocalSpace};
 use space::seam::BlockStore;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 use store::api::{StoreCompletion, StoreRequest};
 use store::{Opening, Store, StoreOptions};
 use sys::driver::Driver;
-use types::{BLOCK_BYTES, DiskId, Epoch, Monotonic, PoolId, VolumeId};
+use types::{BLOCK_BYTES, DiskId, Epoch, Lba, Monotonic, PoolId, VolumeId};
 
 /// A disk that could not be opened is tried again after so long; twice as long each time, up to the second figure.
 const RETRY_FIRST: Duration = Duration::from_secs(2);
@@ -32,6 +32,8 @@ const FREE_TOKEN: u64 = u64::MAX;
 const FREE_AGAIN: Duration = Duration::from_secs(1);
 /// Events kept for whoever asks.
 const EVENTS_MAX: usize = 1024;
+/// Blocks without an intact copy that are remembered of one volume.
+const LOST_MAX: usize = 4096;
 
 /// A disk's store, as a replica needs it; shared with whoever looks after the disk.
 #[derive(Clone)]
@@ -169,6 +171,8 @@ pub struct Storage {
     /// How often a disk came or came back.
     pub arrivals: Cell<u64>,
     repaired: RefCell<BTreeMap<DiskId, u64>>,
+    /// Blocks without an intact copy, by volume, and since when (Unix seconds) there are any.
+    lost: RefCell<BTreeMap<VolumeId, (u64, BTreeSet<Lba>)>>,
     /// Disks that were brought up to date since the list of jobs was last brought up to date.
     pub joined: RefCell<Vec<(VolumeId, DiskId)>>,
     space_config: Config,
@@ -196,6 +200,7 @@ impl Storage {
             search,
             arrivals: Cell::default(),
             repaired: RefCell::default(),
+            lost: RefCell::default(),
             joined: RefCell::default(),
             space_config,
             supervise_at: Cell::new(now),
@@ -285,6 +290,15 @@ impl Storage {
         if let LocalEvent::Volume(_, Event::Repaired { disk, blocks, .. }) = &event {
             *self.repaired.borrow_mut().entry(*disk).or_default() += blocks;
         }
+        match &event {
+            LocalEvent::Volume(volume, Event::Unrepairable { lbas, .. }) => self.note_lost(*volume, lbas),
+            LocalEvent::Volume(volume, Event::Compared { lba, found })
+                if found.copies > 0 && found.lost == 0 =>
+            {
+                self.forget_lost(*volume, *lba);
+            }
+            _ => {}
+        }
         if let LocalEvent::Volume(volume, Event::DiskJoined { disk }) = &event {
             self.joined.borrow_mut().push((*volume, *disk));
         }
@@ -293,6 +307,34 @@ impl Storage {
             events.pop_front();
         }
         events.push_back((super::unix_seconds(), event));
+    }
+
+    /// Blocks that have no intact copy, by volume, and since when.
+    fn note_lost(&self, volume: VolumeId, lbas: &[Lba]) {
+        let mut lost = self.lost.borrow_mut();
+        let (since_unix_s, known) = lost.entry(volume).or_insert_with(|| (0, BTreeSet::new()));
+        if known.is_empty() {
+            *since_unix_s = super::unix_seconds();
+        }
+        known.extend(lbas.iter().copied());
+        while known.len() > LOST_MAX {
+            known.pop_last();
+        }
+    }
+
+    /// All blocks of this region have an intact copy.
+    fn forget_lost(&self, volume: VolumeId, first: Lba) {
+        if let Some((_, known)) = self.lost.borrow_mut().get_mut(&volume) {
+            let end = Lba(first.0.saturating_add(REGION_BLOCKS));
+            known.retain(|lba| *lba < first || *lba >= end);
+        }
+    }
+
+    /// Blocks of the volume without an intact copy, as far as they were met, the first of them, and since when.
+    pub fn lost_blocks(&self, volume: VolumeId) -> Option<(usize, Lba, u64)> {
+        let lost = self.lost.borrow();
+        let (since_unix_s, known) = lost.get(&volume)?;
+        known.first().map(|first| (known.len(), *first, *since_unix_s))
     }
 
     /// Closes what failed, and tries again to open what is not there.

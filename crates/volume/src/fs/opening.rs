@@ -1,8 +1,8 @@
 //! From a virtual disk to a volume that can be used: superblock, space map, replay of the journal.
 //!
 //! Everything read here proves itself by a checksum, so each copy is asked in turn until one is intact. Replay ends where
-//! no copy has the next batch. What was replayed but never acknowledged may be on one copy only: it is written again
-//! to all before anything is built on it, and so is the superblock.
+//! no copy has the next batch; where a later one proves that it was acknowledged, the volume is refused. What was replayed but
+//! never acknowledged may be on one copy only: it is written again to all before anything is built on it, and so is the superblock.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -30,6 +30,10 @@ const WINDOWS_AHEAD: u32 = 4;
 
 /// Batches kept for writing again: more than can be under way at once.
 const RECENT_MAX: usize = 8;
+
+/// A batch is written when at most one before it is not durable: so many of the largest, the missing one among them, reach as far
+/// as the first that tells of the missing one.
+const BATCHES_TO_PROOF: u32 = 3;
 
 /// Numbers of requests that are not for a piece of the journal.
 const READ: u64 = u64::MAX - 1;
@@ -285,6 +289,14 @@ impl Opening {
                 Look::Batch(block, bytes) => self.take_batch(block, bytes)?,
             }
         }
+        match self.is_acknowledged_later(requests, &superblock)? {
+            None => return Ok(()),
+            Some(false) => {}
+            Some(true) => {
+                let lba = Lba(u64::from(JOURNAL_FIRST + self.head.block));
+                return Err(FsError::Corrupt { what: "journal", lba });
+            }
+        }
         self.windows.clear();
         let superblock = Superblock {
             sequence: superblock.sequence + 1,
@@ -327,6 +339,45 @@ impl Opening {
             Some(error) if !intact => Err(error),
             _ => Ok(Look::Nothing),
         }
+    }
+
+    /// Whether a batch behind the place where replay ends says that the one that is missing there was durable; `None` while
+    /// that is being read. No crash leaves such a gap, and to go on without what it held would lose acknowledged changes.
+    fn is_acknowledged_later(
+        &mut self,
+        requests: &mut Requests,
+        superblock: &Superblock,
+    ) -> Result<Option<bool>, FsError> {
+        let total = superblock.journal_blocks;
+        let reach = (Log::batch_blocks_max(total) * BATCHES_TO_PROOF).min(total);
+        let mut complete = true;
+        for step in 0..reach {
+            let block = ((u64::from(self.head.block) + u64::from(step)) % u64::from(total)) as u32;
+            for copy in 0..COPIES_MAX {
+                let first = match self.journal_bytes(requests, total, block, 1, copy) {
+                    Ok(Some(first)) => first,
+                    Ok(None) => {
+                        complete = false;
+                        continue;
+                    }
+                    // A copy that there is not, or that cannot be read there, proves nothing.
+                    Err(_) => continue,
+                };
+                let proves = decode_header(&first).filter(|header| {
+                    header.volume == superblock.volume
+                        && header.sequence > self.head.sequence
+                        && header.acknowledged >= self.head.sequence
+                        && header.blocks <= total - block
+                });
+                let Some(header) = proves else { continue };
+                match self.journal_bytes(requests, total, block, header.blocks, copy) {
+                    Ok(Some(bytes)) if decode_batch(&bytes).is_some() => return Ok(Some(true)),
+                    Ok(None) => complete = false,
+                    Ok(Some(_)) | Err(_) => {}
+                }
+            }
+        }
+        Ok(complete.then_some(false))
     }
 
     fn look_at(

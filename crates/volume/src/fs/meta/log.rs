@@ -120,6 +120,11 @@ impl Log {
         (self.blocks as usize / 8 * BLOCK_BYTES).min(BATCH_BLOCKS_MAX as usize * BLOCK_BYTES / 2)
     }
 
+    /// Most blocks of a batch, but for the one change that may go beyond what gathers, in a journal of so many.
+    pub fn batch_blocks_max(blocks: u32) -> u32 {
+        (blocks / 8).clamp(1, BATCH_BLOCKS_MAX / 2)
+    }
+
     /// The next batch to write, if it is time.
     pub fn next_append(&mut self, force: bool) -> Option<Append> {
         let goal = BATCH_BYTES_GOAL.min(self.pending_bytes_max() / 2);

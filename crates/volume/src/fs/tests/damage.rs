@@ -105,6 +105,33 @@ fn metadata_damaged_on_all_copies_is_an_error_of_its_own() {
 }
 
 #[test]
+fn a_gap_in_the_journal_that_later_batches_know_to_have_been_durable_refuses_the_volume() {
+    let (mut bench, copies) = filled();
+    let mut places = Vec::new();
+    for index in 0..6 {
+        places.push(bench.fs.log.head().block);
+        bench.create(&format!("late {index}"));
+        bench.flush_all().unwrap();
+    }
+    drop(bench);
+    let open_without = |batch: usize, on: &[u8]| {
+        let lba = u64::from(crate::fs::layout::JOURNAL_FIRST + places[batch]);
+        *copies.damaged.borrow_mut() = on.iter().map(|copy| (*copy, lba)).collect();
+        open(&copies)
+    };
+    for batch in [0, 1, 3] {
+        let (mut fs, events) = open_without(batch, &[0]);
+        assert!(events.iter().any(|event| matches!(event, FsEvent::Opened)), "{events:?}");
+        look_up(&mut fs, "late 5").unwrap();
+        drop(fs);
+        let (_, events) = open_without(batch, &[0, 1]);
+        let refused =
+            |event: &FsEvent| matches!(event, FsEvent::Failed(FsError::Corrupt { what: "journal", .. }));
+        assert!(events.iter().any(refused), "batch {batch}: {events:?}");
+    }
+}
+
+#[test]
 fn the_check_finds_each_kind_of_damage() {
     type Damage = fn(&mut FileSystem, FileId, &mut Transaction);
     let cases: [(&str, Damage); 5] = [
