@@ -3,13 +3,15 @@
 //! Promises: a change of accounts or shares is durable before it is answered, and in the data plane's directory; changes happen
 //! one at a time. Never touches disks.
 
+mod account_book;
+
 use crate::acl;
 use crate::control::{
     Command, CommandError, CommandErrorKind, ControlHandle, NewDisk, NewVolume, Reply as CommandReply,
 };
 use crate::directory::{Directory, SharedDirectory};
-use crate::discovery::discover;
 use crate::node::unix_now_s;
+use account_book::{AccountBook, apply};
 use api::model::{Rdma, RdmaTrace, Snapshot};
 use api::requests::{
     AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, FaultDomain,
@@ -19,12 +21,12 @@ use api::requests::{
 use api::{Answer, ApiError, ErrorKind, Management};
 use cluster::accounts::{AccountError, Accounts};
 use cluster::audit::{AuditEvent, AuditLog, Outcome};
-use cluster::import::{self, ImportError, Wanted};
+use cluster::import;
 use cluster::seal::{SealError, SealKey};
 use cluster::settings::ServerSettings;
 use cluster::shares::{self, Share, ShareAccess};
 use cluster::{RedbState, StateError};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use types::{DiskId, PoolId, Sid, VolumeId};
 
@@ -48,14 +50,6 @@ pub struct Manager {
     search: Vec<PathBuf>,
     /// Held while a pool comes or goes.
     moving: tokio::sync::Mutex<()>,
-}
-
-/// What a change of accounts needs; one at a time holds `changing`.
-struct AccountBook {
-    state: Arc<RedbState>,
-    key: SealKey,
-    directory: SharedDirectory,
-    changing: Mutex<()>,
 }
 
 impl Manager {
@@ -158,73 +152,6 @@ impl Manager {
         }
         Ok((share.volume, names.join("\\")))
     }
-}
-
-impl AccountBook {
-    fn accounts(&self) -> Accounts<'_, RedbState> {
-        Accounts::new(&self.state, &self.key)
-    }
-
-    fn import(
-        &self,
-        request: &ImportPool,
-        named: &[PathBuf],
-        search: &[PathBuf],
-    ) -> Result<(PoolId, String, import::Report), ApiError> {
-        let old_key = request.key_file.as_ref().map(|path| SealKey::open_existing(Path::new(path)));
-        let old_key = old_key.transpose().map_err(|error| refused(error.into()))?;
-        let found = discover(named, search);
-        let wanted = Wanted {
-            pool: request.pool.clone(),
-            rename: request.rename.clone(),
-            confirm: request.confirm.clone(),
-            accept_missing: request.accept_missing,
-        };
-        let places: Vec<String> = named.iter().chain(search).map(|path| path.display().to_string()).collect();
-        let plan = import::plan(&found.disks, &wanted, &places.join(", ")).map_err(|error| {
-            let kind = match error {
-                ImportError::Nothing(_) | ImportError::NotFound(..) => ErrorKind::NotFound,
-                ImportError::Several(_) => ErrorKind::Invalid,
-                ImportError::NoRecords(..) | ImportError::Damaged(..) => ErrorKind::Corrupt,
-                ImportError::NotExported { .. } => ErrorKind::ConfirmationNeeded,
-                ImportError::TwoHistories { .. } | ImportError::TooFewDisks { .. } => ErrorKind::Conflict,
-            };
-            let skipped = found.skipped.iter().map(|why| format!("; skipped {why}")).collect::<String>();
-            ApiError::new(kind, format!("{error}{skipped}"))
-        })?;
-        let mut report = import::commit(&*self.state, &self.key, old_key.as_ref(), &plan, unix_now_s())
-            .map_err(refused)?;
-        report.notes.extend(found.skipped);
-        Ok((plan.pool.id, plan.pool.name, report))
-    }
-
-    fn grants(&self, options: &ShareOptions) -> Result<Option<Vec<(Sid, ShareAccess)>>, ApiError> {
-        let grant = |grant: &api::requests::Grant| {
-            self.accounts().sid_of(&grant.who).map(|sid| (sid, grant.access)).map_err(refused)
-        };
-        options.access.as_ref().map(|grants| grants.iter().map(grant).collect()).transpose()
-    }
-}
-
-fn apply(share: &mut Share, options: ShareOptions, access: Option<Vec<(Sid, ShareAccess)>>) {
-    let ShareOptions {
-        comment,
-        access: _,
-        durability,
-        read_only,
-        continuously_available,
-        encrypt,
-        access_based_enumeration,
-        caching,
-    } = options;
-    share.comment = comment.unwrap_or_else(|| std::mem::take(&mut share.comment));
-    share.access = access.unwrap_or_else(|| std::mem::take(&mut share.access));
-    share.durability = durability.unwrap_or(share.durability);
-    share.read_only = read_only.unwrap_or(share.read_only);
-    share.continuously_available = continuously_available.unwrap_or(share.continuously_available);
-    share.encrypt = encrypt.unwrap_or(share.encrypt);
-    share.access_based_enumeration = access_based_enumeration.unwrap_or(share.access_based_enumeration);
-    share.caching = caching.unwrap_or(share.caching);
 }
 
 fn same(left: &str, right: &str) -> bool {

@@ -3,6 +3,7 @@
 use super::direct::Direct;
 use super::smb_direct::Shown;
 use super::{Plane, unix_seconds};
+use crate::control::Limits;
 use api::model::{
     Channel, ChannelRdma, Metric, MetricKind, OpenFile, OperationCounters, Performance, RdmaConnection,
     RdmaListener, RdmaState, RdmaTrace, RdmaTraceEvent, Session, SmbDirectCounters, Snapshot,
@@ -21,7 +22,7 @@ impl Plane {
         let direct = self.direct.borrow();
         let direct = direct.as_ref();
         let rdma = direct.map(show_rdma).unwrap_or_default();
-        let mut metrics = show_metrics(server.counters(), server.gauges());
+        let mut metrics = show_metrics(server.counters(), server.gauges(), &self.limits);
         metrics.extend(show_transferred_by_smb_direct(&rdma.counters));
         Snapshot {
             sessions: server
@@ -224,7 +225,7 @@ fn show_caching(caching: Caching) -> String {
     }
 }
 
-fn show_metrics(counters: &smb_server::Counters, gauges: smb_server::Gauges) -> Vec<Metric> {
+fn show_metrics(counters: &smb_server::Counters, gauges: smb_server::Gauges, limits: &Limits) -> Vec<Metric> {
     let counter = |name: &str, help: &str, value: u64| Metric {
         name: name.to_owned(),
         help: help.to_owned(),
@@ -240,6 +241,13 @@ fn show_metrics(counters: &smb_server::Counters, gauges: smb_server::Gauges) -> 
         gauge("smb_connections", "Connections of SMB clients.", gauges.connections),
         gauge("smb_sessions", "Sessions of SMB clients.", gauges.sessions),
         gauge("smb_opens", "Open files of SMB clients.", gauges.opens),
+        gauge(
+            "smb_connections_limit",
+            "Connections at most (limits.connections).",
+            limits.connections as usize,
+        ),
+        gauge("smb_sessions_limit", "Sessions at most (limits.sessions).", limits.sessions as usize),
+        gauge("smb_opens_limit", "Open files at most (limits.opens).", limits.opens as usize),
         gauge("smb_requests_in_work", "Requests that are not answered yet.", gauges.requests_in_work),
         counter("smb_received_bytes", "Bytes received from SMB clients.", counters.bytes_received),
         counter("smb_sent_bytes", "Bytes sent to SMB clients.", counters.bytes_sent),

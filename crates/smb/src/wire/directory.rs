@@ -261,8 +261,3 @@ pub fn parse_directory(
     }
     Ok(entries)
 }
-
-wire_struct! {
-    /// MS-FSCC 2.4.28.1: one entry of FileHardLinkInformation, before the name.
-    HardLinkEntry { next_entry_offset: U32, parent_file_id: U64, file_name_length: U32, }
-}

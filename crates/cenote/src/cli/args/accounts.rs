@@ -1,0 +1,163 @@
+//! `cenote share`, `cenote user`, `cenote group`, `cenote acl`.
+
+use super::Confirmation;
+use clap::{Args, Subcommand, ValueEnum};
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Durability {
+    Write,
+    Close,
+    Flush,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct ShareOptions {
+    #[arg(long)]
+    pub comment: Option<String>,
+    /// Who may do what, such as Everyone:read or ann:full or staff:change; replaces all grants
+    #[arg(long = "grant", value_name = "WHO:ACCESS")]
+    pub grants: Vec<String>,
+    /// When a write is durable on all copies: at once, when the file is closed or flushed, or when it is flushed
+    #[arg(long, value_enum)]
+    pub durability: Option<Durability>,
+    #[arg(long, value_name = "BOOL")]
+    pub read_only: Option<bool>,
+    /// Only encrypted sessions reach it
+    #[arg(long, value_name = "BOOL")]
+    pub encrypt: Option<bool>,
+    /// Writes are durable when answered
+    #[arg(long, value_name = "BOOL")]
+    pub continuously_available: Option<bool>,
+    /// Hide what the user has no right to read
+    #[arg(long, value_name = "BOOL")]
+    pub access_based_enumeration: Option<bool>,
+    /// Grant oplocks and leases
+    #[arg(long, value_name = "BOOL")]
+    pub caching: Option<bool>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Share {
+    /// List shares
+    List,
+    /// Share a volume, or a directory of it
+    Create {
+        name: String,
+        #[arg(long)]
+        volume: String,
+        /// Directory of the volume, \ between names [default: its root]
+        #[arg(long, default_value = "")]
+        path: String,
+        #[command(flatten)]
+        options: ShareOptions,
+    },
+    /// Change a share's options
+    Set {
+        name: String,
+        #[command(flatten)]
+        options: ShareOptions,
+    },
+    /// Take a share away; its files stay on the volume
+    Delete {
+        name: String,
+        #[command(flatten)]
+        confirmation: Confirmation,
+    },
+}
+
+#[derive(Debug, Clone, Args)]
+#[group(multiple = false)]
+pub struct Password {
+    /// The password; other users of this machine may see it while the command runs
+    #[arg(long, value_name = "PW")]
+    pub password: Option<String>,
+    /// Read the password from standard input
+    #[arg(long)]
+    pub password_stdin: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum User {
+    /// List users
+    List,
+    /// Add a user; without a password one is generated and printed
+    Add {
+        name: String,
+        #[command(flatten)]
+        password: Password,
+        #[arg(long, default_value = "")]
+        full_name: String,
+        /// A group it becomes a member of; may be given several times
+        #[arg(long = "group", value_name = "GROUP")]
+        groups: Vec<String>,
+    },
+    /// Change a user
+    Set {
+        name: String,
+        #[command(flatten)]
+        password: Password,
+        #[arg(long)]
+        full_name: Option<String>,
+        /// false: it cannot log on
+        #[arg(long, value_name = "BOOL")]
+        enabled: Option<bool>,
+    },
+    /// Delete a user; its SID is never given again
+    Delete {
+        name: String,
+        #[command(flatten)]
+        confirmation: Confirmation,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Group {
+    /// List groups and their members
+    List,
+    /// Add a group
+    Add { name: String },
+    /// Change a group's members
+    Set {
+        name: String,
+        /// A user or group to add; may be given several times
+        #[arg(long, value_name = "MEMBER")]
+        add: Vec<String>,
+        /// A user or group to remove; may be given several times
+        #[arg(long, value_name = "MEMBER")]
+        remove: Vec<String>,
+    },
+    /// Delete a group
+    Delete {
+        name: String,
+        #[command(flatten)]
+        confirmation: Confirmation,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Acl {
+    /// Show owner and entries
+    Show {
+        share: String,
+        /// From the share's root, / or \ between names
+        #[arg(default_value = "")]
+        path: String,
+    },
+    /// Change owner or entries
+    Set {
+        share: String,
+        #[arg(default_value = "")]
+        path: String,
+        #[arg(long)]
+        owner: Option<String>,
+        /// Allow, for what is below too: WHO:ACCESS with full, modify, read_execute, read, write or a mask such as 0x1200a9
+        #[arg(long = "grant", value_name = "WHO:ACCESS")]
+        grants: Vec<String>,
+        /// Deny, for what is below too
+        #[arg(long = "deny", value_name = "WHO:ACCESS")]
+        denials: Vec<String>,
+        /// Remove the entries of an account
+        #[arg(long = "revoke", value_name = "WHO")]
+        revocations: Vec<String>,
+    },
+}

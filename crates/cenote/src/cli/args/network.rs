@@ -1,0 +1,118 @@
+//! `cenote smb`, `cenote rdma`.
+
+use super::Password;
+use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+#[derive(Debug, Subcommand)]
+pub enum Smb {
+    /// List a directory
+    Ls {
+        /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH
+        place: String,
+        #[command(flatten)]
+        how: SmbOptions,
+    },
+    /// Show size, times and attributes of a file or directory
+    Stat {
+        /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH
+        place: String,
+        #[command(flatten)]
+        how: SmbOptions,
+    },
+    /// Copy a file from a server
+    Get {
+        /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH
+        place: String,
+        /// Where to: a file, replaced where there is one, or a directory [default: the same name here]
+        file: Option<PathBuf>,
+        #[command(flatten)]
+        how: SmbOptions,
+    },
+    /// Copy a file to a server, over what has that name
+    Put {
+        file: PathBuf,
+        /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH: a file or a directory
+        place: String,
+        #[command(flatten)]
+        how: SmbOptions,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum SmbTransport {
+    /// SMB Direct where the server has it, else TCP
+    Auto,
+    Tcp,
+    Rdma,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct SmbOptions {
+    /// File with lines username=, password= and domain=, as mount.cifs reads them [default: the environment's CENOTE_SMB_USER, CENOTE_SMB_PASSWORD, CENOTE_SMB_DOMAIN]
+    #[arg(long, value_name = "FILE")]
+    pub credentials: Option<PathBuf>,
+    /// What carries the messages; a port in the address is that of TCP for auto
+    #[arg(long, value_enum, default_value_t = SmbTransport::Auto)]
+    pub transport: SmbTransport,
+    /// Where auto looks for SMB Direct [default: 5445]
+    #[arg(long, value_name = "PORT")]
+    pub rdma_port: Option<u16>,
+    /// Connections that carry the session
+    #[arg(long, default_value_t = 1, value_parser = channel_count)]
+    pub channels: usize,
+    /// Sign every message; payload goes by RDMA only where the server signs it too (RDMA transform)
+    #[arg(long)]
+    pub sign: bool,
+    /// Encrypt every message; payload goes by RDMA only where the server encrypts it too (RDMA transform)
+    #[arg(long)]
+    pub seal: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Rdma {
+    /// Interfaces, devices, listeners and connections; capable of RDMA, or why not
+    List,
+    /// Check the way to a server: connect, negotiate, round trips of a small message and one of 4 KiB, and what both ends agreed on;
+    /// with --share and --user also how fast a file of its own is written and read by RDMA, with its content compared
+    Ping(RdmaPing),
+    /// The last protocol events of a connection, as `rdma list` numbers it
+    Trace { connection: u64 },
+    /// The counters of Windows' sets "SMB Direct Connection" and "RDMA Activity"
+    Counters {
+        /// Over how many seconds rates are measured
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=60))]
+        seconds: u64,
+    },
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct RdmaPing {
+    /// HOST or HOST:PORT; the port is 5445 where none is given
+    pub host: String,
+    /// Round trips of each size
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub count: u32,
+    /// Seconds for each step
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=120))]
+    pub timeout: u64,
+    /// Leave the CRC out where the server does too
+    #[arg(long)]
+    pub no_crc: bool,
+    /// Write and read a file on this share; it is deleted afterwards
+    #[arg(long, requires = "user")]
+    pub share: Option<String>,
+    /// The account for --share
+    #[arg(long, requires = "share", value_name = "NAME")]
+    pub user: Option<String>,
+    #[command(flatten)]
+    pub password: Password,
+    /// How much to write and read for --share
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    pub mib: u64,
+}
+
+/// As many connections as a session may have.
+fn channel_count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| (1..=32).contains(count)).ok_or_else(|| "1 to 32 connections".to_owned())
+}

@@ -1,0 +1,188 @@
+//! `cenote disk`, `cenote pool`, `cenote volume`.
+
+use super::{Confirmation, Watch};
+use crate::cli::size::parse_size;
+use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+#[derive(Debug, Subcommand)]
+pub enum Disk {
+    /// List disks
+    List,
+    /// Add a disk that holds nothing to a pool
+    Add {
+        /// A file, a partition or a whole block device
+        path: PathBuf,
+        /// Name of the pool; may be left out where there is only one
+        #[arg(long)]
+        pool: Option<String>,
+        /// Make a sparse file of this size where there is none
+        #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+        create: Option<u64>,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Move everything off a disk, which then leaves the pool
+    Retire {
+        /// Its ID, the beginning of it, or its path
+        disk: String,
+        /// Take the retirement back: the disk may be given data again
+        #[arg(long, conflicts_with = "watch")]
+        undo: bool,
+        #[command(flatten)]
+        watch: Watch,
+    },
+    /// Add a disk and move everything off the one that it replaces, which then leaves the pool
+    Replace {
+        /// ID of the old disk, the beginning of it, or its path
+        old: String,
+        /// A file, a partition or a whole block device that holds nothing
+        path: PathBuf,
+        /// Make a sparse file of this size where there is none
+        #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+        create: Option<u64>,
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        watch: Watch,
+    },
+    /// Switch on the LED of a disk's slot, and print how to find the disk
+    Locate {
+        /// Its ID, the beginning of it, or its path
+        disk: String,
+        /// Switch it off
+        #[arg(long)]
+        off: bool,
+    },
+    /// Print what a disk is, what it holds and what is damaged; changes nothing and needs no server
+    Inspect {
+        /// A file, a partition or a whole block device
+        path: PathBuf,
+    },
+}
+
+/// Where a disk stands: copies are kept apart at the widest level that has names.
+#[derive(Debug, Clone, Args)]
+pub struct Place {
+    #[arg(long, default_value = "")]
+    pub rack: String,
+    #[arg(long, default_value = "")]
+    pub node: String,
+    #[arg(long, default_value = "")]
+    pub enclosure: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Pool {
+    /// List pools
+    List,
+    /// Show one pool and its disks
+    Show { name: String },
+    /// Make a pool of disks that hold nothing
+    Create {
+        name: String,
+        #[arg(required = true)]
+        disks: Vec<PathBuf>,
+        /// Make sparse files of this size where there are none
+        #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+        create: Option<u64>,
+        /// Disks' worth of space kept for repair [default: one for each node, at most four; none with fewer than three disks]
+        #[arg(long, value_name = "DISKS")]
+        reserve_disks: Option<u32>,
+    },
+    /// Change how much of a pool is kept for repair
+    Set {
+        name: String,
+        /// The size of the largest so many disks
+        #[arg(long, value_name = "DISKS")]
+        reserve_disks: u32,
+    },
+    /// Stop a pool and give it up, so that another server can import its disks
+    Export {
+        name: String,
+        #[command(flatten)]
+        confirmation: Confirmation,
+    },
+    /// Bring a pool back from its disks: an exported one, or one whose server lost its state
+    Import {
+        /// Its name or id; may be left out where the disks of one pool only are found
+        name: Option<String>,
+        /// A disk of it; may be given several times
+        #[arg(long = "disk", value_name = "PATH")]
+        disks: Vec<PathBuf>,
+        /// A directory to look for its disks in; may be given several times [default: disks.search of the configuration]
+        #[arg(long = "search", value_name = "DIR")]
+        search: Vec<PathBuf>,
+        /// The name it gets here
+        #[arg(long = "as", value_name = "NAME")]
+        rename: Option<String>,
+        /// Key file (secret.key) of the server that had it: without it, users need new passwords
+        #[arg(long, value_name = "FILE")]
+        key: Option<PathBuf>,
+        /// Go on although a disk that is missing may hold what was written last
+        #[arg(long)]
+        accept_missing: bool,
+        /// Take it although its last server did not export it; NAME is the pool's
+        #[arg(long, value_name = "NAME")]
+        yes: Option<String>,
+    },
+    /// Fill all disks evenly
+    Rebalance {
+        name: String,
+        #[command(flatten)]
+        watch: Watch,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Resiliency {
+    Simple,
+    TwoWayMirror,
+    ThreeWayMirror,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Volume {
+    /// List volumes
+    List,
+    /// Show one volume
+    Show { name: String },
+    /// Make a volume
+    Create {
+        name: String,
+        /// Size as clients see it, such as 100GiB
+        #[arg(long, value_parser = parse_size)]
+        size: u64,
+        /// Name of the pool; may be left out where there is only one
+        #[arg(long)]
+        pool: Option<String>,
+        #[arg(long, value_enum, default_value = "two-way-mirror")]
+        resiliency: Resiliency,
+        /// Take all space from the pool at once
+        #[arg(long)]
+        fixed: bool,
+    },
+    /// Grow a volume
+    Resize {
+        name: String,
+        #[arg(long, value_parser = parse_size)]
+        size: u64,
+    },
+    /// Destroy a volume and all data on it
+    Delete {
+        name: String,
+        #[command(flatten)]
+        confirmation: Confirmation,
+    },
+    /// Compare metadata, allocation and all copies, online and read-only
+    Check {
+        name: String,
+        /// Check, say what will be written, and write damaged copies again from intact ones
+        #[arg(long)]
+        repair: bool,
+        #[command(flatten)]
+        confirmation: Confirmation,
+        #[command(flatten)]
+        watch: Watch,
+    },
+}

@@ -1,0 +1,92 @@
+//! Accounts, shares and imported pools in the cluster state: what the control plane changes without the data plane.
+
+use super::refused;
+use crate::directory::SharedDirectory;
+use crate::discovery::discover;
+use crate::node::unix_now_s;
+use api::requests::{ImportPool, ShareOptions};
+use api::{ApiError, ErrorKind};
+use cluster::RedbState;
+use cluster::accounts::Accounts;
+use cluster::import::{self, ImportError, Wanted};
+use cluster::seal::SealKey;
+use cluster::shares::{Share, ShareAccess};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use types::{PoolId, Sid};
+
+/// What a change of accounts needs; one at a time holds `changing`.
+pub(super) struct AccountBook {
+    pub state: Arc<RedbState>,
+    pub key: SealKey,
+    pub directory: SharedDirectory,
+    pub changing: Mutex<()>,
+}
+
+impl AccountBook {
+    pub fn accounts(&self) -> Accounts<'_, RedbState> {
+        Accounts::new(&self.state, &self.key)
+    }
+
+    pub fn import(
+        &self,
+        request: &ImportPool,
+        named: &[PathBuf],
+        search: &[PathBuf],
+    ) -> Result<(PoolId, String, import::Report), ApiError> {
+        let old_key = request.key_file.as_ref().map(|path| SealKey::open_existing(Path::new(path)));
+        let old_key = old_key.transpose().map_err(|error| refused(error.into()))?;
+        let found = discover(named, search);
+        let wanted = Wanted {
+            pool: request.pool.clone(),
+            rename: request.rename.clone(),
+            confirm: request.confirm.clone(),
+            accept_missing: request.accept_missing,
+        };
+        let places: Vec<String> = named.iter().chain(search).map(|path| path.display().to_string()).collect();
+        let plan = import::plan(&found.disks, &wanted, &places.join(", ")).map_err(|error| {
+            let kind = match error {
+                ImportError::Nothing(_) | ImportError::NotFound(..) => ErrorKind::NotFound,
+                ImportError::Several(_) => ErrorKind::Invalid,
+                ImportError::NoRecords(..) | ImportError::Damaged(..) => ErrorKind::Corrupt,
+                ImportError::NotExported { .. } => ErrorKind::ConfirmationNeeded,
+                ImportError::TwoHistories { .. } | ImportError::TooFewDisks { .. } => ErrorKind::Conflict,
+            };
+            let skipped = found.skipped.iter().map(|why| format!("; skipped {why}")).collect::<String>();
+            ApiError::new(kind, format!("{error}{skipped}"))
+        })?;
+        let mut report = import::commit(&*self.state, &self.key, old_key.as_ref(), &plan, unix_now_s())
+            .map_err(refused)?;
+        report.notes.extend(found.skipped);
+        Ok((plan.pool.id, plan.pool.name, report))
+    }
+
+    pub fn grants(&self, options: &ShareOptions) -> Result<Option<Vec<(Sid, ShareAccess)>>, ApiError> {
+        let grant = |grant: &api::requests::Grant| {
+            self.accounts().sid_of(&grant.who).map(|sid| (sid, grant.access)).map_err(refused)
+        };
+        options.access.as_ref().map(|grants| grants.iter().map(grant).collect()).transpose()
+    }
+}
+
+/// Changes what the options name.
+pub(super) fn apply(share: &mut Share, options: ShareOptions, access: Option<Vec<(Sid, ShareAccess)>>) {
+    let ShareOptions {
+        comment,
+        access: _,
+        durability,
+        read_only,
+        continuously_available,
+        encrypt,
+        access_based_enumeration,
+        caching,
+    } = options;
+    share.comment = comment.unwrap_or_else(|| std::mem::take(&mut share.comment));
+    share.access = access.unwrap_or_else(|| std::mem::take(&mut share.access));
+    share.durability = durability.unwrap_or(share.durability);
+    share.read_only = read_only.unwrap_or(share.read_only);
+    share.continuously_available = continuously_available.unwrap_or(share.continuously_available);
+    share.encrypt = encrypt.unwrap_or(share.encrypt);
+    share.access_based_enumeration = access_based_enumeration.unwrap_or(share.access_based_enumeration);
+    share.caching = caching.unwrap_or(share.caching);
+}
