@@ -2,7 +2,8 @@
 //! thread had a core for, so that other work on the machine counts little.
 //!
 //! `cargo bench -p cenote-iwarp` prints the table. Out: RDMA Writes of 1 MiB cut into FPDUs, payload not copied. In: the same stream in
-//! pieces of 256 KiB, as a socket gives them, placed into a region.
+//! pieces of 256 KiB, as a socket gives them, placed into a region. Round trip: a message of 64 bytes there and back between two threads over
+//! loopback, as bare bytes of TCP and as Sends with CRC, by turns; medians, by the clock on the wall.
 
 use iwarp::{
     Access, Config, Connection, CrcPolicy, DomainId, Event, LargeFpdus, Memory, SendFlags, Stag, StreamId,
@@ -10,7 +11,9 @@ use iwarp::{
 };
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
-use std::time::Duration;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
 use sys::{Buf, BufMut, Payload};
 use types::Monotonic;
 
@@ -150,6 +153,131 @@ fn small() -> f64 {
     began.elapsed().as_nanos() as f64 / count as f64
 }
 
+/// Bytes of the message that goes to and fro.
+const ECHO_BYTES: usize = 64;
+const ECHOS: usize = 2000;
+const ECHO_ROUNDS: usize = 9;
+
+/// One end of an engine on a socket.
+struct Wire {
+    end: End,
+    socket: TcpStream,
+    input: Vec<u8>,
+}
+
+impl Wire {
+    fn new(socket: TcpStream, initiates: bool) -> Self {
+        socket.set_nodelay(true).expect("a socket");
+        let config = Config::new(DomainId(1), StreamId(1));
+        let connection = match initiates {
+            true => Connection::connect(config, b"", NOW),
+            false => Connection::listen(config, NOW),
+        };
+        Self { end: End { connection, memory: Memory::new() }, socket, input: vec![0; 4096] }
+    }
+
+    fn send(&mut self, payload: Payload) {
+        self.end.connection.post_send(WorkId(1), payload, SendFlags::default()).expect("is open");
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        while let Some(bytes) = self.end.send() {
+            self.socket.write_all(&bytes).expect("the peer takes it");
+        }
+    }
+
+    /// The next message; `None` at the end of the stream.
+    fn receive(&mut self) -> Option<Buf> {
+        self.end.connection.post_receive_later(WorkId(0), 256).expect("is open");
+        loop {
+            let mut received = None;
+            while let Some(event) = self.end.connection.poll_event() {
+                match event {
+                    Event::ConnectRequest { .. } => {
+                        self.end.connection.accept(&[], NOW).expect("a request waits");
+                    }
+                    Event::Completion(done) => received = received.or(done.buffer),
+                    Event::Established { .. } => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+            self.flush();
+            if let Some(buffer) = received {
+                return Some(buffer.freeze());
+            }
+            match self.socket.read(&mut self.input).expect("the peer speaks") {
+                0 => return None,
+                count => self.end.connection.handle_input(&self.input[..count], &mut self.end.memory, NOW),
+            }
+        }
+    }
+}
+
+/// The median in microseconds.
+fn median_us(mut times: Vec<Duration>) -> f64 {
+    times.sort_unstable();
+    times[times.len() / 2].as_secs_f64() * 1e6
+}
+
+fn times(mut once: impl FnMut()) -> f64 {
+    let one = |()| {
+        let began = Instant::now();
+        once();
+        began.elapsed()
+    };
+    median_us(std::iter::repeat_n((), ECHOS).map(one).collect())
+}
+
+fn accepted(serve: impl FnOnce(TcpStream) + Send + 'static) -> TcpStream {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let client = TcpStream::connect(listener.local_addr().expect("an address")).expect("listens");
+    let (server, _) = listener.accept().expect("a connection");
+    std::thread::spawn(move || serve(server));
+    client.set_nodelay(true).expect("a socket");
+    client
+}
+
+/// Microseconds of a round trip: bare TCP, Sends.
+fn round_trips() -> (f64, f64) {
+    let mut bare = accepted(|mut socket| {
+        socket.set_nodelay(true).expect("a socket");
+        let mut bytes = [0; ECHO_BYTES];
+        while socket.read_exact(&mut bytes).is_ok() && socket.write_all(&bytes).is_ok() {}
+    });
+    let engine = accepted(|socket| {
+        let mut wire = Wire::new(socket, false);
+        while let Some(message) = wire.receive() {
+            wire.send(message.into());
+        }
+    });
+    let mut wire = Wire::new(engine, true);
+    let payload = Payload::from(Buf::from(&[7; ECHO_BYTES][..]));
+    // The handshake.
+    wire.flush();
+    while !wire.end.connection.is_flowing() {
+        let count = wire.socket.read(&mut wire.input).expect("the peer speaks");
+        wire.end.connection.handle_input(&wire.input[..count], &mut wire.end.memory, NOW);
+    }
+    let (mut tcp, mut sends) = (Vec::new(), Vec::new());
+    for _ in 0..ECHO_ROUNDS {
+        tcp.push(times(|| {
+            let mut bytes = [7; ECHO_BYTES];
+            bare.write_all(&bytes).expect("is taken");
+            bare.read_exact(&mut bytes).expect("comes back");
+        }));
+        sends.push(times(|| {
+            wire.send(payload.clone());
+            assert_eq!(wire.receive().expect("comes back").len(), ECHO_BYTES);
+        }));
+    }
+    let middle = |mut rounds: Vec<f64>| {
+        rounds.sort_unstable_by(f64::total_cmp);
+        rounds[rounds.len() / 2]
+    };
+    (middle(tcp), middle(sends))
+}
+
 fn main() {
     println!("{:<22} {:>4} {:>12} {:>12}", "FPDUs", "CRC", "out GB/s", "in GB/s");
     for (name, large) in [("60 KiB payload", true), ("1460-byte segments", false)] {
@@ -159,4 +287,9 @@ fn main() {
         }
     }
     println!("a Send of 64 bytes, out and in, CRC on: {:.0} ns", small());
+    let (tcp, sends) = round_trips();
+    println!(
+        "round trip of 64 bytes over loopback: TCP {tcp:.1} us, Send {sends:.1} us, difference {:.1} us",
+        sends - tcp
+    );
 }

@@ -32,7 +32,7 @@ const BEHIND_BYTES: usize = 4 << 10;
 /// A connection that was still for so long gives its receive buffer back.
 const IDLE: Duration = Duration::from_secs(1);
 /// One send takes about so many bytes.
-const SEND_BYTES: usize = 1 << 20;
+const SEND_BYTES: usize = 2 << 20;
 /// Accepting goes on after so long, where descriptors were exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// How long a peer may take for the last bytes of a connection that has ended.
@@ -664,7 +664,10 @@ impl Verbs for IwarpProvider {
         id: WorkId,
         len_bytes: usize,
     ) -> Result<(), PostError> {
-        self.posting(queue_pair)?.post_receive_later(iwarp::WorkId(id.0), len_bytes).map_err(post_error)
+        // It gives the connection nothing to do: no `posting`.
+        let slot = self.slot(queue_pair).ok_or(PostError::Closed)?;
+        let pair = self.pairs[slot].as_mut().ok_or(PostError::Closed)?;
+        pair.connection.post_receive_later(iwarp::WorkId(id.0), len_bytes).map_err(post_error)
     }
 
     fn post_send(

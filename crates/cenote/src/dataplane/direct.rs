@@ -100,7 +100,7 @@ impl Direct {
     /// Carries what came to the server.
     pub fn hear(&mut self, plane: &Plane, now: Monotonic) -> bool {
         let mut events = std::mem::take(&mut self.events);
-        let worked = self.transport.poll(now, &mut events);
+        let mut worked = self.transport.poll(now, &mut events);
         let server = &mut *plane.server.borrow_mut();
         for event in events.drain(..) {
             match event {
@@ -147,7 +147,7 @@ impl Direct {
         }
         self.events = events;
         if !self.held.is_empty() {
-            self.resume(server, now);
+            worked |= self.resume(server, now);
         }
         worked
     }
@@ -172,9 +172,9 @@ impl Direct {
         }
     }
 
-    /// Goes on with connections whose requests the server has worked off.
-    fn resume(&mut self, server: &mut Server, now: Monotonic) {
-        let mut done = Vec::new();
+    /// Goes on with connections whose requests the server has worked off; whether there were any.
+    fn resume(&mut self, server: &mut Server, now: Monotonic) -> bool {
+        let (mut done, mut moved) = (Vec::new(), false);
         for (connection, held) in &mut self.held {
             let Some(&smb) = self.by_peer.get(connection) else {
                 done.push(*connection);
@@ -183,7 +183,7 @@ impl Direct {
             while server.wants_messages(smb)
                 && let Some(message) = held.messages.pop_front()
             {
-                held.bytes -= message.len();
+                (held.bytes, moved) = (held.bytes - message.len(), true);
                 server.handle_message(smb, message, now);
             }
             if held.messages.is_empty() && server.wants_messages(smb) {
@@ -193,7 +193,9 @@ impl Direct {
         for connection in done {
             self.held.remove(&connection);
             self.transport.throttle(connection, false);
+            moved = true;
         }
+        moved
     }
 
     /// Hands out what the server has to say to one connection, as far as it takes it; `false`: it is not one of these.

@@ -170,7 +170,6 @@ impl RdmaLink {
         loop {
             let mut events = std::mem::take(&mut self.events);
             self.provider.poll(now, &mut events);
-            let mut moved = !events.is_empty();
             for event in events.drain(..) {
                 self.handle(event, now);
             }
@@ -178,8 +177,7 @@ impl RdmaLink {
             if self.smbd.poll_timeout().is_some_and(|at| at <= now) {
                 self.smbd.handle_timeout(now);
             }
-            moved |= self.is_established && self.failure.is_none() && self.drive();
-            if !moved {
+            if !self.is_established || self.failure.is_some() || !self.drive() {
                 return;
             }
         }

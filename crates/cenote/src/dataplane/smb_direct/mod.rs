@@ -352,13 +352,12 @@ impl<V: Verbs> SmbDirect<V> {
         }
     }
 
-    /// Moves what happened into `out`; `true` where anything did.
+    /// Moves what happened into `out`; `true` where that is anything.
     pub fn poll(&mut self, now: Monotonic, out: &mut Vec<SmbDirectEvent>) -> bool {
         self.now = now;
         self.turn += 1;
         let mut events = std::mem::take(&mut self.events);
         self.verbs.poll(now, &mut events);
-        let moved = !events.is_empty() || !self.out.is_empty();
         for event in events.drain(..) {
             self.handle(event);
         }
@@ -374,6 +373,7 @@ impl<V: Verbs> SmbDirect<V> {
             self.smbd_events(connection);
             self.transmit(connection);
         }
+        let moved = !self.out.is_empty();
         out.append(&mut self.out);
         moved
     }
