@@ -1,7 +1,7 @@
 //! iWARP in software: [`::iwarp::Connection`] over sockets of the data plane's loop.
 //!
 //! Owns the sockets, the registrations and a name for each connection. An idle connection holds no receive buffer and costs a turn
-//! of the loop nothing. Many FPDUs leave in one send; one send per connection is under way at a time. Where much of a message is still to
+//! of the loop nothing. Many FPDUs leave in one send, at once as far as the socket takes them; one send per connection is under way at a time. Where much of a message is still to
 //! come the kernel puts it straight into its region ([`iwarp::connection::direct`]); else bytes are staged and copied from cache.
 //! Connections that are not established are bounded: beyond half of all there may be, the oldest of them makes room.
 
@@ -452,11 +452,18 @@ impl IwarpProvider {
             }
         }
         pair.take_events(&mut self.activity, out);
-        if !pair.sending
+        // At once what the socket takes, the rest as it takes it.
+        while !pair.sending
             && let Some(data) = pair.connection.poll_transmit(&mut self.memory, SEND_BYTES, now)
         {
-            pair.sending = true;
-            self.queue.submit(pair.id.0 << 2 | SEND, Operation::Send { socket: pair.socket.clone(), data });
+            // An error shows again, to be acted on, when the loop sends.
+            let taken = driver::send_now(&pair.socket, &data).unwrap_or(0);
+            if taken < data.len() {
+                pair.sending = true;
+                let data = if taken > 0 { data.slice(taken, data.len() - taken) } else { data };
+                let socket = pair.socket.clone();
+                self.queue.submit(pair.id.0 << 2 | SEND, Operation::Send { socket, data });
+            }
         }
         // Sends and writes complete when they are handed over.
         pair.take_events(&mut self.activity, out);

@@ -100,9 +100,14 @@ impl TcpLink {
             return;
         }
         if !self.is_sending && !self.outgoing.is_empty() {
-            self.is_sending = true;
             let data = std::mem::take(&mut self.outgoing);
-            self.queue.submit(SEND, Operation::Send { socket: self.socket.clone(), data });
+            // At once what the socket takes; an error shows again, to be acted on, when the loop sends.
+            let taken = driver::send_now(&self.socket, &data).unwrap_or(0);
+            if taken < data.len() {
+                self.is_sending = true;
+                let data = if taken > 0 { data.slice(taken, data.len() - taken) } else { data };
+                self.queue.submit(SEND, Operation::Send { socket: self.socket.clone(), data });
+            }
         }
         self.arm();
     }
