@@ -2,7 +2,7 @@
 
 use crate::world::{Event, MICROSECOND, MILLISECOND, World};
 use cluster::{Answer, Request as StateRequest};
-use space::message::{BusError, Request, Response};
+use space::message::{BusError, Operation, Request, Response};
 use types::DiskId;
 
 impl World {
@@ -56,11 +56,22 @@ impl World {
         }
         let repeats = if self.faulting() && self.random.chance(self.scenario.message_repeat) { 2 } else { 1 };
         for _ in 0..repeats {
-            if let Some(delay) = self.travel(node == from) {
+            let late = match &request.operation {
+                Operation::Write { .. } if self.is_late_for_writes() => {
+                    self.random.between(1, 60) * MILLISECOND
+                }
+                _ => 0,
+            };
+            if let Some(delay) = self.travel(node == from).map(|delay| delay + late) {
                 let request = request.clone();
                 self.after(delay, Event::Request { to, from, incarnations, request });
             }
         }
+    }
+
+    fn is_late_for_writes(&self) -> bool {
+        let out = || self.last_record().is_some_and(|record| !record.stale.is_empty());
+        self.scenario.late_writes && self.faulting() && out()
     }
 
     pub(crate) fn ask_state(&mut self, node: usize, token: u64, request: StateRequest) {

@@ -17,6 +17,8 @@ pub struct Scenario {
     pub message_loss: u64,
     pub message_repeat: u64,
     pub message_slow: u64,
+    /// Writes are late while a disk is out: whatever is decided meanwhile meets writes in flight.
+    pub late_writes: bool,
     pub state_loss: u64,
     /// Mean milliseconds between faults.
     pub fault_every_ms: u64,
@@ -56,6 +58,7 @@ impl Scenario {
             message_loss: if random.chance(500) { random.between(1, 15) } else { 0 },
             message_repeat: if random.chance(500) { random.between(1, 60) } else { 0 },
             message_slow: if random.chance(500) { random.between(5, 100) } else { 0 },
+            late_writes: false,
             state_loss: if random.chance(500) { random.between(10, 200) } else { 0 },
             fault_every_ms: random.between(80, 600),
             crashes: random.chance(700),
@@ -74,7 +77,8 @@ impl Scenario {
         // at shows where that is decided too early.
         if random.chance(200) {
             scenario.client_pause_us = 250_000;
-            scenario.message_slow = random.between(200, 400);
+            scenario.late_writes = true;
+            scenario.partitions = false;
             scenario.fault_every_ms = random.between(60, 150);
             (scenario.disk_faults, scenario.slow_disks) = (true, true);
             (scenario.crashes, scenario.takeovers, scenario.discards) = (false, false, false);
