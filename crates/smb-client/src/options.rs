@@ -49,6 +49,9 @@ pub struct Options {
     /// Connections of the session, all by the same transport, where the server takes more than one (3.0 and later). Work is spread over
     /// them; what a lost one had not answered is asked on another, and it is made anew.
     pub channels: usize,
+    /// The connections beyond the first go to the addresses that the server tells of, by SMB Direct where both ends have it: up to
+    /// [`Self::channels`] in all, two at least.
+    pub multichannel: bool,
     /// Where all connections are lost: how long to try to set the session up anew before giving up. Files opened durably
     /// ([`crate::OpenOptions::durable`]) stay open, and what was not answered is asked again. Zero: not at all.
     pub reconnect: Duration,
@@ -85,6 +88,7 @@ impl Default for Options {
             // A READ of 4 KiB and its headers fit one receive of 8 KiB: a registration would cost more than it saves.
             rdma_threshold_bytes: 4097,
             channels: 1,
+            multichannel: false,
             reconnect: Duration::ZERO,
             rdma_crc: true,
             rdma_transform: true,

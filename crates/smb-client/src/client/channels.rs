@@ -48,8 +48,12 @@ impl Client {
         if self.binding.is_none() {
             return Err(ClientError::NotOffered("further connections of one session"));
         }
+        self.add_target(Target { is_rdma: transport == Transport::Rdma, port, address: None })
+    }
+
+    pub(super) fn add_target(&mut self, aim: Target) -> Result<(), ClientError> {
         let target = self.targets.len();
-        self.targets.push(Target { is_rdma: transport == Transport::Rdma, port });
+        self.targets.push(aim);
         self.remake_at.push(Monotonic(0));
         self.join_error = None;
         loop {
@@ -244,11 +248,11 @@ impl Client {
                 continue;
             }
             let (tell, answer) = channel();
-            let (server, port, timeout) = (self.server.clone(), aim.port, self.options.timeout);
+            let (server, aim, timeout) = (self.server.clone(), *aim, self.options.timeout);
             let waker = self.engine.waker();
             std::thread::spawn(move || {
                 // Nobody listens where the client is gone.
-                let _ = tell.send(connect::dial(&server, port, timeout));
+                let _ = tell.send(aim.dial(&server, timeout));
                 waker.wake();
             });
             self.forming.push(Forming::Dialing { target, answer });

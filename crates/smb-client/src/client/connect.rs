@@ -6,7 +6,7 @@ use crate::link::Link;
 use crate::operation::{Reply, Request};
 use crate::{ClientError, Engine, Options, Transport};
 use smb::auth::Credentials;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, SystemTime};
 use sys::monotonic_now;
 use types::FileTime;
@@ -14,11 +14,29 @@ use types::FileTime;
 /// With a choice of transports, SMB Direct has so long to be there.
 const AUTO_RDMA_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// An address that the server told of has so long to answer.
+const FOUND_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// Where a channel goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Target {
     pub is_rdma: bool,
     pub port: u16,
+    /// Of the server's, where it told of it; else whatever its name leads to.
+    pub address: Option<IpAddr>,
+}
+
+impl Target {
+    /// Connects to it. What the server told of may be out of this client's reach: it gets less time. Blocks.
+    pub fn dial(&self, server: &str, timeout: Duration) -> Result<TcpStream, ClientError> {
+        match self.address {
+            None => dial(server, self.port, timeout),
+            Some(address) => {
+                let timeout = timeout.min(FOUND_TIMEOUT);
+                Ok(TcpStream::connect_timeout(&SocketAddr::new(address, self.port), timeout)?)
+            }
+        }
+    }
 }
 
 /// A TCP connection to the first of the server's addresses that answers. Blocks.
@@ -40,16 +58,16 @@ pub(super) fn first_link(
     port: u16,
     options: &Options,
 ) -> Result<(Link, Target, Option<String>), ClientError> {
-    let tcp = Target { is_rdma: false, port };
+    let tcp = Target { is_rdma: false, port, address: None };
     match options.transport {
         Transport::Tcp => Ok((link(engine, server, tcp, options.timeout, options)?, tcp, None)),
         Transport::Rdma => {
-            let target = Target { is_rdma: true, port };
+            let target = Target { is_rdma: true, port, address: None };
             Ok((link(engine, server, target, options.timeout, options)?, target, None))
         }
         Transport::Auto => {
             let timeout = options.timeout.min(AUTO_RDMA_TIMEOUT);
-            let target = Target { is_rdma: true, port: options.rdma_port };
+            let target = Target { is_rdma: true, port: options.rdma_port, address: None };
             match link(engine, server, target, timeout, options) {
                 Ok(link) => Ok((link, target, None)),
                 Err(error) => {
@@ -71,7 +89,7 @@ pub(super) fn link(
     options: &Options,
 ) -> Result<Link, ClientError> {
     let deadline = monotonic_now().after(timeout);
-    let stream = dial(server, target.port, timeout)?;
+    let stream = target.dial(server, timeout)?;
     let mut link = Link::new(engine, stream, target.is_rdma, timeout, options)?;
     loop {
         let now = monotonic_now();

@@ -3,6 +3,7 @@
 mod channels;
 mod connect;
 mod files;
+mod interfaces;
 mod reconnect;
 
 use crate::channel::Channel;
@@ -121,6 +122,13 @@ impl Client {
             options,
         };
         let transport = if target.is_rdma { Transport::Rdma } else { Transport::Tcp };
+        if client.options.multichannel {
+            let most = client.options.channels.max(2);
+            if let Err(error) = client.find_channels(most) {
+                tracing::info!(server, %error, "the server's other addresses are not known");
+            }
+            return Ok(client);
+        }
         for _ in 1..client.options.channels {
             if let Err(error) = client.add_channel(transport, target.port) {
                 tracing::info!(server, %error, channels = client.channels.len(), "no more connections");

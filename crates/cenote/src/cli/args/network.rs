@@ -61,6 +61,9 @@ pub struct SmbOptions {
     /// Connections that carry the session
     #[arg(long, default_value_t = 1, value_parser = channel_count)]
     pub channels: usize,
+    /// Ask the server for its other addresses and use them, by SMB Direct where it has that: two connections, or as many as --channels says
+    #[arg(long)]
+    pub multichannel: bool,
     /// Sign every message; payload goes by RDMA only where the server signs it too (RDMA transform)
     #[arg(long)]
     pub sign: bool,

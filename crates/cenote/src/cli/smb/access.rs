@@ -45,7 +45,7 @@ pub fn connect(place: &Location, how: &SmbOptions) -> Result<Client, Failure> {
         transport,
         rdma_port: how.rdma_port.unwrap_or(RDMA_PORT),
         channels: how.channels,
-        // What RDMA moves neither signature nor encryption protects: whoever asks for protection gives that up.
+        multichannel: how.multichannel,
         signing: if how.sign { Signing::Required } else { Signing::IfRequired },
         encryption: if how.seal { Encryption::Required } else { Encryption::IfRequired },
         reconnect: RECONNECT,
