@@ -1,5 +1,5 @@
 //! Looks after disks and volumes once a second: the state that is recorded of a disk, the end of its retirement, volumes that
-//! could not be opened.
+//! stopped or could not be opened.
 //!
 //! Promises: a disk's record goes only when every volume of its pool is served and none depends on the disk; its label is erased
 //! only after that is durable, on the other disks too. Never moves data: coordinators do.
@@ -15,6 +15,7 @@ use disk::{FileDiskOptions, OpenError, StandaloneDisk};
 use std::rc::Rc;
 use std::time::Duration;
 use types::{DiskId, PoolId};
+use volume::backend::Backend;
 
 type Done<T> = Result<T, CommandError>;
 
@@ -33,6 +34,7 @@ impl Plane {
         self.set_reserves();
         self.record_disks();
         self.end_retirements();
+        self.end_stopped_volumes();
         self.retry_volumes();
         self.scrub_if_due();
         self.checkpoint_idle_disks();
@@ -175,21 +177,63 @@ impl Plane {
         }
     }
 
-    /// A volume that could not be opened is tried again when a disk has come.
+    /// A volume that stopped after a failed write is taken out of service, to be opened anew: what its disks have is whole, what is in
+    /// memory may be ahead of them.
+    fn end_stopped_volumes(self: &Rc<Self>) {
+        let stopped: Vec<(VolumeRecord, String)> = {
+            let volumes = self.volumes.borrow();
+            let stopped = volumes.values().filter_map(|entry| {
+                let why =
+                    entry.served.as_ref()?.with(|service| service.failure().map(ToString::to_string))?;
+                Some((entry.record.clone(), why))
+            });
+            stopped.collect()
+        };
+        for (record, why) in stopped {
+            tracing::error!(volume = %record.id, name = record.name, why, "a volume stopped: it is opened anew");
+            self.server.borrow_mut().remove_volume(record.id, self.now());
+            let served = self.volumes.borrow_mut().get_mut(&record.id).and_then(|entry| {
+                entry.opening = true;
+                entry.served.take()
+            });
+            self.share_cache();
+            let Some(mut served) = served else { continue };
+            let plane = self.clone();
+            self.storage.tasks.spawn(async move {
+                // Commands under way on it get their answers; as long as one has it, its space is not opened another time.
+                tasks::until(|| {
+                    served.poll(&mut Vec::new());
+                    served.is_sole().then_some(())
+                })
+                .await;
+                drop(served);
+                if let Some(space) = plane.storage.space(record.pool) {
+                    space.forget_volume(record.id);
+                }
+                if let Some(entry) = plane.volumes.borrow_mut().get_mut(&record.id) {
+                    entry.opening = false;
+                    entry.failure = Some(why);
+                }
+            });
+        }
+    }
+
+    /// A volume that could not be opened, or stopped, is tried again when a disk has come, and from time to time.
     fn retry_volumes(self: &Rc<Self>) {
         let arrivals = self.storage.arrivals.get();
+        let now = self.now();
         let failed: Vec<VolumeRecord> = {
             let volumes = self.volumes.borrow();
             let failed = volumes.values().filter(|entry| {
                 entry.failure.is_some()
                     && !entry.opening
                     && entry.served.is_none()
-                    && entry.arrivals < arrivals
+                    && (entry.arrivals < arrivals || now >= entry.retry_at)
             });
             failed.map(|entry| entry.record.clone()).collect()
         };
         for record in failed {
-            tracing::info!(volume = %record.id, name = record.name, "a volume is tried again: a disk has come");
+            tracing::info!(volume = %record.id, name = record.name, "a volume is tried again");
             self.open_volume(record, None);
         }
     }

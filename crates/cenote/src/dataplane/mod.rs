@@ -133,6 +133,9 @@ pub(crate) struct VolumeEntry {
     pub failure: Option<String>,
     /// Disks that had come when it was opened last ([`Storage::arrivals`]).
     pub arrivals: u64,
+    /// When it is opened again where that failed, and the pause before the time after.
+    pub retry_at: Monotonic,
+    pub retry_after: Duration,
 }
 
 /// Everything the thread owns but its sockets; shared with tasks.

@@ -8,6 +8,7 @@ use cluster::{
 };
 use space::coordinator::Phase;
 use std::rc::Rc;
+use std::time::Duration;
 use types::{PoolId, VolumeId};
 use volume::backend::Backend;
 use volume::fs::{Config, FileSystem, Format};
@@ -19,6 +20,10 @@ const DIRTY_BYTES_MAX: usize = 2 << 30;
 /// Share of the cache for metadata pages: a quarter, and no more than a gigabyte.
 const PAGES_DIVISOR: usize = 4;
 const PAGES_BYTES_MAX: usize = 1 << 30;
+
+/// Pauses before a volume that cannot be served is tried again: the first, and the longest.
+const RETRY_MIN: Duration = Duration::from_secs(2);
+const RETRY_MAX: Duration = Duration::from_secs(60);
 
 /// One volume's part of the cache, where so many share it.
 fn cache_share(cache_bytes: u64, volumes: usize) -> Config {
@@ -113,8 +118,17 @@ impl Plane {
         let id = record.id;
         let (pool, recorded) = (record.pool, record.clone());
         let arrivals = self.storage.arrivals.get();
-        let entry =
-            VolumeEntry { pool, record: recorded, served: None, opening: true, failure: None, arrivals };
+        let retry_after = self.volumes.borrow().get(&id).map_or(RETRY_MIN, |entry| entry.retry_after);
+        let entry = VolumeEntry {
+            pool,
+            record: recorded,
+            served: None,
+            opening: true,
+            failure: None,
+            arrivals,
+            retry_at: self.now().after(retry_after),
+            retry_after: (retry_after * 2).min(RETRY_MAX),
+        };
         self.volumes.borrow_mut().insert(id, entry);
         self.storage.tasks.spawn(async move {
             let result = plane.serve_volume(&record, format).await;
@@ -122,7 +136,10 @@ impl Plane {
             let Some(entry) = volumes.get_mut(&id) else { return };
             entry.opening = false;
             match result {
-                Ok(served) => entry.served = Some(served),
+                Ok(served) => {
+                    entry.served = Some(served);
+                    entry.retry_after = RETRY_MIN;
+                }
                 Err(error) => {
                     tracing::error!(volume = %id, name = record.name, %error, "a volume cannot be served");
                     entry.failure = Some(error.message);

@@ -369,6 +369,7 @@ fn detached_volume(record: &VolumeRecord, why: &str) -> HealthIssue {
         since_unix_s: SINCE_SEEN,
         what: format!("it is not served: {why}"),
         meaning: "Its files cannot be reached. Nothing on its disks is changed meanwhile.".to_owned(),
-        action: "Bring missing disks back: it is opened by itself.".to_owned(),
+        action: "Bring missing disks back: it is opened by itself, and tried again from time to time."
+            .to_owned(),
     }
 }

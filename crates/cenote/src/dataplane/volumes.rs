@@ -32,6 +32,11 @@ impl ServedVolume {
         }))
     }
 
+    /// Nobody else has it: no command is under way on it.
+    pub fn is_sole(&self) -> bool {
+        Rc::strong_count(&self.0) == 1
+    }
+
     /// Looks at the service.
     pub fn with<T>(&self, look: impl FnOnce(&Service) -> T) -> T {
         look(&self.0.service.borrow())
