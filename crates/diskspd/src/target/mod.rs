@@ -8,7 +8,7 @@ pub mod local;
 pub mod smb;
 
 use crate::profile::Target;
-use smb_client::Location;
+use smb_client::{Location, LocationError};
 use std::path::PathBuf;
 
 /// Why a run cannot begin, or go on; what is printed.
@@ -53,7 +53,13 @@ pub fn place(path: &str) -> Result<Place, TargetError> {
     if Location::is_meant(path) {
         let wrong =
             |problem: String| TargetError::Other(format!("ERROR: invalid SMB target '{path}': {problem}"));
-        let place = Location::parse(path).map_err(|problem| wrong(problem.to_string()))?;
+        let place = Location::parse(path).map_err(|problem| match problem {
+            // The address is not repeated: it holds the password.
+            LocationError::Password => TargetError::Other(format!(
+                "ERROR: invalid SMB target: {problem}; give it in a file with --smb-credentials, or in the environment"
+            )),
+            problem => wrong(problem.to_string()),
+        })?;
         if place.path.is_empty() {
             return Err(wrong("the path of the file is missing".into()));
         }

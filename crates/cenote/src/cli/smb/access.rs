@@ -2,7 +2,9 @@
 
 use super::Failure;
 use crate::cli::args::{SmbOptions, SmbTransport};
-use smb_client::{Client, Encryption, Location, Logon, Options, RDMA_PORT, Signing, Transport};
+use smb_client::{
+    Client, Encryption, Location, LocationError, Logon, Options, RDMA_PORT, Signing, Transport,
+};
 use std::time::Duration;
 
 const TCP_PORT: u16 = 445;
@@ -14,10 +16,14 @@ const RECONNECT: Duration = Duration::from_secs(30);
 /// # Errors
 /// What is wrong with it, and how it should look.
 pub fn location(text: &str) -> Result<Location, Failure> {
-    Location::parse(text).map_err(|problem| {
-        Failure::new(format!(
+    Location::parse(text).map_err(|problem| match problem {
+        // The address is not repeated: it holds the password.
+        LocationError::Password => Failure::new(format!(
+            "{problem}: give it in a file with --credentials FILE, or in CENOTE_SMB_PASSWORD"
+        )),
+        problem => Failure::new(format!(
             "'{text}' is no place on a server ({problem}): write //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH"
-        ))
+        )),
     })
 }
 
