@@ -26,7 +26,7 @@ for i in 1 2; do random_file f$i 48; done
 check "files are written" smb "put f1; put f2"
 
 # Reserve, fault domains of one node: three disks keep one's worth.
-check "pool show tells the reserve" bash -c "'$CENOTE' --data data pool show pool | grep -E 'reserve.*\(1 disks\)'"
+check "pool show tells the reserve" bash -c "'$CENOTE' --data data pool show pool | grep -E 'reserve.*\(1 disk\)'"
 refuses "a reserve of all disks is refused" "leaves nothing" cli pool set pool --reserve-disks 3
 check "the reserve is changed" cli pool set pool --reserve-disks 0
 check "and shown" bash -c "'$CENOTE' --data data pool show pool | grep -E '\(0 disks\)'"

@@ -283,10 +283,11 @@ fn soak() -> Result<(), Box<dyn Error>> {
     };
     let kills = soak.run(&arguments).map_err(|error| {
         format!(
-            "{}, after {} operations: {error}; {:?}",
+            "{}, after {} operations: {error}; {:?}; the last connection was lost because: {}",
             arguments.file,
             soak.operations,
-            soak.client.counters()
+            soak.client.counters(),
+            soak.client.last_loss().unwrap_or("none was")
         )
     })?;
     let counters = soak.client.counters();

@@ -19,6 +19,8 @@ use volume::backend::Backend;
 
 type Done<T> = Result<T, CommandError>;
 
+/// How often a record is written over one that was changed meanwhile.
+const WRITES_MAX: usize = 10;
 /// A disk that is away for less is not worth a change of its record.
 const ABSENCE_MIN_S: u64 = 5;
 /// How long the kernel may need to let go of a disk that was removed.
@@ -86,9 +88,16 @@ impl Plane {
 
     /// Replaces a disk's record; one that is gone stays gone.
     async fn write_disk(&self, record: DiskRecord) -> Done<()> {
-        self.change_state(move |state| match state.read::<DiskRecord>(&record.id())? {
-            Some(found) => state.write(&record, found.revision).map(|_| ()),
-            None => Ok(()),
+        self.change_state(move |state| {
+            for _ in 0..WRITES_MAX {
+                let Some(found) = state.read::<DiskRecord>(&record.id())? else { return Ok(()) };
+                match state.write(&record, found.revision) {
+                    // What is seen of the disk and what is decided of it are written by two threads.
+                    Err(cluster::StateError::Conflict) => {}
+                    written => return written.map(|_| ()),
+                }
+            }
+            Err(cluster::StateError::Conflict)
         })
         .await
     }

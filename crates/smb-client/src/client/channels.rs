@@ -186,6 +186,7 @@ impl Client {
     fn lost(&mut self, at: usize, error: ClientError, now: Monotonic) -> Result<(), ClientError> {
         let mut dead = self.channels.remove(at);
         tracing::info!(server = self.server, is_rdma = dead.is_rdma(), %error, "a connection of the session is lost");
+        self.last_loss = Some(error.to_string());
         let mut counted = dead.counters();
         counted.rdma_connections = 0;
         counted.channels_lost = 1;

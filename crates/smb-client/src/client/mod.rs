@@ -59,6 +59,7 @@ pub struct Client {
     unasked: HashSet<Token>,
     /// What channels that are gone had counted.
     past: Counters,
+    last_loss: Option<String>,
     is_validated: bool,
     fallback: Option<String>,
 }
@@ -117,6 +118,7 @@ impl Client {
             repeated: HashSet::new(),
             unasked: HashSet::new(),
             past: Counters::default(),
+            last_loss: None,
             is_validated: false,
             fallback,
             options,
@@ -208,6 +210,11 @@ impl Client {
             counters.add(&channel.counters());
         }
         counters
+    }
+
+    /// Why the connection that died last died.
+    pub fn last_loss(&self) -> Option<&str> {
+        self.last_loss.as_deref()
     }
 
     /// The loop it runs on.
