@@ -162,6 +162,7 @@ impl Client {
             if self.unasked.remove(&token) {
                 continue;
             }
+            self.fruitless_until = None;
             self.answers.insert(token, reply);
             self.order.push_back(token);
         }

@@ -60,6 +60,8 @@ pub struct Client {
     /// What channels that are gone had counted.
     past: Counters,
     last_loss: Option<String>,
+    /// Since all connections were lost nothing was answered: when that is given up.
+    fruitless_until: Option<Monotonic>,
     is_validated: bool,
     fallback: Option<String>,
 }
@@ -119,6 +121,7 @@ impl Client {
             unasked: HashSet::new(),
             past: Counters::default(),
             last_loss: None,
+            fruitless_until: None,
             is_validated: false,
             fallback,
             options,

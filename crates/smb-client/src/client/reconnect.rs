@@ -153,7 +153,18 @@ impl Client {
         if self.options.reconnect.is_zero() {
             return Err(error);
         }
-        let until = monotonic_now().after(self.options.reconnect);
+        let now = monotonic_now();
+        let is_idle = leftovers.sent.is_empty() && leftovers.waiting.is_empty() && self.later.is_empty();
+        let since = if is_idle { None } else { self.fruitless_until };
+        let until = since.unwrap_or(now.after(self.options.reconnect));
+        self.fruitless_until = (!is_idle).then_some(until);
+        if since.is_some() {
+            // A server that takes the session and loses it before it answers anything is neither rushed nor asked for ever.
+            if now >= until {
+                return Err(error);
+            }
+            std::thread::sleep(PAUSE.min(until.since(now)));
+        }
         tracing::warn!(server = self.server, %error, "all connections are lost: setting the session up anew");
         let moves = loop {
             let failed = match self.set_up_anew() {
