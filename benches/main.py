@@ -64,6 +64,7 @@ def parse_arguments():
     parser.add_argument("--list", action="store_true", help="print the names of the cells and end")
     parser.add_argument("--seconds", type=int, help="length of one measurement")
     parser.add_argument("--rounds", type=int, help="rounds of each cell")
+    parser.add_argument("--minutes", type=float, help="time for the cells; those that it does not reach are named in the report")
     parser.add_argument("--no-extras", action="store_true", help="cells only: no small files, start-up, memory, limits")
     parser.add_argument("--work", type=pathlib.Path, help="folder for the servers' files (default: a new one)")
     parser.add_argument("--out", type=pathlib.Path, help="folder for the report (default benches/results/DATE)")
@@ -148,6 +149,8 @@ def main():
         say("./bench needs root: it starts smbd and empties the kernel's caches")
         return 2
     began = time.monotonic()
+    if arguments.minutes:
+        mode.budget_s = arguments.minutes * 60
     deadline = began + mode.budget_s if mode.budget_s else None
     work = pathlib.Path(tempfile.mkdtemp(prefix="cenote-bench-", dir=arguments.work))
     out = arguments.out or REPOSITORY / "benches/results" / datetime.datetime.now().strftime("%Y-%m-%d-%H%M")
