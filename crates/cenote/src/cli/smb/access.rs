@@ -11,6 +11,9 @@ const TCP_PORT: u16 = 445;
 /// How long a lost session is worth setting up anew.
 const RECONNECT: Duration = Duration::from_secs(30);
 
+/// How a place is written.
+const FORM: &str = "//SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH";
+
 /// The place that an argument names.
 ///
 /// # Errors
@@ -19,11 +22,9 @@ pub fn location(text: &str) -> Result<Location, Failure> {
     Location::parse(text).map_err(|problem| match problem {
         // The address is not repeated: it holds the password.
         LocationError::Password => Failure::new(format!(
-            "{problem}: give it in a file with --credentials FILE, or in CENOTE_SMB_PASSWORD"
+            "{problem}: write {FORM}, and give the password in a file with --credentials FILE, or in CENOTE_SMB_PASSWORD"
         )),
-        problem => Failure::new(format!(
-            "'{text}' is no place on a server ({problem}): write //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH"
-        )),
+        problem => Failure::new(format!("'{text}' is no place on a server ({problem}): write {FORM}")),
     })
 }
 

@@ -119,6 +119,7 @@ mod tests {
         for wrong in ["", "filer/demo", "smb://filer", "smb://ana:secret@filer/demo", "//filer:x/demo"] {
             let error = location(wrong).expect_err("is refused").message;
             assert!(error.contains("//SERVER/SHARE/PATH"), "{wrong}: {error}");
+            assert!(!error.contains("secret"), "{error}");
         }
     }
 
