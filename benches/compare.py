@@ -36,6 +36,22 @@ def timed(server, work):
     }
 
 
+def commit():
+    """The commit of this tree, short."""
+    done = subprocess.run(["git", "-C", REPOSITORY, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def listed(server, count):
+    """Lists the directory of small files; figures of [`timed`]."""
+    out = []
+    figures = timed(server, lambda: out.append(servers.smbclient(server, "cd s; ls")))
+    found = sum(" file" in line for line in out[0].splitlines())
+    if found != count:
+        raise RuntimeError(f"{server.name} lists {found} of {count} files")
+    return figures
+
+
 def digest(path):
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -79,12 +95,7 @@ class Cells:
         return figures, self.small_count, self.small_count * 4096
 
     def list_small(self, server):
-        out = []
-        figures = timed(server, lambda: out.append(servers.smbclient(server, "cd s; ls")))
-        found = sum("file" in line for line in out[0].splitlines())
-        if found != self.small_count:
-            raise RuntimeError(f"{server.name} lists {found} of {self.small_count} files")
-        return figures, self.small_count, 0
+        return listed(server, self.small_count), self.small_count, 0
 
     def get_small(self, server):
         with tempfile.TemporaryDirectory(dir=self.work) as back:
@@ -136,8 +147,7 @@ def main():
         for peer in peers:
             peer.stop()
         servers.remove_tree(work)
-    commit = subprocess.run(["git", "-C", REPOSITORY, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    lines = [f"# Cenote beside smbd, {datetime.date.today()}, commit {commit.stdout.strip()}", "",
+    lines = [f"# Cenote beside smbd, {datetime.date.today()}, commit {commit()}", "",
              f"Median of {arguments.rounds} rounds, client smbclient, loopback. Ratio: smbd's figure by Cenote's; over 1 Cenote is ahead.", "",
              "| work | Cenote s | smbd s | time ratio | spread | Cenote CPU s | smbd CPU s | CPU ratio |",
              "|---|---|---|---|---|---|---|---|"]

@@ -90,7 +90,7 @@ def measure(binary, cell, server, credentials, seconds):
     if cell.cold:
         server.make_cold()
     if cell.writes:
-        os.sync()
+        server.settle()
     disk = servers.disk_bytes_written()
     server_cpu, client_cpu = server.cpu_seconds(), sum(os.times()[2:4])
     began = time.monotonic()

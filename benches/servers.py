@@ -92,8 +92,19 @@ class Server:
         return self.port
 
     def settle(self):
-        """Brings what the server wrote to the disk, as far as the kernel holds it."""
+        """Brings what the server wrote to the disk: what is left in it, and what the kernel holds. The next run would pay for it."""
+        self.wait_until_idle()
         os.sync()
+
+    def wait_until_idle(self, seconds=30):
+        """Until the server has written back what earlier runs left to it. Whether it has in that time."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            before = self.cpu_seconds()
+            time.sleep(0.25)
+            if self.cpu_seconds() - before <= 2 / TICKS:
+                return True
+        return False
 
     def stop(self):
         if self.process:
@@ -205,6 +216,12 @@ class Cenote(Server):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{self.binary} does not say ready: see {self.work}/log")
             time.sleep(0.05)
+
+    def cli(self, *arguments):
+        """Runs an administrator's command against this daemon."""
+        done = subprocess.run([self.binary, "--data", self.work / "data", *arguments], capture_output=True, text=True, timeout=120)
+        if done.returncode != 0:
+            raise RuntimeError(f"cenote {' '.join(arguments)}: {done.stdout}{done.stderr}")
 
     def make_cold(self):
         # Its disks are read past the page cache: only its own memory is to be emptied.

@@ -1,12 +1,27 @@
-"""What is not a cell: small files and directories, a cross-check by smbclient, start-up and reopen, memory."""
+"""What is not a cell: small files and directories, a cross-check by smbclient, start-up and reopen, memory, what a copy costs."""
 
+import copy
 import os
 import signal
+import statistics
 import subprocess
 import time
 
+import cells as table
 import ruler
 import servers
+
+
+def in_turns(work, systems, rounds):
+    """`work(system)` gives figures by step; their medians by system and step, of rounds in which the systems take turns."""
+    runs = {system.name: [] for system in systems}
+    for number in range(rounds):
+        for system in systems if number % 2 == 0 else reversed(systems):
+            runs[system.name].append(work(system))
+    return {
+        name: {step: {key: statistics.median(run[step][key] for run in found) for key in figures} for step, figures in found[0].items()}
+        for name, found in runs.items()
+    }
 
 
 def small_files(server, files):
@@ -61,6 +76,29 @@ def memory(server, connections=16):
             client.stdin.close()
         for client in clients:
             client.wait()
+
+
+def copy_of_a_write(binary, server, credentials, seconds, rounds=3):
+    """Server CPU of 4 KiB write-through, 32 deep, on a volume of one copy and on one of two, by turns; the difference is one replica's."""
+    cell = next(cell for cell in table.default() if cell.name == "4k-write-through-qd32-c1-plain")
+    runs = {}
+    for layout in ("simple", "two-way-mirror"):
+        shared = copy.copy(server)
+        shared.share = f"bench-{layout}"
+        server.cli("volume", "create", shared.share, "--size", "1GiB", "--fixed", "--resiliency", layout)
+        server.cli("share", "create", shared.share, "--volume", shared.share, "--grant", f"{server.user}:full")
+        ruler.make_file(binary, shared, credentials, *ruler.WARM)
+        runs[layout] = (shared, [])
+    try:
+        for _ in range(rounds):
+            for shared, figures in runs.values():
+                figures.append(ruler.measure(binary, cell, shared, credentials, seconds)["server_cpu_us_per_op"])
+    finally:
+        for shared, _ in runs.values():
+            server.cli("share", "delete", shared.share, "--yes", shared.share)
+            server.cli("volume", "delete", shared.share, "--yes", shared.share)
+    medians = {layout: statistics.median(figures) for layout, (_, figures) in runs.items()}
+    return medians | {"replica": medians["two-way-mirror"] - medians["simple"]}
 
 
 def answers_rdma(binary, server, credentials):

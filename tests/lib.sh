@@ -81,6 +81,16 @@ start_server() {
     tail -n 20 "$work/server.out" "$work/server.err"
     return 1
 }
+# serve_config FILE SECONDS: the server by its configuration, until it answers.
+serve_config() {
+    local end=$((SECONDS + $2))
+    "$CENOTE" serve --config "$1" >>"$work/server.out" 2>>"$work/server.err" </dev/null &
+    server_pid=$!
+    until cli disk list >/dev/null 2>&1; do
+        kill -0 "$server_pid" 2>/dev/null && ((SECONDS < end)) || { tail -n 5 "$work/server.err"; return 1; }
+        sleep 0.1
+    done
+}
 stop_server() { # status of the server
     local pid=$server_pid
     server_pid=

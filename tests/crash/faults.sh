@@ -22,15 +22,7 @@ search = []
 disk_timeout_ms = 1500
 cache_bytes = 67108864
 TOML
-serve() {
-    "$CENOTE" serve --config "$work/config.toml" >>"$work/server.out" 2>>"$work/server.err" </dev/null &
-    server_pid=$!
-    local end=$((SECONDS + 30))
-    until cli disk list >/dev/null 2>&1; do
-        kill -0 "$server_pid" 2>/dev/null && ((SECONDS < end)) || { tail -n 5 "$work/server.err"; return 1; }
-        sleep 0.1
-    done
-}
+serve() { serve_config "$work/config.toml" 30; }
 tell() { # COMMAND: told to the fault socket
     local answer
     answer=$(python3 - "$CENOTE_FAULTS" "$*" <<'PYTHON'

@@ -14,7 +14,7 @@ if [[ -z ${CENOTE_TEST_NAMESPACE:-} ]]; then
     exit
 fi
 . "$(dirname "$0")/../lib.sh"
-here=$root/tests/guest
+. "$root/tests/guest/guest.sh"
 ip link set lo up
 for n in 0 1; do
     ip tuntap add tap$n mode tap && ip address add 10.9.1$n.1/24 dev tap$n && ip link set tap$n up ||
@@ -36,15 +36,6 @@ smb_address=0.0.0.0:445
 card=(-netdev tap,id=net1,ifname=tap1,script=no,downscript=no -device virtio-net-pci,netdev=net1,mac=52:54:00:77:00:01,romfile=)
 # channels TRANSPORT: the channels of that kind that the session has.
 channels() { cli --json session list | grep -o "\"transport\": *\"$1\"" | wc -l; }
-said() { # WORD: until the guest says it, or ends
-    local tries
-    for ((tries = 0; tries < 1500; tries++)); do
-        grep -q "$1" "$work/guest.log" && return
-        kill -0 "$guest" 2>/dev/null || return 1
-        sleep 0.2
-    done
-    return 1
-}
 
 for kind in TCP iWARP; do
     if [[ $kind == TCP ]]; then rdma_address=127.0.0.1:0 CHANNELS_KIND=tcp; else rdma_address=0.0.0.0:5445 CHANNELS_KIND=rdma; fi
@@ -55,13 +46,13 @@ for kind in TCP iWARP; do
     GUEST_SHARE=$work/host GUEST_PASS=CHANNELS_KIND GUEST_FILES=$MOUNTWORK "$here/run.sh" "$here/multichannel-work.sh" "${card[@]}" \
         >"$work/guest.log" 2>&1 </dev/null &
     guest=$!
-    if said GUEST-MOUNTED; then
+    if until_said "$work/guest.log" GUEST-MOUNTED; then
         # The session itself is one of them: it says its transport too.
         have=$(channels "$kind")
         if ((have >= 3)); then ok "$kind: the session has $((have - 1)) channels"; else not_ok "$kind: the session has $((have - 1)) channels, not two" "$(cli session list)"; fi
         touch "$work/host/counted"
     fi
-    if said GUEST-CUT; then
+    if until_said "$work/guest.log" GUEST-CUT; then
         killed=0
         for ((i = 0; i < 3; i++)); do
             sleep 2

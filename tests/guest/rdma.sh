@@ -34,16 +34,6 @@ in_guest() {
     if ((status == 0)); then ok "$1: the guest's job"; return; fi
     not_ok "$1: the guest's job (status $status)" "$(grep -B 6 'NOT OK' "$2" | cut -c 1-160; tail -n 12 "$2")"
 }
-# until_said LOG WORD: until the guest says it, or ends.
-until_said() {
-    local tries
-    for ((tries = 0; tries < 1500; tries++)); do
-        grep -q "$2" "$1" && return
-        kill -0 "$guest" 2>/dev/null || return 1
-        sleep 0.2
-    done
-    return 1
-}
 
 # --- rping in both roles, and mounts ---------------------------------------------------------------------------------
 
@@ -55,7 +45,7 @@ export RPING_COUNT RPING_SIZE=32768
 "$rping" server "127.0.0.1:$engine_port" "$RPING_COUNT" >"$work/rping-server.log" 2>&1 &
 engine=$!
 if [[ $mode == full ]]; then
-    export RDMA_MOUNTS="vers=3.1.1 vers=3.1.1,sign vers=3.0.2 vers=3.0" WORK_MIB=16 WORK_FSX=1000 WORK_TREE=100 GUEST_TIMEOUT=900
+    export RDMA_MOUNTS="vers=3.1.1 vers=3.1.1,sign vers=3.0.2 vers=3.0.2,sign vers=3.0 vers=3.0,sign" WORK_MIB=16 WORK_FSX=1000 WORK_TREE=100 GUEST_TIMEOUT=1200
 else
     export RDMA_MOUNTS="vers=3.1.1" WORK_MIB=4 WORK_FSX=200 WORK_TREE=30 GUEST_TIMEOUT=240
 fi

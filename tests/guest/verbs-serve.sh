@@ -1,6 +1,6 @@
 #!/bin/sh
-# Guest jobs: cenote itself in one guest, serving SMB Direct by libibverbs over siw (iWARP) and rxe (RoCE) in turn, and the cifs.ko of a
-# second guest, which mounts it with -o rdma and works in it. On the host it boots both, joined by a network of their own.
+# Guest jobs: cenote itself in one guest, serving SMB Direct by libibverbs over siw (iWARP) and rxe (RoCE) in turn, and in a second guest
+# our own client by the same devices, and cifs.ko, which mounts it with -o rdma and works in it. On the host it boots both, joined by a network of their own.
 # CENOTE: the binary to run in the guest, dynamically linked: the libraries are the guest's. MOUNTWORK as in mount-work.sh.
 # VERBS_DEVICES="siw rxe"; WORK_MIB (4), WORK_TREE (10). Exit status 0 only when every check of both passed.
 if [ -z "${CENOTE_GUEST:-}" ]; then
@@ -26,7 +26,7 @@ if [ -z "${CENOTE_GUEST:-}" ]; then
         [ "$tries" -lt 600 ] && kill -0 "$server" 2>/dev/null || { cat "$folder/server.log"; echo "the server's guest does not boot"; exit 1; }
         sleep 0.2
     done
-    VERBS_ROLE=client GUEST_NAME=client GUEST_ADDRESS=10.9.0.2/24 GUEST_NETDEV="socket,connect=127.0.0.1:$port" GUEST_FILES="$MOUNTWORK" \
+    VERBS_ROLE=client GUEST_NAME=client GUEST_ADDRESS=10.9.0.2/24 GUEST_NETDEV="socket,connect=127.0.0.1:$port" GUEST_FILES="$MOUNTWORK $folder/cenote" \
         "$here/run.sh" "$0" </dev/null 2>&1 | sed -u 's/^/client: /' &
     wait $!
     # A client that ended without its last word is not waited for.
@@ -63,7 +63,7 @@ serve() { # siw | rxe
     check "$1: listens by the device" grep -q "SMB Direct by an RDMA device.*${1}0" /tmp/cenote.log || cat /tmp/cenote.log
     cenote rdma list | cat
     tell "ready-$1"
-    hears 180 "mounted-$1" || die "$1: the client did not mount"
+    hears 400 "mounted-$1" || die "$1: the client did not mount"
     check "$1: a session" sessions
     check "$1: session list says $transport" grep -q "$transport" /tmp/sessions
     written=$(counter bytes_rdma_written) read=$(counter bytes_rdma_read) accepted=$(counter accepted_connections)
@@ -88,10 +88,26 @@ serve() { # siw | rxe
 
 established() { dmesg | grep -c 'RDMA transport established'; }
 
+# by_device DEVICE [OPTION...]: our own client, a file there and back.
+by_device() {
+    device=$1
+    shift
+    export CENOTE_SMB_USER="$user" CENOTE_SMB_PASSWORD="$PASSWD"
+    timeout 120 /job/files/cenote smb put /tmp/sent "//$host/demo/by-device" --transport rdma --rdma-device "$device" "$@" &&
+        timeout 120 /job/files/cenote smb get "//$host/demo/by-device" /tmp/back --transport rdma --rdma-device "$device" "$@" &&
+        cmp /tmp/sent /tmp/back
+}
+refused_by_device() { ! by_device "$1" >/tmp/refused 2>&1 && grep -q "not by $1" /tmp/refused; }
+
 use() { # siw | rxe
     hears 200 "ready-$1" || die "$1: the server is not ready"
     "start_$1"
     wait_for 10 ping -c 1 -W 1 "$host" >/dev/null || say "no answer to ping from $host"
+    dd if=/dev/urandom of=/tmp/sent bs=1M count="$WORK_MIB" 2>/dev/null
+    check "$1: our client by ${1}0" by_device "${1}0"
+    check "$1: our client by whichever device leads there, signed" by_device auto --sign
+    check "$1: our client over two connections" by_device "${1}0" --channels 2
+    check "$1: our client refuses another device" refused_by_device other0
     before=$(established)
     mount_share /mnt rdma
     check "$1: RDMA transport established" more_than connections "$before" "$(established)"

@@ -30,16 +30,7 @@ tls_key = "$work/${2-server.key}"
 webhook = "http://127.0.0.1:$hook_port/health"
 TOML
 }
-serve() {
-    "$CENOTE" serve --config cenote.toml >>server.out 2>>server.err </dev/null &
-    server_pid=$!
-    for _ in $(seq 300); do
-        [[ -s data/api.address ]] && cli disk list >/dev/null 2>&1 && return 0
-        kill -0 "$server_pid" 2>/dev/null || return 1
-        sleep 0.1
-    done
-    return 1
-}
+serve() { serve_config "$work/cenote.toml" 30; }
 remote() { "$CENOTE" --api "https://localhost:$tls_port" --token-file data/api.token --ca-file authority.pem "$@"; }
 status_of() { python3 - "$@" <<'PYTHON'
 import http.client, ssl, sys
@@ -92,9 +83,17 @@ equal "health is told to anybody" 200 "$(status_of "$tls_port" /healthz)"
 equal "figures are not" 401 "$(status_of "$tls_port" /metrics)"
 equal "nor is the API" 401 "$(status_of "$tls_port" /api/v1/disks)"
 check "who was refused is in the audit log" grep -q '"action":"GET".*"refused"' data/audit.log
+for _ in $(seq 40); do
+    exec 3<>"/dev/tcp/127.0.0.1/$tls_port" && printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3 && timeout 10 cat <&3 >/dev/null
+    exec 3>&-
+done
+check "who speaks no TLS too" grep -q '"action":"connect".*"refused".*TLS handshake failed' data/audit.log
+# Ten a minute of one address; two minutes at most, on a slow machine.
+check "but not each time" test "$(grep -c '"refused"' data/audit.log)" -le 20
 
 stop_server
 equal "SIGTERM ends it with status 0" 0 $?
+check "what was left out is told with its number" grep -qE '"source":"127.0.0.1","action":"refusals left out".*"[0-9]+ more in the same minute"' data/audit.log
 # Beside its old path it would be found by its label.
 mkdir elsewhere
 mv disk2.img elsewhere/

@@ -29,6 +29,12 @@ for transport in tcp rdma; do
         done
     done
 done
+# A receive of the engine has 32 KiB where nothing is known of what comes: frames that end with it, or some bytes before or after.
+random_file "$work/all" 1
+for bytes in 32747 32748 32749 32750 32751 32752 32753; do
+    head -c $bytes "$work/all" >"$work/file"
+    check "rdma, a file of $bytes bytes" there_and_back "$rdma_port" rdma
+done
 check "health is clean" cli health
 stop_server
 summary

@@ -2,7 +2,7 @@
 
 Prints `ok NAME` or `not ok NAME` a line; exit status 1 if any was not.
 """
-import os, struct, sys, time, traceback, uuid
+import os, struct, sys, time, uuid
 from collections import OrderedDict
 
 from smbprotocol.change_notify import ChangeNotifyFlags, CompletionFilter, FileAction, FileSystemWatcher
@@ -15,9 +15,10 @@ from smbprotocol.session import Session
 from smbprotocol.structure import BytesField, Structure
 from smbprotocol.tree import TreeConnect
 
+from peer_tests import run, test
+
 PORT = int(os.environ["SMB_PORT"])
 USER, PASSWORD, SHARE = os.environ["SMB_USER"], os.environ["SMB_PASSWORD"], os.environ["SMB_SHARE"]
-TESTS = []
 
 # FILE_*: access, create options, dispositions.
 READ_DATA, WRITE_DATA, DELETE, READ_CONTROL, WRITE_DAC, MAXIMUM_ALLOWED = 1, 2, 0x10000, 0x20000, 0x40000, 0x02000000
@@ -28,11 +29,6 @@ OWNER, GROUP, DACL = 1, 2, 4
 
 ACCESS_DENIED, BUFFER_OVERFLOW, NAME_INVALID, NOT_FOUND = 0xC0000022, 0x80000005, 0xC0000033, 0xC0000034
 NO_MORE_FILES, NAME_COLLISION, NOT_SUPPORTED = 0x80000006, 0xC0000035, 0xC00000BB
-
-
-def test(function):
-    TESTS.append(function)
-    return function
 
 
 class Raw(Structure):
@@ -486,19 +482,5 @@ def metadata_of_macos_is_kept_in_streams():
         client.close(made)
 
 
-def main():
-    failed = 0
-    for function in TESTS:
-        name = "explorer: " + function.__name__.replace("_", " ")
-        try:
-            function()
-            print("ok     ", name, flush=True)
-        except Exception:
-            failed += 1
-            print("not ok ", name, flush=True)
-            traceback.print_exc()
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("explorer"))

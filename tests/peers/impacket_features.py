@@ -1,19 +1,15 @@
 """Features of the server as impacket drives them. Prints `ok NAME` or `not ok NAME` a line; exit status 1 if any was not."""
-import io, os, sys, traceback
+import io, os, sys
 
 from impacket.dcerpc.v5 import lsad, lsat, srvs, transport
 from impacket.dcerpc.v5.dtypes import MAXIMUM_ALLOWED
 from impacket.smb3structs import SMB2_DIALECT_002, SMB2_DIALECT_21, SMB2_DIALECT_30, SMB2_DIALECT_311
 from impacket.smbconnection import SessionError, SMBConnection
 
+from peer_tests import run, test
+
 PORT = int(os.environ["SMB_PORT"])
 USER, PASSWORD, SHARE = os.environ["SMB_USER"], os.environ["SMB_PASSWORD"], os.environ["SMB_SHARE"]
-TESTS = []
-
-
-def test(function):
-    TESTS.append(function)
-    return function
 
 
 def connect(dialect=None, password=PASSWORD, user=USER):
@@ -105,19 +101,5 @@ def lsarpc_translates_names_and_sids():
     connection.logoff()
 
 
-def main():
-    failed = 0
-    for function in TESTS:
-        name = "impacket: " + function.__name__.replace("_", " ")
-        try:
-            function()
-            print("ok     ", name, flush=True)
-        except Exception:
-            failed += 1
-            print("not ok ", name, flush=True)
-            traceback.print_exc()
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("impacket"))

@@ -1,5 +1,5 @@
 """Features of the server as Python's smbprotocol drives them. Prints `ok NAME` or `not ok NAME` a line; exit status 1 if any was not."""
-import os, sys, traceback, uuid
+import os, sys, uuid
 
 import smbclient
 import smbclient.path
@@ -9,15 +9,11 @@ from smbprotocol.exceptions import SMBAuthenticationError, SMBOSError, SMBRespon
 from smbprotocol.session import Session
 from smbprotocol.tree import TreeConnect
 
+from peer_tests import run, test
+
 PORT = int(os.environ["SMB_PORT"])
 USER, PASSWORD, SHARE = os.environ["SMB_USER"], os.environ["SMB_PASSWORD"], os.environ["SMB_SHARE"]
 ROOT = rf"\\127.0.0.1\{SHARE}"
-TESTS = []
-
-
-def test(function):
-    TESTS.append(function)
-    return function
 
 
 def session(dialect=None, encrypt=False, password=PASSWORD):
@@ -230,20 +226,6 @@ def a_server_side_copy_copies():
         smbclient.remove(rf"{ROOT}\{name}", port=PORT)
 
 
-def main():
-    smbclient.register_session("127.0.0.1", username=USER, password=PASSWORD, port=PORT)
-    failed = 0
-    for function in TESTS:
-        name = "smbprotocol: " + function.__name__.replace("_", " ")
-        try:
-            function()
-            print("ok     ", name, flush=True)
-        except Exception:
-            failed += 1
-            print("not ok ", name, flush=True)
-            traceback.print_exc()
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    smbclient.register_session("127.0.0.1", username=USER, password=PASSWORD, port=PORT)
+    sys.exit(run("smbprotocol"))

@@ -8,6 +8,7 @@ pub mod management;
 mod metrics;
 pub mod model;
 pub mod rdma;
+mod refusals;
 pub mod requests;
 mod routes;
 mod server;

@@ -1,11 +1,12 @@
 //! The HTTP server of the API.
 //!
 //! Owns connections and authentication. Promises: at most [`CONNECTIONS_MAX`] connections a listener, each with bounded headers,
-//! body and time (I7); everything under `/api/` needs the token, and over TLS everything but `/healthz`. Never listens: it is given
-//! sockets.
+//! body and time (I7); everything under `/api/` needs the token, and over TLS everything but `/healthz`; what is refused is in the
+//! audit log, in bounded numbers. Never listens: it is given sockets.
 
 use crate::management::{ApiError, ErrorKind, Management};
 use crate::metrics;
+use crate::refusals::{MINUTE, Refusals};
 use crate::routes::{Peer, Shared, router};
 use crate::tls::Identity;
 use crate::token::Token;
@@ -16,7 +17,6 @@ use axum::http::{StatusCode, header, request::Parts};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use cluster::audit::Outcome;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -57,7 +57,9 @@ impl Open {
 
 /// Serves in the clear, for loopback, until the task is dropped.
 pub async fn serve(listener: TcpListener, management: Arc<dyn Management>, token: Arc<Token>) {
-    accept(listener, app(management, token, Open::AllButApi), None).await;
+    let refusals = Refusals::new(management.clone());
+    let app = app(management, token, Open::AllButApi, refusals.clone());
+    accept(listener, app, None, refusals).await;
 }
 
 /// Serves over TLS until the task is dropped.
@@ -71,14 +73,28 @@ pub async fn serve_tls(
         Ok(config) => Arc::new(config),
         Err(error) => return tracing::error!(%error, "the API cannot serve TLS"),
     };
-    accept(listener, app(management, token, Open::Health), Some(config.into())).await;
+    let refusals = Refusals::new(management.clone());
+    let app = app(management, token, Open::Health, refusals.clone());
+    accept(listener, app, Some(config.into()), refusals).await;
 }
 
-async fn accept(listener: TcpListener, app: Router, tls: Option<TlsAcceptor>) {
+async fn accept(listener: TcpListener, app: Router, tls: Option<TlsAcceptor>, refusals: Arc<Refusals>) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut minutes = tokio::time::interval(MINUTE);
     loop {
-        let Ok(permit) = permits.clone().acquire_owned().await else { return };
-        let (stream, peer) = match listener.accept().await {
+        let accepted = async {
+            let permit = permits.clone().acquire_owned().await;
+            (permit, listener.accept().await)
+        };
+        let (permit, accepted) = tokio::select! {
+            accepted = accepted => accepted,
+            _ = minutes.tick() => {
+                refusals.turn();
+                continue;
+            }
+        };
+        let Ok(permit) = permit else { return };
+        let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of descriptors, most likely: give connections time to end.
@@ -88,14 +104,20 @@ async fn accept(listener: TcpListener, app: Router, tls: Option<TlsAcceptor>) {
             }
         };
         let app = app.clone().layer(axum::Extension(Peer(peer)));
-        let tls = tls.clone();
+        let (tls, refusals) = (tls.clone(), refusals.clone());
         tokio::spawn(async move {
             let _permit = permit;
             let Some(tls) = tls else { return converse(stream, app, peer).await };
             match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
                 Ok(Ok(stream)) => converse(stream, app, peer).await,
-                Ok(Err(error)) => tracing::debug!(%peer, %error, "API connection without TLS"),
-                Err(_) => tracing::debug!(%peer, "API connection without a TLS handshake in time"),
+                // It was opened and closed: somebody looks whether the port answers.
+                Ok(Err(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                    tracing::debug!(%peer, %error, "API connection without TLS");
+                }
+                Ok(Err(error)) => {
+                    refusals.note(peer, "connect", "", &format!("the TLS handshake failed: {error}"));
+                }
+                Err(_) => refusals.note(peer, "connect", "", "no TLS handshake in time"),
             }
         });
     }
@@ -113,9 +135,9 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, app: Router, peer
 }
 
 /// The OpenAPI document, and everything that is served.
-fn app(management: Arc<dyn Management>, token: Arc<Token>, open: Open) -> Router {
+fn app(management: Arc<dyn Management>, token: Arc<Token>, open: Open, refusals: Arc<Refusals>) -> Router {
     let (api, document) = documented();
-    let guard = Guard { management: management.clone(), token, open };
+    let guard = Guard { refusals, token, open };
     let document = document.to_json().unwrap_or_default();
     Router::new()
         .nest("/api/v1", api)
@@ -154,7 +176,7 @@ pub fn openapi() -> OpenApi {
 
 #[derive(Clone)]
 struct Guard {
-    management: Arc<dyn Management>,
+    refusals: Arc<Refusals>,
     token: Arc<Token>,
     open: Open,
 }
@@ -167,9 +189,8 @@ async fn authenticate(State(guard): State<Guard>, peer: Peer, request: Request, 
     if given.is_some_and(|given| guard.token.admits(given.as_bytes())) {
         return next.run(request).await;
     }
-    let target = request.uri().path().to_owned();
     let detail = if given.is_some() { "wrong token" } else { "no token" };
-    guard.management.audit(&peer.0.to_string(), request.method().as_str(), &target, Outcome::Refused, detail);
+    guard.refusals.note(peer.0, request.method().as_str(), request.uri().path(), detail);
     let message = format!("{detail}: send the token file's content as `Authorization: Bearer TOKEN`");
     let mut refusal = ApiError::new(ErrorKind::Unauthorized, message).into_response();
     refusal.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));

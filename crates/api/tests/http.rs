@@ -271,6 +271,19 @@ fn nothing_under_api_answers_without_the_token_and_the_attempt_is_audited() {
 }
 
 #[test]
+fn one_who_tries_tokens_without_end_does_not_fill_the_audit_log() {
+    let server = server();
+    let long = format!("/api/v1/{}", "x".repeat(20_000));
+    for _ in 0..40 {
+        assert_eq!(server.request("GET", &long, Some("x"), "").0, 401);
+    }
+    let audited = server.daemon.audited.lock().unwrap().clone();
+    // More only where the attempts took longer than a minute.
+    assert!((10..40).contains(&audited.len()), "{}", audited.len());
+    assert!(audited.iter().all(|(_, target, _)| target.len() < 1000));
+}
+
+#[test]
 fn what_destroys_needs_the_name_of_what_it_destroys() {
     let server = server();
     for path in [

@@ -44,7 +44,14 @@ fn locate_in(block: &Path, path: &str, on: bool) -> LocatedDisk {
     found.slot = slot.file_name().map(|name| name.to_string_lossy().into_owned());
     match std::fs::write(slot.join("locate"), if on { "1" } else { "0" }) {
         Ok(()) => found.led = true,
-        Err(error) => found.message = format!("the LED of its slot cannot be switched: {error}"),
+        Err(error) => {
+            let attribute = slot.join("locate");
+            found.message = format!(
+                "the server may not switch the LED of its slot ({error}); as root: echo {} > '{}'",
+                u8::from(on),
+                attribute.display()
+            );
+        }
     }
     found
 }

@@ -47,6 +47,7 @@ pub fn run(
     config.smb.listen = vec![address];
     let rdma = rdma_listener(options)?;
     let direct = rdma.as_ref().and_then(|listener| listener.local_addr().ok());
+    config.smb.rdma_listen = direct.into_iter().collect();
 
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -87,29 +87,31 @@ fn served(smb: &[SocketAddr], address: IpAddr) -> bool {
 }
 
 #[cfg(test)]
+pub(crate) fn device_of_test(
+    name: &str,
+    transport: Transport,
+    ports: Vec<rdma::Port>,
+    addresses: &[&str],
+) -> Device {
+    let limits = rdma::DeviceLimits {
+        queue_pairs: 1,
+        queue_depth: 1,
+        elements: 1,
+        read_elements: 1,
+        inbound_read_depth: 1,
+        outbound_read_depth: 1,
+        registrations: 1,
+        registration_bytes: 1,
+    };
+    let addresses = addresses.iter().map(|address| address.parse().expect("an address")).collect();
+    Device { name: name.to_owned(), transport, firmware: String::new(), ports, addresses, limits }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
-    use rdma::DeviceLimits;
-
     fn device(transport: Transport, addresses: &[&str]) -> Device {
-        let limits = DeviceLimits {
-            queue_pairs: 1,
-            queue_depth: 1,
-            elements: 1,
-            read_elements: 1,
-            inbound_read_depth: 1,
-            outbound_read_depth: 1,
-            registrations: 1,
-            registration_bytes: 1,
-        };
-        Device {
-            name: "one".into(),
-            transport,
-            firmware: String::new(),
-            ports: Vec::new(),
-            addresses: addresses.iter().map(|address| address.parse().expect("an address")).collect(),
-            limits,
-        }
+        device_of_test("one", transport, Vec::new(), addresses)
     }
 
     fn found(devices: &[Device], smb: &[&str]) -> Vec<String> {

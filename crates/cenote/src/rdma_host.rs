@@ -160,6 +160,7 @@ pub(crate) fn device(path: &Path) -> RdmaDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rdma_devices::device_of_test;
 
     fn shown(addresses: &[&str], listeners: &[&str], running: bool) -> RdmaInterface {
         let addresses: Vec<IpAddr> = addresses.iter().map(|text| text.parse().expect("an address")).collect();
@@ -184,24 +185,8 @@ mod tests {
     }
 
     fn usable(name: &str, state: PortState, addresses: &[&str]) -> Device {
-        let limits = rdma::DeviceLimits {
-            queue_pairs: 1,
-            queue_depth: 1,
-            elements: 1,
-            read_elements: 1,
-            inbound_read_depth: 1,
-            outbound_read_depth: 1,
-            registrations: 1,
-            registration_bytes: 1,
-        };
-        Device {
-            name: name.to_owned(),
-            transport: rdma::Transport::RoCe,
-            firmware: String::new(),
-            ports: vec![rdma::Port { number: 1, state, mtu_bytes: 4096, speed_mbps: 100_000 }],
-            addresses: addresses.iter().map(|text| text.parse().expect("an address")).collect(),
-            limits,
-        }
+        let ports = vec![rdma::Port { number: 1, state, mtu_bytes: 4096, speed_mbps: 100_000 }];
+        device_of_test(name, rdma::Transport::RoCe, ports, addresses)
     }
 
     #[test]

@@ -1,10 +1,12 @@
-//! Codes over payload: the block checksum and the checksum of records.
+//! Codes over payload: the block checksum, the checksum of records, and AES-GCM over bytes in pieces.
 //!
-//! Promises: bit-exact with the scalar form, on every CPU. Never does I/O, never keeps state.
+//! Promises: bit-exact with the scalar form, on every CPU. Never does I/O, never keeps state but a key.
 
 mod crc;
+mod gcm;
 
 pub use crc::{
     LOST, UNWRITTEN, block_checksum, block_matches, crc64, crc64_append, crc64_scalar, payload_checksums,
     payload_matches,
 };
+pub use gcm::{GCM_NONCE_BYTES, GCM_TAG_BYTES, GcmSealer};

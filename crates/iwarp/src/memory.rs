@@ -3,9 +3,8 @@
 //! A region is bound to a protection domain and, if wished, to one stream (RFC 5042 section 6). Its name, the STag, is 24 random bits
 //! and an 8-bit key. Bytes come in and out as owned buffers: no pointer is ever handed to a peer's offset.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use sys::{Buf, BufMut, Payload};
+use types::IdentityMap;
 
 /// Names a region to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,6 +34,10 @@ enum Bytes {
     /// Never written while registered: read responses share it without a copy.
     Shared(Buf),
     Exclusive(BufMut),
+    /// Room of which nothing is used: it is allocated when the first byte is to be placed.
+    Room {
+        len_bytes: usize,
+    },
     /// With the kernel, which receives into them.
     Lent {
         len_bytes: usize,
@@ -83,30 +86,11 @@ pub enum Wish {
     Sink,
 }
 
-/// Names are random already, and chosen at this end: no peer can make them collide.
-#[derive(Default)]
-struct StagHasher(u64);
-
-impl Hasher for StagHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u32(u32::from(byte));
-        }
-    }
-
-    fn write_u32(&mut self, value: u32) {
-        self.0 = (self.0 ^ u64::from(value)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    }
-}
-
 /// The regions of a device.
 #[derive(Default)]
 pub struct Memory {
-    regions: HashMap<Stag, Region, BuildHasherDefault<StagHasher>>,
+    /// STags are chosen at this end: no peer can make them collide.
+    regions: IdentityMap<Stag, Region>,
     bytes: u64,
 }
 
@@ -142,6 +126,21 @@ impl Memory {
         self.insert(Region::new(Bytes::Exclusive(bytes), base, access, domain, stream), random)
     }
 
+    /// Registers room without content, as [`Self::register`] does: memory is taken when the first byte is placed. So what many requests
+    /// lend takes no more than what is under way, and that lies in the processor's cache.
+    pub fn register_room(
+        &mut self,
+        len_bytes: usize,
+        base: u64,
+        access: Access,
+        domain: DomainId,
+        stream: Option<StreamId>,
+        random: u32,
+    ) -> Stag {
+        let access = Access { remote_read: false, ..access };
+        self.insert(Region::new(Bytes::Room { len_bytes }, base, access, domain, stream), random)
+    }
+
     fn insert(&mut self, region: Region, random: u32) -> Stag {
         let mut name = random;
         // STags 0 and 1 have uses of their own in ready-to-receive messages.
@@ -171,6 +170,8 @@ impl Memory {
         self.bytes -= region.len() as u64;
         Ok(match region.bytes {
             Bytes::Exclusive(bytes) => Some(bytes),
+            // The peer may still say that it wrote: nobody is to see bytes of an earlier buffer for that.
+            Bytes::Room { len_bytes } => Some(BufMut::zeroed(len_bytes)),
             Bytes::Shared(_) | Bytes::Lent { .. } => None,
         })
     }
@@ -183,6 +184,7 @@ impl Memory {
             return None;
         }
         let len_bytes = region.len();
+        region.allocate();
         match std::mem::replace(&mut region.bytes, Bytes::Lent { len_bytes }) {
             Bytes::Exclusive(bytes) => {
                 region.busy += 1;
@@ -269,9 +271,10 @@ impl Memory {
     /// The writable bytes of a checked range, for a receive to fill.
     pub fn writable(&mut self, stag: Stag, at: usize, len_bytes: usize) -> Result<&mut [u8], MemoryError> {
         let region = self.regions.get_mut(&stag).ok_or(MemoryError::Stag)?;
+        region.allocate();
         let bytes = match &mut region.bytes {
             Bytes::Exclusive(bytes) => bytes,
-            Bytes::Shared(_) => return Err(MemoryError::Access),
+            Bytes::Shared(_) | Bytes::Room { .. } => return Err(MemoryError::Access),
             Bytes::Lent { .. } => return Err(MemoryError::Busy),
         };
         let range = at.checked_add(len_bytes).and_then(|end| bytes.get_mut(at..end));
@@ -287,16 +290,17 @@ impl Memory {
             Bytes::Shared(bytes) if end <= bytes.len() => Ok(bytes.slice(at..end).into()),
             Bytes::Exclusive(bytes) => Ok(Buf::from(bytes.get(at..end).ok_or(MemoryError::Bounds)?).into()),
             Bytes::Shared(_) => Err(MemoryError::Bounds),
+            Bytes::Room { .. } => Err(MemoryError::Access),
             Bytes::Lent { .. } => Err(MemoryError::Busy),
         }
     }
 
-    /// The bytes of a region, for its owner; `None` also while they are received into.
+    /// The bytes of a region, for its owner; `None` also while they are received into, and of room where nothing was placed.
     pub fn bytes(&self, stag: Stag) -> Option<&[u8]> {
         match &self.regions.get(&stag)?.bytes {
             Bytes::Shared(bytes) => Some(bytes),
             Bytes::Exclusive(bytes) => Some(bytes),
-            Bytes::Lent { .. } => None,
+            Bytes::Room { .. } | Bytes::Lent { .. } => None,
         }
     }
 
@@ -339,7 +343,14 @@ impl Region {
         match &self.bytes {
             Bytes::Shared(bytes) => bytes.len(),
             Bytes::Exclusive(bytes) => bytes.len(),
-            Bytes::Lent { len_bytes } => *len_bytes,
+            Bytes::Room { len_bytes } | Bytes::Lent { len_bytes } => *len_bytes,
+        }
+    }
+
+    /// Room becomes memory.
+    fn allocate(&mut self) {
+        if let Bytes::Room { len_bytes } = self.bytes {
+            self.bytes = Bytes::Exclusive(BufMut::for_overwrite(len_bytes));
         }
     }
 }

@@ -3,9 +3,10 @@
 mod common;
 
 use common::{Pair, config, pattern, payload};
-use iwarp::connection::direct::Plan;
+use iwarp::connection::direct::{Expected, Plan};
 use iwarp::{Access, CrcPolicy, LargeFpdus, SendFlags, Stag, StreamId, TerminateCode, WorkId, WorkStatus};
 use proptest::prelude::*;
+use sys::BufMut;
 
 const ROOM: Access =
     Access { remote_read: false, remote_write: true, remote_invalidate: true, unspecified_content: true };
@@ -31,6 +32,18 @@ fn pair(crc: bool, pieces: Vec<usize>) -> Pair {
 
 fn write(pair: &mut Pair, target: Stag, at: usize, bytes: &[u8]) {
     pair.client.connection.post_write(WorkId(1), payload(bytes), target, at as u64).expect("is taken");
+}
+
+/// The first 30,000 bytes of a write of the whole region have come; what is lent for the rest.
+fn lend_for_a_long_write(pair: &mut Pair, room: Stag) -> (Plan, BufMut) {
+    write(pair, room, 0, &pattern(LEN, 3));
+    let (client, server, now) = (&mut pair.client, &mut pair.server, pair.now);
+    let bytes = client.connection.poll_transmit(&mut client.memory, LEN, now).expect("bytes").contiguous();
+    server.connection.handle_input(&bytes[..30_000], &mut server.memory, now);
+    let mut plan = Plan::default();
+    let lent =
+        server.connection.plan_receive(&mut server.memory, &mut plan).expect("a long write is under way");
+    (plan, lent)
 }
 
 #[test]
@@ -99,13 +112,8 @@ fn memory_that_others_reach_or_that_is_read_is_never_lent() {
 fn a_region_let_go_of_while_it_is_received_into_goes_when_that_is_over() {
     let mut pair = pair(true, vec![usize::MAX]);
     let room = pair.server.bound_region(&vec![0; LEN], ROOM);
-    write(&mut pair, room, 0, &pattern(LEN, 3));
-    let (client, server, now) = (&mut pair.client, &mut pair.server, pair.now);
-    let bytes = client.connection.poll_transmit(&mut client.memory, LEN, now).expect("bytes").contiguous();
-    server.connection.handle_input(&bytes[..30_000], &mut server.memory, now);
-    let mut plan = Plan::default();
-    let lent =
-        server.connection.plan_receive(&mut server.memory, &mut plan).expect("a long write is under way");
+    let (plan, lent) = lend_for_a_long_write(&mut pair, room);
+    let (server, now) = (&mut pair.server, pair.now);
     assert!(server.memory.bytes(room).is_none());
     assert!(server.memory.deregister(room).is_err());
     assert!(!server.memory.is_valid(room));
@@ -122,13 +130,8 @@ fn a_region_let_go_of_while_it_is_received_into_goes_when_that_is_over() {
 fn a_connection_that_ends_while_memory_is_lent_takes_it_back() {
     let mut pair = pair(false, vec![usize::MAX]);
     let room = pair.server.bound_region(&vec![0; LEN], ROOM);
-    write(&mut pair, room, 0, &pattern(LEN, 3));
-    let (client, server, now) = (&mut pair.client, &mut pair.server, pair.now);
-    let bytes = client.connection.poll_transmit(&mut client.memory, LEN, now).expect("bytes").contiguous();
-    server.connection.handle_input(&bytes[..30_000], &mut server.memory, now);
-    let mut plan = Plan::default();
-    let lent =
-        server.connection.plan_receive(&mut server.memory, &mut plan).expect("a long write is under way");
+    let (plan, lent) = lend_for_a_long_write(&mut pair, room);
+    let (server, now) = (&mut pair.server, pair.now);
     server.connection.handle_closed(&mut server.memory);
     let between = vec![0; plan.between_bytes() + 512];
     server.connection.handle_planned(&plan, lent, &between, 50_000, &mut server.memory, now);
@@ -167,6 +170,113 @@ fn room_of_one_stream_is_no_room_for_another() {
     pair.drive();
     assert_eq!(pair.server.terminated, Some((false, TerminateCode::DDP_TAGGED_NOT_ASSOCIATED)));
     assert!(pair.server.memory.bytes(foreign) == Some(&vec![0; LEN][..]));
+}
+
+/// The bytes that a write of these bytes to the start of `room` and a message put on the wire.
+fn write_on_the_wire(pair: &mut Pair, room: Stag, bytes: &[u8]) -> Vec<u8> {
+    write(pair, room, 0, bytes);
+    pair.client.connection.post_send(WorkId(2), payload(b"done"), SendFlags::default()).expect("is taken");
+    let (client, now) = (&mut pair.client, pair.now);
+    client.connection.poll_transmit(&mut client.memory, 2 * LEN, now).expect("bytes").contiguous().to_vec()
+}
+
+#[test]
+fn a_long_payload_that_came_up_to_a_part_of_its_trailer_is_whole_with_the_rest() {
+    // Length field, header, payload, pad and CRC of one FPDU.
+    const LEN: usize = 50_001;
+    for crc in [true, false] {
+        for cut in 2 + 14 + LEN - 2..2 + 14 + LEN + 3 + 4 {
+            let mut pair = pair(crc, vec![usize::MAX]);
+            let content = vec![0xAB; LEN + 64];
+            let room = pair.server.bound_region(&content, ROOM);
+            let bytes = pattern(LEN, 3);
+            let wire = write_on_the_wire(&mut pair, room, &bytes);
+            let (server, now) = (&mut pair.server, pair.now);
+            server.connection.handle_input(&wire[..cut], &mut server.memory, now);
+            server.receive(&wire[cut..], now);
+            pair.drive();
+            assert_eq!(pair.server.terminated, None, "cut at {cut}");
+            assert_eq!(pair.server.completions.len(), 1);
+            let held = pair.server.memory.bytes(room).expect("is there");
+            assert!(held[..LEN] == bytes[..] && held[LEN..] == content[LEN..], "cut at {cut}");
+        }
+    }
+}
+
+#[test]
+fn the_short_end_of_a_long_payload_is_received_in_place_too() {
+    const LEN: usize = 65_536;
+    let mut pair = pair(true, vec![usize::MAX]);
+    let room = pair.server.bound_region(&vec![0; LEN], ROOM);
+    let bytes = pattern(LEN, 3);
+    let wire = write_on_the_wire(&mut pair, room, &bytes);
+    let (server, now) = (&mut pair.server, pair.now);
+    server.connection.handle_input(&wire[..4096], &mut server.memory, now);
+    let mut plan = Plan::default();
+    let lent = server.connection.plan_receive(&mut server.memory, &mut plan).expect("a write is under way");
+    assert_eq!(plan.pieces.last(), Some(&Expected::Payload { at: 61_440, len_bytes: 4096 }));
+    server.connection.give_up_plan(&plan, lent, &mut server.memory);
+    server.receive(&wire[4096..], now);
+    pair.drive();
+    assert_eq!(pair.server.plans, 1);
+    assert_eq!(pair.server.completions.len(), 1);
+    assert!(pair.server.memory.bytes(room) == Some(&bytes[..]));
+}
+
+#[test]
+fn something_shorter_than_a_header_in_the_place_of_an_expected_payload_ends_the_stream() {
+    let mut pair = pair(false, vec![usize::MAX]);
+    let room = pair.server.bound_region(&vec![0; LEN], ROOM);
+    let wire = write_on_the_wire(&mut pair, room, &pattern(LEN, 3));
+    let (server, now) = (&mut pair.server, pair.now);
+    let first = 2 + 14 + 61_440 + 4;
+    server.connection.handle_input(&wire[..4096], &mut server.memory, now);
+    // A ULPDU of 11 bytes, of which the header would have 14.
+    let mut wrong = wire[4096..first].to_vec();
+    wrong.extend_from_slice(&[0, 11]);
+    wrong.extend_from_slice(&[0xC1; 40]);
+    server.receive(&wrong, now);
+    pair.drive();
+    assert!(pair.server.terminated.is_some());
+}
+
+#[test]
+fn room_takes_memory_when_the_first_byte_is_placed() {
+    let mut pair = pair(true, vec![30_000, 100_000]);
+    let room =
+        pair.server.memory.register_room(LEN, 0, ROOM, common::DOMAIN, Some(common::STREAM), 0x7766_5500);
+    assert_eq!(pair.server.memory.registered_bytes(), LEN as u64);
+    assert_eq!(pair.server.memory.bytes(room), None);
+    let bytes = pattern(LEN, 3);
+    write(&mut pair, room, 0, &bytes);
+    pair.drive();
+    assert!(pair.server.plans > 0);
+    let held = pair.server.memory.deregister(room).expect("is not in use");
+    assert!(held.as_deref() == Some(&bytes[..]));
+    assert_eq!(pair.server.memory.registered_bytes(), 0);
+}
+
+#[test]
+fn room_that_nothing_was_placed_in_comes_back_as_zeroes() {
+    let mut pair = pair(true, vec![usize::MAX]);
+    // What an earlier owner left in memory of that size.
+    let earlier = pair.server.bound_region(&vec![0xAB; LEN], ROOM);
+    let memory = &mut pair.server.memory;
+    drop(memory.deregister(earlier));
+    let room = memory.register_room(LEN, 0, ROOM, common::DOMAIN, Some(common::STREAM), 0x7766_5500);
+    assert!(memory.deregister(room).expect("is not in use").as_deref() == Some(&vec![0; LEN][..]));
+}
+
+#[test]
+fn room_is_never_read_by_a_peer() {
+    let mut pair = pair(true, vec![usize::MAX]);
+    let access = Access { remote_read: true, ..ROOM };
+    let memory = &mut pair.server.memory;
+    let room = memory.register_room(LEN, 0, access, common::DOMAIN, Some(common::STREAM), 0x7766_5500);
+    let sink = pair.client.bound_region(&vec![0; LEN], Access::default());
+    pair.client.connection.post_read(WorkId(2), (sink, 0), LEN as u32, (room, 0)).expect("is taken");
+    pair.drive();
+    assert_eq!(pair.server.terminated, Some((false, TerminateCode::RDMAP_ACCESS)));
 }
 
 proptest! {

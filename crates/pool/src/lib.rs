@@ -13,7 +13,7 @@ mod view;
 
 pub use domain::{FaultDomain, Level};
 pub use place::{PlaceError, Purpose, level, place};
-pub use plan::{ChunkCopies, Move, Repair, rebalance_plan, repair_plan};
+pub use plan::{ChunkCopies, Move, Repair, rebalance_plan, repair_plan, surplus};
 pub use view::{DiskView, PoolView, default_reserve_disks};
 
 #[cfg(test)]

@@ -59,6 +59,24 @@ pub fn repair_plan(pool: &PoolView, chunks: &[ChunkCopies]) -> (Vec<Repair>, u64
     (plan, unplaced)
 }
 
+/// The copy to give up where a chunk has more than it should: of a disk that is not usable (retired), else of one in the fault domain
+/// of another copy, else of the fullest.
+pub fn surplus(pool: &PoolView, chunk: &ChunkCopies) -> Option<DiskId> {
+    if chunk.holders.len() <= usize::from(chunk.copies) {
+        return None;
+    }
+    let level = level(pool, chunk.copies);
+    let name = |id: DiskId| pool.disk(id).zip(level).map(|(disk, level)| disk.domain.name(disk.id, level));
+    let worth = |&id: &DiskId| {
+        let disk = pool.disk(id);
+        let usable = disk.is_some_and(|disk| disk.usable);
+        let alone = chunk.holders.iter().all(|&other| other == id || name(other) != name(id));
+        let per_mille = |disk: &DiskView| disk.used_slabs() * 1000 / disk.total_slabs.max(1);
+        (usable, alone, std::cmp::Reverse(disk.map_or(0, per_mille)), id)
+    };
+    chunk.holders.iter().copied().min_by_key(worth)
+}
+
 fn kept(pool: &PoolView, chunk: &ChunkCopies) -> Vec<DiskId> {
     let usable = |id: &DiskId| pool.disk(*id).is_some_and(|disk| disk.usable);
     chunk.holders.iter().copied().filter(usable).collect()

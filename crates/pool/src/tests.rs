@@ -184,3 +184,21 @@ proptest! {
         prop_assert!(even(&pool), "{:?}", pool);
     }
 }
+
+#[test]
+fn of_too_many_copies_that_on_a_retired_disk_goes_then_that_beside_another_then_that_on_the_fullest() {
+    let mut disks = vec![disk(1, 10, "a"), disk(2, 10, "a"), disk(3, 10, "b"), disk(4, 10, "c")];
+    let chunk = |holders: &[u8]| ChunkCopies {
+        volume: VolumeId::from_bytes([1; 16]),
+        chunk: ChunkIndex(0),
+        copies: 2,
+        holders: holders.iter().map(|number| id(*number)).collect(),
+    };
+    let mut pool = PoolView::new(disks.clone(), 0);
+    assert_eq!(surplus(&pool, &chunk(&[1, 3])), None);
+    assert_eq!(surplus(&pool, &chunk(&[1, 2, 3])), Some(id(1)), "two in one node");
+    pool.take(id(4));
+    assert_eq!(surplus(&pool, &chunk(&[1, 3, 4])), Some(id(4)), "the fullest");
+    disks[2].usable = false;
+    assert_eq!(surplus(&PoolView::new(disks, 0), &chunk(&[1, 2, 3])), Some(id(3)), "retired");
+}

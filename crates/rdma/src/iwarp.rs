@@ -24,15 +24,21 @@ use sys::driver::{self, Descriptor, Driver, Operation, Outcome, Piece, Place, Qu
 use sys::{Buf, BufMut, Payload};
 use types::Monotonic;
 
+/// One protection domain: what keeps peers apart is the stream that each registration is bound to.
+const DOMAIN: DomainId = DomainId(1);
 /// Receive buffer of a connection with traffic, and of one that filled that.
 const RECEIVE_BYTES: usize = 32 << 10;
 const RECEIVE_BYTES_MANY: usize = 256 << 10;
+/// The same where long payload came last: enough to see what comes next, and little to be copied if that is payload again.
+const RECEIVE_BYTES_PEEK: usize = 4 << 10;
 /// Room behind the last payload that goes straight into its region: for what announces the next one, not for that itself.
 const BEHIND_BYTES: usize = 4 << 10;
 /// A connection that was still for so long gives its receive buffer back.
 const IDLE: Duration = Duration::from_secs(1);
 /// One send takes about so many bytes.
 const SEND_BYTES: usize = 2 << 20;
+/// The same where a CRC is made of them: what it has read is still in the processor's cache when the kernel copies it.
+const SEND_BYTES_CRC: usize = 256 << 10;
 /// Accepting goes on after so long, where descriptors were exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// How long a peer may take for the last bytes of a connection that has ended.
@@ -205,7 +211,7 @@ impl IwarpProvider {
             outbound_read_depth: self.options.outbound_read_depth,
             segment_bytes: SEGMENT_BYTES,
             extension: Some(EXTENSION),
-            ..Config::new(DomainId(1), StreamId(id.0))
+            ..Config::new(DOMAIN, StreamId(id.0))
         }
     }
 
@@ -272,6 +278,17 @@ impl IwarpProvider {
 
     fn pair(&self, id: QueuePairId) -> Option<&QueuePair> {
         self.pairs.get(id.0 as u32 as usize)?.as_ref().filter(|pair| pair.id == id)
+    }
+
+    /// Registers for this connection's peer alone what `make` puts into the engine's memory, under a name that nobody can guess.
+    fn register_with(
+        &mut self,
+        queue_pair: QueuePairId,
+        make: impl FnOnce(&mut Memory, Option<StreamId>, u32) -> Stag,
+    ) -> Result<RegionKey, RegisterError> {
+        self.pair(queue_pair).ok_or(RegisterError::Closed)?;
+        let random = (self.random)();
+        Ok(RegionKey(make(&mut self.memory, Some(StreamId(queue_pair.0)), random).0))
     }
 
     /// The connection for posting work to it.
@@ -379,13 +396,16 @@ impl IwarpProvider {
                 pair.connection.give_up_plan(&pair.plan, payload, &mut self.memory);
             }
             pair.scatter = Some(scatter);
+            pair.receive_bytes = RECEIVE_BYTES_PEEK;
         } else if let Some(buffer) = completion.buffer {
             pair.connection.handle_input(buffer.get(..count).unwrap_or_default(), &mut self.memory, now);
-            if count == buffer.len() {
-                pair.receive_bytes = RECEIVE_BYTES_MANY;
-            } else if count < RECEIVE_BYTES / 2 {
-                pair.receive_bytes = RECEIVE_BYTES;
-            }
+            pair.receive_bytes = match buffer.len() {
+                _ if pair.connection.direct_target().is_some() => RECEIVE_BYTES_PEEK,
+                RECEIVE_BYTES_PEEK if count == buffer.len() => RECEIVE_BYTES,
+                len if count == len => RECEIVE_BYTES_MANY,
+                len if count < RECEIVE_BYTES / 2 => len.min(RECEIVE_BYTES),
+                len => len,
+            };
             pair.buffer = Some(buffer).filter(|buffer| buffer.len() == pair.receive_bytes);
         }
         match completion.result {
@@ -453,8 +473,9 @@ impl IwarpProvider {
         }
         pair.take_events(&mut self.activity, out);
         // At once what the socket takes, the rest as it takes it.
+        let send_bytes = if pair.connection.agreed().crc { SEND_BYTES_CRC } else { SEND_BYTES };
         while !pair.sending
-            && let Some(data) = pair.connection.poll_transmit(&mut self.memory, SEND_BYTES, now)
+            && let Some(data) = pair.connection.poll_transmit(&mut self.memory, send_bytes, now)
         {
             // An error shows again, to be acted on, when the loop sends.
             let taken = driver::send_now(&pair.socket, &data).unwrap_or(0);
@@ -588,6 +609,15 @@ fn completion(queue_pair: QueuePairId, done: iwarp::Completion) -> Option<Comple
     })
 }
 
+fn engine_access(access: Access) -> iwarp::Access {
+    iwarp::Access {
+        remote_read: access.remote_read,
+        remote_write: access.remote_write,
+        remote_invalidate: access.remote_invalidate,
+        unspecified_content: access.unspecified_content,
+    }
+}
+
 fn post_error(error: iwarp::PostError) -> PostError {
     match error {
         iwarp::PostError::Closed | iwarp::PostError::NotNegotiated => PostError::Closed,
@@ -639,22 +669,29 @@ impl Verbs for IwarpProvider {
         access: Access,
         queue_pair: QueuePairId,
     ) -> Result<RegionKey, RegisterError> {
-        self.pair(queue_pair).ok_or(RegisterError::Closed)?;
-        let access = iwarp::Access {
-            remote_read: access.remote_read,
-            remote_write: access.remote_write,
-            remote_invalidate: access.remote_invalidate,
-            unspecified_content: access.unspecified_content,
-        };
-        let (random, stream) = ((self.random)(), Some(StreamId(queue_pair.0)));
-        Ok(RegionKey(self.memory.register(bytes, 0, access, DomainId(1), stream, random).0))
+        let access = engine_access(access);
+        self.register_with(queue_pair, |memory, stream, random| {
+            memory.register(bytes, 0, access, DOMAIN, stream, random)
+        })
+    }
+
+    fn register_room(
+        &mut self,
+        len_bytes: usize,
+        access: Access,
+        queue_pair: QueuePairId,
+    ) -> Result<RegionKey, RegisterError> {
+        let access = engine_access(access);
+        self.register_with(queue_pair, |memory, stream, random| {
+            memory.register_room(len_bytes, 0, access, DOMAIN, stream, random)
+        })
     }
 
     fn register_shared(&mut self, bytes: Buf, queue_pair: QueuePairId) -> Result<RegionKey, RegisterError> {
-        self.pair(queue_pair).ok_or(RegisterError::Closed)?;
         let access = iwarp::Access { remote_read: true, remote_invalidate: true, ..Default::default() };
-        let (random, stream) = ((self.random)(), Some(StreamId(queue_pair.0)));
-        Ok(RegionKey(self.memory.register_shared(bytes, 0, access, DomainId(1), stream, random).0))
+        self.register_with(queue_pair, |memory, stream, random| {
+            memory.register_shared(bytes, 0, access, DOMAIN, stream, random)
+        })
     }
 
     fn remote_offset(&self, _: RegionKey) -> u64 {

@@ -11,11 +11,13 @@
 
 pub mod ibverbs;
 pub mod iwarp;
+mod names;
 pub mod providers;
 pub mod timers;
 pub mod verbs;
 
 pub use ibverbs::{Device, DeviceLimits, Port, PortState, devices};
+pub use names::random_names;
 pub use verbs::{
     Access, Activity, CloseReason, Completion, CompletionKind, ConnectionInfo, Event, PostError, QueuePairId,
     RegionKey, RegisterError, Status, Transport, Verbs, WorkId,

@@ -8,12 +8,11 @@ use crate::iwarp::IwarpProvider;
 use crate::verbs::{
     Access, Activity, ConnectionInfo, Event, PostError, QueuePairId, RegionKey, RegisterError, Verbs, WorkId,
 };
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
 use std::net::SocketAddr;
 use sys::{Buf, BufMut, Payload};
-use types::Monotonic;
+use types::{IdentityMap, Monotonic};
 
 /// Set in the names of connections by libibverbs; the software provider's are smaller.
 const BY_DEVICE: u64 = 1 << 62;
@@ -31,7 +30,7 @@ pub struct Providers {
     pub iwarp: IwarpProvider,
     /// `None`: no device is to be used, or there is none.
     pub devices: Option<IbverbsProvider>,
-    keys: HashMap<u32, Owner>,
+    keys: IdentityMap<u32, Owner>,
     events: Vec<Event>,
 }
 
@@ -49,7 +48,7 @@ fn by_device(queue_pair: QueuePairId) -> QueuePairId {
 
 impl Providers {
     pub fn new(iwarp: IwarpProvider, devices: Option<IbverbsProvider>) -> Self {
-        Self { iwarp, devices, keys: HashMap::new(), events: Vec::new() }
+        Self { iwarp, devices, keys: IdentityMap::default(), events: Vec::new() }
     }
 
     /// [`IbverbsProvider::connect`], under this one's name for the connection.
@@ -136,6 +135,11 @@ impl Verbs for Providers {
         self.owner(owner)?.info(queue_pair)
     }
 
+    fn device_name(&self, queue_pair: QueuePairId) -> Option<String> {
+        let (owner, queue_pair) = split(queue_pair);
+        self.owner(owner)?.device_name(queue_pair)
+    }
+
     fn register(
         &mut self,
         bytes: BufMut,
@@ -145,6 +149,21 @@ impl Verbs for Providers {
         let (owner, queue_pair) = split(queue_pair);
         let make = |provider: &mut dyn Verbs, bytes| provider.register(bytes, access, queue_pair);
         self.register_with(owner, bytes, make, |provider, key| provider.deregister(key))
+    }
+
+    fn register_room(
+        &mut self,
+        len_bytes: usize,
+        access: Access,
+        queue_pair: QueuePairId,
+    ) -> Result<RegionKey, RegisterError> {
+        let (owner, queue_pair) = split(queue_pair);
+        let make =
+            |provider: &mut dyn Verbs, len_bytes| provider.register_room(len_bytes, access, queue_pair);
+        self.register_with(owner, len_bytes, make, |provider, key| {
+            provider.deregister(key);
+            Some(len_bytes)
+        })
     }
 
     fn register_shared(&mut self, bytes: Buf, queue_pair: QueuePairId) -> Result<RegionKey, RegisterError> {

@@ -198,6 +198,10 @@ pub trait Verbs {
     /// Ends the connection; its work is flushed.
     fn disconnect(&mut self, queue_pair: QueuePairId);
     fn info(&self, queue_pair: QueuePairId) -> Option<ConnectionInfo>;
+    /// The device that carries the connection, as the system calls it; none for software.
+    fn device_name(&self, _queue_pair: QueuePairId) -> Option<String> {
+        None
+    }
 
     /// Registers bytes that only the peer of this connection may write, or that our reads fill.
     ///
@@ -209,6 +213,19 @@ pub trait Verbs {
         access: Access,
         queue_pair: QueuePairId,
     ) -> Result<RegionKey, RegisterError>;
+    /// As [`Self::register`], with room without content: a provider that moves the bytes itself takes memory for it only when the first
+    /// byte is placed.
+    ///
+    /// # Errors
+    /// As [`Self::register`].
+    fn register_room(
+        &mut self,
+        len_bytes: usize,
+        access: Access,
+        queue_pair: QueuePairId,
+    ) -> Result<RegionKey, RegisterError> {
+        self.register(BufMut::for_overwrite(len_bytes), access, queue_pair)
+    }
     /// Registers bytes that are only read.
     ///
     /// # Errors

@@ -34,6 +34,7 @@ enum Kind {
     Retire,
     Slow,
     Add,
+    AllAway,
 }
 
 impl World {
@@ -71,6 +72,9 @@ impl World {
         }
         if scenario.addition {
             kinds.extend([Kind::Add; 2]);
+        }
+        if scenario.all_away {
+            kinds.extend([Kind::AllAway; 2]);
         }
         if let Some(kind) = self.random.pick(&kinds) {
             self.strike(kind);
@@ -114,6 +118,7 @@ impl World {
                 self.after(lasting, Event::Heal(Healing::Disk(disk)));
             }
             Kind::Add => self.add_disk(),
+            Kind::AllAway => self.send_all_away(lasting),
             Kind::Errors | Kind::WriteErrors => {
                 let fault = if kind == Kind::Errors { FakeFault::Errors } else { FakeFault::WriteErrors };
                 if let Some(store) = self.disks[disk].medium.fake() {
@@ -138,6 +143,20 @@ impl World {
                     }
                 }
             }
+        }
+    }
+
+    /// Every disk hangs or fails; each comes back at a time of its own.
+    fn send_all_away(&mut self, lasting: u64) {
+        self.coverage.all_away += 1;
+        for disk in 0..self.disks.len() {
+            let fails = self.random.chance(500);
+            match self.disks[disk].medium.fake() {
+                Some(store) if fails => store.set_fault(FakeFault::Errors),
+                _ => self.disks[disk].hangs = true,
+            }
+            let later = self.random.between(0, 300) * MILLISECOND;
+            self.after(lasting + later, Event::Heal(Healing::Disk(disk)));
         }
     }
 

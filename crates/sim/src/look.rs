@@ -1,7 +1,7 @@
 //! What the oracle sees of records and disks, and when it looks.
 
 use crate::client::{CHUNK_BLOCKS, value_of};
-use crate::invariants::{i1, i4, i5};
+use crate::invariants::{i1, i2, i4, i5};
 use crate::narrate;
 use crate::world::{VOLUME, World};
 use cluster::{Typed, VolumeRecord};
@@ -86,6 +86,7 @@ impl World {
         let Some(coordinator) = &self.nodes[node].coordinator else { return };
         let own = coordinator.record().clone();
         let mut wrong: Vec<String> = self.records.acknowledged_under(&own).into_iter().collect();
+        wrong.extend(i2::check_counted(&own, &coordinator.chunk_copies()));
         for at in lba..lba + blocks {
             let Some(register) = self.history.registers.get(&at).filter(|_| self.can_look()) else {
                 continue;

@@ -1,6 +1,7 @@
 //! Who opens the volume, and when it is whole again: the manager that a cluster has, reduced to what matters here.
 
 use crate::client::CHUNK_BLOCKS;
+use crate::invariants::copies::Wrong;
 use crate::world::{Event, MILLISECOND, VOLUME, World};
 use pool::{DiskView, FaultDomain, PoolView};
 use space::coordinator::{Config, Coordinator, Phase};
@@ -40,11 +41,17 @@ impl World {
                 *found.phase() == Phase::Serving && Some(found.record()) == self.records.last()
             });
         let Some(coordinator) = serving else { return self.copies_watch.forget() };
-        let (few, jobs) = (coordinator.chunk_counts().1, coordinator.jobs().len());
+        let (few, jobs) = (coordinator.settled_chunk_counts().1, coordinator.jobs().len());
         // What a full pool has no room for is told.
         let short = few.saturating_sub(coordinator.chunks_without_room());
         let record = coordinator.record().clone();
-        let found = self.copies_watch.look(self.now, &record, self.retired, short, jobs);
+        let too_many = coordinator
+            .chunk_copies()
+            .iter()
+            .filter(|chunk| chunk.holders.len() > usize::from(chunk.copies))
+            .count();
+        let wrong = Wrong { short, too_many: too_many as u64 };
+        let found = self.copies_watch.look(self.now, &record, self.retired, wrong, jobs);
         self.violate(found);
     }
 

@@ -38,6 +38,8 @@ pub struct Scenario {
     pub slow_disks: bool,
     /// Real stores on disks that lose power, instead of stores in memory.
     pub real_stores: bool,
+    /// All disks go at once, and come back one after the other.
+    pub all_away: bool,
 }
 
 impl Scenario {
@@ -72,6 +74,7 @@ impl Scenario {
             discards: random.chance(500),
             tight: random.chance(150),
             slow_disks: random.chance(300),
+            all_away: false,
         };
         // Few writes, and late ones: most regions of a disk that returns are as they were, and what is written while it is looked
         // at shows where that is decided too early.
@@ -83,6 +86,7 @@ impl Scenario {
             (scenario.disk_faults, scenario.slow_disks) = (true, true);
             (scenario.crashes, scenario.takeovers, scenario.discards) = (false, false, false);
         }
+        scenario.all_away = random.chance(150);
         // What leaves disks needs room on others.
         scenario.retirement &= !scenario.tight;
         scenario

@@ -21,6 +21,7 @@ fn run_all(seeds: std::ops::Range<u64>) -> Coverage {
         total.discards += coverage.discards;
         total.no_space += coverage.no_space;
         total.added_disks += coverage.added_disks;
+        total.all_away += coverage.all_away;
     }
     total
 }
@@ -53,6 +54,7 @@ fn many_seeds_pass_and_every_kind_of_fault_really_happens() {
         ("discards", total.discards),
         ("writes refused by a full pool", total.no_space),
         ("added disks", total.added_disks),
+        ("times that all disks went", total.all_away),
     ] {
         assert!(count > 0, "no {what} in 40 seeds: {total:?}");
     }
@@ -63,6 +65,14 @@ fn a_seed_replays_bit_for_bit() {
     let (first, second) = (run(0), run(0));
     assert_eq!((first.trace, first.steps), (second.trace, second.steps));
     assert_eq!(first.coverage, second.coverage);
+}
+
+#[test]
+fn a_client_that_is_answered_at_once_stays_one() {
+    // A pool so tight that many writes are refused on the spot.
+    let report = run(518);
+    assert!(report.violations.is_empty() && report.coverage.no_space > 0, "{report:?}");
+    assert!(report.steps < 500_000, "{} steps", report.steps);
 }
 
 #[test]

@@ -36,8 +36,10 @@ impl World {
             (_, Err(space::api::SpaceError::NoSpace)) => self.coverage.no_space += 1,
             _ => {}
         }
-        let pause = self.random.between(1, self.scenario.client_pause_us) * MICROSECOND;
-        self.after(pause, Event::Client { client });
+        // Nothing is learnt from pauses between the last reads, and there are many of them.
+        let longest = if self.last_reads.is_some() { 1_000 } else { self.scenario.client_pause_us };
+        let pause = self.random.between(1, longest) * MICROSECOND;
+        self.after(pause, Event::Client { client, operation: None });
     }
 
     pub(crate) fn drive_client(&mut self, client: usize) {
@@ -65,7 +67,7 @@ impl World {
             })
             .collect();
         let Some(node) = self.random.pick(&open) else {
-            return self.after(5 * MILLISECOND, Event::Client { client });
+            return self.after(5 * MILLISECOND, Event::Client { client, operation: None });
         };
         let (doing, request) = self.history.choose(&mut self.random, step);
         narrate::begins(self.moment(), client, &doing, &request);
@@ -88,13 +90,13 @@ impl World {
             coordinator.submit(now, token, request);
         }
         self.pump(node);
-        self.after(patience, Event::Client { client });
+        self.after(patience, Event::Client { client, operation: Some(token) });
     }
 
     /// The second phase: when the volume is whole, every block is read from each copy by itself.
     pub(crate) fn finish_client(&mut self, client: usize) {
         let Some(node) = self.whole_on() else {
-            return self.after(20 * MILLISECOND, Event::Client { client });
+            return self.after(20 * MILLISECOND, Event::Client { client, operation: None });
         };
         if client > 0 {
             return;

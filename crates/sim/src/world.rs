@@ -39,6 +39,8 @@ pub struct Coverage {
     /// Writes refused because the pool was full.
     pub no_space: u64,
     pub added_disks: u64,
+    /// How often all disks went at once.
+    pub all_away: u64,
 }
 
 /// The outcome of a run.
@@ -53,13 +55,42 @@ pub struct Report {
 }
 
 pub(crate) enum Event {
-    Request { to: usize, from: usize, incarnations: (u64, u64), request: Request },
-    Response { to: usize, from: usize, incarnations: (u64, u64), response: Response },
-    StateRequest { from: usize, incarnation: u64, number: u64, request: StateRequest },
-    StateAnswer { to: usize, incarnation: u64, number: u64, answer: Answer },
-    Timer { node: usize, incarnation: u64 },
-    Poll { disk: usize },
-    Client { client: usize },
+    Request {
+        to: usize,
+        from: usize,
+        incarnations: (u64, u64),
+        request: Request,
+    },
+    Response {
+        to: usize,
+        from: usize,
+        incarnations: (u64, u64),
+        response: Response,
+    },
+    StateRequest {
+        from: usize,
+        incarnation: u64,
+        number: u64,
+        request: StateRequest,
+    },
+    StateAnswer {
+        to: usize,
+        incarnation: u64,
+        number: u64,
+        answer: Answer,
+    },
+    Timer {
+        node: usize,
+        incarnation: u64,
+    },
+    Poll {
+        disk: usize,
+    },
+    /// With an operation: its client's patience is at its end.
+    Client {
+        client: usize,
+        operation: Option<u64>,
+    },
     Fault,
     Heal(crate::faults::Healing),
     Manage,
@@ -170,7 +201,11 @@ impl World {
             revision,
             records,
             clients: (0..scenario.clients).map(|_| Client::default()).collect(),
-            history: History { discards: scenario.discards, ..History::default() },
+            history: History {
+                discards: scenario.discards,
+                tears: scenario.real_stores,
+                ..History::default()
+            },
             openings: 0,
             open_not_before: 0,
             faults_end: scenario.faults_ms * MILLISECOND,
@@ -191,7 +226,7 @@ impl World {
         world.after(MILLISECOND, Event::Manage);
         world.after(50 * MILLISECOND, Event::Fault);
         for client in 0..world.clients.len() {
-            world.after(10 * MILLISECOND, Event::Client { client });
+            world.after(10 * MILLISECOND, Event::Client { client, operation: None });
         }
         world
     }
@@ -228,12 +263,14 @@ impl World {
                 let doing: Vec<String> = self
                     .nodes
                     .iter()
-                    .filter_map(|node| node.coordinator.as_ref())
-                    .map(|found| {
+                    .filter_map(|node| Some((node.coordinator.as_ref()?, &node.pool)))
+                    .map(|(found, pool)| {
                         let (counts, clean) = (found.chunk_counts(), found.is_reconciled());
+                        let free: Vec<u64> = pool.borrow().disks().iter().map(|disk| disk.free_slabs).collect();
                         format!(
-                            "{:?}, chunks {counts:?}, reconciled {clean}, {:?}",
+                            "{:?}, chunks {counts:?}, without room {}, free slabs {free:?}, reconciled {clean}, {:?}",
                             found.phase(),
+                            found.chunks_without_room(),
                             found.jobs()
                         )
                     })
@@ -302,7 +339,13 @@ impl World {
                 }
             }
             Event::Poll { disk } => self.poll_disk(disk),
-            Event::Client { client } => self.drive_client(client),
+            Event::Client { client, operation } => {
+                // One that was answered has sent its client on its way already: two ways would become ever more.
+                let waits = |known: u64| self.clients[client].awaits(known);
+                if operation.is_none_or(waits) {
+                    self.drive_client(client);
+                }
+            }
             Event::Fault => self.inject(),
             Event::Heal(healing) => self.heal(healing),
             Event::Manage => self.manage(),
@@ -355,7 +398,7 @@ impl World {
         self.nodes[node].asked.clear();
         for client in std::mem::take(&mut self.nodes[node].tokens).into_values() {
             self.clients[client].doing = None;
-            self.after(MILLISECOND, Event::Client { client });
+            self.after(MILLISECOND, Event::Client { client, operation: None });
         }
     }
 

@@ -8,9 +8,8 @@ use crate::{ClientError, Counters, Options};
 use rdma::RegionKey;
 use smallvec::SmallVec;
 use smb::wire::{BufferDescriptorV1, CHANNEL_RDMA_V1, CHANNEL_RDMA_V1_INVALIDATE, Dialect};
-use std::collections::HashMap;
 use sys::{Buf, BufMut};
-use types::{Monotonic, NtStatus};
+use types::{IdentityMap, Monotonic, NtStatus};
 
 /// Most descriptors of one request; a payload in more parts is put together first.
 const DESCRIPTORS_MAX: usize = 16;
@@ -24,7 +23,7 @@ enum Loan {
 pub(crate) struct Channel {
     pub connection: Connection,
     link: Link,
-    loans: HashMap<Token, Loan>,
+    loans: IdentityMap<Token, Loan>,
     /// When the server last said something, or was first asked after a pause.
     heard_at: Monotonic,
     counters: Counters,
@@ -39,7 +38,7 @@ impl Channel {
         Self {
             connection,
             link,
-            loans: HashMap::new(),
+            loans: IdentityMap::default(),
             heard_at: now,
             counters: Counters::default(),
             breaks: Vec::new(),

@@ -65,5 +65,5 @@ pub use file::{DirectoryEntry, File, FileStatus, OpenOptions, Tree};
 pub use location::{Location, LocationError};
 pub use logon::{Logon, LogonError};
 pub use operation::{Reply, Request};
-pub use options::{Encryption, Options, RDMA_PORT, Signing, Transport};
+pub use options::{Encryption, Options, RDMA_PORT, RdmaDevice, Signing, Transport};
 pub use smb::auth::{Credentials, NtHash};

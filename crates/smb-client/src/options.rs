@@ -36,6 +36,29 @@ pub enum Transport {
     Auto,
 }
 
+/// What carries SMB Direct.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum RdmaDevice {
+    /// iWARP in software, over TCP.
+    #[default]
+    Software,
+    /// The RDMA device that leads to the server, by libibverbs.
+    Any,
+    /// The RDMA device of this name, and no other.
+    Named(String),
+}
+
+impl From<&str> for RdmaDevice {
+    /// `software`, `auto`, or the name of a device as `ibv_devices` shows it.
+    fn from(text: &str) -> Self {
+        match text {
+            "software" => Self::Software,
+            "auto" => Self::Any,
+            name => Self::Named(name.to_owned()),
+        }
+    }
+}
+
 /// The port of SMB Direct over iWARP (IANA: smbdirect).
 pub const RDMA_PORT: u16 = 5445;
 
@@ -44,6 +67,8 @@ pub struct Options {
     pub transport: Transport,
     /// Where [`Transport::Auto`] looks for SMB Direct.
     pub rdma_port: u16,
+    /// What carries SMB Direct. Where a device is named and does not lead to the server there is no SMB Direct.
+    pub rdma_device: RdmaDevice,
     /// READ and WRITE of so many bytes or more go by RDMA, shorter ones in the message.
     pub rdma_threshold_bytes: u32,
     /// Connections of the session, all by the same transport, where the server takes more than one (3.0 and later). Work is spread over
@@ -85,6 +110,7 @@ impl Default for Options {
         Self {
             transport: Transport::default(),
             rdma_port: RDMA_PORT,
+            rdma_device: RdmaDevice::default(),
             // A READ of 4 KiB and its headers fit one receive of 8 KiB: a registration would cost more than it saves.
             rdma_threshold_bytes: 4097,
             channels: 1,

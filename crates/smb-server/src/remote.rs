@@ -193,11 +193,11 @@ impl<B: Backend, D: Directory> Server<B, D> {
             Protection::Encrypt => {
                 let session = self.sessions.get_mut(context.session);
                 let sealing = session.and_then(|session| session.sealing.as_mut());
+                let parts: SmallVec<[&[u8]; 4]> = data.parts().iter().map(|part| &part[..]).collect();
                 let mut sealed = BufMut::for_overwrite(data.len());
-                data.copy_to(&mut sealed);
                 let (nonce, tag) = sealing
                     .ok_or(NtStatus::USER_SESSION_DELETED)?
-                    .seal_payload(&mut sealed)
+                    .seal_payload(&parts, &mut sealed)
                     .map_err(|_| NtStatus::INTERNAL_ERROR)?;
                 let transform = transform_of(RDMA_TRANSFORM_ENCRYPTION, &tag, nonce.as_bytes());
                 (Payload::from(sealed.freeze()), Body::ReadTransformed(count, transform))

@@ -25,6 +25,14 @@ struct Slab {
     regions: Vec<Epoch>,
 }
 
+impl Slab {
+    /// The epoch of a region only grows: a change under an older one may come late.
+    fn stamp(&mut self, block: u64, epoch: Epoch) {
+        let region = &mut self.regions[(block / REGION_BLOCKS) as usize];
+        *region = epoch.max(*region);
+    }
+}
+
 /// How the store fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FakeFault {
@@ -131,6 +139,11 @@ impl FakeStore {
         self.inner.borrow().chunks.get(&(volume, chunk)).map(|slab| slab.regions.clone()).unwrap_or_default()
     }
 
+    /// Requests that were not answered.
+    pub fn pending(&self) -> usize {
+        self.inner.borrow().pending.len()
+    }
+
     pub fn has_chunk(&self, volume: VolumeId, chunk: ChunkIndex) -> bool {
         self.inner.borrow().chunks.contains_key(&(volume, chunk))
     }
@@ -194,7 +207,7 @@ impl Inner {
                 let slab = self.chunks.get_mut(&(volume, chunk)).ok_or(StoreError::NotMapped)?;
                 for at in offset..offset + u64::from(blocks) {
                     slab.blocks.remove(&at);
-                    slab.regions[(at / REGION_BLOCKS) as usize] = epoch;
+                    slab.stamp(at, epoch);
                     self.corrupt.remove(&(volume, lba.offset(at - offset)));
                     self.lost.remove(&(volume, lba.offset(at - offset)));
                 }
@@ -205,7 +218,7 @@ impl Inner {
                 let (chunk, offset) = self.locate(lba);
                 let slab = self.chunks.get_mut(&(volume, chunk)).ok_or(StoreError::NotMapped)?;
                 for at in 0..u64::from(blocks) {
-                    slab.regions[((offset + at) / REGION_BLOCKS) as usize] = epoch;
+                    slab.stamp(offset + at, epoch);
                     self.lost.insert((volume, lba.offset(at)));
                 }
                 Ok(StoreReply::Done)
@@ -281,7 +294,7 @@ impl Inner {
         for index in 0..blocks {
             let block = data.slice(index as usize * BLOCK_BYTES, BLOCK_BYTES).contiguous();
             slab.blocks.insert(offset + index, Buf::from(&block[..]));
-            slab.regions[((offset + index) / REGION_BLOCKS) as usize] = epoch;
+            slab.stamp(offset + index, epoch);
             self.corrupt.remove(&(volume, lba.offset(index)));
             self.lost.remove(&(volume, lba.offset(index)));
         }

@@ -110,6 +110,8 @@ struct Inner<S, C> {
     events: VecDeque<LocalEvent>,
     /// Nothing was asked for since the last pump had nothing to carry any more.
     quiet: bool,
+    /// A volume was asked for something that no pump has carried yet.
+    unsent: bool,
     /// Coordinators were changed from outside: they look at everything when they are next told the time.
     changed: bool,
     /// When they did so last.
@@ -156,6 +158,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
             now,
             events: VecDeque::new(),
             quiet: false,
+            unsent: false,
             changed: true,
             looked_at: now,
             responses: Vec::new(),
@@ -371,6 +374,11 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.pump() || inner.volumes.values().any(|volume| !volume.completions.is_empty())
     }
 
+    /// A volume was asked for something since the last poll: it is not on its way to the disks before the next one.
+    pub fn has_unsent(&self) -> bool {
+        self.inner.borrow().unsent
+    }
+
     pub fn poll_event(&self) -> Option<LocalEvent> {
         let mut inner = self.inner.borrow_mut();
         let mut found = Vec::new();
@@ -429,6 +437,7 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
     /// Carries everything between coordinators, replicas and the state until nothing moves. `true`: something did.
     fn pump(&mut self) -> bool {
         let mut moved_any = false;
+        self.unsent = false;
         if self.quiet && self.asked.is_empty() && !self.bus.has_news() {
             return false;
         }
@@ -525,7 +534,7 @@ impl<S: BlockStore, C: ClusterState> VirtualDisk for VolumeHandle<S, C> {
     fn submit(&mut self, token: u64, request: SpaceRequest) {
         let mut inner = self.inner.borrow_mut();
         let now = inner.now;
-        inner.quiet = false;
+        (inner.quiet, inner.unsent) = (false, true);
         if let Some(volume) = inner.volumes.get_mut(&self.volume) {
             volume.coordinator.submit(now, token, request);
         }

@@ -60,6 +60,18 @@ fn fresh_writes_cost_at_most_1_1_bytes_per_byte() {
 }
 
 #[test]
+fn fresh_writes_over_blocks_that_hold_something_cost_at_most_1_1_bytes_per_byte_from_32_kib_on() {
+    for (blocks, count) in [(8, 1024u64), (16, 512), (256, 32)] {
+        let mut rig = rig();
+        let scattered = |at: u64| at * 31 % count * blocks as u64;
+        for _ in 0..2 {
+            let factor = amplification(&mut rig, WriteClass::Fresh, blocks, (0..count).map(scattered));
+            assert!(factor <= 1.1, "{blocks} blocks of {BLOCK_BYTES} bytes: {factor}");
+        }
+    }
+}
+
+#[test]
 fn blocks_written_again_and_again_are_applied_once() {
     let mut rig = rig();
     let factor = amplification(&mut rig, WriteClass::Overwrite, 1, (0..2048).map(|at| at % 32));

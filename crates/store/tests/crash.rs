@@ -117,6 +117,9 @@ fn every_point_of_a_scripted_run_survives_a_power_cut() {
         vec![Change::Free { chunk: CHANGING_CHUNK }, write(WriteClass::Overwrite, 257, 16, 12)],
         vec![Change::Allocate { chunk: CHANGING_CHUNK }],
         vec![write(WriteClass::Overwrite, 770, 4, 13)],
+        // Alone: over blocks that hold something, and over others.
+        vec![write(WriteClass::Fresh, 30, 12, 14)],
+        vec![write(WriteClass::Fresh, 300, 12, 15)],
     ];
     let mut run = Run::new(1, false);
     let limits = Limits { exhaustive_candidates: 3, subset_size: 1, choices: 3 };

@@ -221,8 +221,11 @@ fn a_failed_write_or_flush_poisons_until_the_disk_is_verified() {
         let (mut rig, disk) = filled();
         rig.write(WriteClass::Overwrite, 5, &pattern(5, 1)).unwrap();
         disk.inject(Fault::nth(target, 0, FaultAction::Fail(error.clone())));
+        // Two at a time, which share a flush.
+        let beside = rig.submit(write_request(WriteClass::Fresh, 210, &pattern(6, 30)));
         let failed = rig.write(WriteClass::Fresh, 100, &pattern(6, 100));
         assert!(matches!(failed, Err(StoreError::Poisoned)), "{failed:?}");
+        assert!(matches!(rig.wait(beside), Err(StoreError::Poisoned)));
         assert!(rig.store.is_poisoned());
         assert_eq!(rig.store.health().poisoned_by, Some(error));
         let refused = [

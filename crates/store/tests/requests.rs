@@ -278,6 +278,92 @@ fn requests_that_do_not_fit_are_refused() {
 }
 
 #[test]
+fn a_store_that_trusts_checksums_takes_no_wrong_ones_into_its_journal_and_returns_nothing_that_they_do_not_fit()
+ {
+    let disk = format(crash_disk(16 << 20), small()).unwrap();
+    let options = StoreOptions { verify_writes: false, ..small_options() };
+    let mut rig = Rig::new(Store::open_with(disk, options).unwrap());
+    rig.allocate(0, false);
+    let wrong = |class, lba, blocks| {
+        let mut wrong = write_request(class, lba, &pattern(1, blocks));
+        if let StoreRequest::Write { checksums, .. } = &mut wrong {
+            checksums[3] ^= 1;
+        }
+        wrong
+    };
+    for (class, blocks) in [(WriteClass::Overwrite, 16), (WriteClass::Fresh, 7)] {
+        assert!(matches!(rig.run(wrong(class, 0, blocks)), Err(StoreError::Invalid(_))));
+    }
+    assert!(rig.run(wrong(WriteClass::Fresh, 40, 16)).is_ok());
+    assert_eq!(rig.read(40, 16), Err(StoreError::Corrupt { lbas: vec![Lba(43)] }));
+    assert_eq!(rig.read(40, 3), Ok(pattern(1, 16)[..3 * BLOCK_BYTES].to_vec()));
+    let mut short = write_request(WriteClass::Fresh, 60, &pattern(1, 16));
+    if let StoreRequest::Write { checksums, .. } = &mut short {
+        checksums.pop();
+    }
+    assert!(matches!(rig.run(short), Err(StoreError::Invalid(_))));
+}
+
+#[test]
+fn fresh_writes_from_32_kib_on_are_written_once_also_where_they_are_alone_or_hold_something() {
+    let mut rig = new_rig();
+    rig.allocate(0, false);
+    for version in 1..=3 {
+        let before = rig.store.health();
+        let bytes = pattern(version, 8);
+        rig.write(WriteClass::Fresh, 16, &bytes).unwrap();
+        let after = rig.store.health();
+        assert_eq!(after.written.in_place - before.written.in_place, 8 * BLOCK_BYTES as u64);
+        assert_eq!(after.overlay_blocks, 0);
+        let mut again = rig.reopen();
+        assert_eq!(again.read(16, 8), Ok(bytes));
+        rig = again;
+    }
+}
+
+#[test]
+fn blocks_whose_checksums_are_not_in_ram_are_read_beside_them_and_every_race_is_told() {
+    let (old, new) = (pattern(1, 40), pattern(2, 40));
+    for (class, write_first) in [
+        (WriteClass::Overwrite, false),
+        (WriteClass::Overwrite, true),
+        (WriteClass::Fresh, false),
+        (WriteClass::Fresh, true),
+    ] {
+        let mut rig = new_rig();
+        rig.allocate(0, false);
+        rig.write(WriteClass::Fresh, 0, &old).unwrap();
+        rig.checkpoint();
+        let mut rig = rig.reopen();
+        let blocks = if class == WriteClass::Overwrite { 16 } else { 40 };
+        let read = |rig: &mut Rig<_>| {
+            rig.submit(StoreRequest::Read { volume: VOLUME, lba: Lba(0), blocks: blocks as u32 })
+        };
+        let write = |rig: &mut Rig<_>| rig.submit(write_request(class, 0, &new[..blocks * BLOCK_BYTES]));
+        let submitted = rig.store.disk_mut().submitted_operations();
+        let tokens = if write_first {
+            [write(&mut rig), read(&mut rig)]
+        } else {
+            let first = read(&mut rig);
+            // The page and the blocks.
+            assert_eq!(rig.store.disk_mut().submitted_operations(), submitted + 2);
+            [first, write(&mut rig)]
+        };
+        for token in tokens {
+            let Ok(StoreReply::Data { data, .. }) = rig.wait(token) else { continue };
+            let data = data.contiguous();
+            for (at, block) in data.chunks_exact(BLOCK_BYTES).enumerate() {
+                let range = at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES;
+                let withdrawn = class == WriteClass::Fresh && block.iter().all(|byte| *byte == 0);
+                assert!(block == &old[range.clone()] || block == &new[range] || withdrawn, "block {at}");
+            }
+        }
+        assert!(rig.read(0, blocks as u32).unwrap() == new[..blocks * BLOCK_BYTES]);
+        assert_eq!(rig.store.health().corrupt_blocks, 0);
+    }
+}
+
+#[test]
 fn a_disk_that_holds_anything_is_formatted_by_force_only() {
     let disk = crash_disk(16 << 20);
     disk.poke(1080, b"\x53\xEF");

@@ -66,6 +66,30 @@ fn a_thread_keeps_no_more_than_its_bound() {
 }
 
 #[test]
+fn a_thread_that_may_keep_more_gives_up_what_nobody_took_since_the_last_time() {
+    on_fresh_thread(|| {
+        const MIB: usize = 1 << 20;
+        crate::keep_free_memory(64 * MIB);
+        let many: Vec<BufMut> = (0..100).map(|_| BufMut::for_overwrite(MIB)).collect();
+        drop(many);
+        assert_eq!(kept_bytes(), 64 * MIB);
+        // All of it was just in use.
+        crate::trim_free_memory();
+        assert_eq!(kept_bytes(), 64 * MIB);
+        // A working set of 56 MiB leaves 8.
+        drop((0..56).map(|_| BufMut::for_overwrite(MIB)).collect::<Vec<_>>());
+        crate::trim_free_memory();
+        assert_eq!(kept_bytes(), 56 * MIB);
+        // Idle, it goes in parts down to what every thread keeps.
+        crate::trim_free_memory();
+        assert_eq!(kept_bytes(), 40 * MIB);
+        crate::trim_free_memory();
+        crate::trim_free_memory();
+        assert_eq!(kept_bytes(), KEPT_BYTES_MAX);
+    });
+}
+
+#[test]
 fn a_buffer_may_be_dropped_on_another_thread_and_after_the_first_one_ended() {
     let sent = std::thread::spawn(|| {
         let mut buf = BufMut::for_overwrite(4096);

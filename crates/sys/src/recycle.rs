@@ -1,9 +1,13 @@
 //! Where the memory of buffers comes from and goes to: free lists by size, one set per thread.
 //!
-//! Promises: a thread keeps at most [`KEPT_BYTES_MAX`] of free memory, and besides as much as [`KEPT_SMALL_BYTES`] in small pieces, which large
-//! ones do not drive out; a buffer may be dropped on another thread than the one
+//! Promises: a thread keeps at most [`KEPT_BYTES_MAX`] of free memory, or what it was told by [`keep_free_memory`], and besides as much
+//! as [`KEPT_SMALL_BYTES`], or an eighth, in small pieces, which large ones do not drive out; a buffer may be dropped on another thread than the one
 //! that took it, and then serves that one. Allocations above the largest size class go straight back to the allocator, large
 //! ones to the regions they are cut from ([`crate::pieces`]).
+//!
+//! Memory that goes to the kernel and comes back costs a fault and a clearing for each page, more than all else that is done with a
+//! payload. So a server keeps what its cache lets go of in bursts, and gives it up by and by where nobody took it
+//! ([`trim_free_memory`]).
 
 use crate::{ALIGN_BYTES, pieces};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -11,9 +15,11 @@ use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicUsize;
 
-/// Free memory that one thread keeps, in bytes.
+/// Free memory that one thread keeps, in bytes, unless it is told otherwise.
 pub(crate) const KEPT_BYTES_MAX: usize = 32 << 20;
 pub(crate) const KEPT_SMALL_BYTES: usize = 4 << 20;
+/// Most that one call of [`trim_free_memory`] gives up, in bytes: a thread that serves clients does not stop for long.
+const TRIMMED_AT_ONCE: usize = 16 << 20;
 /// What counts as small.
 const SMALL_BYTES_MAX: usize = 36 * KIB;
 
@@ -55,14 +61,23 @@ pub(crate) struct Allocation {
 
 struct FreeLists {
     by_class: [Vec<NonNull<Allocation>>; CLASS_BYTES.len()],
+    /// The shortest that each list was since the last trimming: so many at its front nobody took.
+    shortest: [usize; CLASS_BYTES.len()],
     kept_bytes: usize,
     /// Of these, not in small pieces.
     kept_large_bytes: usize,
+    kept_large_bytes_max: usize,
 }
 
 thread_local! {
     static FREE: RefCell<FreeLists> =
-        const { RefCell::new(FreeLists { by_class: [const { Vec::new() }; CLASS_BYTES.len()], kept_bytes: 0, kept_large_bytes: 0 }) };
+        const { RefCell::new(FreeLists {
+            by_class: [const { Vec::new() }; CLASS_BYTES.len()],
+            shortest: [0; CLASS_BYTES.len()],
+            kept_bytes: 0,
+            kept_large_bytes: 0,
+            kept_large_bytes_max: KEPT_BYTES_MAX,
+        }) };
 }
 
 impl Drop for FreeLists {
@@ -86,6 +101,7 @@ pub(crate) fn take(len: usize, zeroed: bool) -> NonNull<Allocation> {
         && let Ok(Some(free)) = FREE.try_with(|lists| {
             let mut lists = lists.borrow_mut();
             let free = lists.by_class[class].pop()?;
+            lists.shortest[class] = lists.shortest[class].min(lists.by_class[class].len());
             lists.kept_bytes -= CLASS_BYTES[class];
             lists.kept_large_bytes -= large_bytes(class);
             Some(free)
@@ -125,8 +141,9 @@ pub(crate) unsafe fn give_back(allocation: NonNull<Allocation>) {
         // The lists are gone while the thread ends.
         FREE.try_with(|lists| {
             let mut lists = lists.borrow_mut();
-            let fits = lists.kept_bytes + CLASS_BYTES[class] <= KEPT_BYTES_MAX + KEPT_SMALL_BYTES
-                && lists.kept_large_bytes + large_bytes(class) <= KEPT_BYTES_MAX;
+            let large_max = lists.kept_large_bytes_max;
+            let fits = lists.kept_bytes + CLASS_BYTES[class] <= large_max + small_bytes_max(large_max)
+                && lists.kept_large_bytes + large_bytes(class) <= large_max;
             if fits {
                 lists.kept_bytes += CLASS_BYTES[class];
                 lists.kept_large_bytes += large_bytes(class);
@@ -139,6 +156,49 @@ pub(crate) unsafe fn give_back(allocation: NonNull<Allocation>) {
     if !kept {
         // SAFETY: the caller's promise.
         unsafe { release(allocation) };
+    }
+}
+
+/// Free memory in small pieces that is kept beside so much in large ones.
+fn small_bytes_max(large_bytes_max: usize) -> usize {
+    (large_bytes_max / KEPT_BYTES_MAX).max(1) * KEPT_SMALL_BYTES
+}
+
+/// This thread keeps so many bytes of free memory in large pieces from now on, [`KEPT_BYTES_MAX`] at least. Whoever raises it calls
+/// [`trim_free_memory`] from time to time.
+pub fn keep_free_memory(bytes: usize) {
+    // The lists are gone while the thread ends.
+    let _ = FREE.try_with(|lists| lists.borrow_mut().kept_large_bytes_max = bytes.max(KEPT_BYTES_MAX));
+}
+
+/// Gives up free memory of this thread that nobody took since the last call, a part at a time. What a thread keeps in any case stays.
+pub fn trim_free_memory() {
+    let unused = FREE.try_with(|lists| lists.borrow_mut().take_unused()).unwrap_or_default();
+    for allocation in unused {
+        // SAFETY: what lay in a free list has no user.
+        unsafe { release(allocation) };
+    }
+}
+
+impl FreeLists {
+    /// Pieces that nobody took since the last call, beyond what is kept in any case.
+    fn take_unused(&mut self) -> Vec<NonNull<Allocation>> {
+        let kept_small_bytes = self.kept_bytes - self.kept_large_bytes;
+        let mut beyond_large = self.kept_large_bytes.saturating_sub(KEPT_BYTES_MAX).min(TRIMMED_AT_ONCE);
+        let mut beyond_small = kept_small_bytes.saturating_sub(KEPT_SMALL_BYTES).min(TRIMMED_AT_ONCE);
+        let mut unused = Vec::new();
+        for class in (0..CLASS_BYTES.len()).rev() {
+            let large = large_bytes(class) > 0;
+            let beyond = if large { &mut beyond_large } else { &mut beyond_small };
+            let count = (*beyond / CLASS_BYTES[class]).min(self.shortest[class]);
+            unused.extend(self.by_class[class].drain(..count));
+            self.shortest[class] = self.by_class[class].len();
+            let bytes = count * CLASS_BYTES[class];
+            *beyond -= bytes;
+            self.kept_bytes -= bytes;
+            self.kept_large_bytes -= if large { bytes } else { 0 };
+        }
+        unused
     }
 }
 

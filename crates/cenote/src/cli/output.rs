@@ -46,7 +46,8 @@ pub fn table(columns: &[Column], rows: Vec<Vec<String>>, empty: &str) {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_content_arrangement(ContentArrangement::Disabled);
-    let width = if std::io::stdout().is_terminal() { table.width() } else { None };
+    // A terminal that does not know its width says 0.
+    let width = table.width().filter(|width| *width > 0 && std::io::stdout().is_terminal());
     let shown = match width {
         Some(width) => columns_shown(columns, &rows, width.into()),
         None => (0..columns.len()).collect(),

@@ -65,8 +65,9 @@ impl Plane {
                 slot.record.since_unix_s = if slot.store().is_some() { now } else { slot.since_unix_s };
             }
             let wanted = (slot.record.state, slot.record.path.clone());
-            if wanted != slot.recorded && !slot.busy {
+            if wanted != slot.recorded && !slot.busy && slot.recordings.is_due(self.now()) {
                 slot.busy = true;
+                slot.recordings.tried(self.now());
                 changed.push((slot.record.clone(), wanted));
             }
         }
@@ -78,10 +79,7 @@ impl Plane {
                 let mut disks = plane.storage.disks.borrow_mut();
                 let Some(slot) = disks.get_mut(&id) else { return };
                 slot.busy = false;
-                match written {
-                    Ok(()) => slot.recorded = wanted,
-                    Err(error) => tracing::warn!(disk = %id, %error, "a disk's state cannot be recorded"),
-                }
+                slot.note_recorded(written.map(|()| wanted).map_err(|error| error.to_string()));
             });
         }
     }
@@ -106,8 +104,10 @@ impl Plane {
         let mut free = Vec::new();
         for slot in self.storage.disks.borrow_mut().values_mut() {
             let retired = slot.record.state == DiskState::Retired && slot.recorded.0 == DiskState::Retired;
-            if retired && !slot.busy && self.is_free(slot.record.id, slot.record.pool) {
+            let may = retired && !slot.busy && slot.recordings.is_due(self.now());
+            if may && self.is_free(slot.record.id, slot.record.pool) {
                 slot.busy = true;
+                slot.recordings.tried(self.now());
                 free.push(slot.record.clone());
             }
         }
@@ -201,7 +201,9 @@ impl Plane {
         for (record, why) in stopped {
             tracing::error!(volume = %record.id, name = record.name, why, "a volume stopped: it is opened anew");
             self.server.borrow_mut().remove_volume(record.id, self.now());
+            let now = self.now();
             let served = self.volumes.borrow_mut().get_mut(&record.id).and_then(|entry| {
+                entry.openings.broke(now);
                 entry.opening = true;
                 entry.served.take()
             });
@@ -237,7 +239,7 @@ impl Plane {
                 entry.failure.is_some()
                     && !entry.opening
                     && entry.served.is_none()
-                    && (entry.arrivals < arrivals || now >= entry.retry_at)
+                    && (entry.arrivals < arrivals || entry.openings.is_due(now))
             });
             failed.map(|entry| entry.record.clone()).collect()
         };

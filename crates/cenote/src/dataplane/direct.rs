@@ -13,10 +13,10 @@ use rdma::ibverbs::{IbverbsProvider, Listening};
 use rdma::providers::Providers;
 use smb_server::{ConnectionId as SmbConnection, ConnectionInfo, Outgoing, Transport};
 use smbdirect::BufferDescriptor;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener};
 use sys::Buf;
-use types::Monotonic;
+use types::{IdentityMap, Monotonic};
 
 /// Messages of one connection that wait for the server, in bytes. A peer is kept short of credits long before.
 const HELD_BYTES_MAX: usize = 16 << 20;
@@ -33,9 +33,9 @@ struct Held {
 pub(super) struct Direct {
     transport: SmbDirect<Providers>,
     listeners: Vec<SocketAddr>,
-    by_peer: HashMap<QueuePairId, SmbConnection>,
-    by_smb: HashMap<SmbConnection, QueuePairId>,
-    held: HashMap<QueuePairId, Held>,
+    by_peer: IdentityMap<QueuePairId, SmbConnection>,
+    by_smb: IdentityMap<SmbConnection, QueuePairId>,
+    held: IdentityMap<QueuePairId, Held>,
     events: Vec<SmbDirectEvent>,
 }
 
@@ -46,9 +46,9 @@ impl Direct {
         Ok(Self {
             transport: SmbDirect::new(provider, smbdirect::Config::default(), SmbDirectLimits::default()),
             listeners,
-            by_peer: HashMap::new(),
-            by_smb: HashMap::new(),
-            held: HashMap::new(),
+            by_peer: IdentityMap::default(),
+            by_smb: IdentityMap::default(),
+            held: IdentityMap::default(),
             events: Vec::new(),
         })
     }

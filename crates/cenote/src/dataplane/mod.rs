@@ -7,6 +7,7 @@
 //! fails.
 
 mod accounts;
+mod backoff;
 mod care;
 mod check;
 mod commands;
@@ -34,13 +35,14 @@ use crate::control::{
 };
 use crate::rdma_devices::RdmaDevices;
 use accounts::ServerDirectory;
+use backoff::Backoff;
 use cluster::{RedbState, VolumeRecord};
 use direct::Direct;
 use jobs::Jobs;
 pub(crate) use sessions::transport_name;
 use smb_server::{Config, ConnectionId as SmbConnection, ConnectionInfo, Server, Transport};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -48,7 +50,7 @@ use std::time::{Duration, SystemTime};
 use storage::Storage;
 use sys::driver::{Driver, DriverChoice, DriverKind, Waker};
 use tcp::{ConnectionId as TcpConnection, Tcp, TcpEvent, TcpLimits};
-use types::{FileTime, Monotonic, PoolId, VolumeId};
+use types::{FileTime, IdentityMap, Monotonic, PoolId, VolumeId};
 use volumes::ServedVolume;
 
 /// Seconds since 1970-01-01 00:00 UTC.
@@ -64,12 +66,16 @@ fn wall_clock() -> FileTime {
 
 /// The state and the SMB server learn the time of day anew so often: it may be set.
 const WALL_CLOCK: Duration = Duration::from_secs(1);
+/// Free memory that nobody took for so long is given up.
+const TRIM: Duration = Duration::from_secs(10);
 /// A start does not wait longer for disks and volumes; they are served when they come.
 const RECOVERY_MAX: Duration = Duration::from_secs(15);
 /// The longest sleep; everything that waits for less says so.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
 /// How long the loop listens at most where something is due that only a disk's answer can move.
 const DUE_PAUSE: Duration = Duration::from_millis(1);
+/// Share of the cache's bytes that is kept as free memory beside it, for what is written over and over: a sixteenth.
+const KEPT_DIVISOR: usize = 16;
 
 /// Starts the data plane, and waits until every recorded volume that can be served is.
 ///
@@ -133,9 +139,8 @@ pub(crate) struct VolumeEntry {
     pub failure: Option<String>,
     /// Disks that had come when it was opened last ([`Storage::arrivals`]).
     pub arrivals: u64,
-    /// When it is opened again where that failed, and the pause before the time after.
-    pub retry_at: Monotonic,
-    pub retry_after: Duration,
+    /// When it is opened again where that failed, or it stopped.
+    pub openings: Backoff,
 }
 
 /// Everything the thread owns but its sockets; shared with tasks.
@@ -243,13 +248,14 @@ struct Turns {
     plane: Rc<Plane>,
     commands: Receiver<Command>,
     tcp: Tcp,
-    by_tcp: HashMap<TcpConnection, SmbConnection>,
-    by_smb: HashMap<SmbConnection, TcpConnection>,
+    by_tcp: IdentityMap<TcpConnection, SmbConnection>,
+    by_smb: IdentityMap<SmbConnection, TcpConnection>,
     /// Not received from, until the server has worked off what it holds.
     paused: Vec<TcpConnection>,
     events: Vec<TcpEvent>,
     connections: Vec<SmbConnection>,
     wall_clock_at: Monotonic,
+    trim_at: Monotonic,
 }
 
 impl Turns {
@@ -259,6 +265,8 @@ impl Turns {
             receiving_bytes_max: usize::try_from(plane.limits.bytes_in_flight).unwrap_or(usize::MAX),
             ..TcpLimits::default()
         };
+        let cache_bytes = usize::try_from(plane.limits.cache_bytes).unwrap_or(usize::MAX);
+        sys::keep_free_memory(cache_bytes / KEPT_DIVISOR);
         let listeners = std::mem::take(&mut *plane.listeners.borrow_mut());
         let tcp = Tcp::new(&plane.storage.driver, listeners, limits)
             .map_err(|error| failed(format!("a listener cannot be served: {error}")))?;
@@ -269,12 +277,13 @@ impl Turns {
             plane,
             commands,
             tcp,
-            by_tcp: HashMap::new(),
-            by_smb: HashMap::new(),
+            by_tcp: IdentityMap::default(),
+            by_smb: IdentityMap::default(),
             paused: Vec::new(),
             events: Vec::new(),
             connections: Vec::new(),
             wall_clock_at: Monotonic(0),
+            trim_at: Monotonic(0),
         })
     }
 
@@ -289,6 +298,10 @@ impl Turns {
             plane.update_jobs();
             plane.care();
         }
+        if now >= self.trim_at {
+            self.trim_at = now.after(TRIM);
+            sys::trim_free_memory();
+        }
         loop {
             let mut worked = plane.storage.poll();
             worked |= plane.server.borrow_mut().poll(now);
@@ -302,7 +315,8 @@ impl Turns {
             if serving && self.with_direct(|direct| direct.wants_poll()) {
                 worked |= self.with_direct(|direct| direct.hear(&plane, now) || direct.wants_poll());
             }
-            if !worked {
+            // What clients' operations asked for while they went on, too.
+            if !worked && !plane.storage.has_unsent() {
                 break;
             }
         }
@@ -312,7 +326,7 @@ impl Turns {
                 server.handle_timeout(now);
             }
         }
-        let sleep = self.sleep(now);
+        let sleep = if plane.storage.has_unsent() { Duration::ZERO } else { self.sleep(now) };
         plane
             .storage
             .driver

@@ -1,5 +1,6 @@
 //! From records to served volumes: what was recorded when the daemon starts, and a volume that was just made.
 
+use super::backoff::Backoff;
 use super::volumes::ServedVolume;
 use super::{Plane, VolumeEntry, failed, tasks, wall_clock};
 use crate::control::{CommandError, CommandErrorKind};
@@ -21,9 +22,10 @@ const DIRTY_BYTES_MAX: usize = 2 << 30;
 const PAGES_DIVISOR: usize = 4;
 const PAGES_BYTES_MAX: usize = 1 << 30;
 
-/// Pauses before a volume that cannot be served is tried again: the first, and the longest.
-const RETRY_MIN: Duration = Duration::from_secs(2);
-const RETRY_MAX: Duration = Duration::from_secs(60);
+/// Pauses before a volume that cannot be served is tried again: the first, the longest, and how long it must have been served to
+/// begin with the first.
+const OPENINGS: Backoff =
+    Backoff::new(Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(30));
 
 /// One volume's part of the cache, where so many share it.
 fn cache_share(cache_bytes: u64, volumes: usize) -> Config {
@@ -118,7 +120,9 @@ impl Plane {
         let id = record.id;
         let (pool, recorded) = (record.pool, record.clone());
         let arrivals = self.storage.arrivals.get();
-        let retry_after = self.volumes.borrow().get(&id).map_or(RETRY_MIN, |entry| entry.retry_after);
+        let known = self.volumes.borrow().get(&id).map(|entry| entry.openings.clone());
+        let mut openings = known.unwrap_or(OPENINGS);
+        openings.tried(self.now());
         let entry = VolumeEntry {
             pool,
             record: recorded,
@@ -126,8 +130,7 @@ impl Plane {
             opening: true,
             failure: None,
             arrivals,
-            retry_at: self.now().after(retry_after),
-            retry_after: (retry_after * 2).min(RETRY_MAX),
+            openings,
         };
         self.volumes.borrow_mut().insert(id, entry);
         self.storage.tasks.spawn(async move {
@@ -136,11 +139,9 @@ impl Plane {
             let Some(entry) = volumes.get_mut(&id) else { return };
             entry.opening = false;
             match result {
-                Ok(served) => {
-                    entry.served = Some(served);
-                    entry.retry_after = RETRY_MIN;
-                }
+                Ok(served) => entry.served = Some(served),
                 Err(error) => {
+                    entry.openings.ended(plane.now());
                     tracing::error!(volume = %id, name = record.name, %error, "a volume cannot be served");
                     entry.failure = Some(error.message);
                 }

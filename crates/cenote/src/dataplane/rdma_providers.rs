@@ -8,31 +8,15 @@ use rdma::iwarp::{CrcPolicy, IwarpOptions, IwarpProvider};
 use rdma::providers::Providers;
 use std::net::{SocketAddr, TcpListener};
 
-/// Random names of registrations are drawn so many at a time.
-const NAMES_DRAWN: usize = 64;
-
 /// Both, listening, and where the software listens. A device that cannot be listened on becomes a health issue.
 pub(super) fn open(
     plane: &Plane,
     listeners: Vec<TcpListener>,
 ) -> Result<(Providers, Vec<SocketAddr>), CommandError> {
-    let mut drawn = [0; 4 * NAMES_DRAWN];
-    let mut used = drawn.len();
-    let random = Box::new(move || {
-        if used == drawn.len() {
-            // Without random names a peer could guess them: there is nothing to go on with.
-            getrandom::fill(&mut drawn).expect("the kernel's random source");
-            used = 0;
-        }
-        let mut name = [0; 4];
-        name.copy_from_slice(&drawn[used..used + 4]);
-        used += 4;
-        u32::from_le_bytes(name)
-    });
     let queue_pairs_max = plane.limits.connections as usize;
     let crc = if plane.rdma_crc_optional { CrcPolicy::OffUnlessAsked } else { CrcPolicy::On };
     let options = IwarpOptions { crc, queue_pairs_max, ..IwarpOptions::default() };
-    let mut iwarp = IwarpProvider::new(&plane.storage.driver, options, random);
+    let mut iwarp = IwarpProvider::new(&plane.storage.driver, options, rdma::random_names());
     let mut addresses = Vec::with_capacity(listeners.len());
     for listener in listeners {
         let address = iwarp

@@ -74,6 +74,9 @@ impl Plane {
                 issues.push(lost_disk(slot));
             }
         }
+        if let Some((why, since_unix_s)) = &slot.unrecorded {
+            issues.push(unrecorded_disk(slot, why, *since_unix_s));
+        }
         if corrupt_blocks > 0 {
             health = health.max(Health::Warning);
             issues.push(corrupt_disk(slot, corrupt_blocks));
@@ -176,6 +179,19 @@ impl Plane {
             issues.push(self.waiting_volume(&record));
         } else if few > 0 {
             issues.push(degraded_volume(&record, (few, chunks, without_room), resyncing));
+        }
+        let unwritten = entry.served.as_ref().and_then(|served| {
+            served.with(|service| {
+                let (error, since) = service.file_system().write_back_failure()?;
+                Some((error.to_string(), self.now().since(since)))
+            })
+        });
+        if let Some((why, lasted)) = unwritten {
+            issues.push(unwritten_changes(
+                &record,
+                &why,
+                super::unix_seconds().saturating_sub(lasted.as_secs()),
+            ));
         }
         if let Some((blocks, first, since_unix_s)) = self.storage.lost_blocks(id) {
             issues.push(lost_blocks(&record, blocks, first.0, since_unix_s));
@@ -304,6 +320,20 @@ fn lost_disk(slot: &DiskSlot) -> HealthIssue {
     }
 }
 
+fn unrecorded_disk(slot: &DiskSlot, why: &str, since_unix_s: u64) -> HealthIssue {
+    HealthIssue {
+        health: Health::Warning,
+        code: "disk_unrecorded".to_owned(),
+        target: format!("disk {}", slot.record.id),
+        since_unix_s,
+        what: format!("the state of {} cannot be written to the cluster state: {why}", slot.record.path),
+        meaning: "All data is served. After a restart the server may look for the disk where it was, or believe that it is there."
+            .to_owned(),
+        action: "See to the file system that the data directory is on: room, permissions, errors. It is tried again by itself."
+            .to_owned(),
+    }
+}
+
 fn corrupt_disk(slot: &DiskSlot, blocks: u64) -> HealthIssue {
     HealthIssue {
         health: Health::Warning,
@@ -331,7 +361,8 @@ fn degraded_volume(
         target: format!("volume {}", record.name),
         since_unix_s: SINCE_SEEN,
         what: format!("{few} of {chunks} pieces have fewer copies than they should"),
-        meaning: "All data can be read. The loss of one more disk may lose data of these pieces.".to_owned(),
+        meaning: "Data can be read as long as their other copies can be reached. The loss of one more disk may lose data of these pieces."
+            .to_owned(),
         action: if without_room > 0 && !working {
             format!(
                 "For {without_room} of them no disk in another fault domain has room: add a disk, or delete data. Copies are then \
@@ -343,6 +374,22 @@ fn degraded_volume(
             "Bring missing disks back, or add a disk to the pool: copies are then made by themselves."
                 .to_owned()
         },
+    }
+}
+
+fn unwritten_changes(record: &VolumeRecord, why: &str, since_unix_s: u64) -> HealthIssue {
+    HealthIssue {
+        health: Health::Unhealthy,
+        code: "volume_unwritten".to_owned(),
+        target: format!("volume {}", record.name),
+        since_unix_s,
+        what: format!("changes in memory cannot be written: {why}"),
+        meaning: "What clients have not been told is durable may be lost in a crash. They are told of the error when they flush or \
+                  close a file; what memory has no room for is refused."
+            .to_owned(),
+        action: "See to the disks that are named, or to room in the pool: writing is tried again by itself, every 30 seconds at the \
+                 latest."
+            .to_owned(),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Owns what opens disks and looks after them: a disk that cannot be reached is looked for again, a store that failed is closed
 //! and opened anew, which verifies it (I9). Promises: nothing here blocks; what does runs on helper threads.
 
+use super::backoff::Backoff;
 use super::disks::{CountedDisk, Counters, on_loop};
 use super::records::{Keeper, KeptClient};
 use super::tasks::{Tasks, blocking, until};
@@ -21,9 +22,13 @@ use store::{Opening, Store, StoreOptions};
 use sys::driver::Driver;
 use types::{BLOCK_BYTES, DiskId, Epoch, Lba, Monotonic, PoolId, VolumeId};
 
-/// A disk that could not be opened is tried again after so long; twice as long each time, up to the second figure.
-const RETRY_FIRST: Duration = Duration::from_secs(2);
-const RETRY_MAX: Duration = Duration::from_secs(60);
+/// A disk that could not be opened, or failed within the third figure, is tried again after so long; twice as long each time, up to the
+/// second figure.
+const OPENINGS: Backoff =
+    Backoff::new(Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(10));
+/// The same of writing down what state it is in.
+const RECORDINGS: Backoff =
+    Backoff::new(Duration::from_secs(1), Duration::from_secs(60), Duration::from_secs(60));
 /// How often disks are looked after.
 const SUPERVISION: Duration = Duration::from_secs(1);
 /// Token of requests whose answer nobody needs; replicas use others (those of their owner have the highest bit).
@@ -99,7 +104,10 @@ pub struct DiskSlot {
     pub busy: bool,
     /// Writes that it was asked for so far, and for how many seconds there were no others.
     pub idle: (u64, u32),
-    retry: Duration,
+    /// Why its state cannot be written down, and since when (Unix seconds).
+    pub unrecorded: Option<(String, u64)>,
+    pub recordings: Backoff,
+    openings: Backoff,
     free_again_at: Cell<Monotonic>,
 }
 
@@ -119,7 +127,9 @@ impl DiskSlot {
             condition,
             why,
             since_unix_s,
-            retry: RETRY_FIRST,
+            unrecorded: None,
+            recordings: RECORDINGS,
+            openings: OPENINGS,
             free_again_at: Cell::default(),
         }
     }
@@ -136,6 +146,27 @@ impl DiskSlot {
         match &self.condition {
             Condition::Present(store) => Some(store),
             _ => None,
+        }
+    }
+
+    /// Its state was written down, or why not: that is told once, then by health.
+    pub fn note_recorded(&mut self, written: Result<(DiskState, String), String>) {
+        match written {
+            Ok(recorded) => {
+                self.recorded = recorded;
+                self.unrecorded = None;
+                self.recordings = RECORDINGS;
+            }
+            Err(why) => {
+                if self.unrecorded.is_none() {
+                    tracing::warn!(disk = %self.record.id, why, "a disk's state cannot be recorded");
+                }
+                let since_unix_s = self
+                    .unrecorded
+                    .as_ref()
+                    .map_or_else(super::unix_seconds, |(_, since_unix_s)| *since_unix_s);
+                self.unrecorded = Some((why, since_unix_s));
+            }
         }
     }
 
@@ -268,6 +299,11 @@ impl Storage {
         moved
     }
 
+    /// Something was asked for that is not on its way to the disks before the next poll.
+    pub fn has_unsent(&self) -> bool {
+        self.pools.borrow().values().any(|entry| entry.space.has_unsent())
+    }
+
     /// Has the loop take a turn at this time.
     pub fn wake_at(&self, at: Monotonic) {
         self.supervise_at.set(self.supervise_at.get().min(at));
@@ -353,13 +389,14 @@ impl Storage {
                     slot.why = if lost { "it does not answer" } else { "a write failed" }.to_owned();
                     slot.fault = if lost { DiskState::Missing } else { DiskState::Failed };
                     tracing::error!(disk = %id, path = slot.record.path, why = slot.why, "a disk is taken out");
-                    slot.change(Condition::Absent { retry_at: now.after(slot.retry) });
-                    slot.retry = (slot.retry * 2).min(RETRY_MAX);
+                    let retry_at = slot.openings.broke(now);
+                    slot.change(Condition::Absent { retry_at });
                     failed.push((id, slot.record.pool));
                 }
                 Condition::Absent { retry_at } if *retry_at <= now => {
                     due.push((slot.record.clone(), slot.counters.clone()));
                     slot.condition = Condition::Opening;
+                    slot.openings.tried(now);
                 }
                 _ => {}
             }
@@ -377,6 +414,7 @@ impl Storage {
                 let mut result = storage.open_store(&record, counters.clone()).await;
                 if result.is_err()
                     && let Some(path) = storage.find_disk(&record).await
+                    && path != record.path
                 {
                     tracing::warn!(disk = %record.id, from = record.path, to = path, "a disk has another path");
                     record.path = path;
@@ -407,7 +445,9 @@ impl Storage {
         .map_err(|error| error.to_string())?;
         counters.lost.set(false);
         let disk = on_loop(&self.driver, opened, time_bound).map_err(|error| error.to_string())?;
-        let options = StoreOptions { pool: Some(record.pool), ..StoreOptions::default() };
+        // The space, which computes the checksums, is in this process.
+        let options =
+            StoreOptions { pool: Some(record.pool), verify_writes: false, ..StoreOptions::default() };
         let mut opening = Opening::new(CountedDisk::new(disk, counters), options);
         let store = until(|| opening.poll()).await.map_err(|error| error.to_string())?;
         if store.label().disk != record.id {
@@ -434,7 +474,6 @@ impl Storage {
             Ok(store) => {
                 tracing::info!(disk = %record.id, path = record.path, "disk opened");
                 slot.why.clear();
-                slot.retry = RETRY_FIRST;
                 slot.record.path.clone_from(&record.path);
                 slot.fault = DiskState::Missing;
                 self.arrivals.set(self.arrivals.get() + 1);
@@ -446,8 +485,7 @@ impl Storage {
                     tracing::error!(disk = %record.id, path = record.path, why, "a disk cannot be opened");
                 }
                 slot.why = why;
-                slot.condition = Condition::Absent { retry_at: self.now.get().after(slot.retry) };
-                slot.retry = (slot.retry * 2).min(RETRY_MAX);
+                slot.condition = Condition::Absent { retry_at: slot.openings.ended(self.now.get()) };
             }
         }
     }

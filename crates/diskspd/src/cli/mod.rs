@@ -3,6 +3,7 @@
 //! One table ([`options`]) gives the parser its letters, the usage text its lines and the man page its entries.
 
 mod affinity;
+mod line;
 mod options;
 mod parse;
 mod smb;
@@ -10,8 +11,9 @@ mod smb;
 #[cfg(test)]
 mod tests;
 
+pub use line::{Changes, CommandLine, Events, ReportStyle};
 pub use options::{OPTIONS, OptionText, manual, usage};
-pub use parse::{CommandLine, Events, ReportStyle, parse};
+pub use parse::parse;
 pub use smb::{SmbOptions, SmbTransport};
 
 /// Exit status for a command line that cannot be run (DiskSpd's ERROR_PARSE_CMD_LINE).

@@ -89,6 +89,7 @@ pub const OPTIONS: &[OptionText] = &[
     option("--yes-overwrite <path>", "a write test may overwrite this target's data"),
     option("--smb-credentials <file>", "username=, password= and domain= lines for SMB targets"),
     option("--smb-transport <auto|tcp|rdma>", "how SMB targets are reached"),
+    option("--smb-rdma-device <auto|name>", "SMB Direct by an RDMA device (ibv_devices), not in software"),
     option("--smb-channels <count>", "connections per SMB session"),
     option("--smb-sign, --smb-seal", "require signing, encryption"),
     option("--smb-no-crc", "SMB Direct without CRC, where the server does without"),

@@ -12,6 +12,8 @@ pub enum SmbTransport {
 pub struct SmbOptions {
     pub credentials: Option<String>,
     pub transport: SmbTransport,
+    /// SMB Direct by this RDMA device, or by whichever leads to the server (`auto`); in software otherwise.
+    pub rdma_device: Option<String>,
     /// Connections per session, 1 to 32.
     pub channels: u8,
     pub sign: bool,
@@ -25,6 +27,7 @@ impl Default for SmbOptions {
         Self {
             credentials: None,
             transport: SmbTransport::Auto,
+            rdma_device: None,
             channels: 1,
             sign: false,
             seal: false,

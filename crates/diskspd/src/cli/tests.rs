@@ -243,3 +243,12 @@ mod properties {
         }
     }
 }
+
+#[test]
+fn an_rdma_device_is_named_and_has_to_be() {
+    let smb = |text| line(text).expect("is a right command line").smb;
+    assert_eq!(smb("file").rdma_device, None);
+    assert_eq!(smb("--smb-rdma-device siw0 file").rdma_device.as_deref(), Some("siw0"));
+    assert_eq!(smb("--smb-rdma-device=auto file").rdma_device.as_deref(), Some("auto"));
+    assert!(refused("--smb-rdma-device").contains("--smb-rdma-device"));
+}

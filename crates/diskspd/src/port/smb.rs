@@ -7,9 +7,9 @@ use crate::profile::{CacheMode, Target, WriteThrough};
 use smb::crypto::CipherId;
 use smb::wire::{Dialect, READ_FLAG_UNBUFFERED, WRITE_FLAG_UNBUFFERED, WRITE_FLAG_WRITE_THROUGH};
 use smb_client::{Client, ClientError, Counters, Engine, File, Reply, Request as SmbRequest, Token};
-use std::collections::HashMap;
 use std::time::Duration;
 use sys::{Buf, BufMut};
+use types::IdentityMap;
 
 /// A file as a thread uses it.
 pub struct SmbPortTarget {
@@ -66,7 +66,7 @@ pub struct SmbUse {
 
 struct Session {
     client: Client,
-    slots: HashMap<Token, (u32, bool)>,
+    slots: IdentityMap<Token, (u32, bool)>,
 }
 
 pub struct SmbPort {
@@ -85,7 +85,10 @@ impl SmbPort {
         random: Random,
         slots: u32,
     ) -> Self {
-        let session = |client| Session { client, slots: HashMap::with_capacity(slots as usize * 2) };
+        let session = |client| Session {
+            client,
+            slots: IdentityMap::with_capacity_and_hasher(slots as usize * 2, Default::default()),
+        };
         Self {
             engine,
             sessions: clients.into_iter().map(session).collect(),

@@ -5,7 +5,7 @@ use crate::cli::{SmbOptions, SmbTransport};
 use crate::profile::{CacheMode, Target, WriteContent, WriteThrough};
 use smb_client::{
     Client, ClientError, Credentials, Encryption, Engine, File, Location, Logon, OpenOptions, Options,
-    RDMA_PORT, Signing, Transport, Tree,
+    RDMA_PORT, RdmaDevice, Signing, Transport, Tree,
 };
 use std::path::Path;
 
@@ -40,6 +40,7 @@ impl Access {
             },
             channels: usize::from(options.channels),
             rdma_crc: !options.no_crc,
+            rdma_device: options.rdma_device.as_deref().map_or(RdmaDevice::Software, RdmaDevice::from),
             ..Options::default()
         };
         Ok(Self { logon, options: client, transport: options.transport })

@@ -6,7 +6,7 @@
 //! that turn out to be something else do no harm: in the sink of our own read before it is complete, and in room of unspecified
 //! content that the peer may write.
 
-use super::receive::{DIRECT_BYTES_MIN, Direct, DirectTarget};
+use super::receive::{Direct, DirectTarget};
 use super::*;
 use crate::ddp::{Header, Opcode, TAGGED_HEADER_BYTES};
 use crate::framing::{LENGTH_BYTES, trailer_bytes};
@@ -43,12 +43,12 @@ impl Plan {
 }
 
 impl Connection {
-    /// Whether the next bytes of the stream, and many, belong into registered memory. If so, `plan` says where, and the bytes of that
+    /// Whether the next bytes of the stream belong into registered memory. If so, `plan` says where, and the bytes of that
     /// region are lent; [`Self::handle_planned`] or [`Self::give_up_plan`] takes them back.
     pub fn plan_receive(&self, memory: &mut Memory, plan: &mut Plan) -> Option<BufMut> {
         plan.stag = None;
         plan.pieces.clear();
-        let direct = self.receiver.direct.as_ref().filter(|direct| direct.remaining >= DIRECT_BYTES_MIN)?;
+        let direct = self.receiver.direct.as_ref().filter(|direct| direct.remaining > 0)?;
         if matches!(self.state, State::Terminating | State::Closed) {
             return None;
         }
@@ -56,8 +56,7 @@ impl Connection {
         plan.pieces.push(Expected::Payload { at: direct.at, len_bytes: direct.remaining });
         let payload_bytes = direct.ulpdu_bytes - TAGGED_HEADER_BYTES;
         let mut left = self.bytes_to_follow(direct, payload_bytes, memory).min(PAYLOAD_BYTES_MAX);
-        // The last one is short and goes the ordinary way, unless it is worth its own piece.
-        while left >= DIRECT_BYTES_MIN {
+        while left > 0 {
             let len_bytes = payload_bytes.min(left);
             let previous = if at == direct.at + direct.remaining {
                 direct.ulpdu_bytes
@@ -126,7 +125,9 @@ impl Connection {
                 }
                 Expected::Between { len_bytes } => {
                     let here = len_bytes.min(left);
+                    self.receiver.planned = true;
                     self.handle_input(&between[from..from + here], memory, now);
+                    self.receiver.planned = false;
                     from += here;
                     left -= here;
                 }

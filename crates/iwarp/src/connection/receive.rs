@@ -63,6 +63,8 @@ pub(super) struct Direct {
 pub(super) struct Receiver {
     staged: Vec<u8>,
     pub direct: Option<Direct>,
+    /// What is handled ends before a payload that was received into its region, if it is what was expected.
+    pub planned: bool,
     posted: VecDeque<Posted>,
     /// Bytes of the Send message under way.
     filled: usize,
@@ -140,8 +142,14 @@ impl Connection {
                 let used = self.consume(&staged, memory, now);
                 staged.drain(..used);
                 if self.receiver.direct.is_some() && !staged.is_empty() {
-                    let taken = self.fill_direct(&staged, memory, now);
-                    staged.drain(..taken);
+                    // A trailer that is not whole is staged again.
+                    let rest = std::mem::take(&mut staged);
+                    let mut left = &rest[..];
+                    while self.receiver.direct.is_some() && !left.is_empty() {
+                        left = &left[self.fill_direct(left, memory, now)..];
+                    }
+                    staged = std::mem::take(&mut self.receiver.staged);
+                    staged.extend_from_slice(left);
                 }
                 if staged.is_empty() && staged.capacity() > STAGED_BYTES_IDLE {
                     staged = Vec::new();
@@ -257,7 +265,8 @@ impl Connection {
                 }
                 State::AwaitFirst | State::Established => match frame(rest, self.agreed.crc) {
                     Framed::Incomplete(missing) => {
-                        if missing >= DIRECT_BYTES_MIN || rest.len() + missing >= LONG_FPDU_BYTES {
+                        let is_long = missing >= DIRECT_BYTES_MIN || rest.len() + missing >= LONG_FPDU_BYTES;
+                        if is_long || self.receiver.planned {
                             match self.begin_direct(rest, memory) {
                                 Ok(taken) => used += taken,
                                 Err(failure) => self.terminate(failure, now),
@@ -301,7 +310,7 @@ impl Connection {
     fn begin_direct(&mut self, bytes: &[u8], memory: &mut Memory) -> Result<usize, Failure> {
         let [high, low, ulpdu @ ..] = bytes else { return Ok(0) };
         let ulpdu_bytes = usize::from(u16::from_be_bytes([*high, *low]));
-        if ulpdu.len() < ddp::TAGGED_HEADER_BYTES || self.awaits_ready {
+        if ulpdu.len().min(ulpdu_bytes) < ddp::TAGGED_HEADER_BYTES || self.awaits_ready {
             return Ok(0);
         }
         let header = Header::parse(ulpdu)?;
@@ -315,17 +324,19 @@ impl Connection {
             return Ok(0);
         };
         self.first_fpdu();
-        let here = &ulpdu[ddp::TAGGED_HEADER_BYTES..];
+        // What has come may reach into the trailer.
+        let taken = ulpdu.len().min(ulpdu_bytes);
+        let here = &ulpdu[ddp::TAGGED_HEADER_BYTES..taken];
         memory.place(stag, at, here).map_err(tagged_code)?;
         memory.set_busy(stag, true);
         let crc = self.agreed.crc.then(|| {
             let mut crc = Crc32c::default();
-            crc.update(bytes);
+            crc.update(&bytes[..LENGTH_BYTES + taken]);
             crc
         });
         let (at, remaining) = (at + here.len(), payload_bytes - here.len());
         self.receiver.direct = Some(Direct { header, ulpdu_bytes, stag, at, remaining, crc });
-        Ok(bytes.len())
+        Ok(LENGTH_BYTES + taken)
     }
 
     fn handle_segment(&mut self, ulpdu: &[u8], memory: &mut Memory) -> Result<(), Failure> {

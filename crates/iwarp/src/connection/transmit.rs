@@ -28,7 +28,21 @@ struct Entry {
     kind: CompletionKind,
     /// Taken when its message starts.
     work: Option<Work>,
-    done: Option<Completion>,
+    done: Option<Done>,
+}
+
+/// How an entry ended.
+struct Done {
+    status: WorkStatus,
+    len_bytes: usize,
+    original: Option<u64>,
+}
+
+impl Entry {
+    fn completion(id: WorkId, kind: CompletionKind, done: Done) -> Completion {
+        let Done { status, len_bytes, original } = done;
+        Completion { len_bytes, original, ..Completion::new(id, kind, status) }
+    }
 }
 
 /// A read or atomic of ours that waits for its answer.
@@ -182,25 +196,26 @@ impl Transmitter {
         else {
             return;
         };
-        entry.done =
-            Some(Completion { len_bytes, original, ..Completion::new(entry.id, entry.kind, status) });
+        entry.done = Some(Done { status, len_bytes, original });
     }
 
     /// The next completion in posting order.
     pub(super) fn pop_complete(&mut self) -> Option<Completion> {
-        let done = self.entries.front_mut()?.done.take()?;
+        let first = self.entries.front_mut()?;
+        let (id, kind, done) = (first.id, first.kind, first.done.take()?);
         self.entries.pop_front();
         self.first += 1;
-        Some(done)
+        Some(Entry::completion(id, kind, done))
     }
 
     pub(super) fn flush(&mut self) -> impl Iterator<Item = Completion> + use<> {
         let entries = std::mem::take(&mut self.entries);
         self.first += entries.len() as u64;
         self.next = self.first;
-        entries
-            .into_iter()
-            .map(|entry| entry.done.unwrap_or(Completion::new(entry.id, entry.kind, WorkStatus::Flushed)))
+        entries.into_iter().map(|entry| match entry.done {
+            Some(done) => Entry::completion(entry.id, entry.kind, done),
+            None => Completion::new(entry.id, entry.kind, WorkStatus::Flushed),
+        })
     }
 
     /// Lets go of the regions that unsent responses would have read.

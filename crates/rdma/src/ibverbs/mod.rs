@@ -481,6 +481,10 @@ impl Verbs for IbverbsProvider {
         }
     }
 
+    fn device_name(&self, queue_pair: QueuePairId) -> Option<String> {
+        Some(self.pair(queue_pair)?.connection.context()?.name(self.library))
+    }
+
     fn info(&self, queue_pair: QueuePairId) -> Option<ConnectionInfo> {
         let pair = self.pair(queue_pair)?;
         Some(ConnectionInfo {

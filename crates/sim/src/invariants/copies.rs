@@ -1,4 +1,5 @@
-//! No chunk is short of copies unseen: either a job makes them, or the record names a disk that is away (which `health` tells).
+//! No chunk is short of copies unseen: either a job makes them, or the record names a disk that is away (which `health` tells). None
+//! keeps more than it should.
 //!
 //! Looked at in every interval of the manager. What is between two jobs, or being allocated, is short for a moment; what stays so
 //! is forgotten.
@@ -10,30 +11,36 @@ use types::DiskId;
 /// planned.
 const PATIENCE: u64 = 1_500_000_000;
 
+/// Chunks with fewer and with more in-sync copies than wanted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wrong {
+    pub short: u64,
+    pub too_many: u64,
+}
+
 #[derive(Debug, Default)]
 pub struct Watch {
     since: Option<u64>,
 }
 
 impl Watch {
-    /// `short`: chunks with fewer in-sync copies than wanted; `jobs`: jobs that run.
+    /// `jobs`: jobs that run.
     pub fn look(
         &mut self,
         now: u64,
         record: &VolumeRecord,
         retired: Option<DiskId>,
-        short: u64,
+        wrong: Wrong,
         jobs: usize,
     ) -> Option<String> {
         let away = record.stale.iter().any(|stale| Some(stale.disk) != retired);
-        if short == 0 || jobs > 0 || away {
+        if wrong == Wrong::default() || jobs > 0 || away {
             self.since = None;
             return None;
         }
         let since = *self.since.get_or_insert(now);
-        (now - since > PATIENCE).then(|| {
-            format!("copies: {short} chunks are short of copies, no disk is away and no job runs: {record:?}")
-        })
+        (now - since > PATIENCE)
+            .then(|| format!("copies: {wrong:?}, no disk is away and no job runs: {record:?}"))
     }
 
     /// Nobody serves the volume.

@@ -1,8 +1,10 @@
 //! I2: in-sync set and epoch are one record, changed by compare-and-swap before any acknowledgement under the smaller set.
 //!
-//! Every record's epoch is higher than the one before it, and whoever acknowledges does so under a record that was committed.
+//! Every record's epoch is higher than the one before it, and whoever acknowledges does so under a record that was committed, and
+//! counts no copy that the next coordinator would not count by it.
 
 use cluster::VolumeRecord;
+use pool::ChunkCopies;
 
 #[derive(Debug, Default)]
 pub struct Records {
@@ -31,4 +33,16 @@ impl Records {
         (!self.history.contains(record))
             .then(|| format!("I2: acknowledged under epoch {}, which was never committed so", record.epoch))
     }
+}
+
+/// `chunks`: the copies that a coordinator counts on under `record`.
+pub fn check_counted(record: &VolumeRecord, chunks: &[ChunkCopies]) -> Option<String> {
+    let copies = chunks.iter().flat_map(|chunk| chunk.holders.iter().map(|disk| (*disk, chunk.chunk)));
+    let wrong = copies.into_iter().find(|copy| record.building.contains(copy));
+    wrong.map(|(disk, chunk)| {
+        format!(
+            "I2: the copy of chunk {} on disk {disk} is counted on, and does not count by the record",
+            chunk.0
+        )
+    })
 }

@@ -6,26 +6,26 @@
 
 use super::Client;
 use super::connect::{self, Target};
+use super::pauses::Pauses;
 use crate::channel::Channel;
 use crate::connection::{Leftovers, Token};
-use crate::link::Link;
+use crate::link::{Link, Way};
 use crate::operation::{Reply, Request};
 use crate::{ClientError, Transport};
 use smb::wire::Command;
-use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
 use sys::monotonic_now;
 use types::{Monotonic, NtStatus};
 
-/// A dead channel is made anew after so long, and tried again as often.
-const REMAKE_PAUSE: Duration = Duration::from_millis(500);
+/// A dead channel is made anew after the first, and tried again up to the second.
+pub(super) const REMAKES: Pauses = Pauses::new(Duration::from_millis(500), Duration::from_secs(5));
 /// What the server is not ready to take again is asked after so long.
 const REFUSED_PAUSE: Duration = Duration::from_millis(10);
 
 /// A channel on its way.
 pub(super) enum Forming {
-    Dialing { target: usize, answer: Receiver<Result<TcpStream, ClientError>> },
+    Dialing { target: usize, answer: Receiver<Result<Way, ClientError>> },
     Joining(Box<Channel>),
 }
 
@@ -54,7 +54,7 @@ impl Client {
     pub(super) fn add_target(&mut self, aim: Target) -> Result<(), ClientError> {
         let target = self.targets.len();
         self.targets.push(aim);
-        self.remake_at.push(Monotonic(0));
+        self.remakes.push(REMAKES);
         self.join_error = None;
         loop {
             if self.channels.iter().any(|channel| channel.target == target) {
@@ -63,7 +63,7 @@ impl Client {
             if let Some(error) = self.join_error.take() {
                 self.forming.retain(|forming| forming.target() != target);
                 self.targets.pop();
-                self.remake_at.pop();
+                self.remakes.pop();
                 return Err(error);
             }
             self.turn()?;
@@ -163,6 +163,7 @@ impl Client {
                 continue;
             }
             self.fruitless_until = None;
+            self.set_ups = super::reconnect::SET_UPS;
             self.answers.insert(token, reply);
             self.order.push_back(token);
         }
@@ -192,8 +193,8 @@ impl Client {
         counted.rdma_connections = 0;
         counted.channels_lost = 1;
         self.past.add(&counted);
-        if let Some(due) = self.remake_at.get_mut(dead.target) {
-            *due = now.after(REMAKE_PAUSE);
+        if let Some(pauses) = self.remakes.get_mut(dead.target) {
+            pauses.failed(now);
         }
         let leftovers = dead.connection.take_leftovers();
         drop(dead);
@@ -246,15 +247,16 @@ impl Client {
         for (target, aim) in self.targets.iter().enumerate() {
             let is_there = self.channels.iter().any(|channel| channel.target == target)
                 || self.forming.iter().any(|forming| forming.target() == target);
-            if is_there || self.remake_at.get(target).is_none_or(|due| *due > now) {
+            if is_there || self.remakes.get(target).is_none_or(|pauses| pauses.due_at() > now) {
                 continue;
             }
             let (tell, answer) = channel();
             let (server, aim, timeout) = (self.server.clone(), *aim, self.options.timeout);
+            let by_device = aim.is_by_device(&self.options);
             let waker = self.engine.waker();
             std::thread::spawn(move || {
                 // Nobody listens where the client is gone.
-                let _ = tell.send(aim.dial(&server, timeout));
+                let _ = tell.send(aim.dial(&server, timeout, by_device));
                 waker.wake();
             });
             self.forming.push(Forming::Dialing { target, answer });
@@ -267,9 +269,9 @@ impl Client {
                     Err(TryRecvError::Empty) => Ok(Some(Forming::Dialing { target, answer })),
                     Err(TryRecvError::Disconnected) => Err(ClientError::Invalid("no thread to connect with")),
                     Ok(Err(error)) => Err(error),
-                    Ok(Ok(stream)) => {
+                    Ok(Ok(way)) => {
                         moved = true;
-                        self.join(stream, target, binding.clone(), now).map(Some)
+                        self.join(way, target, binding.clone(), now).map(Some)
                     }
                 },
                 Forming::Joining(mut channel) => {
@@ -278,6 +280,9 @@ impl Client {
                             moved = true;
                             channel.connection.set_channel_sequence(self.sequence);
                             self.channels.push(*channel);
+                            if let Some(pauses) = self.remakes.get_mut(target) {
+                                pauses.succeeded(now);
+                            }
                             Ok(None)
                         }
                         Ok(any) => {
@@ -293,8 +298,8 @@ impl Client {
                 Err(error) => {
                     moved = true;
                     tracing::debug!(server = self.server, %error, "no further connection");
-                    if let Some(due) = self.remake_at.get_mut(target) {
-                        *due = now.after(REMAKE_PAUSE);
+                    if let Some(pauses) = self.remakes.get_mut(target) {
+                        pauses.failed(now);
                     }
                     self.join_error = Some(error);
                 }
@@ -305,13 +310,13 @@ impl Client {
 
     fn join(
         &mut self,
-        stream: TcpStream,
+        way: Way,
         target: usize,
         binding: crate::connection::Binding,
         now: Monotonic,
     ) -> Result<Forming, ClientError> {
         let is_rdma = self.targets.get(target).is_some_and(|target| target.is_rdma);
-        let link = Link::new(&self.engine, stream, is_rdma, self.options.timeout, &self.options)?;
+        let link = Link::new(&self.engine, way, self.options.timeout, &self.options)?;
         let connection =
             connect::further(&self.server, is_rdma, self.options.clone(), self.credentials.clone(), binding);
         Ok(Forming::Joining(Box::new(Channel::new(connection, link, target, now))))
@@ -324,10 +329,10 @@ impl Client {
             Forming::Joining(channel) => Some(channel.next_timeout(timeout)),
             Forming::Dialing { .. } => None,
         });
-        let missing = self.remake_at.iter().enumerate().filter_map(|(target, due)| {
+        let missing = self.remakes.iter().enumerate().filter_map(|(target, pauses)| {
             let is_there = self.channels.iter().any(|channel| channel.target == target)
                 || self.forming.iter().any(|forming| forming.target() == target);
-            (!is_there).then_some(*due)
+            (!is_there).then_some(pauses.due_at())
         });
         self.channels
             .iter()

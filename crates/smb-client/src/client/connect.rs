@@ -2,9 +2,9 @@
 
 use crate::channel::Channel;
 use crate::connection::{Binding, Connection, Random, Token};
-use crate::link::Link;
+use crate::link::{Link, Way};
 use crate::operation::{Reply, Request};
-use crate::{ClientError, Engine, Options, Transport};
+use crate::{ClientError, Engine, Options, RdmaDevice, Transport};
 use smb::auth::Credentials;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, SystemTime};
@@ -27,21 +27,32 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Connects to it. What the server told of may be out of this client's reach: it gets less time. Blocks.
-    pub fn dial(&self, server: &str, timeout: Duration) -> Result<TcpStream, ClientError> {
-        match self.address {
-            None => dial(server, self.port, timeout),
-            Some(address) => {
-                let timeout = timeout.min(FOUND_TIMEOUT);
-                Ok(TcpStream::connect_timeout(&SocketAddr::new(address, self.port), timeout)?)
-            }
+    /// Whether a device carries it.
+    pub fn is_by_device(&self, options: &Options) -> bool {
+        self.is_rdma && options.rdma_device != RdmaDevice::Software
+    }
+
+    /// Connects to it, or, where a device is to do that, says where. What the server told of may be out of this client's reach: it
+    /// gets less time. Blocks.
+    pub fn dial(&self, server: &str, timeout: Duration, by_device: bool) -> Result<Way, ClientError> {
+        let address = self.address.map(|address| SocketAddr::new(address, self.port));
+        if by_device {
+            let named = || (server, self.port).to_socket_addrs()?.next().ok_or(NO_ADDRESS);
+            return Ok(Way::Device(address.map_or_else(named, Ok)?));
         }
+        let stream = match address {
+            None => dial(server, self.port, timeout)?,
+            Some(address) => TcpStream::connect_timeout(&address, timeout.min(FOUND_TIMEOUT))?,
+        };
+        Ok(if self.is_rdma { Way::Iwarp(stream) } else { Way::Tcp(stream) })
     }
 }
 
+const NO_ADDRESS: ClientError = ClientError::Invalid("the server's name has no address");
+
 /// A TCP connection to the first of the server's addresses that answers. Blocks.
 pub(super) fn dial(server: &str, port: u16, timeout: Duration) -> Result<TcpStream, ClientError> {
-    let mut last = ClientError::Invalid("the server's name has no address");
+    let mut last = NO_ADDRESS;
     for address in (server, port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, timeout) {
             Ok(connected) => return Ok(connected),
@@ -89,8 +100,8 @@ pub(super) fn link(
     options: &Options,
 ) -> Result<Link, ClientError> {
     let deadline = monotonic_now().after(timeout);
-    let stream = target.dial(server, timeout)?;
-    let mut link = Link::new(engine, stream, target.is_rdma, timeout, options)?;
+    let way = target.dial(server, timeout, target.is_by_device(options))?;
+    let mut link = Link::new(engine, way, timeout, options)?;
     loop {
         let now = monotonic_now();
         link.poll(now);

@@ -4,6 +4,7 @@ mod channels;
 mod connect;
 mod files;
 mod interfaces;
+mod pauses;
 mod reconnect;
 
 use crate::channel::Channel;
@@ -13,13 +14,14 @@ use crate::operation::{Reply, Request};
 use crate::{ClientError, Counters, Engine, Options, Transport};
 use channels::Forming;
 use connect::Target;
+use pauses::Pauses;
 use reconnect::Names;
 use smb::auth::Credentials;
 use smb::crypto::CipherId;
 use smb::wire::{Dialect, FileId, SHARE_TYPE_PIPE, ShareFlags, TreeConnectResponse, fsctl};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use sys::monotonic_now;
-use types::{Monotonic, NtStatus};
+use types::{IdentityMap, Monotonic, NtStatus};
 
 /// Operations of one file transfer that are in flight at once.
 const TRANSFER_DEPTH: usize = 8;
@@ -34,7 +36,7 @@ pub struct Client {
     /// Where channels are wanted; each channel knows which of these it is.
     targets: Vec<Target>,
     /// By target: when to make it anew where it is missing.
-    remake_at: Vec<Monotonic>,
+    remakes: Vec<Pauses>,
     /// Those that carry work.
     channels: Vec<Channel>,
     forming: Vec<Forming>,
@@ -46,13 +48,13 @@ pub struct Client {
     sequence: u16,
     names: Names,
     last_token: u64,
-    answers: HashMap<Token, Reply>,
+    answers: IdentityMap<Token, Reply>,
     /// Answers in the order in which they came, for [`Client::next_reply`].
     order: VecDeque<Token>,
     arrived: Vec<(Token, Reply)>,
     /// Refused because of a dead channel's requests: to be asked again at that time.
     later: Vec<(Monotonic, Token, Request)>,
-    refused_until: HashMap<Token, Monotonic>,
+    refused_until: IdentityMap<Token, Monotonic>,
     /// Asked a second time.
     repeated: HashSet<Token>,
     /// The client's own requests, whose answers nobody waits for.
@@ -62,6 +64,7 @@ pub struct Client {
     last_loss: Option<String>,
     /// Since all connections were lost nothing was answered: when that is given up.
     fruitless_until: Option<Monotonic>,
+    set_ups: Pauses,
     is_validated: bool,
     fallback: Option<String>,
 }
@@ -104,7 +107,7 @@ impl Client {
             credentials,
             session_id: channel.connection.session_id(),
             targets: vec![target],
-            remake_at: vec![Monotonic(0)],
+            remakes: vec![channels::REMAKES],
             binding: channel.connection.binding(),
             channels: vec![channel],
             forming: Vec::new(),
@@ -112,16 +115,17 @@ impl Client {
             sequence: 0,
             names: Names::default(),
             last_token: 0,
-            answers: HashMap::new(),
+            answers: IdentityMap::default(),
             order: VecDeque::new(),
             arrived: Vec::new(),
             later: Vec::new(),
-            refused_until: HashMap::new(),
+            refused_until: IdentityMap::default(),
             repeated: HashSet::new(),
             unasked: HashSet::new(),
             past: Counters::default(),
             last_loss: None,
             fruitless_until: None,
+            set_ups: reconnect::SET_UPS,
             is_validated: false,
             fallback,
             options,

@@ -3,6 +3,7 @@
 //! Owns what has to be known for that: which share each tree is, how each durable file was opened. Users keep the names that they were
 //! given; what the server calls things meanwhile is this file's affair.
 
+use super::pauses::Pauses;
 use super::{Client, connect};
 use crate::connection::Leftovers;
 use crate::file::{File, FileStatus, OpenOptions, Tree};
@@ -18,8 +19,8 @@ use std::time::Duration;
 use sys::{Buf, monotonic_now};
 use types::{Monotonic, NtStatus};
 
-/// Between two attempts.
-const PAUSE: Duration = Duration::from_millis(200);
+/// Between two attempts to set a session up anew.
+pub(super) const SET_UPS: Pauses = Pauses::new(Duration::from_millis(200), Duration::from_secs(1));
 
 /// A file that outlives its session.
 pub(super) struct Durable {
@@ -163,7 +164,7 @@ impl Client {
             if now >= until {
                 return Err(error);
             }
-            std::thread::sleep(PAUSE.min(until.since(now)));
+            std::thread::sleep(self.set_ups.failed(now).min(until.since(now)));
         }
         tracing::warn!(server = self.server, %error, "all connections are lost: setting the session up anew");
         let moves = loop {
@@ -177,10 +178,13 @@ impl Client {
                 return Err(failed);
             }
             tracing::info!(server = self.server, error = %failed, "not yet");
-            std::thread::sleep(PAUSE.min(until.since(now)));
+            std::thread::sleep(self.set_ups.failed(now).min(until.since(now)));
         };
         self.past.reconnects += 1;
         let now = monotonic_now();
+        if let Some(pauses) = self.remakes.first_mut() {
+            pauses.succeeded(now);
+        }
         // Everything that was not done names things as the lost session did.
         let mut leftovers = leftovers;
         let sent = leftovers.sent.iter_mut().filter_map(|(_, _, request)| request.as_mut());

@@ -17,10 +17,10 @@ use smb::auth::Credentials;
 use smb::crypto::{CipherId, OpeningKey, SealingKey, SigningKey};
 use smb::wire::{Capabilities, Command, Dialect, Guid, SecurityMode};
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use sys::{Buf, Payload};
-use types::FileTime;
+use types::{FileTime, NumberMap};
 
 /// Fills a slice with bytes nobody can guess.
 pub type Random = Box<dyn FnMut(&mut [u8])>;
@@ -146,7 +146,7 @@ pub struct Connection {
     credits: u32,
     /// Credits in requests that are on their way.
     credits_spent: u32,
-    pending: HashMap<u64, Pending>,
+    pending: NumberMap<Pending>,
     /// Chains of requests that wait for the session or for credits.
     waiting: VecDeque<Vec<(Token, Request)>>,
     outgoing: VecDeque<Outgoing>,
@@ -211,7 +211,7 @@ impl Connection {
             next_message_id: 0,
             credits: 1,
             credits_spent: 0,
-            pending: HashMap::new(),
+            pending: NumberMap::default(),
             waiting: VecDeque::new(),
             outgoing: VecDeque::new(),
             events: VecDeque::new(),

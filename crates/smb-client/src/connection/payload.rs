@@ -72,9 +72,9 @@ impl Connection {
             Protection::Plain => Some((data.clone(), None)),
             Protection::Encrypted => {
                 let ciphers = self.session.as_ref()?.ciphers.as_ref()?;
+                let parts: Vec<&[u8]> = data.parts().iter().map(|part| &part[..]).collect();
                 let mut sealed = BufMut::for_overwrite(data.len());
-                data.copy_to(&mut sealed);
-                let (nonce, signature) = ciphers.seal.borrow_mut().seal_payload(&mut sealed).ok()?;
+                let (nonce, signature) = ciphers.seal.borrow_mut().seal_payload(&parts, &mut sealed).ok()?;
                 let nonce = nonce.as_bytes().to_vec();
                 let seal = Seal { transform_type: RDMA_TRANSFORM_ENCRYPTION, signature, nonce };
                 Some((sealed.freeze().into(), Some(seal)))

@@ -281,13 +281,9 @@ fn an_encrypted_session_sends_and_believes_nothing_in_the_clear() {
     assert!(outgoing.payload.contiguous().starts_with(&PROTOCOL_TRANSFORM));
     let sent = server.open(&outgoing);
     let clear = signed_echo_answer(&server, &sent[0]);
-    let mut sealed = vec![0; 52];
-    sealed.extend_from_slice(&server.message(
-        Header::parse(&sent[0]).unwrap(),
-        NtStatus::SUCCESS,
-        &[4, 0, 0, 0],
-    ));
-    server.ciphers.as_mut().unwrap().0.seal_in_place(&mut sealed, SESSION).unwrap();
+    let plain = server.message(Header::parse(&sent[0]).unwrap(), NtStatus::SUCCESS, &[4, 0, 0, 0]);
+    let mut sealed = vec![0; 52 + plain.len()];
+    server.ciphers.as_mut().unwrap().0.seal_parts(&[&plain], &mut sealed, SESSION).unwrap();
     client.handle_message(buffer(&sealed)).unwrap();
     assert!(matches!(client.poll_event(), Some(Event::Completed { token: Token(1), .. })));
     assert!(matches!(client.handle_message(buffer(&clear)), Err(ClientError::NotAuthentic(_))));

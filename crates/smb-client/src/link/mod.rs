@@ -10,7 +10,7 @@ use tcp::TcpLink;
 
 use crate::connection::Outgoing;
 use crate::{ClientError, Engine, Options};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 use sys::BufMut;
 use types::Monotonic;
@@ -18,25 +18,30 @@ use types::Monotonic;
 /// Largest message in bytes that is accepted: the largest read, with its headers.
 pub(crate) const MESSAGE_BYTES_MAX: usize = (8 << 20) + 4096;
 
+/// The way to a server.
+pub(crate) enum Way {
+    /// Messages by TCP, over a connection that is up.
+    Tcp(TcpStream),
+    /// SMB Direct by iWARP in software, over a connection that is up.
+    Iwarp(TcpStream),
+    /// SMB Direct by the device that leads to the address.
+    Device(SocketAddr),
+}
+
 pub(crate) enum Link {
     Tcp(Box<TcpLink>),
     Rdma(Box<RdmaLink>),
 }
 
 impl Link {
-    /// Over a TCP connection that is up: messages by TCP, or by SMB Direct once that is negotiated.
-    pub fn new(
-        engine: &Engine,
-        stream: TcpStream,
-        is_rdma: bool,
-        timeout: Duration,
-        options: &Options,
-    ) -> Result<Self, ClientError> {
-        Ok(if is_rdma {
-            Self::Rdma(Box::new(RdmaLink::new(engine, stream, timeout, options)?))
-        } else {
-            Self::Tcp(Box::new(TcpLink::new(engine, stream)?))
-        })
+    /// [`Self::is_ready`] says when messages may flow.
+    pub fn new(engine: &Engine, way: Way, timeout: Duration, options: &Options) -> Result<Self, ClientError> {
+        let link = match way {
+            Way::Tcp(stream) => return Ok(Self::Tcp(Box::new(TcpLink::new(engine, stream)?))),
+            Way::Iwarp(stream) => RdmaLink::by_software(engine, stream, timeout, options)?,
+            Way::Device(address) => RdmaLink::by_device(engine, address, timeout, options)?,
+        };
+        Ok(Self::Rdma(Box::new(link)))
     }
 
     /// Whether messages may flow.

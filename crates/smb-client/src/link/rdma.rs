@@ -1,32 +1,35 @@
-//! Messages and registered memory over one SMB Direct connection (MS-SMBD), on the provider that does iWARP in software.
+//! Messages and registered memory over one SMB Direct connection (MS-SMBD), on iWARP in software or on an RDMA device.
 //!
 //! Owns the connection's queue pair, its MS-SMBD state and the registrations that the server may reach. Promises: what is registered for
 //! one request is reached by this connection's peer only, and no longer than until it is taken back. Never looks into a message.
 
 use super::MESSAGE_BYTES_MAX;
 use crate::connection::Outgoing;
-use crate::{ClientError, Engine, Options};
+use crate::{ClientError, Engine, Options, RdmaDevice};
+use ::rdma::ibverbs::{IbverbsOptions, IbverbsProvider};
 use ::rdma::iwarp::{IwarpOptions, IwarpProvider};
 use ::rdma::{Access, CompletionKind, Event, QueuePairId, RegionKey, Status, Verbs, WorkId};
 use iwarp::CrcPolicy;
 use smb::wire::{BufferDescriptorV1, TCP_PREFIX_BYTES, U32, U64};
 use smbdirect::{Config, Connection};
 use std::collections::VecDeque;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 use sys::{Buf, BufMut, Payload, monotonic_now};
 use types::Monotonic;
 
-/// Random names are drawn so many at a time.
-const NAMES_DRAWN: usize = 64;
 /// Header bytes that a message has beside its payload, at most.
 const HEADERS_BYTES: u32 = 1024;
 
 pub(crate) struct RdmaLink {
-    provider: IwarpProvider,
+    provider: Box<dyn Verbs>,
     pair: QueuePairId,
+    /// The device that it has to be.
+    wanted: Option<String>,
     smbd: Connection,
     is_established: bool,
+    /// The peer's Send may end a registration of ours.
+    may_invalidate: bool,
     receive_bytes: usize,
     events: Vec<Event>,
     messages: VecDeque<Payload>,
@@ -40,26 +43,9 @@ impl Drop for RdmaLink {
     }
 }
 
-/// Names of registrations that nobody can guess.
-fn random_names() -> Box<dyn FnMut() -> u32> {
-    let mut drawn = [0u8; 4 * NAMES_DRAWN];
-    let mut used = drawn.len();
-    Box::new(move || {
-        if used == drawn.len() {
-            // Where names can be guessed, any peer could reach what is meant for another: there is nothing to go on with.
-            getrandom::fill(&mut drawn).expect("a system that gave random bytes once gives them again");
-            used = 0;
-        }
-        let mut name = [0; 4];
-        name.copy_from_slice(&drawn[used..used + 4]);
-        used += 4;
-        u32::from_le_bytes(name)
-    })
-}
-
 impl RdmaLink {
     /// Over a TCP connection that is up; [`Self::is_ready`] says when messages may flow.
-    pub fn new(
+    pub fn by_software(
         engine: &Engine,
         stream: TcpStream,
         timeout: Duration,
@@ -67,25 +53,57 @@ impl RdmaLink {
     ) -> Result<Self, ClientError> {
         let crc = if options.rdma_crc { CrcPolicy::On } else { CrcPolicy::OffUnlessAsked };
         let iwarp = IwarpOptions { crc, queue_pairs_max: 1, ..IwarpOptions::default() };
-        let mut provider = IwarpProvider::new(engine.driver(), iwarp, random_names());
+        let mut provider = IwarpProvider::new(engine.driver(), iwarp, ::rdma::random_names());
         let now = monotonic_now();
         let pair = provider.connect(stream, &[], now)?;
+        Ok(Self::new(Box::new(provider), pair, None, timeout, now))
+    }
+
+    /// By the device that leads to the address.
+    pub fn by_device(
+        engine: &Engine,
+        address: SocketAddr,
+        timeout: Duration,
+        options: &Options,
+    ) -> Result<Self, ClientError> {
+        let ibverbs = IbverbsOptions { queue_pairs_max: 1, ..IbverbsOptions::default() };
+        let mut provider = IbverbsProvider::new(engine.driver(), ibverbs).map_err(ClientError::Rdma)?;
+        let now = monotonic_now();
+        let pair = provider.connect(address, &[], now).map_err(|error| {
+            ClientError::Rdma(format!("no RDMA device leads to {}: {error}", address.ip()))
+        })?;
+        let wanted = match &options.rdma_device {
+            RdmaDevice::Named(name) => Some(name.clone()),
+            RdmaDevice::Any | RdmaDevice::Software => None,
+        };
+        Ok(Self::new(Box::new(provider), pair, wanted, timeout, now))
+    }
+
+    fn new(
+        provider: Box<dyn Verbs>,
+        pair: QueuePairId,
+        wanted: Option<String>,
+        timeout: Duration,
+        now: Monotonic,
+    ) -> Self {
         let config = Config {
             // A signed or encrypted READ comes in messages: the largest has to fit.
             fragmented_bytes_max: MESSAGE_BYTES_MAX as u32,
             negotiate_timeout: timeout,
             ..Config::default()
         };
-        Ok(Self {
+        Self {
             provider,
             pair,
+            wanted,
             smbd: Connection::connect(config, now),
             is_established: false,
+            may_invalidate: false,
             receive_bytes: config.receive_bytes_max as usize,
             events: Vec::new(),
             messages: VecDeque::new(),
             failure: None,
-        })
+        }
     }
 
     pub fn kill(&mut self) {
@@ -132,7 +150,7 @@ impl RdmaLink {
 
     /// Whether the server may end a loan with its answer.
     pub fn may_invalidate(&self) -> bool {
-        self.provider.info(self.pair).is_some_and(|info| info.remote_invalidation)
+        self.may_invalidate
     }
 
     /// Room that the server may write into, once; `None` where nothing more can be registered.
@@ -144,8 +162,7 @@ impl RdmaLink {
             // The answer says how much of it the server wrote.
             unspecified_content: true,
         };
-        let room = BufMut::for_overwrite(len_bytes);
-        let key = self.provider.register(room, access, self.pair).ok()?;
+        let key = self.provider.register_room(len_bytes, access, self.pair).ok()?;
         Some((key, self.describe(key, len_bytes)))
     }
 
@@ -185,7 +202,7 @@ impl RdmaLink {
 
     fn handle(&mut self, event: Event, now: Monotonic) {
         match event {
-            Event::Established { .. } => self.is_established = true,
+            Event::Established { .. } => self.established(),
             Event::Completion(done) if done.kind == CompletionKind::Receive => {
                 if let (Status::Success, Some(buffer)) = (done.status, done.buffer) {
                     self.smbd.handle_receive(buffer.freeze(), now);
@@ -198,6 +215,19 @@ impl RdmaLink {
             }
             Event::Completion(_) | Event::ConnectRequest { .. } => {}
         }
+    }
+
+    fn established(&mut self) {
+        if let Some(wanted) = &self.wanted
+            && let Some(device) = self.provider.device_name(self.pair)
+            && *wanted != device
+        {
+            let words = format!("the server is reached by the RDMA device {device}, not by {wanted}");
+            self.failure.get_or_insert(ClientError::Rdma(words));
+            return self.provider.disconnect(self.pair);
+        }
+        self.is_established = true;
+        self.may_invalidate = self.provider.info(self.pair).is_some_and(|info| info.remote_invalidation);
     }
 
     /// What MS-SMBD says. Receives are posted before anything else of the same message is looked at.

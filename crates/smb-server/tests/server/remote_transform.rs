@@ -99,7 +99,7 @@ fn protect(client: &mut Client, how: How) -> (u16, Vec<u8>, Vec<u8>, Vec<u8>) {
     match how {
         How::Sealed => {
             let (sealing, _) = client.sealing.as_mut().unwrap();
-            let (nonce, tag) = sealing.seal_payload(&mut payload).unwrap();
+            let (nonce, tag) = sealing.seal_payload(&[DATA], &mut payload).unwrap();
             (RDMA_TRANSFORM_ENCRYPTION, tag.to_vec(), nonce.as_bytes().to_vec(), payload)
         }
         _ => {

@@ -9,6 +9,7 @@ use ccm::{
     Ccm,
     consts::{U11, U16},
 };
+use codes::{GCM_NONCE_BYTES, GcmSealer};
 
 /// Bytes of SMB2 TRANSFORM_HEADER.
 pub const TRANSFORM_HEADER_BYTES: usize = 52;
@@ -67,25 +68,20 @@ impl CipherId {
 type Ccm128 = Ccm<Aes128, U16, U11>;
 type Ccm256 = Ccm<Aes256, U16, U11>;
 
-enum Key {
-    Gcm(LessSafeKey),
-    Ccm128(Box<Ccm128>),
-    Ccm256(Box<Ccm256>),
+enum CcmKey {
+    Aes128(Box<Ccm128>),
+    Aes256(Box<Ccm256>),
 }
 
-impl Key {
-    fn new(cipher: CipherId, key: &[u8]) -> Result<Self, CryptoError> {
-        let gcm = |algorithm| UnboundKey::new(algorithm, key).map(|key| Self::Gcm(LessSafeKey::new(key)));
-        match cipher {
-            CipherId::Aes128Gcm => gcm(&aead::AES_128_GCM).map_err(|_| CryptoError::KeyLength),
-            CipherId::Aes256Gcm => gcm(&aead::AES_256_GCM).map_err(|_| CryptoError::KeyLength),
-            CipherId::Aes128Ccm => Ccm128::new_from_slice(key)
-                .map(|key| Self::Ccm128(Box::new(key)))
-                .map_err(|_| CryptoError::KeyLength),
-            CipherId::Aes256Ccm => Ccm256::new_from_slice(key)
-                .map(|key| Self::Ccm256(Box::new(key)))
-                .map_err(|_| CryptoError::KeyLength),
-        }
+impl CcmKey {
+    fn aes_128(key: &[u8]) -> Result<Self, CryptoError> {
+        let key = Ccm128::new_from_slice(key).map_err(|_| CryptoError::KeyLength)?;
+        Ok(Self::Aes128(Box::new(key)))
+    }
+
+    fn aes_256(key: &[u8]) -> Result<Self, CryptoError> {
+        let key = Ccm256::new_from_slice(key).map_err(|_| CryptoError::KeyLength)?;
+        Ok(Self::Aes256(Box::new(key)))
     }
 
     fn seal(
@@ -94,23 +90,94 @@ impl Key {
         authenticated: &[u8],
         payload: &mut [u8],
     ) -> Result<[u8; 16], CryptoError> {
-        let mut tag = [0; 16];
-        match self {
-            Self::Gcm(key) => tag.copy_from_slice(
-                key.seal_in_place_separate_tag(gcm_nonce(nonce), Aad::from(authenticated), payload)
-                    .map_err(|_| CryptoError::TooLarge)?
-                    .as_ref(),
-            ),
-            Self::Ccm128(key) => tag.copy_from_slice(
-                &key.encrypt_inout_detached(&ccm_nonce(nonce).into(), authenticated, payload.into())
-                    .map_err(|_| CryptoError::TooLarge)?,
-            ),
-            Self::Ccm256(key) => tag.copy_from_slice(
-                &key.encrypt_inout_detached(&ccm_nonce(nonce).into(), authenticated, payload.into())
-                    .map_err(|_| CryptoError::TooLarge)?,
-            ),
+        let nonce = ccm_nonce(nonce).into();
+        let tag = match self {
+            Self::Aes128(key) => key.encrypt_inout_detached(&nonce, authenticated, payload.into()),
+            Self::Aes256(key) => key.encrypt_inout_detached(&nonce, authenticated, payload.into()),
+        };
+        tag.map(Into::into).map_err(|_| CryptoError::TooLarge)
+    }
+
+    fn open(
+        &self,
+        nonce: &[u8; 16],
+        authenticated: &[u8],
+        tag: [u8; 16],
+        payload: InOutBuf<'_, '_, u8>,
+    ) -> Result<(), CryptoError> {
+        let nonce = ccm_nonce(nonce).into();
+        let opened = match self {
+            Self::Aes128(key) => key.decrypt_inout_detached(&nonce, authenticated, payload, &tag.into()),
+            Self::Aes256(key) => key.decrypt_inout_detached(&nonce, authenticated, payload, &tag.into()),
+        };
+        opened.map_err(|_| CryptoError::NotAuthentic)
+    }
+}
+
+/// The half that seals. GCM takes the plain text in parts and from elsewhere; CCM as it lies.
+enum Sealer {
+    Gcm(GcmSealer),
+    Ccm(CcmKey),
+}
+
+impl Sealer {
+    fn new(cipher: CipherId, key: &[u8]) -> Result<Self, CryptoError> {
+        match cipher {
+            CipherId::Aes128Ccm => CcmKey::aes_128(key).map(Self::Ccm),
+            CipherId::Aes256Ccm => CcmKey::aes_256(key).map(Self::Ccm),
+            CipherId::Aes128Gcm | CipherId::Aes256Gcm if key.len() != cipher.key_len() => {
+                Err(CryptoError::KeyLength)
+            }
+            CipherId::Aes128Gcm | CipherId::Aes256Gcm => {
+                GcmSealer::new(key).map(Self::Gcm).ok_or(CryptoError::KeyLength)
+            }
         }
-        Ok(tag)
+    }
+
+    /// `out` has the length of all parts.
+    fn seal(
+        &mut self,
+        nonce: &[u8; 16],
+        authenticated: &[u8],
+        parts: &[&[u8]],
+        out: &mut [u8],
+    ) -> Result<[u8; 16], CryptoError> {
+        match self {
+            Self::Gcm(key) => {
+                key.seal(gcm_nonce(nonce), authenticated, parts, out).ok_or(CryptoError::TooLarge)
+            }
+            Self::Ccm(key) => {
+                let mut rest = &mut *out;
+                for part in parts {
+                    let (target, after) =
+                        rest.split_at_mut_checked(part.len()).ok_or(CryptoError::CutShort)?;
+                    target.copy_from_slice(part);
+                    rest = after;
+                }
+                key.seal(nonce, authenticated, out)
+            }
+        }
+    }
+}
+
+/// The half that opens.
+enum Opener {
+    Gcm(LessSafeKey),
+    Ccm(CcmKey),
+}
+
+impl Opener {
+    fn new(cipher: CipherId, key: &[u8]) -> Result<Self, CryptoError> {
+        let gcm = |algorithm| {
+            let key = UnboundKey::new(algorithm, key).map_err(|_| CryptoError::KeyLength)?;
+            Ok(Self::Gcm(LessSafeKey::new(key)))
+        };
+        match cipher {
+            CipherId::Aes128Gcm => gcm(&aead::AES_128_GCM),
+            CipherId::Aes256Gcm => gcm(&aead::AES_256_GCM),
+            CipherId::Aes128Ccm => CcmKey::aes_128(key).map(Self::Ccm),
+            CipherId::Aes256Ccm => CcmKey::aes_256(key).map(Self::Ccm),
+        }
     }
 
     fn open_in_place(
@@ -122,10 +189,10 @@ impl Key {
     ) -> Result<(), CryptoError> {
         match self {
             Self::Gcm(key) => key
-                .open_in_place_separate_tag(gcm_nonce(nonce), Aad::from(authenticated), &tag, payload)
+                .open_in_place_separate_tag(nonce_of(nonce), Aad::from(authenticated), &tag, payload)
                 .map(|_| ())
                 .map_err(|_| CryptoError::NotAuthentic),
-            _ => self.open_ccm(nonce, authenticated, tag, payload.into()),
+            Self::Ccm(key) => key.open(nonce, authenticated, tag, payload.into()),
         }
     }
 
@@ -139,36 +206,24 @@ impl Key {
     ) -> Result<(), CryptoError> {
         match self {
             Self::Gcm(key) => key
-                .open_separate_gather(gcm_nonce(nonce), Aad::from(authenticated), payload, &tag, plain)
+                .open_separate_gather(nonce_of(nonce), Aad::from(authenticated), payload, &tag, plain)
                 .map_err(|_| CryptoError::NotAuthentic),
-            _ => {
+            Self::Ccm(key) => {
                 let both = InOutBuf::new(payload, plain).map_err(|_| CryptoError::CutShort)?;
-                self.open_ccm(nonce, authenticated, tag, both)
+                key.open(nonce, authenticated, tag, both)
             }
         }
     }
-
-    fn open_ccm(
-        &self,
-        nonce: &[u8; 16],
-        authenticated: &[u8],
-        tag: [u8; 16],
-        payload: InOutBuf<'_, '_, u8>,
-    ) -> Result<(), CryptoError> {
-        let nonce = ccm_nonce(nonce).into();
-        let opened = match self {
-            Self::Ccm128(key) => key.decrypt_inout_detached(&nonce, authenticated, payload, &tag.into()),
-            Self::Ccm256(key) => key.decrypt_inout_detached(&nonce, authenticated, payload, &tag.into()),
-            Self::Gcm(_) => return Err(CryptoError::NotAuthentic),
-        };
-        opened.map_err(|_| CryptoError::NotAuthentic)
-    }
 }
 
-fn gcm_nonce(field: &[u8; 16]) -> Nonce {
-    let mut nonce = [0; 12];
-    nonce.copy_from_slice(&field[..12]);
-    Nonce::assume_unique_for_key(nonce)
+fn gcm_nonce(field: &[u8; 16]) -> [u8; GCM_NONCE_BYTES] {
+    let mut nonce = [0; GCM_NONCE_BYTES];
+    nonce.copy_from_slice(&field[..GCM_NONCE_BYTES]);
+    nonce
+}
+
+fn nonce_of(field: &[u8; 16]) -> Nonce {
+    Nonce::assume_unique_for_key(gcm_nonce(field))
 }
 
 fn ccm_nonce(field: &[u8; 16]) -> [u8; 11] {
@@ -212,7 +267,7 @@ impl TransformHeader {
 /// nonces unique belongs to the key.
 pub struct SealingKey {
     cipher: CipherId,
-    key: Key,
+    key: Sealer,
     next_nonce: u64,
 }
 
@@ -220,70 +275,65 @@ impl SealingKey {
     /// # Errors
     /// [`CryptoError::KeyLength`].
     pub fn new(cipher: CipherId, key: &[u8]) -> Result<Self, CryptoError> {
-        Ok(Self { cipher, key: Key::new(cipher, key)?, next_nonce: 0 })
+        Ok(Self { cipher, key: Sealer::new(cipher, key)?, next_nonce: 0 })
     }
 
     pub fn cipher(&self) -> CipherId {
         self.cipher
     }
 
-    /// Encrypts `message[TRANSFORM_HEADER_BYTES..]` where it lies and writes the transform header before it.
+    /// Encrypts `parts`, one after the other, into `out` behind a transform header. `out` is [`TRANSFORM_HEADER_BYTES`] longer than
+    /// all parts.
     ///
     /// # Errors
-    /// [`CryptoError::CutShort`] where there is no room for the header, [`CryptoError::NoncesExhausted`],
-    /// [`CryptoError::TooLarge`] over 4 GiB.
-    pub fn seal_in_place(&mut self, message: &mut [u8], session_id: u64) -> Result<(), CryptoError> {
-        let counter = self.next_nonce;
-        self.next_nonce = counter.checked_add(1).ok_or(CryptoError::NoncesExhausted)?;
-        let mut nonce = [0; 16];
-        nonce[..8].copy_from_slice(&counter.to_le_bytes());
-        self.seal_with_nonce(message, session_id, &nonce)
-    }
-
-    /// Puts `parts` together behind a transform header in `out`, and encrypts them there. `out` is
-    /// [`TRANSFORM_HEADER_BYTES`] longer than all parts.
-    ///
-    /// # Errors
-    /// As [`Self::seal_in_place`]; [`CryptoError::CutShort`] where `out` has another length.
+    /// [`CryptoError::CutShort`] where `out` has another length, [`CryptoError::NoncesExhausted`], [`CryptoError::TooLarge`] from
+    /// 2 GiB on.
     pub fn seal_parts(
         &mut self,
         parts: &[&[u8]],
         out: &mut [u8],
         session_id: u64,
     ) -> Result<(), CryptoError> {
-        let mut rest = out.get_mut(TRANSFORM_HEADER_BYTES..).ok_or(CryptoError::CutShort)?;
-        for part in parts {
-            let (target, after) = rest.split_at_mut_checked(part.len()).ok_or(CryptoError::CutShort)?;
-            target.copy_from_slice(part);
-            rest = after;
-        }
-        if !rest.is_empty() {
-            return Err(CryptoError::CutShort);
-        }
-        self.seal_in_place(out, session_id)
+        let payload_len = out.len().checked_sub(TRANSFORM_HEADER_BYTES).ok_or(CryptoError::CutShort)?;
+        check_length(parts, payload_len)?;
+        let nonce = self.take_nonce()?;
+        self.seal_with_nonce(parts, out, session_id, &nonce)
     }
 
-    /// Encrypts a payload that goes beside the messages, where it lies (MS-SMB2 2.2.43.1). Answers its nonce and its tag.
+    /// Encrypts a payload that goes beside the messages into `out`, which has the length of all `parts` (MS-SMB2 2.2.43.1).
+    /// Answers its nonce and its tag.
     ///
     /// # Errors
-    /// As [`Self::seal_in_place`].
-    pub fn seal_payload(&mut self, payload: &mut [u8]) -> Result<(PayloadNonce, [u8; 16]), CryptoError> {
+    /// As [`Self::seal_parts`].
+    pub fn seal_payload(
+        &mut self,
+        parts: &[&[u8]],
+        out: &mut [u8],
+    ) -> Result<(PayloadNonce, [u8; 16]), CryptoError> {
+        check_length(parts, out.len())?;
+        let nonce = self.take_nonce()?;
+        let tag = self.key.seal(&nonce, &[], parts, out)?;
+        Ok((PayloadNonce { bytes: nonce, len: self.cipher.nonce_len() }, tag))
+    }
+
+    fn take_nonce(&mut self) -> Result<[u8; 16], CryptoError> {
         let counter = self.next_nonce;
         self.next_nonce = counter.checked_add(1).ok_or(CryptoError::NoncesExhausted)?;
         let mut nonce = [0; 16];
         nonce[..8].copy_from_slice(&counter.to_le_bytes());
-        let tag = self.key.seal(&nonce, &[], payload)?;
-        Ok((PayloadNonce { bytes: nonce, len: self.cipher.nonce_len() }, tag))
+        Ok(nonce)
     }
 
+    /// `out` has the length of a header and all parts.
     pub(super) fn seal_with_nonce(
-        &self,
-        message: &mut [u8],
+        &mut self,
+        parts: &[&[u8]],
+        out: &mut [u8],
         session_id: u64,
         nonce: &[u8; 16],
     ) -> Result<(), CryptoError> {
         let (header, payload) =
-            message.split_at_mut_checked(TRANSFORM_HEADER_BYTES).ok_or(CryptoError::CutShort)?;
+            out.split_at_mut_checked(TRANSFORM_HEADER_BYTES).ok_or(CryptoError::CutShort)?;
         let original_len = u32::try_from(payload.len()).map_err(|_| CryptoError::TooLarge)?;
         header.fill(0);
         header[..4].copy_from_slice(&TRANSFORM_PROTOCOL_ID);
@@ -291,10 +341,16 @@ impl SealingKey {
         header[36..40].copy_from_slice(&original_len.to_le_bytes());
         header[42..44].copy_from_slice(&ENCRYPTED.to_le_bytes());
         header[44..52].copy_from_slice(&session_id.to_le_bytes());
-        let tag = self.key.seal(nonce, &header[AUTHENTICATED], payload)?;
+        let tag = self.key.seal(nonce, &header[AUTHENTICATED], parts, payload)?;
         header[SIGNATURE].copy_from_slice(&tag);
         Ok(())
     }
+}
+
+/// Whether the parts are so long together.
+fn check_length(parts: &[&[u8]], len: usize) -> Result<(), CryptoError> {
+    let found: usize = parts.iter().map(|part| part.len()).sum();
+    if found == len { Ok(()) } else { Err(CryptoError::CutShort) }
 }
 
 /// The nonce of a payload, as long as its cipher or signature needs it.
@@ -321,14 +377,14 @@ impl PayloadNonce {
 /// Decrypts one direction of a session. Not printable.
 pub struct OpeningKey {
     cipher: CipherId,
-    key: Key,
+    key: Opener,
 }
 
 impl OpeningKey {
     /// # Errors
     /// [`CryptoError::KeyLength`].
     pub fn new(cipher: CipherId, key: &[u8]) -> Result<Self, CryptoError> {
-        Ok(Self { cipher, key: Key::new(cipher, key)? })
+        Ok(Self { cipher, key: Opener::new(cipher, key)? })
     }
 
     /// Checks and decrypts a message, transform header first, where it lies. Returns the original message.

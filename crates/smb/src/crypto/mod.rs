@@ -7,7 +7,6 @@
 mod cipher;
 mod keys;
 mod preauth;
-mod scratch;
 mod signing;
 
 pub use cipher::{

@@ -1,7 +1,9 @@
 //! Signatures of SMB2 messages (MS-SMB2 3.1.4.1, 3.1.5.1).
 
-use super::{CryptoError, PayloadNonce, scratch::with_scratch};
-use aws_lc_rs::{aead, cmac, hmac};
+use super::{CryptoError, PayloadNonce};
+use aws_lc_rs::{cmac, hmac};
+use codes::{GCM_NONCE_BYTES, GcmSealer};
+use std::cell::RefCell;
 use subtle::ConstantTimeEq;
 
 /// Where the 16 bytes of the signature lie in the SMB2 header.
@@ -38,7 +40,8 @@ impl SigningAlgorithm {
 enum Key {
     HmacSha256(Box<hmac::Key>),
     AesCmac(cmac::Key),
-    AesGmac(aead::LessSafeKey),
+    /// Of one thread at a time: it keeps the state of a message while that is authenticated.
+    AesGmac(RefCell<GcmSealer>),
 }
 
 /// In the last byte of AES-GMAC's nonce of a payload.
@@ -57,9 +60,9 @@ impl SigningKey {
             SigningAlgorithm::AesCmac => {
                 Key::AesCmac(cmac::Key::new(cmac::AES_128, key).expect("16 bytes are an AES-128 key"))
             }
-            SigningAlgorithm::AesGmac => Key::AesGmac(aead::LessSafeKey::new(
-                aead::UnboundKey::new(&aead::AES_128_GCM, key).expect("16 bytes are an AES-128 key"),
-            )),
+            SigningAlgorithm::AesGmac => {
+                Key::AesGmac(RefCell::new(GcmSealer::new(key).expect("16 bytes are an AES-128 key")))
+            }
         };
         Self { key }
     }
@@ -91,10 +94,12 @@ impl SigningKey {
                 assert!(!failed, "AES-CMAC of bytes in memory cannot fail");
                 first_16(tag.as_ref())
             }
-            Key::AesGmac(key) => with_scratch(|message| {
-                without_signature(parts, |bytes| message.extend_from_slice(bytes));
-                gmac(key, message, message_id, is_server, is_cancel)
-            }),
+            Key::AesGmac(key) => {
+                let mut nonce = [0; GCM_NONCE_BYTES];
+                nonce[..8].copy_from_slice(&message_id.to_le_bytes());
+                nonce[8] = u8::from(is_server) | u8::from(is_cancel) << 1;
+                gmac(key, nonce, |each| without_signature(parts, each))
+            }
         }
     }
 
@@ -111,10 +116,7 @@ impl SigningKey {
     ) -> Result<(), CryptoError> {
         let field = message.get_mut(SIGNATURE_OFFSET..SIGNATURE_END).ok_or(CryptoError::CutShort)?;
         field.fill(0);
-        let signature = match &self.key {
-            Key::AesGmac(key) => gmac(key, message, message_id, is_server, is_cancel),
-            _ => self.sign(&[message], message_id, is_server, is_cancel),
-        };
+        let signature = self.sign(&[message], message_id, is_server, is_cancel);
         message[SIGNATURE_OFFSET..SIGNATURE_END].copy_from_slice(&signature);
         Ok(())
     }
@@ -179,7 +181,7 @@ impl SigningKey {
         message_id: u64,
         is_server: bool,
     ) -> (PayloadNonce, [u8; 16]) {
-        let mut nonce = [0; aead::NONCE_LEN];
+        let mut nonce = [0; GCM_NONCE_BYTES];
         nonce[..8].copy_from_slice(&message_id.to_le_bytes());
         nonce[8] = u8::from(is_server);
         // The message itself is signed with the same key: its nonce has this bit clear.
@@ -199,13 +201,13 @@ impl SigningKey {
     pub fn verify_payload(&self, parts: &[&[u8]], nonce: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
         let nonce = match self.key {
             Key::AesGmac(_) => nonce.try_into().map_err(|_| CryptoError::NotAuthentic)?,
-            _ => [0; aead::NONCE_LEN],
+            _ => [0; GCM_NONCE_BYTES],
         };
         let right: bool = self.payload_signature(parts, nonce).as_slice().ct_eq(signature).into();
         if right { Ok(()) } else { Err(CryptoError::NotAuthentic) }
     }
 
-    fn payload_signature(&self, parts: &[&[u8]], nonce: [u8; aead::NONCE_LEN]) -> [u8; 16] {
+    fn payload_signature(&self, parts: &[&[u8]], nonce: [u8; GCM_NONCE_BYTES]) -> [u8; 16] {
         match &self.key {
             Key::HmacSha256(key) => {
                 let mut context = hmac::Context::with_key(key);
@@ -218,17 +220,7 @@ impl SigningKey {
                 assert!(!failed, "AES-CMAC of bytes in memory cannot fail");
                 first_16(context.sign().expect("AES-CMAC of bytes in memory cannot fail").as_ref())
             }
-            Key::AesGmac(key) => {
-                let tag = |bytes: &[u8]| {
-                    let nonce = aead::Nonce::assume_unique_for_key(nonce);
-                    let sealed = key.seal_in_place_separate_tag(nonce, aead::Aad::from(bytes), &mut []);
-                    first_16(sealed.expect("AES-GMAC of bytes in memory cannot fail").as_ref())
-                };
-                match parts {
-                    [whole] => tag(whole),
-                    parts => tag(&parts.concat()),
-                }
-            }
+            Key::AesGmac(key) => gmac(key, nonce, |each| parts.iter().for_each(|part| each(part))),
         }
     }
 }
@@ -255,20 +247,11 @@ fn without_signature(parts: &[&[u8]], mut each: impl FnMut(&[u8])) {
 /// AES-128-GMAC: GCM's tag over the message as additional data and no payload. The nonce is the message identifier and a
 /// role; the protocol never uses an identifier twice in one direction.
 fn gmac(
-    key: &aead::LessSafeKey,
-    message: &[u8],
-    message_id: u64,
-    is_server: bool,
-    is_cancel: bool,
+    key: &RefCell<GcmSealer>,
+    nonce: [u8; GCM_NONCE_BYTES],
+    visit: impl FnOnce(&mut dyn FnMut(&[u8])),
 ) -> [u8; 16] {
-    let mut nonce = [0; aead::NONCE_LEN];
-    nonce[..8].copy_from_slice(&message_id.to_le_bytes());
-    nonce[8] = u8::from(is_server) | u8::from(is_cancel) << 1;
-    let nonce = aead::Nonce::assume_unique_for_key(nonce);
-    let tag = key
-        .seal_in_place_separate_tag(nonce, aead::Aad::from(message), &mut [])
-        .expect("AES-GMAC of bytes in memory cannot fail");
-    first_16(tag.as_ref())
+    key.borrow_mut().authenticate_pieces(nonce, visit).expect("AES-GMAC of bytes in memory cannot fail")
 }
 
 fn first_16(bytes: &[u8]) -> [u8; 16] {

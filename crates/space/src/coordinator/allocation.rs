@@ -92,7 +92,7 @@ impl Coordinator {
     }
 
     pub(super) fn allocated(&mut self, index: ChunkIndex, disk: DiskId, result: Result<Answer, Failure>) {
-        if result.is_ok() && self.proposes_expel(disk) {
+        if result.is_ok() && self.proposes_to_leave(disk) {
             // That it may leave was found harmless while it held nothing. The chunk waits for what the state says.
             self.allocated_by_leaving.push((index, disk));
             return;
@@ -119,9 +119,10 @@ impl Coordinator {
                 }
             }
         }
-        if !pending.is_empty() {
+        if !pending.is_empty() || self.waits_for_leaving(index) {
             return;
         }
+        let Some(chunk) = self.chunks.get(&index) else { return };
         let copies = usize::from(self.record.resiliency.copies());
         let error = if chunk.holders.len() < copies { self.ask_for_slabs(index) } else { None };
         let Some(chunk) = self.chunks.get_mut(&index) else { return };
@@ -142,6 +143,19 @@ impl Coordinator {
             chunk.state = ChunkState::Mapped;
         }
         self.recheck = true;
+    }
+
+    /// A disk that gave its slab may have been proposed to leave since, which was found harmless like any other: until that is
+    /// decided the chunk is not used.
+    fn waits_for_leaving(&mut self, index: ChunkIndex) -> bool {
+        let given = self.chunks.get(&index).map(|chunk| chunk.holders.clone()).unwrap_or_default();
+        let leaving: Vec<DiskId> = given.into_iter().filter(|disk| self.proposes_to_leave(*disk)).collect();
+        let Some(chunk) = self.chunks.get_mut(&index) else { return false };
+        let ChunkState::Allocating { pending, .. } = &mut chunk.state else { return false };
+        chunk.holders.retain(|holder| !leaving.contains(holder));
+        pending.extend(leaving.iter().copied());
+        self.allocated_by_leaving.extend(leaving.iter().map(|disk| (index, *disk)));
+        !leaving.is_empty()
     }
 
     /// A disk gave its slab back, or is out.

@@ -11,6 +11,8 @@
 //! | copy the regions that were ever written | each is copied, read back and compared |
 //! | unmark it; mark the one given up, if any | committed: the new copy counts, the old one does not |
 //! | give the old slab back, then unmark it | committed |
+//!
+//! A copy beyond those that are wanted is given up by the last two steps alone, as soon as the record has marked it.
 
 use super::Coordinator;
 use super::calls::{Failure, Owner};
@@ -30,18 +32,36 @@ enum Step {
     Comparing,
     Copying,
     Unmarking,
+    /// There are more copies than wanted: one of them is to be marked.
+    GivingUp,
     /// These operations began before the old copy was given up.
     Leaving(BTreeSet<u64>),
     Dropping,
 }
 
 pub(super) struct Build {
-    pub target: DiskId,
+    /// None: a copy is given up for nothing.
+    pub target: Option<DiskId>,
     pub drop: Option<DiskId>,
     step: Step,
     regions: VecDeque<u64>,
     /// Steps under way, by number: those of a build that was given up are not counted.
     in_flight: BTreeSet<u64>,
+}
+
+/// One entry of the record's `building` list.
+pub(super) type Mark = (DiskId, ChunkIndex);
+
+impl Build {
+    fn begin(step: Step, target: Option<DiskId>, drop: Option<DiskId>) -> Self {
+        Self { target, drop, step, regions: VecDeque::new(), in_flight: BTreeSet::new() }
+    }
+
+    /// What the record that makes the new copy count changes: it unmarks the one and marks the other.
+    fn changes(&self, chunk: ChunkIndex) -> (Option<Mark>, Option<Mark>) {
+        let mark = |disk| (disk, chunk);
+        (self.target.map(mark), self.drop.map(mark))
+    }
 }
 
 impl Coordinator {
@@ -50,19 +70,25 @@ impl Coordinator {
     }
 
     pub(super) fn start_build(&mut self, chunk: ChunkIndex, target: DiskId, drop: Option<DiskId>) {
-        let build =
-            Build { target, drop, step: Step::Marking, regions: VecDeque::new(), in_flight: BTreeSet::new() };
-        self.jobs.builds.insert(chunk, build);
+        self.jobs.builds.insert(chunk, Build::begin(Step::Marking, Some(target), drop));
         self.pool.borrow_mut().take(target);
         self.want_mark(target, chunk);
+    }
+
+    /// The chunk has a copy more than it needs: this one is given up.
+    pub(super) fn start_giving_up(&mut self, chunk: ChunkIndex, disk: DiskId) {
+        self.jobs.builds.insert(chunk, Build::begin(Step::GivingUp, None, Some(disk)));
+        self.want_mark(disk, chunk);
     }
 
     pub(super) fn build_marked(&mut self, disk: DiskId, chunk: ChunkIndex) {
         let append = self.chunks.get(&chunk).is_some_and(|chunk| chunk.append);
         let Some(build) = self.jobs.builds.get_mut(&chunk) else { return };
-        if build.step == Step::Marking && build.target == disk {
+        if build.step == Step::Marking && build.target == Some(disk) {
             build.step = Step::Allocating;
             self.call(Owner::Build(chunk), disk, Message::Allocate { chunk, append });
+        } else if build.step == Step::GivingUp && build.drop == Some(disk) {
+            self.leave_copy(chunk, disk);
         }
     }
 
@@ -73,12 +99,15 @@ impl Coordinator {
         result: Result<Answer, Failure>,
     ) {
         let Some(build) = self.jobs.builds.get_mut(&chunk) else { return };
-        if build.step != Step::Allocating || build.target != disk {
+        if build.step != Step::Allocating || build.target != Some(disk) {
             return;
         }
-        if result.is_err() {
-            // Nothing was taken; where that is not sure, the mark stays until the disk was asked.
-            if let Some(view) = self.pool.borrow_mut().disk_mut(disk) {
+        if let Err(failure) = result {
+            // The mark stays until the disk was asked to give back what it may have taken: until then the slab counts as taken. One
+            // that left says nothing of the room it has.
+            if failure != Failure::Gone
+                && let Some(view) = self.pool.borrow_mut().disk_mut(disk)
+            {
                 view.free_slabs = 0;
             }
             return self.abort_build(chunk);
@@ -110,7 +139,9 @@ impl Coordinator {
         }
         if build.step == Step::Copying && build.regions.is_empty() && build.in_flight.is_empty() {
             build.step = Step::Unmarking;
-            self.want_unmark(target, chunk);
+            if let Some(target) = target {
+                self.want_unmark(target, chunk);
+            }
             if let Some(drop) = drop {
                 self.want_mark(drop, chunk);
             }
@@ -153,7 +184,7 @@ impl Coordinator {
         let mut begun = 0;
         while begun < slots {
             let Some(build) = self.jobs.builds.get_mut(&chunk) else { break };
-            let target = build.target;
+            let Some(target) = build.target else { break };
             let Some(lba) = build.regions.pop_front() else { break };
             begun += 1;
             let (number, new) = self.prepare_sync(chunk, lba, Purpose::Build(target));
@@ -169,7 +200,7 @@ impl Coordinator {
 
     pub(super) fn build_step(&mut self, disk: DiskId, number: u64, sync: &Sync) {
         let Some(build) = self.jobs.builds.get_mut(&sync.chunk) else { return };
-        if build.target != disk || !build.in_flight.remove(&number) {
+        if build.target != Some(disk) || !build.in_flight.remove(&number) {
             return;
         }
         if sync.succeeded() {
@@ -182,34 +213,58 @@ impl Coordinator {
         self.drive_build(sync.chunk);
     }
 
+    /// Complete copies whose disk the next record has not in sync wait for what becomes of it, and neither mark changes: the new copy
+    /// would not count, and the old one, marked by the same record, would not either. A copy that would be missed is not given up.
+    /// To be forgotten of what is wanted: (unmark, mark).
+    pub(super) fn hold_back_marks(&mut self, in_sync: &[DiskId]) -> Vec<(Option<Mark>, Option<Mark>)> {
+        let copies = usize::from(self.record.resiliency.copies());
+        let mut held = Vec::new();
+        self.jobs.builds.retain(|&chunk, build| {
+            if build.step == Step::Unmarking && build.target.is_none_or(|target| !in_sync.contains(&target)) {
+                build.step = Step::Copying;
+                held.push(build.changes(chunk));
+            }
+            if build.step != Step::GivingUp {
+                return true;
+            }
+            let holders = self.chunks.get(&chunk).map(|known| known.holders.iter()).into_iter().flatten();
+            let kept = holders.filter(|disk| in_sync.contains(disk) && build.drop != Some(**disk)).count();
+            if kept < copies {
+                held.push(build.changes(chunk));
+            }
+            kept >= copies
+        });
+        held
+    }
+
     /// A committed record says that this copy is not building any more.
     pub(super) fn build_unmarked(&mut self, disk: DiskId, chunk: ChunkIndex) {
         let Some(build) = self.jobs.builds.get_mut(&chunk) else { return };
-        if build.step == Step::Unmarking && build.target == disk {
-            if !self.record.in_sync.contains(&disk) {
-                // The same record put the disk out: it missed writes like any other copy there, and nothing is dropped for it.
-                return self.finish_build(chunk);
-            }
+        if build.step == Step::Unmarking && build.target == Some(disk) {
             let drop = build.drop;
             self.promote_mirror(chunk, disk);
-            if let Some(drop) = drop {
-                if let Some(known) = self.chunks.get_mut(&chunk) {
-                    known.holders.retain(|holder| *holder != drop);
-                }
-                // What still waits at the gate will see the new copies; it may itself wait for this build to end.
-                let operations = self.operations.iter();
-                let running = operations.filter(|(_, operation)| !matches!(operation.stage, Stage::Gated));
-                let running = running.map(|(&number, _)| number).collect();
-                if let Some(build) = self.jobs.builds.get_mut(&chunk) {
-                    build.step = Step::Leaving(running);
-                }
-                self.drive_build(chunk);
-            } else {
-                self.finish_build(chunk);
+            match drop {
+                Some(drop) => self.leave_copy(chunk, drop),
+                None => self.finish_build(chunk),
             }
         } else if build.step == Step::Dropping && build.drop == Some(disk) {
             self.finish_build(chunk);
         }
+    }
+
+    /// By a committed record the copy does not count any more.
+    fn leave_copy(&mut self, chunk: ChunkIndex, drop: DiskId) {
+        if let Some(known) = self.chunks.get_mut(&chunk) {
+            known.holders.retain(|holder| *holder != drop);
+        }
+        // What still waits at the gate will see the new copies; it may itself wait for this build to end.
+        let running =
+            self.operations.iter().filter(|(_, operation)| !matches!(operation.stage, Stage::Gated));
+        let running = running.map(|(&number, _)| number).collect();
+        if let Some(build) = self.jobs.builds.get_mut(&chunk) {
+            build.step = Step::Leaving(running);
+        }
+        self.drive_build(chunk);
     }
 
     pub(super) fn build_dropped(&mut self, chunk: ChunkIndex, disk: DiskId, result: Result<Answer, Failure>) {
@@ -233,12 +288,12 @@ impl Coordinator {
     /// Gives the copy up; its mark stays until its slab is given back.
     pub(super) fn abort_build(&mut self, chunk: ChunkIndex) {
         let Some(build) = self.jobs.builds.get(&chunk) else { return };
-        if matches!(build.step, Step::Unmarking | Step::Leaving(_) | Step::Dropping) {
+        if matches!(build.step, Step::Unmarking | Step::GivingUp | Step::Leaving(_) | Step::Dropping) {
             return;
         }
         let target = build.target;
         if let Some(known) = self.chunks.get_mut(&chunk) {
-            known.mirrors.retain(|mirror| *mirror != target);
+            known.mirrors.retain(|mirror| Some(*mirror) != target);
         }
         self.finish_build(chunk);
     }
@@ -246,16 +301,23 @@ impl Coordinator {
     /// The disk has left. A copy in the making on it is given up. One that was to take its place elsewhere goes on: it is needed all
     /// the more, and there is nothing left to drop.
     pub(super) fn abort_builds_on(&mut self, disk: DiskId) {
-        let touched =
-            self.jobs.builds.iter().filter(|(_, build)| build.target == disk || build.drop == Some(disk));
+        let touched = self
+            .jobs
+            .builds
+            .iter()
+            .filter(|(_, build)| build.target == Some(disk) || build.drop == Some(disk));
         for chunk in touched.map(|(&chunk, _)| chunk).collect::<Vec<_>>() {
             let Some(build) = self.jobs.builds.get_mut(&chunk) else { continue };
-            if build.target == disk {
+            if build.target == Some(disk) {
+                if build.step == Step::Unmarking {
+                    let changes = build.changes(chunk);
+                    self.members.forget_marks([changes]);
+                }
                 self.finish_build(chunk);
                 if let Some(known) = self.chunks.get_mut(&chunk) {
                     known.mirrors.retain(|mirror| *mirror != disk);
                 }
-            } else if matches!(build.step, Step::Leaving(_) | Step::Dropping) {
+            } else if matches!(build.step, Step::GivingUp | Step::Leaving(_) | Step::Dropping) {
                 // The new copy counts already; the slab of the old one is given back when its disk returns.
                 self.finish_build(chunk);
             } else {
@@ -271,7 +333,7 @@ impl Coordinator {
         let mut lone = Vec::new();
         for (&index, chunk) in &self.chunks {
             for &disk in &chunk.mirrors {
-                let built = self.jobs.builds.get(&index).is_some_and(|build| build.target == disk);
+                let built = self.jobs.builds.get(&index).is_some_and(|build| build.target == Some(disk));
                 if !built && !self.resyncs.contains_key(&disk) && !self.members.is_leaving(disk) {
                     lone.push((index, disk));
                 }

@@ -359,10 +359,17 @@ impl Coordinator {
         self.recheck = true;
     }
 
-    /// The disk is out of the in-sync set by a committed record: nobody waits for it any longer.
+    /// The disk is out of the in-sync set by a committed record: nobody waits for it any longer. A change that is still on its way
+    /// must not come after newer ones that a resync sends: it ends with its session.
     pub(super) fn release_calls(&mut self, disk: DiskId) {
+        let mut on_its_way = false;
         for number in self.calls.of_disk(disk) {
+            let call = self.calls.calls.get(&number);
+            on_its_way |= call.is_some_and(|call| call.sent.is_some() && !call.operation.only_reads());
             self.calls.finish(number, Err(Failure::Gone));
+        }
+        if on_its_way {
+            self.lose_session(disk);
         }
         self.recheck = true;
     }

@@ -69,6 +69,12 @@ impl Chunk {
         self.holders.contains(&disk) || self.mirrors.contains(&disk)
     }
 
+    /// Whether the disk has, or was asked for, a slab of it.
+    pub fn may_live_on(&self, disk: DiskId) -> bool {
+        let asked = matches!(&self.state, ChunkState::Allocating { pending, .. } if pending.contains(&disk));
+        asked || self.lives_on(disk)
+    }
+
     pub fn is_mapped(&self) -> bool {
         self.state == ChunkState::Mapped
     }

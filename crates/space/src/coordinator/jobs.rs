@@ -48,6 +48,8 @@ pub(super) struct Jobs {
     moves_total: usize,
     pub built_bytes: u64,
     build_total: u64,
+    /// Chunks may have more copies than wanted: disks came back whose copies had been made elsewhere.
+    pub may_have_surplus: bool,
     /// Chunks that lack a copy and for which no disk had room when it was last looked.
     without_room: u64,
     building_since: Option<Monotonic>,
@@ -80,8 +82,9 @@ impl Coordinator {
             return None;
         }
         let busy = !self.jobs.builds.is_empty() || !self.resyncs.is_empty() || !self.unclean.is_empty();
-        let planned = (!self.record.stale.is_empty() || !self.retired.is_empty() || self.few_copies())
-            .then_some(self.jobs.plan_at);
+        let wanted = !self.jobs.moves.is_empty() || !self.retired.is_empty() || self.jobs.may_have_surplus;
+        let planned =
+            (wanted || !self.record.stale.is_empty() || self.few_copies()).then_some(self.jobs.plan_at);
         let paced = (busy && self.jobs.not_before > self.now).then_some(self.jobs.not_before);
         let floor = self.now.after(Duration::from_nanos(1));
         [planned, paced].into_iter().flatten().min().map(|at| at.max(floor))
@@ -164,6 +167,7 @@ impl Coordinator {
         self.settle_mirrors();
         if !self.jobs.suspended.contains(&code(JobKind::Rebuild)) {
             self.plan_rebuild();
+            self.give_up_surplus();
         }
         if !self.jobs.suspended.contains(&code(JobKind::Rebalance)) {
             self.begin_moves();
@@ -234,6 +238,31 @@ impl Coordinator {
         }
     }
 
+    /// Gives up copies beyond those that are wanted: of retired disks first, so that these become empty.
+    fn give_up_surplus(&mut self) {
+        if !self.jobs.may_have_surplus {
+            return;
+        }
+        let copies = usize::from(self.record.resiliency.copies());
+        let mut found = false;
+        for chunk in self.chunk_copies() {
+            if chunk.holders.len() <= copies {
+                continue;
+            }
+            found = true;
+            let index = chunk.chunk;
+            let busy = self.unclean.contains(&index)
+                || self.is_building(index)
+                || !self.marked_for(index).is_empty()
+                || self.chunks.get(&index).is_none_or(|known| !known.mirrors.is_empty());
+            let surplus = pool::surplus(&self.pool.borrow(), &chunk);
+            if let Some(disk) = surplus.filter(|_| !busy && self.jobs.builds.len() < BUILDS_MAX) {
+                self.start_giving_up(index, disk);
+            }
+        }
+        self.jobs.may_have_surplus = found;
+    }
+
     /// Chunks leave a retired disk although another disk may be back soon.
     fn must_not_wait(&self) -> bool {
         self.chunks.values().any(|chunk| chunk.holders.iter().any(|disk| self.retired.contains(disk)))
@@ -259,13 +288,17 @@ impl Coordinator {
     /// Retired disks that hold nothing any more leave the record.
     fn forget_retired(&mut self) {
         for disk in self.retired.clone() {
-            let needed = self.chunks.values().any(|chunk| chunk.lives_on(disk))
+            let needed = self.chunks.values().any(|chunk| chunk.may_live_on(disk))
                 && (self.record.in_sync.contains(&disk) || self.few_copies());
             let known = self.record.in_sync.contains(&disk)
                 || self.record.stale.iter().any(|stale| stale.disk == disk);
             let marked =
                 self.record.building.iter().any(|mark| mark.0 == disk) && self.record.in_sync.contains(&disk);
-            if known && !needed && !marked && !self.jobs.builds.values().any(|build| build.target == disk) {
+            if known
+                && !needed
+                && !marked
+                && !self.jobs.builds.values().any(|build| build.target == Some(disk))
+            {
                 self.want_remove(disk);
             }
         }

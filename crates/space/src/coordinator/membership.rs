@@ -13,10 +13,11 @@
 //!
 //! Until the answer is known, a disk counts as required if the old *or* the proposed record has it in sync.
 
+use super::building::Mark;
 use super::calls::Owner;
 use super::chunks::ChunkState;
 use super::{Coordinator, Event, Phase};
-use crate::api::SpaceError;
+use crate::api::{SpaceError, SpaceReply};
 use crate::message::Operation;
 use crate::planted::Planted;
 use cluster::{Answer, Record, StaleDisk, Transaction, VolumeRecord};
@@ -55,6 +56,14 @@ impl Wants {
             && self.size_bytes.is_none()
             && !self.rotate
     }
+
+    /// Copies do not come to count after all, and others are not given up for them.
+    fn forget_marks(&mut self, changes: impl IntoIterator<Item = (Option<Mark>, Option<Mark>)>) {
+        for (unmark, mark) in changes {
+            self.unmark.retain(|wanted| Some(*wanted) != unmark);
+            self.mark.retain(|wanted| Some(*wanted) != mark);
+        }
+    }
 }
 
 struct Proposal {
@@ -81,6 +90,8 @@ pub(super) struct Membership {
     /// When the record was last confirmed to be ours.
     confirmed_at: Option<Monotonic>,
     confirming: Option<(u64, Monotonic)>,
+    /// When that was last asked, whatever became of it.
+    asked_to_confirm_at: Option<Monotonic>,
     /// Earliest next rotation.
     rotate_at: Monotonic,
     /// The highest epoch that a write was stamped with.
@@ -91,6 +102,11 @@ impl Membership {
     pub fn want_expel(&mut self, disk: DiskId) {
         self.wants.join.remove(&disk);
         self.wants.expel.insert(disk);
+    }
+
+    /// What was wanted for copies whose disk left is not wanted any more.
+    pub fn forget_marks(&mut self, changes: impl IntoIterator<Item = (Option<Mark>, Option<Mark>)>) {
+        self.wants.forget_marks(changes);
     }
 
     pub fn cancel_join(&mut self, disk: DiskId) {
@@ -128,8 +144,9 @@ impl Coordinator {
     }
 
     /// Whether the disk is out as soon as the state commits what was proposed.
-    pub(super) fn proposes_expel(&self, disk: DiskId) -> bool {
-        self.members.proposal.as_ref().is_some_and(|proposal| proposal.wants.expel.contains(&disk))
+    pub(super) fn proposes_to_leave(&self, disk: DiskId) -> bool {
+        let wants = self.members.proposal.as_ref().map(|proposal| &proposal.wants);
+        wants.is_some_and(|wants| wants.expel.contains(&disk) || wants.remove.contains(&disk))
     }
 
     /// Disks whose copy of the chunk does not count by the record, or may soon not.
@@ -158,7 +175,10 @@ impl Coordinator {
     }
 
     pub(super) fn want_add(&mut self, disk: DiskId) {
-        if !self.record.in_sync.contains(&disk) && !self.record.stale.iter().any(|stale| stale.disk == disk) {
+        self.members.wants.remove.remove(&disk);
+        let known =
+            self.record.in_sync.contains(&disk) || self.record.stale.iter().any(|stale| stale.disk == disk);
+        if !known || self.proposes_to_leave(disk) {
             self.members.wants.add.insert(disk);
         }
     }
@@ -200,7 +220,7 @@ impl Coordinator {
         let soon = self.now.after(std::time::Duration::from_nanos(1));
         let rotate = rotates.then_some(self.members.rotate_at.max(soon));
         let confirm = self.config.lease.map(|lease| {
-            let last = self.members.confirming.map(|(_, at)| at).or(self.members.confirmed_at);
+            let last = self.members.asked_to_confirm_at.max(self.members.confirmed_at);
             last.map_or(self.now.after(lease / 4), |at| at.after(lease / 4))
         });
         [retry, rotate, confirm].into_iter().flatten().min()
@@ -270,7 +290,7 @@ impl Coordinator {
                 kept.expel.insert(disk);
                 continue;
             }
-            let since = self.missed_since(disk);
+            let since = self.missed_since();
             next.in_sync.retain(|member| *member != disk);
             next.stale.push(StaleDisk { disk, since });
             expelled.insert(disk);
@@ -292,6 +312,7 @@ impl Coordinator {
             next.stale.retain(|stale| stale.disk != disk);
         }
         next.in_sync.sort_unstable();
+        wants.forget_marks(self.hold_back_marks(&next.in_sync));
         for mark in &wants.mark {
             if !next.building.contains(mark) {
                 next.building.push(*mark);
@@ -341,12 +362,12 @@ impl Coordinator {
         })
     }
 
-    /// The lowest epoch of a write that the disk may have missed (I4).
-    fn missed_since(&self, disk: DiskId) -> Epoch {
+    /// The lowest epoch of a write that the disk may have missed (I4), or that it has and others may lose in a crash.
+    fn missed_since(&self) -> Epoch {
         let since = if !self.serving() || !self.unclean.is_empty() {
             self.record.settled.next().min(self.record.epoch)
         } else {
-            self.lowest_stamp_on(disk).unwrap_or(self.record.epoch).min(self.record.epoch)
+            self.lowest_stamp().unwrap_or(self.record.epoch).min(self.record.epoch)
         };
         if Planted::StaleSinceTooLate.is_planted() { self.record.epoch.next() } else { since }
     }
@@ -450,6 +471,7 @@ impl Coordinator {
                 self.disk_left(disk, stale.since);
             }
         }
+        self.refuse_held_back();
         for &disk in &proposal.wants.join {
             self.resync_joined(disk);
         }
@@ -467,6 +489,17 @@ impl Coordinator {
         self.recheck = true;
         self.leaving_decided();
         self.finish_expelled();
+    }
+
+    /// Answers that wait for the lease were right under the record before: where some chunk has fewer copies than an answer
+    /// promises, nobody knows whether they are still.
+    fn refuse_held_back(&mut self) {
+        if self.serving() && self.fewest_holders_of_record() < self.record.min_copies {
+            for held in self.completions.iter_mut().filter(|held| matches!(held.result, Ok(SpaceReply::Done)))
+            {
+                held.result = Err(SpaceError::Unavailable);
+            }
+        }
     }
 
     /// An expelled disk is waited for until all remaining ones have promised the epoch that is without it.
@@ -494,12 +527,13 @@ impl Coordinator {
 
     fn confirm_lease(&mut self) {
         let Some(lease) = self.config.lease else { return };
-        let last = self.members.confirming.map(|(_, at)| at).or(self.members.confirmed_at);
+        let last = self.members.asked_to_confirm_at.max(self.members.confirmed_at);
         if last.is_some_and(|at| self.now.since(at) < lease / 4) {
             return;
         }
         let token = self.members.token();
         self.members.confirming = Some((token, self.now));
+        self.members.asked_to_confirm_at = Some(self.now);
         let key = self.record.key();
         self.members.requests.push_back((token, cluster::Request::Get { key }));
     }

@@ -245,6 +245,7 @@ impl Coordinator {
         for index in alone {
             self.set_clean(index);
         }
+        self.jobs.may_have_surplus = true;
         self.opening.step =
             Step::Lease { until: self.config.lease.map_or(self.now, |lease| self.now.after(lease)) };
         // Something stamped lately is left to be settled, or nothing is.

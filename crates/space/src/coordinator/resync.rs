@@ -261,8 +261,8 @@ impl Coordinator {
         if sync.succeeded() {
             resync.done_bytes += sync.bytes();
             self.counters.resynced_regions += 1;
-        } else if self.calls.is_open(disk) {
-            // The source failed, or blocks of it have no intact copy: try the region again after the others.
+        } else {
+            // The source failed, or the session of the disk broke: try the region again after the others.
             resync.regions.push_back((sync.chunk, sync.lba));
             self.jobs.delay(self.now.after(self.config.reconnect_interval));
         }
@@ -273,6 +273,7 @@ impl Coordinator {
     pub(super) fn resync_joined(&mut self, disk: DiskId) {
         self.resyncs.remove(&disk);
         self.absent_since.remove(&disk);
+        self.jobs.may_have_surplus = true;
         let chunks: Vec<ChunkIndex> = self
             .chunks
             .iter()

@@ -245,11 +245,6 @@ impl Coordinator {
         self.runs().map(|run| run.stamp).min()
     }
 
-    /// As [`Self::lowest_stamp`], of those that the disk has not answered.
-    pub(super) fn lowest_stamp_on(&self, disk: DiskId) -> Option<Epoch> {
-        self.runs().filter(|run| !run.acknowledged.contains(&disk)).map(|run| run.stamp).min()
-    }
-
     fn runs(&self) -> impl Iterator<Item = &Run> {
         self.operations.values().filter(|operation| operation.writes()).filter_map(|operation| {
             match &operation.stage {

@@ -315,3 +315,132 @@ fn a_rebuild_ends_although_a_block_has_no_intact_copy() {
     assert!(matches!(result, Err(SpaceError::Corrupt { lbas }) if lbas == [Lba(5)]));
     assert_eq!(bench.read(0, 5), [5; 5]);
 }
+
+#[test]
+fn the_epoch_of_a_region_of_a_store_in_memory_only_grows() {
+    use crate::seam::BlockStore;
+    use store::api::{StoreReply, StoreRequest};
+    let mut store = FakeStore::new(CHUNK, 4);
+    let (volume, chunk) = (VOLUME, types::ChunkIndex(0));
+    let mut out = Vec::new();
+    store.submit(0, StoreRequest::AllocateChunk { volume, epoch: Epoch(1), chunk, append: false });
+    for (token, epoch, lba) in [(1, Epoch(7), 3), (2, Epoch(5), 9)] {
+        let data = filled(1, 1);
+        let (lba, class) = (Lba(lba), WriteClass::Fresh);
+        let checksums = codes::payload_checksums(volume, lba, &data);
+        store.submit(token, StoreRequest::Write { volume, epoch, lba, class, data, checksums });
+    }
+    store.submit(3, StoreRequest::Discard { volume, epoch: Epoch(6), lba: Lba(9), blocks: 1 });
+    store.submit(4, StoreRequest::Regions { volume, chunk });
+    store.poll(&mut out);
+    let Some(Ok(StoreReply::Regions(found))) = out.pop().map(|done| done.result) else { panic!("{out:?}") };
+    assert_eq!(found.epochs[0], Epoch(7), "a change under an older epoch came late");
+}
+
+#[test]
+fn a_new_chunk_is_not_written_while_a_disk_that_gave_it_a_slab_may_already_be_out() {
+    let mut bench = Bench::new(3, 8, Resiliency::TwoWay);
+    // What is on disk 1 makes it fail.
+    let old = (0..4).map(|chunk| chunk * u64::from(CHUNK)).find(|lba| {
+        bench.overwrite(*lba, 1);
+        bench.holders((*lba / u64::from(CHUNK)) as u32).contains(&0)
+    });
+    let (old, new) = (old.unwrap(), 20 * u64::from(CHUNK));
+    let late = (1..3).map(|at| bench.stores[at].clone()).collect::<Vec<_>>();
+    late.iter().for_each(|store| store.set_fault(FakeFault::Hang));
+    let start = |bench: &mut Bench, lba: u64| {
+        let write = SpaceRequest::Write { lba: Lba(lba), class: WriteClass::Overwrite, data: filled(1, 5) };
+        bench.start(write)
+    };
+    let mut lba = new;
+    let token = loop {
+        let token = start(&mut bench, lba);
+        bench.pass(Duration::from_millis(100));
+        if bench.holders((lba / u64::from(CHUNK)) as u32) == [0] {
+            break token;
+        }
+        lba += u64::from(CHUNK);
+    };
+    // It is proposed that disk 1 leaves, and never known whether it did; then the other disk gives its slab too.
+    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.stores[0].set_fault(FakeFault::Errors);
+    start(&mut bench, old);
+    bench.pass(Duration::from_millis(500));
+    bench.stores[0].set_fault(FakeFault::None);
+    late.iter().for_each(|store| store.set_fault(FakeFault::None));
+    bench.pass(Duration::from_secs(3));
+    let mut out = Vec::new();
+    bench.handle.poll(&mut out);
+    assert!(out.iter().all(|done| done.token != token), "acknowledged on disk 1: {out:?}");
+    bench.state.set_fault_hook(None);
+    bench.pass(Duration::from_secs(10));
+    bench.handle.poll(&mut out);
+    assert!(out.iter().any(|done| done.token == token && done.result.is_ok()), "{out:?}");
+    assert_eq!(bench.read(lba, 1), [5]);
+}
+
+#[test]
+fn an_answer_held_back_by_the_lease_is_not_given_when_too_few_copies_are_left() {
+    let mut bench = Bench::new(3, 8, Resiliency::ThreeWay);
+    bench.space.close_volume(VOLUME);
+    bench.settle();
+    let config = Config { lease: Some(Duration::from_millis(400)), ..Config::default() };
+    bench.space = LocalSpace::new(bench.state.client(), config, CHUNK, 0, bench.now);
+    for (at, store) in bench.stores.iter().enumerate() {
+        bench.space.attach_disk(disk(at as u8 + 1), store.clone(), FaultDomain::default()).unwrap();
+    }
+    bench.handle = bench.space.open_volume(VOLUME, 70);
+    bench.pass(Duration::from_secs(2));
+    bench.stores[2].set_fault(FakeFault::Errors);
+    bench.overwrite(0, 1);
+    assert_eq!(bench.record().in_sync, [disk(1), disk(2)]);
+    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.pass(Duration::from_secs(2));
+    let write =
+        |byte| SpaceRequest::Write { lba: Lba(0), class: WriteClass::Overwrite, data: filled(1, byte) };
+    let held = bench.start(write(2));
+    bench.pass(Duration::from_millis(200));
+    bench.stores[1].set_fault(FakeFault::Errors);
+    bench.start(write(3));
+    bench.pass(Duration::from_secs(1));
+    let mut out = Vec::new();
+    bench.handle.poll(&mut out);
+    assert!(out.is_empty(), "without a lease: {out:?}");
+    // What confirms the lease is the record without the disks.
+    bench.state.set_fault_hook(Some(Box::new(|request| match request {
+        cluster::Request::Commit(_) => cluster::Fault::None,
+        _ => cluster::Fault::Lost,
+    })));
+    bench.pass(Duration::from_secs(2));
+    bench.state.set_fault_hook(None);
+    for _ in 0..200 {
+        bench.pass(Duration::from_millis(100));
+        bench.handle.poll(&mut out);
+    }
+    assert_eq!(bench.record().in_sync, [disk(1)]);
+    let answer = out.iter().find(|done| done.token == held).map(|done| &done.result);
+    assert!(matches!(answer, Some(Err(SpaceError::Unavailable))), "{answer:?}");
+}
+
+#[test]
+fn a_disk_that_holds_a_write_which_the_others_lost_is_given_what_they_have() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.overwrite(0, 1);
+    bench.pass(Duration::from_secs(120));
+    // Disk 2 has the write, disk 1 never gets it; the record changes meanwhile, and then disk 2 leaves.
+    bench.stores[0].set_fault(FakeFault::Hang);
+    bench.start(SpaceRequest::Write { lba: Lba(0), class: WriteClass::Overwrite, data: filled(1, 2) });
+    bench.pass(Duration::from_millis(200));
+    let grown = u64::from(CHUNK) * 65 * BLOCK_BYTES as u64;
+    bench.space.with_volume(VOLUME, |coordinator| coordinator.resize(grown));
+    bench.pass(Duration::from_millis(200));
+    bench.stores[1].set_fault(FakeFault::Errors);
+    bench.start(SpaceRequest::Write { lba: Lba(256), class: WriteClass::Overwrite, data: filled(1, 3) });
+    bench.pass(Duration::from_millis(500));
+    assert_eq!(bench.record().in_sync, [disk(1)]);
+    bench.crash(|| false);
+    assert_eq!(bench.read(0, 1), [1]);
+    bench.pass(Duration::from_secs(20));
+    assert_eq!(bench.record().in_sync, [disk(1), disk(2)]);
+    assert!(bench.copies_agree(0));
+}

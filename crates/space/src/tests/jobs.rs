@@ -1,5 +1,7 @@
 use super::*;
+use crate::fake_store::FakeFault;
 use cluster::JobKind;
+use types::ChunkIndex;
 
 #[test]
 fn a_disk_that_stays_away_has_its_chunks_rebuilt_onto_others() {
@@ -125,7 +127,6 @@ fn a_retired_disk_that_dies_while_it_is_emptied_leaves_no_chunk_short_of_copies(
 
 #[test]
 fn a_copy_that_is_complete_counts_although_the_disk_it_was_to_replace_left_before_the_record_said_so() {
-    use crate::fake_store::FakeFault;
     let mut bench = Bench::new(3, 8, Resiliency::TwoWay);
     bench.overwrite(0, 1);
     bench.overwrite(u64::from(CHUNK), 1);
@@ -222,4 +223,214 @@ fn a_volume_can_grow() {
     bench.settle();
     assert_eq!(bench.handle.size().blocks.0, blocks + 1024);
     bench.overwrite(blocks + 1023, 1);
+}
+
+/// Ten milliseconds.
+fn tick(bench: &mut Bench) {
+    bench.now = bench.now.after(Duration::from_millis(10));
+    bench.space.handle_timeout(bench.now);
+}
+
+/// Copies of the chunk that count by the record in the cluster state.
+fn copies_by_record(bench: &Bench, chunk: u32) -> usize {
+    let record = bench.record();
+    let counts = |at: &usize| {
+        let holder = disk(*at as u8 + 1);
+        record.in_sync.contains(&holder) && !record.building.contains(&(holder, ChunkIndex(chunk)))
+    };
+    bench.holders(chunk).iter().filter(|at| counts(at)).count()
+}
+
+/// A chunk of which a copy is being made on a disk that hangs, in the place of one on a retired disk; and the disk and its store.
+fn with_a_copy_in_the_making() -> (Bench, DiskId, FakeStore) {
+    let mut bench = Bench::new(3, 8, Resiliency::TwoWay);
+    bench.write(0, WriteClass::Fresh, 700, 1).unwrap();
+    let holders = bench.holders(0);
+    let at = (0..3).find(|at| !holders.contains(at)).unwrap();
+    let target = bench.stores[at].clone();
+    target.set_fault(FakeFault::Hang);
+    bench.space.set_retired(disk(holders[0] as u8 + 1), true);
+    bench.pass(Duration::from_millis(1_500));
+    assert!(!bench.record().building.is_empty(), "its copy is being made");
+    (bench, disk(at as u8 + 1), target)
+}
+
+/// Nothing may bring the chunk below two copies; in the end the retired disk is empty all the same.
+fn two_copies_always_count(bench: &mut Bench, target: DiskId, store: &FakeStore) {
+    let mut left = false;
+    for _ in 0..300 {
+        tick(bench);
+        left |= !bench.record().in_sync.contains(&target);
+        assert!(copies_by_record(bench, 0) >= 2, "{:?}", bench.record());
+    }
+    assert!(left, "it left at least for a moment");
+    store.set_fault(FakeFault::None);
+    for _ in 0..300 {
+        bench.pass(Duration::from_millis(100));
+        assert!(copies_by_record(bench, 0) >= 2, "{:?}", bench.record());
+    }
+    assert_eq!(bench.holders(0).len(), 2);
+    assert!(bench.holders(0).contains(&(usize::from(target.to_bytes()[0]) - 1)), "the copy was made");
+    assert!(bench.record().building.is_empty());
+}
+
+#[test]
+fn no_copy_is_given_up_for_one_that_is_completed_on_a_disk_that_is_about_to_be_put_out() {
+    let (mut bench, target, store) = with_a_copy_in_the_making();
+    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.pass(Duration::from_secs(5));
+    // It was proposed that the disk leaves; meanwhile it is back, and the copy becomes complete.
+    store.set_fault(FakeFault::None);
+    bench.pass(Duration::from_secs(5));
+    bench.state.set_fault_hook(None);
+    assert!(bench.record().in_sync.contains(&target), "the record could not change yet");
+    two_copies_always_count(&mut bench, target, &store);
+}
+
+#[test]
+fn no_copy_is_given_up_by_the_record_that_puts_the_disk_of_the_new_one_out() {
+    let (mut bench, target, store) = with_a_copy_in_the_making();
+    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    let grown = u64::from(CHUNK) * 65 * BLOCK_BYTES as u64;
+    bench.space.with_volume(VOLUME, |coordinator| coordinator.resize(grown));
+    bench.pass(Duration::from_millis(100));
+    // The copy becomes complete while another change waits for its answer; then the disk fails.
+    store.set_fault(FakeFault::None);
+    bench.pass(Duration::from_secs(1));
+    store.set_fault(FakeFault::Errors);
+    bench.start(SpaceRequest::Write { lba: Lba(0), class: WriteClass::Overwrite, data: filled(1, 2) });
+    bench.pass(Duration::from_secs(1));
+    bench.state.set_fault_hook(None);
+    assert!(bench.record().in_sync.contains(&target), "the record could not change yet");
+    two_copies_always_count(&mut bench, target, &store);
+    assert_eq!(bench.read(0, 1), [2]);
+}
+
+#[test]
+fn no_copy_is_given_up_for_one_that_was_completed_on_a_disk_that_is_out_while_the_record_cannot_change() {
+    let (mut bench, target, store) = with_a_copy_in_the_making();
+    let kept = bench.holders(0)[1];
+    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.pass(Duration::from_secs(5));
+    // The record puts the disk out; a remaining one cannot promise that yet, and another change waits for its answer.
+    bench.stores[kept].set_fault(FakeFault::Hang);
+    bench.state.set_fault_hook(None);
+    for _ in 0..200 {
+        if !bench.record().in_sync.contains(&target) {
+            break;
+        }
+        tick(&mut bench);
+    }
+    assert!(!bench.record().in_sync.contains(&target));
+    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    let grown = u64::from(CHUNK) * 65 * BLOCK_BYTES as u64;
+    bench.space.with_volume(VOLUME, |coordinator| coordinator.resize(grown));
+    store.set_fault(FakeFault::None);
+    bench.pass(Duration::from_secs(1));
+    bench.stores[kept].set_fault(FakeFault::None);
+    bench.pass(Duration::from_millis(200));
+    bench.state.set_fault_hook(None);
+    two_copies_always_count(&mut bench, target, &store);
+}
+
+#[test]
+fn a_disk_that_left_while_it_was_asked_for_slabs_has_its_room_when_it_is_back() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.stores[1].set_fault(FakeFault::Errors);
+    for chunk in 0..5 {
+        bench.overwrite(chunk * u64::from(CHUNK), 1);
+    }
+    bench.stores[1].set_fault(FakeFault::None);
+    let joined = (0..500).any(|_| {
+        tick(&mut bench);
+        bench.record().in_sync.len() == 2
+    });
+    assert!(joined);
+    // The record puts it out before the other disk has promised so.
+    bench.stores.iter().for_each(|store| store.set_fault(FakeFault::Hang));
+    bench.pass(Duration::from_secs(15));
+    let record = bench.record();
+    assert!(record.in_sync == [disk(1)] && !record.building.is_empty(), "it was asked for slabs: {record:?}");
+    bench.stores.iter().for_each(|store| store.set_fault(FakeFault::None));
+    bench.pass(Duration::from_secs(60));
+    let counts = bench.space.with_volume(VOLUME, |coordinator| coordinator.chunk_counts());
+    assert_eq!(counts, Some((5, 0)));
+}
+
+#[test]
+fn a_planned_move_is_waited_for_until_it_may_begin() {
+    let mut bench = Bench::new(3, 8, Resiliency::TwoWay);
+    bench.overwrite(0, 1);
+    bench.pass(Duration::from_secs(120));
+    let holders = bench.holders(0);
+    let to = (0..3_u8).find(|at| !holders.contains(&usize::from(*at))).unwrap();
+    let step = pool::Move {
+        volume: VOLUME,
+        chunk: ChunkIndex(0),
+        from: disk(holders[0] as u8 + 1),
+        to: disk(to + 1),
+    };
+    let due = bench.space.with_volume(VOLUME, |coordinator| {
+        coordinator.rebalance(vec![step]);
+        coordinator.next_timeout()
+    });
+    let soon = bench.now.after(Duration::from_secs(1));
+    assert!(due.flatten().is_some_and(|due| due <= soon), "{due:?}");
+}
+
+#[test]
+fn a_copy_too_many_is_given_up_and_a_retired_disk_gives_its_own_up_first() {
+    for retired in [None, Some(disk(3))] {
+        let mut bench = Bench::new(3, 8, Resiliency::TwoWay);
+        while bench.holders(0) != [0, 1] {
+            bench.call(SpaceRequest::Discard { lba: Lba(0), blocks: u64::from(CHUNK) }).unwrap();
+            let other = bench.next_token * u64::from(CHUNK);
+            bench.overwrite(other, 1);
+            bench.overwrite(0, 1);
+        }
+        // Its copy is made elsewhere; then the other one leaves too, and both come back at once.
+        let second = bench.space.detach_disk(disk(2)).unwrap();
+        bench.overwrite(0, 2);
+        bench.pass(Duration::from_secs(31 * 60));
+        assert_eq!(bench.record().in_sync, [disk(1), disk(3)]);
+        let first = bench.space.detach_disk(disk(1)).unwrap();
+        bench.overwrite(0, 3);
+        if let Some(retired) = retired {
+            bench.space.set_retired(retired, true);
+        }
+        bench.space.attach_disk(disk(1), first, FaultDomain::default()).unwrap();
+        bench.space.attach_disk(disk(2), second, FaultDomain::default()).unwrap();
+        bench.pass(Duration::from_secs(30));
+        assert_eq!(bench.holders(0).len(), 2, "retired {retired:?}");
+        if let Some(retired) = retired {
+            assert!(!bench.record().in_sync.contains(&retired));
+        }
+        assert!(bench.record().building.is_empty());
+        assert_eq!(bench.record().min_holders, 2);
+        assert!(bench.copies_agree(0));
+        assert_eq!(bench.read(0, 1), [3]);
+    }
+}
+
+#[test]
+fn a_retired_disk_is_not_forgotten_while_it_is_asked_for_a_slab() {
+    let mut bench = Bench::new(3, 8, Resiliency::Simple);
+    bench.stores.iter().for_each(|store| store.set_fault(FakeFault::Hang));
+    let write = SpaceRequest::Write { lba: Lba(0), class: WriteClass::Overwrite, data: filled(1, 7) };
+    let token = bench.start(write);
+    bench.pass(Duration::from_millis(100));
+    let asked = (0..3).find(|at| bench.stores[*at].pending() > 0).unwrap();
+    // What the record becomes is not known for a while.
+    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::AnswerLost)));
+    bench.space.set_retired(disk(asked as u8 + 1), true);
+    bench.pass(Duration::from_secs(2));
+    bench.stores.iter().for_each(|store| store.set_fault(FakeFault::None));
+    bench.pass(Duration::from_secs(1));
+    bench.state.set_fault_hook(None);
+    let mut out = Vec::new();
+    bench.handle.poll(&mut out);
+    assert!(out.iter().any(|done| done.token == token && done.result.is_ok()), "{out:?}");
+    bench.crash(|| true);
+    bench.pass(Duration::from_secs(20));
+    assert_eq!(bench.read(0, 1), [7]);
 }

@@ -3,6 +3,7 @@
 mod faults;
 mod io;
 mod jobs;
+mod late_messages;
 mod real_stores;
 
 use crate::api::{SpaceError, SpaceReply, SpaceRequest, VirtualDisk};

@@ -166,3 +166,14 @@ fn an_acknowledged_write_survives_a_power_cut_and_the_rot_of_one_disks_last_batc
         }
     }
 }
+
+#[test]
+fn what_a_volume_is_asked_for_is_unsent_until_the_space_is_polled() {
+    let mut bench = RealBench::new(3);
+    bench.write(5, WriteClass::Overwrite, 1, 7);
+    assert!(!bench.space.has_unsent());
+    bench.handle.submit(9, SpaceRequest::Read { lba: Lba(5), blocks: 1, copy: None });
+    assert!(bench.space.has_unsent(), "the loop must not sleep on it");
+    bench.space.poll();
+    assert!(!bench.space.has_unsent());
+}

@@ -48,11 +48,14 @@ pub struct StoreOptions {
     pub overlay_bytes: usize,
     /// Refuses the disk where it belongs to another pool.
     pub pool: Option<PoolId>,
+    /// Compares the data of every write with its checksums, not only of those that may go through the journal. Not needed where they were
+    /// computed in the same process: reads find what is wrong all the same.
+    pub verify_writes: bool,
 }
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        Self { metadata_cache_bytes: 16 << 20, overlay_bytes: 32 << 20, pool: None }
+        Self { metadata_cache_bytes: 16 << 20, overlay_bytes: 32 << 20, pool: None, verify_writes: true }
     }
 }
 

@@ -1,6 +1,9 @@
 //! Reads: from the journaled blocks first, then in place; every block that comes from the disk is verified. A block that
 //! fails is read once more, and again as long as what is known of it changed meanwhile: only a block that fails twice in
 //! the same place under the same checksum is corrupt.
+//!
+//! Where the checksums are not in RAM, the blocks are read beside them, not after: whatever was read too early fails its checksum and is
+//! read once more.
 
 use super::Store;
 use super::task::{Kind, Op, Place, Task};
@@ -13,6 +16,9 @@ use disk::{Disk, DiskError};
 use smallvec::SmallVec;
 use sys::{Buf, BufMut, Payload};
 use types::{BLOCK_BYTES, Lba, VolumeId};
+
+/// Stands for the segment of a read that went ahead of its checksums.
+const EARLY: u16 = u16::MAX;
 
 /// Most blocks of one read: 4 MiB.
 const READ_BLOCKS_MAX: u32 = 1024;
@@ -29,6 +35,21 @@ pub(super) struct ReadTask {
     outstanding: u32,
     failed: Option<DiskError>,
     suspects: Vec<Suspect>,
+    early: Early,
+}
+
+/// All blocks of the read, read in place beside their checksums.
+#[derive(Default)]
+enum Early {
+    /// Not asked for, or used up.
+    #[default]
+    No,
+    /// `awaited`: the checksums are here.
+    Asked {
+        awaited: bool,
+    },
+    Here(Buf),
+    Failed,
 }
 
 enum Segment {
@@ -60,6 +81,17 @@ impl ReadTask {
             outstanding: 0,
             failed: None,
             suspects: Vec::new(),
+            early: Early::No,
+        }
+    }
+
+    /// Gives the segments their part of what was read early.
+    fn fill(&mut self, bytes: &Buf) {
+        for segment in &mut self.segments {
+            if let Segment::Disk { at, count, journal: None, filled } = segment {
+                let (from, to) = (*at as usize * BLOCK_BYTES, (*at + *count) as usize * BLOCK_BYTES);
+                *filled = Some(bytes.slice(from..to));
+            }
         }
     }
 }
@@ -79,7 +111,38 @@ impl<D: Disk> Store<D> {
         let read = ReadTask::new(volume, lba, entry.append, None);
         let id = self.tasks.insert(Task::new(token, Some(place), Kind::Read(read)));
         self.gather_pages(id);
+        if !entry.append {
+            self.read_early(id, place);
+        }
         Ok(())
+    }
+
+    /// Reads the blocks beside their checksums, where those have to be read and nothing of the blocks is known to be journaled.
+    fn read_early(&mut self, id: SlotId, place: Place) {
+        let journaled = |block| self.overlay.get(block_key(place.slab, block)).is_some();
+        if !self.overlay.is_empty() && (place.first..place.first + place.count).any(journaled) {
+            return;
+        }
+        let Some(Task { pages_missing: 1.., kind: Kind::Read(read), .. }) = self.tasks.get_mut(id) else {
+            return;
+        };
+        read.early = Early::Asked { awaited: false };
+        let offset = self.layout.block_offset(place.slab, place.first);
+        self.read(Op::ReadSegment { task: id, segment: EARLY }, offset, place.count as usize * BLOCK_BYTES);
+    }
+
+    /// What was read early is here.
+    fn early_read(&mut self, id: SlotId, result: Result<Option<BufMut>, DiskError>) {
+        let Some(Task { kind: Kind::Read(read), .. }) = self.tasks.get_mut(id) else { return };
+        let awaited = matches!(read.early, Early::Asked { awaited: true });
+        read.early = match result {
+            Ok(Some(bytes)) => Early::Here(bytes.freeze()),
+            // Asked for again with the checksums at hand, and judged then.
+            _ => Early::Failed,
+        };
+        if awaited {
+            self.resolve_read(id);
+        }
     }
 
     /// All pages are here: finds where each block lies, and reads what lies on the disk.
@@ -89,6 +152,15 @@ impl<D: Disk> Store<D> {
             return;
         };
         let place = *place;
+        let early = match std::mem::take(&mut read.early) {
+            Early::Asked { .. } => {
+                // The pages stay pinned until then.
+                read.early = Early::Asked { awaited: true };
+                return;
+            }
+            Early::Here(bytes) => Some(bytes),
+            Early::No | Early::Failed => None,
+        };
         read.words.clear();
         read.words.reserve(place.count as usize);
         let (mut word, end) = (place.first, place.first + place.count);
@@ -142,6 +214,13 @@ impl<D: Disk> Store<D> {
                 }
             }
         }
+        if let Some(bytes) = early {
+            read.fill(&bytes);
+            let segments = &read.segments;
+            reads.retain(|(segment, ..)| {
+                matches!(segments.get(usize::from(*segment)), Some(Segment::Disk { filled: None, .. }))
+            });
+        }
         read.outstanding = reads.len() as u32;
         if !lost.is_empty() {
             let (slab, first) = (place.slab, place.first);
@@ -169,6 +248,9 @@ impl<D: Disk> Store<D> {
         segment: u16,
         result: Result<Option<BufMut>, DiskError>,
     ) {
+        if segment == EARLY {
+            return self.early_read(id, result);
+        }
         let Some(Task { kind: Kind::Read(read), .. }) = self.tasks.get_mut(id) else { return };
         read.outstanding -= 1;
         match (result, read.segments.get_mut(usize::from(segment))) {

@@ -30,7 +30,12 @@ pub fn crash_disk(size_bytes: u64) -> CrashDisk {
 }
 
 pub fn small_options() -> StoreOptions {
-    StoreOptions { metadata_cache_bytes: 64 << 10, overlay_bytes: 64 << 10, pool: Some(POOL) }
+    StoreOptions {
+        metadata_cache_bytes: 64 << 10,
+        overlay_bytes: 64 << 10,
+        pool: Some(POOL),
+        ..StoreOptions::default()
+    }
 }
 
 pub struct Rig<D: Disk> {

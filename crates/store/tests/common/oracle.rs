@@ -71,7 +71,7 @@ impl State {
     /// A fresh write over written blocks may have got as far as making them unwritten.
     fn withdrawn(&self, change: &Change) -> Option<Self> {
         match change {
-            Change::Write { class: WriteClass::Fresh, lba, blocks, .. } if *blocks > 16 => {
+            Change::Write { class: WriteClass::Fresh, lba, blocks, .. } if *blocks > 7 => {
                 let mut state = self.clone();
                 state.apply(&Change::Discard { lba: *lba, blocks: *blocks });
                 Some(state)
@@ -252,7 +252,7 @@ impl Dice {
         let (class, most) = match kind {
             _ if chunk == APPEND_CHUNK => (WriteClass::Append, 16),
             0..=3 => (WriteClass::Overwrite, [1, 1, 2, 16][self.below(4) as usize]),
-            _ => (WriteClass::Fresh, [4, 40][self.below(2) as usize]),
+            _ => (WriteClass::Fresh, [4, 12, 40][self.below(3) as usize]),
         };
         let blocks = 1 + self.below(most);
         // Most changes hit the same few blocks.

@@ -210,6 +210,11 @@ impl FileSystem {
         out.extend(self.events.drain(..));
     }
 
+    /// An operation missed something that the next [`FileSystem::poll`] asks the virtual disk for.
+    pub fn wants_poll(&self) -> bool {
+        self.meta.tree.has_wanted()
+    }
+
     /// When [`FileSystem::poll`] wants to be called next, should nothing happen before.
     pub fn next_timeout(&self) -> Option<Monotonic> {
         if self.unfinished || self.checkpoint_is_busy() {

@@ -45,6 +45,22 @@ pub struct BreakRequest {
     pub wait_for_breaking: bool,
 }
 
+impl BreakRequest {
+    /// Handles that leases keep open for nobody are to be given up.
+    pub fn of_handles(stream: StreamId) -> Self {
+        Self {
+            stream,
+            by_lease: None,
+            by_open: None,
+            keep: !LeaseState::HANDLE,
+            wait_for: LeaseState::HANDLE,
+            oplocks: false,
+            leases: true,
+            wait_for_breaking: true,
+        }
+    }
+}
+
 /// One holder on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holder {

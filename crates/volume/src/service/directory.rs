@@ -1,6 +1,7 @@
 //! QUERY_DIRECTORY: what is in a directory, by pattern (MS-FSA 2.1.5.6.3).
 
 use super::information::file_information;
+use super::opens::Open;
 use super::{Halt, Service, wildcard};
 use crate::backend::{AccessToken, DirectoryEntry, OpenId, Reply, ShareOptions};
 use crate::fs::{DirectoryCursor, Entry, FileId, FsError};
@@ -24,6 +25,17 @@ struct Viewer {
 }
 
 impl Service {
+    /// The open of a directory whose entries may be seen.
+    pub(super) fn open_to_list(&mut self, id: OpenId) -> Result<&mut Open, NtStatus> {
+        let open = self.opens.get_mut(id).ok_or(NtStatus::FILE_CLOSED)?;
+        open.used = true;
+        match open {
+            open if !open.directory => Err(NtStatus::INVALID_PARAMETER),
+            open if open.access & rights::LIST_DIRECTORY == 0 => Err(NtStatus::ACCESS_DENIED),
+            open => Ok(open),
+        }
+    }
+
     pub(super) fn query_directory(
         &mut self,
         id: OpenId,
@@ -32,14 +44,7 @@ impl Service {
         entries_max: u32,
         short_names: bool,
     ) -> Result<Reply, Halt> {
-        let open = self.opens.get_mut(id).ok_or(NtStatus::FILE_CLOSED)?;
-        open.used = true;
-        if !open.directory {
-            return Err(NtStatus::INVALID_PARAMETER.into());
-        }
-        if open.access & rights::LIST_DIRECTORY == 0 {
-            return Err(NtStatus::ACCESS_DENIED.into());
-        }
+        let open = self.open_to_list(id)?;
         let directory = open.stream.file;
         let parent = open.link.as_ref().map_or(FileId::ROOT, |link| link.parent);
         let viewer = Viewer { token: open.token.clone(), share: open.share, short_names };

@@ -181,14 +181,7 @@ impl Service {
         tree: bool,
         bytes_max: u32,
     ) -> Result<Outcome, Halt> {
-        let open = self.opens.get_mut(id).ok_or(NtStatus::FILE_CLOSED)?;
-        open.used = true;
-        if !open.directory {
-            return Err(NtStatus::INVALID_PARAMETER.into());
-        }
-        if open.access & rights::LIST_DIRECTORY == 0 {
-            return Err(NtStatus::ACCESS_DENIED.into());
-        }
+        let open = self.open_to_list(id)?;
         let (path, file, link) = (open.path.clone(), open.stream.file, open.link.clone());
         if let Some(link) = link
             && self.files.get(&file).is_some_and(|node| node.deleting.contains(&link))

@@ -159,6 +159,8 @@ pub struct Service {
     failed: Option<FsError>,
 }
 
+/// Rounds of one poll.
+const ROUNDS_MAX: usize = 64;
 /// Marks the whole file in [`Service::reclaims`].
 const WHOLE_FILE: u32 = u32::MAX;
 /// Descriptors kept in parsed form.
@@ -359,8 +361,14 @@ impl Backend for Service {
     }
 
     fn poll(&mut self, out: &mut Vec<Event>) {
-        self.poll_file_system();
-        self.run_ready();
+        for _ in 0..ROUNDS_MAX {
+            self.poll_file_system();
+            self.run_ready();
+            // Who went on may want something else that is not in memory.
+            if !self.fs.wants_poll() {
+                break;
+            }
+        }
         out.append(&mut self.events);
     }
 

@@ -20,16 +20,7 @@ impl Service {
             CacheHolder::Lease(name) => Some(name),
             _ => None,
         };
-        self.ask(&BreakRequest {
-            stream: open.stream,
-            by_lease,
-            by_open: Some(id),
-            keep: !LeaseState::HANDLE,
-            wait_for: LeaseState::HANDLE,
-            oplocks: false,
-            leases: true,
-            wait_for_breaking: true,
-        })
+        self.ask(&BreakRequest { by_lease, by_open: Some(id), ..BreakRequest::of_handles(open.stream) })
     }
 
     pub(super) fn rename(&mut self, id: OpenId, to: &[u16], replace: bool) -> Result<(), Halt> {
@@ -111,20 +102,10 @@ impl Service {
         let mut refused = false;
         for id in below {
             let Some(stream) = self.opens.get(id).map(|open| open.stream) else { continue };
-            if self.cached_state(id).contains(LeaseState::HANDLE) {
-                let request = BreakRequest {
-                    stream,
-                    by_lease: None,
-                    by_open: None,
-                    keep: !LeaseState::HANDLE,
-                    wait_for: LeaseState::HANDLE,
-                    oplocks: false,
-                    leases: true,
-                    wait_for_breaking: true,
-                };
-                if self.ask(&request)? {
-                    return Err(Halt::Break(stream.file));
-                }
+            if self.cached_state(id).contains(LeaseState::HANDLE)
+                && self.ask(&BreakRequest::of_handles(stream))?
+            {
+                return Err(Halt::Break(stream.file));
             }
             refused = true;
         }
@@ -167,16 +148,7 @@ impl Service {
         }
         let stream = StreamId::unnamed(old.file);
         if self.files.get(&old.file).is_some_and(|node| !node.opens.is_empty()) {
-            let request = BreakRequest {
-                stream,
-                by_lease: None,
-                by_open: None,
-                keep: !LeaseState::HANDLE,
-                wait_for: LeaseState::HANDLE,
-                oplocks: true,
-                leases: true,
-                wait_for_breaking: true,
-            };
+            let request = BreakRequest { oplocks: true, ..BreakRequest::of_handles(stream) };
             if self.ask(&request)? {
                 return Err(Halt::Break(old.file));
             }

@@ -58,6 +58,9 @@ pub struct SmbOptions {
     /// Where auto looks for SMB Direct [default: 5445]
     #[arg(long, value_name = "PORT")]
     pub rdma_port: Option<u16>,
+    /// SMB Direct by an RDMA device: its name (see ibv_devices), or auto for the one that leads to the server [default: in software]
+    #[arg(long, value_name = "NAME")]
+    pub rdma_device: Option<String>,
     /// Connections that carry the session
     #[arg(long, default_value_t = 1, value_parser = channel_count)]
     pub channels: usize,

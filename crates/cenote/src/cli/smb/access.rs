@@ -3,7 +3,7 @@
 use super::Failure;
 use crate::cli::args::{SmbOptions, SmbTransport};
 use smb_client::{
-    Client, Encryption, Location, LocationError, Logon, Options, RDMA_PORT, Signing, Transport,
+    Client, Encryption, Location, LocationError, Logon, Options, RDMA_PORT, RdmaDevice, Signing, Transport,
 };
 use std::time::Duration;
 
@@ -51,6 +51,7 @@ pub fn connect(place: &Location, how: &SmbOptions) -> Result<Client, Failure> {
     let options = Options {
         transport,
         rdma_port: how.rdma_port.unwrap_or(RDMA_PORT),
+        rdma_device: how.rdma_device.as_deref().map_or(RdmaDevice::Software, RdmaDevice::from),
         channels: how.channels,
         multichannel: how.multichannel,
         signing: if how.sign { Signing::Required } else { Signing::IfRequired },

@@ -20,10 +20,10 @@ use rdma::{
     Status, Verbs, WorkId,
 };
 use smbdirect::{BufferDescriptor, Config, Connection, ReadBudget};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use sys::{Buf, BufMut, Payload};
 use trace::{Trace, What};
-use types::Monotonic;
+use types::{IdentityMap, Monotonic, NumberMap};
 
 /// Connections that ended whose traces are kept.
 const CLOSED_TRACES_MAX: usize = 8;
@@ -91,7 +91,7 @@ struct Peer {
     readings: Vec<Reading>,
     reading_bytes: usize,
     /// Where work identifiers of reads lead: (identifier, token).
-    reads: HashMap<u64, u64>,
+    reads: NumberMap<u64>,
     next_work: u64,
     /// Given to the provider and not sent.
     unsent_bytes: usize,
@@ -121,7 +121,7 @@ pub struct SmbDirect<V> {
     verbs: V,
     config: Config,
     limits: SmbDirectLimits,
-    peers: HashMap<QueuePairId, Peer>,
+    peers: IdentityMap<QueuePairId, Peer>,
     timers: Timers<QueuePairId>,
     events: Vec<Event>,
     out: Vec<SmbDirectEvent>,
@@ -142,7 +142,7 @@ impl Peer {
             budget: None,
             readings: Vec::new(),
             reading_bytes: 0,
-            reads: HashMap::new(),
+            reads: NumberMap::default(),
             next_work: 1,
             unsent_bytes: 0,
             blocked: false,
@@ -179,7 +179,7 @@ impl<V: Verbs> SmbDirect<V> {
             verbs,
             config,
             limits,
-            peers: HashMap::new(),
+            peers: IdentityMap::default(),
             timers: Timers::default(),
             events: Vec::new(),
             out: Vec::new(),
@@ -320,8 +320,7 @@ impl<V: Verbs> SmbDirect<V> {
             self.out.push(SmbDirectEvent::Read { connection, token, data: None });
             return;
         }
-        let sink = match self.verbs.register(BufMut::for_overwrite(len_bytes), Access::default(), connection)
-        {
+        let sink = match self.verbs.register_room(len_bytes, Access::default(), connection) {
             Ok(sink) => sink,
             Err(error) => {
                 tracing::warn!(%error, len_bytes, "no memory can be registered for data of a client");

@@ -12,9 +12,8 @@ fn pair(cipher: CipherId) -> (SealingKey, OpeningKey) {
 }
 
 fn sealed(cipher: CipherId, plain: &[u8]) -> Vec<u8> {
-    let mut message = vec![0; TRANSFORM_HEADER_BYTES];
-    message.extend_from_slice(plain);
-    pair(cipher).0.seal_in_place(&mut message, 77).unwrap();
+    let mut message = vec![0; TRANSFORM_HEADER_BYTES + plain.len()];
+    pair(cipher).0.seal_parts(&[plain], &mut message, 77).unwrap();
     message
 }
 
@@ -25,13 +24,12 @@ fn aes_128_ccm_encrypts_the_published_write_byte_for_byte() {
         3100700017000000000000000000000015010000390000020100000039020000
         00000000000000007000000000000000536D623320656E6372797074696F6E20
         74657374696E67");
-    let mut message = vec![0; TRANSFORM_HEADER_BYTES];
-    message.extend_from_slice(&plain);
+    let mut message = vec![0; TRANSFORM_HEADER_BYTES + plain.len()];
     let keys = SessionKeys::new(KeySchedule::Smb30, &hex("B4546771B515F766A86735532DD6C4F0"));
-    let (seal, _) = keys.client_ciphers(CipherId::Aes128Ccm).unwrap();
+    let (mut seal, _) = keys.client_ciphers(CipherId::Aes128Ccm).unwrap();
     // The published client fills the five unused bytes of the nonce field as well, and authenticates them.
-    seal.seal_with_nonce(&mut message, 0x8_E400_1400_0011, &hex16("66E69A111892584FB5ED520000000000"))
-        .unwrap();
+    let nonce = hex16("66E69A111892584FB5ED520000000000");
+    seal.seal_with_nonce(&[&plain], &mut message, 0x8_E400_1400_0011, &nonce).unwrap();
     let published = hex("25C8FEE16605A437832D1CD52DA9F4645333482A175FE5384563F45FCDAFAEF3
         8BC62BA4D5C62897996625A44C29BE5658DE2E6117585779E7B59FFD971278D0
         8580D7FA899E410E910EABF5AA1DB43050B33B49182637759AC15D84BFCDF5B6
@@ -66,10 +64,10 @@ fn aes_128_gcm_encrypts_the_published_write_byte_for_byte() {
         25000000001000000000000000000000000000000000000031007000170000000000000000000000
         0600000004000000010000000400000000000000000000007000000000000000536D623320656E63
         72797074696F6E2074657374696E67");
-    let mut message = vec![0; TRANSFORM_HEADER_BYTES];
-    message.extend_from_slice(&plain);
-    let seal = SealingKey::new(CipherId::Aes128Gcm, &hex("A2F5E80E5D59103034F32E52F698E5EC")).unwrap();
-    seal.seal_with_nonce(&mut message, 0x1000_0000_0025, &hex16("C7D6822D269CAF48904C664C00000000")).unwrap();
+    let mut message = vec![0; TRANSFORM_HEADER_BYTES + plain.len()];
+    let mut seal = SealingKey::new(CipherId::Aes128Gcm, &hex("A2F5E80E5D59103034F32E52F698E5EC")).unwrap();
+    let nonce = hex16("C7D6822D269CAF48904C664C00000000");
+    seal.seal_with_nonce(&[&plain], &mut message, 0x1000_0000_0025, &nonce).unwrap();
     let published = hex("FD534D42BD73D97D2BC9001BCAFAC0FDFF5FEEBCC7D6822D269CAF48904C664C0000000087000000
         0000010025000000001000006ECDD2A7AFC7B47763057A041B8FD4DAFFE990B70C9E09D36C084E02
         D14EF247F8BDE38ACF6256F8B1D3B56F77FBDEB312FEA5E92CBCC1ED8FB2EBBFAA75E49A4A394BB4
@@ -151,7 +149,7 @@ fn no_two_messages_of_a_key_have_the_same_nonce() {
         let mut nonces = std::collections::HashSet::new();
         for _ in 0..600 {
             let mut message = [0; TRANSFORM_HEADER_BYTES];
-            seal.seal_in_place(&mut message, 1).unwrap();
+            seal.seal_parts(&[], &mut message, 1).unwrap();
             assert!(nonces.insert(message[20..36].to_vec()));
         }
     }
@@ -187,14 +185,18 @@ fn a_key_of_another_length_is_refused() {
 fn a_payload_beside_the_messages_opens_with_its_nonce_and_tag_alone() {
     for cipher in ALL {
         let (mut sealing, opening) = pair(cipher);
-        let mut payload = b"payload by RDMA".to_vec();
-        let (nonce, tag) = sealing.seal_payload(&mut payload).unwrap();
+        let mut payload = vec![0; 15];
+        let (nonce, tag) = sealing.seal_payload(&[b"payload ", b"by RDMA"], &mut payload).unwrap();
         let mut plain = vec![0; payload.len()];
         opening.open_payload(nonce.as_bytes(), &tag, &payload, &mut plain).unwrap();
         assert_eq!(plain, b"payload by RDMA", "{cipher:?}");
         // The counter is the messages' own: no nonce comes twice.
-        let (next, _) = sealing.seal_payload(&mut payload.clone()).unwrap();
+        let (next, _) = sealing.seal_payload(&[&payload], &mut [0; 15]).unwrap();
         assert_ne!(next, nonce);
+        for len in [14, 16] {
+            let refused = sealing.seal_payload(&[&payload], &mut vec![0; len]);
+            assert_eq!(refused.err(), Some(CryptoError::CutShort));
+        }
         let mut bad_tag = tag;
         bad_tag[3] ^= 1;
         let mut longer = nonce.as_bytes().to_vec();

@@ -81,7 +81,7 @@ fn ciphers_of_256_bits_use_the_full_key_and_signing_its_first_16_bytes() {
     assert_eq!(sign(&long), sign(&other));
 
     let mut message = [0; TRANSFORM_HEADER_BYTES + 4];
-    long.client_ciphers(CipherId::Aes256Gcm).unwrap().0.seal_in_place(&mut message, 1).unwrap();
+    long.client_ciphers(CipherId::Aes256Gcm).unwrap().0.seal_parts(&[&[0; 4]], &mut message, 1).unwrap();
     let (_, open) = other.server_ciphers(CipherId::Aes256Gcm).unwrap();
     assert_eq!(open.open_in_place(&mut message.clone()).err(), Some(CryptoError::NotAuthentic));
     let (_, open) = long.server_ciphers(CipherId::Aes256Gcm).unwrap();

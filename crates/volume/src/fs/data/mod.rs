@@ -7,12 +7,14 @@
 
 mod ahead;
 mod drain;
+mod due;
 mod eviction;
 mod extents;
 mod read;
 mod reclaim;
 mod segments;
 mod shape;
+mod waiters;
 mod write;
 mod writeback;
 
@@ -27,10 +29,12 @@ use super::meta::{Transaction, key};
 use super::types::{FileId, Format, FsError, FsEvent, StreamId};
 use ahead::Readers;
 use drain::Drain;
+use due::{Overdue, Trouble};
 use eviction::{Eviction, Queue};
 use read::ReadJob;
 use segments::{Fate, Removed, SegmentState, Segments};
-use writeback::{Waiter, WriteJob};
+use waiters::Waiter;
+use writeback::WriteJob;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -145,7 +149,8 @@ pub struct Data {
     /// Streams with something to write back or to publish, and since when, oldest first.
     dirty_streams: BTreeSet<usize>,
     dirty_queue: VecDeque<(Monotonic, usize)>,
-    failed_at: Option<Monotonic>,
+    overdue: VecDeque<Overdue>,
+    trouble: Trouble,
     pub now: Monotonic,
     cached_bytes: usize,
     dirty_blocks: u64,
@@ -192,7 +197,8 @@ impl Default for Data {
             by_file: HashMap::new(),
             dirty_streams: BTreeSet::new(),
             dirty_queue: VecDeque::new(),
-            failed_at: None,
+            overdue: VecDeque::new(),
+            trouble: Trouble::default(),
             now: Monotonic::default(),
             cached_bytes: 0,
             dirty_blocks: 0,
@@ -296,8 +302,14 @@ impl Data {
 
     /// Something of the stream waits to be written back or published.
     fn mark_dirty(&mut self, slot: usize) {
+        self.mark_dirty_since(slot, self.now);
+    }
+
+    /// The same, of what is as old as that.
+    fn mark_dirty_since(&mut self, slot: usize, since: Monotonic) {
         if self.dirty_streams.insert(slot) {
-            self.dirty_queue.push_back((self.now, slot));
+            let at = self.dirty_queue.partition_point(|&(other, _)| other <= since);
+            self.dirty_queue.insert(at, (since, slot));
         }
     }
 
@@ -312,6 +324,7 @@ impl Data {
         }
         if self.dirty_streams.remove(&slot) {
             self.dirty_queue.retain(|&(_, other)| other != slot);
+            self.overdue.retain(|other| other.slot != slot);
         }
         self.free_slots.push(slot);
     }
@@ -460,9 +473,9 @@ impl FileSystem {
 
     /// The oldest change in memory wants to be written by then.
     pub(super) fn data_timeout(&self) -> Option<Monotonic> {
-        let since = self.data.dirty_queue.front().map(|&(since, _)| since);
         let lazy = (!self.lazy_times.is_empty()).then_some(self.lazy_since).flatten();
-        [since, lazy].into_iter().flatten().min().map(|since| since.after(writeback::DIRTY_DELAY))
+        let lazy = lazy.map(|since| since.after(due::DIRTY_DELAY));
+        [self.data.due_at(), lazy].into_iter().flatten().min()
     }
 
     /// Carries on reads, writes, write-back and waiters.

@@ -52,6 +52,9 @@ impl FileSystem {
             return Err(FsError::TooLarge);
         }
         if self.data.dirty_bytes() >= self.dirty_bytes_max() {
+            if let Some((error, _)) = self.data.trouble.current() {
+                return Err(error.clone());
+            }
             self.data_pressure = true;
             return Err(FsError::Miss);
         }

@@ -73,6 +73,10 @@ impl Tree {
         self.loading.contains(&lba.0)
     }
 
+    pub fn has_wanted(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
     /// Pages to load; each is answered by `loaded` or `failed`.
     pub fn take_wanted(&mut self) -> Vec<Lba> {
         std::mem::take(&mut self.wanted)

@@ -1,4 +1,5 @@
 use super::*;
+use space::api::WriteClass;
 
 fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
@@ -182,6 +183,73 @@ fn what_is_allocated_ahead_reads_as_zeroes_and_takes_writes() {
     assert!(bench.read(stream, 0, 4 << 20).unwrap() == expected);
 }
 
+/// Counts the blocks that are written, overwrites and fresh ones apart.
+struct CountedWrites(SharedDisk, Rc<Cell<(usize, usize)>>);
+
+impl VirtualDisk for CountedWrites {
+    fn size(&self) -> SpaceSize {
+        self.0.size()
+    }
+    fn submit(&mut self, token: u64, request: SpaceRequest) {
+        if let SpaceRequest::Write { class, data, .. } = &request {
+            let (mut overwritten, mut fresh) = self.1.get();
+            match class {
+                WriteClass::Overwrite => overwritten += data.len() / 4096,
+                WriteClass::Fresh => fresh += data.len() / 4096,
+                WriteClass::Append => {}
+            }
+            self.1.set((overwritten, fresh));
+        }
+        self.0.submit(token, request);
+    }
+    fn poll(&mut self, out: &mut Vec<SpaceCompletion>) {
+        self.0.poll(out);
+    }
+}
+
+#[test]
+fn overwrites_from_32_kib_on_take_new_blocks_beside_others_and_from_64_kib_on_alone() {
+    let mut bench = Bench::new(16);
+    let id = bench.create("data");
+    let stream = StreamId::unnamed(id);
+    let mut bytes = pattern(1, 1 << 20);
+    bench.write(stream, 0, &bytes).unwrap();
+    bench.flush_all().unwrap();
+    let counted = Rc::new(Cell::new((0, 0)));
+    let config = *bench.fs.config();
+    bench.fs = FileSystem::open(Box::new(CountedWrites(bench.disk.clone(), counted.clone())), config);
+    bench.wait_opened();
+    let allocated = bench.fs.stream_information(stream).unwrap().allocation_bytes;
+    let mut write = |bench: &mut Bench, block: usize, blocks: usize| {
+        let new = pattern((block + blocks) as u64, blocks * 4096);
+        bytes[block * 4096..][..new.len()].copy_from_slice(&new);
+        bench.write(stream, block as u64 * 4096, &new).unwrap();
+    };
+    for (blocks, expected) in [(1, (1, 0)), (16, (16, 0)), (17, (0, 17)), (100, (0, 100))] {
+        counted.set((0, 0));
+        write(&mut bench, blocks, blocks);
+        bench.flush(id).unwrap();
+        assert_eq!(counted.get(), expected, "{blocks} blocks alone");
+    }
+    for (blocks, expected) in [(7, (28, 0)), (8, (0, 32)), (16, (0, 64))] {
+        counted.set((0, 0));
+        (0..4).for_each(|nth| write(&mut bench, nth * 40, blocks));
+        bench.flush(id).unwrap();
+        // The last one is alone when its turn comes.
+        let (overwritten, fresh) = counted.get();
+        assert_eq!(overwritten + fresh, 4 * blocks);
+        assert!(
+            fresh <= expected.1 && fresh + blocks >= expected.1,
+            "4 times {blocks} blocks: {fresh} fresh"
+        );
+    }
+    bench.flush_all().unwrap();
+    assert_eq!(bench.fs.stream_information(stream).unwrap().allocation_bytes, allocated);
+    bench.disk.0.borrow_mut().hold(true);
+    bench.crash(|_| 0);
+    assert!(bench.read(stream, 0, 1 << 20).unwrap() == bytes);
+}
+
 /// Counts the blocks of data that are read.
 struct Counted(SharedDisk, Rc<Cell<u64>>);
 
@@ -289,11 +357,9 @@ fn readers_that_wait_for_the_same_blocks_are_all_told_of_an_error() {
     assert_eq!(failed, [0, 1, 2]);
 }
 
-#[test]
-fn one_pass_over_a_huge_file_leaves_in_the_cache_what_is_used_again_and_again() {
-    let mut bench = Bench::with(40, 256, Config { cache_bytes: 4 << 20, ..small() });
-    let (hot, huge) = (StreamId::unnamed(bench.create("hot")), StreamId::unnamed(bench.create("huge")));
-    for (stream, len) in [(hot, 1 << 20), (huge, 24 << 20)] {
+/// Writes files of these lengths and opens the volume anew, with an empty cache; the blocks that are read of the disk from then on.
+fn write_and_reopen(bench: &mut Bench, files: &[(StreamId, u64)]) -> Rc<Cell<u64>> {
+    for &(stream, len) in files {
         for at in (0..len).step_by(1 << 20) {
             bench.write(stream, at, &pattern(at | 1, 1 << 20)).unwrap();
         }
@@ -303,6 +369,14 @@ fn one_pass_over_a_huge_file_leaves_in_the_cache_what_is_used_again_and_again() 
     let config = *bench.fs.config();
     bench.fs = FileSystem::open(Box::new(Counted(bench.disk.clone(), blocks.clone())), config);
     bench.wait_opened();
+    blocks
+}
+
+#[test]
+fn one_pass_over_a_huge_file_leaves_in_the_cache_what_is_used_again_and_again() {
+    let mut bench = Bench::with(40, 256, Config { cache_bytes: 4 << 20, ..small() });
+    let (hot, huge) = (StreamId::unnamed(bench.create("hot")), StreamId::unnamed(bench.create("huge")));
+    let blocks = write_and_reopen(&mut bench, &[(hot, 1 << 20), (huge, 24 << 20)]);
     let read_hot = |bench: &mut Bench| {
         for at in 0..256_u64 {
             assert_eq!(bench.read(hot, at * 83 % 256 * 4096, 4096).unwrap().len(), 4096);
@@ -326,16 +400,7 @@ fn what_comes_back_soon_after_it_went_stays() {
     let mut bench = Bench::with(40, 256, Config { cache_bytes: 4 << 20, ..small() });
     let [file, between, after] =
         ["file", "between", "after"].map(|name| StreamId::unnamed(bench.create(name)));
-    for (stream, len) in [(file, 2 << 20), (between, 6 << 20), (after, 16 << 20)] {
-        for at in (0..len).step_by(1 << 20) {
-            bench.write(stream, at, &pattern(at | 1, 1 << 20)).unwrap();
-        }
-    }
-    bench.flush_all().unwrap();
-    let blocks = Rc::new(Cell::new(0));
-    let config = *bench.fs.config();
-    bench.fs = FileSystem::open(Box::new(Counted(bench.disk.clone(), blocks.clone())), config);
-    bench.wait_opened();
+    let blocks = write_and_reopen(&mut bench, &[(file, 2 << 20), (between, 6 << 20), (after, 16 << 20)]);
     let read = |bench: &mut Bench, stream, len: u64| {
         for at in (0..len).step_by(65_536) {
             bench.read(stream, at, 65_536).unwrap();

@@ -5,6 +5,7 @@ mod crash;
 mod damage;
 mod data;
 mod names;
+mod writeback;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -87,7 +88,12 @@ impl Bench {
             Rc::new(RefCell::new(MemoryVirtualDisk::new(blocks, chunk_blocks, blocks))),
             Rc::new(Cell::new(None)),
         );
-        let fs = FileSystem::format(Box::new(disk.clone()), &format(), config);
+        Self::over(disk.clone(), Box::new(disk), config)
+    }
+
+    /// A volume on a device that leads to `disk`.
+    pub fn over(disk: SharedDisk, device: Box<dyn VirtualDisk>, config: Config) -> Self {
+        let fs = FileSystem::format(device, &format(), config);
         let mut bench = Self { disk, fs, now: Monotonic(1), events: Vec::new(), next: 1 };
         bench.wait_opened();
         bench

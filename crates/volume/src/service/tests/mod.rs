@@ -1,6 +1,7 @@
 //! The service in virtual time, over a volume in memory.
 
 mod caching;
+mod cold;
 mod files;
 mod locks;
 mod lookup;
@@ -83,17 +84,25 @@ pub(crate) fn root(session: u64) -> Create {
     Create { desired_access: rights::FILE_GENERIC_READ, ..directory(session, "") }
 }
 
+/// A new volume on the disk.
+pub(crate) fn formatted(disk: impl space::api::VirtualDisk + 'static) -> FileSystem {
+    let format = Format {
+        id: [3; 16],
+        label: "test".into(),
+        serial: 1,
+        now: FileTime(1_000_000),
+        root_security: volume_root().build().expect("short enough"),
+    };
+    FileSystem::format(Box::new(disk), &format, Config::default())
+}
+
 impl Bench {
     pub fn new() -> Self {
         let disk = space::memory::MemoryVirtualDisk::new(BlockCount(65_536), 4096, BlockCount(65_536));
-        let format = Format {
-            id: [3; 16],
-            label: "test".into(),
-            serial: 1,
-            now: FileTime(1_000_000),
-            root_security: volume_root().build().expect("short enough"),
-        };
-        let fs = FileSystem::format(Box::new(disk), &format, Config::default());
+        Self::over(formatted(disk))
+    }
+
+    pub fn over(fs: FileSystem) -> Self {
         let now = Monotonic(1);
         let service = Service::new(fs, ServiceConfig::default(), now, FileTime(2_000_000));
         let mut bench =

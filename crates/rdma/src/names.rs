@@ -1,0 +1,24 @@
+//! Names of registrations (STags) that nobody can guess.
+
+/// So many are drawn at a time.
+const DRAWN: usize = 64;
+
+/// Draws names from the system's random source, for [`crate::iwarp::IwarpProvider::new`].
+///
+/// # Panics
+/// What it gives back, where the system has no random bytes any more: where names can be guessed, any peer could reach what is meant for
+/// another, so there is nothing to go on with.
+pub fn random_names() -> Box<dyn FnMut() -> u32> {
+    let mut drawn = [0; 4 * DRAWN];
+    let mut used = drawn.len();
+    Box::new(move || {
+        if used == drawn.len() {
+            getrandom::fill(&mut drawn).expect("the system's random source");
+            used = 0;
+        }
+        let mut name = [0; 4];
+        name.copy_from_slice(&drawn[used..used + 4]);
+        used += 4;
+        u32::from_le_bytes(name)
+    })
+}

@@ -1,0 +1,144 @@
+//! A coordinator and replicas with messages that a test holds back.
+
+use super::*;
+use crate::coordinator::Coordinator;
+use crate::message::{Operation, Request, Response};
+use crate::replica::Replica;
+use cluster::FaultDomain;
+use pool::{DiskView, PoolView};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+struct Wire {
+    coordinator: Coordinator,
+    replicas: Vec<Replica<FakeStore>>,
+    state: MemoryState,
+    now: Monotonic,
+    held: Vec<(DiskId, Request)>,
+    done: Vec<u64>,
+}
+
+impl Wire {
+    /// Carries everything but what is to be held.
+    fn carry(&mut self, hold: impl Fn(DiskId, &Operation) -> bool) {
+        for _ in 0..10_000 {
+            if let Some((to, request)) = self.coordinator.poll_send() {
+                match hold(to, &request.operation) {
+                    true => self.held.push((to, request)),
+                    false => self.deliver(to, request),
+                }
+                continue;
+            }
+            if let Some((token, request)) = self.coordinator.poll_state() {
+                let answer = self.state.answer(&request);
+                self.coordinator.handle_state(self.now, token, answer);
+                continue;
+            }
+            let mut answers: Vec<Response> = Vec::new();
+            self.replicas.iter_mut().for_each(|replica| replica.poll(&mut answers));
+            if answers.is_empty() {
+                break;
+            }
+            answers.into_iter().for_each(|answer| self.coordinator.handle_response(self.now, answer));
+        }
+        let mut out = Vec::new();
+        self.coordinator.poll(&mut out);
+        self.done.extend(out.into_iter().filter(|done| done.result.is_ok()).map(|done| done.token));
+    }
+
+    fn deliver(&mut self, to: DiskId, request: Request) {
+        self.replicas.iter_mut().filter(|replica| replica.disk() == to).for_each(|replica| {
+            replica.handle(request.clone());
+        });
+    }
+
+    fn pass(&mut self, milliseconds: u64, hold: impl Fn(DiskId, &Operation) -> bool) {
+        for _ in 0..milliseconds / 50 {
+            self.now = self.now.after(Duration::from_millis(50));
+            self.coordinator.handle_timeout(self.now);
+            self.carry(&hold);
+        }
+    }
+
+    fn write(&mut self, token: u64, lba: u64, byte: u8) {
+        let write =
+            SpaceRequest::Write { lba: Lba(lba), class: WriteClass::Overwrite, data: filled(1, byte) };
+        self.coordinator.submit(self.now, token, write);
+    }
+}
+
+/// Two disks with a copy each of one block, and the stores behind them.
+fn two_disks() -> (Wire, [FakeStore; 2]) {
+    let (state, now) = (MemoryState::new(), Monotonic(1_000_000_000));
+    let pool = PoolId::from_bytes([1; 16]);
+    let size = u64::from(CHUNK) * 4 * BLOCK_BYTES as u64;
+    let ids = vec![disk(1), disk(2)];
+    let thin = Provisioning::Thin;
+    let record = VolumeRecord::new(VOLUME, pool, "data", Resiliency::TwoWay, size, thin, ids.clone(), 0);
+    state.write(&record, 0).unwrap();
+    let views = ids.iter().map(|&id| DiskView {
+        id,
+        total_slabs: 8,
+        free_slabs: 8,
+        domain: FaultDomain::default(),
+        usable: true,
+    });
+    let pool = Rc::new(RefCell::new(PoolView::new(views.collect(), 0)));
+    let stores = [FakeStore::new(CHUNK, 8), FakeStore::new(CHUNK, 8)];
+    let replicas = ids.iter().zip(&stores).map(|(&id, store)| Replica::new(id, store.clone())).collect();
+    let coordinator = Coordinator::new(VOLUME, 1, Config::default(), CHUNK, pool, now);
+    let mut wire = Wire { coordinator, replicas, state, now, held: Vec::new(), done: Vec::new() };
+    wire.pass(500, |_, _| false);
+    wire.write(1, 0, 1);
+    wire.carry(|_, _| false);
+    assert_eq!(wire.done, [1]);
+    (wire, stores)
+}
+
+#[test]
+fn a_write_that_nobody_waits_for_any_more_does_not_come_after_newer_ones() {
+    let (mut wire, stores) = two_disks();
+    // Disk 2 is put out since a write does not arrive, and is sent it again while disk 1 has yet to promise so.
+    wire.write(2, 0, 2);
+    let writes_to_2 =
+        |to: DiskId, operation: &Operation| to == disk(2) && matches!(operation, Operation::Write { .. });
+    let promises = |operation: &Operation| matches!(operation, Operation::Promise);
+    wire.pass(5_500, |to, operation| writes_to_2(to, operation) || promises(operation));
+    let (late, promise): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut wire.held).into_iter().partition(|(_, request)| !promises(&request.operation));
+    assert!(late.len() >= 2 && !promise.is_empty() && wire.done == [1], "{late:?} {promise:?}");
+    promise.into_iter().for_each(|(to, request)| wire.deliver(to, request));
+    wire.carry(|_, _| false);
+    assert_eq!(wire.done, [1, 2]);
+
+    wire.write(3, 0, 3);
+    wire.pass(5_000, |_, _| false);
+    assert_eq!(wire.coordinator.record().in_sync, [disk(1), disk(2)], "disk 2 is back");
+    late.into_iter().for_each(|(to, request)| wire.deliver(to, request));
+    wire.carry(|_, _| false);
+    let held = |store: &FakeStore| store.peek(VOLUME, Lba(0)).map(|block| block[0]);
+    assert_eq!((held(&stores[0]), held(&stores[1])), (Some(3), Some(3)));
+}
+
+#[test]
+fn a_region_whose_copying_fails_while_the_disks_session_is_opened_anew_is_copied_later() {
+    let (mut wire, stores) = two_disks();
+    let writes_to_2 =
+        |to: DiskId, operation: &Operation| to == disk(2) && matches!(operation, Operation::Write { .. });
+    wire.write(2, 0, 2);
+    wire.pass(4_500, writes_to_2);
+    assert_eq!(wire.done, [1, 2]);
+    // The source does not answer; meanwhile the disk's process starts anew, and its session is slow to come.
+    let source =
+        |to: DiskId, operation: &Operation| to == disk(1) && matches!(operation, Operation::Read { .. });
+    wire.pass(2_000, source);
+    assert!(!wire.held.is_empty(), "the region is being copied");
+    wire.replicas[1] = Replica::new(disk(2), stores[1].clone());
+    wire.write(3, 256, 3);
+    wire.pass(3_500, |to, operation| {
+        source(to, operation) || to == disk(2) && matches!(operation, Operation::Open)
+    });
+    wire.pass(10_000, |_, _| false);
+    assert_eq!(wire.coordinator.record().in_sync, [disk(1), disk(2)], "disk 2 is back");
+    assert_eq!(stores[0].peek(VOLUME, Lba(0)), stores[1].peek(VOLUME, Lba(0)));
+}

@@ -1,0 +1,90 @@
+//! Operations on what is not in memory: they go on with each answer of the disk, whatever the time.
+
+use super::*;
+use crate::fs::{FileId, FsError, NewFile};
+use space::api::{SpaceCompletion, SpaceRequest, SpaceSize, VirtualDisk};
+use space::memory::MemoryVirtualDisk;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// A disk that answers what it was asked until then, once for each time that it is told to; or always.
+#[derive(Clone)]
+struct GatedDisk {
+    disk: Rc<RefCell<MemoryVirtualDisk>>,
+    always: Rc<Cell<bool>>,
+    once: Rc<Cell<bool>>,
+}
+
+impl VirtualDisk for GatedDisk {
+    fn size(&self) -> SpaceSize {
+        self.disk.borrow().size()
+    }
+    fn submit(&mut self, token: u64, request: SpaceRequest) {
+        self.disk.borrow_mut().submit(token, request);
+    }
+    fn poll(&mut self, out: &mut Vec<SpaceCompletion>) {
+        let mut disk = self.disk.borrow_mut();
+        disk.hold(!self.always.get());
+        if self.always.get() {
+            disk.poll(out);
+        } else if self.once.take() {
+            (0..disk.pending()).for_each(|_| disk.complete(0, out));
+        }
+    }
+}
+
+/// Makes so many files in one directory, more than the metadata journal holds.
+fn fill(fs: &mut FileSystem, count: usize) {
+    let mut events = Vec::new();
+    let mut run = |fs: &mut FileSystem, parent: Option<FileId>, name: &str| loop {
+        let file = NewFile { directory: parent.is_none(), attributes: 0, now: FileTime(5), security: b"" };
+        match fs.create(parent.unwrap_or(FileId::ROOT), &wide(name), &file) {
+            Err(FsError::Miss) => fs.poll(Monotonic(1), &mut events),
+            made => break made.expect("a file"),
+        }
+    };
+    while fs.attributes(FileId::ROOT).is_err() {
+        fs.poll(Monotonic(1), &mut Vec::new());
+    }
+    let folder = run(fs, None, "d");
+    for index in 0..count {
+        run(fs, Some(folder), &format!("file {}", index * 7919 % count));
+        fs.poll(Monotonic(1), &mut Vec::new());
+    }
+    let _ = fs.flush_all(1);
+    (0..1000).for_each(|_| fs.poll(Monotonic(1), &mut Vec::new()));
+}
+
+#[test]
+fn a_listing_asks_for_what_it_misses_next_with_the_answer_to_what_it_missed_before() {
+    let blocks = BlockCount(32 * 1024);
+    let gate = GatedDisk {
+        disk: Rc::new(RefCell::new(MemoryVirtualDisk::new(blocks, 1024, blocks))),
+        always: Rc::new(Cell::new(true)),
+        once: Rc::default(),
+    };
+    fill(&mut formatted(gate.clone()), 6000);
+    let mut bench = Bench::over(FileSystem::open(Box::new(gate.clone()), Config::default()));
+    let open = bench.create(directory(1, "d")).expect("an open").open;
+    gate.always.set(false);
+    let request = Operation::QueryDirectory {
+        open,
+        pattern: wide("*"),
+        after: 0,
+        entries_max: 4096,
+        short_names: false,
+    };
+    bench.service.submit(OperationId(1 << 40), request, bench.now);
+    let mut answers = 0;
+    loop {
+        let mut events = Vec::new();
+        bench.service.poll(&mut events);
+        if !events.is_empty() {
+            break;
+        }
+        assert!(gate.disk.borrow().pending() > 0, "after {answers} answers it waits for nothing");
+        gate.once.set(true);
+        answers += 1;
+    }
+    assert!(answers > 3, "all was in memory: {answers}");
+}
