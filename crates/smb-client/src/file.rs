@@ -29,6 +29,8 @@ pub struct Tree {
     pub is_pipe: bool,
     /// Access that the share grants at most.
     pub maximal_access: u32,
+    /// Which of the client's sessions calls it so: each lost one has another after it.
+    pub(crate) session: u32,
 }
 
 /// An open file, directory or pipe.

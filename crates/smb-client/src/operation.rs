@@ -1,6 +1,7 @@
 //! Requests as the connection sends them, and answers as it gives them back.
 
 use crate::ClientError;
+use crate::file::Tree;
 use smb::wire::{
     BufferDescriptorV1, CHANNEL_NONE, CHANNEL_RDMA_TRANSFORM, CLOSE_FLAG_POSTQUERY_ATTRIB, CloseRequestBody,
     Command, CreateRequestBody, FileId, FlushRequestBody, Header, IOCTL_IS_FSCTL, IoctlRequestBody,
@@ -107,6 +108,8 @@ pub struct Request {
     pub(crate) is_replay: bool,
     /// A CREATE that names itself, so that the server knows it again.
     pub(crate) is_recognisable: bool,
+    /// Which of the client's sessions calls tree and file so.
+    pub(crate) session: u32,
 }
 
 impl Request {
@@ -123,7 +126,17 @@ impl Request {
             transfer: None,
             is_replay: false,
             is_recognisable: false,
+            session: 0,
         }
+    }
+
+    /// In `tree`, or of a file opened there: encrypted where the share demands it, and led to where the share is after a reconnect.
+    #[must_use]
+    pub fn within(mut self, tree: Tree) -> Self {
+        self.tree_id = tree.id;
+        self.must_encrypt |= tree.must_encrypt;
+        self.session = tree.session;
+        self
     }
 
     /// Whether it may be asked a second time without the first answer: its effect is the same once or twice, or the server
@@ -164,23 +177,30 @@ impl Request {
         }
     }
 
-    /// The same request for a file and tree that have other names since a reconnect.
-    pub(crate) fn rename(&mut self, trees: impl Fn(u32) -> u32, files: impl Fn(FileId) -> Option<FileId>) {
-        self.tree_id = trees(self.tree_id);
-        if let Some(Transfer::Read { file_id, .. } | Transfer::Write { file_id, .. }) = &mut self.transfer
-            && let Some(renamed) = files(*file_id)
-        {
+    /// The same request for a file and tree that have other names since a reconnect; false: one of them is no more.
+    pub(crate) fn rename(
+        &mut self,
+        trees: impl Fn(u32) -> Option<u32>,
+        files: impl Fn(FileId) -> Option<FileId>,
+    ) -> bool {
+        if self.tree_id != 0 {
+            let Some(tree) = trees(self.tree_id) else { return false };
+            self.tree_id = tree;
+        }
+        let Some(at) = self.file_id_at() else { return true };
+        let Some(bytes) = self.body.get_mut(at..at + size_of::<FileId>()) else { return false };
+        let Ok(old) = view_at::<FileId>(bytes, 0).copied() else { return false };
+        if old == FileId::RELATED {
+            return true;
+        }
+        let Some(renamed) = files(old) else { return false };
+        let mut name = Vec::with_capacity(size_of::<FileId>());
+        name.put(&renamed);
+        bytes.copy_from_slice(&name);
+        if let Some(Transfer::Read { file_id, .. } | Transfer::Write { file_id, .. }) = &mut self.transfer {
             *file_id = renamed;
         }
-        if let Some(at) = self.file_id_at()
-            && let Some(bytes) = self.body.get_mut(at..at + size_of::<FileId>())
-            && let Ok(old) = view_at::<FileId>(bytes, 0).copied()
-            && let Some(renamed) = files(old)
-        {
-            let mut name = Vec::with_capacity(size_of::<FileId>());
-            name.put(&renamed);
-            bytes.copy_from_slice(&name);
-        }
+        true
     }
 
     /// Bytes that credits are paid for (MS-SMB2 3.1.5.2), whichever way they go.
@@ -374,11 +394,13 @@ pub struct Reply {
     placed: Option<Buf>,
     /// The request, where the server did not do it only because of another channel.
     refused: Option<Box<Request>>,
+    /// Which of the client's sessions it came in; `None`: the present one.
+    session: Option<u32>,
 }
 
 impl Reply {
     pub(crate) fn new(command: Command, status: NtStatus, tree_id: u32, message: Buf) -> Self {
-        Self { command, status, tree_id, message, placed: None, refused: None }
+        Self { command, status, tree_id, message, placed: None, refused: None, session: None }
     }
 
     pub(crate) fn set_refused(&mut self, request: Option<Request>) {
@@ -391,6 +413,15 @@ impl Reply {
 
     pub(crate) fn take_refused(&mut self) -> Option<Request> {
         self.refused.take().map(|request| *request)
+    }
+
+    /// Which of the client's sessions it came in, as said first.
+    pub(crate) fn set_session(&mut self, session: u32) {
+        self.session.get_or_insert(session);
+    }
+
+    pub(crate) fn session(&self) -> Option<u32> {
+        self.session
     }
 
     /// Data of a READ that came by RDMA.
@@ -408,7 +439,15 @@ impl Reply {
 
     /// An answer that no server gave.
     pub(crate) fn local(command: Command, status: NtStatus) -> Self {
-        Self { command, status, tree_id: 0, message: Buf::empty(), placed: None, refused: None }
+        Self {
+            command,
+            status,
+            tree_id: 0,
+            message: Buf::empty(),
+            placed: None,
+            refused: None,
+            session: None,
+        }
     }
 
     pub fn command(&self) -> Command {

@@ -5,6 +5,7 @@ use smb::wire::Dialect;
 use smb_client::{Client, Encryption, File, OpenOptions, Options, Signing, Transport};
 use std::time::{Duration, Instant};
 use sys::{Buf, Payload};
+use types::NtStatus;
 
 const BLOCK: usize = 16_384;
 const BLOCKS: usize = 64;
@@ -181,4 +182,35 @@ fn without_reconnect_the_end_of_the_last_connection_is_said_again_and_again() {
     for _ in 0..3 {
         assert!(client.read_at(&file, 0, 100).is_err_and(|error| error.is_fatal()));
     }
+}
+
+/// A later session may call another file as a lost one called this one, so nothing that names a file of a lost session reaches the server.
+#[test]
+fn a_file_that_ended_with_its_session_answers_so_and_touches_no_other() {
+    let server = Server::start();
+    let mut client = server.connect(Options { reconnect: Duration::from_secs(20), ..plain(Transport::Tcp) });
+    let tree = client.tree_connect("demo").unwrap();
+    let kept = open(&mut client, "kept.bin");
+    let gone = client.open(tree, "gone.bin", OpenOptions::overwrite()).unwrap();
+    client.write_at(&kept, 0, &data(1, 0)).unwrap();
+    client.write_at(&gone, 0, &data(2, 0)).unwrap();
+    client.kill_channel(0);
+    // One on its way when the connection ended, one after.
+    for _ in 0..2 {
+        let error = client.write_at(&gone, 0, &data(3, 0)).unwrap_err();
+        assert_eq!(error.status(), Some(NtStatus::CONNECTION_DISCONNECTED), "{error}");
+    }
+    // In the present session's names, by the tree of the first one.
+    let other = client.open(tree, "other.bin", OpenOptions::overwrite()).unwrap();
+    client.write_at(&other, 0, &data(4, 0)).unwrap();
+    client.kill_channel(0);
+    assert!(client.flush(&other).is_err_and(|error| !error.is_fatal()));
+    assert!(client.read_at(&kept, 0, BLOCK).unwrap() == data(1, 0));
+    for (name, round) in [("gone.bin", 2), ("other.bin", 4)] {
+        let file = client.open(tree, name, OpenOptions::read()).unwrap();
+        assert!(client.read_at(&file, 0, BLOCK).unwrap() == data(round, 0), "{name}");
+        client.close(file).unwrap();
+    }
+    client.close(kept).unwrap();
+    assert_eq!(client.counters().reconnects, 2);
 }

@@ -162,7 +162,7 @@ impl Port for SmbPort {
         let session = self.sessions.get_mut(target.session).ok_or_else(no_target)?;
         let file = &target.file;
         let mut began = now;
-        let mut message = if request.is_write {
+        let message = if request.is_write {
             let len = request.len_bytes as usize;
             let data = match &target.source {
                 Some(source) => {
@@ -181,8 +181,7 @@ impl Port for SmbPort {
             let len = request.len_bytes;
             SmbRequest::read_with(file.tree.id, file.id, request.offset, len, target.read_flags)
         };
-        message.must_encrypt |= file.tree.must_encrypt;
-        let token = session.client.submit(message).map_err(|error| failure(&error))?;
+        let token = session.client.submit(message.within(file.tree)).map_err(|error| failure(&error))?;
         session.slots.insert(token, (request.slot, request.is_write));
         Ok(began)
     }

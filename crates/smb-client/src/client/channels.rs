@@ -2,7 +2,8 @@
 //!
 //! Promises: a request is answered once. What may have been done already is asked again only where a second time does no harm, with a new
 //! ChannelSequence and, where it changes something, as a replay (MS-SMB2 3.2.4.1.3, 3.3.5.2.10): the server then refuses what
-//! still arrives of the dead connection. Everything else is answered with STATUS_CONNECTION_DISCONNECTED.
+//! still arrives of the dead connection. Everything else, and what is about a file that did not outlive its session, is answered with
+//! STATUS_CONNECTION_DISCONNECTED.
 
 use super::Client;
 use super::connect::{self, Target};
@@ -87,9 +88,18 @@ impl Client {
             .min_by_key(|channel| (!channel.is_rdma(), channel.connection.in_flight()));
         match best {
             Some(channel) => channel.submit(token, request, &self.options, now),
-            None => {
-                self.arrived.push((token, Reply::local(request.command, NtStatus::CONNECTION_DISCONNECTED)));
-            }
+            None => self.answer_gone(token, request.command),
+        }
+    }
+
+    /// The answer to what nothing can be asked about any more.
+    pub(super) fn answer_gone(&mut self, token: Token, command: Command) {
+        self.arrived.push((token, Reply::local(command, NtStatus::CONNECTION_DISCONNECTED)));
+    }
+
+    pub(super) fn answer_all_gone(&mut self, chain: Vec<(Token, Request)>) {
+        for (token, request) in chain {
+            self.answer_gone(token, request.command);
         }
     }
 
@@ -97,12 +107,7 @@ impl Client {
         let fewest = |channel: &&mut Channel| (!channel.is_rdma(), channel.connection.in_flight());
         match self.channels.iter_mut().min_by_key(fewest) {
             Some(channel) => channel.submit_compound(chain, now),
-            None => {
-                let gone = |(token, request): (Token, Request)| {
-                    (token, Reply::local(request.command, NtStatus::CONNECTION_DISCONNECTED))
-                };
-                self.arrived.extend(chain.into_iter().map(gone));
-            }
+            None => self.answer_all_gone(chain),
         }
     }
 
@@ -164,6 +169,7 @@ impl Client {
             }
             self.fruitless_until = None;
             self.set_ups = super::reconnect::SET_UPS;
+            reply.set_session(self.names.session);
             self.answers.insert(token, reply);
             self.order.push_back(token);
         }
@@ -221,9 +227,7 @@ impl Client {
                     self.repeated.insert(token);
                     self.dispatch(token, request, now);
                 }
-                None => {
-                    self.arrived.push((token, Reply::local(command, NtStatus::CONNECTION_DISCONNECTED)));
-                }
+                None => self.answer_gone(token, command),
             }
         }
         for mut chain in leftovers.waiting {

@@ -27,7 +27,7 @@ impl Client {
             return self.durable_open(tree, path.replace('/', "\\").trim_matches('\\'), options);
         }
         let reply = self.call(Self::open_request(tree, path, options))?;
-        Self::opened(tree, &reply).map(|file| File { is_unbuffered: options.is_unbuffered(), ..file })
+        self.opened(tree, &reply).map(|file| File { is_unbuffered: options.is_unbuffered(), ..file })
     }
 
     /// Most bytes of one write to files of this share: a protected one goes in messages, which may have to be shorter.
@@ -37,27 +37,21 @@ impl Client {
 
     fn open_request(tree: Tree, path: &str, options: OpenOptions) -> Request {
         let path = path.replace('/', "\\");
-        let request = Request::create(tree.id, path.trim_matches('\\'), options.body(), &[]);
-        Self::protected(request, tree)
+        Request::create(tree.id, path.trim_matches('\\'), options.body(), &[]).within(tree)
     }
 
-    fn opened(tree: Tree, reply: &Reply) -> Result<File, ClientError> {
+    fn opened(&self, tree: Tree, reply: &Reply) -> Result<File, ClientError> {
         reply.success()?;
         let response = CreateResponse::parse(reply.message())?;
+        let tree = self.names.tree_of(tree, reply);
         let status = FileStatus::from_create(&response);
         Ok(File { tree, id: response.file_id, status, is_unbuffered: false, is_durable: false })
-    }
-
-    fn protected(mut request: Request, tree: Tree) -> Request {
-        request.must_encrypt |= tree.must_encrypt;
-        request
     }
 
     /// # Errors
     /// As [`Self::open`].
     pub fn close(&mut self, file: File) -> Result<(), ClientError> {
-        let request = Self::protected(Request::close(file.tree.id, file.id), file.tree);
-        let reply = self.call(request)?;
+        let reply = self.call(Request::close(file.tree.id, file.id).within(file.tree))?;
         self.names.forget(&file);
         reply.success().map(|_| ())
     }
@@ -67,8 +61,7 @@ impl Client {
     /// # Errors
     /// As [`Self::open`].
     pub fn flush(&mut self, file: &File) -> Result<(), ClientError> {
-        let request = Self::protected(Request::flush(file.tree.id, file.id), file.tree);
-        self.call(request)?.success().map(|_| ())
+        self.call(Request::flush(file.tree.id, file.id).within(file.tree))?.success().map(|_| ())
     }
 
     /// Queues one read; `len` at most [`Limits::read_bytes`]. The answer's [`Reply::read_data`] is the data.
@@ -82,7 +75,7 @@ impl Client {
         let is_unbuffered = file.is_unbuffered && self.dialect() >= Some(Dialect::Smb302);
         let flags = if is_unbuffered { READ_FLAG_UNBUFFERED } else { 0 };
         let request = Request::read_with(file.tree.id, file.id, offset, len, flags);
-        self.submit(Self::protected(request, file.tree))
+        self.submit(request.within(file.tree))
     }
 
     /// Queues one write; at most [`Limits::write_bytes`].
@@ -96,7 +89,7 @@ impl Client {
         let is_unbuffered = file.is_unbuffered && self.dialect() >= Some(Dialect::Smb302);
         let flags = if is_unbuffered { WRITE_FLAG_UNBUFFERED } else { 0 };
         let request = Request::write(file.tree.id, file.id, offset, data, flags);
-        self.submit(Self::protected(request, file.tree))
+        self.submit(request.within(file.tree))
     }
 
     /// Reads `len` bytes, or fewer at the end of the file.
@@ -183,11 +176,11 @@ impl Client {
     pub fn stat(&mut self, tree: Tree, path: &str) -> Result<FileStatus, ClientError> {
         let requests = vec![
             Self::open_request(tree, path, OpenOptions::any()),
-            Self::protected(Request::close(tree.id, FileId::RELATED), tree),
+            Request::close(tree.id, FileId::RELATED).within(tree),
         ];
         let replies = self.call_compound(requests)?;
         let [opened, closed] = &replies[..] else { return Err(ClientError::Protocol("answers are missing")) };
-        let file = Self::opened(tree, opened)?;
+        let file = self.opened(tree, opened)?;
         closed.success()?;
         Ok(file.status)
     }
@@ -228,7 +221,7 @@ impl Client {
                 flags,
                 bytes,
             );
-            let reply = self.call(Self::protected(request, directory.tree))?;
+            let reply = self.call(request.within(directory.tree))?;
             let is_first = flags != 0;
             flags = 0;
             match reply.status() {
@@ -287,8 +280,8 @@ impl Client {
     fn change(&mut self, tree: Tree, path: &str, class: u8, buffer: &[u8]) -> Result<(), ClientError> {
         let requests = vec![
             Self::open_request(tree, path, OpenOptions::delete()),
-            Request::set_info(tree.id, FileId::RELATED, INFO_FILE, class, 0, buffer),
-            Request::close(tree.id, FileId::RELATED),
+            Request::set_info(tree.id, FileId::RELATED, INFO_FILE, class, 0, buffer).within(tree),
+            Request::close(tree.id, FileId::RELATED).within(tree),
         ];
         let replies = self.call_compound(requests)?;
         replies.iter().try_for_each(|reply| reply.success().map(|_| ()))
@@ -307,7 +300,7 @@ impl Client {
         bytes: u32,
     ) -> Result<Vec<u8>, ClientError> {
         let request = Request::query_info(file.tree.id, file.id, info_type, class, additional, bytes);
-        Ok(self.call(Self::protected(request, file.tree))?.output()?.to_vec())
+        Ok(self.call(request.within(file.tree))?.output()?.to_vec())
     }
 
     /// Changes one information of an open file (MS-SMB2 2.2.39).
@@ -323,7 +316,7 @@ impl Client {
         buffer: &[u8],
     ) -> Result<(), ClientError> {
         let request = Request::set_info(file.tree.id, file.id, info_type, class, additional, buffer);
-        self.call(Self::protected(request, file.tree))?.success().map(|_| ())
+        self.call(request.within(file.tree))?.success().map(|_| ())
     }
 
     /// Sets the end of an open file.
@@ -354,6 +347,6 @@ impl Client {
         bytes: u32,
     ) -> Result<Vec<u8>, ClientError> {
         let request = Request::fsctl(file.tree.id, file.id, code, input, bytes);
-        Ok(self.call(Self::protected(request, file.tree))?.fsctl_output()?.to_vec())
+        Ok(self.call(request.within(file.tree))?.fsctl_output()?.to_vec())
     }
 }

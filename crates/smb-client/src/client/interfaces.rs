@@ -20,10 +20,9 @@ impl Client {
     /// [`ClientError`] where the server refuses otherwise, or the connection failed.
     pub fn interfaces(&mut self) -> Result<Vec<NetworkInterface>, ClientError> {
         let tree = self.tree_connect("IPC$")?;
-        let mut request =
+        let request =
             Request::fsctl(tree.id, FileId::RELATED, fsctl::QUERY_NETWORK_INTERFACE_INFO, &[], ANSWER_BYTES);
-        request.must_encrypt = tree.must_encrypt;
-        let reply = self.call(request)?;
+        let reply = self.call(request.within(tree))?;
         let unknown = [NtStatus::INVALID_DEVICE_REQUEST, NtStatus::NOT_SUPPORTED, NtStatus::FILE_CLOSED];
         let found = if unknown.contains(&reply.status()) {
             Vec::new()

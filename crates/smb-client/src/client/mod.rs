@@ -4,6 +4,7 @@ mod channels;
 mod connect;
 mod files;
 mod interfaces;
+mod names;
 mod pauses;
 mod reconnect;
 
@@ -14,8 +15,8 @@ use crate::operation::{Reply, Request};
 use crate::{ClientError, Counters, Engine, Options, Transport};
 use channels::Forming;
 use connect::Target;
+use names::Names;
 use pauses::Pauses;
-use reconnect::Names;
 use smb::auth::Credentials;
 use smb::crypto::CipherId;
 use smb::wire::{Dialect, FileId, SHARE_TYPE_PIPE, ShareFlags, TreeConnectResponse, fsctl};
@@ -236,8 +237,11 @@ impl Client {
     /// [`ClientError`] where the connection failed.
     pub fn submit(&mut self, mut request: Request) -> Result<Token, ClientError> {
         let token = self.new_token();
-        self.names.translate(&mut request);
-        self.dispatch(token, request, monotonic_now());
+        if self.names.translate(&mut request) {
+            self.dispatch(token, request, monotonic_now());
+        } else {
+            self.answer_gone(token, request.command);
+        }
         Ok(token)
     }
 
@@ -248,11 +252,12 @@ impl Client {
     pub fn submit_compound(&mut self, requests: Vec<Request>) -> Result<Vec<Token>, ClientError> {
         let mut chain: Vec<(Token, Request)> =
             requests.into_iter().map(|request| (self.new_token(), request)).collect();
-        for (_, request) in &mut chain {
-            self.names.translate(request);
-        }
         let tokens = chain.iter().map(|(token, _)| *token).collect();
-        self.dispatch_chain(chain, monotonic_now());
+        if chain.iter_mut().all(|(_, request)| self.names.translate(request)) {
+            self.dispatch_chain(chain, monotonic_now());
+        } else {
+            self.answer_all_gone(chain);
+        }
         Ok(tokens)
     }
 
@@ -346,9 +351,10 @@ impl Client {
             must_encrypt: flags.contains(ShareFlags::ENCRYPT_DATA),
             is_pipe: response.share_type == SHARE_TYPE_PIPE,
             maximal_access: response.maximal_access.get(),
+            session: reply.session().unwrap_or(self.names.session),
         };
         self.validate_negotiate(tree)?;
-        self.names.trees.insert(tree.id, share.to_owned());
+        self.names.connected(tree, share);
         Ok(tree)
     }
 
@@ -367,8 +373,7 @@ impl Client {
             expected.len() as u32,
         );
         request.must_sign = true;
-        request.must_encrypt = tree.must_encrypt;
-        let reply = self.call(request)?;
+        let reply = self.call(request.within(tree))?;
         // A server that does not know the question says so in a signed answer (MS-SMB2 3.2.5.5).
         let unknown = [NtStatus::INVALID_DEVICE_REQUEST, NtStatus::NOT_SUPPORTED, NtStatus::FILE_CLOSED];
         if unknown.contains(&reply.status()) {
@@ -384,8 +389,8 @@ impl Client {
     /// # Errors
     /// [`ClientError::Status`] where the server refuses; others where the connection failed.
     pub fn tree_disconnect(&mut self, tree: Tree) -> Result<(), ClientError> {
-        let reply = self.call(Request::tree_disconnect(tree.id))?;
-        self.names.trees.remove(&tree.id);
+        let reply = self.call(Request::tree_disconnect(tree.id).within(tree))?;
+        self.names.disconnected(tree);
         reply.success().map(|_| ())
     }
 

@@ -1,8 +1,8 @@
 //! When all connections are lost: a new session in the place of the old one, with its shares and its durable files.
 //!
-//! Owns what has to be known for that: which share each tree is, how each durable file was opened. Users keep the names that they were
-//! given; what the server calls things meanwhile is this file's affair.
+//! Users keep the names that they were given ([`super::names`]).
 
+use super::names::{Durable, Moves};
 use super::pauses::Pauses;
 use super::{Client, connect};
 use crate::connection::Leftovers;
@@ -11,74 +11,14 @@ use crate::operation::{Reply, Request};
 use crate::{ClientError, Options};
 use smb::wire::{
     CONTEXT_DURABLE_RECONNECT_V2, CONTEXT_DURABLE_REQUEST_V2, Command, CreateContextWriter, CreateResponse,
-    DurableReconnectV2, DurableRequestV2, FileId, Guid, OPLOCK_LEVEL_BATCH, OplockBreak, OplockBreakBody,
-    Put,
+    DurableReconnectV2, DurableRequestV2, Guid, OPLOCK_LEVEL_BATCH, OplockBreak, OplockBreakBody, Put,
 };
-use std::collections::HashMap;
 use std::time::Duration;
 use sys::{Buf, monotonic_now};
 use types::{Monotonic, NtStatus};
 
 /// Between two attempts to set a session up anew.
 pub(super) const SET_UPS: Pauses = Pauses::new(Duration::from_millis(200), Duration::from_secs(1));
-
-/// A file that outlives its session.
-pub(super) struct Durable {
-    tree: Tree,
-    name: String,
-    options: OpenOptions,
-    create_guid: Guid,
-    /// What the server called it last.
-    known: FileId,
-}
-
-/// From the names of a lost session to those of the one in its place.
-#[derive(Default)]
-struct Moves {
-    trees: HashMap<u32, u32>,
-    files: HashMap<FileId, FileId>,
-}
-
-impl Moves {
-    fn apply(&self, request: &mut Request) {
-        request.rename(
-            |tree| self.trees.get(&tree).copied().unwrap_or(tree),
-            |file| self.files.get(&file).copied(),
-        );
-    }
-}
-
-/// What the server calls things, by the names that their users have.
-#[derive(Default)]
-pub(super) struct Names {
-    /// Every tree with its share.
-    pub trees: HashMap<u32, String>,
-    pub durable: HashMap<FileId, Durable>,
-    /// Since the first reconnect: from the users' names to those of now.
-    now: Option<Moves>,
-}
-
-impl Names {
-    /// A user's request in the server's words.
-    pub fn translate(&self, request: &mut Request) {
-        if let Some(now) = &self.now {
-            now.apply(request);
-        }
-    }
-
-    /// What the server calls a user's file now.
-    fn file_now(&self, named: FileId) -> FileId {
-        self.now.as_ref().and_then(|now| now.files.get(&named).copied()).unwrap_or(named)
-    }
-
-    fn tree_now(&self, named: u32) -> u32 {
-        self.now.as_ref().and_then(|now| now.trees.get(&named).copied()).unwrap_or(named)
-    }
-
-    pub fn forget(&mut self, file: &File) {
-        self.durable.remove(&file.id);
-    }
-}
 
 fn durable_request(tree: u32, name: &str, options: OpenOptions, create_guid: Guid) -> Request {
     let mut contexts = CreateContextWriter::default();
@@ -100,10 +40,9 @@ impl Client {
         if getrandom::fill(&mut create_guid).is_err() {
             return Err(ClientError::Invalid("the system has no random bytes"));
         }
-        let mut request = durable_request(tree.id, name, options, create_guid);
-        request.must_encrypt = tree.must_encrypt;
-        let reply = self.call(request)?;
+        let reply = self.call(durable_request(tree.id, name, options, create_guid).within(tree))?;
         reply.success()?;
+        let tree = self.names.tree_of(tree, &reply);
         let response = CreateResponse::parse(reply.message())?;
         let is_durable = response
             .contexts()?
@@ -118,8 +57,10 @@ impl Client {
         };
         if is_durable {
             let name = name.to_owned();
-            let known = file.id;
-            self.names.durable.insert(file.id, Durable { tree, name, options, create_guid, known });
+            let (known, told) = (file.id, file.id);
+            self.names
+                .durable
+                .insert((tree.session, file.id), Durable { tree, name, options, create_guid, known, told });
         }
         Ok(file)
     }
@@ -135,17 +76,19 @@ impl Client {
             let found = self.names.durable.iter().find(|(_, durable)| durable.known == said.file_id);
             let Some((&named, durable)) = found else { continue };
             let (tree, level) = (durable.tree, said.oplock_level);
+            let mut body = Vec::new();
+            body.put(&OplockBreakBody { oplock_level: level, file_id: durable.known, ..Default::default() });
             if level < OPLOCK_LEVEL_BATCH {
                 self.names.durable.remove(&named);
             }
-            let mut body = Vec::new();
-            body.put(&OplockBreakBody { oplock_level: level, file_id: named, ..Default::default() });
-            let mut request = Request::new(Command::OplockBreak, tree.id, body);
-            request.must_encrypt = tree.must_encrypt;
-            self.names.translate(&mut request);
+            let mut request = Request::new(Command::OplockBreak, tree.id, body).within(tree);
             let token = self.new_token();
             self.unasked.insert(token);
-            self.dispatch(token, request, now);
+            if self.names.translate(&mut request) {
+                self.dispatch(token, request, now);
+            } else {
+                self.answer_gone(token, request.command);
+            }
         }
     }
 
@@ -187,12 +130,36 @@ impl Client {
         }
         // Everything that was not done names things as the lost session did.
         let mut leftovers = leftovers;
-        let sent = leftovers.sent.iter_mut().filter_map(|(_, _, request)| request.as_mut());
-        let waiting = leftovers.waiting.iter_mut().flatten().map(|(_, request)| request);
-        let later = self.later.iter_mut().map(|(_, _, request)| request);
-        let refused = self.arrived.iter_mut().filter_map(|(_, reply)| reply.refused_mut());
-        for request in sent.chain(waiting).chain(later).chain(refused) {
-            moves.apply(request);
+        let mut gone = Vec::new();
+        leftovers.sent.retain_mut(|(token, command, request)| {
+            let has_moved = request.as_mut().is_none_or(|request| moves.apply(request));
+            if !has_moved {
+                gone.push((*token, *command));
+            }
+            has_moved
+        });
+        leftovers.waiting.retain_mut(|chain| {
+            let has_moved = chain.iter_mut().all(|(_, request)| moves.apply(request));
+            if !has_moved {
+                gone.extend(chain.iter().map(|(token, request)| (*token, request.command)));
+            }
+            has_moved
+        });
+        self.later.retain_mut(|(_, token, request)| {
+            let has_moved = moves.apply(request);
+            if !has_moved {
+                gone.push((*token, request.command));
+            }
+            has_moved
+        });
+        for (_, reply) in &mut self.arrived {
+            reply.set_session(moves.session - 1);
+            if reply.refused_mut().is_some_and(|request| !moves.apply(request)) {
+                reply.take_refused();
+            }
+        }
+        for (token, command) in gone {
+            self.answer_gone(token, command);
         }
         self.repeat(leftovers, now);
         Ok(())
@@ -216,12 +183,11 @@ impl Client {
             let token = crate::Token(self.last_token);
             connect::call(&self.engine, &mut channel, request, token, &options)
         };
-        // From the users' names.
-        let mut names_now = Moves::default();
-        for (tree, share) in &self.names.trees {
-            let reply = call(Request::tree_connect(&format!("\\\\{}\\{share}", self.server)))?;
+        let mut moves = Moves { session: self.names.session + 1, ..Moves::default() };
+        for share in self.names.trees.values() {
+            let reply = call(Request::tree_connect(&format!("\\\\{}\\{}", self.server, share.name)))?;
             reply.success()?;
-            names_now.trees.insert(*tree, reply.tree_id());
+            moves.trees.insert(share.known, reply.tree_id());
         }
         let mut gone = Vec::new();
         for (named, durable) in &mut self.names.durable {
@@ -229,20 +195,24 @@ impl Client {
             contexts.push_struct(
                 CONTEXT_DURABLE_RECONNECT_V2,
                 &DurableReconnectV2 {
-                    file_id: durable.known,
+                    file_id: durable.told,
                     create_guid: durable.create_guid,
                     ..Default::default()
                 },
             );
-            let tree = names_now.trees.get(&durable.tree.id).copied().unwrap_or(durable.tree.id);
+            let share = self.names.trees.get(&(durable.tree.session, durable.tree.id));
+            let Some(tree) = share.and_then(|share| moves.trees.get(&share.known)) else {
+                gone.push(*named);
+                continue;
+            };
             let mut request =
-                Request::create(tree, &durable.name, durable.options.body(), &contexts.finish());
+                Request::create(*tree, &durable.name, durable.options.body(), &contexts.finish());
             request.must_encrypt = durable.tree.must_encrypt;
             let reply = call(request)?;
             match reply.success().and_then(|reply| Ok(CreateResponse::parse(reply.message())?.file_id)) {
                 Ok(file) => {
-                    durable.known = file;
-                    names_now.files.insert(*named, file);
+                    durable.told = file;
+                    moves.files.insert(durable.known, file);
                 }
                 // Requests of the lost session are still at it.
                 Err(error) if error.is_fatal() || error.status() == Some(NtStatus::FILE_NOT_AVAILABLE) => {
@@ -254,14 +224,10 @@ impl Client {
                 }
             }
         }
-        let moves = Moves {
-            trees: names_now.trees.iter().map(|(named, now)| (self.names.tree_now(*named), *now)).collect(),
-            files: names_now.files.iter().map(|(named, now)| (self.names.file_now(*named), *now)).collect(),
-        };
-        self.names.now = Some(names_now);
         for named in gone {
             self.names.durable.remove(&named);
         }
+        self.names.moved(&moves);
         self.binding = channel.connection.binding();
         self.channels.push(channel);
         Ok(moves)
