@@ -64,6 +64,12 @@ in_guest mount "$work/rdma.log"
 
 # --- What went over the wire ------------------------------------------------------------------------------------------
 
+if wire=$(python3 "$here/fpdus.py" "$work/rdma.pcap" "$rdma_port"); then
+    ok "every byte of the mounts' streams is an FPDU as it has to be: ${wire##*$'\n'}"
+else
+    not_ok "every byte of the mounts' streams is an FPDU as it has to be" "$wire"
+fi
+
 # decoded FILTER: frames that match; tshark finds MPA in a stream by its first bytes.
 decoded() {
     tshark -r "$work/rdma.pcap" -Y "$1" 2>>"$work/tshark.log" | wc -l
