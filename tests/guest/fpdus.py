@@ -40,22 +40,18 @@ def crc32c(data):
 def segments(path, port):
     """(source, target, sequence number, flags, payload) of each TCP segment to or from `port`."""
     with open(path, "rb") as file:
-        capture = file.read()
-    order = {b"\xd4\xc3\xb2\xa1": "<", b"\xa1\xb2\xc3\xd4": ">"}[capture[:4]]
-    at = 24
-    while at + 16 <= len(capture):
-        (length,) = struct.unpack_from(order + "I", capture, at + 8)
-        frame = capture[at + 16 : at + 16 + length]
-        at += 16 + length
-        if frame[12:14] != b"\x08\x00" or frame[23] != 6:
-            continue
-        (total,) = struct.unpack_from(">H", frame, 16)
-        packet = frame[14 : 14 + total]
-        tcp = packet[(packet[0] & 15) * 4 :]
-        source, target, sequence = struct.unpack_from(">HHI", tcp)
-        if port in (source, target):
-            ends = (packet[12:16], source), (packet[16:20], target)
-            yield *ends, sequence, tcp[13], tcp[(tcp[12] >> 4) * 4 :]
+        order = {b"\xd4\xc3\xb2\xa1": "<", b"\xa1\xb2\xc3\xd4": ">"}[file.read(24)[:4]]
+        while len(head := file.read(16)) == 16:
+            frame = file.read(struct.unpack_from(order + "I", head, 8)[0])
+            if frame[12:14] != b"\x08\x00" or frame[23] != 6:
+                continue
+            (total,) = struct.unpack_from(">H", frame, 16)
+            packet = frame[14 : 14 + total]
+            tcp = packet[(packet[0] & 15) * 4 :]
+            source, target, sequence = struct.unpack_from(">HHI", tcp)
+            if port in (source, target):
+                ends = (packet[12:16], source), (packet[16:20], target)
+                yield *ends, sequence, tcp[13], tcp[(tcp[12] >> 4) * 4 :]
 
 
 class Stream:
@@ -120,10 +116,10 @@ def smb_direct(here, there, at, message):
     here.remaining = remaining
 
 
-def segment(here, there, at, ulpdu):
-    """One DDP segment."""
-    if len(ulpdu) < TAGGED_HEADER:
-        here.wrong(at, f"a segment of {len(ulpdu)} bytes")
+def segment(here, there, at, length, ulpdu):
+    """One DDP segment; of a tagged one only the header is there."""
+    if length < TAGGED_HEADER:
+        here.wrong(at, f"a segment of {length} bytes")
         return
     ddp, rdmap = ulpdu[0], ulpdu[1]
     is_tagged, is_last, opcode = bool(ddp & 0x80), bool(ddp & 0x40), rdmap & 15
@@ -137,10 +133,10 @@ def segment(here, there, at, ulpdu):
         stag, offset = struct.unpack_from(">IQ", ulpdu, 2)
         if here.offset[stag, opcode] not in (0, offset):
             here.wrong(at, f"offset {offset} of STag {stag:08x} in the middle of a message")
-        here.offset[stag, opcode] = 0 if is_last else offset + len(ulpdu) - TAGGED_HEADER
+        here.offset[stag, opcode] = 0 if is_last else offset + length - TAGGED_HEADER
         return
-    if len(ulpdu) < UNTAGGED_HEADER:
-        here.wrong(at, f"an untagged segment of {len(ulpdu)} bytes")
+    if length < UNTAGGED_HEADER:
+        here.wrong(at, f"an untagged segment of {length} bytes")
         return
     queue, sequence, offset = struct.unpack_from(">III", ulpdu, 6)
     if queue != {READ_REQUEST: 1, TERMINATE: 2}.get(opcode, 0):
@@ -163,7 +159,7 @@ def segment(here, there, at, ulpdu):
 
 
 def fpdus(here, data, has_crc):
-    """(end, start, ULPDU) of each FPDU; what is left at the end is a connection's that was cut."""
+    """(end, start, length of the ULPDU, ULPDU) of each FPDU; what is left at the end is a connection's that was cut."""
     (private,) = struct.unpack_from(">H", data, 18)
     at = 20 + private
     while at + 2 <= len(data):
@@ -176,7 +172,8 @@ def fpdus(here, data, has_crc):
         if has_crc and struct.unpack_from("<I", data, end - 4)[0] != crc32c(memoryview(data)[at : end - 4]):
             here.wrong(at, f"the CRC of an FPDU of {length} bytes")
         here.fpdus += 1
-        yield end, at, bytes(data[at + 2 : at + 2 + length])
+        is_tagged = length and data[at + 2] & 0x80
+        yield end, at, length, bytes(data[at + 2 : at + 2 + (min(length, TAGGED_HEADER) if is_tagged else length)])
         at = end
 
 
@@ -217,13 +214,13 @@ def main():
             here.is_ended = key in ends
             came = iter(clocks[key])
             reached, clock = 0, 0
-            for end, start, ulpdu in fpdus(here, streams[key].data, has_crc):
+            for end, start, length, ulpdu in fpdus(here, streams[key].data, has_crc):
                 while reached < end:
                     reached, clock = next(came)
-                timed.append((clock, index, start, ulpdu))
+                timed.append((clock, index, start, length, ulpdu))
         # Credits are counted in the order in which both ends' messages passed by.
-        for _, index, start, ulpdu in sorted(timed, key=lambda each: each[:3]):
-            segment(pair[index], pair[1 - index], start, ulpdu)
+        for _, index, start, length, ulpdu in sorted(timed, key=lambda each: each[:3]):
+            segment(pair[index], pair[1 - index], start, length, ulpdu)
         total += sum(here.fpdus for here in pair)
         messages += sum(here.messages for here in pair)
     for line in found[:MOST_REPORTED]:
