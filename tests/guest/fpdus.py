@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Reads every iWARP stream of a capture from its first byte to its last: fpdus.py CAPTURE PORT
+"""Reads every iWARP stream of a capture from its first byte to its last: fpdus.py CAPTURE PORT [FRAME...]
 
 Each FPDU of the TCP connections to PORT is taken apart: MPA's length, padding and CRC (RFC 5044), DDP's and RDMAP's versions, opcodes,
 queues, message sequence numbers and offsets (RFC 5041, RFC 5040), and in the messages SMB Direct's header, lengths and credits (MS-SMBD 2.2).
-Prints what is wrong, a line each, and at the end how much was read. Status 0: nothing wrong. The capture is a classic pcap of Ethernet
+Prints what is wrong, a line each, which of the named frames begin with an FPDU, and at the end how much was read. Status 0: nothing wrong. The capture is a classic pcap of Ethernet
 frames with IPv4, as QEMU writes it.
 """
 
@@ -38,10 +38,12 @@ def crc32c(data):
 
 
 def segments(path, port):
-    """(source, target, sequence number, flags, payload) of each TCP segment to or from `port`."""
+    """(frame, source, target, sequence number, flags, payload) of each TCP segment to or from `port`."""
     with open(path, "rb") as file:
         order = {b"\xd4\xc3\xb2\xa1": "<", b"\xa1\xb2\xc3\xd4": ">"}[file.read(24)[:4]]
+        number = 0
         while len(head := file.read(16)) == 16:
+            number += 1
             frame = file.read(struct.unpack_from(order + "I", head, 8)[0])
             if frame[12:14] != b"\x08\x00" or frame[23] != 6:
                 continue
@@ -51,7 +53,7 @@ def segments(path, port):
             source, target, sequence = struct.unpack_from(">HHI", tcp)
             if port in (source, target):
                 ends = (packet[12:16], source), (packet[16:20], target)
-                yield *ends, sequence, tcp[13], tcp[(tcp[12] >> 4) * 4 :]
+                yield number, *ends, sequence, tcp[13], tcp[(tcp[12] >> 4) * 4 :]
 
 
 class Stream:
@@ -59,11 +61,14 @@ class Stream:
 
     def __init__(self, first):
         self.first, self.data, self.early = first, bytearray(), {}
+        self.asked = defaultdict(list)
+
+    def place(self, sequence):
+        at = (sequence - self.first) & 0xFFFFFFFF
+        return at - (1 << 32) if at >= 1 << 31 else at
 
     def take(self, sequence, payload):
-        at = (sequence - self.first) & 0xFFFFFFFF
-        if at >= 1 << 31:
-            at -= 1 << 32
+        at = self.place(sequence)
         if len(payload) > len(self.early.get(at, b"")):
             self.early[at] = payload
         while ready := [at for at in self.early if at <= len(self.data)]:
@@ -179,9 +184,10 @@ def fpdus(here, data, has_crc):
 
 def main():
     path, port = sys.argv[1], int(sys.argv[2])
+    asked = {int(frame) for frame in sys.argv[3:]}
     streams, clocks, ends = {}, defaultdict(list), set()
     found = []
-    for clock, (source, target, sequence, flags, payload) in enumerate(segments(path, port)):
+    for frame, source, target, sequence, flags, payload in segments(path, port):
         way = source, target
         if flags & 2 and (way not in streams or streams[way].first != (sequence + 1) & 0xFFFFFFFF):
             streams[way] = Stream((sequence + 1) & 0xFFFFFFFF)
@@ -192,7 +198,9 @@ def main():
             ends.update((way, way[::-1]))
         if payload:
             streams[way].take(sequence, payload)
-            clocks[way].append((len(streams[way].data), clock))
+            clocks[way].append((len(streams[way].data), frame))
+            if frame in asked:
+                streams[way].asked[streams[way].place(sequence)].append(frame)
     total = messages = connections = 0
     for way in [way for way in streams if way[1][1] == port]:
         back = way[::-1]
@@ -213,11 +221,13 @@ def main():
         for index, (here, key) in enumerate(zip(pair, (way, back))):
             here.is_ended = key in ends
             came = iter(clocks[key])
-            reached, clock = 0, 0
+            reached, frame = 0, 0
             for end, start, length, ulpdu in fpdus(here, streams[key].data, has_crc):
                 while reached < end:
-                    reached, clock = next(came)
-                timed.append((clock, index, start, length, ulpdu))
+                    reached, frame = next(came)
+                timed.append((frame, index, start, length, ulpdu))
+                for begun in streams[key].asked.get(start, ()):
+                    print(f"frame {begun} begins with an FPDU")
         # Credits are counted in the order in which both ends' messages passed by.
         for _, index, start, length, ulpdu in sorted(timed, key=lambda each: each[:3]):
             segment(pair[index], pair[1 - index], start, length, ulpdu)
