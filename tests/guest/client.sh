@@ -50,6 +50,7 @@ for transport in tcp rdma; do
     done
     check "$transport, signed: there and back" there_and_back $transport big --sign
 done
+check "rdma, signed, without CRC: there and back" there_and_back rdma odd --sign --rdma-no-crc
 check "tcp, encrypted: there and back" there_and_back tcp odd --seal
 # smb_direct_writev begins with the second part of an answer, and the first one of an encrypted answer is its transform header.
 skip "rdma, encrypted: ksmbd of Linux 6.1 leaves out the header of what it encrypts over SMB Direct"

@@ -61,6 +61,9 @@ pub struct SmbOptions {
     /// SMB Direct by an RDMA device: its name (see ibv_devices), or auto for the one that leads to the server [default: in software]
     #[arg(long, value_name = "NAME")]
     pub rdma_device: Option<String>,
+    /// SMB Direct in software: leave the CRC out where the server does too
+    #[arg(long)]
+    pub rdma_no_crc: bool,
     /// Connections that carry the session
     #[arg(long, default_value_t = 1, value_parser = channel_count)]
     pub channels: usize,

@@ -52,6 +52,7 @@ pub fn connect(place: &Location, how: &SmbOptions) -> Result<Client, Failure> {
         transport,
         rdma_port: how.rdma_port.unwrap_or(RDMA_PORT),
         rdma_device: how.rdma_device.as_deref().map_or(RdmaDevice::Software, RdmaDevice::from),
+        rdma_crc: !how.rdma_no_crc,
         channels: how.channels,
         multichannel: how.multichannel,
         signing: if how.sign { Signing::Required } else { Signing::IfRequired },
