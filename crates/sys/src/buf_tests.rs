@@ -90,6 +90,28 @@ fn a_thread_that_may_keep_more_gives_up_what_nobody_took_since_the_last_time() {
 }
 
 #[test]
+fn sizes_that_a_thread_used_before_make_room_for_those_that_it_uses_now() {
+    on_fresh_thread(|| {
+        const MIB: usize = 1 << 20;
+        crate::keep_free_memory(64 * MIB);
+        drop((0..64).map(|_| BufMut::for_overwrite(MIB)).collect::<Vec<_>>());
+        // They may still be wanted: nothing gives way.
+        drop(BufMut::for_overwrite(64 << 10));
+        assert_eq!(kept_bytes(), 64 * MIB);
+        crate::trim_free_memory();
+        let now: Vec<BufMut> = (0..40).map(|_| BufMut::for_overwrite(64 << 10)).collect();
+        let mut places: Vec<usize> = now.iter().map(|buffer| address(buffer)).collect();
+        drop(now);
+        assert_eq!(kept_bytes(), 64 * MIB - MIB / 2);
+        let again: Vec<BufMut> = (0..40).map(|_| BufMut::for_overwrite(64 << 10)).collect();
+        let mut places_again: Vec<usize> = again.iter().map(|buffer| address(buffer)).collect();
+        places.sort_unstable();
+        places_again.sort_unstable();
+        assert_eq!(places, places_again);
+    });
+}
+
+#[test]
 fn a_buffer_may_be_dropped_on_another_thread_and_after_the_first_one_ended() {
     let sent = std::thread::spawn(|| {
         let mut buf = BufMut::for_overwrite(4096);

@@ -136,26 +136,14 @@ pub(crate) fn take(len: usize, zeroed: bool) -> NonNull<Allocation> {
 pub(crate) unsafe fn give_back(allocation: NonNull<Allocation>) {
     // SAFETY: the caller's promise.
     let class = unsafe { allocation.as_ref().class };
-    let kept = class.is_some_and(|class| {
-        let class = usize::from(class);
-        // The lists are gone while the thread ends.
-        FREE.try_with(|lists| {
-            let mut lists = lists.borrow_mut();
-            let large_max = lists.kept_large_bytes_max;
-            let fits = lists.kept_bytes + CLASS_BYTES[class] <= large_max + small_bytes_max(large_max)
-                && lists.kept_large_bytes + large_bytes(class) <= large_max;
-            if fits {
-                lists.kept_bytes += CLASS_BYTES[class];
-                lists.kept_large_bytes += large_bytes(class);
-                lists.by_class[class].push(allocation);
-            }
-            fits
-        })
-        .unwrap_or(false)
-    });
-    if !kept {
-        // SAFETY: the caller's promise.
-        unsafe { release(allocation) };
+    // The lists are gone while the thread ends.
+    let in_its_place = match class {
+        Some(class) => FREE.try_with(|lists| lists.borrow_mut().keep(allocation, usize::from(class))).ok(),
+        None => None,
+    };
+    for unused in in_its_place.unwrap_or_else(|| vec![allocation]) {
+        // SAFETY: the caller's promise, or it lay in a free list and has no user.
+        unsafe { release(unused) };
     }
 }
 
@@ -181,6 +169,43 @@ pub fn trim_free_memory() {
 }
 
 impl FreeLists {
+    /// Bytes over what may be kept, were a piece of this class kept too.
+    fn excess(&self, class: usize) -> usize {
+        let large_max = self.kept_large_bytes_max;
+        let all = self.kept_bytes + CLASS_BYTES[class];
+        let large = self.kept_large_bytes + large_bytes(class);
+        (all.saturating_sub(large_max + small_bytes_max(large_max))).max(large.saturating_sub(large_max))
+    }
+
+    /// Keeps a piece; says which are given up for it: ones of other sizes that nobody took since the last trimming, so that what a thread
+    /// worked with before does not keep out what it works with now. Where there are none, the piece itself.
+    fn keep(&mut self, allocation: NonNull<Allocation>, class: usize) -> Vec<NonNull<Allocation>> {
+        let mut given_up = Vec::new();
+        loop {
+            let excess = self.excess(class);
+            if excess == 0 {
+                break;
+            }
+            let idle = |other: usize| self.shortest[other] * CLASS_BYTES[other];
+            let others = (0..CLASS_BYTES.len()).filter(|&other| other != class && idle(other) > 0);
+            // Small pieces are few; that large ones do not drive them out is promised.
+            let others = others.filter(|&other| (large_bytes(other) > 0) == (large_bytes(class) > 0));
+            let Some(most) = others.max_by_key(|&other| idle(other)) else {
+                given_up.push(allocation);
+                return given_up;
+            };
+            let count = excess.div_ceil(CLASS_BYTES[most]).min(self.shortest[most]);
+            given_up.extend(self.by_class[most].drain(..count));
+            self.shortest[most] -= count;
+            self.kept_bytes -= count * CLASS_BYTES[most];
+            self.kept_large_bytes -= count * large_bytes(most);
+        }
+        self.kept_bytes += CLASS_BYTES[class];
+        self.kept_large_bytes += large_bytes(class);
+        self.by_class[class].push(allocation);
+        given_up
+    }
+
     /// Pieces that nobody took since the last call, beyond what is kept in any case.
     fn take_unused(&mut self) -> Vec<NonNull<Allocation>> {
         let kept_small_bytes = self.kept_bytes - self.kept_large_bytes;
