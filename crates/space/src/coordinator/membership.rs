@@ -463,6 +463,7 @@ impl Coordinator {
         let epoch = self.record.epoch;
         for &disk in &proposal.wants.expel {
             self.members.expelled.push((disk, epoch));
+            self.begin_absence(disk);
             for chunk in self.chunks.values_mut() {
                 chunk.holders.retain(|holder| *holder != disk);
             }
@@ -474,6 +475,9 @@ impl Coordinator {
         self.refuse_held_back();
         for &disk in &proposal.wants.join {
             self.resync_joined(disk);
+        }
+        for disk in proposal.wants.add.iter().chain(&proposal.wants.remove) {
+            self.absences.forget(*disk);
         }
         for &disk in &proposal.wants.add {
             self.absent_since.insert(disk, self.now);

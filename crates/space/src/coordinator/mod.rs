@@ -7,9 +7,10 @@
 //! The parts: [`calls`] speaks to one disk each, over sessions that may break; [`membership`] changes the record by
 //! compare-and-swap; [`opening`] takes the volume over; [`operations`] does what the volume asks; [`syncing`] makes the
 //! copies of one region equal, which is all that reconciliation, repair, resync and rebuild are made of; [`suspects`]
-//! says which regions may differ after a crash; [`resync`] brings a disk back; [`building`] makes new copies; [`jobs`] runs
-//! those two at a bearable pace.
+//! says which regions may differ after a crash; [`resync`] brings a disk back; [`absences`] knows what such a disk still has;
+//! [`building`] makes new copies; [`jobs`] runs resyncs and builds at a bearable pace.
 
+mod absences;
 mod allocation;
 mod building;
 mod calls;
@@ -28,6 +29,7 @@ pub use jobs::{JobPhase, JobStatus};
 
 use crate::api::{SpaceCompletion, SpaceError, SpaceRequest, SpaceSize};
 use crate::message::{Request, Response};
+use absences::Absences;
 use calls::Calls;
 use chunks::{Chunk, ChunkState};
 use cluster::VolumeRecord;
@@ -207,6 +209,8 @@ pub struct Coordinator {
     retired: BTreeSet<DiskId>,
     /// When each stale disk left, or the volume was opened without it.
     absent_since: BTreeMap<DiskId, Monotonic>,
+    /// What stale disks have not missed.
+    absences: Absences,
     next_number: u64,
     completions: Vec<SpaceCompletion>,
     events: VecDeque<Event>,
@@ -251,6 +255,7 @@ impl Coordinator {
             allocated_by_leaving: Vec::new(),
             retired: BTreeSet::new(),
             absent_since: BTreeMap::new(),
+            absences: Absences::default(),
             next_number: 1,
             completions: Vec::new(),
             events: VecDeque::new(),

@@ -96,6 +96,7 @@ impl Coordinator {
         for &chunk in &keep {
             self.add_mirror(chunk, disk);
         }
+        free.iter().for_each(|&chunk| self.absences.forget_chunk(chunk, Some(disk)));
         let running = if Planted::JoinBeforeDrain.is_planted() { Vec::new() } else { self.running_writes() };
         let chunk_bytes = self.chunk_blocks * BLOCK_BYTES as u64;
         if let Some(resync) = self.resyncs.get_mut(&disk) {
@@ -191,6 +192,9 @@ impl Coordinator {
     ) {
         let count = self.chunk_blocks.div_ceil(self.region_blocks());
         let (first, blocks) = (self.first_block(chunk), self.region_blocks());
+        if let (Ok(Answer::Regions(found)), true) = (&result, from == target) {
+            found.doubtful.iter().for_each(|&region| self.doubt_region(target, chunk, u64::from(region)));
+        }
         let Some(resync) = self.resyncs.get_mut(&target) else { return };
         let Some(comparing) = &mut resync.comparing else { return };
         if comparing.chunk != chunk {
@@ -273,6 +277,7 @@ impl Coordinator {
     pub(super) fn resync_joined(&mut self, disk: DiskId) {
         self.resyncs.remove(&disk);
         self.absent_since.remove(&disk);
+        self.absences.forget(disk);
         self.jobs.may_have_surplus = true;
         let chunks: Vec<ChunkIndex> = self
             .chunks

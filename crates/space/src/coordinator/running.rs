@@ -46,6 +46,7 @@ impl Coordinator {
         if matches!(operation.kind, Kind::Read { .. }) {
             return self.run_read(number);
         }
+        self.note_missed(number);
         let stamp = self.record.epoch;
         self.members.last_stamp = self.members.last_stamp.max(stamp);
         let mut targets = self.holders_of(index);

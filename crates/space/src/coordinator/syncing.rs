@@ -2,14 +2,15 @@
 //!
 //! Under the region's exclusive lock: read the copies, choose for each block the first intact one in order of disk ids (after a
 //! crash in the order in which copies are believed, [`super::suspects`]), write it where it differs, read what was written and
-//! compare (I5). A step that is cut off anywhere can be done again. A block without an intact copy is told; a copy in the making
-//! marks it as lost, so that reads of it, and of it alone, fail until it is written again.
+//! compare (I5). A step that is cut off anywhere can be done again. A block without an intact copy is taken from the disk that
+//! returns, if that has surely not missed it ([`super::absences`]). Any other is told; a copy in the making marks it as lost, so
+//! that reads of it, and of it alone, fail until it is written again.
 //!
 //! | purpose | read | written |
 //! |---|---|---|
 //! | reconcile, repair | all in-sync copies | those of them that differ or are corrupt, as overwrites: each block is old or new |
 //! | compare | all in-sync copies | nothing |
-//! | resync, build | the first in-sync copy (others where it is corrupt) and the target | the target, which does not count yet |
+//! | resync, build | the first in-sync copy (others where it is corrupt) and the target | the target, which does not count yet; in-sync copies where the target had the last intact one |
 
 use super::calls::{Failure, Owner};
 use super::chunks::ChunkState;
@@ -85,6 +86,8 @@ pub(super) struct Sync {
     winner: Vec<Option<Buf>>,
     writing: u32,
     written: BTreeMap<DiskId, u64>,
+    /// The disk that returns had the last intact copy of some blocks.
+    rescues: bool,
     compared: Comparison,
     failed: bool,
 }
@@ -122,6 +125,7 @@ impl Coordinator {
             winner: Vec::new(),
             writing: 0,
             written: BTreeMap::new(),
+            rescues: false,
             compared: Comparison::default(),
             failed: false,
         };
@@ -295,25 +299,53 @@ impl Coordinator {
             return;
         }
         let chunk = sync.chunk;
+        let lost = self.rescue(number, lost);
         if !lost.is_empty() {
             self.emit(Event::Unrepairable { chunk, lbas: lost });
         }
         self.write_differences(number);
     }
 
+    /// Of blocks without an intact copy that counts, those are taken from the disk that returns which it did not miss; the
+    /// others are lost.
+    fn rescue(&mut self, number: u64, lost: Vec<Lba>) -> Vec<Lba> {
+        let Some(sync) = self.syncs.get(&number) else { return lost };
+        let Purpose::Resync(disk) = sync.purpose else { return lost };
+        let Some(gather) = sync.gathers.get(&disk) else { return lost };
+        let (mut rescued, first) = (Vec::new(), sync.lba);
+        let lost = lost.into_iter().filter(|lba| {
+            let at = (lba.0 - first) as usize;
+            let found = gather.good(at).filter(|_| self.has_not_missed(disk, lba.0));
+            rescued.extend(found.map(|block| (at, block.clone())));
+            found.is_none()
+        });
+        let lost = lost.collect();
+        if let Some(sync) = self.syncs.get_mut(&number) {
+            sync.rescues = !rescued.is_empty();
+            for (at, block) in rescued {
+                sync.winner[at] = Some(block);
+            }
+        }
+        lost
+    }
+
     fn write_differences(&mut self, number: u64) {
         let Some(sync) = self.syncs.get_mut(&number) else { return };
         let append = self.chunks.get(&sync.chunk).is_some_and(|chunk| chunk.append);
         let target = sync.purpose.target();
-        let targets: Vec<DiskId> = target.map_or_else(|| sync.sources.clone(), |target| vec![target]);
-        let (class, most) = match (append, target) {
-            (true, _) => (WriteClass::Append, REGION_BLOCKS),
-            (false, Some(_)) => (WriteClass::Fresh, REGION_BLOCKS),
-            (false, None) => (WriteClass::Overwrite, OVERWRITE_BLOCKS),
-        };
+        let mut targets: Vec<DiskId> = target.into_iter().collect();
+        if target.is_none() || sync.rescues {
+            targets.extend(&sync.sources);
+        }
         let mut writes = Vec::new();
         for disk in targets {
             let Some(gather) = sync.gathers.get(&disk) else { continue };
+            let fills = target == Some(disk);
+            let (class, most) = match (append, fills) {
+                (true, _) => (WriteClass::Append, REGION_BLOCKS),
+                (false, true) => (WriteClass::Fresh, REGION_BLOCKS),
+                (false, false) => (WriteClass::Overwrite, OVERWRITE_BLOCKS),
+            };
             let differs = |at: &u64| match (&sync.winner[*at as usize], gather.good(*at as usize)) {
                 (Some(winner), Some(have)) => winner != have,
                 (Some(_), None) => true,
@@ -333,7 +365,7 @@ impl Coordinator {
                 writes.push((disk, Message::Write { lba, class, data, checksums }));
             }
             // It must not answer for what no copy that counts can answer for.
-            let lost = |at: &u64| target.is_some() && sync.winner[*at as usize].is_none();
+            let lost = |at: &u64| fills && sync.winner[*at as usize].is_none();
             for (start, blocks) in runs((0..sync.blocks).filter(lost), REGION_BLOCKS) {
                 *sync.written.entry(disk).or_default() += blocks;
                 let lba = Lba(sync.lba + start);
@@ -383,9 +415,10 @@ impl Coordinator {
     fn finish_sync(&mut self, number: u64) {
         let Some(sync) = self.syncs.remove(&number) else { return };
         let blocks: u64 = sync.written.values().sum();
-        if sync.purpose == Purpose::Repair && !sync.failed {
-            self.counters.repaired_blocks += blocks;
-            for (&disk, &blocks) in &sync.written {
+        if (sync.purpose == Purpose::Repair || sync.rescues) && !sync.failed {
+            let target = sync.purpose.target();
+            for (&disk, &blocks) in sync.written.iter().filter(|(disk, _)| target != Some(**disk)) {
+                self.counters.repaired_blocks += blocks;
                 self.emit(Event::Repaired { disk, chunk: sync.chunk, blocks });
             }
         }

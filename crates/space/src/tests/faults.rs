@@ -287,6 +287,7 @@ fn a_resync_ends_although_a_block_has_no_intact_copy_and_reads_of_that_block_alo
     bench.write(0, WriteClass::Fresh, 8, 5).unwrap();
     let store = bench.space.detach_disk(disk(2)).unwrap();
     bench.overwrite(3, 6);
+    bench.overwrite(5, 6);
     bench.stores[0].corrupt(VOLUME, Lba(5));
     bench.space.attach_disk(disk(2), store, FaultDomain::default()).unwrap();
     bench.pass(Duration::from_secs(10));
@@ -300,6 +301,77 @@ fn a_resync_ends_although_a_block_has_no_intact_copy_and_reads_of_that_block_alo
     bench.overwrite(5, 7);
     assert_eq!(bench.read(0, 8), [5, 5, 5, 6, 5, 7, 5, 5]);
     assert!((0..8).all(|lba| bench.copies_agree(lba)));
+}
+
+#[test]
+fn a_block_that_rots_while_its_other_copy_is_away_is_taken_from_there_when_that_did_not_miss_it() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.write(0, WriteClass::Fresh, 8, 5).unwrap();
+    let store = bench.space.detach_disk(disk(2)).unwrap();
+    bench.overwrite(3, 6);
+    bench.stores[0].corrupt(VOLUME, Lba(5));
+    let result = bench.call(SpaceRequest::Read { lba: Lba(5), blocks: 1, copy: None });
+    assert!(matches!(result, Err(SpaceError::Corrupt { lbas }) if lbas == [Lba(5)]));
+    bench.space.attach_disk(disk(2), store, FaultDomain::default()).unwrap();
+    bench.pass(Duration::from_secs(10));
+    assert_eq!(bench.record().in_sync, [disk(1), disk(2)]);
+    for store in &bench.stores {
+        assert!(!store.is_lost(VOLUME, Lba(5)) && !store.is_corrupt(VOLUME, Lba(5)));
+    }
+    assert_eq!(bench.read(0, 8), [5, 5, 5, 6, 5, 5, 5, 5]);
+    assert!((0..8).all(|lba| bench.copies_agree(lba)));
+    assert_eq!(bench.space.counters(VOLUME).unwrap().repaired_blocks, 1);
+}
+
+#[test]
+fn a_block_of_a_disk_that_returns_is_not_believed_where_it_may_be_of_before() {
+    type Meanwhile = fn(&mut Bench);
+    let cases: [(&str, Meanwhile); 4] = [
+        ("written", |bench| bench.overwrite(5, 6)),
+        ("given back", |bench| {
+            bench.call(SpaceRequest::Discard { lba: Lba(5), blocks: 1 }).unwrap();
+            bench.overwrite(5, 6);
+        }),
+        ("its chunk allocated anew", |bench| {
+            bench.call(SpaceRequest::Discard { lba: Lba(0), blocks: u64::from(CHUNK) }).unwrap();
+            bench.write(0, WriteClass::Fresh, 8, 6).unwrap();
+        }),
+        ("another coordinator since", |bench| {
+            bench.crash(|| true);
+            bench.space.detach_disk(disk(2));
+            bench.pass(Duration::from_secs(5));
+        }),
+    ];
+    for (case, meanwhile) in cases {
+        let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+        bench.write(0, WriteClass::Fresh, 8, 5).unwrap();
+        let store = bench.space.detach_disk(disk(2)).unwrap();
+        bench.overwrite(3, 6);
+        meanwhile(&mut bench);
+        bench.overwrite(3, 7);
+        bench.stores[0].corrupt(VOLUME, Lba(5));
+        let _ = bench.space.detach_disk(disk(2));
+        bench.space.attach_disk(disk(2), store, FaultDomain::default()).unwrap();
+        bench.pass(Duration::from_secs(20));
+        assert_eq!(bench.record().in_sync, [disk(1), disk(2)], "{case}");
+        let result = bench.call(SpaceRequest::Read { lba: Lba(0), blocks: 8, copy: None });
+        assert!(matches!(result, Err(SpaceError::Corrupt { lbas }) if lbas == [Lba(5)]), "{case}");
+    }
+}
+
+#[test]
+fn a_write_that_was_with_a_disk_when_it_left_counts_as_missed() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.write(0, WriteClass::Fresh, 8, 5).unwrap();
+    bench.stores[1].set_fault(FakeFault::WriteErrors);
+    bench.overwrite(5, 6);
+    assert_eq!(bench.record().in_sync, [disk(1)]);
+    bench.stores[0].corrupt(VOLUME, Lba(5));
+    bench.stores[1].set_fault(FakeFault::None);
+    bench.pass(Duration::from_secs(20));
+    assert_eq!(bench.record().in_sync, [disk(1), disk(2)]);
+    let result = bench.call(SpaceRequest::Read { lba: Lba(0), blocks: 8, copy: None });
+    assert!(matches!(result, Err(SpaceError::Corrupt { lbas }) if lbas == [Lba(5)]));
 }
 
 #[test]
