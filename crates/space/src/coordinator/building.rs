@@ -12,7 +12,9 @@
 //! | unmark it; mark the one given up, if any | committed: the new copy counts, the old one does not |
 //! | give the old slab back, then unmark it | committed |
 //!
-//! A copy beyond those that are wanted is given up by the last two steps alone, as soon as the record has marked it.
+//! A copy beyond those that are wanted is given up by the last two steps alone, as soon as the record has marked it. Before that
+//! the regions that it holds are read from all copies, and those that are to remain are repaired from it where they are corrupt: it
+//! may have the last intact block.
 
 use super::Coordinator;
 use super::calls::{Failure, Owner};
@@ -32,7 +34,11 @@ enum Step {
     Comparing,
     Copying,
     Unmarking,
-    /// There are more copies than wanted: one of them is to be marked.
+    /// There are more copies than wanted: what one of them holds is looked for in the others, which are repaired from it.
+    Verifying {
+        listed: bool,
+    },
+    /// That one is to be marked.
     GivingUp,
     /// These operations began before the old copy was given up.
     Leaving(BTreeSet<u64>),
@@ -75,10 +81,16 @@ impl Coordinator {
         self.want_mark(target, chunk);
     }
 
-    /// The chunk has a copy more than it needs: this one is given up.
+    /// The chunk has a copy more than it needs: this one is given up when the others are whole.
     pub(super) fn start_giving_up(&mut self, chunk: ChunkIndex, disk: DiskId) {
-        self.jobs.builds.insert(chunk, Build::begin(Step::GivingUp, None, Some(disk)));
-        self.want_mark(disk, chunk);
+        let listed = self.chunks.get(&chunk).is_some_and(|chunk| chunk.append);
+        self.jobs.builds.insert(chunk, Build::begin(Step::Verifying { listed }, None, Some(disk)));
+        if listed {
+            // Without checksums there is nothing to look for.
+            self.drive_build(chunk);
+        } else {
+            self.call(Owner::BuildRegions(chunk), disk, Message::Regions { chunk });
+        }
     }
 
     pub(super) fn build_marked(&mut self, disk: DiskId, chunk: ChunkIndex) {
@@ -137,7 +149,15 @@ impl Coordinator {
             self.call(Owner::BuildRegions(chunk), source, Message::Regions { chunk });
             return;
         }
-        if build.step == Step::Copying && build.regions.is_empty() && build.in_flight.is_empty() {
+        let copied = build.regions.is_empty() && build.in_flight.is_empty();
+        if build.step == (Step::Verifying { listed: true }) && copied {
+            build.step = Step::GivingUp;
+            if let Some(drop) = drop {
+                self.want_mark(drop, chunk);
+            }
+            return;
+        }
+        if build.step == Step::Copying && copied {
             build.step = Step::Unmarking;
             if let Some(target) = target {
                 self.want_unmark(target, chunk);
@@ -158,36 +178,40 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn build_regions(
-        &mut self,
-        chunk: ChunkIndex,
-        _disk: DiskId,
-        result: Result<Answer, Failure>,
-    ) {
+    pub(super) fn build_regions(&mut self, chunk: ChunkIndex, disk: DiskId, result: Result<Answer, Failure>) {
         let (first, blocks) = (self.first_block(chunk), self.region_blocks());
         let Some(build) = self.jobs.builds.get_mut(&chunk) else { return };
-        if build.step != Step::Comparing {
+        if build.target.is_none() && build.drop != Some(disk) {
             return;
         }
+        let next = match build.step {
+            Step::Comparing => Step::Copying,
+            Step::Verifying { listed: false } => Step::Verifying { listed: true },
+            _ => return,
+        };
         let Ok(Answer::Regions(Regions { epochs, .. })) = result else {
+            if build.target.is_none() {
+                // Its disk fails: it may soon not be one too many.
+                return self.finish_build(chunk);
+            }
             build.step = Step::Draining(BTreeSet::new());
             return;
         };
         let written = epochs.iter().enumerate().filter(|(_, epoch)| **epoch > Epoch(0));
         build.regions = written.map(|(region, _)| first + region as u64 * blocks).collect();
-        build.step = Step::Copying;
+        build.step = next;
         self.drive_build(chunk);
     }
 
-    /// Begins to copy up to `slots` regions; says how many.
+    /// Begins to copy, or to verify, up to `slots` regions; says how many.
     pub(super) fn copy_regions(&mut self, chunk: ChunkIndex, slots: usize) -> usize {
         let mut begun = 0;
         while begun < slots {
             let Some(build) = self.jobs.builds.get_mut(&chunk) else { break };
-            let Some(target) = build.target else { break };
+            let purpose = build.target.map_or(Purpose::Repair, Purpose::Build);
             let Some(lba) = build.regions.pop_front() else { break };
             begun += 1;
-            let (number, new) = self.prepare_sync(chunk, lba, Purpose::Build(target));
+            let (number, new) = self.prepare_sync(chunk, lba, purpose);
             if let Some(build) = self.jobs.builds.get_mut(&chunk) {
                 build.in_flight.insert(number);
             }
@@ -198,15 +222,16 @@ impl Coordinator {
         begun
     }
 
-    pub(super) fn build_step(&mut self, disk: DiskId, number: u64, sync: &Sync) {
+    /// A region was copied to `target`, or, without one, all copies of it were made whole.
+    pub(super) fn build_step(&mut self, target: Option<DiskId>, number: u64, sync: &Sync) {
         let Some(build) = self.jobs.builds.get_mut(&sync.chunk) else { return };
-        if build.target != Some(disk) || !build.in_flight.remove(&number) {
+        if build.target != target || !build.in_flight.remove(&number) {
             return;
         }
-        if sync.succeeded() {
+        if sync.succeeded() && target.is_some() {
             self.jobs.built_bytes += sync.bytes();
             self.counters.built_regions += 1;
-        } else {
+        } else if !sync.succeeded() {
             build.regions.push_back(sync.lba);
             self.jobs.delay(self.now.after(self.config.reconnect_interval));
         }
@@ -317,8 +342,11 @@ impl Coordinator {
                 if let Some(known) = self.chunks.get_mut(&chunk) {
                     known.mirrors.retain(|mirror| *mirror != disk);
                 }
-            } else if matches!(build.step, Step::GivingUp | Step::Leaving(_) | Step::Dropping) {
-                // The new copy counts already; the slab of the old one is given back when its disk returns.
+            } else if matches!(
+                build.step,
+                Step::Verifying { .. } | Step::GivingUp | Step::Leaving(_) | Step::Dropping
+            ) {
+                // The other copies count already; the slab of this one is given back when its disk returns.
                 self.finish_build(chunk);
             } else {
                 build.drop = None;

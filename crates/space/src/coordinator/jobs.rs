@@ -467,7 +467,7 @@ impl Coordinator {
 
 /// A copy that another disk gives up for balance; not one that leaves a retired disk, which is a rebuild.
 fn is_move(build: &Build, retired: &BTreeSet<DiskId>) -> bool {
-    build.drop.is_some_and(|disk| !retired.contains(&disk))
+    build.target.is_some() && build.drop.is_some_and(|disk| !retired.contains(&disk))
 }
 
 fn status(kind: JobKind, disk: Option<DiskId>, done: u64, total: u64, running_for: Duration) -> JobStatus {

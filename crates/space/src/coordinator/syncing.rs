@@ -425,10 +425,11 @@ impl Coordinator {
         self.release_chunk(sync.chunk);
         match sync.purpose {
             Purpose::Reconcile if !sync.failed => self.reconciled(sync.chunk, sync.lba, blocks),
-            Purpose::Reconcile | Purpose::Repair => {}
+            Purpose::Reconcile => {}
+            Purpose::Repair => self.build_step(None, number, &sync),
             Purpose::Compare => self.emit(Event::Compared { lba: Lba(sync.lba), found: sync.compared }),
             Purpose::Resync(disk) => self.resync_step(disk, number, &sync),
-            Purpose::Build(disk) => self.build_step(disk, number, &sync),
+            Purpose::Build(disk) => self.build_step(Some(disk), number, &sync),
         }
         self.background_step_done();
         self.recheck = true;

@@ -413,6 +413,40 @@ fn a_copy_too_many_is_given_up_and_a_retired_disk_gives_its_own_up_first() {
 }
 
 #[test]
+fn a_copy_too_many_is_given_up_only_when_those_that_remain_are_whole() {
+    let mut bench = Bench::new(3, 8, Resiliency::TwoWay);
+    while bench.holders(0) != [0, 1] {
+        bench.call(SpaceRequest::Discard { lba: Lba(0), blocks: u64::from(CHUNK) }).unwrap();
+        let other = bench.next_token * u64::from(CHUNK);
+        bench.overwrite(other, 1);
+        bench.overwrite(0, 1);
+    }
+    bench.write(300, WriteClass::Fresh, 8, 4).unwrap();
+    bench.pass(Duration::from_secs(120));
+    let second = bench.space.detach_disk(disk(2)).unwrap();
+    bench.overwrite(0, 2);
+    bench.pass(Duration::from_secs(31 * 60));
+    let first = bench.space.detach_disk(disk(1)).unwrap();
+    bench.overwrite(0, 3);
+    bench.space.set_retired(disk(3), true);
+    bench.space.attach_disk(disk(1), first, FaultDomain::default()).unwrap();
+    bench.space.attach_disk(disk(2), second, FaultDomain::default()).unwrap();
+    let joined = (0..500).any(|_| {
+        tick(&mut bench);
+        bench.record().in_sync.len() == 3
+    });
+    assert!(joined && bench.record().building.is_empty(), "none was given up yet");
+    // Only the copy that is to be given up still has this.
+    bench.stores[0].corrupt(VOLUME, Lba(302));
+    bench.stores[1].corrupt(VOLUME, Lba(302));
+    bench.pass(Duration::from_secs(60));
+    assert_eq!(bench.holders(0), [0, 1]);
+    assert!(!bench.record().in_sync.contains(&disk(3)));
+    assert_eq!(bench.read(300, 8), [4; 8]);
+    assert!((300..308).all(|lba| bench.copies_agree(lba)));
+}
+
+#[test]
 fn a_retired_disk_is_not_forgotten_while_it_is_asked_for_a_slab() {
     let mut bench = Bench::new(3, 8, Resiliency::Simple);
     bench.stores.iter().for_each(|store| store.set_fault(FakeFault::Hang));
