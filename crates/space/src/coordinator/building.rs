@@ -18,7 +18,6 @@
 
 use super::Coordinator;
 use super::calls::{Failure, Owner};
-use super::operations::Stage;
 use super::syncing::{Purpose, Sync};
 use crate::message::{Answer, Operation as Message};
 use std::collections::{BTreeSet, VecDeque};
@@ -40,8 +39,8 @@ enum Step {
     },
     /// That one is to be marked.
     GivingUp,
-    /// These operations began before the old copy was given up.
-    Leaving(BTreeSet<u64>),
+    /// The old copy is given up; something may still be with it.
+    Leaving,
     Dropping,
 }
 
@@ -167,14 +166,14 @@ impl Coordinator {
             }
             return;
         }
-        if let Step::Leaving(operations) = &mut build.step {
-            operations.retain(|number| self.operations.contains_key(number));
-            if operations.is_empty()
-                && let Some(drop) = drop
-            {
+        if build.step == Step::Leaving
+            && let Some(drop) = drop
+            && !self.is_in_use(chunk, drop)
+        {
+            if let Some(build) = self.jobs.builds.get_mut(&chunk) {
                 build.step = Step::Dropping;
-                self.call(Owner::BuildDrop(chunk), drop, Message::Free { chunk });
             }
+            self.call(Owner::BuildDrop(chunk), drop, Message::Free { chunk });
         }
     }
 
@@ -282,12 +281,8 @@ impl Coordinator {
         if let Some(known) = self.chunks.get_mut(&chunk) {
             known.holders.retain(|holder| *holder != drop);
         }
-        // What still waits at the gate will see the new copies; it may itself wait for this build to end.
-        let running =
-            self.operations.iter().filter(|(_, operation)| !matches!(operation.stage, Stage::Gated));
-        let running = running.map(|(&number, _)| number).collect();
         if let Some(build) = self.jobs.builds.get_mut(&chunk) {
-            build.step = Step::Leaving(running);
+            build.step = Step::Leaving;
         }
         self.drive_build(chunk);
     }
@@ -313,7 +308,7 @@ impl Coordinator {
     /// Gives the copy up; its mark stays until its slab is given back.
     pub(super) fn abort_build(&mut self, chunk: ChunkIndex) {
         let Some(build) = self.jobs.builds.get(&chunk) else { return };
-        if matches!(build.step, Step::Unmarking | Step::GivingUp | Step::Leaving(_) | Step::Dropping) {
+        if matches!(build.step, Step::Unmarking | Step::GivingUp | Step::Leaving | Step::Dropping) {
             return;
         }
         let target = build.target;
@@ -344,7 +339,7 @@ impl Coordinator {
                 }
             } else if matches!(
                 build.step,
-                Step::Verifying { .. } | Step::GivingUp | Step::Leaving(_) | Step::Dropping
+                Step::Verifying { .. } | Step::GivingUp | Step::Leaving | Step::Dropping
             ) {
                 // The other copies count already; the slab of this one is given back when its disk returns.
                 self.finish_build(chunk);
@@ -384,6 +379,7 @@ impl Coordinator {
                 && self.record.in_sync.contains(&disk)
                 && self.calls.is_open(disk)
                 && self.chunks.get(&chunk).is_none_or(|known| !known.holders.contains(&disk))
+                && !self.is_in_use(chunk, disk)
                 // A slab that is still being asked for, or written to, would be found missing or come after it was given back.
                 && !self.calls.is_awaited(Owner::Build(chunk), disk)
                 && !self.syncs.values().any(|sync| sync.chunk == chunk && sync.purpose == Purpose::Build(disk));

@@ -255,6 +255,14 @@ impl Coordinator {
         })
     }
 
+    /// Whether something was sent to this copy, or may be: its slab must not be given back.
+    pub(super) fn is_in_use(&self, index: ChunkIndex, disk: DiskId) -> bool {
+        let mut operations = self.operations.values().filter(|operation| operation.chunk == index);
+        operations
+            .any(|operation| matches!(&operation.stage, Stage::Running(run) if run.pending.contains(&disk)))
+            || self.syncs.values().any(|sync| sync.chunk == index && sync.uses(disk))
+    }
+
     /// Writes that are with the copies now.
     pub(super) fn running_writes(&self) -> Vec<u64> {
         self.operations

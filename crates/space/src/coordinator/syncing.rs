@@ -442,6 +442,10 @@ impl Sync {
         !self.failed
     }
 
+    pub fn uses(&self, disk: DiskId) -> bool {
+        self.sources.contains(&disk) || self.gathers.contains_key(&disk)
+    }
+
     pub fn bytes(&self) -> u64 {
         self.blocks * BLOCK_BYTES as u64
     }

@@ -2,12 +2,14 @@
 
 use super::*;
 use crate::coordinator::Coordinator;
+use crate::fake_store::FakeFault;
 use crate::message::{Operation, Request, Response};
 use crate::replica::Replica;
 use cluster::FaultDomain;
 use pool::{DiskView, PoolView};
 use std::cell::RefCell;
 use std::rc::Rc;
+use types::ChunkIndex;
 
 struct Wire {
     coordinator: Coordinator,
@@ -68,11 +70,16 @@ impl Wire {
 }
 
 /// Two disks with a copy each of one block, and the stores behind them.
-fn two_disks() -> (Wire, [FakeStore; 2]) {
+fn two_disks() -> (Wire, Vec<FakeStore>) {
+    with_disks(2)
+}
+
+/// So many disks, of which two have a copy of one block.
+fn with_disks(count: u8) -> (Wire, Vec<FakeStore>) {
     let (state, now) = (MemoryState::new(), Monotonic(1_000_000_000));
     let pool = PoolId::from_bytes([1; 16]);
     let size = u64::from(CHUNK) * 4 * BLOCK_BYTES as u64;
-    let ids = vec![disk(1), disk(2)];
+    let ids: Vec<DiskId> = (1..=count).map(disk).collect();
     let thin = Provisioning::Thin;
     let record = VolumeRecord::new(VOLUME, pool, "data", Resiliency::TwoWay, size, thin, ids.clone(), 0);
     state.write(&record, 0).unwrap();
@@ -84,7 +91,7 @@ fn two_disks() -> (Wire, [FakeStore; 2]) {
         usable: true,
     });
     let pool = Rc::new(RefCell::new(PoolView::new(views.collect(), 0)));
-    let stores = [FakeStore::new(CHUNK, 8), FakeStore::new(CHUNK, 8)];
+    let stores: Vec<FakeStore> = ids.iter().map(|_| FakeStore::new(CHUNK, 8)).collect();
     let replicas = ids.iter().zip(&stores).map(|(&id, store)| Replica::new(id, store.clone())).collect();
     let coordinator = Coordinator::new(VOLUME, 1, Config::default(), CHUNK, pool, now);
     let mut wire = Wire { coordinator, replicas, state, now, held: Vec::new(), done: Vec::new() };
@@ -141,4 +148,52 @@ fn a_region_whose_copying_fails_while_the_disks_session_is_opened_anew_is_copied
     wire.pass(10_000, |_, _| false);
     assert_eq!(wire.coordinator.record().in_sync, [disk(1), disk(2)], "disk 2 is back");
     assert_eq!(stores[0].peek(VOLUME, Lba(0)), stores[1].peek(VOLUME, Lba(0)));
+}
+
+#[test]
+fn a_slab_is_not_given_back_while_a_change_is_on_its_way_to_it() {
+    for (repairs, new_copy_fails) in [(false, true), (true, false), (true, true)] {
+        let (mut wire, stores) = with_disks(3);
+        wire.write(2, 256, 2);
+        wire.carry(|_, _| false);
+        let chunk = ChunkIndex(0);
+        let (holders, others): (Vec<usize>, Vec<usize>) =
+            (0..3).partition(|at| stores[*at].has_chunk(VOLUME, chunk));
+        let (old, new) = (disk(holders[0] as u8 + 1), disk(others[0] as u8 + 1));
+        // The copy of its first region is still being read when the change is sent.
+        let reads = |_: DiskId, operation: &Operation| matches!(operation, Operation::Read { lba, .. } if lba.0 < 256);
+        wire.coordinator.set_retired(old, true);
+        wire.pass(1_000, reads);
+        let reading = std::mem::take(&mut wire.held);
+        assert!(!reading.is_empty(), "its copy is being made");
+        let changes =
+            |to: DiskId, operation: &Operation| to == old && matches!(operation, Operation::Write { .. });
+        if repairs {
+            stores[holders[0]].corrupt(VOLUME, Lba(256));
+            wire.coordinator.repair(wire.now, old, Lba(256));
+        } else {
+            wire.write(3, 512, 3);
+        }
+        wire.carry(changes);
+        assert_eq!(wire.held.len(), 1);
+        reading.into_iter().for_each(|(to, request)| wire.deliver(to, request));
+        wire.pass(200, changes);
+        assert_eq!(wire.coordinator.record().building, [(old, chunk)], "it does not count any more");
+        if new_copy_fails {
+            stores[others[0]].set_fault(FakeFault::Errors);
+            wire.write(4, 600, 4);
+            wire.pass(1_500, changes);
+            assert!(!wire.coordinator.record().in_sync.contains(&new));
+        }
+        assert!(stores[holders[0]].has_chunk(VOLUME, chunk), "{repairs} {new_copy_fails}");
+        stores[others[0]].set_fault(FakeFault::None);
+        for (to, request) in std::mem::take(&mut wire.held) {
+            wire.deliver(to, request);
+        }
+        wire.pass(10_000, |_, _| false);
+        wire.write(5, 256, 5);
+        wire.carry(|_, _| false);
+        assert!(wire.done.contains(&5) && (repairs || wire.done.contains(&3)), "{:?}", wire.done);
+        assert!(!stores[holders[0]].has_chunk(VOLUME, chunk));
+    }
 }
