@@ -128,8 +128,13 @@ impl Client {
         if let Some(pauses) = self.remakes.first_mut() {
             pauses.succeeded(now);
         }
-        // Everything that was not done names things as the lost session did.
-        let mut leftovers = leftovers;
+        let leftovers = self.carry_over(leftovers, &moves);
+        self.repeat(leftovers, now);
+        Ok(())
+    }
+
+    /// Everything that was not done names things as the lost session did: what is left under the names of the new one.
+    fn carry_over(&mut self, mut leftovers: Leftovers, moves: &Moves) -> Leftovers {
         let mut gone = Vec::new();
         leftovers.sent.retain_mut(|(token, command, request)| {
             let has_moved = request.as_mut().is_none_or(|request| moves.apply(request));
@@ -161,8 +166,7 @@ impl Client {
         for (token, command) in gone {
             self.answer_gone(token, command);
         }
-        self.repeat(leftovers, now);
-        Ok(())
+        leftovers
     }
 
     fn set_up_anew(&mut self) -> Result<Moves, ClientError> {
