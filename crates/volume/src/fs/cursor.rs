@@ -35,11 +35,16 @@ impl DirectoryCursor {
         after: u64,
         entries_max: usize,
     ) -> Result<Vec<(u64, Entry)>, FsError> {
-        let name = match after {
-            0 => None,
-            _ => Some(
-                self.name(after).ok_or(FsError::Invalid("a directory position that is not known"))?.clone(),
-            ),
+        // What comes after is given its cookies again: a question that is asked again, since pages had to be read, uses up no positions.
+        let name = if after == 0 {
+            self.names.clear();
+            self.first = 0;
+            None
+        } else {
+            let name =
+                self.name(after).ok_or(FsError::Invalid("a directory position that is not known"))?.clone();
+            self.names.truncate((after - self.first) as usize);
+            Some(name)
         };
         let entries = fs.list(directory, name.as_deref(), entries_max.min(POSITIONS_MAX / 2))?;
         Ok(entries

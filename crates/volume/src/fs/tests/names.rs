@@ -30,6 +30,24 @@ fn a_listing_resumes_behind_a_removed_entry() {
     assert!(bench.fs.is_empty_directory(FileId::ROOT).unwrap());
 }
 
+/// Where pages have to be read, the same question comes again with each of them.
+#[test]
+fn a_position_is_known_however_often_what_follows_it_is_asked_for() {
+    let mut bench = Bench::new(8);
+    for index in 0..100 {
+        bench.create(&format!("file{index:03}"));
+    }
+    let mut cursor = DirectoryCursor::new();
+    let mut list = |after, count| cursor.list(&mut bench.fs, FileId::ROOT, after, count);
+    let first = list(0, 10).unwrap();
+    let after = first.last().unwrap().0;
+    let next = list(after, 64).unwrap();
+    for _ in 0..1000 {
+        assert_eq!(list(after, 64).unwrap(), next);
+    }
+    assert_eq!(list(0, 10).unwrap(), first);
+}
+
 #[test]
 fn a_directory_cannot_be_moved_below_itself() {
     let mut bench = Bench::new(8);
