@@ -10,7 +10,8 @@ use crate::backend::WideString;
 const POSITIONS_MAX: usize = 8192;
 
 /// Where an open of a directory stands. A cookie stands for a name, so that it stays right whatever is inserted or
-/// removed, the entry itself included: listing goes on after that name. Cookies mean nothing to other cursors.
+/// removed, the entry itself included: listing goes on after that name. Asking again from an earlier one gives those after it anew.
+/// Cookies mean nothing to other cursors.
 #[derive(Debug, Default)]
 pub struct DirectoryCursor {
     /// Cookie of the first remembered position, less one.
