@@ -74,6 +74,11 @@ impl Opcode {
     }
 }
 
+/// Whether a segment is tagged, by the first byte of its header.
+pub const fn is_tagged(control: u8) -> bool {
+    control & DDP_TAGGED != 0
+}
+
 /// A segment's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Header {
@@ -101,7 +106,7 @@ impl Header {
     /// The code to terminate the stream with.
     pub fn parse(ulpdu: &[u8]) -> Result<Self, TerminateCode> {
         let [ddp, rdmap, rest @ ..] = ulpdu else { return Err(TerminateCode::MPA_LENGTH) };
-        let tagged = ddp & DDP_TAGGED != 0;
+        let tagged = is_tagged(*ddp);
         if ddp & 0x03 != DDP_VERSION {
             return Err(if tagged {
                 TerminateCode::DDP_TAGGED_VERSION

@@ -70,7 +70,7 @@ pub fn join(fpdus: &mut [Outgoing], crc: bool) -> Payload {
             let mut sum = Crc32c::default();
             sum.update(&arena[start..trailer]);
             for part in fpdu.payload.parts() {
-                sum.update(part);
+                sum.update_shared(part);
             }
             if pad > 0 {
                 sum.update(&arena[trailer..at]);

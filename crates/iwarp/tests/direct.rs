@@ -314,3 +314,56 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_long_send_is_whole_wherever_the_stream_is_cut() {
+    let bytes = pattern(65_672, 5);
+    // Around the headers of its two FPDUs, and anywhere.
+    let cuts = (1..60).chain([1460, 4096, 32_768, 61_000]).chain(61_440..61_520);
+    for (crc, planned) in [(true, true), (false, true), (true, false)] {
+        let mut pair = pair(crc, vec![usize::MAX]);
+        pair.planned = planned;
+        for cut in cuts.clone() {
+            pair.pieces = vec![cut, usize::MAX];
+            pair.server.connection.post_receive_later(WorkId(7), bytes.len()).expect("is open");
+            // The receives of the fixture come first.
+            while pair.server.connection.posted_receives() > 1 {
+                pair.client
+                    .connection
+                    .post_send(WorkId(6), payload(b"short"), SendFlags::default())
+                    .expect("is taken");
+                pair.drive();
+            }
+            pair.server.completions.clear();
+            pair.client
+                .connection
+                .post_send(WorkId(8), payload(&bytes), SendFlags::default())
+                .expect("is taken");
+            pair.drive();
+            let done = pair
+                .server
+                .completions
+                .pop_front()
+                .unwrap_or_else(|| panic!("cut at {cut}: {:?}", pair.server.terminated));
+            assert!(done.buffer.is_some_and(|buffer| buffer[..] == bytes[..]), "cut at {cut}");
+        }
+    }
+}
+
+#[test]
+fn a_message_that_comes_whole_takes_only_the_memory_it_needs_and_a_payload_of_a_page_lies_at_one() {
+    let with = || iwarp::Config { receive_aligned_at: 136, large_fpdus: LargeFpdus::Always, ..config() };
+    let mut pair = Pair::established_with(with(), with());
+    for (len_bytes, retained_max) in [(200, 4096), (136 + 4096, 8192), (65_672, 69_632)] {
+        pair.server.connection.post_receive_later(WorkId(7), 65_672).expect("is open");
+        let bytes = pattern(len_bytes, 9);
+        pair.client.connection.post_send(WorkId(8), payload(&bytes), SendFlags::default()).expect("is taken");
+        pair.drive();
+        let buffer = pair.server.completions.pop_front().and_then(|done| done.buffer).expect("it came");
+        assert!(buffer[..] == bytes[..]);
+        assert!(buffer.retained_bytes() <= retained_max, "{len_bytes}: {}", buffer.retained_bytes());
+        let at = buffer.as_ptr() as usize;
+        assert!(len_bytes < 4096 || (at + 136).is_multiple_of(4096), "{len_bytes}");
+        pair.client.completions.clear();
+    }
+}

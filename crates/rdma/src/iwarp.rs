@@ -39,6 +39,9 @@ const IDLE: Duration = Duration::from_secs(1);
 const SEND_BYTES: usize = 2 << 20;
 /// The same where a CRC is made of them: what it has read is still in the processor's cache when the kernel copies it.
 const SEND_BYTES_CRC: usize = 256 << 10;
+/// Where more has come already than a receive could take, what is to be sent waits for the next one, so often at most: the other end
+/// has less to wake up for, and more to do each time.
+const HELD_RECEIVES_MAX: u8 = 4;
 /// Accepting goes on after so long, where descriptors were exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// How long a peer may take for the last bytes of a connection that has ended.
@@ -58,7 +61,8 @@ const EXTENSION: Extension = Extension {
 const RECEIVE: u64 = 0;
 const SEND: u64 = 1;
 const ACCEPT: u64 = 2;
-const ACCEPT_TIMER: u64 = 3;
+/// Of a listener, or of a connection: the names of those are above 32 bits.
+const TIMER: u64 = 3;
 
 #[derive(Debug, Clone)]
 pub struct IwarpOptions {
@@ -66,11 +70,19 @@ pub struct IwarpOptions {
     pub inbound_read_depth: u16,
     pub outbound_read_depth: u16,
     pub queue_pairs_max: usize,
+    /// Which byte of a message that comes begins a page.
+    pub receive_aligned_at: usize,
 }
 
 impl Default for IwarpOptions {
     fn default() -> Self {
-        Self { crc: CrcPolicy::On, inbound_read_depth: 32, outbound_read_depth: 32, queue_pairs_max: 1024 }
+        Self {
+            crc: CrcPolicy::On,
+            inbound_read_depth: 32,
+            outbound_read_depth: 32,
+            queue_pairs_max: 1024,
+            receive_aligned_at: 0,
+        }
     }
 }
 
@@ -98,6 +110,9 @@ struct QueuePair {
     linger_until: Option<Monotonic>,
     /// FPDUs flow in both directions.
     active: bool,
+    /// The last receive was filled: there is more, and it is received before anything is sent.
+    holds: bool,
+    held_receives: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,6 +225,7 @@ impl IwarpProvider {
             inbound_read_depth: self.options.inbound_read_depth,
             outbound_read_depth: self.options.outbound_read_depth,
             segment_bytes: SEGMENT_BYTES,
+            receive_aligned_at: self.options.receive_aligned_at,
             extension: Some(EXTENSION),
             ..Config::new(DOMAIN, StreamId(id.0))
         }
@@ -226,9 +242,10 @@ impl IwarpProvider {
                 self.pairs.len() - 1
             }
         };
-        self.generation = self.generation.wrapping_add(1).max(1);
+        // Never zero: names of listeners are.
+        self.generation = (self.generation.wrapping_add(1) & 0x3FFF_FFFF).max(1);
         // The two lowest bits of a token are the operation's.
-        Some((slot, QueuePairId(u64::from(self.generation & 0x3FFF_FFFF) << 32 | slot as u64)))
+        Some((slot, QueuePairId(u64::from(self.generation) << 32 | slot as u64)))
     }
 
     fn insert(
@@ -262,6 +279,8 @@ impl IwarpProvider {
             armed: Armed::default(),
             linger_until: None,
             active: false,
+            holds: false,
+            held_receives: 0,
         });
         self.touch(slot);
         Ok(())
@@ -349,12 +368,14 @@ impl IwarpProvider {
                     Err(error) if driver::is_cancelled(&error) => {}
                     Err(_) => {
                         let after = ACCEPT_PAUSE;
-                        self.queue.submit((name << 2) | ACCEPT_TIMER, Operation::Timeout { after });
+                        self.queue.submit((name << 2) | TIMER, Operation::Timeout { after });
                     }
                 }
             }
-            ACCEPT_TIMER => {
-                if let Some(listener) = self.listeners.get(name as usize) {
+            TIMER => {
+                if let Some(slot) = self.slot(QueuePairId(name)) {
+                    self.touch(slot);
+                } else if let Some(listener) = self.listeners.get(name as usize) {
                     let listener = listener.socket.clone();
                     self.queue.submit((name << 2) | ACCEPT, Operation::Accept { listener });
                 }
@@ -389,6 +410,7 @@ impl IwarpProvider {
         };
         if let Some(mut scatter) = completion.scatter {
             let payload = std::mem::replace(&mut scatter.payload, BufMut::zeroed(0));
+            pair.holds = count == scatter.pieces.iter().map(|piece| piece.range.len()).sum();
             if count > 0 {
                 let plan = &pair.plan;
                 pair.connection.handle_planned(plan, payload, &scatter.between, count, &mut self.memory, now);
@@ -398,6 +420,7 @@ impl IwarpProvider {
             pair.scatter = Some(scatter);
             pair.receive_bytes = RECEIVE_BYTES_PEEK;
         } else if let Some(buffer) = completion.buffer {
+            pair.holds = count == buffer.len();
             pair.connection.handle_input(buffer.get(..count).unwrap_or_default(), &mut self.memory, now);
             pair.receive_bytes = match buffer.len() {
                 _ if pair.connection.direct_target().is_some() => RECEIVE_BYTES_PEEK,
@@ -472,6 +495,14 @@ impl IwarpProvider {
             }
         }
         pair.take_events(&mut self.activity, out);
+        if std::mem::take(&mut pair.holds) && pair.held_receives < HELD_RECEIVES_MAX && !pair.finished {
+            pair.held_receives += 1;
+            // Where nothing comes after all, it sends when the loop comes round.
+            let again = pair.id.0 << 2 | TIMER;
+            self.queue.submit(again, Operation::Timeout { after: Duration::ZERO });
+            return self.receive(slot);
+        }
+        pair.held_receives = 0;
         // At once what the socket takes, the rest as it takes it.
         let send_bytes = if pair.connection.agreed().crc { SEND_BYTES_CRC } else { SEND_BYTES };
         while !pair.sending
@@ -660,6 +691,7 @@ impl Verbs for IwarpProvider {
             inbound_read_depth: agreed.inbound_read_depth,
             crc: agreed.crc,
             remote_invalidation: true,
+            receives_on_demand: true,
         })
     }
 

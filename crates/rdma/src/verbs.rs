@@ -48,6 +48,8 @@ pub struct ConnectionInfo {
     pub crc: bool,
     /// A Send with Invalidate of the peer may end our registrations: they can be offered to it so.
     pub remote_invalidation: bool,
+    /// Receives take memory only when messages come, and only as much: they may be large.
+    pub receives_on_demand: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

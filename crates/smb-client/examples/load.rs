@@ -103,7 +103,11 @@ fn arguments() -> Result<Arguments, Box<dyn Error>> {
             "--rdma" => arguments.options.transport = Transport::Rdma,
             "--auto" => arguments.options.transport = Transport::Auto,
             "--rdma-port" => arguments.options.rdma_port = value()?.parse()?,
-            "--rdma-threshold" => arguments.options.rdma_threshold_bytes = u32::try_from(size(&value()?)?)?,
+            "--rdma-threshold" => {
+                let bytes = u32::try_from(size(&value()?)?)?;
+                (arguments.options.rdma_read_bytes_min, arguments.options.rdma_write_bytes_min) =
+                    (bytes, bytes);
+            }
             "--no-crc" => arguments.options.rdma_crc = false,
             "--sign" => arguments.options.signing = Signing::Required,
             "--encrypt" => arguments.options.encryption = Encryption::Required,

@@ -58,10 +58,14 @@ impl Channel {
     /// Whether this request's payload goes by RDMA, and how: what RDMA moves neither signature nor encryption of the message protects.
     fn goes_remote(&self, request: &Request, options: &Options) -> Option<Protection> {
         let transfer = request.transfer.as_ref()?;
-        let suits = self.link.is_rdma()
-            && transfer.len() > 0
-            && transfer.len() >= options.rdma_threshold_bytes as usize
-            && self.connection.dialect() >= Some(Dialect::Smb300);
+        let link = self.link.rdma_ref()?;
+        let bytes_min = match transfer {
+            Transfer::Read { .. } => options.rdma_read_bytes_min as usize,
+            Transfer::Write { .. } => {
+                (options.rdma_write_bytes_min as usize).min(link.transfer_bytes_max() + 1)
+            }
+        };
+        let suits = transfer.len() >= bytes_min.max(1) && self.connection.dialect() >= Some(Dialect::Smb300);
         if suits { self.connection.payload_protection(request.must_encrypt, request.must_sign) } else { None }
     }
 

@@ -36,8 +36,8 @@
 //! # }
 //! ```
 //!
-//! Payload of at least [`Options::rdma_threshold_bytes`] goes by RDMA on SMB Direct, unless the session or share is signed or encrypted:
-//! RDMA would carry it around both. Promises: nothing is believed that is not signed or encrypted as agreed, a
+//! Payload of at least [`Options::rdma_read_bytes_min`] or [`Options::rdma_write_bytes_min`] goes by RDMA on SMB Direct, unless the
+//! session or share is signed or encrypted: RDMA would carry it around both. Promises: nothing is believed that is not signed or encrypted as agreed, a
 //! server's nonsense ends the connection and never panics, payload is not copied between socket and caller beyond
 //! encryption. Never retries on its own.
 

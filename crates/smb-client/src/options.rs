@@ -69,8 +69,10 @@ pub struct Options {
     pub rdma_port: u16,
     /// What carries SMB Direct. Where a device is named and does not lead to the server there is no SMB Direct.
     pub rdma_device: RdmaDevice,
-    /// READ and WRITE of so many bytes or more go by RDMA, shorter ones in the message.
-    pub rdma_threshold_bytes: u32,
+    /// READ of so many bytes or more goes by RDMA, a shorter one in the message.
+    pub rdma_read_bytes_min: u32,
+    /// WRITE of so many bytes or more goes by RDMA; a shorter one does too where it does not fit one transfer of the connection.
+    pub rdma_write_bytes_min: u32,
     /// Connections of the session, all by the same transport, where the server takes more than one (3.0 and later). Work is spread over
     /// them; what a lost one had not answered is asked on another, and it is made anew.
     pub channels: usize,
@@ -112,7 +114,9 @@ impl Default for Options {
             rdma_port: RDMA_PORT,
             rdma_device: RdmaDevice::default(),
             // A READ of 4 KiB and its headers fit one receive of 8 KiB: a registration would cost more than it saves.
-            rdma_threshold_bytes: 4097,
+            rdma_read_bytes_min: 4097,
+            // For RDMA the server has to ask for the bytes: a way there and back that 64 KiB are not worth.
+            rdma_write_bytes_min: (64 << 10) + 1,
             channels: 1,
             multichannel: false,
             reconnect: Duration::ZERO,

@@ -19,6 +19,13 @@ pub enum Role {
     Server,
 }
 
+/// Transfers where receives take memory only as messages come ([`Config::receives_on_demand`]): one holds a READ or WRITE of 64 KiB.
+/// Behind the headers of a WRITE, the payload beginning at a page, it fits 17 pages.
+const ON_DEMAND_BYTES: u32 = (17 << 12) - ((1 << 12) - WRITE_PAYLOAD_AT as u32);
+
+/// Where the payload of a WRITE lies in its transfer: behind the header of MS-SMBD, the one of SMB2, and the request's body.
+pub const WRITE_PAYLOAD_AT: usize = DATA_OFFSET + 64 + 48;
+
 /// What one end brings to the negotiation. The defaults and their reasons are those of MS-SMBD appendix B, but for the receive size: 8192
 /// bytes hold any request without payload and a 4 KiB answer in one transfer.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +43,14 @@ pub struct Config {
     /// How long an answer to a keepalive may take.
     pub keepalive_timeout: Duration,
     pub negotiate_timeout: Duration,
+}
+
+impl Config {
+    /// For a stream whose receives take memory only as messages come: transfers may be as long as that pays.
+    #[must_use]
+    pub fn receives_on_demand(self) -> Self {
+        Self { send_bytes_max: ON_DEMAND_BYTES, receive_bytes_max: ON_DEMAND_BYTES, ..self }
+    }
 }
 
 impl Default for Config {

@@ -10,5 +10,7 @@ pub mod credits;
 pub mod descriptor;
 pub mod wire;
 
-pub use connection::{CloseReason, Config, Connection, Counters, Event, Outgoing, Role, SendError};
+pub use connection::{
+    CloseReason, Config, Connection, Counters, Event, Outgoing, Role, SendError, WRITE_PAYLOAD_AT,
+};
 pub use descriptor::{BufferDescriptor, DescriptorError, ReadBudget, parse_descriptors};

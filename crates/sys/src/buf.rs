@@ -7,10 +7,13 @@ use crate::recycle::{Allocation, give_back, take};
 use std::fmt;
 use std::ops::{Bound, Deref, DerefMut, RangeBounds};
 use std::ptr::NonNull;
-use std::sync::atomic::{self, Ordering};
+use std::sync::atomic::{self, AtomicU32, Ordering};
 
-/// Alignment in bytes of every allocation.
+/// Alignment in bytes of every allocation, and what a page has.
 pub const ALIGN_BYTES: usize = 4096;
+
+/// Smaller allocations keep no words about their pages: what is worth one there costs little more than the word.
+const PAGE_WORDS_FROM_BYTES: usize = 4 * ALIGN_BYTES;
 
 /// One counted reference to an allocation.
 struct Shared(NonNull<Allocation>);
@@ -30,9 +33,15 @@ impl Shared {
         unsafe { self.0.as_ref() }
     }
 
-    fn is_unique(&self) -> bool {
+    /// Whether nobody else shares the allocation, which may be written then.
+    fn make_writable(&mut self) -> bool {
         // Acquire: what other threads did with their references happens before this thread's writes.
-        self.allocation().references.load(Ordering::Acquire) == 1
+        let unique = self.allocation().references.load(Ordering::Acquire) == 1;
+        if unique {
+            // SAFETY: this is the only reference, and it is borrowed alone.
+            unsafe { self.0.as_mut() }.page_words.take();
+        }
+        unique
     }
 }
 
@@ -190,12 +199,28 @@ impl Buf {
         self.shared.as_ref().map_or(0, |shared| shared.allocation().capacity)
     }
 
+    /// A word for each page of this view, where it is whole pages of a larger allocation: whoever computes from a page what others
+    /// will want again leaves it there. Zero: nobody did. All views of the allocation share the words, and they are gone once it is
+    /// written again.
+    pub fn page_words(&self) -> Option<&[AtomicU32]> {
+        let allocation = self.shared.as_ref()?.allocation();
+        if !self.is_aligned()
+            || !self.len.is_multiple_of(ALIGN_BYTES)
+            || allocation.capacity < PAGE_WORDS_FROM_BYTES
+        {
+            return None;
+        }
+        let zeroes = || (0..allocation.capacity / ALIGN_BYTES).map(|_| AtomicU32::new(0)).collect();
+        let words: &[AtomicU32] = allocation.page_words.get_or_init(zeroes);
+        words.get(self.start / ALIGN_BYTES..(self.start + self.len) / ALIGN_BYTES)
+    }
+
     /// Makes the bytes writable where nobody else shares the allocation.
     ///
     /// # Errors
     /// Returns the buffer itself where it is shared.
-    pub fn try_into_mut(self) -> Result<BufMut, Self> {
-        if self.shared.as_ref().is_none_or(Shared::is_unique) {
+    pub fn try_into_mut(mut self) -> Result<BufMut, Self> {
+        if self.shared.as_mut().is_none_or(Shared::make_writable) {
             Ok(BufMut { shared: self.shared, start: self.start, len: self.len })
         } else {
             Err(self)

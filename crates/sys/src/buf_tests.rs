@@ -172,3 +172,32 @@ fn size_classes_grow_and_are_whole_pages() {
     assert!(CLASS_BYTES.windows(2).all(|pair| pair[0] < pair[1]));
     assert!(CLASS_BYTES.iter().all(|bytes| bytes % ALIGN_BYTES == 0));
 }
+
+#[test]
+fn words_about_pages_are_shared_by_views_and_gone_when_the_bytes_are_written() {
+    on_fresh_thread(|| {
+        let whole = BufMut::zeroed(32 << 10).freeze();
+        let part = whole.slice(4096..12_288);
+        part.page_words().expect("two pages")[1].store(7, Ordering::Relaxed);
+        let words = whole.page_words().expect("eight pages");
+        assert_eq!(
+            words.iter().map(|word| word.load(Ordering::Relaxed)).collect::<Vec<_>>(),
+            [0, 0, 7, 0, 0, 0, 0, 0]
+        );
+        for none in
+            [whole.slice(1..4097), whole.slice(4096..5000), BufMut::zeroed(4096).freeze(), Buf::empty()]
+        {
+            assert!(none.page_words().is_none_or(<[AtomicU32]>::is_empty));
+        }
+        let whole = whole.try_into_mut().expect_err("it is shared");
+        assert_eq!(part.page_words().expect("two pages")[1].load(Ordering::Relaxed), 7);
+        drop(part);
+        let whole = whole.try_into_mut().expect("nobody else has it").freeze();
+        assert_eq!(whole.page_words().expect("eight pages")[2].swap(9, Ordering::Relaxed), 0);
+        let at = address(&whole);
+        drop(whole);
+        let next = BufMut::for_overwrite(32 << 10).freeze();
+        assert_eq!(address(&next), at);
+        assert!(next.page_words().expect("eight pages").iter().all(|word| word.load(Ordering::Relaxed) == 0));
+    });
+}

@@ -13,7 +13,8 @@ use crate::{ALIGN_BYTES, pieces};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicUsize;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 
 /// Free memory that one thread keeps, in bytes, unless it is told otherwise.
 pub(crate) const KEPT_BYTES_MAX: usize = 32 << 20;
@@ -57,6 +58,8 @@ pub(crate) struct Allocation {
     pub(crate) capacity: usize,
     /// Index into [`CLASS_BYTES`]; none above the largest.
     class: Option<u8>,
+    /// A word by page that readers leave for each other ([`crate::Buf::page_words`]); gone before anybody writes.
+    pub(crate) page_words: OnceLock<Box<[AtomicU32]>>,
 }
 
 struct FreeLists {
@@ -111,6 +114,7 @@ pub(crate) fn take(len: usize, zeroed: bool) -> NonNull<Allocation> {
         unsafe {
             let allocation = &mut *free.as_ptr();
             *allocation.references.get_mut() = 1;
+            allocation.page_words.take();
             if zeroed {
                 allocation.start.as_ptr().write_bytes(0, len);
             }
@@ -125,7 +129,8 @@ pub(crate) fn take(len: usize, zeroed: bool) -> NonNull<Allocation> {
     };
     let Some(start) = start else { handle_alloc_error(layout(capacity)) };
     let class = class.map(|class| class as u8);
-    let allocation = Box::new(Allocation { references: AtomicUsize::new(1), start, capacity, class });
+    let (references, page_words) = (AtomicUsize::new(1), OnceLock::new());
+    let allocation = Box::new(Allocation { references, start, capacity, class, page_words });
     NonNull::from(Box::leak(allocation))
 }
 

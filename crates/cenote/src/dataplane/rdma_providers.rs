@@ -15,7 +15,8 @@ pub(super) fn open(
 ) -> Result<(Providers, Vec<SocketAddr>), CommandError> {
     let queue_pairs_max = plane.limits.connections as usize;
     let crc = if plane.rdma_crc_optional { CrcPolicy::OffUnlessAsked } else { CrcPolicy::On };
-    let options = IwarpOptions { crc, queue_pairs_max, ..IwarpOptions::default() };
+    let receive_aligned_at = smbdirect::WRITE_PAYLOAD_AT;
+    let options = IwarpOptions { crc, queue_pairs_max, receive_aligned_at, ..IwarpOptions::default() };
     let mut iwarp = IwarpProvider::new(&plane.storage.driver, options, rdma::random_names());
     let mut addresses = Vec::with_capacity(listeners.len());
     for listener in listeners {

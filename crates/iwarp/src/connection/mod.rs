@@ -86,6 +86,8 @@ pub struct Config {
     /// As initiator: how long the first FPDU is held back after the reply. siw of Linux 6.1 sends its reply before it can receive, and
     /// never looks again at an FPDU that came too soon; 20 ms are enough even for an emulated one.
     pub first_send_delay: Duration,
+    /// Which byte of a message begins a page, where its buffer is allocated as it comes: the payload behind the headers, best.
+    pub receive_aligned_at: usize,
     pub domain: DomainId,
     pub stream: StreamId,
 }
@@ -102,6 +104,7 @@ impl Config {
             extension: None,
             legacy_depths: false,
             first_send_delay: Duration::ZERO,
+            receive_aligned_at: 0,
             domain,
             stream,
         }
@@ -351,7 +354,8 @@ impl Connection {
         Ok(())
     }
 
-    /// As [`Self::post_receive`], with a buffer that is allocated when a message begins to arrive.
+    /// As [`Self::post_receive`], with a buffer that is allocated when a message begins to arrive: as long as the message where that is
+    /// known by then, of `len_bytes` else.
     pub fn post_receive_later(&mut self, id: WorkId, len_bytes: usize) -> Result<(), PostError> {
         if matches!(self.state, State::Closed | State::Terminating) {
             return Err(PostError::Closed);

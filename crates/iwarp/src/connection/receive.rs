@@ -31,9 +31,13 @@ enum Room {
 }
 
 impl Room {
-    fn buffer(&mut self) -> &mut BufMut {
+    /// `whole_bytes`: all of the message, where its first segment is the last.
+    fn buffer(&mut self, whole_bytes: Option<usize>, aligned_at: usize) -> &mut BufMut {
         if let Self::Later { len_bytes } = *self {
-            *self = Self::Buffer(BufMut::for_overwrite(len_bytes));
+            let needed_bytes = whole_bytes.map_or(len_bytes, |whole| whole.min(len_bytes));
+            // What has not a whole page of payload is copied anyhow.
+            let has_page = needed_bytes >= aligned_at + sys::ALIGN_BYTES;
+            *self = Self::Buffer(BufMut::with_aligned(needed_bytes, if has_page { aligned_at } else { 0 }));
         }
         match self {
             Self::Buffer(buffer) => buffer,
@@ -310,13 +314,12 @@ impl Connection {
     fn begin_direct(&mut self, bytes: &[u8], memory: &mut Memory) -> Result<usize, Failure> {
         let [high, low, ulpdu @ ..] = bytes else { return Ok(0) };
         let ulpdu_bytes = usize::from(u16::from_be_bytes([*high, *low]));
-        if ulpdu.len().min(ulpdu_bytes) < ddp::TAGGED_HEADER_BYTES || self.awaits_ready {
+        // A longer header of an untagged segment may not be whole yet, and is nothing to be judged by.
+        let is_tagged = ulpdu.first().is_some_and(|&control| ddp::is_tagged(control));
+        if !is_tagged || ulpdu.len().min(ulpdu_bytes) < ddp::TAGGED_HEADER_BYTES || self.awaits_ready {
             return Ok(0);
         }
         let header = Header::parse(ulpdu)?;
-        if !matches!(header, Header::Tagged { .. }) {
-            return Ok(0);
-        }
         let payload_bytes = ulpdu_bytes - ddp::TAGGED_HEADER_BYTES;
         let Some((stag, at)) =
             self.check_tagged(header, payload_bytes, memory).map_err(|f| f.with(ulpdu_bytes, ulpdu))?
@@ -491,7 +494,9 @@ impl Connection {
             return Err(TerminateCode::DDP_UNTAGGED_OFFSET.into());
         }
         let end = receiver.filled + payload.len();
-        let Some(room) = posted.room.buffer().get_mut(receiver.filled..end) else {
+        let whole_bytes = (last && receiver.filled == 0).then_some(end);
+        let buffer = posted.room.buffer(whole_bytes, self.config.receive_aligned_at);
+        let Some(room) = buffer.get_mut(receiver.filled..end) else {
             return Err(TerminateCode::DDP_UNTAGGED_TOO_LONG.into());
         };
         room.copy_from_slice(payload);
@@ -657,7 +662,7 @@ impl super::transmit::Transmitter {
 impl Failure {
     /// Adds the segment that caused it, for the Terminate message.
     fn with(mut self, ulpdu_bytes: usize, ulpdu: &[u8]) -> Self {
-        let tagged = ulpdu.first().is_some_and(|control| control & 0x80 != 0);
+        let tagged = ulpdu.first().is_some_and(|&control| ddp::is_tagged(control));
         let header_bytes = if tagged { ddp::TAGGED_HEADER_BYTES } else { ddp::UNTAGGED_HEADER_BYTES };
         let read = ulpdu.get(1).is_some_and(|control| control & 0xF == Opcode::ReadRequest as u8);
         if let Some(header) = ulpdu.get(..header_bytes) {

@@ -496,6 +496,7 @@ impl Verbs for IbverbsProvider {
             crc: false,
             // Devices let a peer end only fast registrations, which user space cannot make.
             remote_invalidation: false,
+            receives_on_demand: false,
         })
     }
 

@@ -56,7 +56,8 @@ impl RdmaLink {
         let mut provider = IwarpProvider::new(engine.driver(), iwarp, ::rdma::random_names());
         let now = monotonic_now();
         let pair = provider.connect(stream, &[], now)?;
-        Ok(Self::new(Box::new(provider), pair, None, timeout, now))
+        let config = Config::default().receives_on_demand();
+        Ok(Self::new(Box::new(provider), pair, None, Config { negotiate_timeout: timeout, ..config }, now))
     }
 
     /// By the device that leads to the address.
@@ -76,22 +77,19 @@ impl RdmaLink {
             RdmaDevice::Named(name) => Some(name.clone()),
             RdmaDevice::Any | RdmaDevice::Software => None,
         };
-        Ok(Self::new(Box::new(provider), pair, wanted, timeout, now))
+        let config = Config { negotiate_timeout: timeout, ..Config::default() };
+        Ok(Self::new(Box::new(provider), pair, wanted, config, now))
     }
 
     fn new(
         provider: Box<dyn Verbs>,
         pair: QueuePairId,
         wanted: Option<String>,
-        timeout: Duration,
+        config: Config,
         now: Monotonic,
     ) -> Self {
-        let config = Config {
-            // A signed or encrypted READ comes in messages: the largest has to fit.
-            fragmented_bytes_max: MESSAGE_BYTES_MAX as u32,
-            negotiate_timeout: timeout,
-            ..Config::default()
-        };
+        // A signed or encrypted READ comes in messages: the largest has to fit.
+        let config = Config { fragmented_bytes_max: MESSAGE_BYTES_MAX as u32, ..config };
         Self {
             provider,
             pair,
@@ -127,6 +125,11 @@ impl RdmaLink {
     /// Most bytes of payload in a message to the server.
     pub fn inline_bytes_max(&self) -> u32 {
         self.smbd.fragmented_send_bytes_max().saturating_sub(HEADERS_BYTES)
+    }
+
+    /// Most bytes of a WRITE that one transfer carries.
+    pub fn transfer_bytes_max(&self) -> usize {
+        (self.smbd.send_bytes_max() as usize).saturating_sub(smbdirect::WRITE_PAYLOAD_AT)
     }
 
     /// Most bytes that the server moves by RDMA for one request.

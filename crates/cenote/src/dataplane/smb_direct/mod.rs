@@ -384,7 +384,9 @@ impl<V: Verbs> SmbDirect<V> {
                     return;
                 }
                 self.numbers += 1;
-                let mut peer = Peer::new(self.numbers, Connection::listen(self.config, self.now));
+                let on_demand = self.verbs.info(queue_pair).is_some_and(|info| info.receives_on_demand);
+                let config = if on_demand { self.config.receives_on_demand() } else { self.config };
+                let mut peer = Peer::new(self.numbers, Connection::listen(config, self.now));
                 peer.note(self.now, What::Request { private_data: private_data.len() });
                 self.peers.insert(queue_pair, peer);
                 self.smbd_events(queue_pair);
@@ -488,8 +490,8 @@ impl<V: Verbs> SmbDirect<V> {
     /// What the MS-SMBD state machine wants.
     fn smbd_events(&mut self, connection: QueuePairId) {
         let now = self.now;
-        let receive_bytes = self.config.receive_bytes_max as usize;
         while let Some(peer) = self.peers.get_mut(&connection) {
+            let receive_bytes = peer.smbd.receive_bytes_max() as usize;
             let Some(event) = peer.smbd.poll_event() else {
                 return self.timers.arm(connection, &mut peer.armed, peer.smbd.poll_timeout());
             };
