@@ -46,6 +46,12 @@ impl Crc32c {
     }
 }
 
+/// Bytes that [`Crc32c::update_shared`] will look at.
+pub fn unsummed_bytes(bytes: &Buf) -> usize {
+    let Some(words) = bytes.page_words() else { return bytes.len() };
+    words.iter().filter(|word| word.load(Ordering::Relaxed) == 0).count() * PAGE_BYTES
+}
+
 /// The CRC of one piece, as it stands on the wire.
 pub fn crc32c(bytes: &[u8]) -> [u8; 4] {
     let mut crc = Crc32c::default();

@@ -37,8 +37,8 @@ const BEHIND_BYTES: usize = 4 << 10;
 const IDLE: Duration = Duration::from_secs(1);
 /// One send takes about so many bytes.
 const SEND_BYTES: usize = 2 << 20;
-/// The same where a CRC is made of them: what it has read is still in the processor's cache when the kernel copies it.
-const SEND_BYTES_CRC: usize = 256 << 10;
+/// The same of bytes that a CRC is made of: what it has read is still in the processor's cache when the kernel copies it.
+const SUMMED_BYTES: usize = 256 << 10;
 /// Where more has come already than a receive could take, what is to be sent waits for the next one, so often at most: the other end
 /// has less to wake up for, and more to do each time.
 const HELD_RECEIVES_MAX: u8 = 4;
@@ -225,6 +225,7 @@ impl IwarpProvider {
             inbound_read_depth: self.options.inbound_read_depth,
             outbound_read_depth: self.options.outbound_read_depth,
             segment_bytes: SEGMENT_BYTES,
+            summed_bytes_max: SUMMED_BYTES,
             receive_aligned_at: self.options.receive_aligned_at,
             extension: Some(EXTENSION),
             ..Config::new(DOMAIN, StreamId(id.0))
@@ -504,9 +505,8 @@ impl IwarpProvider {
         }
         pair.held_receives = 0;
         // At once what the socket takes, the rest as it takes it.
-        let send_bytes = if pair.connection.agreed().crc { SEND_BYTES_CRC } else { SEND_BYTES };
         while !pair.sending
-            && let Some(data) = pair.connection.poll_transmit(&mut self.memory, send_bytes, now)
+            && let Some(data) = pair.connection.poll_transmit(&mut self.memory, SEND_BYTES, now)
         {
             // An error shows again, to be acted on, when the loop sends.
             let taken = driver::send_now(&pair.socket, &data).unwrap_or(0);

@@ -66,7 +66,8 @@ fn what_is_signed_or_encrypted_goes_by_rdma_as_well_protected() {
     });
     for options in signed.into_iter().chain(sealed) {
         for channels in [1, 3] {
-            let mut client = server.connect(Options { channels, ..options.clone() });
+            let mut client =
+                server.connect(Options { channels, rdma_write_bytes_min: 4097, ..options.clone() });
             assert_eq!(client.channel_count(), channels);
             carry_up_to(&mut client, "transformed.bin", 500_000);
             let counters = client.counters();
@@ -75,6 +76,29 @@ fn what_is_signed_or_encrypted_goes_by_rdma_as_well_protected() {
             assert!(counters.rdma_read_bytes > 860_000, "{counters:?}");
             assert!(counters.sent_bytes < 50_000 && counters.received_bytes < 50_000, "{counters:?}");
         }
+    }
+}
+
+#[test]
+fn a_write_that_fits_one_transfer_goes_in_it_and_a_longer_one_by_rdma() {
+    let server = Server::start();
+    for signing in [Signing::IfRequired, Signing::Required] {
+        let mut client = server.connect(Options { signing, ..plain(Transport::Rdma) });
+        let tree = client.tree_connect("demo").unwrap();
+        let file = client.open(tree, "inline.bin", OpenOptions::overwrite()).unwrap();
+        let mut expected = Vec::new();
+        for len in [4096, 65_536, 65_537] {
+            let before = client.counters();
+            let data = pattern(len as u64, len);
+            client.write_at(&file, expected.len() as u64, &data).unwrap();
+            expected.extend_from_slice(&data);
+            let sent_bytes = (client.counters().sent_bytes - before.sent_bytes) as usize;
+            let remote_bytes = (client.counters().rdma_written_bytes - before.rdma_written_bytes) as usize;
+            assert_eq!(remote_bytes, if len > 65_536 { len } else { 0 });
+            assert!((sent_bytes > len) == (len <= 65_536) && sent_bytes < 66_000, "{len}: {sent_bytes}");
+        }
+        assert!(client.read_at(&file, 0, expected.len()).unwrap() == expected);
+        client.close(file).unwrap();
     }
 }
 

@@ -86,6 +86,9 @@ pub struct Config {
     /// As initiator: how long the first FPDU is held back after the reply. siw of Linux 6.1 sends its reply before it can receive, and
     /// never looks again at an FPDU that came too soon; 20 ms are enough even for an emulated one.
     pub first_send_delay: Duration,
+    /// With a CRC, what [`Connection::poll_transmit`] gives at a time ends after about so many bytes that it had to look at for it: they are
+    /// still in the processor's cache when they are sent then.
+    pub summed_bytes_max: usize,
     /// Which byte of a message begins a page, where its buffer is allocated as it comes: the payload behind the headers, best.
     pub receive_aligned_at: usize,
     pub domain: DomainId,
@@ -104,6 +107,7 @@ impl Config {
             extension: None,
             legacy_depths: false,
             first_send_delay: Duration::ZERO,
+            summed_bytes_max: usize::MAX,
             receive_aligned_at: 0,
             domain,
             stream,

@@ -378,8 +378,8 @@ impl Connection {
             return None;
         }
         let mut fpdus = std::mem::take(&mut self.transmitter.spare);
-        let mut total = 0;
-        while total < len_bytes_max {
+        let (mut total, mut summed) = (0, 0);
+        while total < len_bytes_max && summed < self.config.summed_bytes_max {
             if self.transmitter.current.is_none() && !self.start_message(memory) {
                 break;
             }
@@ -391,6 +391,9 @@ impl Connection {
                 }
             };
             total += framing::fpdu_bytes(fpdu.ulpdu_bytes());
+            if self.agreed.crc {
+                summed += fpdu.payload.parts().iter().map(crate::crc::unsummed_bytes).sum::<usize>();
+            }
             fpdus.push(fpdu);
         }
         self.push_completions();

@@ -32,7 +32,7 @@ use drain::Drain;
 use due::{Overdue, Trouble};
 use eviction::{Eviction, Queue};
 use read::ReadJob;
-use segments::{Fate, Removed, SegmentState, Segments};
+use segments::{Fate, Piece, Removed, SegmentState, Segments};
 use waiters::Waiter;
 use writeback::WriteJob;
 
@@ -265,8 +265,33 @@ impl Data {
 
     /// Puts blocks into a stream's cache; `read`: a reader has them already.
     fn insert(&mut self, slot: usize, block: u64, data: Buf, state: SegmentState, read: bool) {
-        let len = data.len();
         let sequence = if state == SegmentState::Clean { 0 } else { self.sequence };
+        self.insert_numbered(slot, block, data, (state, sequence), read);
+    }
+
+    /// Puts cached pieces, clean and one behind the other, into one segment in their place.
+    fn put_together(&mut self, slot: usize, from: u64, pieces: Vec<(u64, Piece)>) -> Buf {
+        let mut whole = Payload::new();
+        for (_, piece) in pieces {
+            if let Piece::Cached(data) = piece {
+                whole.push(data);
+            }
+        }
+        let whole = whole.contiguous();
+        // There may be writes in it that a read under way does not know of.
+        self.insert_numbered(slot, from, whole.clone(), (SegmentState::Clean, self.sequence), true);
+        whole
+    }
+
+    fn insert_numbered(
+        &mut self,
+        slot: usize,
+        block: u64,
+        data: Buf,
+        (state, sequence): (SegmentState, u64),
+        read: bool,
+    ) {
+        let len = data.len();
         let Some(stream) = self.streams.get_mut(slot).and_then(Option::as_mut) else { return };
         let place = self.eviction.place_of(eviction::name(stream.id.file.0, stream.id.index, block));
         let (removed, queue, is_new) = stream.segments.insert(block, data, state, sequence, read, place);

@@ -26,6 +26,9 @@ const AHEAD_PIECE_BLOCKS: u64 = 256;
 /// Parts of a read at least so long are kept in the cache as they come; shorter ones are copied together.
 const SEGMENT_BYTES_LEAST: usize = 32 << 10;
 
+/// Cached parts of a read shorter than this on average are copied together for the next reader: sending many short ones costs more.
+const CACHED_BYTES_LEAST: usize = 16 << 10;
+
 /// Part of a read job, in order.
 #[derive(Debug)]
 enum Part {
@@ -146,6 +149,11 @@ impl FileSystem {
                 job.waiting.push(read);
             }
             return Ok(None);
+        }
+        if why == Why::Reader && is_scattered(&pieces, to - from) && !stream.segments.has_unstored(from, to) {
+            let whole = self.data.put_together(slot, from, pieces);
+            let at = (offset - from * BLOCK) as usize;
+            return Ok(Some(whole.slice(at..at + len as usize).into()));
         }
         let mut parts = Vec::new();
         let mut requests: Vec<(usize, Lba, u32)> = Vec::new();
@@ -389,6 +397,14 @@ impl ReadJob {
         let skip = (self.offset - self.first_block * BLOCK) as usize;
         whole.slice(skip, self.len as usize)
     }
+}
+
+/// Whether a range of so many blocks is in memory, in many short pieces.
+fn is_scattered(pieces: &[(u64, Piece)], blocks: u64) -> bool {
+    let bytes = blocks as usize * BLOCK_BYTES;
+    bytes >= SEGMENT_BYTES_LEAST
+        && bytes < pieces.len() * CACHED_BYTES_LEAST
+        && pieces.iter().all(|(_, piece)| matches!(piece, Piece::Cached(_)))
 }
 
 /// The bytes as page-aligned buffers of whole blocks: copied only where they are not that already, or are in small parts.

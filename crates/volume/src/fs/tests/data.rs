@@ -415,3 +415,33 @@ fn what_comes_back_soon_after_it_went_stays() {
     read(&mut bench, file, 2 << 20);
     assert_eq!(blocks.get(), 0, "blocks were read a third time");
 }
+
+#[test]
+fn cached_blocks_that_were_written_one_by_one_are_read_in_one_piece() {
+    let mut bench = Bench::new(16);
+    let id = bench.create("data");
+    let stream = StreamId::unnamed(id);
+    let mut bytes = pattern(1, 128 << 10);
+    for (at, block) in bytes.chunks(4096).enumerate() {
+        bench.write(stream, at as u64 * 4096, block).unwrap();
+    }
+    let parts = |bench: &mut Bench, offset, len_bytes| match bench.fs.read(1, stream, offset, len_bytes) {
+        Poll::Ready(Ok(data)) => data.parts().len(),
+        other => panic!("it is cached: {other:?}"),
+    };
+    // What is not stored yet stays as it is.
+    assert_eq!(parts(&mut bench, 0, 64 << 10), 16);
+    bench.flush(id).unwrap();
+    assert_eq!(parts(&mut bench, 100, 63 << 10), 1);
+    assert_eq!(parts(&mut bench, 0, 64 << 10), 1);
+    assert_eq!(parts(&mut bench, 64 << 10, 16 << 10), 4, "too few to be worth it");
+    let new = pattern(2, 4096);
+    bytes[8192..12_288].copy_from_slice(&new);
+    bench.write(stream, 8192, &new).unwrap();
+    assert_eq!(parts(&mut bench, 0, 64 << 10), 3);
+    assert!(bench.read(stream, 0, 128 << 10).unwrap() == bytes);
+    bench.flush(id).unwrap();
+    bench.disk.0.borrow_mut().hold(true);
+    bench.crash(|_| 0);
+    assert!(bench.read(stream, 0, 128 << 10).unwrap() == bytes);
+}
