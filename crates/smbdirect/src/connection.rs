@@ -284,7 +284,7 @@ impl Connection {
 
     /// Size of the receives to post, in bytes.
     pub fn receive_bytes_max(&self) -> u32 {
-        self.config.receive_bytes_max
+        self.receive_bytes_max
     }
 
     /// Largest payload of one RDMA read or write, in bytes.

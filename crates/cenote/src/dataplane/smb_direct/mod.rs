@@ -491,7 +491,8 @@ impl<V: Verbs> SmbDirect<V> {
     fn smbd_events(&mut self, connection: QueuePairId) {
         let now = self.now;
         while let Some(peer) = self.peers.get_mut(&connection) {
-            let receive_bytes = peer.smbd.receive_bytes_max() as usize;
+            // What the peer was told; never less than a device's receives have.
+            let receive_bytes = peer.smbd.receive_bytes_max().max(self.config.receive_bytes_max) as usize;
             let Some(event) = peer.smbd.poll_event() else {
                 return self.timers.arm(connection, &mut peer.armed, peer.smbd.poll_timeout());
             };
