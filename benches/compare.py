@@ -115,6 +115,7 @@ ROWS = ["put_large", "get_large", "get_large_cold", "put_small", "list_small", "
 
 
 def main():
+    servers.end_by_signal_as_by_hand()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--work", type=pathlib.Path)

@@ -41,6 +41,7 @@ class Lot:
 
 
 def main():
+    servers.end_by_signal_as_by_hand()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--lots", type=int, default=10)

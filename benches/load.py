@@ -105,6 +105,7 @@ def measure(loader, server, cell, made):
 
 
 def main():
+    servers.end_by_signal_as_by_hand()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cells", default=",".join(CELLS))

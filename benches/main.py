@@ -79,10 +79,12 @@ def heading(arguments, seconds):
     model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     smbd = subprocess.run(["smbd", "--version"], capture_output=True, text=True).stdout.strip()
+    # It makes a factor of two on loopback: bbr paces what it sends there too.
+    congestion = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
     return [
         f"# Cenote beside smbd, {datetime.date.today()}, commit {commit.stdout.strip() or 'unknown'}", "",
-        f"Machine: {os.cpu_count()} processors ({model}), {memory:.0f} GiB, Linux {platform.release()}; all on loopback, so client and "
-        f"server share the processors. Peer: Debian's smbd {smbd.removeprefix('Version ')}. Mode {arguments.mode}, {seconds} s a "
+        f"Machine: {os.cpu_count()} processors ({model}), {memory:.0f} GiB, Linux {platform.release()}, TCP's congestion control "
+        f"{congestion}; all on loopback, so client and server share the processors. Peer: Debian's smbd {smbd.removeprefix('Version ')}. Mode {arguments.mode}, {seconds} s a "
         "measurement, medians of the rounds; a ratio over 1 in throughput, or under 1 in CPU, is in Cenote's favour.",
     ]
 
@@ -135,6 +137,7 @@ def prepare(arguments, work, notes, mode, systems):
 
 
 def main():
+    servers.end_by_signal_as_by_hand()
     arguments = parse_arguments()
     mode = modes(arguments.mode)
     parts = [part for part in arguments.only if part != "rdma"]

@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -11,6 +12,15 @@ import time
 TICKS = os.sysconf("SC_CLK_TCK")
 PASSWORD = "Bench-Passw0rd"
 USER = "bench"
+
+
+def end_by_signal_as_by_hand():
+    """SIGTERM and SIGHUP raise, as Ctrl-C does: what was started is stopped."""
+    def leave(number, _):
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGHUP, leave)
 
 
 def wait_for_port(port, process, seconds=30):
