@@ -80,6 +80,7 @@ pub struct LimitKeys {
     pub repair_delay_s: u64,
     pub scrub_period_s: u64,
     pub scrub_bytes_per_s: u64,
+    pub busy_poll_us: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,6 +91,8 @@ pub struct Log {
 
 /// In `smb.rdma_devices`: each address of `smb.listen` that leads to a device.
 pub const AUTO: &str = "auto";
+
+const BUSY_POLL_US_MAX: u64 = 10_000;
 
 /// Every key, as `section.key`, and what it does.
 const DOCUMENTATION: &[(&str, &str)] = &[
@@ -165,6 +168,10 @@ const DOCUMENTATION: &[(&str, &str)] = &[
         "limits.scrub_bytes_per_s",
         "Bytes a second that a scrub reads at most; one disk is scrubbed at a time.",
     ),
+    (
+        "limits.busy_poll_us",
+        "Microseconds that the server looks for work before it sleeps, while work keeps coming: answers sooner, for a processor. 0: never.",
+    ),
     ("log.level", "off, error, warn, info, debug or trace; the log goes to standard error."),
 ];
 
@@ -220,6 +227,7 @@ impl Default for LimitKeys {
             repair_delay_s: limits.repair_delay.as_secs(),
             scrub_period_s: limits.scrub_period.as_secs(),
             scrub_bytes_per_s: limits.scrub_rate,
+            busy_poll_us: limits.busy_poll.as_micros() as u64,
         }
     }
 }
@@ -330,6 +338,9 @@ impl Config {
                 return bad(key, &format!("at least {least}"));
             }
         }
+        if limits.busy_poll_us > BUSY_POLL_US_MAX {
+            return bad("limits.busy_poll_us", &format!("at most {BUSY_POLL_US_MAX}"));
+        }
         if !["off", "error", "warn", "info", "debug", "trace"].contains(&self.log.level.as_str()) {
             return bad("log.level", "off, error, warn, info, debug or trace");
         }
@@ -368,6 +379,7 @@ impl Config {
             repair_delay: Duration::from_secs(keys.repair_delay_s),
             scrub_period: Duration::from_secs(keys.scrub_period_s),
             scrub_rate: keys.scrub_bytes_per_s,
+            busy_poll: Duration::from_micros(keys.busy_poll_us),
         }
     }
 

@@ -237,6 +237,8 @@ pub struct Limits {
     pub scrub_period: Duration,
     /// Bytes a second that a scrub reads at most.
     pub scrub_rate: u64,
+    /// How long the loop looks for work before it sleeps, while work keeps coming; zero: not at all.
+    pub busy_poll: Duration,
 }
 
 impl Default for Limits {
@@ -253,6 +255,7 @@ impl Default for Limits {
             repair_delay: Duration::from_secs(30 * 60),
             scrub_period: Duration::from_secs(14 * 24 * 3600),
             scrub_rate: 32 << 20,
+            busy_poll: Duration::ZERO,
         }
     }
 }

@@ -32,6 +32,12 @@ impl Engine {
         Ok(self.driver.wait(Some(timeout.min(WAIT_MAX)))?)
     }
 
+    /// From now on [`Self::wait`] looks for work for so long before it sleeps, while work keeps coming: answers are heard sooner, for a
+    /// processor that does nothing else meanwhile. Zero, as at first: not at all.
+    pub fn busy_poll(&self, limit: Duration) {
+        self.driver.busy_poll(limit);
+    }
+
     /// Ends [`Self::wait`] from any thread.
     pub fn waker(&self) -> Waker {
         self.driver.waker()

@@ -109,6 +109,7 @@ fn run(options: DataPlaneOptions, ready: &Ready) -> Result<(), CommandError> {
     if driver.kind() == DriverKind::Fallback {
         tracing::warn!("io_uring is not permitted here: the slower fallback is used");
     }
+    driver.busy_poll(options.limits.busy_poll);
     let waker = driver.waker();
     let (control, commands) = channel_with(Arc::new(move || waker.wake()));
     let plane = Plane::new(options, driver)?;

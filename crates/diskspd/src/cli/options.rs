@@ -93,6 +93,7 @@ pub const OPTIONS: &[OptionText] = &[
     option("--smb-channels <count>", "connections per SMB session"),
     option("--smb-sign, --smb-seal", "require signing, encryption"),
     option("--smb-no-crc", "SMB Direct without CRC, where the server does without"),
+    option("--smb-busy-poll <microseconds>", "look for answers for so long before sleeping, 0 to 10000"),
     option("--man", "print this as a manual page"),
 ];
 

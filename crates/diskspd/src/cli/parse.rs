@@ -265,6 +265,11 @@ impl Parser {
             "smb-sign" => smb.sign = true,
             "smb-seal" => smb.seal = true,
             "smb-no-crc" => smb.no_crc = true,
+            "smb-busy-poll" => {
+                let microseconds =
+                    value.and_then(|value| value.parse().ok()).filter(|limit| *limit <= 10_000);
+                smb.busy_poll_us = microseconds.ok_or_else(missing)?;
+            }
             _ => return fail(format!("ERROR: invalid option: '{argument}'")),
         }
         Ok(())

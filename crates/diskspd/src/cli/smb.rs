@@ -20,6 +20,8 @@ pub struct SmbOptions {
     pub seal: bool,
     /// SMB Direct in software: no CRC where the server does without.
     pub no_crc: bool,
+    /// Microseconds that a thread looks for answers before it sleeps.
+    pub busy_poll_us: u64,
 }
 
 impl Default for SmbOptions {
@@ -32,6 +34,7 @@ impl Default for SmbOptions {
             sign: false,
             seal: false,
             no_crc: false,
+            busy_poll_us: 0,
         }
     }
 }

@@ -8,6 +8,7 @@ use smb_client::{
     RDMA_PORT, RdmaDevice, Signing, Transport, Tree,
 };
 use std::path::Path;
+use std::time::Duration;
 
 const TCP_PORT: u16 = 445;
 /// Written at once when a file is made.
@@ -18,6 +19,7 @@ pub struct Access {
     logon: Logon,
     options: Options,
     transport: SmbTransport,
+    busy_poll: Duration,
 }
 
 impl Access {
@@ -43,7 +45,8 @@ impl Access {
             rdma_device: options.rdma_device.as_deref().map_or(RdmaDevice::Software, RdmaDevice::from),
             ..Options::default()
         };
-        Ok(Self { logon, options: client, transport: options.transport })
+        let busy_poll = Duration::from_micros(options.busy_poll_us);
+        Ok(Self { logon, options: client, transport: options.transport, busy_poll })
     }
 
     /// A session of its own at the target's server.
@@ -51,6 +54,7 @@ impl Access {
     /// # Errors
     /// Where the server is not there, or refuses.
     pub fn connect(&self, engine: &Engine, path: &Location) -> Result<Client, TargetError> {
+        engine.busy_poll(self.busy_poll);
         let usual = if self.transport == SmbTransport::Rdma { RDMA_PORT } else { TCP_PORT };
         let port = path.port.unwrap_or(usual);
         let mut options = self.options.clone();

@@ -156,7 +156,9 @@ impl Fallback {
         }
     }
 
-    pub(super) fn wait(&mut self, timeout: Option<Duration>, finished: &mut Finished) -> io::Result<()> {
+    /// Whether the waker was used.
+    pub(super) fn wait(&mut self, timeout: Option<Duration>, finished: &mut Finished) -> io::Result<bool> {
+        let mut woken = false;
         self.take_returns();
         let timeout = if self.finished.is_empty() { timeout } else { Some(Duration::ZERO) };
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
@@ -172,6 +174,7 @@ impl Fallback {
                 let mut counter = [0; 8];
                 rustix::io::read(self.waker.fd(), &mut counter)?;
                 self.waker.taken();
+                woken = true;
                 continue;
             }
             let fd = name as RawFd;
@@ -185,7 +188,7 @@ impl Fallback {
         }
         self.take_returns();
         finished.append(&mut self.finished);
-        Ok(())
+        Ok(woken)
     }
 
     fn take_returns(&mut self) {

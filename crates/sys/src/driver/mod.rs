@@ -7,8 +7,10 @@
 //!
 //! How it is used: each client (the socket layer, each disk) has a [`Queue`], submits operations with tokens of its own and
 //! polls its completions. The thread's loop calls [`Driver::wait`], which alone enters the kernel, and then lets all clients
-//! work until none has anything left to do. Nothing spins: with nothing to do, `wait` sleeps.
+//! work until none has anything left to do. Nothing spins: with nothing to do, `wait` sleeps; at once, unless it was asked to look for
+//! work for a moment before ([`Driver::busy_poll`]).
 
+mod busy;
 mod fallback;
 mod ring;
 mod scatter;
@@ -155,6 +157,7 @@ struct Inner {
     undelivered: usize,
     timers: BinaryHeap<Reverse<(Instant, QueueId, u64)>>,
     finished: Finished,
+    busy: busy::BusyPoll,
 }
 
 /// A handle to the loop; clones share it. It stays on the thread that made it.
@@ -201,6 +204,7 @@ impl Driver {
             undelivered: 0,
             timers: BinaryHeap::new(),
             finished: Vec::new(),
+            busy: busy::BusyPoll::default(),
         };
         Ok(Self { inner: Rc::new(RefCell::new(inner)), waker, kind })
     }
@@ -214,6 +218,11 @@ impl Driver {
         let mut inner = self.inner.borrow_mut();
         inner.queues.push(Some(Vec::new()));
         Queue { inner: self.inner.clone(), id: (inner.queues.len() - 1) as QueueId }
+    }
+
+    /// From now on [`Driver::wait`] looks for work for so long before it sleeps, while work keeps coming; zero, as at first: not at all.
+    pub fn busy_poll(&self, limit: Duration) {
+        self.inner.borrow_mut().busy = busy::BusyPoll::new(limit);
     }
 
     /// Ends [`Driver::wait`] from any thread.
@@ -297,9 +306,9 @@ impl Drop for Queue {
 impl Inner {
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let timeout = self.sleep_bound(timeout);
-        match &mut self.backend {
-            Backend::Ring(ring) => ring.wait(timeout, &mut self.finished)?,
-            Backend::Fallback(fallback) => fallback.wait(timeout, &mut self.finished)?,
+        let (found, took) = self.look_for_work(timeout)?;
+        if !found {
+            self.enter(timeout.map(|timeout| timeout.saturating_sub(took)))?;
         }
         self.expire_timers();
         for (queue, completion) in self.finished.drain(..) {
@@ -310,6 +319,33 @@ impl Inner {
             }
         }
         Ok(())
+    }
+
+    /// Enters the kernel; whether there is something to do, an answer or a call from elsewhere.
+    fn enter(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        let woken = match &mut self.backend {
+            Backend::Ring(ring) => ring.wait(timeout, &mut self.finished)?,
+            Backend::Fallback(fallback) => fallback.wait(timeout, &mut self.finished)?,
+        };
+        Ok(woken || !self.finished.is_empty())
+    }
+
+    /// Polls busily before a sleep, where that was asked for. Whether it found something to do, and how long that took.
+    fn look_for_work(&mut self, timeout: Option<Duration>) -> io::Result<(bool, Duration)> {
+        let is_sleep = timeout != Some(Duration::ZERO);
+        let limit = if is_sleep { self.busy.before_sleep() } else { Duration::ZERO };
+        if limit.is_zero() {
+            return Ok((false, Duration::ZERO));
+        }
+        let began = Instant::now();
+        let limit = timeout.map_or(limit, |timeout| timeout.min(limit));
+        let mut found = self.enter(Some(Duration::ZERO))?;
+        while !found && began.elapsed() < limit {
+            std::hint::spin_loop();
+            found = self.enter(Some(Duration::ZERO))?;
+        }
+        self.busy.looked(found);
+        Ok((found, began.elapsed()))
     }
 
     fn sleep_bound(&self, timeout: Option<Duration>) -> Option<Duration> {

@@ -171,16 +171,18 @@ impl Ring {
         }
     }
 
-    pub(super) fn wait(&mut self, timeout: Option<Duration>, finished: &mut Finished) -> io::Result<()> {
+    /// Whether the waker was used.
+    pub(super) fn wait(&mut self, timeout: Option<Duration>, finished: &mut Finished) -> io::Result<bool> {
+        let mut woken = false;
         while !self.backlog.is_empty() {
             self.refill();
             if !self.backlog.is_empty() {
                 enter(self.ring.submit())?;
                 // A kernel that is busy with completions takes no more until some are reaped.
-                self.reap(finished);
+                woken |= self.reap(finished);
             }
         }
-        let ready = !finished.is_empty() || !self.ring.completion().is_empty();
+        let ready = woken || !finished.is_empty() || !self.ring.completion().is_empty();
         let timeout = if ready { Some(Duration::ZERO) } else { timeout };
         let entered = match timeout {
             None => self.ring.submit_and_wait(1),
@@ -191,17 +193,19 @@ impl Ring {
             }
         };
         enter(entered)?;
-        self.reap(finished);
-        Ok(())
+        Ok(self.reap(finished) || woken)
     }
 
-    fn reap(&mut self, finished: &mut Finished) {
+    /// Whether the waker was used.
+    fn reap(&mut self, finished: &mut Finished) -> bool {
+        let mut woken = false;
         let mut entries = mem::take(&mut self.entries);
         entries.extend(self.ring.completion());
         for entry in entries.drain(..) {
             match entry.user_data() {
                 WAKE => {
                     self.waker.taken();
+                    woken = true;
                     self.wake_armed = false;
                     if !self.closing {
                         self.arm_waker();
@@ -212,6 +216,7 @@ impl Ring {
             }
         }
         self.entries = entries;
+        woken
     }
 
     fn complete(&mut self, index: u32, entry: &cqueue::Entry, finished: &mut Finished) {

@@ -52,6 +52,7 @@ on_both! {
     timers_expire_in_order
     a_wake_from_another_thread_ends_the_sleep
     a_wait_without_work_ends_at_its_timeout
+    a_loop_that_polls_busily_hears_of_everything_as_well
     a_driver_dropped_in_mid_operation_leaves_nothing_behind
 }
 
@@ -412,4 +413,41 @@ fn a_driver_dropped_in_mid_operation_leaves_nothing_behind(driver: &Driver) {
     own.wait(Some(Duration::from_millis(5))).expect("the loop");
     drop((server, queue, own));
     assert_eq!(client.read(&mut [0; 1]).expect("the end"), 0);
+}
+
+fn a_loop_that_polls_busily_hears_of_everything_as_well(driver: &Driver) {
+    driver.busy_poll(Duration::from_millis(20));
+    let (_listener, mut client, server) = pair();
+    let queue = driver.queue();
+    for round in 0..50_u8 {
+        queue.submit(1, Operation::Receive { socket: server.clone(), into: BufMut::zeroed(8), at: 0 });
+        queue.submit(2, Operation::Timeout { after: Duration::from_millis(u64::from(round % 3)) });
+        let waker = driver.waker();
+        let other = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(u64::from(round % 4)));
+            waker.wake();
+            client.write_all(&[round]).expect("the stream");
+            client
+        });
+        let tokens: Vec<u64> = answers(driver, &queue, 2).iter().map(|done| done.token).collect();
+        assert!(tokens.contains(&1) && tokens.contains(&2));
+        client = other.join().expect("the writer");
+    }
+    // A call from elsewhere ends a wait of any length, looked for or slept for.
+    for _ in 0..10 {
+        let waker = driver.waker();
+        let other = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(5));
+            waker.wake();
+        });
+        let began = Instant::now();
+        driver.wait(Some(PATIENCE)).expect("the loop");
+        other.join().expect("the caller");
+        assert!(began.elapsed() < PATIENCE / 2);
+        // What of a call is left does not count for the next.
+        driver.wait(Some(Duration::ZERO)).expect("the loop");
+    }
+    let began = Instant::now();
+    driver.wait(Some(Duration::from_millis(5))).expect("the loop");
+    assert!(began.elapsed() >= Duration::from_millis(4));
 }
