@@ -170,8 +170,8 @@ pub struct Node {
     told: Vec<NetworkInterface>,
 }
 
-/// Interfaces are looked at so often: addresses come and go.
-const INTERFACES_EVERY: Duration = Duration::from_secs(10);
+/// Interfaces are looked at so often: addresses come and go, and a client that just asked does not ask again for minutes.
+const INTERFACES_EVERY: Duration = Duration::from_secs(2);
 
 /// Tells the data plane what the interfaces are whenever that has changed.
 async fn watch_interfaces(interfaces: Interfaces, mut told: Vec<NetworkInterface>, control: ControlHandle) {
