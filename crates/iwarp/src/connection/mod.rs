@@ -89,7 +89,7 @@ pub struct Config {
     /// With a CRC, what [`Connection::poll_transmit`] gives at a time ends after about so many bytes that it had to look at for it: they are
     /// still in the processor's cache when they are sent then.
     pub summed_bytes_max: usize,
-    /// Which byte of a message begins a page, where its buffer is allocated as it comes: the payload behind the headers, best.
+    /// Which byte of a long message begins a page, where its buffer is allocated as it comes: the payload behind the headers, best.
     pub receive_aligned_at: usize,
     pub domain: DomainId,
     pub stream: StreamId,

@@ -13,6 +13,8 @@ use crate::framing::{Framed, LENGTH_BYTES, fpdu_bytes, frame, pad_bytes, trailer
 pub const DIRECT_BYTES_MIN: usize = 16 * 1024;
 /// The part of an FPDU of at least this length that has come is placed, not staged.
 const LONG_FPDU_BYTES: usize = 2 * DIRECT_BYTES_MIN;
+/// Payload at least so long begins at a page, where that is asked for.
+const ALIGNED_BYTES_LEAST: usize = 16 * 1024;
 /// Staging that an idle connection may keep.
 const STAGED_BYTES_IDLE: usize = 4096;
 
@@ -35,9 +37,9 @@ impl Room {
     fn buffer(&mut self, whole_bytes: Option<usize>, aligned_at: usize) -> &mut BufMut {
         if let Self::Later { len_bytes } = *self {
             let needed_bytes = whole_bytes.map_or(len_bytes, |whole| whole.min(len_bytes));
-            // What has not a whole page of payload is copied anyhow.
-            let has_page = needed_bytes >= aligned_at + sys::ALIGN_BYTES;
-            *self = Self::Buffer(BufMut::with_aligned(needed_bytes, if has_page { aligned_at } else { 0 }));
+            // Up to a page more is the price: of a short payload that is much, and copying it elsewhere is little.
+            let pays = needed_bytes >= aligned_at + ALIGNED_BYTES_LEAST;
+            *self = Self::Buffer(BufMut::with_aligned(needed_bytes, if pays { aligned_at } else { 0 }));
         }
         match self {
             Self::Buffer(buffer) => buffer,
