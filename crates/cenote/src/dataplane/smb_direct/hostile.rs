@@ -128,6 +128,17 @@ fn a_transfer_longer_than_a_receive() {
 }
 
 #[test]
+fn a_negotiation_longer_than_a_receive() {
+    let mut bench = Bench::new();
+    let pair = bench.connect();
+    bench.client.post_receive(pair, WorkId(0), 8192).expect("is open");
+    // Longer receives are for those who asked for them.
+    say(&mut bench, pair, &[0; 60_000]);
+    bench.until("end", |bench| bench.lost.contains(&pair) && bench.server.connection_count() == 1);
+    goes_on(&mut bench);
+}
+
+#[test]
 fn a_write_to_memory_that_was_never_offered() {
     ends_it("guessed STag", |bench, pair| {
         let payload = Payload::from(Buf::from(&[1; 100][..]));

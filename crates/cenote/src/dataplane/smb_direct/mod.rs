@@ -491,8 +491,9 @@ impl<V: Verbs> SmbDirect<V> {
     fn smbd_events(&mut self, connection: QueuePairId) {
         let now = self.now;
         while let Some(peer) = self.peers.get_mut(&connection) {
-            // What the peer was told; never less than a device's receives have.
-            let receive_bytes = peer.smbd.receive_bytes_max().max(self.config.receive_bytes_max) as usize;
+            // What the peer was told, once it was; never less than a device's receives have.
+            let told = if peer.smbd.is_established() { peer.smbd.receive_bytes_max() } else { 0 };
+            let receive_bytes = told.max(self.config.receive_bytes_max) as usize;
             let Some(event) = peer.smbd.poll_event() else {
                 return self.timers.arm(connection, &mut peer.armed, peer.smbd.poll_timeout());
             };
