@@ -5,10 +5,7 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 use std::sync::atomic::Ordering;
-use sys::Buf;
-
-/// Bytes whose CRC is kept.
-const PAGE_BYTES: usize = 4096;
+use sys::{ALIGN_BYTES as PAGE_BYTES, Buf};
 
 /// A CRC32c under way.
 pub struct Crc32c(Digest);
