@@ -36,10 +36,10 @@
 //! # }
 //! ```
 //!
-//! Payload of at least [`Options::rdma_read_bytes_min`] or [`Options::rdma_write_bytes_min`] goes by RDMA on SMB Direct, unless the
-//! session or share is signed or encrypted: RDMA would carry it around both. Promises: nothing is believed that is not signed or encrypted as agreed, a
-//! server's nonsense ends the connection and never panics, payload is not copied between socket and caller beyond
-//! encryption. Never retries on its own.
+//! Payload of at least [`Options::rdma_read_bytes_min`] or [`Options::rdma_write_bytes_min`] goes by RDMA on SMB Direct; where the session
+//! or share is signed or encrypted, signed or encrypted by itself ([`Options::rdma_transform`]), or in messages where the server has no
+//! RDMA transforms. Promises: nothing is believed that is not signed or encrypted as agreed, a server's nonsense ends the connection and
+//! never panics, payload is not copied between socket and caller beyond encryption. Never retries on its own.
 
 #![forbid(unsafe_code)]
 
