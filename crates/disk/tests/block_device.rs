@@ -64,12 +64,13 @@ impl Fixture for DeviceFixture {
     }
     fn reopen(&mut self) {
         self.disk = None;
-        // The kernel lets go of a closed device when the last operation on it has let go, a moment after the close.
+        // The kernel lets go of a closed device when the last operation on it has let go, a moment after the close. It
+        // may need the ring for that: what a worker of the kernel ended is freed on the next entry only.
         let until = Instant::now() + Duration::from_secs(10);
         self.disk = loop {
             match FileDisk::open(&self.driver, &self.device.path, FileDiskOptions::default()) {
                 Err(OpenError::InUse { .. }) if Instant::now() < until => {
-                    std::thread::sleep(Duration::from_millis(10))
+                    self.driver.wait(Some(Duration::from_millis(10))).expect("the loop");
                 }
                 opened => break Some(opened.expect("a disk")),
             }
