@@ -1,6 +1,6 @@
 //! Buffers that O_DIRECT, sockets and RDMA can use without a copy: page-aligned, reference counted, sliceable.
 //!
-//! Promises: taking and dropping a buffer of up to 1 MiB and 64 KiB costs no visit to the allocator once the thread is warm
+//! Promises: taking and dropping a buffer costs no visit to the kernel once enough memory is in use
 //! (see [`crate::recycle`]). Memory is always initialised, so that "unspecified content" means bytes of an earlier buffer.
 
 use crate::recycle::{Allocation, give_back, take};

@@ -1,7 +1,7 @@
 //! Views share and never alias a writer; memory comes back, within its bound.
 
 use super::*;
-use crate::recycle::{CLASS_BYTES, KEPT_BYTES_MAX, KEPT_SMALL_BYTES, kept_bytes};
+use crate::recycle::{CLASS_BYTES, KEPT_SMALL_BYTES, kept_bytes};
 
 /// Runs on a thread of its own, whose free lists are empty.
 fn on_fresh_thread(test: impl FnOnce() + Send + 'static) {
@@ -51,64 +51,42 @@ fn memory_comes_back_when_the_last_view_goes() {
 }
 
 #[test]
-fn a_thread_keeps_no_more_than_its_bound() {
+fn a_thread_keeps_no_more_in_small_pieces_than_its_bound() {
     on_fresh_thread(|| {
-        let many: Vec<BufMut> = (0..40).map(|_| BufMut::for_overwrite(1 << 20)).collect();
-        drop(many);
-        assert_eq!(kept_bytes(), KEPT_BYTES_MAX);
-        drop(BufMut::for_overwrite(2 << 20));
-        assert_eq!(kept_bytes(), KEPT_BYTES_MAX);
-        // Small pieces are kept all the same, up to a bound of their own.
-        let many: Vec<BufMut> = (0..2000).map(|_| BufMut::for_overwrite(4096)).collect();
-        drop(many);
-        assert_eq!(kept_bytes(), KEPT_BYTES_MAX + KEPT_SMALL_BYTES);
+        drop((0..2000).map(|_| BufMut::for_overwrite(4096)).collect::<Vec<_>>());
+        assert_eq!(kept_bytes(), KEPT_SMALL_BYTES);
+        drop(BufMut::for_overwrite(32 << 10));
+        assert_eq!(kept_bytes(), KEPT_SMALL_BYTES);
     });
 }
 
 #[test]
-fn a_thread_that_may_keep_more_gives_up_what_nobody_took_since_the_last_time() {
+fn small_sizes_that_a_thread_used_before_make_room_for_those_that_it_uses_now() {
     on_fresh_thread(|| {
-        const MIB: usize = 1 << 20;
-        crate::keep_free_memory(64 * MIB);
-        let many: Vec<BufMut> = (0..100).map(|_| BufMut::for_overwrite(MIB)).collect();
-        drop(many);
-        assert_eq!(kept_bytes(), 64 * MIB);
-        // All of it was just in use.
-        crate::trim_free_memory();
-        assert_eq!(kept_bytes(), 64 * MIB);
-        // A working set of 56 MiB leaves 8.
-        drop((0..56).map(|_| BufMut::for_overwrite(MIB)).collect::<Vec<_>>());
-        crate::trim_free_memory();
-        assert_eq!(kept_bytes(), 56 * MIB);
-        // Idle, it goes in parts down to what every thread keeps.
-        crate::trim_free_memory();
-        assert_eq!(kept_bytes(), 40 * MIB);
+        drop((0..1024).map(|_| BufMut::for_overwrite(4096)).collect::<Vec<_>>());
+        assert_eq!(kept_bytes(), KEPT_SMALL_BYTES);
+        // Nobody takes them until the next trimming, nor after it.
         crate::trim_free_memory();
         crate::trim_free_memory();
-        assert_eq!(kept_bytes(), KEPT_BYTES_MAX);
-    });
-}
-
-#[test]
-fn sizes_that_a_thread_used_before_make_room_for_those_that_it_uses_now() {
-    on_fresh_thread(|| {
-        const MIB: usize = 1 << 20;
-        crate::keep_free_memory(64 * MIB);
-        drop((0..64).map(|_| BufMut::for_overwrite(MIB)).collect::<Vec<_>>());
-        // They may still be wanted: nothing gives way.
-        drop(BufMut::for_overwrite(64 << 10));
-        assert_eq!(kept_bytes(), 64 * MIB);
-        crate::trim_free_memory();
-        let now: Vec<BufMut> = (0..40).map(|_| BufMut::for_overwrite(64 << 10)).collect();
+        let now: Vec<BufMut> = (0..40).map(|_| BufMut::for_overwrite(32 << 10)).collect();
         let mut places: Vec<usize> = now.iter().map(|buffer| address(buffer)).collect();
         drop(now);
-        assert_eq!(kept_bytes(), 64 * MIB - MIB / 2);
-        let again: Vec<BufMut> = (0..40).map(|_| BufMut::for_overwrite(64 << 10)).collect();
+        assert_eq!(kept_bytes(), KEPT_SMALL_BYTES);
+        let again: Vec<BufMut> = (0..40).map(|_| BufMut::for_overwrite(32 << 10)).collect();
         let mut places_again: Vec<usize> = again.iter().map(|buffer| address(buffer)).collect();
         places.sort_unstable();
         places_again.sort_unstable();
         assert_eq!(places, places_again);
     });
+}
+
+#[test]
+fn a_zeroed_large_buffer_is_zero_whoever_had_its_memory() {
+    for len in [64 << 10, 300_000, 1 << 20, 2 << 20, 9 << 20, 64 << 10] {
+        let mut first = BufMut::zeroed(len);
+        assert!(first.iter().all(|&byte| byte == 0), "{len}");
+        first.fill(0xaa);
+    }
 }
 
 #[test]

@@ -10,9 +10,9 @@ pub mod file_ring;
 mod interfaces;
 pub mod interrupt;
 mod payload;
-mod pieces;
 mod recycle;
 pub mod region;
+mod spans;
 
 pub use buf::{ALIGN_BYTES, Buf, BufMut};
 pub use clock::monotonic_now;
