@@ -1,47 +1,36 @@
 //! iWARP in software: [`::iwarp::Connection`] over sockets of the data plane's loop.
 //!
 //! Owns the sockets, the registrations and a name for each connection. An idle connection holds no receive buffer and costs a turn
-//! of the loop nothing. Many FPDUs leave in one send, at once as far as the socket takes them; one send per connection is under way at a time. Where much of a message is still to
-//! come the kernel puts it straight into its region ([`iwarp::connection::direct`]); else bytes are staged and copied from cache.
-//! Connections that are not established are bounded: beyond half of all there may be, the oldest of them makes room.
+//! of the loop nothing. Connections that are not established are bounded: beyond half of all there may be, the oldest of them makes room.
 
-use crate::timers::{Armed, Timers};
+mod queue_pair;
+
+use queue_pair::{QueuePair, Receiving};
+
+use crate::timers::Timers;
 use crate::verbs::{
-    Access, Activity, CloseReason, Completion, CompletionKind, ConnectionInfo, Event, PostError, QueuePairId,
-    RegionKey, RegisterError, Status, Transport, Verbs, WorkId,
+    Access, Activity, CloseReason, ConnectionInfo, Event, PostError, QueuePairId, RegionKey, RegisterError,
+    Transport, Verbs, WorkId,
 };
 pub use iwarp::CrcPolicy;
-use iwarp::connection::direct::{Expected, Plan};
 use iwarp::mpa::Extension;
-use iwarp::{Config, Connection, DomainId, Memory, SendFlags, Stag, StreamId, WorkStatus};
+use iwarp::{Config, Connection, DomainId, Memory, SendFlags, Stag, StreamId};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
-use sys::driver::{self, Descriptor, Driver, Operation, Outcome, Piece, Place, Queue, Scatter};
+use sys::driver::{self, Descriptor, Driver, Operation, Outcome, Queue};
 use sys::{Buf, BufMut, Payload};
 use types::Monotonic;
 
 /// One protection domain: what keeps peers apart is the stream that each registration is bound to.
 const DOMAIN: DomainId = DomainId(1);
-/// Receive buffer of a connection with traffic, and of one that filled that.
-const RECEIVE_BYTES: usize = 32 << 10;
-const RECEIVE_BYTES_MANY: usize = 256 << 10;
-/// The same where long payload came last: enough to see what comes next, and little to be copied if that is payload again.
-const RECEIVE_BYTES_PEEK: usize = 4 << 10;
-/// Room behind the last payload that goes straight into its region: for what announces the next one, not for that itself.
-const BEHIND_BYTES: usize = 4 << 10;
 /// A connection that was still for so long gives its receive buffer back.
 const IDLE: Duration = Duration::from_secs(1);
-/// One send takes about so many bytes.
-const SEND_BYTES: usize = 2 << 20;
-/// The same of bytes that a CRC is made of: what it has read is still in the processor's cache when the kernel copies it.
+/// Of bytes that a CRC is made of one send takes about so many: what it has read is still in the processor's cache when the kernel copies it.
 const SUMMED_BYTES: usize = 256 << 10;
-/// Where more has come already than a receive could take, what is to be sent waits for the next one, so often at most: the other end
-/// has less to wake up for, and more to do each time.
-const HELD_RECEIVES_MAX: u8 = 4;
 /// Accepting goes on after so long, where descriptors were exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// How long a peer may take for the last bytes of a connection that has ended.
@@ -84,45 +73,6 @@ impl Default for IwarpOptions {
             receive_aligned_at: 0,
         }
     }
-}
-
-struct QueuePair {
-    id: QueuePairId,
-    socket: Descriptor,
-    local: SocketAddr,
-    peer: SocketAddr,
-    connection: Connection,
-    receiving: Receiving,
-    sending: bool,
-    /// What the next receive is to have room for; zero: it waits without a buffer.
-    receive_bytes: usize,
-    buffer: Option<BufMut>,
-    plan: Plan,
-    scatter: Option<Box<Scatter>>,
-    last_heard: Monotonic,
-    reason: Option<CloseReason>,
-    /// Its closing was said by the engine.
-    finished: bool,
-    /// In the provider's list of those for which something may be to be done.
-    touched: bool,
-    armed: Armed,
-    /// When a last send that the peer does not take is given up.
-    linger_until: Option<Monotonic>,
-    /// FPDUs flow in both directions.
-    active: bool,
-    /// The last receive was filled: there is more, and it is received before anything is sent.
-    holds: bool,
-    held_receives: u8,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Receiving {
-    No,
-    /// Waits for bytes without a buffer.
-    Readable,
-    Bytes,
-    /// As the plan says.
-    Planned,
 }
 
 struct Listener {
@@ -261,28 +211,7 @@ impl IwarpProvider {
         rustix::net::sockopt::set_tcp_nodelay(&socket, true)?;
         let socket: Descriptor = Arc::new(socket);
         self.open += 1;
-        self.pairs[slot] = Some(QueuePair {
-            id,
-            socket,
-            local,
-            peer,
-            connection,
-            receiving: Receiving::No,
-            sending: false,
-            receive_bytes: 0,
-            buffer: None,
-            plan: Plan::default(),
-            scatter: None,
-            last_heard: self.now,
-            reason: None,
-            finished: false,
-            touched: false,
-            armed: Armed::default(),
-            linger_until: None,
-            active: false,
-            holds: false,
-            held_receives: 0,
-        });
+        self.pairs[slot] = Some(QueuePair::new(id, socket, local, peer, connection, self.now));
         self.touch(slot);
         Ok(())
     }
@@ -381,15 +310,13 @@ impl IwarpProvider {
                     self.queue.submit((name << 2) | ACCEPT, Operation::Accept { listener });
                 }
             }
-            RECEIVE => self.received(QueuePairId(name), completion),
             _ => {
                 let Some(slot) = self.slot(QueuePairId(name)) else { return };
                 self.touch(slot);
                 let Some(pair) = self.pairs[slot].as_mut() else { return };
-                pair.sending = false;
-                if let Err(error) = completion.result {
-                    pair.reason.get_or_insert(CloseReason::Network(error.kind()));
-                    pair.connection.handle_closed(&mut self.memory);
+                match what {
+                    RECEIVE => pair.received(completion, &mut self.memory, self.now),
+                    _ => pair.sent(completion, &mut self.memory),
                 }
             }
         }
@@ -397,91 +324,6 @@ impl IwarpProvider {
 
     fn slot(&self, id: QueuePairId) -> Option<usize> {
         self.pair(id).map(|_| id.0 as u32 as usize)
-    }
-
-    fn received(&mut self, id: QueuePairId, completion: driver::Completion) {
-        let now = self.now;
-        let Some(slot) = self.slot(id) else { return };
-        self.touch(slot);
-        let Some(pair) = self.pairs[slot].as_mut() else { return };
-        let was = std::mem::replace(&mut pair.receiving, Receiving::No);
-        let count = match completion.result {
-            Ok(Outcome::Bytes(count)) => count,
-            _ => 0,
-        };
-        if let Some(mut scatter) = completion.scatter {
-            let payload = std::mem::replace(&mut scatter.payload, BufMut::zeroed(0));
-            pair.holds = count == scatter.pieces.iter().map(|piece| piece.range.len()).sum();
-            if count > 0 {
-                let plan = &pair.plan;
-                pair.connection.handle_planned(plan, payload, &scatter.between, count, &mut self.memory, now);
-            } else {
-                pair.connection.give_up_plan(&pair.plan, payload, &mut self.memory);
-            }
-            pair.scatter = Some(scatter);
-            pair.receive_bytes = RECEIVE_BYTES_PEEK;
-        } else if let Some(buffer) = completion.buffer {
-            pair.holds = count == buffer.len();
-            pair.connection.handle_input(buffer.get(..count).unwrap_or_default(), &mut self.memory, now);
-            pair.receive_bytes = match buffer.len() {
-                _ if pair.connection.direct_target().is_some() => RECEIVE_BYTES_PEEK,
-                RECEIVE_BYTES_PEEK if count == buffer.len() => RECEIVE_BYTES,
-                len if count == len => RECEIVE_BYTES_MANY,
-                len if count < RECEIVE_BYTES / 2 => len.min(RECEIVE_BYTES),
-                len => len,
-            };
-            pair.buffer = Some(buffer).filter(|buffer| buffer.len() == pair.receive_bytes);
-        }
-        match completion.result {
-            // Readable: the next receive takes a buffer.
-            Ok(Outcome::Done) => (pair.receive_bytes, pair.last_heard) = (RECEIVE_BYTES, now),
-            Ok(Outcome::Bytes(0)) => {
-                pair.reason.get_or_insert(CloseReason::Peer);
-                pair.connection.handle_closed(&mut self.memory);
-            }
-            Ok(Outcome::Bytes(_)) => pair.last_heard = now,
-            Ok(Outcome::Accepted(_)) => {}
-            // It was still for too long.
-            Err(error) if driver::is_cancelled(&error) && was == Receiving::Bytes && !pair.finished => {
-                (pair.receive_bytes, pair.buffer, pair.scatter) = (0, None, None);
-            }
-            Err(error) => {
-                pair.reason.get_or_insert(CloseReason::Network(error.kind()));
-                pair.connection.handle_closed(&mut self.memory);
-            }
-        }
-    }
-
-    /// Receives on: straight into registered memory where much of a message is still to come.
-    fn receive(&mut self, slot: usize) {
-        let Some(pair) = self.pairs[slot].as_mut() else { return };
-        if pair.receiving != Receiving::No || pair.finished {
-            return;
-        }
-        let socket = pair.socket.clone();
-        let token = pair.id.0 << 2 | RECEIVE;
-        if let Some(payload) = pair.connection.plan_receive(&mut self.memory, &mut pair.plan) {
-            let between_bytes = pair.plan.between_bytes() + BEHIND_BYTES;
-            let mut into = pair.scatter.take().unwrap_or_else(|| {
-                let (payload, between) = (BufMut::zeroed(0), BufMut::zeroed(0));
-                Box::new(Scatter { payload, between, pieces: Vec::new() })
-            });
-            if into.between.len() < between_bytes {
-                into.between = BufMut::for_overwrite(between_bytes);
-            }
-            into.payload = payload;
-            fill_pieces(&pair.plan, &mut into.pieces);
-            pair.receiving = Receiving::Planned;
-            return self.queue.submit(token, Operation::ReceiveScattered { socket, into });
-        }
-        if pair.receive_bytes == 0 {
-            pair.receiving = Receiving::Readable;
-            return self.queue.submit(token, Operation::Readable { socket });
-        }
-        pair.receiving = Receiving::Bytes;
-        let len_bytes = pair.receive_bytes;
-        let into = pair.buffer.take().unwrap_or_else(|| BufMut::for_overwrite(len_bytes));
-        self.queue.submit(token, Operation::Receive { socket, into, at: 0 });
     }
 
     /// Events, sends and receives of one connection.
@@ -496,27 +338,13 @@ impl IwarpProvider {
             }
         }
         pair.take_events(&mut self.activity, out);
-        if std::mem::take(&mut pair.holds) && pair.held_receives < HELD_RECEIVES_MAX && !pair.finished {
-            pair.held_receives += 1;
+        if pair.holds_back() {
             // Where nothing comes after all, it sends when the loop comes round.
             let again = pair.id.0 << 2 | TIMER;
             self.queue.submit(again, Operation::Timeout { after: Duration::ZERO });
-            return self.receive(slot);
+            return pair.receive(&self.queue, &mut self.memory);
         }
-        pair.held_receives = 0;
-        // At once what the socket takes, the rest as it takes it.
-        while !pair.sending
-            && let Some(data) = pair.connection.poll_transmit(&mut self.memory, SEND_BYTES, now)
-        {
-            // An error shows again, to be acted on, when the loop sends.
-            let taken = driver::send_now(&pair.socket, &data).unwrap_or(0);
-            if taken < data.len() {
-                pair.sending = true;
-                let data = if taken > 0 { data.slice(taken, data.len() - taken) } else { data };
-                let socket = pair.socket.clone();
-                self.queue.submit(pair.id.0 << 2 | SEND, Operation::Send { socket, data });
-            }
-        }
+        pair.send(&self.queue, &mut self.memory, now);
         // Sends and writes complete when they are handed over.
         pair.take_events(&mut self.activity, out);
         if pair.finished && !pair.sending && pair.receiving == Receiving::Planned {
@@ -554,38 +382,7 @@ impl IwarpProvider {
                 self.timers.arm(slot as u32, &mut pair.armed, Some(idle_at));
             }
         }
-        self.receive(slot);
-    }
-}
-
-impl QueuePair {
-    /// What the engine says, in the words of verbs.
-    fn take_events(&mut self, activity: &mut Activity, out: &mut Vec<Event>) {
-        let queue_pair = self.id;
-        while let Some(event) = self.connection.poll_event() {
-            match event {
-                iwarp::Event::ConnectRequest { private_data } => {
-                    out.push(Event::ConnectRequest { queue_pair, peer: self.peer, private_data });
-                }
-                iwarp::Event::Established { private_data } => {
-                    out.push(Event::Established { queue_pair, private_data });
-                }
-                iwarp::Event::Rejected { .. } => self.reason = Some(CloseReason::Rejected),
-                iwarp::Event::Completion(done) => {
-                    let wrong = done.status == WorkStatus::LocalProtection;
-                    activity.completion_queue_errors += u64::from(wrong);
-                    out.extend(completion(queue_pair, done).map(Event::Completion));
-                }
-                iwarp::Event::Terminated { by_peer, code } => {
-                    let text = code.to_string();
-                    self.reason = Some(match by_peer {
-                        true => CloseReason::TerminatedByPeer(text),
-                        false => CloseReason::Terminated(text),
-                    });
-                }
-                iwarp::Event::Closed => self.finished = true,
-            }
-        }
+        pair.receive(&self.queue, &mut self.memory);
     }
 }
 
@@ -596,48 +393,6 @@ impl Activity {
         self.inbound_frames += traffic.received_fpdus;
         self.outbound_frames += traffic.sent_fpdus;
     }
-}
-
-/// The plan in the words of the driver, and room behind it for what comes next.
-fn fill_pieces(plan: &Plan, pieces: &mut Vec<Piece>) {
-    pieces.clear();
-    let mut from = 0;
-    let mut between = |len_bytes: usize| {
-        let range = from..from + len_bytes;
-        from = range.end;
-        Piece { place: Place::Between, range }
-    };
-    for piece in &plan.pieces {
-        pieces.push(match *piece {
-            Expected::Payload { at, len_bytes } => Piece { place: Place::Payload, range: at..at + len_bytes },
-            Expected::Between { len_bytes } => between(len_bytes),
-        });
-    }
-    pieces.push(between(BEHIND_BYTES));
-}
-
-/// Verbs have no atomics here: their completions do not occur.
-fn completion(queue_pair: QueuePairId, done: iwarp::Completion) -> Option<Completion> {
-    let kind = match done.kind {
-        iwarp::CompletionKind::Send => CompletionKind::Send,
-        iwarp::CompletionKind::Write => CompletionKind::Write,
-        iwarp::CompletionKind::Read => CompletionKind::Read,
-        iwarp::CompletionKind::Receive => CompletionKind::Receive,
-        iwarp::CompletionKind::Atomic => return None,
-    };
-    Some(Completion {
-        queue_pair,
-        id: WorkId(done.id.0),
-        kind,
-        status: match done.status {
-            WorkStatus::Success => Status::Success,
-            WorkStatus::Flushed => Status::Flushed,
-            WorkStatus::LocalProtection => Status::LocalProtection,
-        },
-        len_bytes: done.len_bytes,
-        buffer: done.buffer,
-        invalidated: done.invalidated.map(|iwarp::Invalidate(stag)| RegionKey(stag.0)),
-    })
 }
 
 fn engine_access(access: Access) -> iwarp::Access {

@@ -1,0 +1,289 @@
+//! One connection: the engine, its socket, and what is under way between them.
+//!
+//! Where much of a message is still to come the kernel puts it straight into its region ([`iwarp::connection::direct`]); else bytes are
+//! staged and copied from cache. Many FPDUs leave in one send, at once as far as the socket takes them; one send is under way at a
+//! time. An idle connection holds no receive buffer.
+
+use super::{RECEIVE, SEND};
+use crate::timers::Armed;
+use crate::verbs::{
+    Activity, CloseReason, Completion, CompletionKind, Event, QueuePairId, RegionKey, Status, WorkId,
+};
+use iwarp::connection::direct::{Expected, Plan};
+use iwarp::{Connection, Memory, WorkStatus};
+use std::net::SocketAddr;
+use sys::BufMut;
+use sys::driver::{self, Descriptor, Operation, Outcome, Piece, Place, Queue, Scatter};
+use types::Monotonic;
+
+/// Receive buffer of a connection with traffic, and of one that filled that.
+const RECEIVE_BYTES: usize = 32 << 10;
+const RECEIVE_BYTES_MANY: usize = 256 << 10;
+/// The same where long payload came last: enough to see what comes next, and little to be copied if that is payload again.
+const RECEIVE_BYTES_PEEK: usize = 4 << 10;
+/// Room behind the last payload that goes straight into its region: for what announces the next one, not for that itself.
+const BEHIND_BYTES: usize = 4 << 10;
+/// One send takes about so many bytes.
+const SEND_BYTES: usize = 2 << 20;
+/// Where more has come already than a receive could take, what is to be sent waits for the next one, so often at most: the other end
+/// has less to wake up for, and more to do each time.
+const HELD_RECEIVES_MAX: u8 = 4;
+
+/// See the module.
+pub(super) struct QueuePair {
+    pub(super) id: QueuePairId,
+    pub(super) socket: Descriptor,
+    pub(super) local: SocketAddr,
+    pub(super) peer: SocketAddr,
+    pub(super) connection: Connection,
+    pub(super) receiving: Receiving,
+    pub(super) sending: bool,
+    /// What the next receive is to have room for; zero: it waits without a buffer.
+    receive_bytes: usize,
+    buffer: Option<BufMut>,
+    plan: Plan,
+    scatter: Option<Box<Scatter>>,
+    pub(super) last_heard: Monotonic,
+    pub(super) reason: Option<CloseReason>,
+    /// Its closing was said by the engine.
+    pub(super) finished: bool,
+    /// In the provider's list of those for which something may be to be done.
+    pub(super) touched: bool,
+    pub(super) armed: Armed,
+    /// When a last send that the peer does not take is given up.
+    pub(super) linger_until: Option<Monotonic>,
+    /// FPDUs flow in both directions.
+    pub(super) active: bool,
+    /// The last receive was filled: there is more, and it is received before anything is sent.
+    holds: bool,
+    held_receives: u8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Receiving {
+    No,
+    /// Waits for bytes without a buffer.
+    Readable,
+    Bytes,
+    /// As the plan says.
+    Planned,
+}
+
+impl QueuePair {
+    pub(super) fn new(
+        id: QueuePairId,
+        socket: Descriptor,
+        local: SocketAddr,
+        peer: SocketAddr,
+        connection: Connection,
+        now: Monotonic,
+    ) -> Self {
+        Self {
+            id,
+            socket,
+            local,
+            peer,
+            connection,
+            receiving: Receiving::No,
+            sending: false,
+            receive_bytes: 0,
+            buffer: None,
+            plan: Plan::default(),
+            scatter: None,
+            last_heard: now,
+            reason: None,
+            finished: false,
+            touched: false,
+            armed: Armed::default(),
+            linger_until: None,
+            active: false,
+            holds: false,
+            held_receives: 0,
+        }
+    }
+
+    /// What a receive brought goes to the engine.
+    pub(super) fn received(&mut self, completion: driver::Completion, memory: &mut Memory, now: Monotonic) {
+        let was = std::mem::replace(&mut self.receiving, Receiving::No);
+        let count = match completion.result {
+            Ok(Outcome::Bytes(count)) => count,
+            _ => 0,
+        };
+        if let Some(mut scatter) = completion.scatter {
+            let payload = std::mem::replace(&mut scatter.payload, BufMut::zeroed(0));
+            self.holds = count == scatter.pieces.iter().map(|piece| piece.range.len()).sum();
+            if count > 0 {
+                let plan = &self.plan;
+                self.connection.handle_planned(plan, payload, &scatter.between, count, memory, now);
+            } else {
+                self.connection.give_up_plan(&self.plan, payload, memory);
+            }
+            self.scatter = Some(scatter);
+            self.receive_bytes = RECEIVE_BYTES_PEEK;
+        } else if let Some(buffer) = completion.buffer {
+            self.holds = count == buffer.len();
+            self.connection.handle_input(buffer.get(..count).unwrap_or_default(), memory, now);
+            self.receive_bytes = match buffer.len() {
+                _ if self.connection.direct_target().is_some() => RECEIVE_BYTES_PEEK,
+                RECEIVE_BYTES_PEEK if count == buffer.len() => RECEIVE_BYTES,
+                len if count == len => RECEIVE_BYTES_MANY,
+                len if count < RECEIVE_BYTES / 2 => len.min(RECEIVE_BYTES),
+                len => len,
+            };
+            self.buffer = Some(buffer).filter(|buffer| buffer.len() == self.receive_bytes);
+        }
+        match completion.result {
+            // Readable: the next receive takes a buffer.
+            Ok(Outcome::Done) => (self.receive_bytes, self.last_heard) = (RECEIVE_BYTES, now),
+            Ok(Outcome::Bytes(0)) => {
+                self.reason.get_or_insert(CloseReason::Peer);
+                self.connection.handle_closed(memory);
+            }
+            Ok(Outcome::Bytes(_)) => self.last_heard = now,
+            Ok(Outcome::Accepted(_)) => {}
+            // It was still for too long.
+            Err(error) if driver::is_cancelled(&error) && was == Receiving::Bytes && !self.finished => {
+                (self.receive_bytes, self.buffer, self.scatter) = (0, None, None);
+            }
+            Err(error) => {
+                self.reason.get_or_insert(CloseReason::Network(error.kind()));
+                self.connection.handle_closed(memory);
+            }
+        }
+    }
+
+    /// Receives on: straight into registered memory where much of a message is still to come.
+    pub(super) fn receive(&mut self, queue: &Queue, memory: &mut Memory) {
+        if self.receiving != Receiving::No || self.finished {
+            return;
+        }
+        let socket = self.socket.clone();
+        let token = self.id.0 << 2 | RECEIVE;
+        if let Some(payload) = self.connection.plan_receive(memory, &mut self.plan) {
+            let between_bytes = self.plan.between_bytes() + BEHIND_BYTES;
+            let mut into = self.scatter.take().unwrap_or_else(|| {
+                let (payload, between) = (BufMut::zeroed(0), BufMut::zeroed(0));
+                Box::new(Scatter { payload, between, pieces: Vec::new() })
+            });
+            if into.between.len() < between_bytes {
+                into.between = BufMut::for_overwrite(between_bytes);
+            }
+            into.payload = payload;
+            fill_pieces(&self.plan, &mut into.pieces);
+            self.receiving = Receiving::Planned;
+            return queue.submit(token, Operation::ReceiveScattered { socket, into });
+        }
+        if self.receive_bytes == 0 {
+            self.receiving = Receiving::Readable;
+            return queue.submit(token, Operation::Readable { socket });
+        }
+        self.receiving = Receiving::Bytes;
+        let len_bytes = self.receive_bytes;
+        let into = self.buffer.take().unwrap_or_else(|| BufMut::for_overwrite(len_bytes));
+        queue.submit(token, Operation::Receive { socket, into, at: 0 });
+    }
+
+    /// Whether the last receive was filled, so that what is to be sent waits for the next one.
+    pub(super) fn holds_back(&mut self) -> bool {
+        let holds =
+            std::mem::take(&mut self.holds) && self.held_receives < HELD_RECEIVES_MAX && !self.finished;
+        self.held_receives = if holds { self.held_receives + 1 } else { 0 };
+        holds
+    }
+
+    /// At once what the socket takes, the rest as it takes it.
+    pub(super) fn send(&mut self, queue: &Queue, memory: &mut Memory, now: Monotonic) {
+        while !self.sending
+            && let Some(data) = self.connection.poll_transmit(memory, SEND_BYTES, now)
+        {
+            // An error shows again, to be acted on, when the loop sends.
+            let taken = driver::send_now(&self.socket, &data).unwrap_or(0);
+            if taken < data.len() {
+                self.sending = true;
+                let data = if taken > 0 { data.slice(taken, data.len() - taken) } else { data };
+                let socket = self.socket.clone();
+                queue.submit(self.id.0 << 2 | SEND, Operation::Send { socket, data });
+            }
+        }
+    }
+
+    /// The loop has sent the rest.
+    pub(super) fn sent(&mut self, completion: driver::Completion, memory: &mut Memory) {
+        self.sending = false;
+        if let Err(error) = completion.result {
+            self.reason.get_or_insert(CloseReason::Network(error.kind()));
+            self.connection.handle_closed(memory);
+        }
+    }
+
+    /// What the engine says, in the words of verbs.
+    pub(super) fn take_events(&mut self, activity: &mut Activity, out: &mut Vec<Event>) {
+        let queue_pair = self.id;
+        while let Some(event) = self.connection.poll_event() {
+            match event {
+                iwarp::Event::ConnectRequest { private_data } => {
+                    out.push(Event::ConnectRequest { queue_pair, peer: self.peer, private_data });
+                }
+                iwarp::Event::Established { private_data } => {
+                    out.push(Event::Established { queue_pair, private_data });
+                }
+                iwarp::Event::Rejected { .. } => self.reason = Some(CloseReason::Rejected),
+                iwarp::Event::Completion(done) => {
+                    let wrong = done.status == WorkStatus::LocalProtection;
+                    activity.completion_queue_errors += u64::from(wrong);
+                    out.extend(completion(queue_pair, done).map(Event::Completion));
+                }
+                iwarp::Event::Terminated { by_peer, code } => {
+                    let text = code.to_string();
+                    self.reason = Some(match by_peer {
+                        true => CloseReason::TerminatedByPeer(text),
+                        false => CloseReason::Terminated(text),
+                    });
+                }
+                iwarp::Event::Closed => self.finished = true,
+            }
+        }
+    }
+}
+
+/// The plan in the words of the driver, and room behind it for what comes next.
+fn fill_pieces(plan: &Plan, pieces: &mut Vec<Piece>) {
+    pieces.clear();
+    let mut from = 0;
+    let mut between = |len_bytes: usize| {
+        let range = from..from + len_bytes;
+        from = range.end;
+        Piece { place: Place::Between, range }
+    };
+    for piece in &plan.pieces {
+        pieces.push(match *piece {
+            Expected::Payload { at, len_bytes } => Piece { place: Place::Payload, range: at..at + len_bytes },
+            Expected::Between { len_bytes } => between(len_bytes),
+        });
+    }
+    pieces.push(between(BEHIND_BYTES));
+}
+
+/// Verbs have no atomics here: their completions do not occur.
+fn completion(queue_pair: QueuePairId, done: iwarp::Completion) -> Option<Completion> {
+    let kind = match done.kind {
+        iwarp::CompletionKind::Send => CompletionKind::Send,
+        iwarp::CompletionKind::Write => CompletionKind::Write,
+        iwarp::CompletionKind::Read => CompletionKind::Read,
+        iwarp::CompletionKind::Receive => CompletionKind::Receive,
+        iwarp::CompletionKind::Atomic => return None,
+    };
+    Some(Completion {
+        queue_pair,
+        id: WorkId(done.id.0),
+        kind,
+        status: match done.status {
+            WorkStatus::Success => Status::Success,
+            WorkStatus::Flushed => Status::Flushed,
+            WorkStatus::LocalProtection => Status::LocalProtection,
+        },
+        len_bytes: done.len_bytes,
+        buffer: done.buffer,
+        invalidated: done.invalidated.map(|iwarp::Invalidate(stag)| RegionKey(stag.0)),
+    })
+}
