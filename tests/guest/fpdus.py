@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Reads every iWARP stream of a capture from its first byte to its last: fpdus.py CAPTURE PORT [FRAME...]
+"""Reads every iWARP stream of a capture from its first byte to its last: fpdus.py CAPTURE PORT [FRAME:LENGTH...]
 
 Each FPDU of the TCP connections to PORT is taken apart: MPA's length, padding and CRC (RFC 5044), DDP's and RDMAP's versions, opcodes,
 queues, message sequence numbers and offsets (RFC 5041, RFC 5040), and in the messages SMB Direct's header, lengths and credits (MS-SMBD 2.2).
-Prints what is wrong, a line each, which of the named frames begin with an FPDU, and at the end how much was read. Status 0: nothing wrong. The capture is a classic pcap of Ethernet
+Prints what is wrong, a line each, which of the named frames hold a part of an FPDU whose ULPDU has that length (where another reader
+found one there, it was in step), and at the end how much was read. Status 0: nothing wrong. The capture is a classic pcap of Ethernet
 frames with IPv4, as QEMU writes it.
 """
 
@@ -61,7 +62,8 @@ class Stream:
 
     def __init__(self, first):
         self.first, self.data, self.early = first, bytearray(), {}
-        self.asked = defaultdict(list)
+        # (first byte, byte behind the last, frame, length) of what is asked about.
+        self.asked = []
 
     def place(self, sequence):
         at = (sequence - self.first) & 0xFFFFFFFF
@@ -184,7 +186,7 @@ def fpdus(here, data, has_crc):
 
 def main():
     path, port = sys.argv[1], int(sys.argv[2])
-    asked = {int(frame) for frame in sys.argv[3:]}
+    asked = dict(map(int, each.split(":")) for each in sys.argv[3:])
     streams, clocks, ends = {}, defaultdict(list), set()
     found = []
     for frame, source, target, sequence, flags, payload in segments(path, port):
@@ -200,7 +202,8 @@ def main():
             streams[way].take(sequence, payload)
             clocks[way].append((len(streams[way].data), frame))
             if frame in asked:
-                streams[way].asked[streams[way].place(sequence)].append(frame)
+                at = streams[way].place(sequence)
+                streams[way].asked.append((at, at + len(payload), frame, asked[frame]))
     total = messages = connections = 0
     for way in [way for way in streams if way[1][1] == port]:
         back = way[::-1]
@@ -226,8 +229,9 @@ def main():
                 while reached < end:
                     reached, frame = next(came)
                 timed.append((frame, index, start, length, ulpdu))
-                for begun in streams[key].asked.get(start, ()):
-                    print(f"frame {begun} begins with an FPDU")
+                for first, behind, one, of_length in streams[key].asked:
+                    if first < end and start < behind and length == of_length:
+                        print(f"frame {one} is read in step")
         # Credits are counted in the order in which both ends' messages passed by.
         for _, index, start, length, ulpdu in sorted(timed, key=lambda each: each[:3]):
             segment(pair[index], pair[1 - index], start, length, ulpdu)
