@@ -80,7 +80,7 @@ impl Default for TcpLimits {
             queued_bytes_max: 8 << 20,
             receiving_bytes_max: 256 << 20,
             stall: Duration::from_secs(120),
-            sweep: Duration::from_secs(5),
+            sweep: Duration::from_secs(1),
         }
     }
 }
