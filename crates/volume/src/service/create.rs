@@ -408,7 +408,7 @@ impl Service {
             write_time: WriteTime::default(),
             dirty: action != CreateAction::Opened,
             modified: false,
-            cursor: None,
+            listing: None,
             create_action: action,
         };
         let id = self.opens.insert(open);

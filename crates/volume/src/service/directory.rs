@@ -3,7 +3,7 @@
 use super::information::file_information;
 use super::opens::Open;
 use super::{Halt, Service, wildcard};
-use crate::backend::{AccessToken, DirectoryEntry, OpenId, Reply, ShareOptions};
+use crate::backend::{AccessToken, DirectoryEntry, OpenId, OperationId, Reply, ShareOptions};
 use crate::fs::{DirectoryCursor, Entry, FileId, FsError};
 use crate::security::{self, rights};
 use std::sync::Arc;
@@ -16,6 +16,34 @@ const PARENT_COOKIE: u64 = 2;
 const BATCH: usize = 128;
 /// Most entries of one answer, whatever was asked.
 const ENTRIES_MAX: usize = 4096;
+
+/// How far an open of a directory has been listed.
+#[derive(Debug, Default)]
+pub struct Listing {
+    cursor: DirectoryCursor,
+    /// Of the question that was asked last, where it waits for what is not in memory: it goes on from here.
+    found: Option<Found>,
+}
+
+/// What a question has found so far.
+#[derive(Debug)]
+struct Found {
+    operation: OperationId,
+    entries: Vec<DirectoryEntry>,
+    /// The cursor's, of the last entry that was looked at.
+    position: u64,
+}
+
+/// What is asked.
+struct Question<'a> {
+    operation: OperationId,
+    directory: FileId,
+    parent: FileId,
+    pattern: &'a [u16],
+    /// The cookie after which to begin.
+    after: u64,
+    entries_max: usize,
+}
 
 /// Who looks, and at what.
 struct Viewer {
@@ -38,6 +66,7 @@ impl Service {
 
     pub(super) fn query_directory(
         &mut self,
+        operation: OperationId,
         id: OpenId,
         pattern: &[u16],
         after: u64,
@@ -48,68 +77,104 @@ impl Service {
         let directory = open.stream.file;
         let parent = open.link.as_ref().map_or(FileId::ROOT, |link| link.parent);
         let viewer = Viewer { token: open.token.clone(), share: open.share, short_names };
-        let mut cursor = open.cursor.take().unwrap_or_default();
-        let wanted = (entries_max as usize).min(ENTRIES_MAX);
-        let result = self.list(&mut cursor, (directory, parent), pattern, after, wanted, &viewer);
+        let mut listing = open.listing.take().unwrap_or_default();
+        let entries_max = (entries_max as usize).min(ENTRIES_MAX);
+        let question = Question { operation, directory, parent, pattern, after, entries_max };
+        let result = self.list(&mut listing, &question, &viewer);
         if let Some(open) = self.opens.get_mut(id) {
-            open.cursor = Some(cursor);
+            open.listing = Some(listing);
         }
         result.map(Reply::Directory)
     }
 
     fn list(
         &mut self,
-        cursor: &mut DirectoryCursor,
-        (directory, parent): (FileId, FileId),
-        pattern: &[u16],
-        after: u64,
-        wanted: usize,
+        listing: &mut Listing,
+        question: &Question<'_>,
         viewer: &Viewer,
     ) -> Result<Vec<DirectoryEntry>, Halt> {
-        let mut out = Vec::new();
+        let Question { operation, directory, pattern, after, .. } = *question;
         // One name is looked up, not searched for.
         if !pattern.is_empty() && !wildcard::has_wildcard(pattern) {
             if after != 0 {
-                return Ok(out);
+                return Ok(Vec::new());
             }
-            match self.lookup(directory, pattern) {
-                Ok(entry) => {
-                    if let Some(entry) = self.entry(directory, &entry, u64::MAX, viewer)? {
-                        out.push(entry);
-                    }
-                }
-                Err(FsError::NotFound) => {}
-                Err(error) => return Err(error.into()),
-            }
-            return Ok(out);
+            return match self.lookup(directory, pattern) {
+                Ok(entry) => Ok(self.entry(directory, &entry, u64::MAX, viewer)?.into_iter().collect()),
+                Err(FsError::NotFound) => Ok(Vec::new()),
+                Err(error) => Err(error.into()),
+            };
         }
-        let dots: [(u64, FileId, &str); 2] = [(SELF_COOKIE, directory, "."), (PARENT_COOKIE, parent, "..")];
+        // Whoever asked something else meanwhile has moved the cursor.
+        let mut found = match listing.found.take().filter(|found| found.operation == operation) {
+            Some(found) => found,
+            None => {
+                let entries = self.dots(question)?;
+                Found { operation, entries, position: after.saturating_sub(PARENT_COOKIE) }
+            }
+        };
+        match self.list_on(&mut listing.cursor, &mut found, question, viewer) {
+            Err(Halt::Miss) => {
+                listing.found = Some(found);
+                Err(Halt::Miss)
+            }
+            result => result.map(|()| found.entries),
+        }
+    }
+
+    /// The directory itself and its parent, as far as they are asked for.
+    fn dots(&mut self, question: &Question<'_>) -> Result<Vec<DirectoryEntry>, Halt> {
+        let mut out = Vec::new();
+        let dots = [(SELF_COOKIE, question.directory, "."), (PARENT_COOKIE, question.parent, "..")];
         for (cookie, file, name) in dots {
             let name: Vec<u16> = name.encode_utf16().collect();
-            if after < cookie && out.len() < wanted && wildcard::matches(pattern, &name) {
+            let asked = question.after < cookie && out.len() < question.entries_max;
+            if asked && wildcard::matches(question.pattern, &name) {
                 let information = file_information(&self.fs.attributes(file)?);
                 out.push(DirectoryEntry { name: name.into(), short_name: None, information, cookie });
             }
         }
-        let mut position = after.saturating_sub(PARENT_COOKIE);
-        while out.len() < wanted {
-            let batch =
-                cursor.list(&mut self.fs, directory, position, BATCH.min(wanted - out.len()).max(16))?;
-            let Some((last, _)) = batch.last() else { break };
-            position = *last;
-            for (cookie, entry) in batch {
-                if out.len() >= wanted {
-                    break;
+        Ok(out)
+    }
+
+    /// Goes on from where `found` stands. After a miss what follows is asked for too: it comes with the same wait.
+    fn list_on(
+        &mut self,
+        cursor: &mut DirectoryCursor,
+        found: &mut Found,
+        question: &Question<'_>,
+        viewer: &Viewer,
+    ) -> Result<(), Halt> {
+        while let Some(wanted) =
+            question.entries_max.checked_sub(found.entries.len()).filter(|&some| some > 0)
+        {
+            let entries_max = BATCH.min(wanted).max(16);
+            let batch = cursor.list(&mut self.fs, question.directory, found.position, entries_max)?;
+            if batch.is_empty() {
+                return Ok(());
+            }
+            let mut matching =
+                batch.iter().filter(|(_, entry)| wildcard::matches(question.pattern, &entry.name));
+            while found.entries.len() < question.entries_max
+                && let Some((cookie, entry)) = matching.next()
+            {
+                match self.entry(question.directory, entry, cookie + PARENT_COOKIE, viewer) {
+                    Ok(entry) => found.entries.extend(entry),
+                    Err(Halt::Miss) => {
+                        matching.for_each(|(_, entry)| drop(self.fs.attributes(entry.file)));
+                        return Err(Halt::Miss);
+                    }
+                    Err(halt) => return Err(halt),
                 }
-                if !wildcard::matches(pattern, &entry.name) {
-                    continue;
-                }
-                if let Some(entry) = self.entry(directory, &entry, cookie + PARENT_COOKIE, viewer)? {
-                    out.push(entry);
-                }
+                found.position = *cookie;
+            }
+            if found.entries.len() < question.entries_max
+                && let Some((last, _)) = batch.last()
+            {
+                found.position = *last;
             }
         }
-        Ok(out)
+        Ok(())
     }
 
     /// An entry, unless it is gone or hidden from who has no right to it.

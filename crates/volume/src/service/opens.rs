@@ -3,13 +3,14 @@
 //! Owns the data and its indexes, no rule. Promises: an identifier of an open is never given twice.
 
 use super::caching::Caching;
+use super::directory::Listing;
 use super::locks::{LockSequences, RangeLocks};
 use super::share::ShareMode;
 use crate::backend::{
     AccessToken, Durability, DurableRequest, Guid, LeaseVersion2, OpenId, OperationId, SessionId,
     ShareOptions, WideString,
 };
-use crate::fs::{DirectoryCursor, FileId, StreamId};
+use crate::fs::{FileId, StreamId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,7 +98,7 @@ pub struct Open {
     pub dirty: bool,
     /// Wrote or changed sizes: to be told to watchers when it closes.
     pub modified: bool,
-    pub cursor: Option<Box<DirectoryCursor>>,
+    pub listing: Option<Box<Listing>>,
     pub create_action: crate::backend::CreateAction,
 }
 

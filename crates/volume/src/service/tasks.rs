@@ -335,7 +335,7 @@ impl Service {
             }
             Operation::QueryVolume => self.query_volume(),
             Operation::QueryDirectory { open, pattern, after, entries_max, short_names } => {
-                self.query_directory(*open, pattern, *after, *entries_max, *short_names)?
+                self.query_directory(operation, *open, pattern, *after, *entries_max, *short_names)?
             }
             Operation::Lock { open, elements, sequence } => {
                 return self.lock(operation, *open, elements, *sequence);
