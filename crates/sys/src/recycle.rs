@@ -184,6 +184,13 @@ pub fn trim_free_memory() {
     }
 }
 
+/// Of the other classes, of whose free pieces nobody took so many, the one with most bytes of them.
+pub(crate) fn most_idle(untaken: &[usize], class: usize) -> Option<usize> {
+    let idle = |other: usize| untaken[other] * CLASS_BYTES[other];
+    let others = (0..untaken.len()).filter(|&other| other != class && idle(other) > 0);
+    others.max_by_key(|&other| idle(other))
+}
+
 impl FreeLists {
     fn take(&mut self, class: usize) -> Option<NonNull<Allocation>> {
         let free = self.by_class[class].pop()?;
@@ -201,9 +208,7 @@ impl FreeLists {
             if excess == 0 {
                 break;
             }
-            let idle = |other: usize| self.shortest[other] * CLASS_BYTES[other];
-            let others = (0..SMALL).filter(|&other| other != class && idle(other) > 0);
-            let Some(most) = others.max_by_key(|&other| idle(other)) else {
+            let Some(most) = most_idle(&self.shortest, class) else {
                 given_up.push(allocation);
                 return given_up;
             };

@@ -6,7 +6,7 @@
 //! nobody took lately, and whole spans before parts of some. Address space is kept: it grows with the most that was ever in use,
 //! memory does not. Spans begin at huge pages, which the kernel is asked to use.
 
-use crate::recycle::{CLASS_BYTES, KEPT_BYTES_MAX};
+use crate::recycle::{CLASS_BYTES, KEPT_BYTES_MAX, most_idle};
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -204,9 +204,7 @@ impl Spans {
         let mut leaving = Vec::new();
         while self.kept_bytes > self.kept_bytes_max {
             let excess = self.kept_bytes - self.kept_bytes_max;
-            let idle = |other: usize| self.fewest[other] * CLASS_BYTES[other];
-            let others = (0..CLASSES).filter(|&other| other != class && idle(other) > 0);
-            let Some(most) = others.max_by_key(|&other| idle(other)) else {
+            let Some(most) = most_idle(&self.fewest, class) else {
                 self.give_up(class, 1, &mut leaving);
                 break;
             };
