@@ -87,8 +87,8 @@ impl FileSystem {
     }
 
     fn begin_checkpoint(&mut self) -> Result<(), FsError> {
-        let wanted = self.log.fill() >= JOURNAL_FILL || self.meta.active.len() >= CHANGES_MAX;
-        if !wanted || self.meta.active.is_empty() {
+        let wanted = self.log.fill() >= JOURNAL_FILL || self.meta.changed() >= CHANGES_MAX;
+        if !wanted || self.meta.changed() == 0 {
             return Ok(());
         }
         while let Some(group) = self.allocator.dirty_unloaded() {
@@ -102,11 +102,8 @@ impl FileSystem {
             self.log.absorb();
         }
         self.gathering_since = None;
-        let mut sealed = std::mem::take(&mut self.meta.active);
-        for (group, bitmap) in self.allocator.take_dirty() {
-            sealed.insert(key::group(group), bitmap.map(Into::into));
-        }
-        self.meta.sealed = sealed;
+        let bitmaps = self.allocator.take_dirty().into_iter();
+        self.meta.seal(bitmaps.map(|(group, bitmap)| (key::group(group), bitmap.map(Into::into))).collect());
         let merge = Merge::new(superblock.volume, superblock.sequence + 1, self.meta.tree.root());
         self.checkpoint = Some(Checkpoint {
             phase: Phase::Merging(Box::new(merge)),
@@ -133,9 +130,10 @@ impl FileSystem {
                         return Err(FsError::Miss);
                     }
                     let allocator = &mut self.allocator;
+                    let (changes, tree) = self.meta.sealed();
                     let step = merge.step(&mut Workshop {
-                        tree: &mut self.meta.tree,
-                        changes: &self.meta.sealed,
+                        tree,
+                        changes,
                         take_page: &mut || allocator.take_page(),
                         pages: &mut checkpoint.pages,
                     });
@@ -252,7 +250,7 @@ impl FileSystem {
 
     fn end_checkpoint(&mut self, checkpoint: &mut Checkpoint, superblock: Superblock) {
         self.superblock = Some(superblock);
-        self.meta.sealed.clear();
+        self.meta.unseal();
         let pages: Vec<Lba> = checkpoint.old.iter().map(|(lba, _)| *lba).collect();
         let loading = self.meta.tree.replace_root(superblock.root, &pages);
         for (lba, count) in std::mem::take(&mut checkpoint.old) {

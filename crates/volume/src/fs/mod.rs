@@ -51,7 +51,7 @@ use io::{Answer, Purpose, Requests};
 use layout::{COPIES_MAX, JOURNAL_FIRST, PAGE_BLOCKS, Superblock};
 use meta::log::{Append, Log};
 use meta::page::Page;
-use meta::{Store, Transaction, Tree, key, record};
+use meta::{Changes, Store, Transaction, Tree, key, record};
 pub use namespace::{LINKS_MAX, NAME_UNITS_MAX, check_name};
 use opening::{Opened, Opening};
 pub use properties::{PROPERTY_BYTES_MAX, REPARSE_BYTES_MAX};
@@ -152,7 +152,7 @@ impl FileSystem {
             state: State::Failed(FsError::Stopped),
             now: Monotonic::default(),
             superblock: None,
-            meta: Store::new(Tree::new(None, config.page_cache_bytes)),
+            meta: Store::new(Tree::new(None, config.page_cache_bytes), Changes::new()),
             log: Log::default(),
             gathering_since: None,
             allocator: Allocator::empty(),

@@ -519,8 +519,8 @@ impl Opening {
             return Err(FsError::NotAVolume("no superblock"));
         };
         allocator.doubt_empty_chunks();
-        let mut store = Store::new(Tree::new(superblock.root, self.page_cache_bytes));
-        store.active = std::mem::take(&mut self.changes);
+        let tree = Tree::new(superblock.root, self.page_cache_bytes);
+        let store = Store::new(tree, std::mem::take(&mut self.changes));
         let log = Log::new(
             superblock.volume,
             superblock.incarnation,
