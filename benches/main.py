@@ -5,7 +5,8 @@ usage: ./bench [--quick | --all] [rdma | CELL-NAME-PART ...] [options]
 
 Every server keeps its files on the same file system of this machine and is reached on loopback by the same load generator,
 Cenote's DiskSpd. Guarantees in a row are equal: an ordinary write is in memory when it is answered (Cenote's share with
-`durability = close`, smbd's default), a write-through one is on the disks (smbd with `strict sync`).
+`durability = close`, smbd's default), a write-through one is on the disks (smbd with `strict sync`). Cenote keeps two copies, smbd
+one; written through, a volume of Cenote's that keeps one as well stands beside them.
 Needs root: Debian's samba is started with a password database of its own, and the kernel's caches are emptied for cold reads.
 """
 
@@ -91,6 +92,7 @@ def heading(arguments, seconds):
 
 def rounds_of(cell, systems, mode, measure_one, deadline):
     """Runs of one cell by system: A B A B until the ratios are steady or a limit is reached."""
+    systems = [system for system in systems if system.takes(cell)]
     runs = {system.name: [] for system in systems}
     for number in range(mode.most_rounds):
         if deadline and time.monotonic() > deadline and number:
@@ -109,9 +111,10 @@ def prepare(arguments, work, notes, mode, systems):
     """Starts servers, each one into `systems`, and makes their files; returns the credentials of each."""
     daemon = servers.Cenote(arguments.binaries / "cenote", work / "cenote", 14701, 14702, rdma_port=14703)
     direct = servers.CenoteRdma(daemon)
-    systems += [servers.Smbd(work / "smbd", 14704), daemon, direct]
+    systems += [servers.Smbd(work / "smbd", 14704), daemon, direct, servers.CenoteOneCopy(daemon)]
     if "rdma" in arguments.only:
         systems.append(servers.CenoteRdma(daemon, crc=False))
+    systems[:] = [system for system in systems if any(system.takes(cell) for cell in mode.cells)]
     diskspd = arguments.binaries / "diskspd"
     credentials = {}
     for system in systems:
@@ -121,13 +124,12 @@ def prepare(arguments, work, notes, mode, systems):
         # What smbd sets up in start() is the account's name.
         file.write_text(f"username={system.user}\npassword={system.password}\n")
         credentials[system.name] = file
-    cold = any(cell.cold for cell in mode.cells)
     for system in systems:
         if isinstance(system, servers.CenoteRdma):
             continue
         say(f"files on {system.name}")
         ruler.make_file(diskspd, system, credentials[system.name], *ruler.WARM)
-        if cold:
+        if any(cell.cold and system.takes(cell) for cell in mode.cells):
             ruler.make_file(diskspd, system, credentials[system.name], *ruler.COLD)
     reason = rest.answers_rdma(diskspd, direct, credentials[direct.name])
     if reason:
@@ -187,7 +189,7 @@ def main():
             limits += floor.disk(work, 1 if arguments.mode == "quick" else 3) if mode.extras else []
             limits += floor.wire(14710, 1 if arguments.mode == "quick" else 3)
         if mode.extras and not arguments.no_extras:
-            native = [system for system in systems if not isinstance(system, servers.CenoteRdma)]
+            native = [system for system in systems if not isinstance(system, servers.CenoteDaemon)]
             files = compare.Cells(work, 0.5, 10_000)
             whole["small_count"] = files.small_count
             for key, work_of in (("small_files", rest.small_files), ("cross_check", rest.cross_check)):

@@ -96,6 +96,10 @@ class Server:
     transport = "tcp"
     crc = True
 
+    def takes(self, cell):
+        """Whether a cell says something of this server."""
+        return True
+
     @property
     def data_port(self):
         """The port of the transport that the data takes."""
@@ -239,23 +243,15 @@ class Cenote(Server):
         self.start()
 
 
-class CenoteRdma(Server):
-    """The same daemon reached by SMB Direct; its process is that of the `Cenote` it is made of. `crc`: frames carry one."""
+class CenoteDaemon(Server):
+    """The same daemon reached in another way; its process is that of the `Cenote` it is made of, which is started before."""
 
-    transport = "rdma"
-
-    def __init__(self, daemon, crc=True):
-        self.daemon, self.crc = daemon, crc
-        self.name = "cenote-rdma" if crc else "cenote-rdma-nocrc"
-        self.user, self.port = daemon.user, daemon.port
+    def __init__(self, daemon):
+        self.daemon, self.user, self.port = daemon, daemon.user, daemon.port
 
     @property
     def process(self):
         return self.daemon.process
-
-    @property
-    def data_port(self):
-        return self.daemon.rdma_port
 
     def make_cold(self):
         self.daemon.make_cold()
@@ -265,6 +261,36 @@ class CenoteRdma(Server):
 
     def stop(self):
         """The daemon is stopped by its own object."""
+
+
+class CenoteRdma(CenoteDaemon):
+    """By SMB Direct. `crc`: frames carry one."""
+
+    transport = "rdma"
+
+    def __init__(self, daemon, crc=True):
+        super().__init__(daemon)
+        self.crc = crc
+        self.name = "cenote-rdma" if crc else "cenote-rdma-nocrc"
+
+    @property
+    def data_port(self):
+        return self.daemon.rdma_port
+
+
+class CenoteOneCopy(CenoteDaemon):
+    """A volume of the same daemon that keeps one copy, as smbd does: what a write costs without the second one."""
+
+    def __init__(self, daemon):
+        super().__init__(daemon)
+        self.name = self.share = "cenote-one-copy"
+
+    def takes(self, cell):
+        return cell.operation == "write-through"
+
+    def start(self):
+        self.daemon.cli("volume", "create", self.share, "--size", "4GiB", "--resiliency", "simple")
+        self.daemon.cli("share", "create", self.share, "--volume", self.share, "--grant", f"{self.user}:full")
 
 
 def disk_bytes_written():
