@@ -38,64 +38,93 @@ pub const fn ulpdu_bytes_for_segment(segment_bytes: usize) -> usize {
     }
 }
 
-/// One FPDU to be sent: header bytes of ours, payload of somebody else's.
+/// FPDUs on their way out: bytes of ours lie together, payload is taken, not copied.
+#[derive(Default)]
 pub struct Outgoing {
-    /// DDP header and, for the short messages, what follows it.
-    pub header: [u8; 80],
-    pub header_len: usize,
-    pub payload: Payload,
+    /// Lengths, headers and trailers, in order.
+    own: Vec<u8>,
+    fpdus: Vec<Fpdu>,
+}
+
+struct Fpdu {
+    /// Where in `own` it begins, and where its payload comes.
+    start: usize,
+    payload_at: usize,
+    payload: Payload,
 }
 
 impl Outgoing {
-    pub fn ulpdu_bytes(&self) -> usize {
-        self.header_len + self.payload.len()
-    }
-}
-
-/// Puts FPDUs into one list of slices: headers and trailers lie together in one allocation, payload is not copied but taken.
-pub fn join(fpdus: &mut [Outgoing], crc: bool) -> Payload {
-    let own = |f: &Outgoing| LENGTH_BYTES + f.header_len + trailer_bytes(f.ulpdu_bytes());
-    let mut arena = BufMut::for_overwrite(fpdus.iter().map(own).sum());
-    let (mut at, mut parts) = (0, 1);
-    for fpdu in fpdus.iter() {
-        let length = fpdu.ulpdu_bytes();
-        let start = at;
-        arena[at..at + 2].copy_from_slice(&(length as u16).to_be_bytes());
-        arena[at + 2..at + 2 + fpdu.header_len].copy_from_slice(&fpdu.header[..fpdu.header_len]);
-        at += LENGTH_BYTES + fpdu.header_len;
-        let (trailer, pad) = (at, pad_bytes(length));
-        arena[at..at + pad + CRC_BYTES].fill(0);
-        at += pad;
+    /// Adds an FPDU whose ULPDU is `header`, `head` and `payload`. `crc`: its CRC is computed; else the field is zero. Returns
+    /// the FPDU's length.
+    pub fn push(&mut self, header: &[u8], head: &[u8], payload: Payload, crc: bool) -> usize {
+        let length = header.len() + head.len() + payload.len();
+        let start = self.own.len();
+        self.own.extend_from_slice(&(length as u16).to_be_bytes());
+        self.own.extend_from_slice(header);
+        self.own.extend_from_slice(head);
+        let payload_at = self.own.len();
+        let mut trailer = [0; 3 + CRC_BYTES];
+        let pad = pad_bytes(length);
         if crc {
             let mut sum = Crc32c::default();
-            sum.update(&arena[start..trailer]);
-            for part in fpdu.payload.parts() {
+            sum.update(&self.own[start..]);
+            for part in payload.parts() {
                 sum.update_shared(part);
             }
-            if pad > 0 {
-                sum.update(&arena[trailer..at]);
+            sum.update(&trailer[..pad]);
+            trailer[pad..pad + CRC_BYTES].copy_from_slice(&sum.wire_bytes());
+        }
+        self.own.extend_from_slice(&trailer[..pad + CRC_BYTES]);
+        self.fpdus.push(Fpdu { start, payload_at, payload });
+        fpdu_bytes(length)
+    }
+
+    pub fn len(&self) -> usize {
+        self.fpdus.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.fpdus.is_empty()
+    }
+
+    /// Of each FPDU: length field and headers, payload, pad and CRC field.
+    pub fn parts(&self) -> impl Iterator<Item = (&[u8], &Payload, &[u8])> {
+        let ends = self.fpdus.iter().skip(1).map(|fpdu| fpdu.start).chain([self.own.len()]);
+        self.fpdus.iter().zip(ends).map(|(fpdu, end)| {
+            let Fpdu { start, payload_at, ref payload } = *fpdu;
+            (&self.own[start..payload_at], payload, &self.own[payload_at..end])
+        })
+    }
+
+    /// Takes all out, as one list of slices.
+    pub fn take(&mut self) -> Payload {
+        let mut own = BufMut::for_overwrite(self.own.len());
+        own.copy_from_slice(&self.own);
+        let own = own.freeze();
+        let payloads: usize = self.fpdus.iter().map(|fpdu| fpdu.payload.parts().len()).sum();
+        let mut out = Payload::with_capacity(self.fpdus.len() + payloads + 1);
+        // A trailer and the next header are neighbours: one slice serves both.
+        let mut from = 0;
+        for fpdu in self.fpdus.drain(..) {
+            if !fpdu.payload.is_empty() {
+                out.push(own.slice(from..fpdu.payload_at));
+                out.append(fpdu.payload);
+                from = fpdu.payload_at;
             }
-            arena[at..at + CRC_BYTES].copy_from_slice(&sum.wire_bytes());
         }
-        at += CRC_BYTES;
-        parts += 1 + fpdu.payload.parts().len();
+        out.push(own.slice(from..own.len()));
+        self.own.clear();
+        out
     }
-    let arena = arena.freeze();
-    let mut out = Payload::with_capacity(parts);
-    // A trailer and the next header are neighbours: one slice serves both.
-    let (mut from, mut start) = (0, 0);
-    for fpdu in fpdus {
-        let (first, len) = (start, own(fpdu));
-        start += len;
-        if !fpdu.payload.is_empty() {
-            let header_end = first + LENGTH_BYTES + fpdu.header_len;
-            out.push(arena.slice(from..header_end));
-            out.append(std::mem::take(&mut fpdu.payload));
-            from = header_end;
+
+    /// Forgets what is in it, and keeps room for no more than so many FPDUs.
+    pub fn clear(&mut self, fpdus_max: usize) {
+        if self.fpdus.capacity() > fpdus_max {
+            *self = Self::default();
         }
+        self.own.clear();
+        self.fpdus.clear();
     }
-    out.push(arena.slice(from..at));
-    out
 }
 
 /// What stands at the front of a byte stream.

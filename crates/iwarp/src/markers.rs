@@ -4,7 +4,7 @@
 //! for markers is of the time of RDMAC.
 
 use crate::crc::Crc32c;
-use crate::framing::{CRC_BYTES, LENGTH_BYTES, Outgoing, fpdu_bytes, pad_bytes};
+use crate::framing::{CRC_BYTES, Outgoing};
 use sys::{Buf, Payload};
 
 /// Bytes from the start of one marker to the start of the next.
@@ -33,21 +33,20 @@ impl Markers {
 
     /// FPDUs as they stand in the stream. A marker counts in the CRC of the FPDU that it falls into; one between two belongs to the
     /// second.
-    pub fn join(&mut self, fpdus: &[Outgoing], crc: bool) -> Payload {
-        let plain: usize = fpdus.iter().map(|fpdu| fpdu_bytes(fpdu.ulpdu_bytes())).sum();
+    pub fn join(&mut self, fpdus: &Outgoing, crc: bool) -> Payload {
+        let plain: usize =
+            fpdus.parts().map(|(front, payload, trailer)| front.len() + payload.len() + trailer.len()).sum();
         let mut out =
             Vec::with_capacity(plain + (plain / (INTERVAL_BYTES - MARKER_BYTES) + 2) * MARKER_BYTES);
-        for fpdu in fpdus {
+        for (front, payload, trailer) in fpdus.parts() {
             let first = out.len();
             self.mark(&mut out, first);
             let start = out.len();
-            let length = fpdu.ulpdu_bytes();
-            self.put(&mut out, &(length as u16).to_be_bytes(), start);
-            self.put(&mut out, &fpdu.header[..fpdu.header_len], start);
-            for part in fpdu.payload.parts() {
+            self.put(&mut out, front, start);
+            for part in payload.parts() {
                 self.put(&mut out, part, start);
             }
-            self.put(&mut out, &[0; LENGTH_BYTES + 2][..pad_bytes(length)], start);
+            self.put(&mut out, &trailer[..trailer.len() - CRC_BYTES], start);
             self.mark(&mut out, start);
             let mut sum = [0; CRC_BYTES];
             if crc {

@@ -369,3 +369,51 @@ fn a_message_that_comes_whole_takes_only_the_memory_it_needs_and_a_long_payload_
         pair.client.completions.clear();
     }
 }
+
+/// A pair whose server has no receives posted but these.
+fn pair_for_sends(crc: bool, pieces: Vec<usize>, receives: u64, len_bytes: usize) -> Pair {
+    let mut pair = pair(crc, pieces);
+    for number in 0..39 {
+        pair.client
+            .connection
+            .post_send(WorkId(number), payload(b"uses one"), SendFlags::default())
+            .expect("is taken");
+    }
+    pair.drive();
+    pair.client.completions.clear();
+    pair.server.completions.clear();
+    for id in 0..receives {
+        // Both kinds of them.
+        if id.is_multiple_of(2) {
+            pair.server.connection.post_receive_later(WorkId(id), len_bytes).expect("is taken");
+        } else {
+            pair.server.connection.post_receive(WorkId(id), BufMut::zeroed(len_bytes)).expect("is taken");
+        }
+    }
+    pair
+}
+
+fn received(pair: &Pair) -> Vec<&[u8]> {
+    let buffers = pair.server.completions.iter().map(|done| done.buffer.as_deref());
+    buffers.map(|buffer| buffer.expect("a receive has one")).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn sends_of_any_length_arrive_whole_however_the_stream_is_cut(
+        crc: bool,
+        lens in prop::collection::vec(prop_oneof![1..300_usize, 15_000..70_000_usize, 100_000..200_000_usize], 1..8),
+        pieces in prop::collection::vec(1..90_000_usize, 1..6),
+    ) {
+        let mut pair = pair_for_sends(crc, pieces, lens.len() as u64, 200_000);
+        let messages: Vec<Vec<u8>> = lens.iter().enumerate().map(|(nth, len)| pattern(*len, nth as u8)).collect();
+        for message in &messages {
+            pair.client.connection.post_send(WorkId(1), payload(message), SendFlags::default()).expect("is taken");
+        }
+        pair.drive();
+        prop_assert_eq!(received(&pair), messages);
+        prop_assert!(pair.server.terminated.is_none());
+    }
+}

@@ -4,8 +4,8 @@
 mod common;
 
 use common::{ALL, End, Pair, config, pattern};
-use iwarp::ddp::{Header, Opcode, QUEUE_READ_REQUEST, QUEUE_SEND, ReadRequest};
-use iwarp::framing::{Outgoing, join};
+use iwarp::ddp::{Header, Opcode, QUEUE_READ_REQUEST, QUEUE_SEND, ReadRequest, UNTAGGED_HEADER_BYTES};
+use iwarp::framing::Outgoing;
 use iwarp::mpa::{Enhanced, FrameKind, StartFrame};
 use iwarp::{Access, Config, Connection, SendFlags, Stag, TerminateCode, WorkId, WorkStatus};
 use proptest::prelude::*;
@@ -14,11 +14,10 @@ use sys::{Buf, Payload};
 use types::Monotonic;
 
 fn fpdu(header: Header, extra: &[u8], payload: &[u8], crc: bool) -> Buf {
-    let mut out = Outgoing { header: [0; 80], header_len: 0, payload: Payload::from(Buf::from(payload)) };
-    let at = header.write(&mut out.header);
-    out.header[at..at + extra.len()].copy_from_slice(extra);
-    out.header_len = at + extra.len();
-    join(&mut [out], crc).contiguous()
+    let (mut bytes, mut out) = ([0; UNTAGGED_HEADER_BYTES], Outgoing::default());
+    let header_bytes = header.write(&mut bytes);
+    out.push(&bytes[..header_bytes], extra, Payload::from(Buf::from(payload)), crc);
+    out.take().contiguous()
 }
 
 fn send(sequence: u32, message_offset: u32, last: bool, payload: &[u8]) -> Buf {
@@ -301,9 +300,9 @@ proptest! {
                     ulpdu[0] = ulpdu[0] & 0xC0 | 1;
                     ulpdu[1] = 0x40 | opcode;
                     ulpdu.extend(payload);
-                    let mut out = Outgoing { header: [0; 80], header_len: 0, payload: Payload::from(Buf::from(&ulpdu[..])) };
-                    out.header_len = 0;
-                    join(&mut [out], true).contiguous()
+                    let mut out = Outgoing::default();
+                    out.push(&[], &[], Payload::from(Buf::from(&ulpdu[..])), true);
+                    out.take().contiguous()
                 })
                 .collect()
         });

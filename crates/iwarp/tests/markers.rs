@@ -4,8 +4,8 @@ mod common;
 
 use common::{ALL, End, config, pattern, payload};
 use iwarp::crc::crc32c;
-use iwarp::ddp::{Header, Opcode, QUEUE_SEND};
-use iwarp::framing::{Framed, Outgoing, frame, join};
+use iwarp::ddp::{Header, Opcode, QUEUE_SEND, UNTAGGED_HEADER_BYTES};
+use iwarp::framing::{Framed, Outgoing, frame};
 use iwarp::markers::{Markers, ulpdu_bytes_for_segment};
 use iwarp::mpa::{FrameKind, StartFrame};
 use iwarp::{Connection, CrcPolicy, SendFlags, Stag, TerminateCode, WorkId};
@@ -13,8 +13,18 @@ use proptest::prelude::*;
 use sys::{Buf, Payload};
 use types::Monotonic;
 
+/// One FPDU as a peer without markers sends it.
+fn fpdu(header: Header, payload: &[u8], crc: bool) -> Buf {
+    let (mut bytes, mut out) = ([0; UNTAGGED_HEADER_BYTES], Outgoing::default());
+    let header_bytes = header.write(&mut bytes);
+    out.push(&bytes[..header_bytes], &[], Payload::from(Buf::from(payload)), crc);
+    out.take().contiguous()
+}
+
 fn raw(ulpdu: &[u8]) -> Outgoing {
-    Outgoing { header: [0; 80], header_len: 0, payload: Payload::from(Buf::from(ulpdu)) }
+    let mut out = Outgoing::default();
+    out.push(&[], &[], Payload::from(Buf::from(ulpdu)), true);
+    out
 }
 
 /// RFC 5044 figures 5 and 6: a marker before the first FPDU, and one within an FPDU.
@@ -26,10 +36,10 @@ fn markers_and_crc_are_those_of_the_figures_of_rfc_5044() {
         ulpdu[13] = message;
         ulpdu
     };
-    let first = Markers::default().join(&[raw(&ulpdu(1))], true).contiguous();
+    let first = Markers::default().join(&raw(&ulpdu(1)), true).contiguous();
     assert_eq!(first[..8], [0, 0, 0, 0, 0, 0x2a, 0x41, 0x43]);
     assert_eq!(first[48..], [0x52, 0x23, 0x99, 0x83]);
-    let second = Markers::at(492).join(&[raw(&ulpdu(2))], true).contiguous();
+    let second = Markers::at(492).join(&raw(&ulpdu(2)), true).contiguous();
     assert_eq!(second[20..24], [0, 0, 0, 0x14]);
     assert_eq!(second[48..], [0x84, 0x92, 0x58, 0x98]);
 }
@@ -39,7 +49,7 @@ fn an_fpdu_with_its_markers_fits_the_segment() {
     for segment_bytes in [512, 536, 1448, 1460, 8960] {
         let ulpdu = vec![7; ulpdu_bytes_for_segment(segment_bytes)];
         for position in (0..512).step_by(4) {
-            let sent = Markers::at(position).join(&[raw(&ulpdu)], true);
+            let sent = Markers::at(position).join(&raw(&ulpdu), true);
             assert!(sent.len() <= segment_bytes, "{} bytes in a segment of {segment_bytes}", sent.len());
         }
     }
@@ -116,9 +126,7 @@ fn marked(crc: bool, act: impl FnOnce(&mut End)) -> Vec<u8> {
         sequence: 1,
         message_offset: 0,
     };
-    let mut first = raw(b"go");
-    first.header_len = header.write(&mut first.header);
-    server.connection.handle_input(&join(&mut [first], crc).contiguous(), &mut server.memory, now);
+    server.connection.handle_input(&fpdu(header, b"go", crc), &mut server.memory, now);
     assert!(server.connection.is_flowing() && server.connection.agreed().markers);
     act(&mut server);
     let mut sent = Vec::new();
@@ -180,10 +188,7 @@ fn a_terminate_is_marked_too() {
             sequence: 2,
             message_offset: 0,
         };
-        let mut second = raw(b"more");
-        second.header_len = header.write(&mut second.header);
-        let bytes = join(&mut [second], true).contiguous();
-        server.connection.handle_input(&bytes, &mut server.memory, Monotonic(1));
+        server.connection.handle_input(&fpdu(header, b"more", true), &mut server.memory, Monotonic(1));
     });
     let plain = without_markers(&sent, true);
     let Framed::Whole { ulpdu, .. } = frame(&plain, true) else { panic!("no whole FPDU") };

@@ -1,7 +1,7 @@
 //! Peers that break off, say nothing or take nothing: they cost their own connection only, and for a bounded time.
 
-use iwarp::ddp::{Header, Opcode, QUEUE_READ_REQUEST, QUEUE_SEND, ReadRequest};
-use iwarp::framing::{Outgoing, join};
+use iwarp::ddp::{Header, Opcode, QUEUE_READ_REQUEST, QUEUE_SEND, ReadRequest, UNTAGGED_HEADER_BYTES};
+use iwarp::framing::Outgoing;
 use iwarp::mpa::{Enhanced, FrameKind, StartFrame};
 use rdma::iwarp::{IwarpOptions, IwarpProvider};
 use rdma::{Access, CompletionKind, Event, QueuePairId, Verbs, WorkId};
@@ -129,11 +129,14 @@ fn untagged(opcode: Opcode, queue: u32, sequence: u32, extra: &[u8]) -> Vec<u8> 
         sequence,
         message_offset: 0,
     };
-    let mut out = Outgoing { header: [0; 80], header_len: 0, payload: Payload::new() };
-    let at = header.write(&mut out.header);
-    out.header[at..at + extra.len()].copy_from_slice(extra);
-    out.header_len = at + extra.len();
-    join(&mut [out], true).contiguous().to_vec()
+    fpdu(header, extra, &[])
+}
+
+fn fpdu(header: Header, head: &[u8], payload: &[u8]) -> Vec<u8> {
+    let (mut bytes, mut out) = ([0; UNTAGGED_HEADER_BYTES], Outgoing::default());
+    let header_bytes = header.write(&mut bytes);
+    out.push(&bytes[..header_bytes], head, Payload::from(Buf::from(payload)), true);
+    out.take().contiguous().to_vec()
 }
 
 fn send(sequence: u32, data: &[u8]) -> Vec<u8> {
@@ -272,9 +275,7 @@ fn what_a_peer_registered_nothing_for_is_not_written_to_by_it() {
     let access = Access { remote_read: true, ..Access::default() };
     let key = server.provider.register(BufMut::zeroed(64), access, pair).expect("is open");
     let header = Header::Tagged { opcode: Opcode::Write, last: true, stag: iwarp::Stag(key.0), offset: 0 };
-    let mut out = Outgoing { header: [0; 80], header_len: 0, payload: Payload::from(Buf::from(&b"x"[..])) };
-    out.header_len = header.write(&mut out.header);
-    stream.write_all(&join(&mut [out], true).contiguous()).expect("is taken");
+    stream.write_all(&fpdu(header, &[], b"x")).expect("is taken");
     server.until("end", |server| server.disconnected == [pair]);
     assert_eq!(server.provider.deregister(key).expect("is given back")[..], [0; 64]);
     assert_eq!(server.provider.activity().connection_errors, 1);

@@ -36,12 +36,16 @@ impl Payload {
         }
     }
 
-    pub fn append(&mut self, other: Payload) {
-        if self.is_empty() {
+    pub fn append(&mut self, mut other: Payload) {
+        // Room that was made for parts is kept.
+        if self.is_empty() && !self.parts.spilled() {
             *self = other;
         } else {
             self.len += other.len;
-            self.parts.extend(other.parts);
+            match other.parts.len() {
+                1 => self.parts.extend(other.parts.pop()),
+                _ => self.parts.append(&mut other.parts),
+            }
         }
     }
 

@@ -11,6 +11,7 @@ use api::model::{RdmaActivity, SmbDirectCounters};
 use rdma::QueuePairId;
 use rdma::ibverbs::{IbverbsProvider, Listening};
 use rdma::providers::Providers;
+use smallvec::SmallVec;
 use smb_server::{ConnectionId as SmbConnection, ConnectionInfo, Outgoing, Transport};
 use smbdirect::BufferDescriptor;
 use std::collections::VecDeque;
@@ -216,11 +217,11 @@ impl Direct {
             match outgoing {
                 Outgoing::Message { payload, invalidate } => self.transport.send(peer, payload, invalidate),
                 Outgoing::RemoteWrite { payload, descriptors } => {
-                    let descriptors: Vec<_> = descriptors.iter().map(describe).collect();
+                    let descriptors: SmallVec<[_; 4]> = descriptors.iter().map(describe).collect();
                     self.transport.write(peer, payload, &descriptors);
                 }
                 Outgoing::RemoteRead { token, len_bytes, descriptors } => {
-                    let descriptors: Vec<_> = descriptors.iter().map(describe).collect();
+                    let descriptors: SmallVec<[_; 4]> = descriptors.iter().map(describe).collect();
                     self.transport.read(peer, token, len_bytes, &descriptors);
                 }
             }

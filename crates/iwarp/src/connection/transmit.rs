@@ -142,8 +142,8 @@ pub(super) struct Transmitter {
     outstanding: VecDeque<OutstandingRead>,
     inbound: VecDeque<InboundRead>,
     current: Option<Message>,
-    /// The room of the FPDUs that were sent last.
-    spare: Vec<Outgoing>,
+    /// Empty between sends; its room is that of the FPDUs that were sent last.
+    outgoing: Outgoing,
     response_turn: bool,
     terminate: Option<Vec<u8>>,
     send_sequence: u32,
@@ -372,46 +372,51 @@ impl Connection {
                 sequence: 1,
                 message_offset: 0,
             };
-            return Some(self.join(&mut [outgoing(header, &payload, Payload::new())]));
+            let mut bytes = [0; ddp::UNTAGGED_HEADER_BYTES];
+            header.write(&mut bytes);
+            let mut out = Outgoing::default();
+            out.push(&bytes, &payload, Payload::new(), self.sums_frames());
+            return Some(self.join(&mut out));
         }
         if self.state != State::Established || self.hold_until.is_some_and(|hold| now < hold) {
             return None;
         }
-        let mut fpdus = std::mem::take(&mut self.transmitter.spare);
+        let mut out = std::mem::take(&mut self.transmitter.outgoing);
         let (mut total, mut summed) = (0, 0);
         while total < len_bytes_max && summed < self.config.summed_bytes_max {
             if self.transmitter.current.is_none() && !self.start_message(memory) {
                 break;
             }
-            let fpdu = match self.next_fpdu(memory) {
-                Ok(fpdu) => fpdu,
+            match self.next_fpdu(memory, &mut out) {
+                Ok((len_bytes, unsummed_bytes)) => {
+                    total += len_bytes;
+                    summed += unsummed_bytes;
+                }
                 Err(code) => {
                     self.terminate(code.into(), now);
                     break;
                 }
-            };
-            total += framing::fpdu_bytes(fpdu.ulpdu_bytes());
-            if self.agreed.crc {
-                summed += fpdu.payload.parts().iter().map(crate::crc::unsummed_bytes).sum::<usize>();
             }
-            fpdus.push(fpdu);
         }
         self.push_completions();
-        let bytes = (!fpdus.is_empty()).then(|| self.join(&mut fpdus));
-        fpdus.clear();
+        let bytes = (!out.is_empty()).then(|| self.join(&mut out));
         // An idle connection keeps little.
-        if fpdus.capacity() <= SPARE_FPDUS_MAX {
-            self.transmitter.spare = fpdus;
-        }
+        out.clear(SPARE_FPDUS_MAX);
+        self.transmitter.outgoing = out;
         bytes
     }
 
-    fn join(&mut self, fpdus: &mut [Outgoing]) -> Payload {
+    /// Whether CRCs are made as FPDUs are cut: with markers they are made where these are put in.
+    fn sums_frames(&self) -> bool {
+        self.agreed.crc && !self.agreed.markers
+    }
+
+    fn join(&mut self, out: &mut Outgoing) -> Payload {
+        self.counters.sent_fpdus += out.len() as u64;
         let bytes = match self.agreed.markers {
-            true => self.markers.join(fpdus, self.agreed.crc),
-            false => framing::join(fpdus, self.agreed.crc),
+            true => self.markers.join(out, self.agreed.crc),
+            false => out.take(),
         };
-        self.counters.sent_fpdus += fpdus.len() as u64;
         self.counters.sent_bytes += bytes.len() as u64;
         bytes
     }
@@ -438,19 +443,24 @@ impl Connection {
         }
     }
 
-    /// Cuts the next FPDU off the current message.
+    /// Cuts the next FPDU off the current message; its length, and how many bytes of payload its CRC had to be made of.
     ///
     /// # Errors
     /// The region that the peer reads is gone since its request was checked.
-    fn next_fpdu(&mut self, memory: &mut Memory) -> Result<Outgoing, TerminateCode> {
+    fn next_fpdu(
+        &mut self,
+        memory: &mut Memory,
+        out: &mut Outgoing,
+    ) -> Result<(usize, usize), TerminateCode> {
+        let crc = self.sums_frames();
         let message = self.transmitter.current.as_mut().ok_or(TerminateCode::RDMAP_LOCAL_CATASTROPHIC)?;
         let tagged = matches!(message.address, Address::Tagged(..));
         let header_bytes = if tagged { ddp::TAGGED_HEADER_BYTES } else { ddp::UNTAGGED_HEADER_BYTES };
         let room = (self.agreed.ulpdu_bytes_max - header_bytes).min(LARGE_PAYLOAD_BYTES);
-        let (first, body_bytes, head) = (message.sent == 0, message.body.len(), message.head);
-        let head_bytes = if first { head.len() } else { 0 };
+        let (first, body_bytes) = (message.sent == 0, message.body.len());
+        let head = if first { message.head.bytes() } else { &[] };
         // Whole words, so that only a message's last FPDU is padded.
-        let take = (body_bytes - message.sent).min((room & !3) - head_bytes.next_multiple_of(4));
+        let take = (body_bytes - message.sent).min((room & !3) - head.len().next_multiple_of(4));
         let payload = match &mut message.body {
             Body::Payload(payload) if take == body_bytes => std::mem::take(payload),
             Body::Payload(payload) => payload.slice(message.sent, take),
@@ -473,35 +483,31 @@ impl Connection {
                 invalidate,
                 queue: message.opcode.queue(),
                 sequence,
-                message_offset: if first { 0 } else { (head.len() + message.sent) as u32 },
+                message_offset: if first { 0 } else { (message.head.len() + message.sent) as u32 },
             },
         };
-        message.sent += take;
         let counter = match message.opcode {
             Opcode::Write => &mut self.counters.write_bytes_out,
             Opcode::ReadResponse => &mut self.counters.read_bytes_out,
             _ => &mut self.counters.send_bytes_out,
         };
         *counter += take as u64;
-        let out = outgoing(header, &head.bytes()[..head_bytes], payload);
+        let unsummed_bytes =
+            if self.agreed.crc { payload.parts().iter().map(crate::crc::unsummed_bytes).sum() } else { 0 };
+        let mut bytes = [0; ddp::UNTAGGED_HEADER_BYTES];
+        let header_bytes = header.write(&mut bytes);
+        let len_bytes = out.push(&bytes[..header_bytes], head, payload, crc);
+        message.sent += take;
         if last && let Some(message) = self.transmitter.current.take() {
             match message.origin {
                 Origin::Work(number) => {
-                    let len_bytes = head.len() + body_bytes;
+                    let len_bytes = message.head.len() + body_bytes;
                     self.transmitter.complete(number, WorkStatus::Success, len_bytes, None);
                 }
                 Origin::Response { source } => memory.set_busy(source, false),
                 Origin::Other => {}
             }
         }
-        Ok(out)
+        Ok((len_bytes, unsummed_bytes))
     }
-}
-
-fn outgoing(header: Header, extra: &[u8], payload: Payload) -> Outgoing {
-    let mut out = Outgoing { header: [0; 80], header_len: 0, payload };
-    let at = header.write(&mut out.header);
-    out.header[at..at + extra.len()].copy_from_slice(extra);
-    out.header_len = at + extra.len();
-    out
 }

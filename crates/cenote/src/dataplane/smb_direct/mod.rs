@@ -490,15 +490,13 @@ impl<V: Verbs> SmbDirect<V> {
     /// What the MS-SMBD state machine wants.
     fn smbd_events(&mut self, connection: QueuePairId) {
         let now = self.now;
-        while let Some(peer) = self.peers.get_mut(&connection) {
-            // What the peer was told, once it was; never less than a device's receives have.
-            let told = if peer.smbd.is_established() { peer.smbd.receive_bytes_max() } else { 0 };
-            let receive_bytes = told.max(self.config.receive_bytes_max) as usize;
-            let Some(event) = peer.smbd.poll_event() else {
-                return self.timers.arm(connection, &mut peer.armed, peer.smbd.poll_timeout());
-            };
+        let Some(peer) = self.peers.get_mut(&connection) else { return };
+        while let Some(event) = peer.smbd.poll_event() {
             match event {
                 smbdirect::Event::PostReceives(count) => {
+                    // What the peer was told, once it was; never less than a device's receives have.
+                    let told = if peer.smbd.is_established() { peer.smbd.receive_bytes_max() } else { 0 };
+                    let receive_bytes = told.max(self.config.receive_bytes_max) as usize;
                     for _ in 0..count {
                         if self.verbs.post_receive(connection, WorkId(0), receive_bytes).is_err() {
                             return;
@@ -535,6 +533,7 @@ impl<V: Verbs> SmbDirect<V> {
                 }
             }
         }
+        self.timers.arm(connection, &mut peer.armed, peer.smbd.poll_timeout());
     }
 
     /// Posts what may leave.
