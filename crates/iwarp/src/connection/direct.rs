@@ -52,6 +52,9 @@ impl Connection {
         if matches!(self.state, State::Terminating | State::Closed) {
             return None;
         }
+        if !self.wants_plan(memory) {
+            return None;
+        }
         let mut at = direct.at + direct.remaining;
         plan.pieces.push(Expected::Payload { at: direct.at, len_bytes: direct.remaining });
         let payload_bytes = direct.ulpdu_bytes - TAGGED_HEADER_BYTES;
@@ -72,6 +75,16 @@ impl Connection {
         let bytes = memory.lend(direct.stag, self.config.stream)?;
         plan.stag = Some(direct.stag);
         Some(bytes)
+    }
+
+    /// Whether [`Self::plan_receive`] has a plan: enough is known to come.
+    pub fn wants_plan(&self, memory: &Memory) -> bool {
+        let Some(direct) = self.receiver.direct.as_ref().filter(|direct| direct.remaining > 0) else {
+            return false;
+        };
+        let payload_bytes = direct.ulpdu_bytes - TAGGED_HEADER_BYTES;
+        direct.remaining + self.bytes_to_follow(direct, payload_bytes, memory)
+            >= self.config.planned_bytes_min
     }
 
     /// Bytes of the message under way that come after this FPDU, as far as they may be placed before they are known.

@@ -91,6 +91,8 @@ pub struct Config {
     pub summed_bytes_max: usize,
     /// Which byte of a long message begins a page, where its buffer is allocated as it comes: the payload behind the headers, best.
     pub receive_aligned_at: usize,
+    /// A payload is received straight into its place only where at least so much of its message is still to come.
+    pub planned_bytes_min: usize,
     pub domain: DomainId,
     pub stream: StreamId,
 }
@@ -109,6 +111,7 @@ impl Config {
             first_send_delay: Duration::ZERO,
             summed_bytes_max: usize::MAX,
             receive_aligned_at: 0,
+            planned_bytes_min: 0,
             domain,
             stream,
         }

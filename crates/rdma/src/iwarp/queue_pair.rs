@@ -124,7 +124,7 @@ impl QueuePair {
             self.holds = count == buffer.len();
             self.connection.handle_input(buffer.get(..count).unwrap_or_default(), memory, now);
             self.receive_bytes = match buffer.len() {
-                _ if self.connection.direct_target().is_some() => RECEIVE_BYTES_PEEK,
+                _ if self.connection.wants_plan(memory) => RECEIVE_BYTES_PEEK,
                 RECEIVE_BYTES_PEEK if count == buffer.len() => RECEIVE_BYTES,
                 len if count == len => RECEIVE_BYTES_MANY,
                 len if count < RECEIVE_BYTES / 2 => len.min(RECEIVE_BYTES),
