@@ -417,3 +417,30 @@ proptest! {
         prop_assert!(pair.server.terminated.is_none());
     }
 }
+
+#[test]
+fn a_short_message_is_not_planned_and_a_long_one_to_its_end() {
+    let with = || iwarp::Config {
+        large_fpdus: LargeFpdus::Always,
+        planned_bytes_min: 128 << 10,
+        crc: CrcPolicy::On,
+        ..config()
+    };
+    let mut pair = Pair::established_with(with(), with());
+    pair.planned = true;
+    pair.server.post_receives(10, 4096);
+    pair.client.connection.post_send(WorkId(0), payload(b"first"), SendFlags::default()).expect("is taken");
+    pair.drive();
+    for (len, planned) in [(100_000, false), (LEN, true), (100_000, false)] {
+        let room = pair.server.bound_region(&vec![0; len], ROOM);
+        let bytes = pattern(len, 3);
+        let wire = write_on_the_wire(&mut pair, room, &bytes);
+        let (server, now, rest) = (&mut pair.server, pair.now, wire.len() - 20_000);
+        server.plans = 0;
+        server.connection.handle_input(&wire[..30_000], &mut server.memory, now);
+        server.receive(&wire[30_000..rest], now);
+        assert_eq!((server.plans > 0, server.connection.wants_plan(&server.memory)), (planned, planned));
+        server.receive(&wire[rest..], now);
+        assert!(server.memory.bytes(room) == Some(&bytes[..]));
+    }
+}

@@ -45,7 +45,7 @@ impl Plan {
 impl Connection {
     /// Whether the next bytes of the stream belong into registered memory. If so, `plan` says where, and the bytes of that
     /// region are lent; [`Self::handle_planned`] or [`Self::give_up_plan`] takes them back.
-    pub fn plan_receive(&self, memory: &mut Memory, plan: &mut Plan) -> Option<BufMut> {
+    pub fn plan_receive(&mut self, memory: &mut Memory, plan: &mut Plan) -> Option<BufMut> {
         plan.stag = None;
         plan.pieces.clear();
         let direct = self.receiver.direct.as_ref().filter(|direct| direct.remaining > 0)?;
@@ -72,19 +72,21 @@ impl Connection {
             at += len_bytes;
             left -= len_bytes;
         }
-        let bytes = memory.lend(direct.stag, self.config.stream)?;
-        plan.stag = Some(direct.stag);
+        let stag = direct.stag;
+        let bytes = memory.lend(stag, self.config.stream)?;
+        plan.stag = Some(stag);
+        self.receiver.message_planned = true;
         Some(bytes)
     }
 
-    /// Whether [`Self::plan_receive`] has a plan: enough is known to come.
+    /// Whether [`Self::plan_receive`] has a plan: enough of a message is known to come, or it is the rest of one that was planned.
     pub fn wants_plan(&self, memory: &Memory) -> bool {
         let Some(direct) = self.receiver.direct.as_ref().filter(|direct| direct.remaining > 0) else {
             return false;
         };
         let payload_bytes = direct.ulpdu_bytes - TAGGED_HEADER_BYTES;
-        direct.remaining + self.bytes_to_follow(direct, payload_bytes, memory)
-            >= self.config.planned_bytes_min
+        let to_come = || direct.remaining + self.bytes_to_follow(direct, payload_bytes, memory);
+        self.receiver.message_planned || to_come() >= self.config.planned_bytes_min
     }
 
     /// Bytes of the message under way that come after this FPDU, as far as they may be placed before they are known.

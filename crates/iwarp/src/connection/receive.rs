@@ -71,6 +71,8 @@ pub(super) struct Receiver {
     pub direct: Option<Direct>,
     /// What is handled ends before a payload that was received into its region, if it is what was expected.
     pub planned: bool,
+    /// Part of the tagged message under way was received into its region.
+    pub message_planned: bool,
     posted: VecDeque<Posted>,
     /// Bytes of the Send message under way.
     filled: usize,
@@ -462,6 +464,7 @@ impl Connection {
         let Header::Tagged { opcode, last, stag, offset } = header else {
             return Err(TerminateCode::RDMAP_OPCODE.into());
         };
+        self.receiver.message_planned &= !last;
         if opcode == Opcode::Write {
             self.counters.write_bytes_in += len_bytes as u64;
             self.receiver.write_under_way = (!last).then_some((stag, offset.wrapping_add(len_bytes as u64)));
