@@ -237,6 +237,11 @@ class Cenote(Server):
         if done.returncode != 0:
             raise RuntimeError(f"cenote {' '.join(arguments)}: {done.stdout}{done.stderr}")
 
+    def make_share(self, name, resiliency, *options):
+        """A volume of its own, and a share of it under the same name."""
+        self.cli("volume", "create", name, "--resiliency", resiliency, *options)
+        self.cli("share", "create", name, "--volume", name, "--grant", f"{self.user}:full")
+
     def make_cold(self):
         # Its disks are read past the page cache: only its own memory is to be emptied.
         self.stop()
@@ -289,8 +294,7 @@ class CenoteOneCopy(CenoteDaemon):
         return cell.operation == "write-through"
 
     def start(self):
-        self.daemon.cli("volume", "create", self.share, "--size", "4GiB", "--resiliency", "simple")
-        self.daemon.cli("share", "create", self.share, "--volume", self.share, "--grant", f"{self.user}:full")
+        self.daemon.make_share(self.share, "simple", "--size", "4GiB")
 
 
 def disk_bytes_written():

@@ -85,8 +85,7 @@ def copy_of_a_write(binary, server, credentials, seconds, rounds=3):
     for layout in ("simple", "two-way-mirror"):
         shared = copy.copy(server)
         shared.share = f"bench-{layout}"
-        server.cli("volume", "create", shared.share, "--size", "1GiB", "--fixed", "--resiliency", layout)
-        server.cli("share", "create", shared.share, "--volume", shared.share, "--grant", f"{server.user}:full")
+        server.make_share(shared.share, layout, "--size", "1GiB", "--fixed")
         ruler.make_file(binary, shared, credentials, *ruler.WARM)
         runs[layout] = (shared, [])
     try:

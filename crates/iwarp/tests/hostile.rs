@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::{ALL, End, Pair, config, pattern};
-use iwarp::ddp::{Header, Opcode, QUEUE_READ_REQUEST, QUEUE_SEND, ReadRequest, UNTAGGED_HEADER_BYTES};
+use common::{ALL, End, Pair, config, fpdu, pattern};
+use iwarp::ddp::{Header, Opcode, QUEUE_READ_REQUEST, QUEUE_SEND, ReadRequest};
 use iwarp::framing::Outgoing;
 use iwarp::mpa::{Enhanced, FrameKind, StartFrame};
 use iwarp::{Access, Config, Connection, SendFlags, Stag, TerminateCode, WorkId, WorkStatus};
@@ -12,13 +12,6 @@ use proptest::prelude::*;
 use std::time::Duration;
 use sys::{Buf, Payload};
 use types::Monotonic;
-
-fn fpdu(header: Header, extra: &[u8], payload: &[u8], crc: bool) -> Buf {
-    let (mut bytes, mut out) = ([0; UNTAGGED_HEADER_BYTES], Outgoing::default());
-    let header_bytes = header.write(&mut bytes);
-    out.push(&bytes[..header_bytes], extra, Payload::from(Buf::from(payload)), crc);
-    out.take().contiguous()
-}
 
 fn send(sequence: u32, message_offset: u32, last: bool, payload: &[u8]) -> Buf {
     let (opcode, invalidate, queue) = (Opcode::Send, Stag(0), QUEUE_SEND);

@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::{ALL, End, config, pattern, payload};
+use common::{ALL, End, config, fpdu, pattern, payload};
 use iwarp::crc::crc32c;
-use iwarp::ddp::{Header, Opcode, QUEUE_SEND, UNTAGGED_HEADER_BYTES};
+use iwarp::ddp::{Header, Opcode, QUEUE_SEND};
 use iwarp::framing::{Framed, Outgoing, frame};
 use iwarp::markers::{Markers, ulpdu_bytes_for_segment};
 use iwarp::mpa::{FrameKind, StartFrame};
@@ -12,14 +12,6 @@ use iwarp::{Connection, CrcPolicy, SendFlags, Stag, TerminateCode, WorkId};
 use proptest::prelude::*;
 use sys::{Buf, Payload};
 use types::Monotonic;
-
-/// One FPDU as a peer without markers sends it.
-fn fpdu(header: Header, payload: &[u8], crc: bool) -> Buf {
-    let (mut bytes, mut out) = ([0; UNTAGGED_HEADER_BYTES], Outgoing::default());
-    let header_bytes = header.write(&mut bytes);
-    out.push(&bytes[..header_bytes], &[], Payload::from(Buf::from(payload)), crc);
-    out.take().contiguous()
-}
 
 fn raw(ulpdu: &[u8]) -> Outgoing {
     let mut out = Outgoing::default();
@@ -126,7 +118,7 @@ fn marked(crc: bool, act: impl FnOnce(&mut End)) -> Vec<u8> {
         sequence: 1,
         message_offset: 0,
     };
-    server.connection.handle_input(&fpdu(header, b"go", crc), &mut server.memory, now);
+    server.connection.handle_input(&fpdu(header, &[], b"go", crc), &mut server.memory, now);
     assert!(server.connection.is_flowing() && server.connection.agreed().markers);
     act(&mut server);
     let mut sent = Vec::new();
@@ -188,7 +180,7 @@ fn a_terminate_is_marked_too() {
             sequence: 2,
             message_offset: 0,
         };
-        server.connection.handle_input(&fpdu(header, b"more", true), &mut server.memory, Monotonic(1));
+        server.connection.handle_input(&fpdu(header, &[], b"more", true), &mut server.memory, Monotonic(1));
     });
     let plain = without_markers(&sent, true);
     let Framed::Whole { ulpdu, .. } = frame(&plain, true) else { panic!("no whole FPDU") };

@@ -52,13 +52,10 @@ impl Connection {
         if matches!(self.state, State::Terminating | State::Closed) {
             return None;
         }
-        if !self.wants_plan(memory) {
-            return None;
-        }
+        let mut left = self.to_plan(memory)?.min(PAYLOAD_BYTES_MAX);
         let mut at = direct.at + direct.remaining;
         plan.pieces.push(Expected::Payload { at: direct.at, len_bytes: direct.remaining });
         let payload_bytes = direct.ulpdu_bytes - TAGGED_HEADER_BYTES;
-        let mut left = self.bytes_to_follow(direct, payload_bytes, memory).min(PAYLOAD_BYTES_MAX);
         while left > 0 {
             let len_bytes = payload_bytes.min(left);
             let previous = if at == direct.at + direct.remaining {
@@ -81,12 +78,15 @@ impl Connection {
 
     /// Whether [`Self::plan_receive`] has a plan: enough of a message is known to come, or it is the rest of one that was planned.
     pub fn wants_plan(&self, memory: &Memory) -> bool {
-        let Some(direct) = self.receiver.direct.as_ref().filter(|direct| direct.remaining > 0) else {
-            return false;
-        };
-        let payload_bytes = direct.ulpdu_bytes - TAGGED_HEADER_BYTES;
-        let to_come = || direct.remaining + self.bytes_to_follow(direct, payload_bytes, memory);
-        self.receiver.message_planned || to_come() >= self.config.planned_bytes_min
+        self.to_plan(memory).is_some()
+    }
+
+    /// Bytes that follow the FPDU under way, where there is to be a plan.
+    fn to_plan(&self, memory: &Memory) -> Option<usize> {
+        let direct = self.receiver.direct.as_ref().filter(|direct| direct.remaining > 0)?;
+        let to_follow = self.bytes_to_follow(direct, direct.ulpdu_bytes - TAGGED_HEADER_BYTES, memory);
+        let enough = direct.remaining + to_follow >= self.config.planned_bytes_min;
+        (enough || self.receiver.message_planned).then_some(to_follow)
     }
 
     /// Bytes of the message under way that come after this FPDU, as far as they may be placed before they are known.

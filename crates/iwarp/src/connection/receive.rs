@@ -9,7 +9,7 @@ use crate::crc::Crc32c;
 use crate::ddp::{self, AtomicRequest, Header, Opcode, ReadRequest};
 use crate::framing::{Framed, LENGTH_BYTES, fpdu_bytes, frame, pad_bytes, trailer_bytes};
 
-/// From this many bytes still to come on, a payload is received straight into its region.
+/// From this many bytes still to come on, what has come of a payload is placed, not staged.
 pub const DIRECT_BYTES_MIN: usize = 16 * 1024;
 /// The part of an FPDU of at least this length that has come is placed, not staged.
 const LONG_FPDU_BYTES: usize = 2 * DIRECT_BYTES_MIN;
