@@ -10,6 +10,8 @@ import servers
 # Name and size: one that fits a server's cache, and one that is read cold.
 WARM = ("warm.dat", 128 << 20)
 COLD = ("cold.dat", 2 << 30)
+# What a cold read fills within a measurement, at most.
+TOUCHED_BYTES = 3 << 30
 
 
 class Failed(RuntimeError):
@@ -89,6 +91,7 @@ def measure(binary, cell, server, credentials, seconds):
     """The figures of one run of a cell. Server and client CPU are those of the run alone; there is no warm-up in it."""
     if cell.cold:
         server.make_cold()
+        servers.touch_memory(TOUCHED_BYTES)
     if cell.writes:
         server.settle()
     disk = servers.disk_bytes_written()

@@ -1,5 +1,7 @@
 """The servers that are measured: started on backing files of the same kind, on loopback, stopped by their own process id."""
 
+import ctypes
+import mmap
 import os
 import pathlib
 import re
@@ -295,6 +297,21 @@ class CenoteOneCopy(CenoteDaemon):
 
     def start(self):
         self.daemon.make_share(self.share, "simple", "--size", "4GiB")
+
+
+def touch_memory(size):
+    """Takes so many bytes of memory, touches all of it and frees it.
+
+    A virtual machine may have given its free memory back to its host, which then clears and maps each page that is touched again: ten
+    times the cost of clearing it. Whoever reads into new memory next would pay for it, the page cache or a server's own cache, by
+    chance."""
+    with mmap.mmap(-1, size) as memory:
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        # In one call: a loop over the pages would take longer than the kernel.
+        start = ctypes.c_char.from_buffer(memory)
+        ctypes.memset(ctypes.addressof(start), 1, size)
+        # It cannot be given back while anything points into it.
+        del start
 
 
 def disk_bytes_written():

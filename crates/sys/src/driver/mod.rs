@@ -27,7 +27,7 @@ use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -56,6 +56,20 @@ pub fn send_now(socket: &Descriptor, data: &Payload) -> io::Result<usize> {
     match sendmsg(socket, &parts, &mut SendAncillaryBuffer::default(), flags) {
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(0),
         other => Ok(other?),
+    }
+}
+
+/// Fills `into`, then `beyond`, with what the socket has, without waiting: bytes received, zero at the end of the stream; `None`: there
+/// is nothing yet. Spares the loop a turn for the rest of what has begun to come.
+///
+/// # Errors
+/// The socket's.
+pub fn receive_now(socket: &Descriptor, into: &mut [u8], beyond: &mut [u8]) -> io::Result<Option<usize>> {
+    use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
+    let mut parts = [IoSliceMut::new(into), IoSliceMut::new(beyond)];
+    match recvmsg(socket, &mut parts, &mut RecvAncillaryBuffer::default(), RecvFlags::DONTWAIT) {
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
+        other => Ok(Some(other?.bytes)),
     }
 }
 

@@ -2,15 +2,15 @@
 //!
 //! Owns where received bytes are put, so that payload is not copied afterwards: a message begins such that byte 112 of it (where
 //! every client puts the data of a WRITE, MS-SMB2 2.2.21) lies at a page boundary. Small messages are received many at a time
-//! into a shared buffer; once a large message was seen, the next header is received alone, and the message then straight into a
-//! buffer of its own. Sans-IO: bytes are put where [`Framing::receive`] says, by whoever owns the socket.
+//! into a shared buffer; once a large message was seen, the next header is received alone or with the end of its predecessor, and the
+//! message then straight into a buffer of its own. Sans-IO: bytes are put where [`Framing::receive`] says, by whoever owns the socket.
 
 use sys::{Buf, BufMut};
 
 /// Bytes before each message.
 pub const HEADER_BYTES: usize = 4;
 /// Where the payload of a WRITE lies in the stream, counted from the message's header.
-const PAYLOAD_AT: usize = HEADER_BYTES + 112;
+pub const PAYLOAD_AT: usize = HEADER_BYTES + 112;
 /// Bytes received at a time while messages are small: capacity of one size class of buffers.
 const BATCH_BYTES: usize = (36 * 1024 - 4096) + PAYLOAD_AT;
 /// A message larger than this gets a buffer of its own, and its successor is looked at before bytes are received.
@@ -33,6 +33,8 @@ pub struct Target {
     pub into: BufMut,
     /// Bytes go to `into[at..]`.
     pub at: usize,
+    /// `into` ends with the message in it: what comes beyond, up to [`PAYLOAD_AT`] bytes, may be received together with it.
+    pub ends_with_message: bool,
 }
 
 /// The receiving side of one stream.
@@ -63,6 +65,16 @@ impl Framing {
         self.filled > 0
     }
 
+    /// The stream carries large messages at this time: more of it is probably there already.
+    pub fn is_large(&self) -> bool {
+        self.needed > 0 || self.peek
+    }
+
+    /// `count` more bytes leave no room in the target.
+    pub fn fills(&self, into: &BufMut, count: usize) -> bool {
+        self.filled + count >= into.len()
+    }
+
     /// Memory that the next call of [`Framing::receive`] takes for one large message; zero where it takes none.
     pub fn wanted_bytes(&self) -> usize {
         self.needed
@@ -71,18 +83,18 @@ impl Framing {
     /// Where the next bytes go. The buffer is to be given back through [`Framing::received`] or [`Framing::not_received`].
     pub fn receive(&mut self) -> Target {
         let at = self.filled;
-        match self.buffer.take() {
+        let into = match self.buffer.take() {
             Some(front) if self.needed > 0 => {
                 let mut into = BufMut::with_aligned(std::mem::take(&mut self.needed), PAYLOAD_AT);
                 into[..at].copy_from_slice(&front[..at]);
-                Target { into, at }
+                into
             }
-            Some(into) => Target { into, at },
-            None => {
-                let len = if self.peek { PAYLOAD_AT } else { BATCH_BYTES };
-                Target { into: BufMut::with_aligned(len, PAYLOAD_AT), at: 0 }
-            }
-        }
+            Some(into) => into,
+            None => BufMut::with_aligned(if self.peek { PAYLOAD_AT } else { BATCH_BYTES }, PAYLOAD_AT),
+        };
+        let header = self.parse(&into[..at]).ok().flatten();
+        let ends_with_message = header.is_some_and(|header| header.end() == into.len());
+        Target { into, at, ends_with_message }
     }
 
     /// The target comes back without new bytes.
@@ -92,7 +104,8 @@ impl Framing {
         }
     }
 
-    /// The target comes back with `count` more bytes. Whole messages go to `messages`, without their headers.
+    /// The target comes back with `count` more bytes, and, where it is full and ends with its message, what came `beyond`. Whole messages
+    /// go to `messages`, without their headers.
     ///
     /// # Errors
     /// Where the stream carries no messages, or a longer one than allowed; nothing more can be received then.
@@ -100,6 +113,7 @@ impl Framing {
         &mut self,
         into: BufMut,
         count: usize,
+        beyond: &[u8],
         messages: &mut Vec<Buf>,
     ) -> Result<(), FramingError> {
         let filled = (self.filled + count).min(into.len());
@@ -137,6 +151,11 @@ impl Framing {
             self.needed =
                 self.parse(rest)?.map(|message| message.end()).filter(|&end| end > BATCH_BYTES).unwrap_or(0);
             self.keep(buffer, rest.len());
+        } else if !beyond.is_empty() {
+            // Where anything came beyond, the buffer ended with its message.
+            let mut buffer = BufMut::with_aligned(BATCH_BYTES, PAYLOAD_AT);
+            buffer[..beyond.len()].copy_from_slice(beyond);
+            return self.received(buffer, beyond.len(), &[], messages);
         }
         Ok(())
     }
@@ -183,19 +202,35 @@ mod tests {
 
     /// Feeds a stream in pieces of these sizes, over and over, and returns the messages and the receives it took.
     fn cut(stream: &[u8], pieces: &[usize], limit: usize) -> Result<(Vec<Buf>, usize), FramingError> {
+        cut_beyond(stream, pieces, 0, limit)
+    }
+
+    /// As [`cut`]; with the end of a large message come so many bytes of what follows.
+    fn cut_beyond(
+        stream: &[u8],
+        pieces: &[usize],
+        beyond: usize,
+        limit: usize,
+    ) -> Result<(Vec<Buf>, usize), FramingError> {
         let mut framing = Framing::new(limit);
         let (mut messages, mut rest, mut receives) = (Vec::new(), stream, 0);
         for piece in pieces.iter().cycle() {
             if rest.is_empty() {
                 break;
             }
-            let Target { mut into, at } = framing.receive();
+            let Target { mut into, at, ends_with_message } = framing.receive();
             let count = (*piece).min(rest.len()).min(into.len() - at);
             assert!(count > 0, "no room to receive");
             into[at..at + count].copy_from_slice(&rest[..count]);
             rest = &rest[count..];
             receives += 1;
-            framing.received(into, count, &mut messages)?;
+            let (next, later) = rest.split_at(if ends_with_message && at + count == into.len() {
+                rest.len().min(beyond).min(PAYLOAD_AT)
+            } else {
+                0
+            });
+            rest = later;
+            framing.received(into, count, next, &mut messages)?;
         }
         assert!(!framing.in_mid_message());
         Ok((messages, receives))
@@ -224,6 +259,14 @@ mod tests {
             let (messages, _) = cut(&bytes, pieces, 2 << 20).expect("a good stream");
             assert_eq!(messages.len(), expected.len());
             assert!(messages.iter().zip(&expected).all(|(got, want)| got[..] == want[..]), "{pieces:?}");
+            for beyond in [1, 3, 4, 5, PAYLOAD_AT] {
+                let (messages, _) = cut_beyond(&bytes, pieces, beyond, 2 << 20).expect("a good stream");
+                assert_eq!(messages.len(), expected.len());
+                assert!(
+                    messages.iter().zip(&expected).all(|(got, want)| got[..] == want[..]),
+                    "{pieces:?} and {beyond} beyond"
+                );
+            }
         }
     }
 
@@ -241,6 +284,9 @@ mod tests {
         let (messages, receives) = cut(&bytes, &[4 << 20], 2 << 20).expect("a good stream");
         assert!(messages.iter().all(|message| message[112..].as_ptr().addr().is_multiple_of(4096)));
         assert_eq!(receives, 8);
+        let (messages, receives) = cut_beyond(&bytes, &[4 << 20], PAYLOAD_AT, 2 << 20).expect("a good stream");
+        assert!(messages.iter().all(|message| message[112..].as_ptr().addr().is_multiple_of(4096)));
+        assert_eq!(receives, 5, "the first header, and each message with the next one's");
     }
 
     #[test]
@@ -278,13 +324,13 @@ mod tests {
         let mut target = framing.receive();
         target.into[..4].copy_from_slice(&header(2));
         let mut messages = Vec::new();
-        framing.received(target.into, 4, &mut messages).expect("a header");
+        framing.received(target.into, 4, &[], &mut messages).expect("a header");
         let target = framing.receive();
         assert_eq!(target.at, 4);
         framing.not_received(target.into);
         let mut target = framing.receive();
         target.into[4..6].copy_from_slice(b"ok");
-        framing.received(target.into, 2, &mut messages).expect("a message");
+        framing.received(target.into, 2, &[], &mut messages).expect("a message");
         assert_eq!(&messages[0][..], b"ok");
     }
 }

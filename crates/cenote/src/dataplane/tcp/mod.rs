@@ -10,7 +10,7 @@ mod tests;
 
 pub use framing::FramingError;
 
-use framing::{Framing, HEADER_BYTES, header};
+use framing::{Framing, HEADER_BYTES, PAYLOAD_AT, Target, header};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -88,6 +88,8 @@ impl Default for TcpLimits {
 /// One send takes at most so many parts, or bytes.
 const SEND_PARTS_MAX: usize = 128;
 const SEND_BYTES_MAX: usize = 4 << 20;
+/// Of a stream of large messages one turn takes about so many bytes: a busy client delays others no longer.
+const TURN_BYTES: usize = 512 << 10;
 /// Accepting goes on after so long, where descriptors or memory were exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
@@ -376,13 +378,57 @@ impl Tcp {
 
     /// Receives on, where nothing speaks against it.
     fn start_receive(&mut self, id: ConnectionId) {
+        if let Some(target) = self.target(id) {
+            self.submit_receive(id, target);
+        }
+    }
+
+    /// Takes further large messages that the socket has already, in this turn; leaves to the loop what is to come. A message just begun
+    /// is of the latter kind: its sender still hands it to the kernel.
+    fn receive_on(&mut self, id: ConnectionId) {
+        let mut received_bytes = 0;
+        let between = |entry: &mut Connection| entry.framing.is_large() && !entry.framing.in_mid_message();
+        let mut goes_on = self.connection(id).is_some_and(between);
+        while goes_on && received_bytes < TURN_BYTES {
+            let Some(Target { mut into, at, ends_with_message }) = self.target(id) else { return };
+            let Some(entry) = self.connection(id) else { return };
+            let mut beyond = [0; PAYLOAD_AT];
+            let room = if ends_with_message { PAYLOAD_AT } else { 0 };
+            match driver::receive_now(&entry.socket, &mut into[at..], &mut beyond[..room]) {
+                Ok(None) => return self.submit_receive(id, Target { into, at, ends_with_message }),
+                Ok(Some(0)) => return self.shut(id, CloseReason::Client),
+                Ok(Some(count)) => {
+                    let within = count.min(into.len() - at);
+                    let full = entry.framing.fills(&into, within);
+                    received_bytes += count;
+                    if !self.cut(id, into, within, &beyond[..count - within]) {
+                        return;
+                    }
+                    // Where there was less than room for it, there is no more yet.
+                    goes_on = full && self.connection(id).is_some_and(|entry| entry.framing.is_large());
+                }
+                Err(error) => return self.shut(id, CloseReason::Network(error.kind())),
+            }
+        }
+        self.start_receive(id);
+    }
+
+    fn submit_receive(&mut self, id: ConnectionId, target: Target) {
+        let Some(entry) = self.connection(id) else { return };
+        entry.receiving = Receiving::Bytes;
+        let operation = Operation::Receive { socket: entry.socket.clone(), into: target.into, at: target.at };
+        self.queue.submit((id.0 & 0xffff_ffff) << 2 | RECEIVE, operation);
+    }
+
+    /// Where the next bytes of a connection go; `None` where it is not received from now.
+    fn target(&mut self, id: ConnectionId) -> Option<Target> {
         let (queued_max, reserved, reserved_max) =
             (self.limits.queued_bytes_max, self.reserved_bytes, self.limits.receiving_bytes_max);
-        let Some(entry) = self.connection(id) else { return };
+        let entry = self.connection(id)?;
         let held_back =
             entry.queued_bytes > queued_max || entry.paused || entry.closing || entry.closed.is_some();
         if entry.receiving != Receiving::No || held_back {
-            return;
+            return None;
         }
         let wanted = entry.framing.wanted_bytes();
         // One large message always fits, whatever the limit says.
@@ -390,14 +436,12 @@ impl Tcp {
             if !self.starved.contains(&id) {
                 self.starved.push_back(id);
             }
-            return;
+            return None;
         }
         entry.reserved_bytes += wanted;
-        entry.receiving = Receiving::Bytes;
         let target = entry.framing.receive();
-        let operation = Operation::Receive { socket: entry.socket.clone(), into: target.into, at: target.at };
         self.reserved_bytes += wanted;
-        self.queue.submit((id.0 & 0xffff_ffff) << 2 | RECEIVE, operation);
+        Some(target)
     }
 
     fn feed_starved(&mut self) {
@@ -426,7 +470,10 @@ impl Tcp {
             Ok(Outcome::Bytes(count)) => {
                 entry.active = true;
                 entry.last_progress = now;
-                self.cut(id, into, count);
+                if self.cut(id, into, count, &[]) {
+                    self.receive_on(id);
+                    self.finish(id);
+                }
             }
             // The sweep took it back.
             Err(error) if driver::is_cancelled(&error) && entry.closed.is_none() => {
@@ -440,23 +487,22 @@ impl Tcp {
         }
     }
 
-    fn cut(&mut self, id: ConnectionId, into: BufMut, count: usize) {
+    /// Takes messages from what was received. `false`: the stream has ended with it.
+    fn cut(&mut self, id: ConnectionId, into: BufMut, count: usize, beyond: &[u8]) -> bool {
         let mut messages = std::mem::take(&mut self.messages);
-        let Some(entry) = self.connection(id) else { return };
-        let result = entry.framing.received(into, count, &mut messages);
+        let Some(entry) = self.connection(id) else { return false };
+        let result = entry.framing.received(into, count, beyond, &mut messages);
         let given_back = if messages.is_empty() { 0 } else { std::mem::take(&mut entry.reserved_bytes) };
         self.reserved_bytes -= given_back;
         for message in messages.drain(..) {
             self.events.push(TcpEvent::Message { connection: id, message });
         }
         self.messages = messages;
-        match result {
-            Ok(()) => {
-                self.start_receive(id);
-                self.finish(id);
-            }
-            Err(error) => self.shut(id, CloseReason::Framing(error)),
+        if let Err(error) = result {
+            self.shut(id, CloseReason::Framing(error));
+            return false;
         }
+        true
     }
 
     /// Sends what is queued: at once what the socket takes, the rest as it takes it.
