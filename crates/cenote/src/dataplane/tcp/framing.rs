@@ -284,7 +284,8 @@ mod tests {
         let (messages, receives) = cut(&bytes, &[4 << 20], 2 << 20).expect("a good stream");
         assert!(messages.iter().all(|message| message[112..].as_ptr().addr().is_multiple_of(4096)));
         assert_eq!(receives, 8);
-        let (messages, receives) = cut_beyond(&bytes, &[4 << 20], PAYLOAD_AT, 2 << 20).expect("a good stream");
+        let (messages, receives) =
+            cut_beyond(&bytes, &[4 << 20], PAYLOAD_AT, 2 << 20).expect("a good stream");
         assert!(messages.iter().all(|message| message[112..].as_ptr().addr().is_multiple_of(4096)));
         assert_eq!(receives, 5, "the first header, and each message with the next one's");
     }
