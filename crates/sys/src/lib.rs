@@ -18,4 +18,4 @@ pub use buf::{ALIGN_BYTES, Buf, BufMut};
 pub use clock::monotonic_now;
 pub use interfaces::{InterfaceAddress, interface_addresses};
 pub use payload::Payload;
-pub use recycle::{keep_free_memory, trim_free_memory};
+pub use recycle::{keep_free_memory, populate_memory_ahead, trim_free_memory};

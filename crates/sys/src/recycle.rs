@@ -173,6 +173,12 @@ pub fn keep_free_memory(bytes: usize) {
         FREE.try_with(|lists| lists.borrow_mut().kept_bytes_max = bytes / KEPT_BYTES_MAX * KEPT_SMALL_BYTES);
 }
 
+/// A thread of the process touches memory for large buffers before they are needed, from now on: up to 64 MiB more than is in use, while there
+/// is demand.
+pub fn populate_memory_ahead() {
+    spans::populate_ahead();
+}
+
 /// Gives up free memory that nobody took since the last call, the process's in large pieces and this thread's in small ones, a part at
 /// a time. What is kept in any case stays.
 pub fn trim_free_memory() {

@@ -5,20 +5,30 @@
 //! Promises: all threads together keep at most [`Spans::kept_bytes_max`] of free memory; where there is more, sizes give way that
 //! nobody took lately, and whole spans before parts of some. Address space is kept: it grows with the most that was ever in use,
 //! memory does not. Spans begin at huge pages, which the kernel is asked to use.
+//!
+//! Memory that is used for the first time costs its first user a fault and a clearing, 2 MiB at a time: far more than a request, and on a
+//! guest whose host has to find the memory ten times that. So a process that asks for it has a thread that populates some spans before
+//! they are needed, while there is demand ([`populate_ahead`]).
 
 use crate::recycle::{CLASS_BYTES, KEPT_BYTES_MAX, most_idle};
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
 
 const SPAN_BYTES: usize = 16 << 20;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 const CLASSES: usize = CLASS_BYTES.len();
+
+/// So many spans whose pieces are all free and have memory are held ready while there is demand.
+const AHEAD_SPANS: usize = 4;
 
 /// No span: the end of a list.
 const NONE: u32 = u32::MAX;
 
 /// The process's spans.
 static SPANS: Mutex<Spans> = Mutex::new(Spans::new());
+
+/// Tells the thread of [`populate_ahead`] that [`Spans::is_wanted_ahead`].
+static WANTED_AHEAD: Condvar = Condvar::new();
 
 fn spans() -> MutexGuard<'static, Spans> {
     SPANS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -34,7 +44,50 @@ pub(crate) struct Piece {
 
 /// A piece of a class, and whether it is all zeroes. `None`: the kernel has no address space left.
 pub(crate) fn take(class: usize) -> Option<(Piece, bool)> {
-    spans().take(class)
+    let mut spans = spans();
+    let was_wanted = spans.is_wanted_ahead;
+    let taken = spans.take(class);
+    let wakes = spans.is_wanted_ahead && !was_wanted;
+    drop(spans);
+    if wakes {
+        WANTED_AHEAD.notify_one();
+    }
+    taken
+}
+
+/// From now on a thread of the process touches memory before others need it. Where the kernel does not offer that (before Linux 5.14), or
+/// has no thread left, its users touch it as they come.
+pub(crate) fn populate_ahead() {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        spans().has_helper = true;
+        let started = std::thread::Builder::new().name("cenote-memory".to_owned()).spawn(run_ahead);
+        if started.is_err() {
+            spans().has_helper = false;
+        }
+    });
+}
+
+/// Populates spans whenever some are wanted; until that fails.
+fn run_ahead() {
+    let mut held = spans();
+    loop {
+        held = WANTED_AHEAD
+            .wait_while(held, |held| !held.is_wanted_ahead)
+            .unwrap_or_else(PoisonError::into_inner);
+        held.is_wanted_ahead = false;
+        while let Some((number, start)) = held.begin_ahead() {
+            drop(held);
+            // SAFETY: the span is in no list meanwhile, so nobody else has any of it.
+            let is_populated = unsafe { populate(start, SPAN_BYTES) };
+            held = spans();
+            held.end_ahead(number, is_populated);
+            if !is_populated {
+                held.has_helper = false;
+                return;
+            }
+        }
+    }
 }
 
 /// # Safety
@@ -155,6 +208,13 @@ struct Spans {
     fewest: [usize; CLASSES],
     kept_bytes: usize,
     kept_bytes_max: usize,
+    /// Spans in the lists of whole ones.
+    whole_spans: usize,
+    /// Somebody populates spans that are wanted ahead.
+    has_helper: bool,
+    is_wanted_ahead: bool,
+    /// What was asked for last: spans are populated for it.
+    class_taken: usize,
 }
 
 impl Spans {
@@ -169,6 +229,10 @@ impl Spans {
             fewest: [0; CLASSES],
             kept_bytes: 0,
             kept_bytes_max: KEPT_BYTES_MAX,
+            whole_spans: 0,
+            has_helper: false,
+            is_wanted_ahead: false,
+            class_taken: 0,
         }
     }
 
@@ -186,10 +250,13 @@ impl Spans {
             None => (span.bare.pop()?, true),
         };
         let start = NonNull::new((span.start + usize::from(nth) * CLASS_BYTES[class]) as *mut u8)?;
+        let was_whole = matches!(span.place, Place::Whole(_));
         if !zero {
             self.leave_free(class, 1);
         }
         self.relist(number);
+        self.class_taken = class;
+        self.is_wanted_ahead |= (zero || was_whole) && self.has_helper && self.has_room_ahead();
         Some((Piece { start, span: number, nth }, zero))
     }
 
@@ -300,34 +367,70 @@ impl Spans {
 
     /// A span without memory, cut for a class.
     fn cut_empty(&mut self, class: usize) -> Option<u32> {
-        let number = match self.empty.first {
-            NONE => {
-                let start = map(SPAN_BYTES)?;
-                self.spans.push(Span {
-                    start,
-                    class: class as u8,
-                    kept: Vec::new(),
-                    bare: Vec::new(),
-                    place: Place::Nowhere,
-                    previous: NONE,
-                    next: NONE,
-                });
-                u32::try_from(self.spans.len() - 1).ok()?
-            }
-            number => {
-                let start = self.spans[number as usize].start;
-                // What a former size used behind the last piece of this one, and is not zero, is still there.
-                // SAFETY: no piece of the span is in use.
-                unsafe { discard(start, SPAN_BYTES) };
-                number
-            }
-        };
+        let number = self.empty_span()?;
+        self.cut_bare(number, class);
+        Some(number)
+    }
+
+    fn cut_bare(&mut self, number: u32, class: usize) {
         let span = &mut self.spans[number as usize];
         span.class = class as u8;
         span.bare.clear();
         span.bare.extend((0..span.pieces() as u16).rev());
         self.relist(number);
-        Some(number)
+    }
+
+    /// A span without memory, all zero, as it was or new.
+    fn empty_span(&mut self) -> Option<u32> {
+        let number = self.empty.first;
+        if number != NONE {
+            let start = self.spans[number as usize].start;
+            // What a former size used behind the last piece of the next one, and is not zero, is still there.
+            // SAFETY: no piece of the span is in use.
+            unsafe { discard(start, SPAN_BYTES) };
+            return Some(number);
+        }
+        self.spans.push(Span {
+            start: map(SPAN_BYTES)?,
+            class: 0,
+            kept: Vec::new(),
+            bare: Vec::new(),
+            place: Place::Nowhere,
+            previous: NONE,
+            next: NONE,
+        });
+        u32::try_from(self.spans.len() - 1).ok()
+    }
+
+    /// One more span is to be held ready.
+    fn has_room_ahead(&self) -> bool {
+        self.whole_spans < AHEAD_SPANS && self.kept_bytes + SPAN_BYTES <= self.kept_bytes_max
+    }
+
+    /// Takes a span and its address off the lists to be populated.
+    fn begin_ahead(&mut self) -> Option<(u32, usize)> {
+        if !self.has_room_ahead() {
+            return None;
+        }
+        let number = self.empty_span()?;
+        self.spans[number as usize].bare.clear();
+        self.relist(number);
+        Some((number, self.spans[number as usize].start))
+    }
+
+    /// The span comes back: with memory, or with none.
+    fn end_ahead(&mut self, number: u32, is_populated: bool) {
+        let class = self.class_taken;
+        if !is_populated {
+            return self.cut_bare(number, class);
+        }
+        let span = &mut self.spans[number as usize];
+        span.class = class as u8;
+        let pieces = span.pieces();
+        span.kept.extend((0..pieces as u16).rev());
+        self.free[class] += pieces;
+        self.kept_bytes += pieces * CLASS_BYTES[class];
+        self.relist(number);
     }
 
     /// Puts a span into the list that it belongs to.
@@ -338,6 +441,8 @@ impl Spans {
             return;
         }
         let (previous, next) = (span.previous, span.next);
+        self.whole_spans -= usize::from(matches!(from, Place::Whole(_)));
+        self.whole_spans += usize::from(matches!(to, Place::Whole(_)));
         if let Some(list) = self.list(from) {
             if list.first == number {
                 list.first = next;
@@ -384,6 +489,20 @@ impl Spans {
 unsafe fn discard(start: usize, len: usize) {
     // SAFETY: the caller's promise.
     unsafe { libc::madvise(start as *mut libc::c_void, len, libc::MADV_DONTNEED) };
+}
+
+/// Gives each page memory. `false`: there is none of it afterwards.
+///
+/// # Safety
+/// All of it is ours, and nobody uses it.
+unsafe fn populate(start: usize, len: usize) -> bool {
+    // SAFETY: the caller's promise.
+    let done = unsafe { libc::madvise(start as *mut libc::c_void, len, libc::MADV_POPULATE_WRITE) } == 0;
+    if !done {
+        // SAFETY: the caller's promise.
+        unsafe { discard(start, len) };
+    }
+    done
 }
 
 /// Maps `len` bytes at a multiple of a huge page.

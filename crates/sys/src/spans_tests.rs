@@ -54,6 +54,8 @@ fn check(spans: &mut Spans) {
     assert_eq!(free, spans.free);
     assert_eq!(spans.kept_bytes, (0..CLASSES).map(|class| free[class] * CLASS_BYTES[class]).sum::<usize>());
     assert!((0..CLASSES).all(|class| spans.fewest[class] <= free[class]));
+    let whole = spans.spans.iter().filter(|span| matches!(span.place, Place::Whole(_))).count();
+    assert_eq!(spans.whole_spans, whole);
     let mut listed = 0;
     let mut places = vec![Place::Empty];
     for class in 0..CLASSES as u8 {
@@ -156,11 +158,71 @@ fn what_nobody_took_since_the_last_trimming_is_given_up_in_parts() {
     assert_eq!(spans.kept_bytes, KEPT_BYTES_MAX);
 }
 
+#[test]
+fn spans_are_held_ready_while_there_is_demand() {
+    let mut spans = Spans::new();
+    (spans.has_helper, spans.kept_bytes_max) = (true, 128 * MIB);
+    assert!(!spans.is_wanted_ahead, "nobody asked for memory");
+    let (_, zero) = spans.take(class_of(MIB)).expect("address space");
+    assert!(zero && spans.is_wanted_ahead, "it had to be cleared by its user");
+    let ahead = |spans: &mut Spans| {
+        spans.is_wanted_ahead = false;
+        let mut count = 0;
+        while let Some((number, start)) = spans.begin_ahead() {
+            // SAFETY: the span is this test's, and in no list.
+            assert!(unsafe { populate(start, SPAN_BYTES) });
+            spans.end_ahead(number, true);
+            check(spans);
+            count += 1;
+        }
+        count
+    };
+    assert_eq!(ahead(&mut spans), AHEAD_SPANS);
+    // Any size takes them, and asks for another with the first piece of each.
+    for _ in 0..10 {
+        for bytes in [MIB, 64 << 10] {
+            let (_, zero) = spans.take(class_of(bytes)).expect("address space");
+            assert!(!zero);
+        }
+        let wanted = std::mem::take(&mut spans.is_wanted_ahead);
+        assert_eq!(ahead(&mut spans) > 0, wanted);
+    }
+    assert!(spans.spans.len() > AHEAD_SPANS + 2);
+    // Idle, they go as other free memory does.
+    spans.trim(0, usize::MAX);
+    let leaving = spans.trim(0, usize::MAX);
+    leave(&mut spans, leaving);
+    assert_eq!((spans.kept_bytes, spans.whole_spans), (0, 0));
+    assert!(!spans.is_wanted_ahead);
+}
+
+#[test]
+fn a_thread_populates_what_is_wanted() {
+    populate_ahead();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let mut taken = Vec::new();
+    loop {
+        let (piece, _) = take(class_of(MIB)).expect("address space");
+        taken.push(piece);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        if spans().whole_spans > 0 {
+            break;
+        }
+        assert!(std::time::Instant::now() < deadline, "no span was populated");
+    }
+    for piece in taken {
+        // SAFETY: taken above, and not used.
+        unsafe { give_back(piece) };
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Take { class: usize },
     GiveBack { which: usize },
     Trim,
+    /// A span is populated, while another step is done.
+    Ahead { is_populated: bool, meanwhile: usize },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -168,6 +230,8 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (class_of(64 << 10)..CLASSES).prop_map(|class| Step::Take { class }),
         4 => any::<usize>().prop_map(|which| Step::GiveBack { which }),
         1 => Just(Step::Trim),
+        1 => (any::<bool>(), class_of(64 << 10)..CLASSES)
+            .prop_map(|(is_populated, meanwhile)| Step::Ahead { is_populated, meanwhile }),
     ]
 }
 
@@ -203,6 +267,18 @@ proptest! {
                 Step::Trim => {
                     let leaving = spans.trim(0, 8 * MIB);
                     leave(&mut spans, leaving);
+                }
+                Step::Ahead { is_populated, meanwhile } => {
+                    if let Some((number, start)) = spans.begin_ahead() {
+                        // SAFETY: the span is this test's, and in no list.
+                        let done = is_populated && unsafe { populate(start, SPAN_BYTES) };
+                        prop_assert_eq!(done, is_populated);
+                        let (piece, _) = spans.take(meanwhile).expect("address space");
+                        prop_assert!(piece.span != number);
+                        check(&mut spans);
+                        spans.end_ahead(number, is_populated);
+                        give_back_all(&mut spans, vec![piece]);
+                    }
                 }
             }
             prop_assert!(spans.kept_bytes <= spans.kept_bytes_max);

@@ -268,6 +268,7 @@ impl Turns {
         };
         let cache_bytes = usize::try_from(plane.limits.cache_bytes).unwrap_or(usize::MAX);
         sys::keep_free_memory(cache_bytes / KEPT_DIVISOR);
+        sys::populate_memory_ahead();
         let listeners = std::mem::take(&mut *plane.listeners.borrow_mut());
         let tcp = Tcp::new(&plane.storage.driver, listeners, limits)
             .map_err(|error| failed(format!("a listener cannot be served: {error}")))?;

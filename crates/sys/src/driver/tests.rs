@@ -38,6 +38,7 @@ on_both! {
     a_scattered_receive_never_leaves_its_buffers
     a_cancelled_scattered_receive_gives_both_buffers_back
     the_end_of_a_stream_is_zero_bytes
+    what_has_come_is_received_at_once_and_beyond_the_first_buffer
     a_cancelled_receive_gives_its_buffer_back
     a_socket_becomes_readable_without_a_buffer
     a_client_that_does_not_read_holds_up_nobody_else
@@ -155,6 +156,23 @@ fn the_end_of_a_stream_is_zero_bytes(driver: &Driver) {
     let queue = driver.queue();
     queue.submit(1, Operation::Receive { socket: server, into: BufMut::zeroed(10), at: 0 });
     assert_eq!(count(&answer(driver, &queue)), 0);
+}
+
+fn what_has_come_is_received_at_once_and_beyond_the_first_buffer(driver: &Driver) {
+    let (_listener, mut client, server) = pair();
+    let (mut into, mut beyond) = ([0; 4], [0; 8]);
+    assert_eq!(receive_now(&server, &mut into, &mut beyond).expect("a stream"), None);
+    client.write_all(b"headbody").expect("a send");
+    // That something has come is heard of by the loop.
+    let queue = driver.queue();
+    queue.submit(1, Operation::Readable { socket: server.clone() });
+    assert!(answer(driver, &queue).result.is_ok());
+    assert_eq!(receive_now(&server, &mut into, &mut beyond).expect("a stream"), Some(8));
+    assert_eq!((&into, &beyond[..4]), (b"head", &b"body"[..]));
+    client.shutdown(Shutdown::Write).expect("a shutdown");
+    queue.submit(2, Operation::Readable { socket: server.clone() });
+    assert!(answer(driver, &queue).result.is_ok());
+    assert_eq!(receive_now(&server, &mut into, &mut []).expect("a stream"), Some(0));
 }
 
 fn a_cancelled_receive_gives_its_buffer_back(driver: &Driver) {
