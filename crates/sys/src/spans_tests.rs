@@ -218,11 +218,18 @@ fn a_thread_populates_what_is_wanted() {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Take { class: usize },
-    GiveBack { which: usize },
+    Take {
+        class: usize,
+    },
+    GiveBack {
+        which: usize,
+    },
     Trim,
     /// A span is populated, while another step is done.
-    Ahead { is_populated: bool, meanwhile: usize },
+    Ahead {
+        is_populated: bool,
+        meanwhile: usize,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
