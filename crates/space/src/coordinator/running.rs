@@ -10,7 +10,8 @@
 //! | some done, some refuse | those that refused have failed as disks; it waits until they are out |
 //! | left: fewer than `min_copies` | `Unavailable`: the copies that are left agree |
 //!
-//! A read goes to the least busy in-sync copy. A copy that fails its checksums is repaired from another before the read is
+//! A read goes to the copy that its part of the volume is read from as long as that is about as busy as the others, so that no two disks
+//! cache the same; else to the least busy one in sync. A copy that fails its checksums is repaired from another before the read is
 //! tried again (I6).
 
 use super::calls::{Failure, Owner};
@@ -25,6 +26,8 @@ use store::api::{StoreError, WriteClass};
 use sys::Payload;
 use types::{ChunkIndex, DiskId, Epoch, Lba};
 
+/// So many blocks from a multiple on are read from one copy: those that a page of a store's metadata tells of, and more.
+const READ_TOGETHER_BLOCKS: u64 = 1024;
 /// Repairs that one read waits for before it gives up.
 const REPAIRS_MAX: u8 = 3;
 
@@ -94,7 +97,7 @@ impl Coordinator {
         self.call(Owner::Operation(number), disk, message);
     }
 
-    /// The least busy reachable in-sync copy; for data without checksums always the first, so that answers agree.
+    /// A reachable in-sync copy; for data without checksums always the first, so that answers agree.
     fn choose_copy(&self, number: u64, index: ChunkIndex, copy: Option<u8>) -> Option<DiskId> {
         let holders = self.holders_of(index);
         if let Some(copy) = copy {
@@ -110,10 +113,8 @@ impl Coordinator {
         if chunk.append {
             return open.next();
         }
-        let count = holders.len().max(1) as u64;
-        open.enumerate()
-            .min_by_key(|(at, disk)| (self.calls.load(*disk), (*at as u64 + number) % count))
-            .map(|(_, disk)| disk)
+        let loads = open.map(|disk| (disk, self.calls.load(disk)));
+        choose_by_load(self.operations.get(&number)?.lba, loads)
     }
 
     pub(super) fn operation_answered(&mut self, number: u64, disk: DiskId, result: Result<Answer, Failure>) {
@@ -280,5 +281,42 @@ pub(super) fn space_error(error: StoreError) -> SpaceError {
         StoreError::Fenced { .. } => SpaceError::Fenced,
         StoreError::Invalid(why) => SpaceError::Invalid(why),
         StoreError::NotMapped | StoreError::Poisoned | StoreError::Disk(_) => SpaceError::Unavailable,
+    }
+}
+
+/// The copy that the block is read from, where that has no more than half as many calls again under way as the least busy one.
+fn choose_by_load<D: Copy>(lba: u64, copies: impl Iterator<Item = (D, u32)>) -> Option<D> {
+    let mut copies: SmallVec<[(D, u32); 3]> = copies.collect();
+    let own = (lba / READ_TOGETHER_BLOCKS).checked_rem(copies.len() as u64)? as usize;
+    copies.rotate_left(own);
+    let &(own, load) = copies.first()?;
+    let &(idle, least) = copies.iter().min_by_key(|(_, load)| *load)?;
+    Some(if load > least + least / 2 { idle } else { own })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choose(lba: u64, loads: &[u32]) -> Option<usize> {
+        choose_by_load(lba, loads.iter().copied().enumerate())
+    }
+
+    #[test]
+    fn a_part_of_a_volume_is_read_from_one_copy_until_that_is_busier() {
+        assert_eq!(choose(0, &[]), None);
+        for (lba, own) in
+            [(0, 0), (READ_TOGETHER_BLOCKS - 1, 0), (READ_TOGETHER_BLOCKS, 1), (2 * READ_TOGETHER_BLOCKS, 2)]
+        {
+            assert_eq!(choose(lba, &[0, 0, 0]), Some(own));
+            assert_eq!(choose(lba, &[8, 8, 8]), Some(own));
+            assert_eq!(choose(lba, &[9]), Some(0));
+        }
+        assert_eq!(choose(0, &[1, 0]), Some(1));
+        assert_eq!(choose(0, &[2, 1]), Some(1));
+        assert_eq!(choose(0, &[3, 2]), Some(0));
+        assert_eq!(choose(0, &[16, 12]), Some(0));
+        assert_eq!(choose(0, &[19, 12]), Some(1));
+        assert_eq!(choose(READ_TOGETHER_BLOCKS, &[12, 19, 11]), Some(2));
     }
 }
