@@ -18,8 +18,10 @@ const SPAN_BYTES: usize = 16 << 20;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 const CLASSES: usize = CLASS_BYTES.len();
 
-/// So many spans whose pieces are all free and have memory are held ready while there is demand.
+/// At most so many spans whose pieces are all free and have memory are held ready while there is demand.
 const AHEAD_SPANS: usize = 4;
+/// One of them for so many spans that were begun lately.
+const AHEAD_DIVISOR: usize = 2;
 
 /// No span: the end of a list.
 const NONE: u32 = u32::MAX;
@@ -210,6 +212,8 @@ struct Spans {
     kept_bytes_max: usize,
     /// Spans in the lists of whole ones.
     whole_spans: usize,
+    /// Spans that were whole or had no memory and came into use, fading with each trimming: the demand.
+    begun_spans: usize,
     /// Somebody populates spans that are wanted ahead.
     has_helper: bool,
     is_wanted_ahead: bool,
@@ -230,6 +234,7 @@ impl Spans {
             kept_bytes: 0,
             kept_bytes_max: KEPT_BYTES_MAX,
             whole_spans: 0,
+            begun_spans: 0,
             has_helper: false,
             is_wanted_ahead: false,
             class_taken: 0,
@@ -250,13 +255,14 @@ impl Spans {
             None => (span.bare.pop()?, true),
         };
         let start = NonNull::new((span.start + usize::from(nth) * CLASS_BYTES[class]) as *mut u8)?;
-        let was_whole = matches!(span.place, Place::Whole(_));
+        let begins = span.kept.len() + span.bare.len() + 1 == span.pieces();
         if !zero {
             self.leave_free(class, 1);
         }
         self.relist(number);
         self.class_taken = class;
-        self.is_wanted_ahead |= (zero || was_whole) && self.has_helper && self.has_room_ahead();
+        self.begun_spans += usize::from(begins);
+        self.is_wanted_ahead |= begins && self.has_helper && self.has_room_ahead();
         Some((Piece { start, span: number, nth }, zero))
     }
 
@@ -282,6 +288,7 @@ impl Spans {
     }
 
     fn trim(&mut self, least: usize, bytes: usize) -> Vec<Leaving> {
+        self.begun_spans /= 2;
         let mut beyond = self.kept_bytes.saturating_sub(least).min(bytes);
         let mut leaving = Vec::new();
         for class in (0..CLASSES).rev() {
@@ -404,7 +411,8 @@ impl Spans {
 
     /// One more span is to be held ready.
     fn has_room_ahead(&self) -> bool {
-        self.whole_spans < AHEAD_SPANS && self.kept_bytes + SPAN_BYTES <= self.kept_bytes_max
+        let wanted = (self.begun_spans / AHEAD_DIVISOR).min(AHEAD_SPANS);
+        self.whole_spans < wanted && self.kept_bytes + SPAN_BYTES <= self.kept_bytes_max
     }
 
     /// Takes a span and its address off the lists to be populated.
