@@ -20,8 +20,6 @@ const CLASSES: usize = CLASS_BYTES.len();
 
 /// At most so many spans whose pieces are all free and have memory are held ready while there is demand.
 const AHEAD_SPANS: usize = 4;
-/// One of them for so many spans that were begun lately.
-const AHEAD_DIVISOR: usize = 2;
 
 /// No span: the end of a list.
 const NONE: u32 = u32::MAX;
@@ -212,8 +210,8 @@ struct Spans {
     kept_bytes_max: usize,
     /// Spans in the lists of whole ones.
     whole_spans: usize,
-    /// Spans that were whole or had no memory and came into use, fading with each trimming: the demand.
-    begun_spans: usize,
+    /// Spans that were whole or had no memory and came into use, by class; fading with each trimming.
+    begun: [usize; CLASSES],
     /// Somebody populates spans that are wanted ahead.
     has_helper: bool,
     is_wanted_ahead: bool,
@@ -234,7 +232,7 @@ impl Spans {
             kept_bytes: 0,
             kept_bytes_max: KEPT_BYTES_MAX,
             whole_spans: 0,
-            begun_spans: 0,
+            begun: [0; CLASSES],
             has_helper: false,
             is_wanted_ahead: false,
             class_taken: 0,
@@ -261,7 +259,7 @@ impl Spans {
         }
         self.relist(number);
         self.class_taken = class;
-        self.begun_spans += usize::from(begins);
+        self.begun[class] += usize::from(begins);
         self.is_wanted_ahead |= begins && self.has_helper && self.has_room_ahead();
         Some((Piece { start, span: number, nth }, zero))
     }
@@ -288,7 +286,7 @@ impl Spans {
     }
 
     fn trim(&mut self, least: usize, bytes: usize) -> Vec<Leaving> {
-        self.begun_spans /= 2;
+        self.begun.iter_mut().for_each(|spans| *spans /= 2);
         let mut beyond = self.kept_bytes.saturating_sub(least).min(bytes);
         let mut leaving = Vec::new();
         for class in (0..CLASSES).rev() {
@@ -411,7 +409,9 @@ impl Spans {
 
     /// One more span is to be held ready.
     fn has_room_ahead(&self) -> bool {
-        let wanted = (self.begun_spans / AHEAD_DIVISOR).min(AHEAD_SPANS);
+        // The first span of a size is no demand: a process that rests has some of each.
+        let demand: usize = self.begun.iter().map(|spans| spans.saturating_sub(1)).sum();
+        let wanted = demand.min(AHEAD_SPANS);
         self.whole_spans < wanted && self.kept_bytes + SPAN_BYTES <= self.kept_bytes_max
     }
 

@@ -174,9 +174,11 @@ fn spans_are_held_ready_while_there_is_demand() {
         }
         count
     };
-    // A span or two for what a process starts with are no demand.
-    let (_, zero) = spans.take(class_of(MIB)).expect("address space");
-    assert!(zero && !spans.is_wanted_ahead);
+    // A span of each size is no demand.
+    for bytes in [64 << 10, 128 << 10, MIB] {
+        let (_, zero) = spans.take(class_of(bytes)).expect("address space");
+        assert!(zero && !spans.is_wanted_ahead);
+    }
     assert_eq!(ahead(&mut spans), 0);
     // Any size takes what is ready; the more are begun, the more are held.
     let mut most = 0;
