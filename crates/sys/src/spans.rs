@@ -157,6 +157,8 @@ struct Span {
     kept: Vec<u16>,
     /// Free pieces without.
     bare: Vec<u16>,
+    /// Populated, and nobody has used any of it since.
+    is_ahead: bool,
     place: Place,
     previous: u32,
     next: u32,
@@ -210,7 +212,7 @@ struct Spans {
     kept_bytes_max: usize,
     /// Spans in the lists of whole ones.
     whole_spans: usize,
-    /// Spans that were whole or had no memory and came into use, by class; fading with each trimming.
+    /// Spans that had no memory or were populated ahead and came into use, by class; fading with each trimming.
     begun: [usize; CLASSES],
     /// Somebody populates spans that are wanted ahead.
     has_helper: bool,
@@ -253,7 +255,8 @@ impl Spans {
             None => (span.bare.pop()?, true),
         };
         let start = NonNull::new((span.start + usize::from(nth) * CLASS_BYTES[class]) as *mut u8)?;
-        let begins = span.kept.len() + span.bare.len() + 1 == span.pieces();
+        // What comes and goes in the same memory is no demand for more.
+        let begins = std::mem::take(&mut span.is_ahead) || (zero && span.bare.len() + 1 == span.pieces());
         if !zero {
             self.leave_free(class, 1);
         }
@@ -311,6 +314,7 @@ impl Spans {
                 (_, kept) => kept,
             };
             let span = &mut self.spans[number as usize];
+            span.is_ahead = false;
             if span.place == Place::Whole(class as u8) && span.kept.len() <= count {
                 let pieces = std::mem::take(&mut span.kept);
                 count -= pieces.len();
@@ -400,6 +404,7 @@ impl Spans {
             class: 0,
             kept: Vec::new(),
             bare: Vec::new(),
+            is_ahead: false,
             place: Place::Nowhere,
             previous: NONE,
             next: NONE,
@@ -434,6 +439,7 @@ impl Spans {
         }
         let span = &mut self.spans[number as usize];
         span.class = class as u8;
+        span.is_ahead = true;
         let pieces = span.pieces();
         span.kept.extend((0..pieces as u16).rev());
         self.free[class] += pieces;

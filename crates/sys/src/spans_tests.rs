@@ -180,6 +180,12 @@ fn spans_are_held_ready_while_there_is_demand() {
         assert!(zero && !spans.is_wanted_ahead);
     }
     assert_eq!(ahead(&mut spans), 0);
+    // Nor is what comes and goes.
+    for _ in 0..8 {
+        let piece = take_many(&mut spans, 8256 << 10, 1);
+        give_back_all(&mut spans, piece);
+        assert_eq!(ahead(&mut spans), 0);
+    }
     // Any size takes what is ready; the more are begun, the more are held.
     let mut most = 0;
     for _ in 0..20 {
