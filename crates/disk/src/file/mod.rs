@@ -67,7 +67,12 @@ impl FileDisk {
     /// # Errors
     /// Where it is in use, is no disk, or cannot be opened.
     pub fn open(driver: &Driver, path: &str, options: FileDiskOptions) -> Result<Self, OpenError> {
-        Ok(Self::new(driver, OpenedFile::open(path, options)?))
+        let opened = OpenedFile::open_pausing(path, options, || {
+            std::thread::sleep(open::RELEASE_PAUSE);
+            // This very loop may be what still holds the file. What the loop cannot do shows at the first operation.
+            let _ = driver.wait(Some(Duration::ZERO));
+        })?;
+        Ok(Self::new(driver, opened))
     }
 
     /// Serves an opened file on this thread's loop.

@@ -94,6 +94,15 @@ impl OpenedFile {
     /// # Errors
     /// See [`OpenError`].
     pub fn open(path: &str, options: FileDiskOptions) -> Result<Self, OpenError> {
+        Self::open_pausing(path, options, || std::thread::sleep(RELEASE_PAUSE))
+    }
+
+    /// As [`Self::open`], with what to do for a moment while a former holder is letting go.
+    pub(super) fn open_pausing(
+        path: &str,
+        options: FileDiskOptions,
+        pause: impl FnMut(),
+    ) -> Result<Self, OpenError> {
         let failed = |error: Errno| match error {
             Errno::BUSY | Errno::AGAIN => OpenError::InUse { path: path.to_owned() },
             error => OpenError::Io { path: path.to_owned(), error: error.into() },
@@ -104,10 +113,7 @@ impl OpenedFile {
             return Err(OpenError::NotADisk { path: path.to_owned() });
         }
         let device = file_type == FileType::BlockDevice;
-        let (file, direct) = open_file(path, device, &options).map_err(failed)?;
-        if !options.read_only {
-            lock(&file).map_err(failed)?;
-        }
+        let (file, direct) = claim(path, device, &options, pause).map_err(failed)?;
         let block_bytes = if device {
             rustix::fs::ioctl_blksszget(&file).map_err(failed)?
         } else {
@@ -131,6 +137,34 @@ impl OpenedFile {
 
     pub fn info(&self) -> &DiskInfo {
         &self.info
+    }
+}
+
+/// A holder keeps its claim for a moment after it let go: the kernel tears a killed process's io_uring down after its end, and
+/// an answered operation holds its file until its loop turns again.
+const RELEASE: Duration = Duration::from_secs(1);
+/// Between two looks whether a claim is free.
+pub(super) const RELEASE_PAUSE: Duration = Duration::from_millis(10);
+
+/// The file, this process's own unless it only looks, and whether it goes past the page cache.
+fn claim(
+    path: &str,
+    device: bool,
+    options: &FileDiskOptions,
+    mut pause: impl FnMut(),
+) -> Result<(OwnedFd, bool), Errno> {
+    let until = Instant::now() + RELEASE;
+    loop {
+        let claimed = open_file(path, device, options).and_then(|(file, direct)| {
+            if !options.read_only {
+                rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            }
+            Ok((file, direct))
+        });
+        match claimed {
+            Err(Errno::BUSY | Errno::AGAIN) if Instant::now() < until => pause(),
+            claimed => return claimed,
+        }
     }
 }
 
@@ -184,17 +218,4 @@ pub fn create_file_disk(path: &Path, size_bytes: u64) -> io::Result<()> {
         let _ = std::fs::remove_file(path);
     }
     made
-}
-
-/// A process that was killed keeps its locks for a moment: the kernel tears its io_uring down after its end.
-const LOCK_RELEASE: Duration = Duration::from_secs(1);
-
-fn lock(file: &impl AsFd) -> Result<(), Errno> {
-    let until = Instant::now() + LOCK_RELEASE;
-    loop {
-        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::AGAIN) if Instant::now() < until => std::thread::sleep(Duration::from_millis(10)),
-            result => return result,
-        }
-    }
 }

@@ -119,6 +119,16 @@ fn a_disk_in_use_is_refused_to_a_second_user_and_free_after_the_first() {
 }
 
 #[test]
+fn a_disk_that_only_its_own_loop_still_holds_is_opened_again() {
+    for driver in [io_uring(), Some(fallback())].into_iter().flatten() {
+        let mut fixture = FileFixture::new(driver, None, FileDiskOptions::default());
+        let data = Payload::from(BufMut::zeroed(4096).freeze());
+        fixture.disk().submit(1, DiskOperation::Write { offset: 0, data, durable: true });
+        fixture.reopen();
+    }
+}
+
+#[test]
 fn what_is_no_disk_is_refused() {
     for path in ["/dev/null", "/tmp"] {
         let result = OpenedFile::open(path, FileDiskOptions::default());
