@@ -66,6 +66,10 @@ opcodes! {
 }
 
 impl Opcode {
+    /// Of the four that fill a posted receive.
+    pub const fn is_send(self) -> bool {
+        matches!(self, Self::Send | Self::SendSolicited) || self.invalidates()
+    }
     pub const fn invalidates(self) -> bool {
         matches!(self, Self::SendInvalidate | Self::SendSolicitedInvalidate)
     }

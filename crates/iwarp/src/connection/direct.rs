@@ -1,12 +1,13 @@
-//! Receives straight into registered memory: which bytes of the stream belong where, as far as can be said before they come.
+//! Receives straight into registered memory or a posted receive: which bytes of the stream belong where, as far as can be said before they come.
 //!
 //! The FPDU under way is known: its header was checked. What follows it is expected: further FPDUs of the same message, as long as the
 //! first and at the places that continue it. They are received as if they were there, and each is then checked like any other; where
 //! one is not what was expected, everything from there on is taken out and goes the ordinary way. A place is only expected where bytes
 //! that turn out to be something else do no harm: in the sink of our own read before it is complete, and in room of unspecified
-//! content that the peer may write.
+//! content that the peer may write. Of a Send only the FPDU under way is planned, since its receive takes nothing else.
 
-use super::receive::{Direct, DirectTarget};
+pub use super::receive::Target;
+use super::receive::{DIRECT_BYTES_MIN, Direct, DirectTarget};
 use super::*;
 use crate::ddp::{Header, Opcode, TAGGED_HEADER_BYTES};
 use crate::framing::{LENGTH_BYTES, trailer_bytes};
@@ -17,7 +18,7 @@ const PAYLOAD_BYTES_MAX: usize = 2 << 20;
 /// The next bytes of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
-    /// Payload, for this place in the plan's region.
+    /// Payload, for this place in the plan's target.
     Payload { at: usize, len_bytes: usize },
     /// Trailers and headers.
     Between { len_bytes: usize },
@@ -26,8 +27,8 @@ pub enum Expected {
 /// Where a receive is to put the bytes of the stream: the pieces in order, and behind them what comes next.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// The region whose bytes are lent; none while there is no plan.
-    pub stag: Option<Stag>,
+    /// What the lent bytes are of; none while there is no plan.
+    pub target: Option<Target>,
     pub pieces: Vec<Expected>,
 }
 
@@ -43,10 +44,10 @@ impl Plan {
 }
 
 impl Connection {
-    /// Whether the next bytes of the stream belong into registered memory. If so, `plan` says where, and the bytes of that
-    /// region are lent; [`Self::handle_planned`] or [`Self::give_up_plan`] takes them back.
+    /// Whether the next bytes of the stream belong into registered memory or a posted receive. If so, `plan` says where, and the bytes
+    /// of that are lent; [`Self::handle_planned`] or [`Self::give_up_plan`] takes them back.
     pub fn plan_receive(&mut self, memory: &mut Memory, plan: &mut Plan) -> Option<BufMut> {
-        plan.stag = None;
+        plan.target = None;
         plan.pieces.clear();
         let direct = self.receiver.direct.as_ref().filter(|direct| direct.remaining > 0)?;
         if matches!(self.state, State::Terminating | State::Closed) {
@@ -55,7 +56,7 @@ impl Connection {
         let mut left = self.to_plan(memory)?.min(PAYLOAD_BYTES_MAX);
         let mut at = direct.at + direct.remaining;
         plan.pieces.push(Expected::Payload { at: direct.at, len_bytes: direct.remaining });
-        let payload_bytes = direct.ulpdu_bytes - TAGGED_HEADER_BYTES;
+        let payload_bytes = direct.payload_bytes();
         while left > 0 {
             let len_bytes = payload_bytes.min(left);
             let previous = if at == direct.at + direct.remaining {
@@ -69,11 +70,24 @@ impl Connection {
             at += len_bytes;
             left -= len_bytes;
         }
-        let stag = direct.stag;
-        let bytes = memory.lend(stag, self.config.stream)?;
-        plan.stag = Some(stag);
-        self.receiver.message_planned = true;
+        let target = direct.target;
+        let bytes = match target {
+            Target::Region(stag) => {
+                let bytes = memory.lend(stag, self.config.stream)?;
+                self.receiver.message_planned = true;
+                bytes
+            }
+            Target::Posted => self.receiver.lend()?,
+        };
+        plan.target = Some(target);
         Some(bytes)
+    }
+
+    fn give_back(&mut self, target: Target, bytes: BufMut, memory: &mut Memory) {
+        match target {
+            Target::Region(stag) => memory.give_back(stag, bytes),
+            Target::Posted => self.receiver.give_back(bytes),
+        }
     }
 
     /// Whether [`Self::plan_receive`] has a plan: enough of a message is known to come, or it is the rest of one that was planned.
@@ -84,7 +98,10 @@ impl Connection {
     /// Bytes that follow the FPDU under way, where there is to be a plan.
     fn to_plan(&self, memory: &Memory) -> Option<usize> {
         let direct = self.receiver.direct.as_ref().filter(|direct| direct.remaining > 0)?;
-        let to_follow = self.bytes_to_follow(direct, direct.ulpdu_bytes - TAGGED_HEADER_BYTES, memory);
+        if direct.target == Target::Posted {
+            return (direct.remaining >= DIRECT_BYTES_MIN).then_some(0);
+        }
+        let to_follow = self.bytes_to_follow(direct, direct.payload_bytes(), memory);
         let enough = direct.remaining + to_follow >= self.config.planned_bytes_min;
         (enough || self.receiver.message_planned).then_some(to_follow)
     }
@@ -105,7 +122,7 @@ impl Connection {
         }
     }
 
-    /// The first `count` bytes that `plan` describes have come: payload lies in `payload`, the region's bytes, and the rest in
+    /// The first `count` bytes that `plan` describes have come: payload lies in `payload`, the lent bytes, and the rest in
     /// `between`, piece after piece; what comes after the last piece is in `between` too.
     pub fn handle_planned(
         &mut self,
@@ -116,8 +133,8 @@ impl Connection {
         memory: &mut Memory,
         now: Monotonic,
     ) {
-        let Some(stag) = plan.stag else { return };
-        memory.give_back(stag, payload);
+        let Some(target) = plan.target else { return };
+        self.give_back(target, payload, memory);
         if matches!(self.state, State::Terminating | State::Closed) {
             return;
         }
@@ -126,10 +143,10 @@ impl Connection {
             match *piece {
                 Expected::Payload { at, len_bytes } => {
                     let here = len_bytes.min(left);
-                    let expected = DirectTarget { stag, at, len_bytes };
+                    let expected = DirectTarget { target, at, len_bytes };
                     if here > 0 && self.direct_target() != Some(expected) {
                         // All of it is taken out before any of it is placed: a placement could meet bytes that still lie there.
-                        match unplaced(&plan.pieces[nth..], stag, &between[from..], left, memory) {
+                        match self.unplaced(&plan.pieces[nth..], target, &between[from..], left, memory) {
                             Some(rest) => self.handle_input(&rest, memory, now),
                             None => self.terminate(TerminateCode::DDP_TAGGED_STAG.into(), now),
                         }
@@ -154,37 +171,41 @@ impl Connection {
         self.handle_input(&between[from..from + left], memory, now);
     }
 
-    /// Nothing came: the region's bytes go back.
+    /// Nothing came: the lent bytes go back.
     pub fn give_up_plan(&mut self, plan: &Plan, payload: BufMut, memory: &mut Memory) {
-        if let Some(stag) = plan.stag {
-            memory.give_back(stag, payload);
+        if let Some(target) = plan.target {
+            self.give_back(target, payload, memory);
         }
     }
-}
 
-/// The bytes of the stream that lie in these pieces, in order; `None` where the region is gone.
-fn unplaced(
-    pieces: &[Expected],
-    stag: Stag,
-    between: &[u8],
-    count: usize,
-    memory: &Memory,
-) -> Option<Vec<u8>> {
-    let region = memory.bytes(stag)?;
-    let (mut out, mut from) = (Vec::with_capacity(count), 0);
-    for piece in pieces {
-        let left = count - out.len();
-        match *piece {
-            Expected::Payload { at, len_bytes } => {
-                out.extend_from_slice(region.get(at..at + len_bytes.min(left))?);
-            }
-            Expected::Between { len_bytes } => {
-                out.extend_from_slice(&between[from..from + len_bytes.min(left)]);
-                from += len_bytes.min(left);
+    /// The bytes of the stream that lie in these pieces, in order; `None` where their target is gone.
+    fn unplaced(
+        &mut self,
+        pieces: &[Expected],
+        target: Target,
+        between: &[u8],
+        count: usize,
+        memory: &Memory,
+    ) -> Option<Vec<u8>> {
+        let placed: &[u8] = match target {
+            Target::Region(stag) => memory.bytes(stag)?,
+            Target::Posted => self.receiver.posted_bytes()?,
+        };
+        let (mut out, mut from) = (Vec::with_capacity(count), 0);
+        for piece in pieces {
+            let left = count - out.len();
+            match *piece {
+                Expected::Payload { at, len_bytes } => {
+                    out.extend_from_slice(placed.get(at..at + len_bytes.min(left))?);
+                }
+                Expected::Between { len_bytes } => {
+                    out.extend_from_slice(&between[from..from + len_bytes.min(left)]);
+                    from += len_bytes.min(left);
+                }
             }
         }
+        let left = count - out.len();
+        out.extend_from_slice(&between[from..from + left]);
+        Some(out)
     }
-    let left = count - out.len();
-    out.extend_from_slice(&between[from..from + left]);
-    Some(out)
 }

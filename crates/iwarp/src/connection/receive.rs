@@ -1,7 +1,7 @@
 //! The way in: bytes of TCP to FPDUs, FPDUs to placements, deliveries and answers.
 //!
-//! A whole FPDU has its CRC checked before anything is placed. Only where a large one is taken straight into registered memory
-//! ([`Connection::direct_target`]) the bytes are there before the check: they are not delivered until it has passed.
+//! A whole FPDU has its CRC checked before anything is placed. Only where a large one is taken straight into registered memory or a
+//! posted receive ([`Connection::direct_target`]) the bytes are there before the check: they are not delivered until it has passed.
 
 use super::transmit::{InboundRead, OutstandingKind};
 use super::*;
@@ -30,6 +30,8 @@ enum Room {
     Later {
         len_bytes: usize,
     },
+    /// The kernel fills it ([`Connection::plan_receive`]).
+    Lent,
 }
 
 impl Room {
@@ -43,26 +45,50 @@ impl Room {
         }
         match self {
             Self::Buffer(buffer) => buffer,
-            Self::Later { .. } => unreachable!("replaced above"),
+            Self::Later { .. } | Self::Lent => unreachable!("replaced above, or given back before anything is handled"),
         }
     }
 
     fn into_buffer(self) -> Option<BufMut> {
         match self {
             Self::Buffer(buffer) => Some(buffer),
-            Self::Later { .. } => None,
+            Self::Later { .. } | Self::Lent => None,
         }
     }
 }
 
-/// A segment whose payload goes straight into a region.
+/// Memory that payload is received into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    Region(Stag),
+    /// The posted receive of the Send message under way.
+    Posted,
+}
+
+/// A segment whose payload goes straight to its place.
 pub(super) struct Direct {
     pub header: Header,
     pub ulpdu_bytes: usize,
-    pub stag: Stag,
+    pub target: Target,
     pub at: usize,
     pub remaining: usize,
     crc: Option<Crc32c>,
+}
+
+impl Direct {
+    /// These bytes of it are in their place.
+    fn advance(&mut self, filled: &[u8]) {
+        if let Some(crc) = self.crc.as_mut() {
+            crc.update(filled);
+        }
+        self.at += filled.len();
+        self.remaining -= filled.len();
+    }
+
+    /// Payload of the whole segment.
+    pub fn payload_bytes(&self) -> usize {
+        self.ulpdu_bytes - self.header.len_bytes()
+    }
 }
 
 #[derive(Default)]
@@ -101,10 +127,54 @@ impl Receiver {
     }
 
     pub(super) fn release(&mut self, memory: &mut Memory) {
-        if let Some(direct) = self.direct.take() {
-            memory.set_busy(direct.stag, false);
+        if let Some(Direct { target: Target::Region(stag), .. }) = self.direct.take() {
+            memory.set_busy(stag, false);
         }
         self.staged = Vec::new();
+    }
+
+    /// The bytes of the receive that the Send message under way fills; [`Self::give_back`] returns them.
+    pub(super) fn lend(&mut self) -> Option<BufMut> {
+        let posted = self.posted.front_mut()?;
+        match std::mem::replace(&mut posted.room, Room::Lent) {
+            Room::Buffer(buffer) => Some(buffer),
+            other => {
+                posted.room = other;
+                None
+            }
+        }
+    }
+
+    /// Nobody takes them where the receives were flushed.
+    pub(super) fn give_back(&mut self, bytes: BufMut) {
+        if let Some(Posted { room: room @ Room::Lent, .. }) = self.posted.front_mut() {
+            *room = Room::Buffer(bytes);
+        }
+    }
+
+    /// The bytes of the receive that the Send message under way fills.
+    pub(super) fn posted_bytes(&mut self) -> Option<&mut BufMut> {
+        match &mut self.posted.front_mut()?.room {
+            Room::Buffer(buffer) => Some(buffer),
+            Room::Later { .. } | Room::Lent => None,
+        }
+    }
+
+    /// Bytes of a checked range of the target, to be written.
+    fn writable<'a>(
+        &'a mut self,
+        target: Target,
+        at: usize,
+        len_bytes: usize,
+        memory: &'a mut Memory,
+    ) -> Result<&'a mut [u8], Failure> {
+        match target {
+            Target::Region(stag) => Ok(memory.writable(stag, at, len_bytes).map_err(tagged_code)?),
+            Target::Posted => {
+                let room = self.posted_bytes().and_then(|buffer| buffer.get_mut(at..at + len_bytes));
+                Ok(room.ok_or(TerminateCode::DDP_UNTAGGED_TOO_LONG)?)
+            }
+        }
     }
 
     pub(super) fn flush(&mut self) -> impl Iterator<Item = Completion> + use<> {
@@ -118,8 +188,8 @@ impl Receiver {
 /// Where the owner may receive the next bytes of the stream straight into memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirectTarget {
-    pub stag: Stag,
-    /// Within the region, in bytes.
+    pub target: Target,
+    /// Within the target, in bytes.
     pub at: usize,
     pub len_bytes: usize,
 }
@@ -171,44 +241,37 @@ impl Connection {
         }
     }
 
-    /// Where the next bytes of the stream belong, if that is registered memory and they are many: the owner may receive them
-    /// there by [`Memory::writable`] and say so with [`Connection::direct_received`].
+    /// Where the next bytes of the stream belong, if they are many of one segment.
     pub fn direct_target(&self) -> Option<DirectTarget> {
         let direct = self.receiver.direct.as_ref().filter(|direct| direct.remaining > 0)?;
-        Some(DirectTarget { stag: direct.stag, at: direct.at, len_bytes: direct.remaining })
+        Some(DirectTarget { target: direct.target, at: direct.at, len_bytes: direct.remaining })
     }
 
     /// The first `len_bytes` of the direct target are filled.
-    pub fn direct_received(&mut self, len_bytes: usize, memory: &mut Memory, now: Monotonic) {
-        let Some(direct) = self.receiver.direct.as_mut() else { return };
+    pub(super) fn direct_received(&mut self, len_bytes: usize, memory: &mut Memory, now: Monotonic) {
+        let Some(mut direct) = self.receiver.direct.take() else { return };
         let len_bytes = len_bytes.min(direct.remaining);
         self.counters.received_bytes += len_bytes as u64;
-        match memory.writable(direct.stag, direct.at, len_bytes) {
-            Ok(filled) => {
-                if let Some(crc) = direct.crc.as_mut() {
-                    crc.update(filled);
-                }
-                direct.at += len_bytes;
-                direct.remaining -= len_bytes;
-            }
-            Err(error) => self.terminate(tagged_code(error).into(), now),
+        match self.receiver.writable(direct.target, direct.at, len_bytes, memory) {
+            Ok(filled) => direct.advance(filled),
+            Err(failure) => self.terminate(failure, now),
         }
+        self.receiver.direct = Some(direct);
     }
 
     /// Copies into the direct target; checks its trailer once that is there. Returns the bytes used.
     fn fill_direct(&mut self, bytes: &[u8], memory: &mut Memory, now: Monotonic) -> usize {
-        let Some(direct) = self.receiver.direct.as_mut() else { return 0 };
+        let Some(mut direct) = self.receiver.direct.take() else { return 0 };
         if direct.remaining > 0 {
             let take = direct.remaining.min(bytes.len());
-            if let Err(error) = memory.place(direct.stag, direct.at, &bytes[..take]) {
-                self.terminate(tagged_code(error).into(), now);
-                return take;
+            match self.receiver.writable(direct.target, direct.at, take, memory) {
+                Ok(room) => {
+                    room.copy_from_slice(&bytes[..take]);
+                    direct.advance(&bytes[..take]);
+                }
+                Err(failure) => self.terminate(failure, now),
             }
-            if let Some(crc) = direct.crc.as_mut() {
-                crc.update(&bytes[..take]);
-            }
-            direct.at += take;
-            direct.remaining -= take;
+            self.receiver.direct = Some(direct);
             return take;
         }
         // The trailer is short: it waits in staging until it is whole.
@@ -217,11 +280,13 @@ impl Connection {
         let take = missing.min(bytes.len());
         self.receiver.staged.extend_from_slice(&bytes[..take]);
         if take < missing {
+            self.receiver.direct = Some(direct);
             return take;
         }
         let received = std::mem::take(&mut self.receiver.staged);
-        let Some(mut direct) = self.receiver.direct.take() else { return take };
-        memory.set_busy(direct.stag, false);
+        if let Target::Region(stag) = direct.target {
+            memory.set_busy(stag, false);
+        }
         let (pad, sum) = received.split_at(pad_bytes(direct.ulpdu_bytes));
         if let Some(crc) = direct.crc.as_mut() {
             crc.update(pad);
@@ -231,8 +296,12 @@ impl Connection {
             }
         }
         self.counters.received_fpdus += 1;
-        let payload_bytes = direct.ulpdu_bytes - direct.header.len_bytes();
-        if let Err(failure) = self.finish_tagged(direct.header, payload_bytes, memory) {
+        let (header, payload_bytes) = (direct.header, direct.payload_bytes());
+        let finished = match direct.target {
+            Target::Region(_) => self.finish_tagged(header, payload_bytes, memory),
+            Target::Posted => self.finish_send(header, payload_bytes, memory),
+        };
+        if let Err(failure) = finished {
             self.terminate(failure, now);
         }
         take
@@ -314,35 +383,47 @@ impl Connection {
         }
     }
 
-    /// Sets up direct placement of the partial FPDU at the front of `bytes`, where it is a tagged segment; returns bytes used.
+    /// Sets up direct placement of the partial FPDU at the front of `bytes`, where it is a tagged segment or one of a Send; returns
+    /// bytes used.
     fn begin_direct(&mut self, bytes: &[u8], memory: &mut Memory) -> Result<usize, Failure> {
         let [high, low, ulpdu @ ..] = bytes else { return Ok(0) };
         let ulpdu_bytes = usize::from(u16::from_be_bytes([*high, *low]));
-        // A longer header of an untagged segment may not be whole yet, and is nothing to be judged by.
-        let is_tagged = ulpdu.first().is_some_and(|&control| ddp::is_tagged(control));
-        if !is_tagged || ulpdu.len().min(ulpdu_bytes) < ddp::TAGGED_HEADER_BYTES || self.awaits_ready {
+        let Some(&control) = ulpdu.first() else { return Ok(0) };
+        let header_bytes =
+            if ddp::is_tagged(control) { ddp::TAGGED_HEADER_BYTES } else { ddp::UNTAGGED_HEADER_BYTES };
+        // A header that is not whole yet is nothing to be judged by.
+        if ulpdu.len().min(ulpdu_bytes) < header_bytes || self.awaits_ready {
             return Ok(0);
         }
         let header = Header::parse(ulpdu)?;
-        let payload_bytes = ulpdu_bytes - ddp::TAGGED_HEADER_BYTES;
-        let Some((stag, at)) =
-            self.check_tagged(header, payload_bytes, memory).map_err(|f| f.with(ulpdu_bytes, ulpdu))?
-        else {
+        let payload_bytes = ulpdu_bytes - header_bytes;
+        let found = match header {
+            Header::Tagged { .. } => self
+                .check_tagged(header, payload_bytes, memory)
+                .map(|place| place.map(|(stag, at)| (Target::Region(stag), at))),
+            Header::Untagged { opcode, .. } if opcode.is_send() => {
+                self.check_send(header, payload_bytes).map(|at| Some((Target::Posted, at)))
+            }
+            Header::Untagged { .. } => return Ok(0),
+        };
+        let Some((target, at)) = found.map_err(|failure| failure.with(ulpdu_bytes, ulpdu))? else {
             return Ok(0);
         };
         self.first_fpdu();
         // What has come may reach into the trailer.
         let taken = ulpdu.len().min(ulpdu_bytes);
-        let here = &ulpdu[ddp::TAGGED_HEADER_BYTES..taken];
-        memory.place(stag, at, here).map_err(tagged_code)?;
-        memory.set_busy(stag, true);
+        let here = &ulpdu[header_bytes..taken];
+        self.receiver.writable(target, at, here.len(), memory)?.copy_from_slice(here);
+        if let Target::Region(stag) = target {
+            memory.set_busy(stag, true);
+        }
         let crc = self.agreed.crc.then(|| {
             let mut crc = Crc32c::default();
             crc.update(&bytes[..LENGTH_BYTES + taken]);
             crc
         });
         let (at, remaining) = (at + here.len(), payload_bytes - here.len());
-        self.receiver.direct = Some(Direct { header, ulpdu_bytes, stag, at, remaining, crc });
+        self.receiver.direct = Some(Direct { header, ulpdu_bytes, target, at, remaining, crc });
         Ok(LENGTH_BYTES + taken)
     }
 
@@ -485,7 +566,15 @@ impl Connection {
     }
 
     fn handle_send(&mut self, header: Header, payload: &[u8], memory: &mut Memory) -> Result<(), Failure> {
-        let Header::Untagged { opcode, last, invalidate, sequence, message_offset, .. } = header else {
+        let at = self.check_send(header, payload.len())?;
+        self.receiver.writable(Target::Posted, at, payload.len(), memory)?.copy_from_slice(payload);
+        self.finish_send(header, payload.len(), memory)
+    }
+
+    /// Checks a segment of a Send against the posted receive and against the message it continues: where it goes there, and that there
+    /// is room for it.
+    fn check_send(&mut self, header: Header, len_bytes: usize) -> Result<usize, Failure> {
+        let Header::Untagged { last, sequence, message_offset, .. } = header else {
             return Err(TerminateCode::RDMAP_OPCODE.into());
         };
         let receiver = &mut self.receiver;
@@ -498,15 +587,23 @@ impl Connection {
         if message_offset as usize != receiver.filled {
             return Err(TerminateCode::DDP_UNTAGGED_OFFSET.into());
         }
-        let end = receiver.filled + payload.len();
+        let end = receiver.filled + len_bytes;
         let whole_bytes = (last && receiver.filled == 0).then_some(end);
         let buffer = posted.room.buffer(whole_bytes, self.config.receive_aligned_at);
-        let Some(room) = buffer.get_mut(receiver.filled..end) else {
+        if end > buffer.len() {
             return Err(TerminateCode::DDP_UNTAGGED_TOO_LONG.into());
+        }
+        Ok(receiver.filled)
+    }
+
+    /// A segment of a Send is placed.
+    fn finish_send(&mut self, header: Header, len_bytes: usize, memory: &mut Memory) -> Result<(), Failure> {
+        let Header::Untagged { opcode, last, invalidate, sequence, .. } = header else {
+            return Err(TerminateCode::RDMAP_OPCODE.into());
         };
-        room.copy_from_slice(payload);
-        receiver.filled = end;
-        self.counters.send_bytes_in += payload.len() as u64;
+        self.receiver.filled += len_bytes;
+        let end = self.receiver.filled;
+        self.counters.send_bytes_in += len_bytes as u64;
         if !last {
             return Ok(());
         }

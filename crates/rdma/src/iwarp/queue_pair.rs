@@ -1,7 +1,7 @@
 //! One connection: the engine, its socket, and what is under way between them.
 //!
-//! Where much of a message is still to come the kernel puts it straight into its region ([`iwarp::connection::direct`]); else bytes are
-//! staged and copied from cache. Many FPDUs leave in one send, at once as far as the socket takes them; one send is under way at a
+//! Where much of a message is still to come the kernel puts it straight into its place ([`iwarp::connection::direct`]), and further
+//! such messages that the socket has already in the same turn; else bytes are staged and copied from cache. Many FPDUs leave in one send, at once as far as the socket takes them; one send is under way at a
 //! time. An idle connection holds no receive buffer.
 
 use super::{RECEIVE, SEND};
@@ -21,8 +21,10 @@ const RECEIVE_BYTES: usize = 32 << 10;
 const RECEIVE_BYTES_MANY: usize = 256 << 10;
 /// The same where long payload came last: enough to see what comes next, and little to be copied if that is payload again.
 const RECEIVE_BYTES_PEEK: usize = 4 << 10;
-/// Room behind the last payload that goes straight into its region: for what announces the next one, not for that itself.
-const BEHIND_BYTES: usize = 4 << 10;
+/// Room behind the last payload that goes straight to its place: for what announces the next one, not for that itself.
+const BEHIND_BYTES: usize = 8 << 10;
+/// Long payload that is received in one turn of the loop.
+const TURN_BYTES: usize = 512 << 10;
 /// One send takes about so many bytes.
 const SEND_BYTES: usize = 2 << 20;
 /// Where more has come already than a receive could take, what is to be sent waits for the next one, so often at most: the other end
@@ -109,17 +111,8 @@ impl QueuePair {
             Ok(Outcome::Bytes(count)) => count,
             _ => 0,
         };
-        if let Some(mut scatter) = completion.scatter {
-            let payload = std::mem::replace(&mut scatter.payload, BufMut::zeroed(0));
-            self.holds = count == scatter.pieces.iter().map(|piece| piece.range.len()).sum();
-            if count > 0 {
-                let plan = &self.plan;
-                self.connection.handle_planned(plan, payload, &scatter.between, count, memory, now);
-            } else {
-                self.connection.give_up_plan(&self.plan, payload, memory);
-            }
-            self.scatter = Some(scatter);
-            self.receive_bytes = RECEIVE_BYTES_PEEK;
+        if let Some(scatter) = completion.scatter {
+            self.took(scatter, count, memory, now);
         } else if let Some(buffer) = completion.buffer {
             self.holds = count == buffer.len();
             self.connection.handle_input(buffer.get(..count).unwrap_or_default(), memory, now);
@@ -150,26 +143,63 @@ impl QueuePair {
                 self.connection.handle_closed(memory);
             }
         }
+        if self.holds && !self.finished {
+            self.receive_now(memory, now);
+        }
     }
 
-    /// Receives on: straight into registered memory where much of a message is still to come.
+    /// What came as planned goes to the engine.
+    fn took(&mut self, mut scatter: Box<Scatter>, count: usize, memory: &mut Memory, now: Monotonic) {
+        let payload = std::mem::replace(&mut scatter.payload, BufMut::zeroed(0));
+        self.holds = count == scatter.pieces.iter().map(|piece| piece.range.len()).sum();
+        if count > 0 {
+            self.connection.handle_planned(&self.plan, payload, &scatter.between, count, memory, now);
+        } else {
+            self.connection.give_up_plan(&self.plan, payload, memory);
+        }
+        self.scatter = Some(scatter);
+        self.receive_bytes = RECEIVE_BYTES_PEEK;
+    }
+
+    /// Takes what the socket has already of long payload, in this turn; leaves to the loop what is to come, and what ends the stream.
+    fn receive_now(&mut self, memory: &mut Memory, now: Monotonic) {
+        let mut received_bytes = 0;
+        while self.holds && received_bytes < TURN_BYTES {
+            let Some(mut into) = self.planned(memory) else { return };
+            match driver::receive_scattered_now(&self.socket, &mut into) {
+                Ok(Some(count @ 1..)) => {
+                    received_bytes += count;
+                    self.took(into, count, memory, now);
+                }
+                _ => return self.took(into, 0, memory, now),
+            }
+        }
+    }
+
+    /// Where the next bytes go, if that is straight to their place.
+    fn planned(&mut self, memory: &mut Memory) -> Option<Box<Scatter>> {
+        let payload = self.connection.plan_receive(memory, &mut self.plan)?;
+        let between_bytes = self.plan.between_bytes() + BEHIND_BYTES;
+        let mut into = self.scatter.take().unwrap_or_else(|| {
+            let (payload, between) = (BufMut::zeroed(0), BufMut::zeroed(0));
+            Box::new(Scatter { payload, between, pieces: Vec::new() })
+        });
+        if into.between.len() < between_bytes {
+            into.between = BufMut::for_overwrite(between_bytes);
+        }
+        into.payload = payload;
+        fill_pieces(&self.plan, &mut into.pieces);
+        Some(into)
+    }
+
+    /// Receives on: straight to its place where much of a message is still to come.
     pub(super) fn receive(&mut self, queue: &Queue, memory: &mut Memory) {
         if self.receiving != Receiving::No || self.finished {
             return;
         }
         let socket = self.socket.clone();
         let token = self.id.0 << 2 | RECEIVE;
-        if let Some(payload) = self.connection.plan_receive(memory, &mut self.plan) {
-            let between_bytes = self.plan.between_bytes() + BEHIND_BYTES;
-            let mut into = self.scatter.take().unwrap_or_else(|| {
-                let (payload, between) = (BufMut::zeroed(0), BufMut::zeroed(0));
-                Box::new(Scatter { payload, between, pieces: Vec::new() })
-            });
-            if into.between.len() < between_bytes {
-                into.between = BufMut::for_overwrite(between_bytes);
-            }
-            into.payload = payload;
-            fill_pieces(&self.plan, &mut into.pieces);
+        if let Some(into) = self.planned(memory) {
             self.receiving = Receiving::Planned;
             return queue.submit(token, Operation::ReceiveScattered { socket, into });
         }

@@ -73,6 +73,22 @@ pub fn receive_now(socket: &Descriptor, into: &mut [u8], beyond: &mut [u8]) -> i
     }
 }
 
+/// As [`receive_now`], into the pieces of `into`.
+///
+/// # Errors
+/// The socket's.
+pub fn receive_scattered_now(socket: &Descriptor, into: &mut Scatter) -> io::Result<Option<usize>> {
+    use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
+    let mut parts: SmallVec<[IoSliceMut<'_>; 16]> = SmallVec::new();
+    into.slices(RECEIVE_PARTS_MAX, |part| parts.push(part));
+    match recvmsg(socket, &mut parts, &mut RecvAncillaryBuffer::default(), RecvFlags::DONTWAIT) {
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
+        other => Ok(Some(other?.bytes)),
+    }
+}
+
+/// Pieces that [`receive_scattered_now`] fills at most.
+const RECEIVE_PARTS_MAX: usize = 1024;
 /// Parts of a payload that [`send_now`] offers the socket at most: the kernel takes no more in one call (UIO_MAXIOV).
 const SEND_PARTS_MAX: usize = 1024;
 
