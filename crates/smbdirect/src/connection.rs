@@ -215,6 +215,8 @@ pub struct Connection {
     remaining_bytes: u32,
     respond: bool,
     request_response: bool,
+    /// Transfers came since the owner last looked: receives may be to be posted.
+    received: bool,
     timer: Timer,
     deadline: Monotonic,
     events: VecDeque<Event>,
@@ -262,6 +264,7 @@ impl Connection {
             remaining_bytes: 0,
             respond: false,
             request_response: false,
+            received: false,
             timer: Timer::Negotiate,
             deadline: now.after(config.negotiate_timeout),
             events: VecDeque::new(),
@@ -319,7 +322,14 @@ impl Connection {
         self.queued_bytes
     }
 
+    /// The receives for all transfers that came are one event, before their messages.
     pub fn poll_event(&mut self) -> Option<Event> {
+        if std::mem::take(&mut self.received) && self.state == State::Established {
+            let to_post = self.credits.to_post();
+            if to_post > 0 {
+                return Some(Event::PostReceives(to_post));
+            }
+        }
         self.events.pop_front()
     }
 
@@ -361,12 +371,7 @@ impl Connection {
     /// needs to grant credits itself.
     pub fn throttle(&mut self, throttled: bool) {
         self.credits.throttle(throttled);
-        if !throttled && self.state == State::Established {
-            let to_post = self.credits.to_post();
-            if to_post > 0 {
-                self.events.push_back(Event::PostReceives(to_post));
-            }
-        }
+        self.received |= !throttled;
     }
 
     /// Receives that the owner has posted.
@@ -487,10 +492,7 @@ impl Connection {
         }
         self.credits.set_peer_target(transfer.credits_requested);
         self.respond |= transfer.flags & FLAG_RESPONSE_REQUESTED != 0;
-        let to_post = self.credits.to_post();
-        if to_post > 0 {
-            self.events.push_back(Event::PostReceives(to_post));
-        }
+        self.received = true;
         if transfer.data_bytes == 0 {
             return if transfer.remaining_bytes == 0 { Ok(()) } else { Err(CloseReason::Fragments) };
         }

@@ -226,6 +226,7 @@ impl Direct {
                 }
             }
         }
+        self.transport.flush();
         true
     }
 

@@ -209,10 +209,11 @@ impl RdmaLink {
             Event::Completion(done) if done.kind == CompletionKind::Receive => {
                 if let (Status::Success, Some(buffer)) = (done.status, done.buffer) {
                     self.smbd.handle_receive(buffer.freeze(), now);
-                    self.negotiated();
                 }
             }
             Event::Disconnected { reason, .. } => {
+                // What came before is heard before.
+                self.negotiated();
                 self.smbd.handle_disconnected();
                 self.failure.get_or_insert(ClientError::Rdma(reason.to_string()));
             }
@@ -236,14 +237,14 @@ impl RdmaLink {
     /// What MS-SMBD says. Receives are posted before anything else of the same message is looked at.
     fn negotiated(&mut self) -> bool {
         let mut moved = false;
-        while let Some(event) = self.smbd.poll_event() {
+        'events: while let Some(event) = self.smbd.poll_event() {
             moved = true;
             match event {
                 smbdirect::Event::PostReceives(count) => {
                     for _ in 0..count {
                         // Where it is closed, its last event says so.
                         if self.provider.post_receive(self.pair, WorkId(0), self.receive_bytes).is_err() {
-                            return moved;
+                            continue 'events;
                         }
                     }
                     self.smbd.receives_posted(count);

@@ -102,6 +102,8 @@ struct Peer {
     turns: (u64, u64),
     trace: Trace,
     armed: Armed,
+    /// In the list of those that [`SmbDirect::flush`] looks after.
+    touched: bool,
 }
 
 /// One connection, as it is shown.
@@ -123,6 +125,8 @@ pub struct SmbDirect<V> {
     limits: SmbDirectLimits,
     peers: IdentityMap<QueuePairId, Peer>,
     timers: Timers<QueuePairId>,
+    /// Connections with messages that came or are to be sent.
+    touched: Vec<QueuePairId>,
     events: Vec<Event>,
     out: Vec<SmbDirectEvent>,
     numbers: u64,
@@ -150,6 +154,7 @@ impl Peer {
             turns: (0, 0),
             trace: Trace::default(),
             armed: Armed::default(),
+            touched: false,
         }
     }
 
@@ -181,6 +186,7 @@ impl<V: Verbs> SmbDirect<V> {
             limits,
             peers: IdentityMap::default(),
             timers: Timers::default(),
+            touched: Vec::new(),
             events: Vec::new(),
             out: Vec::new(),
             numbers: 0,
@@ -258,17 +264,39 @@ impl<V: Verbs> SmbDirect<V> {
 
     /// Work was posted that only [`Self::poll`] puts on the wire.
     pub fn wants_poll(&self) -> bool {
-        self.verbs.wants_poll() || !self.out.is_empty()
+        self.verbs.wants_poll() || !self.out.is_empty() || !self.touched.is_empty()
     }
 
-    /// Queues a message. `invalidate`: a registration of the peer that ends with it.
+    /// Queues a message; [`Self::flush`] sends it. `invalidate`: a registration of the peer that ends with it.
     pub fn send(&mut self, connection: QueuePairId, message: Payload, invalidate: Option<u32>) {
         let Some(peer) = self.peers.get_mut(&connection) else { return };
         if peer.smbd.send(message, invalidate).is_err() {
             // A message that cannot be sent would leave its request without an answer for ever.
             self.verbs.disconnect(connection);
         }
-        self.transmit(connection);
+        self.touch(connection);
+    }
+
+    fn touch(&mut self, connection: QueuePairId) {
+        if let Some(peer) = self.peers.get_mut(&connection)
+            && !std::mem::replace(&mut peer.touched, true)
+        {
+            self.touched.push(connection);
+        }
+    }
+
+    /// Takes the messages that came, and posts those that may leave.
+    pub fn flush(&mut self) {
+        let mut touched = std::mem::take(&mut self.touched);
+        for connection in touched.drain(..) {
+            if let Some(peer) = self.peers.get_mut(&connection) {
+                peer.touched = false;
+            }
+            self.smbd_events(connection);
+            self.transmit(connection);
+        }
+        // Neither touches a connection.
+        self.touched = touched;
     }
 
     /// Writes payload into the peer's memory, descriptor by descriptor; it is there before any message queued later is delivered.
@@ -361,6 +389,7 @@ impl<V: Verbs> SmbDirect<V> {
             self.handle(event);
         }
         self.events = events;
+        self.flush();
         while let Some((at, connection)) = self.timers.pop(now) {
             let Some(peer) = self.peers.get_mut(&connection) else { continue };
             peer.armed.came_up(at);
@@ -418,8 +447,7 @@ impl<V: Verbs> SmbDirect<V> {
                 let Some(buffer) = done.buffer else { return };
                 peer.smbd.handle_receive(buffer.freeze(), self.now);
                 peer.note(self.now, What::Received { len: done.len_bytes as u32 });
-                self.smbd_events(connection);
-                self.transmit(connection);
+                self.touch(connection);
             }
             CompletionKind::Read => self.read_completed(connection, done.id, done.status),
             CompletionKind::Send | CompletionKind::Write => {
@@ -491,7 +519,7 @@ impl<V: Verbs> SmbDirect<V> {
     fn smbd_events(&mut self, connection: QueuePairId) {
         let now = self.now;
         let Some(peer) = self.peers.get_mut(&connection) else { return };
-        while let Some(event) = peer.smbd.poll_event() {
+        'events: while let Some(event) = peer.smbd.poll_event() {
             match event {
                 smbdirect::Event::PostReceives(count) => {
                     // What the peer was told, once it was; never less than a device's receives have.
@@ -499,12 +527,13 @@ impl<V: Verbs> SmbDirect<V> {
                     let receive_bytes = told.max(self.config.receive_bytes_max) as usize;
                     for _ in 0..count {
                         if self.verbs.post_receive(connection, WorkId(0), receive_bytes).is_err() {
-                            return;
+                            // It is closed; what came before is still heard.
+                            continue 'events;
                         }
                     }
                     peer.smbd.receives_posted(count);
-                    // One at a time is the rule, and says nothing.
-                    if count > 1 {
+                    // As many as came is the rule, and says nothing.
+                    if !peer.opened {
                         peer.note(now, What::PostedReceives { count });
                     }
                 }
@@ -558,6 +587,8 @@ impl<V: Verbs> SmbDirect<V> {
     }
 
     fn disconnected(&mut self, connection: QueuePairId, reason: CloseReason) {
+        // What came before is heard before.
+        self.smbd_events(connection);
         let Some(mut peer) = self.peers.remove(&connection) else { return };
         peer.smbd.handle_disconnected();
         for reading in peer.readings.drain(..) {
