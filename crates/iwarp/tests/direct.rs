@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Pair, config, pattern, payload};
+use iwarp::connection::Shape;
 use iwarp::connection::direct::{Expected, Plan};
 use iwarp::{Access, CrcPolicy, LargeFpdus, SendFlags, Stag, StreamId, TerminateCode, WorkId, WorkStatus};
 use proptest::prelude::*;
@@ -352,7 +353,11 @@ fn a_long_send_is_whole_wherever_the_stream_is_cut() {
 
 #[test]
 fn a_message_that_comes_whole_takes_only_the_memory_it_needs_and_a_long_payload_lies_at_a_page() {
-    let with = || iwarp::Config { receive_aligned_at: 136, large_fpdus: LargeFpdus::Always, ..config() };
+    let with = || iwarp::Config {
+        receive_shape: Some(|_| Some(Shape { len_bytes: usize::MAX, aligned_at: 136 })),
+        large_fpdus: LargeFpdus::Always,
+        ..config()
+    };
     let mut pair = Pair::established_with(with(), with());
     for (len_bytes, retained_max) in
         [(200, 4096), (136 + 4096, 8192), (136 + 16_384, 20_480), (65_672, 69_632)]
@@ -367,6 +372,34 @@ fn a_message_that_comes_whole_takes_only_the_memory_it_needs_and_a_long_payload_
         let at = buffer.as_ptr() as usize;
         assert!(len_bytes < 16_384 || (at + 136).is_multiple_of(4096), "{len_bytes}");
         pair.client.completions.clear();
+    }
+}
+
+#[test]
+fn a_message_longer_than_its_first_bytes_say_comes_whole_and_one_longer_than_its_receive_does_not() {
+    for (cut, crc) in [(1000, true), (5000, false), (30_000, true), (70_000, false)] {
+        let with = || iwarp::Config {
+            crc: if crc { CrcPolicy::On } else { CrcPolicy::OffUnlessAsked },
+            receive_shape: Some(|first| first.first().map(|_| Shape { len_bytes: 100, aligned_at: 136 })),
+            large_fpdus: LargeFpdus::Always,
+            ..config()
+        };
+        let mut pair = Pair::established_with(with(), with());
+        (pair.pieces, pair.planned) = (vec![cut], true);
+        for len_bytes in [99, 101, 20_000, 65_672, 100_000] {
+            pair.server.connection.post_receive_later(WorkId(7), 100_000).expect("is open");
+            let bytes = pattern(len_bytes, 9);
+            let sent = pair.client.connection.post_send(WorkId(8), payload(&bytes), SendFlags::default());
+            sent.expect("is taken");
+            pair.drive();
+            let buffer = pair.server.completions.pop_front().and_then(|done| done.buffer).expect("it came");
+            assert!(buffer[..] == bytes[..], "{len_bytes} in pieces of {cut}");
+        }
+        pair.server.connection.post_receive_later(WorkId(7), 100_000).expect("is open");
+        let bytes = pattern(100_001, 9);
+        pair.client.connection.post_send(WorkId(8), payload(&bytes), SendFlags::default()).expect("is taken");
+        pair.drive();
+        assert_eq!(pair.server.terminated, Some((false, TerminateCode::DDP_UNTAGGED_TOO_LONG)));
     }
 }
 

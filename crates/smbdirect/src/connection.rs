@@ -19,12 +19,33 @@ pub enum Role {
     Server,
 }
 
-/// Transfers where receives take memory only as messages come ([`Config::receives_on_demand`]): one holds a READ or WRITE of 64 KiB.
-/// Behind the headers of a WRITE, the payload beginning at a page, it fits 17 pages.
-const ON_DEMAND_BYTES: u32 = (17 << 12) - ((1 << 12) - WRITE_PAYLOAD_AT as u32);
+/// Transfers where receives take memory only as messages come ([`Config::receives_on_demand`]): one holds a READ or WRITE of 64 KiB,
+/// encrypted or not.
+const ON_DEMAND_BYTES: u32 = (SEALED_WRITE_PAYLOAD_AT + (64 << 10)) as u32;
 
 /// Where the payload of a WRITE lies in its transfer: behind the header of MS-SMBD, the one of SMB2, and the request's body.
 pub const WRITE_PAYLOAD_AT: usize = DATA_OFFSET + 64 + 48;
+/// The same where it is encrypted: SMB2 TRANSFORM_HEADER (MS-SMB2 2.2.41) lies before.
+const SEALED_WRITE_PAYLOAD_AT: usize = WRITE_PAYLOAD_AT + 52;
+/// ProtocolId of SMB2 TRANSFORM_HEADER.
+const TRANSFORM: [u8; 4] = *b"\xFDSMB";
+
+/// What the first bytes of a transfer say of it; nothing is checked by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TransferShape {
+    pub len_bytes: usize,
+    /// Where the payload lies, if it is a WRITE.
+    pub payload_at: usize,
+}
+
+/// See [`TransferShape`]; `None`: too few bytes, or no data transfer.
+pub fn transfer_shape(first: &[u8]) -> Option<TransferShape> {
+    let word = |at: usize| Some(u32::from_le_bytes(*first.get(at..)?.first_chunk()?) as usize);
+    let (offset, data_bytes) = (word(12)?, word(16)?);
+    let message = first.get(offset..)?.first_chunk::<4>()?;
+    let payload_at = if *message == TRANSFORM { SEALED_WRITE_PAYLOAD_AT } else { WRITE_PAYLOAD_AT };
+    Some(TransferShape { len_bytes: offset.saturating_add(data_bytes), payload_at })
+}
 
 /// What one end brings to the negotiation. The defaults and their reasons are those of MS-SMBD appendix B, but for the receive size: 8192
 /// bytes hold any request without payload and a 4 KiB answer in one transfer.

@@ -4,7 +4,7 @@ use super::{Plane, failed};
 use crate::control::CommandError;
 use api::model::{Health, HealthIssue};
 use rdma::ibverbs::{IbverbsOptions, IbverbsProvider};
-use rdma::iwarp::{CrcPolicy, IwarpOptions, IwarpProvider};
+use rdma::iwarp::{CrcPolicy, IwarpOptions, IwarpProvider, Shape};
 use rdma::providers::Providers;
 use std::net::{SocketAddr, TcpListener};
 
@@ -15,8 +15,15 @@ pub(super) fn open(
 ) -> Result<(Providers, Vec<SocketAddr>), CommandError> {
     let queue_pairs_max = plane.limits.connections as usize;
     let crc = if plane.rdma_crc_optional { CrcPolicy::OffUnlessAsked } else { CrcPolicy::On };
-    let receive_aligned_at = smbdirect::WRITE_PAYLOAD_AT;
-    let options = IwarpOptions { crc, queue_pairs_max, receive_aligned_at, ..IwarpOptions::default() };
+    let options = IwarpOptions {
+        crc,
+        queue_pairs_max,
+        receive_shape: Some(|first| {
+            let smbdirect::TransferShape { len_bytes, payload_at } = smbdirect::transfer_shape(first)?;
+            Some(Shape { len_bytes, aligned_at: payload_at })
+        }),
+        ..IwarpOptions::default()
+    };
     let mut iwarp = IwarpProvider::new(&plane.storage.driver, options, rdma::random_names());
     let mut addresses = Vec::with_capacity(listeners.len());
     for listener in listeners {

@@ -66,6 +66,18 @@ pub enum LargeFpdus {
     Always,
 }
 
+/// How a buffer for a message is best allocated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Of the message, as far as can be told; it may be longer after all.
+    pub len_bytes: usize,
+    /// Which byte of it begins a page, if it is long: the payload behind the headers, best.
+    pub aligned_at: usize,
+}
+
+/// By the first bytes of a message that have come, few or many.
+pub type ShapeOf = fn(&[u8]) -> Option<Shape>;
+
 /// What one end brings to the negotiation.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -89,8 +101,8 @@ pub struct Config {
     /// With a CRC, what [`Connection::poll_transmit`] gives at a time ends after about so many bytes that it had to look at for it: they are
     /// still in the processor's cache when they are sent then.
     pub summed_bytes_max: usize,
-    /// Which byte of a long message begins a page, where its buffer is allocated as it comes: the payload behind the headers, best.
-    pub receive_aligned_at: usize,
+    /// Says of a message, by its first bytes, how its buffer is best allocated as it comes.
+    pub receive_shape: Option<ShapeOf>,
     /// A payload is received straight into its place only where at least so much of its message is still to come.
     pub planned_bytes_min: usize,
     pub domain: DomainId,
@@ -110,7 +122,7 @@ impl Config {
             legacy_depths: false,
             first_send_delay: Duration::ZERO,
             summed_bytes_max: usize::MAX,
-            receive_aligned_at: 0,
+            receive_shape: None,
             planned_bytes_min: 0,
             domain,
             stream,

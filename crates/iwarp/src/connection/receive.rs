@@ -21,38 +21,56 @@ const STAGED_BYTES_IDLE: usize = 4096;
 /// A posted receive.
 struct Posted {
     id: WorkId,
+    len_bytes: usize,
     room: Room,
 }
 
 enum Room {
     Buffer(BufMut),
     /// Allocated when a message begins to arrive: a connection that waits costs next to nothing.
-    Later {
-        len_bytes: usize,
-    },
+    Later,
     /// The kernel fills it ([`Connection::plan_receive`]).
     Lent,
 }
 
-impl Room {
-    /// `whole_bytes`: all of the message, where its first segment is the last.
-    fn buffer(&mut self, whole_bytes: Option<usize>, aligned_at: usize) -> &mut BufMut {
-        if let Self::Later { len_bytes } = *self {
-            let needed_bytes = whole_bytes.map_or(len_bytes, |whole| whole.min(len_bytes));
-            // Up to a page more is the price: of a short payload that is much, and copying it elsewhere is little.
-            let pays = needed_bytes >= aligned_at + ALIGNED_BYTES_LEAST;
-            *self = Self::Buffer(BufMut::with_aligned(needed_bytes, if pays { aligned_at } else { 0 }));
+impl Posted {
+    /// Room for `end` bytes of a message of which `filled` are there; `None` where it is longer than the receive. `whole_bytes`: all of
+    /// it, where its first segment is the last; `shape`: what its first bytes say.
+    fn make_room(
+        &mut self,
+        end: usize,
+        filled: usize,
+        whole_bytes: Option<usize>,
+        shape: impl FnOnce() -> Option<Shape>,
+    ) -> Option<()> {
+        match &self.room {
+            Room::Buffer(buffer) if end <= buffer.len() => return Some(()),
+            Room::Lent => return None,
+            _ if end > self.len_bytes => return None,
+            Room::Later => {
+                let shape = shape().unwrap_or(Shape { len_bytes: self.len_bytes, aligned_at: 0 });
+                let needed_bytes = whole_bytes.unwrap_or(shape.len_bytes).clamp(end, self.len_bytes);
+                // Up to a page more is the price: of a short payload that is much, and copying it elsewhere is little.
+                let pays = needed_bytes >= shape.aligned_at + ALIGNED_BYTES_LEAST;
+                let aligned_at = if pays { shape.aligned_at } else { 0 };
+                self.room = Room::Buffer(BufMut::with_aligned(needed_bytes, aligned_at));
+            }
+            // It is longer than its first bytes said.
+            Room::Buffer(short) => {
+                let mut whole = BufMut::for_overwrite(self.len_bytes);
+                whole[..filled].copy_from_slice(&short[..filled]);
+                self.room = Room::Buffer(whole);
+            }
         }
-        match self {
-            Self::Buffer(buffer) => buffer,
-            Self::Later { .. } | Self::Lent => unreachable!("replaced above, or given back before anything is handled"),
-        }
+        Some(())
     }
+}
 
+impl Room {
     fn into_buffer(self) -> Option<BufMut> {
         match self {
             Self::Buffer(buffer) => Some(buffer),
-            Self::Later { .. } | Self::Lent => None,
+            Self::Later | Self::Lent => None,
         }
     }
 }
@@ -111,11 +129,11 @@ pub(super) struct Receiver {
 
 impl Receiver {
     pub(super) fn post(&mut self, id: WorkId, buffer: BufMut) {
-        self.posted.push_back(Posted { id, room: Room::Buffer(buffer) });
+        self.posted.push_back(Posted { id, len_bytes: buffer.len(), room: Room::Buffer(buffer) });
     }
 
     pub(super) fn post_later(&mut self, id: WorkId, len_bytes: usize) {
-        self.posted.push_back(Posted { id, room: Room::Later { len_bytes } });
+        self.posted.push_back(Posted { id, len_bytes, room: Room::Later });
     }
 
     pub(super) fn posted_count(&self) -> usize {
@@ -156,7 +174,7 @@ impl Receiver {
     pub(super) fn posted_bytes(&mut self) -> Option<&mut BufMut> {
         match &mut self.posted.front_mut()?.room {
             Room::Buffer(buffer) => Some(buffer),
-            Room::Later { .. } | Room::Lent => None,
+            Room::Later | Room::Lent => None,
         }
     }
 
@@ -402,7 +420,8 @@ impl Connection {
                 .check_tagged(header, payload_bytes, memory)
                 .map(|place| place.map(|(stag, at)| (Target::Region(stag), at))),
             Header::Untagged { opcode, .. } if opcode.is_send() => {
-                self.check_send(header, payload_bytes).map(|at| Some((Target::Posted, at)))
+                let first = &ulpdu[header_bytes..ulpdu.len().min(ulpdu_bytes)];
+                self.check_send(header, payload_bytes, first).map(|at| Some((Target::Posted, at)))
             }
             Header::Untagged { .. } => return Ok(0),
         };
@@ -566,14 +585,14 @@ impl Connection {
     }
 
     fn handle_send(&mut self, header: Header, payload: &[u8], memory: &mut Memory) -> Result<(), Failure> {
-        let at = self.check_send(header, payload.len())?;
+        let at = self.check_send(header, payload.len(), payload)?;
         self.receiver.writable(Target::Posted, at, payload.len(), memory)?.copy_from_slice(payload);
         self.finish_send(header, payload.len(), memory)
     }
 
     /// Checks a segment of a Send against the posted receive and against the message it continues: where it goes there, and that there
-    /// is room for it.
-    fn check_send(&mut self, header: Header, len_bytes: usize) -> Result<usize, Failure> {
+    /// is room for it. `first`: what is there of its payload.
+    fn check_send(&mut self, header: Header, len_bytes: usize, first: &[u8]) -> Result<usize, Failure> {
         let Header::Untagged { last, sequence, message_offset, .. } = header else {
             return Err(TerminateCode::RDMAP_OPCODE.into());
         };
@@ -589,10 +608,10 @@ impl Connection {
         }
         let end = receiver.filled + len_bytes;
         let whole_bytes = (last && receiver.filled == 0).then_some(end);
-        let buffer = posted.room.buffer(whole_bytes, self.config.receive_aligned_at);
-        if end > buffer.len() {
-            return Err(TerminateCode::DDP_UNTAGGED_TOO_LONG.into());
-        }
+        let shape = || self.config.receive_shape.and_then(|shape_of| shape_of(first));
+        posted
+            .make_room(end, receiver.filled, whole_bytes, shape)
+            .ok_or(TerminateCode::DDP_UNTAGGED_TOO_LONG)?;
         Ok(receiver.filled)
     }
 
@@ -615,7 +634,7 @@ impl Connection {
                 }
             })?;
         }
-        let Some(Posted { id, room }) = self.receiver.posted.pop_front() else { return Ok(()) };
+        let Some(Posted { id, room, .. }) = self.receiver.posted.pop_front() else { return Ok(()) };
         let mut buffer = room.into_buffer().unwrap_or_else(|| BufMut::zeroed(0));
         buffer.truncate(end);
         self.receiver.filled = 0;

@@ -13,6 +13,7 @@ use crate::verbs::{
     Transport, Verbs, WorkId,
 };
 pub use iwarp::CrcPolicy;
+pub use iwarp::connection::{Shape, ShapeOf};
 use iwarp::mpa::Extension;
 use iwarp::{Config, Connection, DomainId, Memory, SendFlags, Stag, StreamId};
 use std::collections::VecDeque;
@@ -62,8 +63,8 @@ pub struct IwarpOptions {
     pub inbound_read_depth: u16,
     pub outbound_read_depth: u16,
     pub queue_pairs_max: usize,
-    /// Which byte of a message that comes begins a page.
-    pub receive_aligned_at: usize,
+    /// How the buffer of a message that comes is best allocated.
+    pub receive_shape: Option<ShapeOf>,
 }
 
 impl Default for IwarpOptions {
@@ -73,7 +74,7 @@ impl Default for IwarpOptions {
             inbound_read_depth: 32,
             outbound_read_depth: 32,
             queue_pairs_max: 1024,
-            receive_aligned_at: 0,
+            receive_shape: None,
         }
     }
 }
@@ -179,7 +180,7 @@ impl IwarpProvider {
             outbound_read_depth: self.options.outbound_read_depth,
             segment_bytes: SEGMENT_BYTES,
             summed_bytes_max: SUMMED_BYTES,
-            receive_aligned_at: self.options.receive_aligned_at,
+            receive_shape: self.options.receive_shape,
             planned_bytes_min: PLANNED_BYTES_MIN,
             extension: Some(EXTENSION),
             ..Config::new(DOMAIN, StreamId(id.0))
