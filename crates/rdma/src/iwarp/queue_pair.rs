@@ -148,14 +148,16 @@ impl QueuePair {
         }
     }
 
-    /// What came as planned goes to the engine.
+    /// What came as planned, or as a peek, goes to the engine.
     fn took(&mut self, mut scatter: Box<Scatter>, count: usize, memory: &mut Memory, now: Monotonic) {
         let payload = std::mem::replace(&mut scatter.payload, BufMut::zeroed(0));
         self.holds = count == scatter.pieces.iter().map(|piece| piece.range.len()).sum();
-        if count > 0 {
-            self.connection.handle_planned(&self.plan, payload, &scatter.between, count, memory, now);
-        } else {
+        if count == 0 {
             self.connection.give_up_plan(&self.plan, payload, memory);
+        } else if self.plan.target.is_none() {
+            self.connection.handle_input(&scatter.between[..count], memory, now);
+        } else {
+            self.connection.handle_planned(&self.plan, payload, &scatter.between, count, memory, now);
         }
         self.scatter = Some(scatter);
         self.receive_bytes = RECEIVE_BYTES_PEEK;
@@ -163,9 +165,13 @@ impl QueuePair {
 
     /// Takes what the socket has already of long payload, in this turn; leaves to the loop what is to come, and what ends the stream.
     fn receive_now(&mut self, memory: &mut Memory, now: Monotonic) {
-        let mut received_bytes = 0;
+        let (mut received_bytes, mut may_peek) = (0, false);
         while self.holds && received_bytes < TURN_BYTES {
-            let Some(mut into) = self.planned(memory) else { return };
+            let planned = self.planned(memory);
+            let is_planned = planned.is_some();
+            // What comes next may be the short end of a message, and a long one behind it.
+            let Some(mut into) = planned.or_else(|| may_peek.then(|| self.peek())) else { return };
+            may_peek = is_planned;
             match driver::receive_scattered_now(&self.socket, &mut into) {
                 Ok(Some(count @ 1..)) => {
                     received_bytes += count;
@@ -176,9 +182,19 @@ impl QueuePair {
         }
     }
 
+    /// Room for what comes next, whatever it is.
+    fn peek(&mut self) -> Box<Scatter> {
+        self.plan = Plan::default();
+        self.scatter_for(BufMut::zeroed(0))
+    }
+
     /// Where the next bytes go, if that is straight to their place.
     fn planned(&mut self, memory: &mut Memory) -> Option<Box<Scatter>> {
         let payload = self.connection.plan_receive(memory, &mut self.plan)?;
+        Some(self.scatter_for(payload))
+    }
+
+    fn scatter_for(&mut self, payload: BufMut) -> Box<Scatter> {
         let between_bytes = self.plan.between_bytes() + BEHIND_BYTES;
         let mut into = self.scatter.take().unwrap_or_else(|| {
             let (payload, between) = (BufMut::zeroed(0), BufMut::zeroed(0));
@@ -189,7 +205,7 @@ impl QueuePair {
         }
         into.payload = payload;
         fill_pieces(&self.plan, &mut into.pieces);
-        Some(into)
+        into
     }
 
     /// Receives on: straight to its place where much of a message is still to come.

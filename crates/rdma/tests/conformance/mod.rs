@@ -254,6 +254,38 @@ pub fn more_work_than_any_queue_holds_completes_in_order<S: Verbs>(mut bench: Be
     assert!(sent.iter().copied().eq(0..MESSAGES));
 }
 
+pub fn long_and_short_messages_and_writes_one_behind_the_other_arrive_as_sent<S: Verbs>(mut bench: Bench<S>) {
+    const ROOM: usize = 200_000;
+    // About the lengths at which FPDUs, receives and what is looked at behind them end, and a WRITE of 64 KiB.
+    const LENGTHS: [usize; 11] =
+        [65_672, 65_724, 1, 61_440, 61_441, 70_000, 30_000, 4096, 69_500, 0, 131_000];
+    let (client, server) = bench.connect();
+    let bytes = pattern(ROOM);
+    let target = bench.register(&[0; ROOM], ALL, server);
+    let remote = bench.remote(target, 0);
+    for round in 0..4 {
+        let messages: Vec<usize> = (0..60).map(|nth| LENGTHS[(nth * 7 + round) % LENGTHS.len()]).collect();
+        for (id, &len_bytes) in messages.iter().enumerate() {
+            bench.receive(server, id as u64, len_bytes.max(64));
+        }
+        for (id, &len_bytes) in messages.iter().enumerate() {
+            if id % (round + 2) == 0 {
+                bench.write(client, 1000, &bytes[..len_bytes], remote);
+            }
+            bench.send(client, id as u64, &bytes[bytes.len() - len_bytes..]);
+        }
+        for (id, &len_bytes) in messages.iter().enumerate() {
+            let received = bench.take(server, CompletionKind::Receive);
+            assert_eq!((received.id, received.status), (WorkId(id as u64), Status::Success));
+            let buffer = received.buffer.expect("comes back");
+            assert!(buffer[..] == bytes[bytes.len() - len_bytes..], "round {round}, {id}: {len_bytes}");
+        }
+        bench.done.clear();
+    }
+    let held = bench.subject.deregister(target).expect("is writable");
+    assert!(held[..131_000] == bytes[..131_000]);
+}
+
 pub fn reads_beyond_the_depth_wait_their_turn<S: Verbs>(mut bench: Bench<S>) {
     let (client, server) = bench.connect();
     let depth = bench.subject.info(client).expect("is open").outbound_read_depth;
@@ -496,6 +528,7 @@ macro_rules! conformance {
             a_message_ends_a_registration_of_its_receiver
             a_payload_in_many_pieces_arrives_as_one
             more_work_than_any_queue_holds_completes_in_order
+            long_and_short_messages_and_writes_one_behind_the_other_arrive_as_sent
             reads_beyond_the_depth_wait_their_turn
             sinks_side_by_side_have_names_of_their_own
             private_data_is_carried_both_ways
