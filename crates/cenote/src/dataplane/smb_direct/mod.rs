@@ -302,6 +302,8 @@ impl<V: Verbs> SmbDirect<V> {
     /// Writes payload into the peer's memory, descriptor by descriptor; it is there before any message queued later is delivered.
     pub fn write(&mut self, connection: QueuePairId, payload: Payload, descriptors: &[BufferDescriptor]) {
         let now = self.now;
+        // Messages queued before leave before: a client that has its answer makes room for the next payload.
+        self.transmit(connection);
         let Some(peer) = self.peers.get_mut(&connection) else { return };
         let mut at = 0;
         for descriptor in descriptors {

@@ -1,5 +1,6 @@
 //! The server's end against a client end of the same engines, over loopback.
 
+use super::trace::What;
 use super::{SmbDirect, SmbDirectEvent, SmbDirectLimits};
 use rdma::iwarp::{IwarpOptions, IwarpProvider};
 use rdma::{Access, CompletionKind, Event, QueuePairId, RegionKey, Verbs, WorkId};
@@ -164,6 +165,36 @@ fn messages_longer_than_a_receive_go_both_ways() {
     }
     bench.until("answers", |bench| bench.messages.len() == 2);
     assert_eq!(bench.messages, [long, short]);
+}
+
+#[test]
+fn an_answer_leaves_before_the_payload_of_the_next() {
+    let mut bench = Bench::new();
+    let connection = bench.opened().expect("is open");
+    let access = Access { remote_write: true, ..Access::default() };
+    let target = bench.client.register_room(100, access, bench.pair).expect("is open");
+    let descriptors = [BufferDescriptor { offset: 0, token: target.0, len_bytes: 100 }];
+    // Credits come with the first request.
+    bench.smbd.send(Payload::from(Buf::from(&b"request"[..])), None).expect("fits");
+    bench.until("request", |bench| bench.server_messages().len() == 1);
+    for _ in 0..3 {
+        bench.server.write(connection, Payload::from(Buf::from(&[7; 100][..])), &descriptors);
+        bench.server.send(connection, Payload::from(Buf::from(&b"written"[..])), None);
+    }
+    bench.until("messages", |bench| bench.messages.len() == 3);
+    let number = bench.server.show(connection).expect("is open").number;
+    let order: Vec<bool> = bench
+        .server
+        .trace(number)
+        .expect("is kept")
+        .entries()
+        .filter_map(|entry| match entry.what {
+            What::Wrote { .. } => Some(true),
+            What::Sent { len, .. } if len > 24 => Some(false),
+            _ => None,
+        })
+        .collect();
+    assert!(order.ends_with(&[true, false, true, false, true, false]), "{order:?}");
 }
 
 #[test]
