@@ -2,7 +2,6 @@
 
 use crate::fixture::*;
 use smb::wire::*;
-use sys::Buf;
 use types::NtStatus;
 
 #[test]
@@ -102,27 +101,4 @@ fn one_session_cannot_speak_under_the_encryption_of_another() {
     world.deliver(first.connection, &message);
     let answer = first.receive(&mut world).unwrap();
     assert_eq!(status(&answer), NtStatus::USER_SESSION_DELETED);
-}
-
-#[test]
-fn many_encrypted_answers_leave_by_rounds_and_plain_ones_together() {
-    const READ_BYTES: u32 = 65_536;
-    for seal in [true, false] {
-        let mut world = World::new();
-        let mut client = Client::ready(&mut world);
-        client.seal = seal;
-        let file = client.create(&mut world, "file");
-        client.call(&mut world, Command::Write, Client::write_body(file, &[3; READ_BYTES as usize]));
-        for _ in 0..10 {
-            let read = client.build(Command::Read, Client::read_body(file, READ_BYTES));
-            let read = client.protect(read);
-            world.server.handle_message(client.connection, Buf::from(&read[..]), world.now);
-        }
-        let (mut rounds, mut worked) = (Vec::new(), true);
-        while worked {
-            worked = world.server.poll(world.now);
-            rounds.push(std::iter::from_fn(|| world.sent(client.connection)).count());
-        }
-        assert_eq!(rounds, if seal { vec![4, 4, 2, 0] } else { vec![10, 0] });
-    }
 }
