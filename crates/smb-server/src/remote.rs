@@ -189,9 +189,6 @@ impl<B: Backend, D: Directory> Server<B, D> {
         data: Payload,
     ) -> Result<Step, NtStatus> {
         let count = u32::try_from(data.len()).map_err(|_| NtStatus::INTERNAL_ERROR)?;
-        if !matches!(memory.protection, Protection::None) {
-            self.counters.protected_bytes_sent += u64::from(count);
-        }
         let (payload, body) = match memory.protection {
             Protection::Encrypt => {
                 let session = self.sessions.get_mut(context.session);

@@ -136,7 +136,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         }
     }
 
-    fn sign(&mut self, connection: u64, response: &Response, built: &mut Built) {
+    fn sign(&self, connection: u64, response: &Response, built: &mut Built) {
         let Some(session) = self.sessions.get(response.sign_by) else { return };
         // While a channel is being bound its answers are signed with the session's first key.
         let channel = session.channel(connection).map(|channel| &channel.signing);
@@ -148,7 +148,6 @@ impl<B: Backend, D: Directory> Server<B, D> {
             parts.extend(built.payload.parts().iter().map(|part| &part[..]));
             key.sign(&parts, id, true, false)
         };
-        self.counters.protected_bytes_sent += (built.head.len() + built.payload.len()) as u64;
         if let Ok((header, _)) = Header::mut_from_prefix(&mut built.head) {
             header.signature = signature;
         }
@@ -172,7 +171,6 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let mut out = BufMut::for_overwrite(TRANSFORM_HEADER_BYTES + plain.len());
         let parts: SmallVec<[&[u8]; 4]> = plain.parts().iter().map(|part| &part[..]).collect();
         sealing.seal_parts(&parts, &mut out, session).ok()?;
-        self.counters.protected_bytes_sent += plain.len() as u64;
         Some(out.freeze())
     }
 

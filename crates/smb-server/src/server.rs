@@ -14,13 +14,10 @@ use crate::statistics::Counters;
 use smallvec::SmallVec;
 use smb::wire::{Guid, NetworkInterface};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, HashMap};
 use sys::Payload;
 use types::{FileTime, Monotonic, NtStatus, VolumeId};
 use volume::backend::{Backend, Event, OpenId, Operation, OperationId, SessionId};
-
-/// Answers, and their payload, that are signed or encrypted in one round, in bytes.
-const ROUND_BYTES: u64 = 256 << 10;
 
 /// Operations whose answer nobody waits for.
 pub(crate) const UNATTENDED: OperationId = OperationId(0);
@@ -72,8 +69,6 @@ pub struct Server<B, D> {
     /// Sessions that end with the next message sent.
     pub(crate) ending: Vec<u64>,
     events: Vec<Event>,
-    /// What volumes said that is not carried yet, and which volume did.
-    waiting: VecDeque<(usize, Event)>,
     draining: bool,
 }
 
@@ -117,7 +112,6 @@ impl<B: Backend, D: Directory> Server<B, D> {
             to_transmit: Vec::new(),
             ending: Vec::new(),
             events: Vec::new(),
-            waiting: VecDeque::new(),
             draining: false,
         }
     }
@@ -323,33 +317,18 @@ impl<B: Backend, D: Directory> Server<B, D> {
     }
 
     /// Carries what the volumes have to say to the clients. Call after messages and after the volumes' disks moved, until it
-    /// answers false. What has to be signed or encrypted is answered by rounds of [`ROUND_BYTES`]: sent between them, the client has
-    /// something to do while the next one is worked on.
+    /// answers false.
     pub fn poll(&mut self, now: Monotonic) -> bool {
-        let round_ends = self.counters.protected_bytes_sent + ROUND_BYTES;
         let mut progressed = false;
-        while self.counters.protected_bytes_sent < round_ends
-            && let Some((volume, event)) = self.waiting.pop_front()
-        {
-            progressed = true;
-            self.handle_event(volume, event, now);
-        }
-        if !self.waiting.is_empty() {
-            return true;
-        }
         for index in 0..self.volumes.len() {
             let mut events = std::mem::take(&mut self.events);
             if let Some(backend) = self.backend(index) {
                 backend.poll(&mut events);
             }
             progressed |= !events.is_empty();
-            let mut coming = events.drain(..);
-            while self.counters.protected_bytes_sent < round_ends
-                && let Some(event) = coming.next()
-            {
+            for event in events.drain(..) {
                 self.handle_event(index, event, now);
             }
-            self.waiting.extend(coming.map(|event| (index, event)));
             self.events = events;
         }
         progressed

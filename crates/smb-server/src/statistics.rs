@@ -32,8 +32,6 @@ pub struct Counters {
     pub bad_signatures: u64,
     pub oplock_breaks: u64,
     pub lease_breaks: u64,
-    /// Bytes of answers and of their payload that were signed or encrypted.
-    pub protected_bytes_sent: u64,
 }
 
 /// What there is at this moment.

@@ -267,10 +267,5 @@ fn show_metrics(counters: &smb_server::Counters, gauges: smb_server::Gauges, lim
         counter("smb_bad_signatures", "Requests whose signature was wrong.", counters.bad_signatures),
         counter("smb_oplock_breaks", "Oplock breaks sent.", counters.oplock_breaks),
         counter("smb_lease_breaks", "Lease breaks sent.", counters.lease_breaks),
-        counter(
-            "smb_protected_bytes_sent",
-            "Bytes of answers and of their payload that were signed or encrypted.",
-            counters.protected_bytes_sent,
-        ),
     ]
 }
