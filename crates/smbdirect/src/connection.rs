@@ -40,8 +40,8 @@ pub struct TransferShape {
 
 /// See [`TransferShape`]; `None`: too few bytes, or no data transfer.
 pub fn transfer_shape(first: &[u8]) -> Option<TransferShape> {
-    let word = |at: usize| Some(u32::from_le_bytes(*first.get(at..)?.first_chunk()?) as usize);
-    let (offset, data_bytes) = (word(12)?, word(16)?);
+    let transfer = DataTransfer::header(first)?;
+    let (offset, data_bytes) = (transfer.data_offset as usize, transfer.data_bytes as usize);
     let message = first.get(offset..)?.first_chunk::<4>()?;
     let payload_at = if *message == TRANSFORM { SEALED_WRITE_PAYLOAD_AT } else { WRITE_PAYLOAD_AT };
     Some(TransferShape { len_bytes: offset.saturating_add(data_bytes), payload_at })

@@ -156,19 +156,21 @@ impl DataTransfer {
         (out, if self.data_bytes > 0 { DATA_OFFSET } else { DATA_HEADER_BYTES })
     }
 
-    /// Reads and checks a received transfer (3.1.5.8): data lies within the message, behind its header, 8-byte aligned.
-    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
-        if bytes.len() < DATA_HEADER_BYTES {
-            return Err(WireError("data transfer shorter than 20 bytes"));
-        }
-        let transfer = Self {
+    /// The header, unchecked; `None` where it is not whole.
+    pub(crate) fn header(bytes: &[u8]) -> Option<Self> {
+        (bytes.len() >= DATA_HEADER_BYTES).then(|| Self {
             credits_requested: u16_at(bytes, 0),
             credits_granted: u16_at(bytes, 2),
             flags: u16_at(bytes, 4),
             remaining_bytes: u32_at(bytes, 8),
             data_offset: u32_at(bytes, 12),
             data_bytes: u32_at(bytes, 16),
-        };
+        })
+    }
+
+    /// Reads and checks a received transfer (3.1.5.8): data lies within the message, behind its header, 8-byte aligned.
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        let transfer = Self::header(bytes).ok_or(WireError("data transfer shorter than 20 bytes"))?;
         if transfer.credits_requested == 0 {
             return Err(WireError("no credits requested"));
         }

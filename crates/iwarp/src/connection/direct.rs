@@ -1,4 +1,5 @@
-//! Receives straight into registered memory or a posted receive: which bytes of the stream belong where, as far as can be said before they come.
+//! Receives straight into registered memory or a posted receive: which bytes of the stream belong where, as far as can be said before
+//! they come.
 //!
 //! The FPDU under way is known: its header was checked. What follows it is expected: further FPDUs of the same message, as long as the
 //! first and at the places that continue it. They are received as if they were there, and each is then checked like any other; where
@@ -133,7 +134,8 @@ impl Connection {
         memory: &mut Memory,
         now: Monotonic,
     ) {
-        let Some(target) = plan.target else { return };
+        // Without a plan all of it is between.
+        let Some(target) = plan.target else { return self.handle_input(&between[..count], memory, now) };
         self.give_back(target, payload, memory);
         if matches!(self.state, State::Terminating | State::Closed) {
             return;

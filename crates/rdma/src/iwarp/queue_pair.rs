@@ -154,8 +154,6 @@ impl QueuePair {
         self.holds = count == scatter.pieces.iter().map(|piece| piece.range.len()).sum();
         if count == 0 {
             self.connection.give_up_plan(&self.plan, payload, memory);
-        } else if self.plan.target.is_none() {
-            self.connection.handle_input(&scatter.between[..count], memory, now);
         } else {
             self.connection.handle_planned(&self.plan, payload, &scatter.between, count, memory, now);
         }

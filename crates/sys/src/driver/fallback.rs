@@ -9,7 +9,7 @@ use crate::{BufMut, Payload};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -18,8 +18,6 @@ use std::time::Duration;
 
 const EVENTS_MAX: usize = 256;
 const WAKE: u64 = u64::MAX;
-/// The kernel's limit of vectors per call (UIO_MAXIOV).
-const VECTORS_MAX: usize = 1024;
 
 enum Work {
     Accept { listener: Descriptor },
@@ -298,11 +296,7 @@ impl Work {
                         .map(|(_, count)| Outcome::Bytes(count))
                 }
                 Self::ReceiveScattered { socket, into } => {
-                    let mut slices = Vec::with_capacity(into.pieces.len());
-                    into.slices(VECTORS_MAX, |slice| slices.push(slice));
-                    let mut ancillary = RecvAncillaryBuffer::default();
-                    rustix::net::recvmsg(&*socket, &mut slices, &mut ancillary, RecvFlags::DONTWAIT)
-                        .map(|message| Outcome::Bytes(message.bytes))
+                    super::receive_scattered(socket, into).map(Outcome::Bytes)
                 }
                 Self::Send { socket, data, done } => match send(socket, data, *done) {
                     Ok(count) if *done + count < data.len() => {

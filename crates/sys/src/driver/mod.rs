@@ -51,7 +51,7 @@ pub fn shutdown(socket: &Descriptor) -> io::Result<()> {
 pub fn send_now(socket: &Descriptor, data: &Payload) -> io::Result<usize> {
     use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
     let parts: SmallVec<[IoSlice<'_>; 16]> =
-        data.parts().iter().take(SEND_PARTS_MAX).map(|part| IoSlice::new(part)).collect();
+        data.parts().iter().take(VECTORS_MAX).map(|part| IoSlice::new(part)).collect();
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     match sendmsg(socket, &parts, &mut SendAncillaryBuffer::default(), flags) {
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(0),
@@ -65,12 +65,7 @@ pub fn send_now(socket: &Descriptor, data: &Payload) -> io::Result<usize> {
 /// # Errors
 /// The socket's.
 pub fn receive_now(socket: &Descriptor, into: &mut [u8], beyond: &mut [u8]) -> io::Result<Option<usize>> {
-    use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
-    let mut parts = [IoSliceMut::new(into), IoSliceMut::new(beyond)];
-    match recvmsg(socket, &mut parts, &mut RecvAncillaryBuffer::default(), RecvFlags::DONTWAIT) {
-        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
-        other => Ok(Some(other?.bytes)),
-    }
+    unless_empty(receive(socket, &mut [IoSliceMut::new(into), IoSliceMut::new(beyond)]))
 }
 
 /// As [`receive_now`], into the pieces of `into`.
@@ -78,19 +73,30 @@ pub fn receive_now(socket: &Descriptor, into: &mut [u8], beyond: &mut [u8]) -> i
 /// # Errors
 /// The socket's.
 pub fn receive_scattered_now(socket: &Descriptor, into: &mut Scatter) -> io::Result<Option<usize>> {
-    use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
-    let mut parts: SmallVec<[IoSliceMut<'_>; 16]> = SmallVec::new();
-    into.slices(RECEIVE_PARTS_MAX, |part| parts.push(part));
-    match recvmsg(socket, &mut parts, &mut RecvAncillaryBuffer::default(), RecvFlags::DONTWAIT) {
+    unless_empty(receive_scattered(socket, into))
+}
+
+fn unless_empty(received: Result<usize, rustix::io::Errno>) -> io::Result<Option<usize>> {
+    match received {
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
-        other => Ok(Some(other?.bytes)),
+        other => Ok(Some(other?)),
     }
 }
 
-/// Pieces that [`receive_scattered_now`] fills at most.
-const RECEIVE_PARTS_MAX: usize = 1024;
-/// Parts of a payload that [`send_now`] offers the socket at most: the kernel takes no more in one call (UIO_MAXIOV).
-const SEND_PARTS_MAX: usize = 1024;
+fn receive_scattered(socket: &Descriptor, into: &mut Scatter) -> Result<usize, rustix::io::Errno> {
+    let mut parts: SmallVec<[IoSliceMut<'_>; 16]> = SmallVec::new();
+    into.slices(VECTORS_MAX, |part| parts.push(part));
+    receive(socket, &mut parts)
+}
+
+fn receive(socket: &Descriptor, parts: &mut [IoSliceMut<'_>]) -> Result<usize, rustix::io::Errno> {
+    use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
+    let message = recvmsg(socket, parts, &mut RecvAncillaryBuffer::default(), RecvFlags::DONTWAIT)?;
+    Ok(message.bytes)
+}
+
+/// The kernel's limit of vectors per call (UIO_MAXIOV).
+const VECTORS_MAX: usize = 1024;
 
 /// Whether an operation failed because it was cancelled.
 pub fn is_cancelled(error: &io::Error) -> bool {

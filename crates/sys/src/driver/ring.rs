@@ -3,7 +3,7 @@
 //! Every operation lives in a slot of its own, boxed, until the kernel's last completion for it: the slot owns descriptor,
 //! buffers, vectors and message header that the kernel was given addresses of.
 
-use super::{Completion, Descriptor, Finished, Operation, Outcome, QueueId, Scatter, Waker};
+use super::{Completion, Descriptor, Finished, Operation, Outcome, QueueId, Scatter, VECTORS_MAX, Waker};
 use crate::{BufMut, Payload};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
@@ -15,8 +15,6 @@ use std::time::{Duration, Instant};
 
 const SUBMISSION_ENTRIES: u32 = 1024;
 const COMPLETION_ENTRIES: u32 = 8192;
-/// The kernel's limit of vectors per call (UIO_MAXIOV).
-const VECTORS_MAX: usize = 1024;
 /// Bytes per read or write call; larger ones go in steps.
 const STEP_BYTES_MAX: usize = 1 << 30;
 /// How long a dropped ring waits for the kernel before it leaks what the kernel still holds.

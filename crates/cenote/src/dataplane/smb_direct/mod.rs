@@ -258,8 +258,7 @@ impl<V: Verbs> SmbDirect<V> {
         let Some(peer) = self.peers.get_mut(&connection) else { return };
         peer.smbd.throttle(throttled);
         peer.note(self.now, What::Throttled(throttled));
-        self.smbd_events(connection);
-        self.transmit(connection);
+        self.touch(connection);
     }
 
     /// Work was posted that only [`Self::poll`] puts on the wire.
@@ -391,7 +390,6 @@ impl<V: Verbs> SmbDirect<V> {
             self.handle(event);
         }
         self.events = events;
-        self.flush();
         while let Some((at, connection)) = self.timers.pop(now) {
             let Some(peer) = self.peers.get_mut(&connection) else { continue };
             peer.armed.came_up(at);
@@ -400,9 +398,9 @@ impl<V: Verbs> SmbDirect<V> {
             if peer.smbd.counters().keepalives > keepalives {
                 peer.note(now, What::Keepalive);
             }
-            self.smbd_events(connection);
-            self.transmit(connection);
+            self.touch(connection);
         }
+        self.flush();
         let moved = !self.out.is_empty();
         out.append(&mut self.out);
         moved
