@@ -2,6 +2,7 @@
 //! [`crate::markers`].
 
 use crate::crc::Crc32c;
+use crate::ddp::{self, Header};
 use sys::{BufMut, Payload};
 
 /// Bytes before the ULPDU.
@@ -38,7 +39,39 @@ pub const fn ulpdu_bytes_for_segment(segment_bytes: usize) -> usize {
     }
 }
 
-/// FPDUs on their way out: bytes of ours lie together, payload is taken, not copied.
+/// Bytes that a message may have in front of its payload: an Atomic Request has the most.
+pub const HEAD_BYTES_MAX: usize = ddp::ATOMIC_REQUEST_BYTES;
+/// Length and headers of one FPDU.
+const FRONT_BYTES_MAX: usize = LENGTH_BYTES + ddp::UNTAGGED_HEADER_BYTES + HEAD_BYTES_MAX;
+const TRAILER_BYTES_MAX: usize = 3 + CRC_BYTES;
+/// A first part of a payload is copied where it is no longer than this: a slice of its own costs more, here and in the kernel. It holds
+/// the header of an SMB2 request or answer.
+const COPIED_BYTES_MAX: usize = 192;
+
+/// Bytes of a message that are copied behind its first DDP header: of the short messages all, of a Send what its owner gives so.
+#[derive(Clone, Copy)]
+pub struct Head {
+    bytes: [u8; HEAD_BYTES_MAX],
+    len: u8,
+}
+
+impl Head {
+    pub const EMPTY: Self = Self { bytes: [0; HEAD_BYTES_MAX], len: 0 };
+
+    /// What is longer than [`HEAD_BYTES_MAX`] is cut off.
+    pub fn new(bytes: &[u8]) -> Self {
+        let len = bytes.len().min(HEAD_BYTES_MAX);
+        let mut head = Self { len: len as u8, ..Self::EMPTY };
+        head.bytes[..len].copy_from_slice(&bytes[..len]);
+        head
+    }
+
+    pub const fn len_bytes(&self) -> usize {
+        self.len as usize
+    }
+}
+
+/// FPDUs on their way out: bytes of ours lie together, with short ones in front of a payload; payload is taken, not copied.
 #[derive(Default)]
 pub struct Outgoing {
     /// Lengths, headers and trailers, in order.
@@ -56,15 +89,23 @@ struct Fpdu {
 impl Outgoing {
     /// Adds an FPDU whose ULPDU is `header`, `head` and `payload`. `crc`: its CRC is computed; else the field is zero. Returns
     /// the FPDU's length.
-    pub fn push(&mut self, header: &[u8], head: &[u8], payload: Payload, crc: bool) -> usize {
-        let length = header.len() + head.len() + payload.len();
+    pub fn push(&mut self, header: &Header, head: &Head, mut payload: Payload, crc: bool) -> usize {
+        let length = header.len_bytes() + head.len_bytes() + payload.len();
         let start = self.own.len();
-        self.own.extend_from_slice(&(length as u16).to_be_bytes());
-        self.own.extend_from_slice(header);
-        self.own.extend_from_slice(head);
+        // Most messages are short: copies of constant length, cut off behind, are no calls.
+        let mut front = [0; FRONT_BYTES_MAX];
+        front[..LENGTH_BYTES].copy_from_slice(&(length as u16).to_be_bytes());
+        let head_at = LENGTH_BYTES + header.write(&mut front[LENGTH_BYTES..]);
+        front[head_at..head_at + HEAD_BYTES_MAX].copy_from_slice(&head.bytes);
+        self.own.reserve(FRONT_BYTES_MAX + COPIED_BYTES_MAX + TRAILER_BYTES_MAX);
+        self.own.extend_from_slice(&front);
+        self.own.truncate(start + head_at + head.len_bytes());
+        if let Some(short) = payload.pop_short_front(COPIED_BYTES_MAX) {
+            self.own.extend_from_slice(&short);
+        }
         let payload_at = self.own.len();
-        let mut trailer = [0; 3 + CRC_BYTES];
         let pad = pad_bytes(length);
+        let mut trailer = [0; TRAILER_BYTES_MAX];
         if crc {
             let mut sum = Crc32c::default();
             sum.update(&self.own[start..]);
@@ -74,7 +115,8 @@ impl Outgoing {
             sum.update(&trailer[..pad]);
             trailer[pad..pad + CRC_BYTES].copy_from_slice(&sum.wire_bytes());
         }
-        self.own.extend_from_slice(&trailer[..pad + CRC_BYTES]);
+        self.own.extend_from_slice(&trailer);
+        self.own.truncate(payload_at + pad + CRC_BYTES);
         self.fpdus.push(Fpdu { start, payload_at, payload });
         fpdu_bytes(length)
     }

@@ -4,8 +4,9 @@
 mod common;
 
 use common::{ALL, End, Pair, config, fpdu, pattern};
+use iwarp::crc::crc32c;
 use iwarp::ddp::{Header, Opcode, QUEUE_READ_REQUEST, QUEUE_SEND, ReadRequest};
-use iwarp::framing::Outgoing;
+use iwarp::framing::pad_bytes;
 use iwarp::mpa::{Enhanced, FrameKind, StartFrame};
 use iwarp::{Access, Config, Connection, SendFlags, Stag, TerminateCode, WorkId, WorkStatus};
 use proptest::prelude::*;
@@ -293,9 +294,11 @@ proptest! {
                     ulpdu[0] = ulpdu[0] & 0xC0 | 1;
                     ulpdu[1] = 0x40 | opcode;
                     ulpdu.extend(payload);
-                    let mut out = Outgoing::default();
-                    out.push(&[], &[], Payload::from(Buf::from(&ulpdu[..])), true);
-                    out.take().contiguous()
+                    let mut fpdu = (ulpdu.len() as u16).to_be_bytes().to_vec();
+                    fpdu.extend(&ulpdu);
+                    fpdu.resize(fpdu.len() + pad_bytes(ulpdu.len()), 0);
+                    fpdu.extend(crc32c(&fpdu));
+                    Buf::from(&fpdu[..])
                 })
                 .collect()
         });

@@ -5,33 +5,35 @@ mod common;
 use common::{ALL, End, config, fpdu, pattern, payload};
 use iwarp::crc::crc32c;
 use iwarp::ddp::{Header, Opcode, QUEUE_SEND};
-use iwarp::framing::{Framed, Outgoing, frame};
+use iwarp::framing::{Framed, Head, Outgoing, frame};
 use iwarp::markers::{Markers, ulpdu_bytes_for_segment};
 use iwarp::mpa::{FrameKind, StartFrame};
 use iwarp::{Connection, CrcPolicy, SendFlags, Stag, TerminateCode, WorkId};
 use proptest::prelude::*;
-use sys::{Buf, Payload};
 use types::Monotonic;
 
-fn raw(ulpdu: &[u8]) -> Outgoing {
+/// A Send whose ULPDU is so long.
+fn send(sequence: u32, ulpdu_bytes: usize) -> Outgoing {
+    let header = Header::Untagged {
+        opcode: Opcode::Send,
+        last: true,
+        invalidate: Stag(0),
+        queue: QUEUE_SEND,
+        sequence,
+        message_offset: 0,
+    };
     let mut out = Outgoing::default();
-    out.push(&[], &[], Payload::from(Buf::from(ulpdu)), true);
+    out.push(&header, &Head::EMPTY, payload(&vec![0; ulpdu_bytes - header.len_bytes()]), true);
     out
 }
 
 /// RFC 5044 figures 5 and 6: a marker before the first FPDU, and one within an FPDU.
 #[test]
 fn markers_and_crc_are_those_of_the_figures_of_rfc_5044() {
-    let ulpdu = |message: u8| {
-        let mut ulpdu = vec![0; 42];
-        ulpdu[..2].copy_from_slice(&[0x41, 0x43]);
-        ulpdu[13] = message;
-        ulpdu
-    };
-    let first = Markers::default().join(&raw(&ulpdu(1)), true).contiguous();
+    let first = Markers::default().join(&send(1, 42), true).contiguous();
     assert_eq!(first[..8], [0, 0, 0, 0, 0, 0x2a, 0x41, 0x43]);
     assert_eq!(first[48..], [0x52, 0x23, 0x99, 0x83]);
-    let second = Markers::at(492).join(&raw(&ulpdu(2)), true).contiguous();
+    let second = Markers::at(492).join(&send(2, 42), true).contiguous();
     assert_eq!(second[20..24], [0, 0, 0, 0x14]);
     assert_eq!(second[48..], [0x84, 0x92, 0x58, 0x98]);
 }
@@ -39,9 +41,9 @@ fn markers_and_crc_are_those_of_the_figures_of_rfc_5044() {
 #[test]
 fn an_fpdu_with_its_markers_fits_the_segment() {
     for segment_bytes in [512, 536, 1448, 1460, 8960] {
-        let ulpdu = vec![7; ulpdu_bytes_for_segment(segment_bytes)];
+        let ulpdu_bytes = ulpdu_bytes_for_segment(segment_bytes);
         for position in (0..512).step_by(4) {
-            let sent = Markers::at(position).join(&raw(&ulpdu), true);
+            let sent = Markers::at(position).join(&send(1, ulpdu_bytes), true);
             assert!(sent.len() <= segment_bytes, "{} bytes in a segment of {segment_bytes}", sent.len());
         }
     }

@@ -226,11 +226,13 @@ proptest! {
         crc in any::<bool>(),
         large in any::<bool>(),
         planned in any::<bool>(),
+        together in any::<bool>(),
     ) {
         let with = || iwarp::Config {
             crc: if crc { CrcPolicy::On } else { CrcPolicy::OffUnlessAsked },
             large_fpdus: if large { LargeFpdus::Always } else { LargeFpdus::Never },
             outbound_read_depth: 3,
+            tells_sent_together: together,
             ..config()
         };
         let mut pair = Pair::established_with(with(), with());
@@ -270,7 +272,17 @@ proptest! {
         prop_assert!(pair.server.memory.bytes(target) == Some(&model[..]));
         prop_assert!(pair.client.memory.bytes(sink) == Some(&sink_model[..]));
         let done: Vec<_> = pair.client.completions.iter().map(|done| done.id.0).collect();
-        prop_assert_eq!(done, (0..steps.len() as u64).collect::<Vec<_>>());
+        // Together: what no later Send or Write speaks for has its own.
+        let is_sent = |id: u64| steps.get(id as usize).is_some_and(|step| !matches!(step, Step::Read(..)));
+        let told: Vec<_> =
+            (0..steps.len() as u64).filter(|&id| !together || done.contains(&id) || !is_sent(id)).collect();
+        prop_assert_eq!(&done, &told);
+        prop_assert!(!together || told.is_empty() || told.last() == Some(&(steps.len() as u64 - 1)));
+        let bytes = |of: &dyn Fn(&Step) -> usize| steps.iter().map(of).sum::<usize>();
+        let told_bytes: usize = pair.client.completions.iter().map(|done| done.len_bytes).sum();
+        prop_assert_eq!(told_bytes, bytes(&|step| match *step {
+            Step::Send(len) | Step::Write(_, len) | Step::Read(_, len) => len,
+        }));
         let received: Vec<_> =
             pair.server.completions.iter().map(|done| done.buffer.as_ref().expect("has a buffer").to_vec()).collect();
         prop_assert_eq!(received, sent);

@@ -1,7 +1,7 @@
 //! Peers that break off, say nothing or take nothing: they cost their own connection only, and for a bounded time.
 
-use iwarp::ddp::{Header, Opcode, QUEUE_READ_REQUEST, QUEUE_SEND, ReadRequest, UNTAGGED_HEADER_BYTES};
-use iwarp::framing::Outgoing;
+use iwarp::ddp::{Header, Opcode, QUEUE_READ_REQUEST, QUEUE_SEND, ReadRequest};
+use iwarp::framing::{Head, Outgoing};
 use iwarp::mpa::{Enhanced, FrameKind, StartFrame};
 use rdma::iwarp::{IwarpOptions, IwarpProvider};
 use rdma::{Access, CompletionKind, Event, QueuePairId, Verbs, WorkId};
@@ -133,9 +133,8 @@ fn untagged(opcode: Opcode, queue: u32, sequence: u32, extra: &[u8]) -> Vec<u8> 
 }
 
 fn fpdu(header: Header, head: &[u8], payload: &[u8]) -> Vec<u8> {
-    let (mut bytes, mut out) = ([0; UNTAGGED_HEADER_BYTES], Outgoing::default());
-    let header_bytes = header.write(&mut bytes);
-    out.push(&bytes[..header_bytes], head, Payload::from(Buf::from(payload)), true);
+    let mut out = Outgoing::default();
+    out.push(&header, &Head::new(head), Payload::from(Buf::from(payload)), true);
     out.take().contiguous().to_vec()
 }
 

@@ -527,12 +527,20 @@ impl Connection {
             return Err(CloseReason::Fragments);
         }
         let start = transfer.data_offset as usize;
-        self.assembled.push(bytes.slice(start..start + transfer.data_bytes as usize));
+        let piece = bytes.into_slice(start..start + transfer.data_bytes as usize);
         self.remaining_bytes = transfer.remaining_bytes;
-        if transfer.remaining_bytes == 0 {
-            self.counters.messages_received += 1;
-            self.events.push_back(Event::Message(std::mem::take(&mut self.assembled)));
+        if transfer.remaining_bytes > 0 {
+            self.assembled.push(piece);
+            return Ok(());
         }
+        let message = if self.assembled.is_empty() {
+            Payload::from(piece)
+        } else {
+            self.assembled.push(piece);
+            std::mem::take(&mut self.assembled)
+        };
+        self.counters.messages_received += 1;
+        self.events.push_back(Event::Message(message));
         Ok(())
     }
 

@@ -175,6 +175,22 @@ impl Buf {
     /// Where the range does not lie within the buffer.
     #[must_use]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Self {
+        let (from, to) = self.checked(range);
+        Self { shared: self.shared.clone(), start: self.start + from, len: to - from }
+    }
+
+    /// As [`Self::slice`], for bytes of which no more than that is wanted: they are shared with nobody more than before.
+    ///
+    /// # Panics
+    /// Where the range does not lie within the buffer.
+    #[must_use]
+    pub fn into_slice(self, range: impl RangeBounds<usize>) -> Self {
+        let (from, to) = self.checked(range);
+        Self { shared: self.shared, start: self.start + from, len: to - from }
+    }
+
+    /// First byte and end of a range.
+    fn checked(&self, range: impl RangeBounds<usize>) -> (usize, usize) {
         let from = match range.start_bound() {
             Bound::Included(&at) => at,
             Bound::Excluded(&at) => at + 1,
@@ -186,7 +202,7 @@ impl Buf {
             Bound::Unbounded => self.len,
         };
         assert!(from <= to && to <= self.len, "slice {from}..{to} of a buffer of {} bytes", self.len);
-        Self { shared: self.shared.clone(), start: self.start + from, len: to - from }
+        (from, to)
     }
 
     /// Whether the first byte lies at a page boundary.

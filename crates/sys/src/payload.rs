@@ -49,6 +49,14 @@ impl Payload {
         }
     }
 
+    /// Takes the first part off where it has no more than so many bytes.
+    pub fn pop_short_front(&mut self, len_bytes_max: usize) -> Option<Buf> {
+        self.parts.first().filter(|first| first.len() <= len_bytes_max)?;
+        let first = self.parts.remove(0);
+        self.len -= first.len();
+        Some(first)
+    }
+
     pub fn parts(&self) -> &[Buf] {
         &self.parts
     }
@@ -97,6 +105,14 @@ impl Payload {
         let mut whole = crate::BufMut::for_overwrite(self.len);
         self.copy_to(&mut whole);
         whole.freeze()
+    }
+
+    /// As [`Self::contiguous`], for bytes that are wanted only so: one part is given as it is, shared with nobody more than before.
+    pub fn into_contiguous(mut self) -> Buf {
+        match self.parts.len() {
+            1 => self.parts.pop().unwrap_or_else(Buf::empty),
+            _ => self.contiguous(),
+        }
     }
 }
 

@@ -22,6 +22,7 @@ pub(super) fn open(
             let smbdirect::TransferShape { len_bytes, payload_at } = smbdirect::transfer_shape(first)?;
             Some(Shape { len_bytes, aligned_at: payload_at })
         }),
+        tells_sent_together: true,
         ..IwarpOptions::default()
     };
     let mut iwarp = IwarpProvider::new(&plane.storage.driver, options, rdma::random_names());

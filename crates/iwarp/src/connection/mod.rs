@@ -17,6 +17,8 @@ mod receive;
 mod start;
 mod transmit;
 
+pub use crate::framing::HEAD_BYTES_MAX;
+
 use crate::ddp::AtomicOperation;
 use crate::markers::Markers;
 use crate::memory::{DomainId, Memory, MemoryError, Stag, StreamId, Wish};
@@ -27,7 +29,6 @@ use receive::Receiver;
 use std::collections::VecDeque;
 use std::time::Duration;
 use sys::{BufMut, Payload};
-pub use transmit::HEAD_BYTES_MAX;
 use transmit::Transmitter;
 use types::Monotonic;
 
@@ -103,6 +104,8 @@ pub struct Config {
     pub summed_bytes_max: usize,
     /// Says of a message, by its first bytes, how its buffer is best allocated as it comes.
     pub receive_shape: Option<ShapeOf>,
+    /// Sends and Writes that succeeded one after the other are told by one completion, which is the last one's, with the bytes of all.
+    pub tells_sent_together: bool,
     /// A payload is received straight into its place only where at least so much of its message is still to come.
     pub planned_bytes_min: usize,
     pub domain: DomainId,
@@ -123,6 +126,7 @@ impl Config {
             first_send_delay: Duration::ZERO,
             summed_bytes_max: usize::MAX,
             receive_shape: None,
+            tells_sent_together: false,
             planned_bytes_min: 0,
             domain,
             stream,
@@ -205,6 +209,11 @@ impl Completion {
             immediate: None,
             original: None,
         }
+    }
+
+    fn is_sent(&self) -> bool {
+        matches!(self.kind, CompletionKind::Send | CompletionKind::Write)
+            && self.status == WorkStatus::Success
     }
 }
 
@@ -400,7 +409,7 @@ impl Connection {
             return Err(PostError::TooLong);
         }
         self.postable(head.len() + payload.len())?;
-        let work = transmit::Work::Send { head: transmit::Head::new(head), payload, flags };
+        let work = transmit::Work::Send { head: framing::Head::new(head), payload, flags };
         self.transmitter.push(id, CompletionKind::Send, work);
         Ok(())
     }
@@ -526,7 +535,19 @@ impl Connection {
 
     fn push_completions(&mut self) {
         while let Some(completion) = self.transmitter.pop_complete() {
-            self.events.push_back(Event::Completion(completion));
+            self.push_completion(completion);
+        }
+    }
+
+    fn push_completion(&mut self, completion: Completion) {
+        match self.events.back_mut() {
+            Some(Event::Completion(last))
+                if self.config.tells_sent_together && last.is_sent() && completion.is_sent() =>
+            {
+                (last.id, last.kind) = (completion.id, completion.kind);
+                last.len_bytes += completion.len_bytes;
+            }
+            _ => self.events.push_back(Event::Completion(completion)),
         }
     }
 }

@@ -585,9 +585,41 @@ impl Connection {
     }
 
     fn handle_send(&mut self, header: Header, payload: &[u8], memory: &mut Memory) -> Result<(), Failure> {
+        if self.take_short_send(header, payload) {
+            return Ok(());
+        }
         let at = self.check_send(header, payload.len(), payload)?;
         self.receiver.writable(Target::Posted, at, payload.len(), memory)?.copy_from_slice(payload);
         self.finish_send(header, payload.len(), memory)
+    }
+
+    /// Delivers a short message that came whole and ends no registration: most are so. `false`: it is none, or it breaks a rule, which is
+    /// the business of [`Self::check_send`].
+    fn take_short_send(&mut self, header: Header, payload: &[u8]) -> bool {
+        let Header::Untagged { opcode, last: true, sequence, message_offset: 0, .. } = header else {
+            return false;
+        };
+        let receiver = &mut self.receiver;
+        let in_turn = sequence == receiver.send_sequence.wrapping_add(1) && receiver.filled == 0;
+        let id = match receiver.posted.front() {
+            Some(&Posted { id, len_bytes, room: Room::Later }) if payload.len() <= len_bytes => id,
+            _ => return false,
+        };
+        if !in_turn || opcode.invalidates() || payload.len() >= ALIGNED_BYTES_LEAST {
+            return false;
+        }
+        receiver.posted.pop_front();
+        receiver.send_sequence = sequence;
+        self.counters.send_bytes_in += payload.len() as u64;
+        let mut buffer = BufMut::for_overwrite(payload.len());
+        buffer.copy_from_slice(payload);
+        self.events.push_back(Event::Completion(Completion {
+            len_bytes: payload.len(),
+            buffer: Some(buffer),
+            solicited: opcode.is_solicited(),
+            ..Completion::new(id, CompletionKind::Receive, WorkStatus::Success)
+        }));
+        true
     }
 
     /// Checks a segment of a Send against the posted receive and against the message it continues: where it goes there, and that there

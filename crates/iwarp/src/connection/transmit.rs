@@ -5,13 +5,11 @@
 
 use super::*;
 use crate::ddp::{self, AtomicRequest, Header, Opcode, ReadRequest};
-use crate::framing::Outgoing;
+use crate::framing::{Head, Outgoing};
 
 /// Payload of a large FPDU: a multiple of pages and sectors below the longest ULPDU.
 const LARGE_PAYLOAD_BYTES: usize = 61_440;
 
-/// Bytes that a message may have in front of its payload: an Atomic Request has the most.
-pub const HEAD_BYTES_MAX: usize = ddp::ATOMIC_REQUEST_BYTES;
 /// FPDUs for whose description an idle connection keeps room.
 const SPARE_FPDUS_MAX: usize = 192;
 
@@ -73,31 +71,6 @@ struct Message {
     body: Body,
     sent: usize,
     origin: Origin,
-}
-
-/// Bytes of a message that are copied behind its first DDP header: of the short messages all, of a Send what its owner gives so.
-#[derive(Clone, Copy)]
-pub(super) struct Head {
-    bytes: [u8; HEAD_BYTES_MAX],
-    len: u8,
-}
-
-impl Head {
-    /// What is longer than [`HEAD_BYTES_MAX`] is cut off.
-    pub fn new(bytes: &[u8]) -> Self {
-        let len = bytes.len().min(HEAD_BYTES_MAX);
-        let mut head = Self { bytes: [0; HEAD_BYTES_MAX], len: len as u8 };
-        head.bytes[..len].copy_from_slice(&bytes[..len]);
-        head
-    }
-
-    pub fn len(&self) -> usize {
-        usize::from(self.len)
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len()]
-    }
 }
 
 enum Body {
@@ -255,12 +228,7 @@ impl Transmitter {
         let origin = Origin::Work(number);
         let message = match work {
             Work::Send { head, payload, flags } => {
-                let opcode = match (flags.solicited, flags.invalidate) {
-                    (false, None) => Opcode::Send,
-                    (false, Some(_)) => Opcode::SendInvalidate,
-                    (true, None) => Opcode::SendSolicited,
-                    (true, Some(_)) => Opcode::SendSolicitedInvalidate,
-                };
+                let opcode = send_opcode(flags);
                 self.send_sequence = self.send_sequence.wrapping_add(1);
                 let invalidate = flags.invalidate.unwrap_or(Stag(0));
                 let address = Address::Untagged { invalidate, sequence: self.send_sequence };
@@ -276,7 +244,7 @@ impl Transmitter {
             Work::Write { payload, stag, offset } => Message {
                 opcode: Opcode::Write,
                 address: Address::Tagged(stag, offset),
-                head: Head::new(&[]),
+                head: Head::EMPTY,
                 body: Body::Payload(payload),
                 sent: 0,
                 origin,
@@ -327,7 +295,7 @@ impl Transmitter {
                 Some(Message {
                     opcode: Opcode::ReadResponse,
                     address,
-                    head: Head::new(&[]),
+                    head: Head::EMPTY,
                     body,
                     sent: 0,
                     origin,
@@ -345,6 +313,24 @@ impl Transmitter {
             }
         }
     }
+}
+
+const fn send_opcode(flags: SendFlags) -> Opcode {
+    match (flags.solicited, flags.invalidate) {
+        (false, None) => Opcode::Send,
+        (false, Some(_)) => Opcode::SendInvalidate,
+        (true, None) => Opcode::SendSolicited,
+        (true, Some(_)) => Opcode::SendSolicitedInvalidate,
+    }
+}
+
+/// Payload that an FPDU takes beside this head: whole words, so that only a message's last FPDU is padded.
+const fn payload_room(room: usize, head: &Head) -> usize {
+    (room & !3) - head.len_bytes().next_multiple_of(4)
+}
+
+fn unsummed_bytes(payload: &Payload) -> usize {
+    payload.parts().iter().map(crate::crc::unsummed_bytes).sum()
 }
 
 impl Connection {
@@ -372,10 +358,9 @@ impl Connection {
                 sequence: 1,
                 message_offset: 0,
             };
-            let mut bytes = [0; ddp::UNTAGGED_HEADER_BYTES];
-            header.write(&mut bytes);
             let mut out = Outgoing::default();
-            out.push(&bytes, &payload, Payload::new(), self.sums_frames());
+            let payload = Payload::from(sys::Buf::from(&payload[..]));
+            out.push(&header, &Head::EMPTY, payload, self.sums_frames());
             return Some(self.join(&mut out));
         }
         if self.state != State::Established || self.hold_until.is_some_and(|hold| now < hold) {
@@ -384,6 +369,11 @@ impl Connection {
         let mut out = std::mem::take(&mut self.transmitter.outgoing);
         let (mut total, mut summed) = (0, 0);
         while total < len_bytes_max && summed < self.config.summed_bytes_max {
+            if let Some((len_bytes, unsummed_bytes)) = self.short_send(&mut out) {
+                total += len_bytes;
+                summed += unsummed_bytes;
+                continue;
+            }
             if self.transmitter.current.is_none() && !self.start_message(memory) {
                 break;
             }
@@ -443,6 +433,52 @@ impl Connection {
         }
     }
 
+    /// Cuts a Send that leaves whole in one FPDU straight off the send queue; the FPDU's length, and how many bytes of payload its CRC had
+    /// to be made of. `None`: what comes next is none, or may not leave yet.
+    fn short_send(&mut self, out: &mut Outgoing) -> Option<(usize, usize)> {
+        let (crc, room) = (self.sums_frames(), self.room(ddp::UNTAGGED_HEADER_BYTES));
+        let transmitter = &mut self.transmitter;
+        if transmitter.current.is_some() || !transmitter.inbound.is_empty() {
+            return None;
+        }
+        let number = transmitter.next;
+        let entry = transmitter.entries.get_mut((number - transmitter.first) as usize)?;
+        let Some(Work::Send { head, payload, flags }) = &mut entry.work else { return None };
+        if payload.len() > payload_room(room, head) || flags.fence && !transmitter.outstanding.is_empty() {
+            return None;
+        }
+        transmitter.next += 1;
+        transmitter.send_sequence = transmitter.send_sequence.wrapping_add(1);
+        let header = Header::Untagged {
+            opcode: send_opcode(*flags),
+            last: true,
+            invalidate: flags.invalidate.unwrap_or(Stag(0)),
+            queue: ddp::QUEUE_SEND,
+            sequence: transmitter.send_sequence,
+            message_offset: 0,
+        };
+        self.counters.send_bytes_out += payload.len() as u64;
+        let message_bytes = head.len_bytes() + payload.len();
+        let unsummed_bytes = if self.agreed.crc { unsummed_bytes(payload) } else { 0 };
+        let fpdu_bytes = out.push(&header, head, std::mem::take(payload), crc);
+        if number > transmitter.first {
+            entry.work = None;
+            transmitter.complete(number, WorkStatus::Success, message_bytes, None);
+        } else {
+            let (id, status) = (entry.id, WorkStatus::Success);
+            transmitter.entries.pop_front();
+            transmitter.first += 1;
+            let sent = Completion::new(id, CompletionKind::Send, status);
+            self.push_completion(Completion { len_bytes: message_bytes, ..sent });
+        }
+        Some((fpdu_bytes, unsummed_bytes))
+    }
+
+    /// Payload of one FPDU, with what stands before it.
+    fn room(&self, header_bytes: usize) -> usize {
+        (self.agreed.ulpdu_bytes_max - header_bytes).min(LARGE_PAYLOAD_BYTES)
+    }
+
     /// Cuts the next FPDU off the current message; its length, and how many bytes of payload its CRC had to be made of.
     ///
     /// # Errors
@@ -453,14 +489,12 @@ impl Connection {
         out: &mut Outgoing,
     ) -> Result<(usize, usize), TerminateCode> {
         let crc = self.sums_frames();
+        let rooms = (self.room(ddp::TAGGED_HEADER_BYTES), self.room(ddp::UNTAGGED_HEADER_BYTES));
         let message = self.transmitter.current.as_mut().ok_or(TerminateCode::RDMAP_LOCAL_CATASTROPHIC)?;
-        let tagged = matches!(message.address, Address::Tagged(..));
-        let header_bytes = if tagged { ddp::TAGGED_HEADER_BYTES } else { ddp::UNTAGGED_HEADER_BYTES };
-        let room = (self.agreed.ulpdu_bytes_max - header_bytes).min(LARGE_PAYLOAD_BYTES);
+        let room = if matches!(message.address, Address::Tagged(..)) { rooms.0 } else { rooms.1 };
         let (first, body_bytes) = (message.sent == 0, message.body.len());
-        let head = if first { message.head.bytes() } else { &[] };
-        // Whole words, so that only a message's last FPDU is padded.
-        let take = (body_bytes - message.sent).min((room & !3) - head.len().next_multiple_of(4));
+        let head = if first { message.head } else { Head::EMPTY };
+        let take = (body_bytes - message.sent).min(payload_room(room, &head));
         let payload = match &mut message.body {
             Body::Payload(payload) if take == body_bytes => std::mem::take(payload),
             Body::Payload(payload) => payload.slice(message.sent, take),
@@ -483,7 +517,7 @@ impl Connection {
                 invalidate,
                 queue: message.opcode.queue(),
                 sequence,
-                message_offset: if first { 0 } else { (message.head.len() + message.sent) as u32 },
+                message_offset: if first { 0 } else { (message.head.len_bytes() + message.sent) as u32 },
             },
         };
         let counter = match message.opcode {
@@ -492,16 +526,13 @@ impl Connection {
             _ => &mut self.counters.send_bytes_out,
         };
         *counter += take as u64;
-        let unsummed_bytes =
-            if self.agreed.crc { payload.parts().iter().map(crate::crc::unsummed_bytes).sum() } else { 0 };
-        let mut bytes = [0; ddp::UNTAGGED_HEADER_BYTES];
-        let header_bytes = header.write(&mut bytes);
-        let len_bytes = out.push(&bytes[..header_bytes], head, payload, crc);
+        let unsummed_bytes = if self.agreed.crc { unsummed_bytes(&payload) } else { 0 };
+        let len_bytes = out.push(&header, &head, payload, crc);
         message.sent += take;
         if last && let Some(message) = self.transmitter.current.take() {
             match message.origin {
                 Origin::Work(number) => {
-                    let len_bytes = message.head.len() + body_bytes;
+                    let len_bytes = message.head.len_bytes() + body_bytes;
                     self.transmitter.complete(number, WorkStatus::Success, len_bytes, None);
                 }
                 Origin::Response { source } => memory.set_busy(source, false),

@@ -3,8 +3,8 @@
 #![allow(dead_code)] // Each test file uses its part.
 
 use iwarp::connection::direct::{Expected, Plan};
-use iwarp::ddp::{Header, UNTAGGED_HEADER_BYTES};
-use iwarp::framing::Outgoing;
+use iwarp::ddp::Header;
+use iwarp::framing::{Head, Outgoing};
 use iwarp::{Access, Completion, Config, Connection, DomainId, Event, Memory, Stag, StreamId, WorkId};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -225,8 +225,7 @@ pub const ALL: Access =
 
 /// One FPDU as a peer without markers sends it.
 pub fn fpdu(header: Header, head: &[u8], data: &[u8], crc: bool) -> Buf {
-    let (mut bytes, mut out) = ([0; UNTAGGED_HEADER_BYTES], Outgoing::default());
-    let header_bytes = header.write(&mut bytes);
-    out.push(&bytes[..header_bytes], head, payload(data), crc);
+    let mut out = Outgoing::default();
+    out.push(&header, &Head::new(head), payload(data), crc);
     out.take().contiguous()
 }

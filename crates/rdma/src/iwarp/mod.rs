@@ -65,6 +65,8 @@ pub struct IwarpOptions {
     pub queue_pairs_max: usize,
     /// How the buffer of a message that comes is best allocated.
     pub receive_shape: Option<ShapeOf>,
+    /// Sends and Writes that succeeded one after the other may be told by one completion: the last one's, with the bytes of all.
+    pub tells_sent_together: bool,
 }
 
 impl Default for IwarpOptions {
@@ -75,6 +77,7 @@ impl Default for IwarpOptions {
             outbound_read_depth: 32,
             queue_pairs_max: 1024,
             receive_shape: None,
+            tells_sent_together: false,
         }
     }
 }
@@ -181,6 +184,7 @@ impl IwarpProvider {
             segment_bytes: SEGMENT_BYTES,
             summed_bytes_max: SUMMED_BYTES,
             receive_shape: self.options.receive_shape,
+            tells_sent_together: self.options.tells_sent_together,
             planned_bytes_min: PLANNED_BYTES_MIN,
             extension: Some(EXTENSION),
             ..Config::new(DOMAIN, StreamId(id.0))
@@ -247,9 +251,12 @@ impl IwarpProvider {
 
     /// The connection for posting work to it.
     fn posting(&mut self, id: QueuePairId) -> Result<&mut Connection, PostError> {
-        let slot = self.slot(id).ok_or(PostError::Closed)?;
-        self.touch(slot);
-        let pair = self.pairs[slot].as_mut().ok_or(PostError::Closed)?;
+        let slot = id.0 as u32;
+        let pair = self.pairs.get_mut(slot as usize).and_then(Option::as_mut);
+        let pair = pair.filter(|pair| pair.id == id).ok_or(PostError::Closed)?;
+        if !std::mem::replace(&mut pair.touched, true) {
+            self.touched.push(slot);
+        }
         Ok(&mut pair.connection)
     }
 

@@ -52,7 +52,8 @@ impl RdmaLink {
         options: &Options,
     ) -> Result<Self, ClientError> {
         let crc = if options.rdma_crc { CrcPolicy::On } else { CrcPolicy::OffUnlessAsked };
-        let iwarp = IwarpOptions { crc, queue_pairs_max: 1, ..IwarpOptions::default() };
+        let iwarp =
+            IwarpOptions { crc, queue_pairs_max: 1, tells_sent_together: true, ..IwarpOptions::default() };
         let mut provider = IwarpProvider::new(engine.driver(), iwarp, ::rdma::random_names());
         let now = monotonic_now();
         let pair = provider.connect(stream, &[], now)?;
@@ -279,14 +280,12 @@ impl RdmaLink {
 
     pub fn receive(&mut self) -> Result<Option<BufMut>, ClientError> {
         if let Some(message) = self.messages.pop_front() {
-            let whole = message.contiguous();
-            drop(message);
             let copied = |shared: Buf| {
                 let mut copy = BufMut::for_overwrite(shared.len());
                 copy.copy_from_slice(&shared);
                 copy
             };
-            return Ok(Some(whole.try_into_mut().unwrap_or_else(copied)));
+            return Ok(Some(message.into_contiguous().try_into_mut().unwrap_or_else(copied)));
         }
         if self.failure.is_none() {
             return Ok(None);

@@ -172,6 +172,13 @@ impl Peer {
         self.unsent_bytes + self.smbd.queued_bytes()
     }
 
+    /// Puts it into the list of those that [`SmbDirect::flush`] looks after, unless it is there.
+    fn touch(&mut self, connection: QueuePairId, touched: &mut Vec<QueuePairId>) {
+        if !std::mem::replace(&mut self.touched, true) {
+            touched.push(connection);
+        }
+    }
+
     fn counters(&self) -> SmbDirectCounters {
         counters::show(&self.own, &self.smbd.counters(), self.readings.len())
     }
@@ -258,7 +265,7 @@ impl<V: Verbs> SmbDirect<V> {
         let Some(peer) = self.peers.get_mut(&connection) else { return };
         peer.smbd.throttle(throttled);
         peer.note(self.now, What::Throttled(throttled));
-        self.touch(connection);
+        peer.touch(connection, &mut self.touched);
     }
 
     /// Work was posted that only [`Self::poll`] puts on the wire.
@@ -273,15 +280,7 @@ impl<V: Verbs> SmbDirect<V> {
             // A message that cannot be sent would leave its request without an answer for ever.
             self.verbs.disconnect(connection);
         }
-        self.touch(connection);
-    }
-
-    fn touch(&mut self, connection: QueuePairId) {
-        if let Some(peer) = self.peers.get_mut(&connection)
-            && !std::mem::replace(&mut peer.touched, true)
-        {
-            self.touched.push(connection);
-        }
+        peer.touch(connection, &mut self.touched);
     }
 
     /// Takes the messages that came, and posts those that may leave.
@@ -398,7 +397,7 @@ impl<V: Verbs> SmbDirect<V> {
             if peer.smbd.counters().keepalives > keepalives {
                 peer.note(now, What::Keepalive);
             }
-            self.touch(connection);
+            peer.touch(connection, &mut self.touched);
         }
         self.flush();
         let moved = !self.out.is_empty();
@@ -447,7 +446,7 @@ impl<V: Verbs> SmbDirect<V> {
                 let Some(buffer) = done.buffer else { return };
                 peer.smbd.handle_receive(buffer.freeze(), self.now);
                 peer.note(self.now, What::Received { len: done.len_bytes as u32 });
-                self.touch(connection);
+                peer.touch(connection, &mut self.touched);
             }
             CompletionKind::Read => self.read_completed(connection, done.id, done.status),
             CompletionKind::Send | CompletionKind::Write => {
@@ -550,8 +549,10 @@ impl<V: Verbs> SmbDirect<V> {
                     }
                 }
                 smbdirect::Event::Message(message) => {
-                    let message = message.contiguous();
-                    peer.note(now, What::Message { len: message.len() as u32 });
+                    if message.parts().len() > 1 {
+                        peer.note(now, What::Message { len: message.len() as u32 });
+                    }
+                    let message = message.into_contiguous();
                     self.out.push(SmbDirectEvent::Message { connection, message });
                 }
                 smbdirect::Event::Closed(reason) => {

@@ -36,7 +36,7 @@ pub enum What {
         len: u32,
         invalidated: Option<u32>,
     },
-    /// A whole message of the peer, of one Send or more.
+    /// A whole message of the peer, where it came in several Sends.
     Message {
         len: u32,
     },
