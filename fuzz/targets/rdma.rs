@@ -65,7 +65,7 @@ fn transfers(server: bool, input: &[u8]) {
     let mut rest = input;
     while let Some((&length, after)) = rest.split_first() {
         let (bytes, after) = after.split_at(usize::from(length).min(after.len()));
-        connection.handle_receive(Buf::from(bytes), NOW);
+        let _ = connection.handle_receive(Buf::from(bytes), NOW);
         while let Some(event) = connection.poll_event() {
             if let smbdirect::Event::PostReceives(count) = event {
                 connection.receives_posted(count);

@@ -248,7 +248,8 @@ impl Ping {
                     if done.kind == CompletionKind::Receive && done.status == Status::Success =>
                 {
                     if let Some(buffer) = done.buffer {
-                        self.smbd.handle_receive(buffer.freeze(), now);
+                        let message = self.smbd.handle_receive(buffer.freeze(), now);
+                        self.messages.extend(message.map(Payload::into_contiguous));
                     }
                 }
                 Event::Disconnected { reason, .. } => {
@@ -274,7 +275,6 @@ impl Ping {
                     self.smbd.receives_posted(count);
                 }
                 smbdirect::Event::Established => self.negotiated = true,
-                smbdirect::Event::Message(message) => self.messages.push(message.contiguous()),
                 smbdirect::Event::Closed(reason) => {
                     self.ended.get_or_insert(reason.to_string());
                 }

@@ -214,6 +214,34 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..20)
 }
 
+/// Receives alike that take no memory before are one in the engine, and each its own for their owner.
+#[test]
+fn receives_without_memory_are_used_and_flushed_one_by_one() {
+    let mut pair = Pair::established();
+    let server = &mut pair.server.connection;
+    for (id, len_bytes) in [(7, 70_000), (7, 70_000), (7, 70_000), (8, 70_000), (8, 100), (8, 100), (8, 100)]
+    {
+        server.post_receive_later(WorkId(id), len_bytes).expect("takes receives");
+    }
+    assert_eq!(server.posted_receives(), 7);
+    for len_bytes in [10, 70_000, 20_000, 0, 100] {
+        let bytes = payload(&pattern(len_bytes, 3));
+        pair.client.connection.post_send(WorkId(1), bytes, SendFlags::default()).expect("is taken");
+    }
+    pair.drive();
+    assert_eq!(pair.server.terminated, None);
+    assert_eq!(pair.server.connection.posted_receives(), 2);
+    pair.server.connection.handle_closed(&mut pair.server.memory);
+    pair.drive();
+    let told: Vec<_> =
+        pair.server.completions.iter().map(|done| (done.id.0, done.len_bytes, done.status)).collect();
+    let (success, flushed) = (WorkStatus::Success, WorkStatus::Flushed);
+    let whole =
+        [(7, 10, success), (7, 70_000, success), (7, 20_000, success), (8, 0, success), (8, 100, success)];
+    assert_eq!(told[..5], whole);
+    assert_eq!(told[5..], [(8, 0, flushed); 2]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 

@@ -1,6 +1,6 @@
 //! One SMB Direct connection over one RDMA stream.
 //!
-//! The owner posts receives when [`Event::PostReceives`] says so, feeds what arrives to `handle_receive`, sends what
+//! The owner posts receives when [`Event::PostReceives`] says so, feeds what arrives to `handle_receive`, which gives messages, sends what
 //! `poll_transmit` gives, and calls `handle_timeout` when `poll_timeout` says so.
 
 use crate::credits::Credits;
@@ -139,8 +139,6 @@ impl Outgoing {
 pub enum Event {
     /// Negotiated; messages may flow.
     Established,
-    /// A whole message, as slices of the receives it came in.
-    Message(Payload),
     /// Post this many receives of `receive_bytes_max` bytes, then say so with `receives_posted`.
     PostReceives(u16),
     /// Disconnect the stream.
@@ -343,7 +341,7 @@ impl Connection {
         self.queued_bytes
     }
 
-    /// The receives for all transfers that came are one event, before their messages.
+    /// The receives for all transfers that came are one event.
     pub fn poll_event(&mut self) -> Option<Event> {
         if std::mem::take(&mut self.received) && self.state == State::Established {
             let to_post = self.credits.to_post();
@@ -416,21 +414,26 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes the bytes of one receive.
-    pub fn handle_receive(&mut self, bytes: Buf, now: Monotonic) {
+    /// Takes the bytes of one receive; gives the message that is whole with them, as slices of the receives it came in.
+    pub fn handle_receive(&mut self, bytes: Buf, now: Monotonic) -> Option<Payload> {
         let result = match self.state {
-            State::AwaitRequest => self.handle_negotiate_request(&bytes),
-            State::AwaitResponse => self.handle_negotiate_response(&bytes),
             State::Established => self.handle_transfer(bytes),
-            State::Refusing | State::Closed => Ok(()),
+            State::AwaitRequest => self.handle_negotiate_request(&bytes).map(|()| None),
+            State::AwaitResponse => self.handle_negotiate_response(&bytes).map(|()| None),
+            State::Refusing | State::Closed => Ok(None),
         };
         match result {
-            Ok(()) if self.state == State::Established => {
-                self.timer = Timer::Idle;
-                self.deadline = now.after(self.config.keepalive_interval);
+            Ok(message) => {
+                if self.state == State::Established {
+                    self.timer = Timer::Idle;
+                    self.deadline = now.after(self.config.keepalive_interval);
+                }
+                message
             }
-            Ok(()) => {}
-            Err(reason) => self.close(reason),
+            Err(reason) => {
+                self.close(reason);
+                None
+            }
         }
     }
 
@@ -501,7 +504,7 @@ impl Connection {
         Ok(())
     }
 
-    fn handle_transfer(&mut self, bytes: Buf) -> Result<(), CloseReason> {
+    fn handle_transfer(&mut self, bytes: Buf) -> Result<Option<Payload>, CloseReason> {
         let transfer = DataTransfer::parse(&bytes).map_err(CloseReason::Wire)?;
         self.counters.transfers_received += 1;
         // A server's peer may answer the negotiation before its grant is counted here: it is counted when it is sent.
@@ -515,7 +518,7 @@ impl Connection {
         self.respond |= transfer.flags & FLAG_RESPONSE_REQUESTED != 0;
         self.received = true;
         if transfer.data_bytes == 0 {
-            return if transfer.remaining_bytes == 0 { Ok(()) } else { Err(CloseReason::Fragments) };
+            return if transfer.remaining_bytes == 0 { Ok(None) } else { Err(CloseReason::Fragments) };
         }
         self.counters.bytes_received += u64::from(transfer.data_bytes);
         let whole = self.assembled.len() as u64
@@ -531,7 +534,7 @@ impl Connection {
         self.remaining_bytes = transfer.remaining_bytes;
         if transfer.remaining_bytes > 0 {
             self.assembled.push(piece);
-            return Ok(());
+            return Ok(None);
         }
         let message = if self.assembled.is_empty() {
             Payload::from(piece)
@@ -540,8 +543,7 @@ impl Connection {
             std::mem::take(&mut self.assembled)
         };
         self.counters.messages_received += 1;
-        self.events.push_back(Event::Message(message));
-        Ok(())
+        Ok(Some(message))
     }
 
     /// The next RDMA Send, if one may leave.

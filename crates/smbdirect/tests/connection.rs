@@ -25,11 +25,15 @@ impl End {
         Self { connection, posted: 0, inbox, messages, closed: None, invalidated }
     }
 
+    fn receive(&mut self, bytes: Buf, now: Monotonic) {
+        let message = self.connection.handle_receive(bytes, now);
+        self.messages.extend(message.map(|message| message.contiguous().to_vec()));
+    }
+
     fn events(&mut self) {
         while let Some(event) = self.connection.poll_event() {
             match event {
                 Event::Established => {}
-                Event::Message(message) => self.messages.push(message.contiguous().to_vec()),
                 Event::PostReceives(count) => {
                     self.posted += u32::from(count);
                     self.connection.receives_posted(count);
@@ -66,7 +70,7 @@ impl Pair {
             assert!(self.0[at].posted > 0, "a Send arrived without a posted receive");
             assert!(bytes.len() <= self.0[at].connection.receive_bytes_max() as usize);
             self.0[at].posted -= 1;
-            self.0[at].connection.handle_receive(bytes, NOW);
+            self.0[at].receive(bytes, NOW);
             moved = true;
         }
         self.0[at].events();
@@ -97,7 +101,7 @@ fn request() -> NegotiateRequest {
 fn sizes_are_bounded_by_both_ends_and_the_server_answers_with_the_bounded_ones() {
     let mut server = End::new(Connection::listen(Config::default(), NOW));
     server.events();
-    server.connection.handle_receive(Buf::from(&request().encode()[..]), NOW);
+    server.receive(Buf::from(&request().encode()[..]), NOW);
     server.events();
     let response = server.connection.poll_transmit().expect("a response").whole().contiguous();
     let response = NegotiateResponse::parse(&response).expect("is one");
@@ -114,13 +118,13 @@ fn out_of_bounds_negotiations_are_dropped_and_other_versions_are_answered() {
         (NegotiateRequest { fragmented_bytes_max: 131_071, ..request() }, "MaxFragmentedSize under 131072"),
     ] {
         let mut server = End::new(Connection::listen(Config::default(), NOW));
-        server.connection.handle_receive(Buf::from(&bad.encode()[..]), NOW);
+        server.receive(Buf::from(&bad.encode()[..]), NOW);
         server.events();
         assert_eq!(server.closed, Some(CloseReason::Bounds(reason)));
     }
     let mut server = End::new(Connection::listen(Config::default(), NOW));
     let other = NegotiateRequest { version_min: 0x0200, version_max: 0x0300, ..request() };
-    server.connection.handle_receive(Buf::from(&other.encode()[..]), NOW);
+    server.receive(Buf::from(&other.encode()[..]), NOW);
     let response = server.connection.poll_transmit().expect("a response").whole().contiguous();
     assert_eq!(NegotiateResponse::parse(&response).map(|r| r.status), Ok(types::NtStatus::NOT_SUPPORTED));
     server.events();
@@ -141,20 +145,20 @@ fn a_peer_that_sends_without_credit_or_overlong_fragments_is_disconnected() {
         Buf::from(&[&header.encode().0[..], data].concat()[..])
     };
     let mut pair = Pair::established(Config::default(), Config::default());
-    pair.0[1].connection.handle_receive(transfer(2 << 20, b"x"), NOW);
+    pair.0[1].receive(transfer(2 << 20, b"x"), NOW);
     pair.0[1].events();
     assert_eq!(pair.0[1].closed, Some(CloseReason::Fragments));
 
     let mut pair = Pair::established(Config::default(), Config::default());
-    pair.0[1].connection.handle_receive(transfer(100, b"x"), NOW);
-    pair.0[1].connection.handle_receive(transfer(100, b"y"), NOW);
+    pair.0[1].receive(transfer(100, b"x"), NOW);
+    pair.0[1].receive(transfer(100, b"y"), NOW);
     pair.0[1].events();
     assert_eq!(pair.0[1].closed, Some(CloseReason::Fragments));
 
     let few = Config { receive_credits_max: 3, ..Config::default() };
     let mut pair = Pair::established(Config::default(), few);
     for _ in 0..4 {
-        pair.0[1].connection.handle_receive(transfer(0, b"x"), NOW);
+        pair.0[1].receive(transfer(0, b"x"), NOW);
     }
     pair.0[1].events();
     assert_eq!(pair.0[1].closed, Some(CloseReason::CreditUnderflow));
@@ -167,10 +171,10 @@ fn an_idle_connection_asks_and_a_silent_peer_is_disconnected() {
     pair.0[0].connection.handle_timeout(idle);
     let asked = pair.0[0].connection.poll_transmit().expect("a keepalive").whole().contiguous();
     assert_eq!(DataTransfer::parse(&asked).map(|t| (t.flags, t.data_bytes)), Ok((1, 0)));
-    pair.0[1].connection.handle_receive(asked, idle);
+    pair.0[1].receive(asked, idle);
     let answer = pair.0[1].connection.poll_transmit().expect("an answer").whole().contiguous();
     let answered_at = idle.after(Duration::from_secs(1));
-    pair.0[0].connection.handle_receive(answer, answered_at);
+    pair.0[0].receive(answer, answered_at);
     pair.0[0].connection.handle_timeout(idle.after(Duration::from_secs(5)));
     pair.0[0].events();
     assert_eq!(pair.0[0].closed, None);
@@ -225,7 +229,7 @@ proptest! {
             Pair::established(Config::default(), Config::default()),
         ] {
             for end in &mut pair.0 {
-                end.connection.handle_receive(Buf::from(&bytes[..]), NOW);
+                end.receive(Buf::from(&bytes[..]), NOW);
                 let _ = end.connection.poll_transmit();
             }
         }

@@ -18,11 +18,12 @@ const ALIGNED_BYTES_LEAST: usize = 16 * 1024;
 /// Staging that an idle connection may keep.
 const STAGED_BYTES_IDLE: usize = 4096;
 
-/// A posted receive.
+/// A posted receive, or several alike that have no memory yet.
 struct Posted {
     id: WorkId,
     len_bytes: usize,
     room: Room,
+    count: usize,
 }
 
 enum Room {
@@ -129,15 +130,38 @@ pub(super) struct Receiver {
 
 impl Receiver {
     pub(super) fn post(&mut self, id: WorkId, buffer: BufMut) {
-        self.posted.push_back(Posted { id, len_bytes: buffer.len(), room: Room::Buffer(buffer) });
+        self.posted.push_back(Posted { id, len_bytes: buffer.len(), room: Room::Buffer(buffer), count: 1 });
     }
 
     pub(super) fn post_later(&mut self, id: WorkId, len_bytes: usize) {
-        self.posted.push_back(Posted { id, len_bytes, room: Room::Later });
+        match self.posted.back_mut() {
+            Some(last)
+                if matches!(last.room, Room::Later) && (last.id, last.len_bytes) == (id, len_bytes) =>
+            {
+                last.count += 1;
+            }
+            _ => self.posted.push_back(Posted { id, len_bytes, room: Room::Later, count: 1 }),
+        }
     }
 
     pub(super) fn posted_count(&self) -> usize {
-        self.posted.len()
+        self.posted.iter().map(|posted| posted.count).sum()
+    }
+
+    /// The first posted receive, alone.
+    fn first_posted(&mut self) -> Option<&mut Posted> {
+        let first = self.posted.front_mut()?;
+        if first.count > 1 {
+            first.count -= 1;
+            let alone = Posted { id: first.id, len_bytes: first.len_bytes, room: Room::Later, count: 1 };
+            self.posted.push_front(alone);
+        }
+        self.posted.front_mut()
+    }
+
+    fn take_posted(&mut self) -> Option<Posted> {
+        self.first_posted()?;
+        self.posted.pop_front()
     }
 
     pub(super) fn staged_capacity(&self) -> usize {
@@ -195,8 +219,8 @@ impl Receiver {
         }
     }
 
-    pub(super) fn flush(&mut self) -> impl Iterator<Item = Completion> + use<> {
-        std::mem::take(&mut self.posted).into_iter().map(|posted| Completion {
+    pub(super) fn flush(&mut self) -> impl Iterator<Item = Completion> {
+        std::iter::from_fn(|| self.take_posted()).map(|posted| Completion {
             buffer: posted.room.into_buffer(),
             ..Completion::new(posted.id, CompletionKind::Receive, WorkStatus::Flushed)
         })
@@ -601,14 +625,18 @@ impl Connection {
         };
         let receiver = &mut self.receiver;
         let in_turn = sequence == receiver.send_sequence.wrapping_add(1) && receiver.filled == 0;
-        let id = match receiver.posted.front() {
-            Some(&Posted { id, len_bytes, room: Room::Later }) if payload.len() <= len_bytes => id,
-            _ => return false,
+        let Some(Posted { id, len_bytes, room: Room::Later, count }) = receiver.posted.front_mut() else {
+            return false;
         };
-        if !in_turn || opcode.invalidates() || payload.len() >= ALIGNED_BYTES_LEAST {
+        let fits = payload.len() <= *len_bytes && payload.len() < ALIGNED_BYTES_LEAST;
+        if !in_turn || !fits || opcode.invalidates() {
             return false;
         }
-        receiver.posted.pop_front();
+        let id = *id;
+        *count -= 1;
+        if *count == 0 {
+            receiver.posted.pop_front();
+        }
         receiver.send_sequence = sequence;
         self.counters.send_bytes_in += payload.len() as u64;
         let mut buffer = BufMut::for_overwrite(payload.len());
@@ -632,19 +660,16 @@ impl Connection {
         if sequence != receiver.send_sequence.wrapping_add(1) {
             return Err(TerminateCode::DDP_UNTAGGED_SEQUENCE.into());
         }
-        let Some(posted) = receiver.posted.front_mut() else {
-            return Err(TerminateCode::DDP_UNTAGGED_NO_BUFFER.into());
-        };
-        if message_offset as usize != receiver.filled {
+        let filled = receiver.filled;
+        let posted = receiver.first_posted().ok_or(TerminateCode::DDP_UNTAGGED_NO_BUFFER)?;
+        if message_offset as usize != filled {
             return Err(TerminateCode::DDP_UNTAGGED_OFFSET.into());
         }
-        let end = receiver.filled + len_bytes;
-        let whole_bytes = (last && receiver.filled == 0).then_some(end);
+        let end = filled + len_bytes;
+        let whole_bytes = (last && filled == 0).then_some(end);
         let shape = || self.config.receive_shape.and_then(|shape_of| shape_of(first));
-        posted
-            .make_room(end, receiver.filled, whole_bytes, shape)
-            .ok_or(TerminateCode::DDP_UNTAGGED_TOO_LONG)?;
-        Ok(receiver.filled)
+        posted.make_room(end, filled, whole_bytes, shape).ok_or(TerminateCode::DDP_UNTAGGED_TOO_LONG)?;
+        Ok(filled)
     }
 
     /// A segment of a Send is placed.
@@ -666,7 +691,7 @@ impl Connection {
                 }
             })?;
         }
-        let Some(Posted { id, room, .. }) = self.receiver.posted.pop_front() else { return Ok(()) };
+        let Some(Posted { id, room, .. }) = self.receiver.take_posted() else { return Ok(()) };
         let mut buffer = room.into_buffer().unwrap_or_else(|| BufMut::zeroed(0));
         buffer.truncate(end);
         self.receiver.filled = 0;
@@ -694,7 +719,7 @@ impl Connection {
         if sequence != self.receiver.send_sequence.wrapping_add(1) || self.receiver.filled != 0 {
             return Err(TerminateCode::DDP_UNTAGGED_SEQUENCE.into());
         }
-        let posted = self.receiver.posted.pop_front().ok_or(TerminateCode::DDP_UNTAGGED_NO_BUFFER)?;
+        let posted = self.receiver.take_posted().ok_or(TerminateCode::DDP_UNTAGGED_NO_BUFFER)?;
         self.receiver.send_sequence = sequence;
         self.events.push_back(Event::Completion(Completion {
             buffer: posted.room.into_buffer(),

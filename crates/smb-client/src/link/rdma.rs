@@ -209,7 +209,7 @@ impl RdmaLink {
             Event::Established { .. } => self.established(),
             Event::Completion(done) if done.kind == CompletionKind::Receive => {
                 if let (Status::Success, Some(buffer)) = (done.status, done.buffer) {
-                    self.smbd.handle_receive(buffer.freeze(), now);
+                    self.messages.extend(self.smbd.handle_receive(buffer.freeze(), now));
                 }
             }
             Event::Disconnected { reason, .. } => {
@@ -235,7 +235,7 @@ impl RdmaLink {
         self.may_invalidate = self.provider.info(self.pair).is_some_and(|info| info.remote_invalidation);
     }
 
-    /// What MS-SMBD says. Receives are posted before anything else of the same message is looked at.
+    /// What MS-SMBD says.
     fn negotiated(&mut self) -> bool {
         let mut moved = false;
         'events: while let Some(event) = self.smbd.poll_event() {
@@ -250,7 +250,6 @@ impl RdmaLink {
                     }
                     self.smbd.receives_posted(count);
                 }
-                smbdirect::Event::Message(message) => self.messages.push_back(message),
                 smbdirect::Event::Closed(reason) => {
                     self.failure.get_or_insert(ClientError::Rdma(reason.to_string()));
                     self.provider.disconnect(self.pair);

@@ -283,7 +283,7 @@ impl<V: Verbs> SmbDirect<V> {
         peer.touch(connection, &mut self.touched);
     }
 
-    /// Takes the messages that came, and posts those that may leave.
+    /// Posts receives for the messages that came, and those that may leave.
     pub fn flush(&mut self) {
         let mut touched = std::mem::take(&mut self.touched);
         for connection in touched.drain(..) {
@@ -444,9 +444,15 @@ impl<V: Verbs> SmbDirect<V> {
         match done.kind {
             CompletionKind::Receive if done.status == Status::Success => {
                 let Some(buffer) = done.buffer else { return };
-                peer.smbd.handle_receive(buffer.freeze(), self.now);
+                let message = peer.smbd.handle_receive(buffer.freeze(), self.now);
                 peer.note(self.now, What::Received { len: done.len_bytes as u32 });
                 peer.touch(connection, &mut self.touched);
+                let Some(message) = message else { return };
+                if message.parts().len() > 1 {
+                    peer.note(self.now, What::Message { len: message.len() as u32 });
+                }
+                let message = message.into_contiguous();
+                self.out.push(SmbDirectEvent::Message { connection, message });
             }
             CompletionKind::Read => self.read_completed(connection, done.id, done.status),
             CompletionKind::Send | CompletionKind::Write => {
@@ -547,13 +553,6 @@ impl<V: Verbs> SmbDirect<V> {
                         peer.note(now, what);
                         self.out.push(SmbDirectEvent::Opened { connection, info });
                     }
-                }
-                smbdirect::Event::Message(message) => {
-                    if message.parts().len() > 1 {
-                        peer.note(now, What::Message { len: message.len() as u32 });
-                    }
-                    let message = message.into_contiguous();
-                    self.out.push(SmbDirectEvent::Message { connection, message });
                 }
                 smbdirect::Event::Closed(reason) => {
                     tracing::debug!(%reason, "SMB Direct connection ends");

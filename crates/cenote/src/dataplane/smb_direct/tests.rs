@@ -46,7 +46,8 @@ impl Bench {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = provider.listen(listener).expect("has an address");
         // Few reads at a time: more descriptors than that have to be served all the same.
-        let options = IwarpOptions { inbound_read_depth: 2, ..IwarpOptions::default() };
+        let options =
+            IwarpOptions { inbound_read_depth: 2, tells_sent_together: true, ..IwarpOptions::default() };
         let mut client = IwarpProvider::new(&driver, options, random(2));
         let began = Instant::now();
         let stream = TcpStream::connect(address).expect("listens");
@@ -95,7 +96,8 @@ impl Bench {
             match event {
                 Event::Completion(done) if done.kind == CompletionKind::Receive => match done.buffer {
                     Some(buffer) if done.queue_pair == self.pair => {
-                        self.smbd.handle_receive(buffer.freeze(), now);
+                        let message = self.smbd.handle_receive(buffer.freeze(), now);
+                        self.messages.extend(message.map(|message| message.contiguous().to_vec()));
                     }
                     Some(buffer) => self.received.push((done.queue_pair, buffer.freeze())),
                     None => {}
@@ -116,7 +118,6 @@ impl Bench {
                     }
                     self.smbd.receives_posted(count);
                 }
-                smbdirect::Event::Message(message) => self.messages.push(message.contiguous().to_vec()),
                 smbdirect::Event::Established | smbdirect::Event::Closed(_) => {}
             }
         }
