@@ -5,7 +5,7 @@
 
 use super::smb_direct::trace::Trace;
 use super::smb_direct::{Shown, SmbDirect, SmbDirectEvent, SmbDirectLimits};
-use super::{Plane, rdma_providers};
+use super::{Plane, group, rdma_providers};
 use crate::control::CommandError;
 use api::model::{RdmaActivity, SmbDirectCounters};
 use rdma::QueuePairId;
@@ -37,6 +37,7 @@ pub(super) struct Direct {
     by_peer: IdentityMap<QueuePairId, SmbConnection>,
     by_smb: IdentityMap<SmbConnection, QueuePairId>,
     held: IdentityMap<QueuePairId, Held>,
+    /// What came and is not worked off.
     events: Vec<SmbDirectEvent>,
 }
 
@@ -101,9 +102,13 @@ impl Direct {
     /// Carries what came to the server.
     pub fn hear(&mut self, plane: &Plane, now: Monotonic) -> bool {
         let mut events = std::mem::take(&mut self.events);
-        let mut worked = self.transport.poll(now, &mut events);
+        let mut worked = self.transport.poll(now, &mut events) | !events.is_empty();
         let server = &mut *plane.server.borrow_mut();
-        for event in events.drain(..) {
+        let group = group::of(&events, |event| match event {
+            SmbDirectEvent::Message { connection, .. } => Some(*connection),
+            _ => None,
+        });
+        for event in events.drain(..group) {
             match event {
                 SmbDirectEvent::Opened { connection, info } => {
                     let info = ConnectionInfo {
@@ -230,9 +235,12 @@ impl Direct {
         true
     }
 
-    /// Something was handed out that only [`Self::hear`] puts on the wire.
-    pub fn wants_poll(&self) -> bool {
-        self.transport.wants_poll()
+    /// What was handed out leaves; whether there is more to do.
+    pub fn put_on_wire(&mut self, now: Monotonic) -> bool {
+        if self.transport.wants_poll() {
+            self.transport.poll(now, &mut self.events);
+        }
+        self.transport.wants_poll() || !self.events.is_empty()
     }
 
     /// Ends the connection of the server's `smb`.

@@ -13,6 +13,7 @@ mod check;
 mod commands;
 mod direct;
 pub mod disks;
+mod group;
 mod jobs;
 mod opening;
 mod pools;
@@ -313,9 +314,8 @@ impl Turns {
                 worked |= self.hear_commands();
             }
             self.transmit();
-            // What was handed to SMB Direct leaves with its next turn, which costs less than one of the whole loop.
-            if serving && self.with_direct(|direct| direct.wants_poll()) {
-                worked |= self.with_direct(|direct| direct.hear(&plane, now) || direct.wants_poll());
+            if serving {
+                worked |= self.with_direct(|direct| direct.put_on_wire(now));
             }
             // What clients' operations asked for while they went on, too.
             if !worked && !plane.storage.has_unsent() {
@@ -367,8 +367,13 @@ impl Turns {
             self.tcp.stop_listening();
         }
         let mut events = std::mem::take(&mut self.events);
-        let worked = self.tcp.poll(now, &mut events);
-        for event in events.drain(..) {
+        // What waits is worked off first: what one connection may send meanwhile is bounded by what the sockets hold.
+        let worked = !events.is_empty() || self.tcp.poll(now, &mut events);
+        let group = group::of(&events, |event| match event {
+            TcpEvent::Message { connection, .. } => Some(*connection),
+            _ => None,
+        });
+        for event in events.drain(..group) {
             match event {
                 TcpEvent::Message { connection, message } => {
                     let Some(&smb) = self.by_tcp.get(&connection) else { continue };
