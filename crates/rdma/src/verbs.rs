@@ -85,6 +85,7 @@ pub struct Completion {
     pub id: WorkId,
     pub kind: CompletionKind,
     pub status: Status,
+    /// Of this work; where its provider tells Sends and Writes together, of all since the last completion of one.
     pub len_bytes: usize,
     /// The bytes of a received message.
     pub buffer: Option<BufMut>,

@@ -1,8 +1,8 @@
 //! One connection: the engine, its socket, and what is under way between them.
 //!
-//! Where much of a message is still to come the kernel puts it straight into its place ([`iwarp::connection::direct`]), and further
-//! such messages that the socket has already in the same turn; else bytes are staged and copied from cache. Many FPDUs leave in one send, at once as far as the socket takes them; one send is under way at a
-//! time. An idle connection holds no receive buffer.
+//! Where much of a message is still to come the kernel puts it straight into its place ([`iwarp::connection::direct`]), and further such
+//! messages that the socket has already in the same turn; else bytes are staged and copied from cache. Many FPDUs leave in one send, at
+//! once as far as the socket takes them; one send is under way at a time. An idle connection holds no receive buffer.
 
 use super::{RECEIVE, SEND};
 use crate::timers::Armed;
