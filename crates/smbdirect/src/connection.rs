@@ -530,20 +530,13 @@ impl Connection {
             return Err(CloseReason::Fragments);
         }
         let start = transfer.data_offset as usize;
-        let piece = bytes.into_slice(start..start + transfer.data_bytes as usize);
+        self.assembled.push(bytes.into_slice(start..start + transfer.data_bytes as usize));
         self.remaining_bytes = transfer.remaining_bytes;
         if transfer.remaining_bytes > 0 {
-            self.assembled.push(piece);
             return Ok(None);
         }
-        let message = if self.assembled.is_empty() {
-            Payload::from(piece)
-        } else {
-            self.assembled.push(piece);
-            std::mem::take(&mut self.assembled)
-        };
         self.counters.messages_received += 1;
-        Ok(Some(message))
+        Ok(Some(std::mem::take(&mut self.assembled)))
     }
 
     /// The next RDMA Send, if one may leave.

@@ -227,10 +227,8 @@ impl IwarpProvider {
 
     /// Something may be to be done for the connection of this slot.
     fn touch(&mut self, slot: usize) {
-        if let Some(Some(pair)) = self.pairs.get_mut(slot)
-            && !std::mem::replace(&mut pair.touched, true)
-        {
-            self.touched.push(slot as u32);
+        if let Some(Some(pair)) = self.pairs.get_mut(slot) {
+            pair.touch(slot, &mut self.touched);
         }
     }
 
@@ -251,12 +249,10 @@ impl IwarpProvider {
 
     /// The connection for posting work to it.
     fn posting(&mut self, id: QueuePairId) -> Result<&mut Connection, PostError> {
-        let slot = id.0 as u32;
-        let pair = self.pairs.get_mut(slot as usize).and_then(Option::as_mut);
+        let slot = id.0 as u32 as usize;
+        let pair = self.pairs.get_mut(slot).and_then(Option::as_mut);
         let pair = pair.filter(|pair| pair.id == id).ok_or(PostError::Closed)?;
-        if !std::mem::replace(&mut pair.touched, true) {
-            self.touched.push(slot);
-        }
+        pair.touch(slot, &mut self.touched);
         Ok(&mut pair.connection)
     }
 

@@ -104,6 +104,13 @@ impl QueuePair {
         }
     }
 
+    /// Puts it into the list of those for which something may be to be done, unless it is there.
+    pub(super) fn touch(&mut self, slot: usize, touched: &mut Vec<u32>) {
+        if !std::mem::replace(&mut self.touched, true) {
+            touched.push(slot as u32);
+        }
+    }
+
     /// What a receive brought goes to the engine.
     pub(super) fn received(&mut self, completion: driver::Completion, memory: &mut Memory, now: Monotonic) {
         let was = std::mem::replace(&mut self.receiving, Receiving::No);
