@@ -446,7 +446,102 @@ proptest! {
             pair.client.connection.post_send(WorkId(1), payload(message), SendFlags::default()).expect("is taken");
         }
         pair.drive();
-        prop_assert_eq!(received(&pair), messages);
+        prop_assert!(pair.server.terminated.is_none(), "{:?}", pair.server.terminated);
+        prop_assert!(received(&pair) == messages);
+        prop_assert!(pair.server.terminated.is_none());
+    }
+}
+
+/// A message whose first bytes tell its length, for [`told`].
+fn telling(told_bytes: usize, len_bytes: usize, seed: u8) -> Vec<u8> {
+    let mut message = pattern(len_bytes, seed);
+    for (byte, told) in message.iter_mut().zip((told_bytes as u32).to_be_bytes()) {
+        *byte = told;
+    }
+    message
+}
+
+fn told(first: &[u8]) -> Option<Shape> {
+    let told = first.first_chunk::<4>()?;
+    Some(Shape { len_bytes: u32::from_be_bytes(*told) as usize, aligned_at: 136 })
+}
+
+fn pair_that_is_told(crc: bool, pieces: Vec<usize>, receives: u64) -> Pair {
+    let with = || iwarp::Config {
+        crc: if crc { CrcPolicy::On } else { CrcPolicy::OffUnlessAsked },
+        large_fpdus: LargeFpdus::Always,
+        receive_shape: Some(told),
+        ..config()
+    };
+    let mut pair = Pair::established_with(with(), with());
+    (pair.pieces, pair.planned) = (pieces, true);
+    for id in 0..receives {
+        pair.server.connection.post_receive_later(WorkId(id), 500_000).expect("is taken");
+    }
+    pair
+}
+
+#[test]
+fn a_send_that_tells_its_length_is_planned_to_its_end() {
+    for crc in [true, false] {
+        for len_bytes in [65_672, 61_440, 61_441, 130_000, LEN] {
+            let mut pair = pair_that_is_told(crc, vec![20_000, usize::MAX], 1);
+            let bytes = telling(len_bytes, len_bytes, 3);
+            pair.client
+                .connection
+                .post_send(WorkId(1), payload(&bytes), SendFlags::default())
+                .expect("is taken");
+            pair.drive();
+            // What the longest is made of leaves in two pieces; it has seven FPDUs.
+            assert_eq!(pair.server.plans, if len_bytes == LEN { 2 } else { 1 }, "{len_bytes}");
+            let buffer = pair.server.completions.pop_front().and_then(|done| done.buffer).expect("it came");
+            assert!(buffer[..] == bytes[..], "{len_bytes}");
+        }
+    }
+}
+
+#[test]
+fn what_comes_behind_a_message_that_is_shorter_than_it_tells_is_never_taken_for_it() {
+    for len_bytes in [30_000, 61_440, 61_441, 2 * 61_440, 2 * 61_440 + 5] {
+        let mut pair = pair_that_is_told(true, vec![20_000, usize::MAX], 2);
+        let (first, second) = (telling(LEN, len_bytes, 3), telling(LEN, LEN, 4));
+        for message in [&first, &second] {
+            pair.client
+                .connection
+                .post_send(WorkId(1), payload(message), SendFlags::default())
+                .expect("is taken");
+        }
+        pair.drive();
+        assert!(received(&pair)[0] == first);
+        // A message that ended where an FPDU of it was expected has left with what came behind it.
+        let is_lost = len_bytes == 2 * 61_440;
+        let expected = is_lost.then_some((false, TerminateCode::DDP_UNTAGGED_TOO_LONG));
+        assert_eq!(pair.server.terminated, expected, "{len_bytes}");
+        assert!(is_lost || received(&pair)[1] == second, "{len_bytes}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn sends_that_tell_their_length_or_less_arrive_whole_however_the_stream_is_cut(
+        crc: bool,
+        lens in prop::collection::vec(
+            (prop_oneof![4..300_usize, 15_000..70_000_usize, 100_000..400_000_usize], prop_oneof![Just(0), 1..90_000_usize]),
+            1..8,
+        ),
+        pieces in prop::collection::vec(prop_oneof![1..90_000_usize, 200_000..600_000_usize], 1..6),
+    ) {
+        let mut pair = pair_that_is_told(crc, pieces, lens.len() as u64);
+        let tell = |(nth, (len, less)): (usize, &(usize, usize))| telling(len.saturating_sub(*less), *len, nth as u8);
+        let messages: Vec<Vec<u8>> = lens.iter().enumerate().map(tell).collect();
+        for message in &messages {
+            pair.client.connection.post_send(WorkId(1), payload(message), SendFlags::default()).expect("is taken");
+        }
+        pair.drive();
+        prop_assert!(pair.server.terminated.is_none(), "{:?}", pair.server.terminated);
+        prop_assert!(received(&pair) == messages);
         prop_assert!(pair.server.terminated.is_none());
     }
 }

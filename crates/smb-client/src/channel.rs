@@ -20,6 +20,12 @@ enum Loan {
     Bytes(SmallVec<[RegionKey; 2]>),
 }
 
+/// Payload in messages of one channel that are not answered: transfers are long, so that MS-SMBD's credits bound them little. What goes
+/// beyond is lent, for the server to fetch when it wants to, or waits.
+const INLINE_BYTES_MAX: usize = 8 << 20;
+/// To be fetched pays for longer payload only.
+const INLINE_BYTES_LEAST: usize = 64 << 10;
+
 pub(crate) struct Channel {
     pub connection: Connection,
     link: Link,
@@ -34,7 +40,10 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    pub fn new(connection: Connection, link: Link, target: usize, now: Monotonic) -> Self {
+    pub fn new(mut connection: Connection, link: Link, target: usize, now: Monotonic) -> Self {
+        if link.is_rdma() {
+            connection.set_payload_window(INLINE_BYTES_MAX);
+        }
         Self {
             connection,
             link,
@@ -62,7 +71,9 @@ impl Channel {
         let bytes_min = match transfer {
             Transfer::Read { .. } => options.rdma_read_bytes_min as usize,
             Transfer::Write { .. } => {
-                (options.rdma_write_bytes_min as usize).min(link.transfer_bytes_max() + 1)
+                let room_bytes = INLINE_BYTES_MAX.saturating_sub(self.connection.payload_bytes());
+                let inline_bytes = link.transfer_bytes_max().min(room_bytes.max(INLINE_BYTES_LEAST));
+                (options.rdma_write_bytes_min as usize).min(inline_bytes + 1)
             }
         };
         let suits = transfer.len() >= bytes_min.max(1) && self.connection.dialect() >= Some(Dialect::Smb300);

@@ -116,7 +116,7 @@ impl Default for Options {
             // A READ of 4 KiB and its headers fit one receive of 8 KiB: a registration would cost more than it saves.
             rdma_read_bytes_min: 4097,
             // For RDMA the server has to ask for the bytes: a way there and back that 64 KiB are not worth.
-            rdma_write_bytes_min: (64 << 10) + 1,
+            rdma_write_bytes_min: (1 << 20) + 1,
             channels: 1,
             multichannel: false,
             reconnect: Duration::ZERO,

@@ -19,9 +19,9 @@ pub enum Role {
     Server,
 }
 
-/// Transfers where receives take memory only as messages come ([`Config::receives_on_demand`]): one holds a READ or WRITE of 64 KiB,
-/// encrypted or not.
-const ON_DEMAND_BYTES: u32 = (SEALED_WRITE_PAYLOAD_AT + (64 << 10)) as u32;
+/// Transfers where receives take memory only as messages come ([`Config::receives_on_demand`]): one holds a READ or WRITE of 1 MiB
+/// with its headers, encrypted or not.
+const ON_DEMAND_BYTES: u32 = (1 << 20) + 1024;
 
 /// Where the payload of a WRITE lies in its transfer: behind the header of MS-SMBD, the one of SMB2, and the request's body.
 pub const WRITE_PAYLOAD_AT: usize = DATA_OFFSET + 64 + 48;
@@ -70,7 +70,13 @@ impl Config {
     /// For a stream whose receives take memory only as messages come: transfers may be as long as that pays.
     #[must_use]
     pub fn receives_on_demand(self) -> Self {
-        Self { send_bytes_max: ON_DEMAND_BYTES, receive_bytes_max: ON_DEMAND_BYTES, ..self }
+        let fragmented_bytes_max = self.fragmented_bytes_max.max(ON_DEMAND_BYTES);
+        Self {
+            send_bytes_max: ON_DEMAND_BYTES,
+            receive_bytes_max: ON_DEMAND_BYTES,
+            fragmented_bytes_max,
+            ..self
+        }
     }
 }
 

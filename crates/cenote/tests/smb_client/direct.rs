@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use sys::{Buf, Payload};
 use types::NtStatus;
 
+const MIB: usize = 1 << 20;
+
 /// Writes, reads back and compares: lengths around the threshold, a page and the largest operation.
 fn carry(client: &mut Client, name: &str) {
     let largest = client.limits().write_bytes as usize;
@@ -37,7 +39,7 @@ fn payload_goes_by_rdma_on_plain_sessions_and_comes_back_whole() {
     for dialect in [Dialect::Smb300, Dialect::Smb302, Dialect::Smb311] {
         for rdma_crc in [true, false] {
             let options = Options { oldest: dialect, newest: dialect, rdma_crc, ..plain(Transport::Rdma) };
-            let mut client = server.connect(options);
+            let mut client = server.connect(Options { rdma_write_bytes_min: 4097, ..options });
             assert!(client.is_rdma());
             carry(&mut client, "plain.bin");
             let counters = client.counters();
@@ -87,17 +89,46 @@ fn a_write_that_fits_one_transfer_goes_in_it_and_a_longer_one_by_rdma() {
         let tree = client.tree_connect("demo").unwrap();
         let file = client.open(tree, "inline.bin", OpenOptions::overwrite()).unwrap();
         let mut expected = Vec::new();
-        for len in [4096, 65_536, 65_537] {
+        for len in [4096, 65_536, 65_537, MIB, MIB + 1] {
             let before = client.counters();
             let data = pattern(len as u64, len);
             client.write_at(&file, expected.len() as u64, &data).unwrap();
             expected.extend_from_slice(&data);
             let sent_bytes = (client.counters().sent_bytes - before.sent_bytes) as usize;
             let remote_bytes = (client.counters().rdma_written_bytes - before.rdma_written_bytes) as usize;
-            assert_eq!(remote_bytes, if len > 65_536 { len } else { 0 });
-            assert!((sent_bytes > len) == (len <= 65_536) && sent_bytes < 66_000, "{len}: {sent_bytes}");
+            assert_eq!(remote_bytes, if len > MIB { len } else { 0 });
+            assert!((sent_bytes > len) == (len <= MIB) && sent_bytes < MIB + 500, "{len}: {sent_bytes}");
         }
         assert!(client.read_at(&file, 0, expected.len()).unwrap() == expected);
+        client.close(file).unwrap();
+    }
+}
+
+#[test]
+fn of_many_long_writes_at_once_some_go_in_transfers_and_the_rest_by_rdma_or_later() {
+    let server = Server::start();
+    // Without transforms payload that is signed stays in messages.
+    for (signing, rdma_transform) in [(Signing::IfRequired, true), (Signing::Required, false)] {
+        let options = Options { signing, rdma_transform, ..plain(Transport::Rdma) };
+        let mut client = server.connect(options);
+        let tree = client.tree_connect("demo").unwrap();
+        let file = client.open(tree, "many.bin", OpenOptions::overwrite()).unwrap();
+        let blocks: Vec<Vec<u8>> = (0..100).map(|nth| pattern(nth, MIB)).collect();
+        let mut tokens = Vec::new();
+        for (nth, block) in blocks.iter().enumerate() {
+            let payload = Payload::from(Buf::from(&block[..]));
+            tokens.push(client.submit_write(&file, (nth * MIB) as u64, payload).unwrap());
+        }
+        for token in tokens {
+            assert_eq!(client.wait(token).unwrap().written_bytes().unwrap() as usize, MIB);
+        }
+        let counters = client.counters();
+        let remote_bytes = counters.rdma_written_bytes as usize;
+        assert_eq!(remote_bytes, if rdma_transform { 92 * MIB } else { 0 }, "{counters:?}");
+        assert_eq!(counters.channels_lost, 0);
+        for (nth, block) in blocks.iter().enumerate() {
+            assert!(client.read_at(&file, (nth * MIB) as u64, MIB).unwrap() == *block, "{nth}");
+        }
         client.close(file).unwrap();
     }
 }

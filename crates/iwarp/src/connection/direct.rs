@@ -4,13 +4,13 @@
 //! The FPDU under way is known: its header was checked. What follows it is expected: further FPDUs of the same message, as long as the
 //! first and at the places that continue it. They are received as if they were there, and each is then checked like any other; where
 //! one is not what was expected, everything from there on is taken out and goes the ordinary way. A place is only expected where bytes
-//! that turn out to be something else do no harm: in the sink of our own read before it is complete, and in room of unspecified
-//! content that the peer may write. Of a Send only the FPDU under way is planned, since its receive takes nothing else.
+//! that turn out to be something else do no harm: in the sink of our own read before it is complete, in room of unspecified
+//! content that the peer may write, and in the receive that a Send fills, as far as the message's first bytes tell its length.
 
 pub use super::receive::Target;
 use super::receive::{DIRECT_BYTES_MIN, Direct, DirectTarget};
 use super::*;
-use crate::ddp::{Header, Opcode, TAGGED_HEADER_BYTES};
+use crate::ddp::{Header, Opcode};
 use crate::framing::{LENGTH_BYTES, trailer_bytes};
 
 /// Most bytes of payload in one plan.
@@ -57,15 +57,15 @@ impl Connection {
         let mut left = self.to_plan(memory)?.min(PAYLOAD_BYTES_MAX);
         let mut at = direct.at + direct.remaining;
         plan.pieces.push(Expected::Payload { at: direct.at, len_bytes: direct.remaining });
-        let payload_bytes = direct.payload_bytes();
+        let (payload_bytes, header_bytes) = (direct.payload_bytes(), direct.header.len_bytes());
         while left > 0 {
             let len_bytes = payload_bytes.min(left);
             let previous = if at == direct.at + direct.remaining {
                 direct.ulpdu_bytes
             } else {
-                payload_bytes + TAGGED_HEADER_BYTES
+                payload_bytes + header_bytes
             };
-            let between = trailer_bytes(previous) + LENGTH_BYTES + TAGGED_HEADER_BYTES;
+            let between = trailer_bytes(previous) + LENGTH_BYTES + header_bytes;
             plan.pieces.push(Expected::Between { len_bytes: between });
             plan.pieces.push(Expected::Payload { at, len_bytes });
             at += len_bytes;
@@ -100,7 +100,10 @@ impl Connection {
     fn to_plan(&self, memory: &Memory) -> Option<usize> {
         let direct = self.receiver.direct.as_ref().filter(|direct| direct.remaining > 0)?;
         if direct.target == Target::Posted {
-            return (direct.remaining >= DIRECT_BYTES_MIN).then_some(0);
+            let last = matches!(direct.header, Header::Untagged { last: true, .. });
+            let to_follow =
+                if last { 0 } else { self.receiver.sent_bytes_after(direct.at + direct.remaining) };
+            return (direct.remaining + to_follow >= DIRECT_BYTES_MIN).then_some(to_follow);
         }
         let to_follow = self.bytes_to_follow(direct, direct.payload_bytes(), memory);
         let enough = direct.remaining + to_follow >= self.config.planned_bytes_min;
@@ -140,6 +143,7 @@ impl Connection {
         if matches!(self.state, State::Terminating | State::Closed) {
             return;
         }
+        let send = self.receiver.send_sequence();
         let (mut left, mut from) = (count, 0);
         for (nth, piece) in plan.pieces.iter().enumerate() {
             match *piece {
@@ -147,6 +151,10 @@ impl Connection {
                     let here = len_bytes.min(left);
                     let expected = DirectTarget { target, at, len_bytes };
                     if here > 0 && self.direct_target() != Some(expected) {
+                        if target == Target::Posted && self.receiver.send_sequence() != send {
+                            // The message was shorter than its first bytes told, and has left with what came behind it.
+                            return self.terminate(TerminateCode::DDP_UNTAGGED_TOO_LONG.into(), now);
+                        }
                         // All of it is taken out before any of it is placed: a placement could meet bytes that still lie there.
                         match self.unplaced(&plan.pieces[nth..], target, &between[from..], left, memory) {
                             Some(rest) => self.handle_input(&rest, memory, now),

@@ -23,6 +23,8 @@ struct Posted {
     id: WorkId,
     len_bytes: usize,
     room: Room,
+    /// Of the message that fills it, as far as its first bytes told; zero: not known.
+    told_bytes: usize,
     count: usize,
 }
 
@@ -35,12 +37,11 @@ enum Room {
 }
 
 impl Posted {
-    /// Room for `end` bytes of a message of which `filled` are there; `None` where it is longer than the receive. `whole_bytes`: all of
-    /// it, where its first segment is the last; `shape`: what its first bytes say.
+    /// Room for the first `end` bytes of a message; `None` where it is longer than the receive. `whole_bytes`: all of it, where its first
+    /// segment is the last; `shape`: what its first bytes say.
     fn make_room(
         &mut self,
         end: usize,
-        filled: usize,
         whole_bytes: Option<usize>,
         shape: impl FnOnce() -> Option<Shape>,
     ) -> Option<()> {
@@ -49,7 +50,9 @@ impl Posted {
             Room::Lent => return None,
             _ if end > self.len_bytes => return None,
             Room::Later => {
-                let shape = shape().unwrap_or(Shape { len_bytes: self.len_bytes, aligned_at: 0 });
+                let told = shape();
+                self.told_bytes = told.map_or(0, |shape| shape.len_bytes.min(self.len_bytes));
+                let shape = told.unwrap_or(Shape { len_bytes: self.len_bytes, aligned_at: 0 });
                 let needed_bytes = whole_bytes.unwrap_or(shape.len_bytes).clamp(end, self.len_bytes);
                 // Up to a page more is the price: of a short payload that is much, and copying it elsewhere is little.
                 let pays = needed_bytes >= shape.aligned_at + ALIGNED_BYTES_LEAST;
@@ -58,8 +61,9 @@ impl Posted {
             }
             // It is longer than its first bytes said.
             Room::Buffer(short) => {
+                // What was planned lies behind what is filled.
                 let mut whole = BufMut::for_overwrite(self.len_bytes);
-                whole[..filled].copy_from_slice(&short[..filled]);
+                whole[..short.len()].copy_from_slice(short);
                 self.room = Room::Buffer(whole);
             }
         }
@@ -130,7 +134,8 @@ pub(super) struct Receiver {
 
 impl Receiver {
     pub(super) fn post(&mut self, id: WorkId, buffer: BufMut) {
-        self.posted.push_back(Posted { id, len_bytes: buffer.len(), room: Room::Buffer(buffer), count: 1 });
+        let len_bytes = buffer.len();
+        self.posted.push_back(Posted { id, len_bytes, room: Room::Buffer(buffer), told_bytes: 0, count: 1 });
     }
 
     pub(super) fn post_later(&mut self, id: WorkId, len_bytes: usize) {
@@ -140,7 +145,7 @@ impl Receiver {
             {
                 last.count += 1;
             }
-            _ => self.posted.push_back(Posted { id, len_bytes, room: Room::Later, count: 1 }),
+            _ => self.posted.push_back(Posted { id, len_bytes, room: Room::Later, told_bytes: 0, count: 1 }),
         }
     }
 
@@ -153,7 +158,13 @@ impl Receiver {
         let first = self.posted.front_mut()?;
         if first.count > 1 {
             first.count -= 1;
-            let alone = Posted { id: first.id, len_bytes: first.len_bytes, room: Room::Later, count: 1 };
+            let alone = Posted {
+                id: first.id,
+                len_bytes: first.len_bytes,
+                room: Room::Later,
+                told_bytes: 0,
+                count: 1,
+            };
             self.posted.push_front(alone);
         }
         self.posted.front_mut()
@@ -192,6 +203,17 @@ impl Receiver {
         if let Some(Posted { room: room @ Room::Lent, .. }) = self.posted.front_mut() {
             *room = Room::Buffer(bytes);
         }
+    }
+
+    /// Bytes of the Send message under way that come behind the first `end`, as far as that is known and there is room.
+    pub(super) fn sent_bytes_after(&self, end: usize) -> usize {
+        let told = self.posted.front().filter(|posted| matches!(posted.room, Room::Buffer(_)));
+        told.map_or(0, |posted| posted.told_bytes.saturating_sub(end))
+    }
+
+    /// Names the Send message under way.
+    pub(super) fn send_sequence(&self) -> u32 {
+        self.send_sequence
     }
 
     /// The bytes of the receive that the Send message under way fills.
@@ -625,7 +647,7 @@ impl Connection {
         };
         let receiver = &mut self.receiver;
         let in_turn = sequence == receiver.send_sequence.wrapping_add(1) && receiver.filled == 0;
-        let Some(Posted { id, len_bytes, room: Room::Later, count }) = receiver.posted.front_mut() else {
+        let Some(Posted { id, len_bytes, room: Room::Later, count, .. }) = receiver.posted.front_mut() else {
             return false;
         };
         let fits = payload.len() <= *len_bytes && payload.len() < ALIGNED_BYTES_LEAST;
@@ -668,7 +690,7 @@ impl Connection {
         let end = filled + len_bytes;
         let whole_bytes = (last && filled == 0).then_some(end);
         let shape = || self.config.receive_shape.and_then(|shape_of| shape_of(first));
-        posted.make_room(end, filled, whole_bytes, shape).ok_or(TerminateCode::DDP_UNTAGGED_TOO_LONG)?;
+        posted.make_room(end, whole_bytes, shape).ok_or(TerminateCode::DDP_UNTAGGED_TOO_LONG)?;
         Ok(filled)
     }
 

@@ -22,7 +22,7 @@ const RECEIVE_BYTES_MANY: usize = 256 << 10;
 /// The same where long payload came last: enough to see what comes next, and little to be copied if that is payload again.
 const RECEIVE_BYTES_PEEK: usize = 4 << 10;
 /// Room behind the last payload that goes straight to its place: for what announces the next one, not for that itself.
-const BEHIND_BYTES: usize = 8 << 10;
+const BEHIND_BYTES: usize = 1 << 10;
 /// Long payload that is received in one turn of the loop.
 const TURN_BYTES: usize = 512 << 10;
 /// One send takes about so many bytes.

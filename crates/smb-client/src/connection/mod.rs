@@ -127,6 +127,7 @@ struct Pending {
     owner: Owner,
     command: Command,
     charge: u16,
+    payload_bytes: usize,
     is_encrypted: bool,
     is_signed: bool,
     async_id: Option<u64>,
@@ -147,6 +148,10 @@ pub struct Connection {
     /// Credits in requests that are on their way.
     credits_spent: u32,
     pending: NumberMap<Pending>,
+    /// Of requests that wait, and of those that are on their way.
+    payload_bytes: (usize, usize),
+    /// Most of it on its way.
+    payload_window: usize,
     /// Chains of requests that wait for the session or for credits.
     waiting: VecDeque<Vec<(Token, Request)>>,
     outgoing: VecDeque<Outgoing>,
@@ -212,6 +217,8 @@ impl Connection {
             credits: 1,
             credits_spent: 0,
             pending: NumberMap::default(),
+            payload_bytes: (0, 0),
+            payload_window: usize::MAX,
             waiting: VecDeque::new(),
             outgoing: VecDeque::new(),
             events: VecDeque::new(),
@@ -244,6 +251,7 @@ impl Connection {
 
     /// Takes everything that was not answered, in the order of asking.
     pub(crate) fn take_leftovers(&mut self) -> Leftovers {
+        self.payload_bytes = (0, 0);
         let mut pending: Vec<(u64, Pending)> = self.pending.drain().collect();
         pending.sort_by_key(|(message_id, _)| *message_id);
         let sent = pending.into_iter().filter_map(|(_, pending)| match pending.owner {
@@ -255,14 +263,29 @@ impl Connection {
 
     /// Queues a request; it goes out when the session is set up and there are credits.
     pub fn submit(&mut self, token: Token, request: Request) {
-        self.waiting.push_back(vec![(token, request)]);
+        self.queue(vec![(token, request)]);
+    }
+
+    fn queue(&mut self, chain: Vec<(Token, Request)>) {
+        self.payload_bytes.0 += payload_bytes(&chain);
+        self.waiting.push_back(chain);
+    }
+
+    /// A message with payload waits while this much more of it would be on its way than here, unless it is alone.
+    pub fn set_payload_window(&mut self, len_bytes: usize) {
+        self.payload_window = len_bytes;
+    }
+
+    /// Payload in messages of requests that are not answered.
+    pub fn payload_bytes(&self) -> usize {
+        self.payload_bytes.0 + self.payload_bytes.1
     }
 
     /// Queues requests that go out in one message, each related to the one before it: where they name a file they use
     /// [`smb::wire::FileId::RELATED`] for the one that the first opens.
     pub fn submit_compound(&mut self, requests: Vec<(Token, Request)>) {
         if !requests.is_empty() {
-            self.waiting.push_back(requests);
+            self.queue(requests);
         }
     }
 
@@ -343,7 +366,17 @@ impl Connection {
         Some((handshake::validation_input(&self.options), handshake::validation_expected(negotiated)))
     }
 
+    /// A request that went out is answered, or never will be.
+    fn settle(&mut self, pending: &Pending) {
+        self.credits_spent = self.credits_spent.saturating_sub(u32::from(pending.charge));
+        self.payload_bytes.1 = self.payload_bytes.1.saturating_sub(pending.payload_bytes);
+    }
+
     fn fail(message: &'static str) -> ClientError {
         ClientError::Protocol(message)
     }
+}
+
+fn payload_bytes(chain: &[(Token, Request)]) -> usize {
+    chain.iter().map(|(_, request)| request.payload.len()).sum()
 }

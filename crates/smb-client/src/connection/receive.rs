@@ -70,7 +70,7 @@ impl Connection {
         let header = *Header::parse(message)?;
         self.earn(&header);
         if let Some(pending) = self.pending.remove(&header.message_id.get()) {
-            self.credits_spent = self.credits_spent.saturating_sub(u32::from(pending.charge));
+            self.settle(&pending);
         }
         self.handshake_answer(message)?;
         self.check_credits()
@@ -128,7 +128,7 @@ impl Connection {
             return Ok(());
         }
         let Some(pending) = self.pending.remove(&message_id) else { return Ok(()) };
-        self.credits_spent = self.credits_spent.saturating_sub(u32::from(pending.charge));
+        self.settle(&pending);
         if let Owner::Caller(token) = pending.owner {
             let mut reply = Reply::new(pending.command, header.status(), header.tree_id.get(), element);
             if header.status() == NtStatus::FILE_NOT_AVAILABLE {

@@ -1,6 +1,6 @@
 //! From requests to messages: identifiers, credits, signatures, encryption.
 
-use super::{Connection, Outgoing, Owner, Pending, Token};
+use super::{Connection, Outgoing, Owner, Pending, Token, payload_bytes};
 use crate::operation::Request;
 use smb::crypto::{SigningKey, TRANSFORM_HEADER_BYTES};
 use smb::wire::{Command, Dialect, HEADER_BYTES, Header, HeaderFlags, Put, TCP_PREFIX_BYTES, U16, U32, U64};
@@ -52,6 +52,7 @@ impl Connection {
                 owner: Owner::Handshake,
                 command,
                 charge: 1,
+                payload_bytes: 0,
                 is_encrypted: false,
                 is_signed: false,
                 async_id: None,
@@ -84,6 +85,12 @@ impl Connection {
                 return;
             }
             self.is_stalled = false;
+            let (payload_bytes, on_their_way) = (payload_bytes(chain), self.payload_bytes.1);
+            if payload_bytes > 0 && on_their_way > 0 && on_their_way + payload_bytes > self.payload_window {
+                return;
+            }
+            self.payload_bytes.0 = self.payload_bytes.0.saturating_sub(payload_bytes);
+            self.payload_bytes.1 += payload_bytes;
             let Some(chain) = self.waiting.pop_front() else { return };
             self.transmit_chain(chain);
         }
@@ -142,6 +149,7 @@ impl Connection {
                 owner: Owner::Caller(token),
                 command: request.command,
                 charge,
+                payload_bytes: request.payload.len(),
                 is_encrypted: encrypt,
                 is_signed: sign,
                 async_id: None,
@@ -183,9 +191,9 @@ impl Connection {
 
     /// Answers a request in the server's place.
     fn refuse(&mut self, message_id: u64) {
-        if let Some(pending) = self.pending.remove(&message_id)
-            && let Owner::Caller(token) = pending.owner
-        {
+        let Some(pending) = self.pending.remove(&message_id) else { return };
+        self.settle(&pending);
+        if let Owner::Caller(token) = pending.owner {
             let reply = crate::operation::Reply::local(pending.command, NtStatus::CONNECTION_DISCONNECTED);
             self.events.push_back(super::Event::Completed { token, reply });
         }

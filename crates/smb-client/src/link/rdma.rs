@@ -7,7 +7,7 @@ use super::MESSAGE_BYTES_MAX;
 use crate::connection::Outgoing;
 use crate::{ClientError, Engine, Options, RdmaDevice};
 use ::rdma::ibverbs::{IbverbsOptions, IbverbsProvider};
-use ::rdma::iwarp::{IwarpOptions, IwarpProvider};
+use ::rdma::iwarp::{IwarpOptions, IwarpProvider, Shape, ShapeOf};
 use ::rdma::{Access, CompletionKind, Event, QueuePairId, RegionKey, Status, Verbs, WorkId};
 use iwarp::CrcPolicy;
 use smb::wire::{BufferDescriptorV1, TCP_PREFIX_BYTES, U32, U64};
@@ -52,8 +52,17 @@ impl RdmaLink {
         options: &Options,
     ) -> Result<Self, ClientError> {
         let crc = if options.rdma_crc { CrcPolicy::On } else { CrcPolicy::OffUnlessAsked };
-        let iwarp =
-            IwarpOptions { crc, queue_pairs_max: 1, tells_sent_together: true, ..IwarpOptions::default() };
+        let receive_shape: Option<ShapeOf> = Some(|first| {
+            let len_bytes = smbdirect::transfer_shape(first)?.len_bytes;
+            Some(Shape { len_bytes, aligned_at: 0 })
+        });
+        let iwarp = IwarpOptions {
+            crc,
+            queue_pairs_max: 1,
+            tells_sent_together: true,
+            receive_shape,
+            ..IwarpOptions::default()
+        };
         let mut provider = IwarpProvider::new(engine.driver(), iwarp, ::rdma::random_names());
         let now = monotonic_now();
         let pair = provider.connect(stream, &[], now)?;
