@@ -402,13 +402,16 @@ impl Connection {
         &mut self,
         id: WorkId,
         head: &[u8],
-        payload: Payload,
+        mut payload: Payload,
         flags: SendFlags,
     ) -> Result<(), PostError> {
         if head.len() > HEAD_BYTES_MAX {
             return Err(PostError::TooLong);
         }
         self.postable(head.len() + payload.len())?;
+        if self.cut_at_once(id, head, &mut payload, &flags) {
+            return Ok(());
+        }
         let work = transmit::Work::Send { head: framing::Head::new(head), payload, flags };
         self.transmitter.push(id, CompletionKind::Send, work);
         Ok(())

@@ -10,6 +10,9 @@ use crate::framing::{Head, Outgoing};
 /// Payload of a large FPDU: a multiple of pages and sectors below the longest ULPDU.
 const LARGE_PAYLOAD_BYTES: usize = 61_440;
 
+/// Of FPDUs that are cut as their Sends are posted.
+const CUT_BYTES_MAX: usize = 64 << 10;
+
 /// FPDUs for whose description an idle connection keeps room.
 const SPARE_FPDUS_MAX: usize = 192;
 
@@ -115,8 +118,10 @@ pub(super) struct Transmitter {
     outstanding: VecDeque<OutstandingRead>,
     inbound: VecDeque<InboundRead>,
     current: Option<Message>,
-    /// Empty between sends; its room is that of the FPDUs that were sent last.
+    /// What was cut as it was posted; its room is that of the FPDUs that were sent last.
     outgoing: Outgoing,
+    /// Bytes of FPDUs in `outgoing`, and of payload that their CRCs had to be made of.
+    cut_bytes: (usize, usize),
     response_turn: bool,
     terminate: Option<Vec<u8>>,
     send_sequence: u32,
@@ -201,6 +206,7 @@ impl Transmitter {
         if let Some(Message { origin: Origin::Response { source }, .. }) = self.current.take() {
             memory.set_busy(source, false);
         }
+        self.outgoing.clear(0);
         for read in self.outstanding.drain(..) {
             if let OutstandingKind::Read { sink, .. } = read.kind {
                 memory.set_busy(sink, false);
@@ -324,6 +330,18 @@ const fn send_opcode(flags: SendFlags) -> Opcode {
     }
 }
 
+/// The header of a Send that is whole in one FPDU.
+fn send_header(flags: &SendFlags, sequence: u32) -> Header {
+    Header::Untagged {
+        opcode: send_opcode(*flags),
+        last: true,
+        invalidate: flags.invalidate.unwrap_or(Stag(0)),
+        queue: ddp::QUEUE_SEND,
+        sequence,
+        message_offset: 0,
+    }
+}
+
 /// Payload that an FPDU takes beside this head: whole words, so that only a message's last FPDU is padded.
 const fn payload_room(room: usize, head: &Head) -> usize {
     (room & !3) - head.len_bytes().next_multiple_of(4)
@@ -358,7 +376,7 @@ impl Connection {
                 sequence: 1,
                 message_offset: 0,
             };
-            let mut out = Outgoing::default();
+            let mut out = self.take_cut().0;
             let payload = Payload::from(sys::Buf::from(&payload[..]));
             out.push(&header, &Head::EMPTY, payload, self.sums_frames());
             return Some(self.join(&mut out));
@@ -366,14 +384,8 @@ impl Connection {
         if self.state != State::Established || self.hold_until.is_some_and(|hold| now < hold) {
             return None;
         }
-        let mut out = std::mem::take(&mut self.transmitter.outgoing);
-        let (mut total, mut summed) = (0, 0);
+        let (mut out, (mut total, mut summed)) = self.take_cut();
         while total < len_bytes_max && summed < self.config.summed_bytes_max {
-            if let Some((len_bytes, unsummed_bytes)) = self.short_send(&mut out) {
-                total += len_bytes;
-                summed += unsummed_bytes;
-                continue;
-            }
             if self.transmitter.current.is_none() && !self.start_message(memory) {
                 break;
             }
@@ -411,6 +423,46 @@ impl Connection {
         bytes
     }
 
+    fn take_cut(&mut self) -> (Outgoing, (usize, usize)) {
+        let transmitter = &mut self.transmitter;
+        (std::mem::take(&mut transmitter.outgoing), std::mem::take(&mut transmitter.cut_bytes))
+    }
+
+    /// A Send that is posted while there is nothing before it, and leaves whole in one FPDU, is cut at once. `false`: it has to wait.
+    pub(super) fn cut_at_once(
+        &mut self,
+        id: WorkId,
+        head: &[u8],
+        payload: &mut Payload,
+        flags: &SendFlags,
+    ) -> bool {
+        let (crc, room) = (self.sums_frames(), self.room(ddp::UNTAGGED_HEADER_BYTES));
+        let transmitter = &mut self.transmitter;
+        let is_first = transmitter.entries.is_empty()
+            && transmitter.current.is_none()
+            && transmitter.inbound.is_empty()
+            && self.state == State::Established;
+        // The rest waits uncut until the owner can send: what is cut counts as sent.
+        if !is_first || transmitter.cut_bytes.0 >= CUT_BYTES_MAX {
+            return false;
+        }
+        let head = Head::new(head);
+        if payload.len() > payload_room(room, &head) {
+            return false;
+        }
+        transmitter.send_sequence = transmitter.send_sequence.wrapping_add(1);
+        let header = send_header(flags, transmitter.send_sequence);
+        self.counters.send_bytes_out += payload.len() as u64;
+        let len_bytes = head.len_bytes() + payload.len();
+        let unsummed_bytes = if self.agreed.crc { unsummed_bytes(payload) } else { 0 };
+        let fpdu_bytes = transmitter.outgoing.push(&header, &head, std::mem::take(payload), crc);
+        transmitter.cut_bytes.0 += fpdu_bytes;
+        transmitter.cut_bytes.1 += unsummed_bytes;
+        let sent = Completion::new(id, CompletionKind::Send, WorkStatus::Success);
+        self.push_completion(Completion { len_bytes, ..sent });
+        true
+    }
+
     /// Makes a message the current one; `false` where none may start.
     fn start_message(&mut self, memory: &mut Memory) -> bool {
         loop {
@@ -431,47 +483,6 @@ impl Connection {
                 return true;
             }
         }
-    }
-
-    /// Cuts a Send that leaves whole in one FPDU straight off the send queue; the FPDU's length, and how many bytes of payload its CRC had
-    /// to be made of. `None`: what comes next is none, or may not leave yet.
-    fn short_send(&mut self, out: &mut Outgoing) -> Option<(usize, usize)> {
-        let (crc, room) = (self.sums_frames(), self.room(ddp::UNTAGGED_HEADER_BYTES));
-        let transmitter = &mut self.transmitter;
-        if transmitter.current.is_some() || !transmitter.inbound.is_empty() {
-            return None;
-        }
-        let number = transmitter.next;
-        let entry = transmitter.entries.get_mut((number - transmitter.first) as usize)?;
-        let Some(Work::Send { head, payload, flags }) = &mut entry.work else { return None };
-        if payload.len() > payload_room(room, head) || flags.fence && !transmitter.outstanding.is_empty() {
-            return None;
-        }
-        transmitter.next += 1;
-        transmitter.send_sequence = transmitter.send_sequence.wrapping_add(1);
-        let header = Header::Untagged {
-            opcode: send_opcode(*flags),
-            last: true,
-            invalidate: flags.invalidate.unwrap_or(Stag(0)),
-            queue: ddp::QUEUE_SEND,
-            sequence: transmitter.send_sequence,
-            message_offset: 0,
-        };
-        self.counters.send_bytes_out += payload.len() as u64;
-        let message_bytes = head.len_bytes() + payload.len();
-        let unsummed_bytes = if self.agreed.crc { unsummed_bytes(payload) } else { 0 };
-        let fpdu_bytes = out.push(&header, head, std::mem::take(payload), crc);
-        if number > transmitter.first {
-            entry.work = None;
-            transmitter.complete(number, WorkStatus::Success, message_bytes, None);
-        } else {
-            let (id, status) = (entry.id, WorkStatus::Success);
-            transmitter.entries.pop_front();
-            transmitter.first += 1;
-            let sent = Completion::new(id, CompletionKind::Send, status);
-            self.push_completion(Completion { len_bytes: message_bytes, ..sent });
-        }
-        Some((fpdu_bytes, unsummed_bytes))
     }
 
     /// Payload of one FPDU, with what stands before it.
