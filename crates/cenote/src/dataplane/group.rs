@@ -2,10 +2,13 @@
 //!
 //! Where all of it is of one connection, the answers to a few of its messages leave while the next are worked on: its client takes them
 //! up meanwhile, and asks again. With all answers at once the two ends would work by turns, and sleep by turns. Where several
-//! connections ask, their clients have work meanwhile, and answers that leave together cost less.
+//! connections ask, their clients have work meanwhile, and answers of one connection that leave together cost less: a group is larger
+//! then, so that what it needs stays in the processor's cache, and ends where another connection's messages begin.
 
 /// Messages of one connection that are worked off together, at least.
 const MESSAGES: usize = 8;
+/// The same of several connections.
+const MESSAGES_OF_SEVERAL: usize = 128;
 /// And no less than this part of what waits: that does not grow without bound where more comes meanwhile.
 const PART: usize = 4;
 
@@ -15,7 +18,15 @@ pub(super) fn of<E, C: PartialEq>(events: &[E], sender: impl Fn(&E) -> Option<C>
         Some(Some(first)) => events.iter().all(|event| sender(event).as_ref() == Some(&first)),
         _ => false,
     };
-    if alone { events.len().min(MESSAGES.max(events.len() / PART)) } else { events.len() }
+    let group = if alone { MESSAGES } else { MESSAGES_OF_SEVERAL }.max(events.len() / PART);
+    match events.get(group) {
+        Some(_) if alone => group,
+        Some(_) => {
+            let last = sender(&events[group - 1]);
+            group + events[group..].iter().take_while(|event| sender(event) == last).count()
+        }
+        None => events.len(),
+    }
 }
 
 #[cfg(test)]
@@ -35,7 +46,18 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_of_several_or_is_no_message_is_taken_whole() {
+    fn messages_of_several_are_taken_to_the_end_of_one_connection() {
+        let events: Vec<Option<u8>> = (0..8).flat_map(|connection| [Some(connection); 50]).collect();
+        assert_eq!(group(&events), 150);
+        assert_eq!(group(&events[150..]), 150);
+        assert_eq!(group(&events[300..]), 100);
+        let many: Vec<Option<u8>> = events.iter().cycle().take(4000).copied().collect();
+        assert_eq!(group(&many), 1000);
+        assert_eq!(group(&[&[Some(1)][..], &[None; 300]].concat()), 301);
+    }
+
+    #[test]
+    fn what_is_little_is_taken_whole() {
         let mut events = vec![Some(1); 30];
         events.push(Some(2));
         assert_eq!(group(&events), 31);
