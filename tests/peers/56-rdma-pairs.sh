@@ -1,6 +1,7 @@
 #!/bin/bash
 # Two processes of ours, over TCP and SMB Direct: every combination of signing, encryption and number of connections. Each copies a file
-# there and back, byte for byte; over SMB Direct the payload goes by RDMA in each, also where it is signed or encrypted (RDMA transform).
+# there and back, byte for byte; over SMB Direct the payload goes by RDMA in each, also where it is signed or encrypted (RDMA transform): back
+# always, there where the client is told to lend it, and in transfers of 1 MiB where it is not.
 . "$(dirname "$0")/../lib.sh"
 
 rdma_port=$(free_port)
@@ -14,18 +15,22 @@ there_and_back() { # PORT TRANSPORT OPTION...
     timeout 60 "$CENOTE" smb put "$work/file" "$place" --transport "$transport" "$@" &&
         timeout 60 "$CENOTE" smb get "$place" "$work/back" --transport "$transport" "$@" && cmp "$work/file" "$work/back"
 }
+by_rdma() { metric "cenote_smb_direct_connection_bytes_rdma_$1_total"; }
 for transport in tcp rdma; do
     if [[ $transport == tcp ]]; then port=$smb_port; else port=$rdma_port; fi
     for protection in "" --sign --seal "--sign --seal"; do
         for channels in 1 4; do
             name="$transport, ${protection:-plain}, channels: $channels"
-            before=$(metric cenote_smb_direct_connection_bytes_rdma_read_total)
-            # The options are words of their own.
-            # shellcheck disable=SC2086
-            check "$name" there_and_back "$port" "$transport" --channels "$channels" $protection
-            moved=$(($(metric cenote_smb_direct_connection_bytes_rdma_read_total) - before))
             [[ $transport == tcp ]] && want=0 || want=$((3 << 20))
-            equal "$name: bytes that the server read by RDMA" "$want" "$moved"
+            for lend in "" "--rdma-write-min 65537"; do
+                before=$(by_rdma read) written=$(by_rdma written)
+                if [[ -n $lend ]]; then lent=$want; else lent=0; fi
+                # The options are words of their own.
+                # shellcheck disable=SC2086
+                check "$name $lend" there_and_back "$port" "$transport" --channels "$channels" $protection $lend
+                equal "$name $lend: bytes that the server read by RDMA" "$lent" $(($(by_rdma read) - before))
+                equal "$name $lend: bytes that the server wrote by RDMA" "$want" $(($(by_rdma written) - written))
+            done
         done
     done
 done

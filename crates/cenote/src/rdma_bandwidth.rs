@@ -56,7 +56,10 @@ pub fn measure(
     bytes: u64,
     crc: bool,
 ) -> Result<Bandwidth, BandwidthError> {
-    let options = Options { transport: Transport::Rdma, rdma_crc: crc, ..Options::default() };
+    // Both ways are measured by RDMA, also what a client would send.
+    let (rdma_write_bytes_min, rdma_read_bytes_min) = (1, 1);
+    let rdma = Options { rdma_write_bytes_min, rdma_read_bytes_min, ..Options::default() };
+    let options = Options { transport: Transport::Rdma, rdma_crc: crc, ..rdma };
     let mut client = Client::connect(server, port, credentials, options).map_err(at("logon"))?;
     let tree = client.tree_connect(share).map_err(at("share"))?;
     let name = format!("cenote-rdma-ping-{}.tmp", std::process::id());

@@ -124,6 +124,10 @@ fn arguments() -> Result<Arguments, Box<dyn Error>> {
     if all.options.transport == Transport::Tcp {
         all.port = all.tcp_port;
     }
+    if all.seed % 2 == 1 {
+        // The server fetches what others send.
+        all.options.rdma_write_bytes_min = 4097;
+    }
     Ok(all)
 }
 

@@ -71,7 +71,8 @@ pub struct Options {
     pub rdma_device: RdmaDevice,
     /// READ of so many bytes or more goes by RDMA, a shorter one in the message.
     pub rdma_read_bytes_min: u32,
-    /// WRITE of so many bytes or more goes by RDMA; a shorter one does too where it does not fit one transfer of the connection.
+    /// WRITE of so many bytes or more goes by RDMA; a shorter one does too where it does not fit one transfer of the connection, or where
+    /// it is longer than 64 KiB and 8 MiB of payload are on their way in messages.
     pub rdma_write_bytes_min: u32,
     /// Connections of the session, all by the same transport, where the server takes more than one (3.0 and later). Work is spread over
     /// them; what a lost one had not answered is asked on another, and it is made anew.

@@ -64,6 +64,10 @@ pub struct SmbOptions {
     /// SMB Direct in software: leave the CRC out where the server does too
     #[arg(long)]
     pub rdma_no_crc: bool,
+    /// Payload of at least so many bytes is lent to the server, which reads it by RDMA; a shorter one is sent [default: what is
+    /// longer than one transfer, 1 MiB to a server in software]
+    #[arg(long, value_name = "BYTES")]
+    pub rdma_write_min: Option<u32>,
     /// Connections that carry the session
     #[arg(long, default_value_t = 1, value_parser = channel_count)]
     pub channels: usize,

@@ -48,8 +48,10 @@ pub fn connect(place: &Location, how: &SmbOptions) -> Result<Client, Failure> {
         SmbTransport::Tcp => (Transport::Tcp, TCP_PORT),
         SmbTransport::Rdma => (Transport::Rdma, RDMA_PORT),
     };
+    let usually = Options::default();
     let options = Options {
         transport,
+        rdma_write_bytes_min: how.rdma_write_min.unwrap_or(usually.rdma_write_bytes_min),
         rdma_port: how.rdma_port.unwrap_or(RDMA_PORT),
         rdma_device: how.rdma_device.as_deref().map_or(RdmaDevice::Software, RdmaDevice::from),
         rdma_crc: !how.rdma_no_crc,
@@ -58,7 +60,7 @@ pub fn connect(place: &Location, how: &SmbOptions) -> Result<Client, Failure> {
         signing: if how.sign { Signing::Required } else { Signing::IfRequired },
         encryption: if how.seal { Encryption::Required } else { Encryption::IfRequired },
         reconnect: RECONNECT,
-        ..Options::default()
+        ..usually
     };
     let port = place.port.unwrap_or(usual);
     Client::connect(&place.server, port, credentials, options)
