@@ -61,6 +61,21 @@ fn revision_1_peers_are_answered_in_revision_1_and_smb_direct_depths_are_taken_f
 }
 
 #[test]
+fn sends_posted_before_the_negotiation_leave_after_it() {
+    let mut pair = Pair::new(config(), config());
+    let messages = [b"one".as_slice(), &[7; 3000], b"three"];
+    pair.server.post_receives(3, 4096);
+    for (id, message) in (0..).zip(messages) {
+        let connection = &mut pair.client.connection;
+        connection.post_send(WorkId(id), payload(message), SendFlags::default()).expect("is taken");
+    }
+    pair.drive();
+    let buffers = pair.server.completions.iter().map(|done| done.buffer.as_ref().expect("a message"));
+    assert_eq!(buffers.map(|buffer| &buffer[..]).collect::<Vec<_>>(), messages);
+    assert_eq!(pair.client.completions.len(), 3);
+}
+
+#[test]
 fn the_responder_sends_nothing_before_the_first_message_of_the_initiator() {
     let mut pair = Pair::established();
     pair.client.post_receives(1, 64);

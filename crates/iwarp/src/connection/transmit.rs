@@ -436,8 +436,7 @@ impl Connection {
         payload: &mut Payload,
         flags: &SendFlags,
     ) -> bool {
-        let (crc, room) = (self.sums_frames(), self.room(ddp::UNTAGGED_HEADER_BYTES));
-        let transmitter = &mut self.transmitter;
+        let transmitter = &self.transmitter;
         let is_first = transmitter.entries.is_empty()
             && transmitter.current.is_none()
             && transmitter.inbound.is_empty()
@@ -446,6 +445,9 @@ impl Connection {
         if !is_first || transmitter.cut_bytes.0 >= CUT_BYTES_MAX {
             return false;
         }
+        // Only now: what an FPDU takes is agreed in the negotiation, before which a Send may be posted.
+        let (crc, room) = (self.sums_frames(), self.room(ddp::UNTAGGED_HEADER_BYTES));
+        let transmitter = &mut self.transmitter;
         let head = Head::new(head);
         if payload.len() > payload_room(room, &head) {
             return false;
