@@ -352,6 +352,44 @@ fn a_long_send_is_whole_wherever_the_stream_is_cut() {
 }
 
 #[test]
+fn the_fpdus_of_a_long_send_begin_with_pages_and_are_expected_so_once_one_was_seen() {
+    let with = || iwarp::Config {
+        receive_shape: Some(|_| Some(Shape { len_bytes: 136 + (1 << 20), aligned_at: 136 })),
+        large_fpdus: LargeFpdus::Always,
+        ..config()
+    };
+    let mut pair = Pair::established_with(with(), with());
+    (pair.planned, pair.pieces) = (true, vec![usize::MAX]);
+    let (head, data) = (payload(&pattern(136, 1)), payload(&pattern(1 << 20, 2)));
+    let mut message = head.clone();
+    message.append(data.clone());
+    let whole = message.contiguous();
+    for further in [57_344 + 136, 61_440] {
+        pair.server.connection.post_receive_later(WorkId(7), whole.len()).expect("is open");
+        let sent = pair.client.connection.post_send(WorkId(8), message.clone(), SendFlags::default());
+        sent.expect("is taken");
+        let (client, server, now) = (&mut pair.client, &mut pair.server, pair.now);
+        let wire = client.connection.poll_transmit(&mut client.memory, 2 << 20, now).expect("bytes");
+        let wire = wire.contiguous();
+        server.connection.handle_input(&wire[..1020], &mut server.memory, now);
+        let mut plan = Plan::default();
+        let lent = server.connection.plan_receive(&mut server.memory, &mut plan).expect("a long Send");
+        let payloads = plan.pieces.iter().filter_map(|piece| match piece {
+            Expected::Payload { len_bytes, .. } => Some(*len_bytes),
+            Expected::Between { .. } => None,
+        });
+        assert_eq!(payloads.take(3).collect::<Vec<_>>(), [57_344 + 136 - 1000, further, further]);
+        server.connection.give_up_plan(&plan, lent, &mut server.memory);
+        server.receive(&wire[1020..], now);
+        pair.drive();
+        let buffer = pair.server.completions.pop_front().and_then(|done| done.buffer).expect("it came");
+        assert!(buffer[..] == whole[..]);
+    }
+    let words = data.parts()[0].page_words().expect("whole pages");
+    assert!(words.iter().all(|word| word.load(std::sync::atomic::Ordering::Relaxed) != 0));
+}
+
+#[test]
 fn a_message_that_comes_whole_takes_only_the_memory_it_needs_and_a_long_payload_lies_at_a_page() {
     let with = || iwarp::Config {
         receive_shape: Some(|_| Some(Shape { len_bytes: usize::MAX, aligned_at: 136 })),

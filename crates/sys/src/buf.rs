@@ -210,6 +210,11 @@ impl Buf {
         self.start.is_multiple_of(ALIGN_BYTES)
     }
 
+    /// How far the byte at `at` of this view lies behind the start of a page of its memory.
+    pub fn behind_page(&self, at: usize) -> usize {
+        (self.start + at) % ALIGN_BYTES
+    }
+
     /// Bytes that this view keeps alive, for budgets of memory.
     pub fn retained_bytes(&self) -> usize {
         self.shared.as_ref().map_or(0, |shared| shared.allocation().capacity)

@@ -1,11 +1,12 @@
 //! Receives straight into registered memory or a posted receive: which bytes of the stream belong where, as far as can be said before
 //! they come.
 //!
-//! The FPDU under way is known: its header was checked. What follows it is expected: further FPDUs of the same message, as long as the
-//! first and at the places that continue it. They are received as if they were there, and each is then checked like any other; where
-//! one is not what was expected, everything from there on is taken out and goes the ordinary way. A place is only expected where bytes
-//! that turn out to be something else do no harm: in the sink of our own read before it is complete, in room of unspecified
-//! content that the peer may write, and in the receive that a Send fills, as far as the message's first bytes tell its length.
+//! The FPDU under way is known: its header was checked. What follows it is expected: further FPDUs of the same message, as long as it
+//! is, or behind the first of a Send as those of the last message were, at the places that continue it. They are received as if they
+//! were there, and each is then checked like any other; where one is not what was expected, everything from there on is taken out and
+//! goes the ordinary way. A place is only expected where bytes that turn out to be something else do no harm: in the sink of our own
+//! read before it is complete, in room of unspecified content that the peer may write, and in the
+//! receive that a Send fills, as far as the message's first bytes tell its length.
 
 pub use super::receive::Target;
 use super::receive::{DIRECT_BYTES_MIN, Direct, DirectTarget};
@@ -15,6 +16,9 @@ use crate::framing::{LENGTH_BYTES, trailer_bytes};
 
 /// Most bytes of payload in one plan.
 const PAYLOAD_BYTES_MAX: usize = 2 << 20;
+
+/// As [`PAYLOAD_BYTES_MAX`], where a CRC is made of them: what was received is then still in the processor's cache.
+const SUMMED_BYTES_MAX: usize = 256 << 10;
 
 /// The next bytes of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,10 +58,16 @@ impl Connection {
         if matches!(self.state, State::Terminating | State::Closed) {
             return None;
         }
-        let mut left = self.to_plan(memory)?.min(PAYLOAD_BYTES_MAX);
+        let payload_bytes = self.receiver.further_bytes(&direct.header, direct.payload_bytes());
+        let most = if self.agreed.crc { SUMMED_BYTES_MAX } else { PAYLOAD_BYTES_MAX };
+        // Whole FPDUs: a part of one would not be what is expected.
+        let mut left = match self.to_plan(memory)? {
+            all if all <= most => all,
+            _ => most / payload_bytes * payload_bytes,
+        };
         let mut at = direct.at + direct.remaining;
         plan.pieces.push(Expected::Payload { at: direct.at, len_bytes: direct.remaining });
-        let (payload_bytes, header_bytes) = (direct.payload_bytes(), direct.header.len_bytes());
+        let header_bytes = direct.header.len_bytes();
         while left > 0 {
             let len_bytes = payload_bytes.min(left);
             let previous = if at == direct.at + direct.remaining {

@@ -125,6 +125,8 @@ pub(super) struct Receiver {
     posted: VecDeque<Posted>,
     /// Bytes of the Send message under way.
     filled: usize,
+    /// Payload of the last FPDU in the middle of a Send message: the first may have another length. Zero: none yet.
+    middle_bytes: usize,
     send_sequence: u32,
     read_sequence: u32,
     atomic_sequence: u32,
@@ -209,6 +211,14 @@ impl Receiver {
     pub(super) fn sent_bytes_after(&self, end: usize) -> usize {
         let told = self.posted.front().filter(|posted| matches!(posted.room, Room::Buffer(_)));
         told.map_or(0, |posted| posted.told_bytes.saturating_sub(end))
+    }
+
+    /// Payload expected of each further FPDU of the message under way, one of whose FPDUs has this header and this much.
+    pub(super) fn further_bytes(&self, header: &Header, payload_bytes: usize) -> usize {
+        match header {
+            Header::Untagged { message_offset: 0, .. } if self.middle_bytes > 0 => self.middle_bytes,
+            _ => payload_bytes,
+        }
     }
 
     /// Names the Send message under way.
@@ -696,13 +706,16 @@ impl Connection {
 
     /// A segment of a Send is placed.
     fn finish_send(&mut self, header: Header, len_bytes: usize, memory: &mut Memory) -> Result<(), Failure> {
-        let Header::Untagged { opcode, last, invalidate, sequence, .. } = header else {
+        let Header::Untagged { opcode, last, invalidate, sequence, message_offset, .. } = header else {
             return Err(TerminateCode::RDMAP_OPCODE.into());
         };
         self.receiver.filled += len_bytes;
         let end = self.receiver.filled;
         self.counters.send_bytes_in += len_bytes as u64;
         if !last {
+            if message_offset > 0 {
+                self.receiver.middle_bytes = len_bytes;
+            }
             return Ok(());
         }
         if opcode.invalidates() {

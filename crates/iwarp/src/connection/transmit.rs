@@ -347,6 +347,16 @@ const fn payload_room(room: usize, head: &Head) -> usize {
     (room & !3) - head.len_bytes().next_multiple_of(4)
 }
 
+/// Of a payload from `at`, up to `room` bytes: where more follow, they begin with a page, so that the CRC of each whole page is kept
+/// with it. A short FPDU is not made much shorter for that.
+fn to_page(payload: &Payload, at: usize, room: usize) -> usize {
+    if payload.len() <= at + room {
+        return room;
+    }
+    let behind = payload.behind_page(at + room);
+    if behind > room / 8 || !behind.is_multiple_of(4) { room } else { room - behind }
+}
+
 fn unsummed_bytes(payload: &Payload) -> usize {
     payload.parts().iter().map(crate::crc::unsummed_bytes).sum()
 }
@@ -507,7 +517,11 @@ impl Connection {
         let room = if matches!(message.address, Address::Tagged(..)) { rooms.0 } else { rooms.1 };
         let (first, body_bytes) = (message.sent == 0, message.body.len());
         let head = if first { message.head } else { Head::EMPTY };
-        let take = (body_bytes - message.sent).min(payload_room(room, &head));
+        let take = match &message.body {
+            Body::Payload(payload) if crc => to_page(payload, message.sent, payload_room(room, &head)),
+            _ => payload_room(room, &head),
+        };
+        let take = take.min(body_bytes - message.sent);
         let payload = match &mut message.body {
             Body::Payload(payload) if take == body_bytes => std::mem::take(payload),
             Body::Payload(payload) => payload.slice(message.sent, take),
