@@ -35,6 +35,9 @@ fn write(pair: &mut Pair, target: Stag, at: usize, bytes: &[u8]) {
     pair.client.connection.post_write(WorkId(1), payload(bytes), target, at as u64).expect("is taken");
 }
 
+/// The first FPDU of a long tagged message: length field, header, a page, CRC.
+const PAGE_FPDU_BYTES: usize = 2 + 14 + 4096 + 4;
+
 /// The first 30,000 bytes of a write of the whole region have come; what is lent for the rest.
 fn lend_for_a_long_write(pair: &mut Pair, room: Stag) -> (Plan, BufMut) {
     write(pair, room, 0, &pattern(LEN, 3));
@@ -120,7 +123,7 @@ fn a_region_let_go_of_while_it_is_received_into_goes_when_that_is_over() {
     assert!(!server.memory.is_valid(room));
     // The peer goes on in memory that is gone: refused, and nothing of it is kept.
     let between = vec![0; plan.between_bytes() + 512];
-    let first = 61_440 + 16 - 30_000 + 20;
+    let first = PAGE_FPDU_BYTES + 16 + 61_440 - 30_000 + 20;
     server.connection.handle_planned(&plan, lent, &between, first, &mut server.memory, now);
     pair.drive();
     assert!(pair.server.terminated.is_some());
@@ -183,10 +186,11 @@ fn write_on_the_wire(pair: &mut Pair, room: Stag, bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_long_payload_that_came_up_to_a_part_of_its_trailer_is_whole_with_the_rest() {
-    // Length field, header, payload, pad and CRC of one FPDU.
     const LEN: usize = 50_001;
+    // Length field, header, payload, pad and CRC: an FPDU of a page, and one of the rest.
+    let payload_end = PAGE_FPDU_BYTES + 2 + 14 + LEN - 4096;
     for crc in [true, false] {
-        for cut in 2 + 14 + LEN - 2..2 + 14 + LEN + 3 + 4 {
+        for cut in payload_end - 2..payload_end + 3 + 4 {
             let mut pair = pair(crc, vec![usize::MAX]);
             let content = vec![0xAB; LEN + 64];
             let room = pair.server.bound_region(&content, ROOM);
@@ -205,19 +209,44 @@ fn a_long_payload_that_came_up_to_a_part_of_its_trailer_is_whole_with_the_rest()
 }
 
 #[test]
-fn the_short_end_of_a_long_payload_is_received_in_place_too() {
-    const LEN: usize = 65_536;
+fn a_long_tagged_message_begins_with_a_page_and_long_fpdus_are_expected_behind_it() {
+    const LEN: usize = 4096 + 2 * 61_440;
     let mut pair = pair(true, vec![usize::MAX]);
     let room = pair.server.bound_region(&vec![0; LEN], ROOM);
     let bytes = pattern(LEN, 3);
     let wire = write_on_the_wire(&mut pair, room, &bytes);
     let (server, now) = (&mut pair.server, pair.now);
-    server.connection.handle_input(&wire[..4096], &mut server.memory, now);
+    server.connection.handle_input(&wire[..PAGE_FPDU_BYTES], &mut server.memory, now);
+    assert_eq!(server.connection.counters().write_bytes_in, 4096);
+    server.connection.handle_input(&wire[PAGE_FPDU_BYTES..PAGE_FPDU_BYTES + 16], &mut server.memory, now);
+    let mut plan = Plan::default();
+    let lent = server.connection.plan_receive(&mut server.memory, &mut plan).expect("a long write");
+    let payloads = plan.pieces.iter().filter_map(|piece| match piece {
+        Expected::Payload { at, len_bytes } => Some((*at, *len_bytes)),
+        Expected::Between { .. } => None,
+    });
+    assert_eq!(payloads.collect::<Vec<_>>(), [(4096, 61_440), (65_536, 61_440)]);
+    server.connection.give_up_plan(&plan, lent, &mut server.memory);
+    server.receive(&wire[PAGE_FPDU_BYTES + 16..], now);
+    pair.drive();
+    assert_eq!((pair.server.terminated, pair.server.completions.len()), (None, 1));
+    assert!(pair.server.memory.bytes(room) == Some(&bytes[..]));
+}
+
+#[test]
+fn the_short_end_of_a_long_payload_is_received_in_place_too() {
+    const LEN: usize = 65_536 + 4096;
+    let mut pair = pair(true, vec![usize::MAX]);
+    let room = pair.server.bound_region(&vec![0; LEN], ROOM);
+    let bytes = pattern(LEN, 3);
+    let wire = write_on_the_wire(&mut pair, room, &bytes);
+    let (server, now) = (&mut pair.server, pair.now);
+    server.connection.handle_input(&wire[..8192], &mut server.memory, now);
     let mut plan = Plan::default();
     let lent = server.connection.plan_receive(&mut server.memory, &mut plan).expect("a write is under way");
-    assert_eq!(plan.pieces.last(), Some(&Expected::Payload { at: 61_440, len_bytes: 4096 }));
+    assert_eq!(plan.pieces.last(), Some(&Expected::Payload { at: 65_536, len_bytes: 4096 }));
     server.connection.give_up_plan(&plan, lent, &mut server.memory);
-    server.receive(&wire[4096..], now);
+    server.receive(&wire[8192..], now);
     pair.drive();
     assert_eq!(pair.server.plans, 1);
     assert_eq!(pair.server.completions.len(), 1);
@@ -230,10 +259,10 @@ fn something_shorter_than_a_header_in_the_place_of_an_expected_payload_ends_the_
     let room = pair.server.bound_region(&vec![0; LEN], ROOM);
     let wire = write_on_the_wire(&mut pair, room, &pattern(LEN, 3));
     let (server, now) = (&mut pair.server, pair.now);
-    let first = 2 + 14 + 61_440 + 4;
-    server.connection.handle_input(&wire[..4096], &mut server.memory, now);
+    let first = PAGE_FPDU_BYTES + 2 + 14 + 61_440 + 4;
+    server.connection.handle_input(&wire[..8192], &mut server.memory, now);
     // A ULPDU of 11 bytes, of which the header would have 14.
-    let mut wrong = wire[4096..first].to_vec();
+    let mut wrong = wire[8192..first].to_vec();
     wrong.extend_from_slice(&[0, 11]);
     wrong.extend_from_slice(&[0xC1; 40]);
     server.receive(&wrong, now);

@@ -546,7 +546,22 @@ impl Connection {
     }
 
     /// The next RDMA Send, if one may leave.
+    #[inline]
     pub fn poll_transmit(&mut self) -> Option<Outgoing> {
+        // Asked far more often than there is anything.
+        let established = self.state == State::Established && self.counters.transfers_sent > 0;
+        if established && self.queue.is_empty() && !self.wants_transfer() {
+            return None;
+        }
+        self.next_transfer()
+    }
+
+    /// A transfer without data is to leave.
+    fn wants_transfer(&self) -> bool {
+        self.credits.owes_grant() || self.respond || self.request_response
+    }
+
+    fn next_transfer(&mut self) -> Option<Outgoing> {
         if let Some(bytes) = self.handshake.take() {
             if self.state == State::Refusing {
                 self.close(CloseReason::Version);
@@ -568,7 +583,7 @@ impl Connection {
             self.counters.transfers_sent += 1;
             return Some(Outgoing::negotiation(self.response(NtStatus::SUCCESS, granted)));
         }
-        let empty = self.credits.owes_grant() || self.respond || self.request_response;
+        let empty = self.wants_transfer();
         if !self.credits.may_send() {
             if let Some(first) = self.queue.front_mut().filter(|first| !first.stalled) {
                 first.stalled = true;

@@ -306,13 +306,15 @@ impl Turns {
             sys::trim_free_memory();
         }
         loop {
-            let mut worked = plane.storage.poll();
-            worked |= plane.server.borrow_mut().poll(now);
+            let mut worked = false;
             if serving {
                 worked |= self.hear_clients(now);
                 worked |= self.with_direct(|direct| direct.hear(&plane, now));
                 worked |= self.hear_commands();
             }
+            // Behind what was heard: a request that waits for nothing is answered in the same round.
+            worked |= plane.storage.poll();
+            worked |= plane.server.borrow_mut().poll(now);
             self.transmit();
             if serving {
                 worked |= self.with_direct(|direct| direct.put_on_wire(now));

@@ -28,7 +28,7 @@ use crate::{TerminateCode, framing};
 use receive::Receiver;
 use std::collections::VecDeque;
 use std::time::Duration;
-use sys::{BufMut, Payload};
+use sys::{ALIGN_BYTES, BufMut, Payload};
 use transmit::Transmitter;
 use types::Monotonic;
 
@@ -482,6 +482,10 @@ impl Connection {
     }
 
     /// What happened since the last call, one at a time.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }

@@ -268,7 +268,14 @@ impl QueuePair {
     }
 
     /// What the engine says, in the words of verbs.
+    #[inline]
     pub(super) fn take_events(&mut self, activity: &mut Activity, out: &mut Vec<Event>) {
+        if self.connection.has_events() {
+            self.take_all_events(activity, out);
+        }
+    }
+
+    fn take_all_events(&mut self, activity: &mut Activity, out: &mut Vec<Event>) {
         let queue_pair = self.id;
         while let Some(event) = self.connection.poll_event() {
             match event {

@@ -197,23 +197,32 @@ impl RdmaLink {
     }
 
     pub fn poll(&mut self, now: Monotonic) {
+        let mut came = false;
         loop {
+            let may_send = self.is_established && self.failure.is_none();
+            let posted = may_send && self.drive();
+            if came && !posted && !self.provider.wants_poll() {
+                return;
+            }
             let mut events = std::mem::take(&mut self.events);
             self.provider.poll(now, &mut events);
+            came = false;
             for event in events.drain(..) {
-                self.handle(event, now);
+                came |= self.handle(event, now);
             }
             self.events = events;
             if self.smbd.poll_timeout().is_some_and(|at| at <= now) {
                 self.smbd.handle_timeout(now);
+                came = true;
             }
-            if !self.is_established || self.failure.is_some() || !self.drive() {
+            if !came {
                 return;
             }
         }
     }
 
-    fn handle(&mut self, event: Event, now: Monotonic) {
+    /// Whether MS-SMBD may have something to say to it.
+    fn handle(&mut self, event: Event, now: Monotonic) -> bool {
         match event {
             Event::Established { .. } => self.established(),
             Event::Completion(done) if done.kind == CompletionKind::Receive => {
@@ -227,8 +236,9 @@ impl RdmaLink {
                 self.smbd.handle_disconnected();
                 self.failure.get_or_insert(ClientError::Rdma(reason.to_string()));
             }
-            Event::Completion(_) | Event::ConnectRequest { .. } => {}
+            Event::Completion(_) | Event::ConnectRequest { .. } => return false,
         }
+        true
     }
 
     fn established(&mut self) {
@@ -245,10 +255,8 @@ impl RdmaLink {
     }
 
     /// What MS-SMBD says.
-    fn negotiated(&mut self) -> bool {
-        let mut moved = false;
+    fn negotiated(&mut self) {
         'events: while let Some(event) = self.smbd.poll_event() {
-            moved = true;
             match event {
                 smbdirect::Event::PostReceives(count) => {
                     for _ in 0..count {
@@ -266,24 +274,22 @@ impl RdmaLink {
                 smbdirect::Event::Established => {}
             }
         }
-        moved
     }
 
-    /// Posts what may leave; whether anything was done.
+    /// Posts what may leave; whether that is anything.
     fn drive(&mut self) -> bool {
-        let mut moved = self.negotiated();
+        self.negotiated();
+        let mut posted = false;
         while let Some(out) = self.smbd.poll_transmit() {
-            moved = true;
             let invalidate = out.invalidate.map(RegionKey);
-            if self
-                .provider
-                .post_send_with_head(self.pair, WorkId(0), &out.head, out.payload, invalidate)
-                .is_err()
-            {
-                return false;
+            let sent =
+                self.provider.post_send_with_head(self.pair, WorkId(0), &out.head, out.payload, invalidate);
+            if sent.is_err() {
+                return posted;
             }
+            posted = true;
         }
-        moved
+        posted
     }
 
     pub fn receive(&mut self) -> Result<Option<BufMut>, ClientError> {

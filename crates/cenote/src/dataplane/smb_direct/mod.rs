@@ -379,10 +379,13 @@ impl<V: Verbs> SmbDirect<V> {
         }
     }
 
-    /// Moves what happened into `out`; `true` where that is anything.
+    /// Puts on the wire what is to leave, and moves what happened into `out`; `true` where that is anything. To be called again before
+    /// its owner sleeps where [`Self::wants_poll`] says so.
     pub fn poll(&mut self, now: Monotonic, out: &mut Vec<SmbDirectEvent>) -> bool {
         self.now = now;
         self.turn += 1;
+        // What came in the last one had its time to be answered: the receives for it go with the answers.
+        self.flush();
         let mut events = std::mem::take(&mut self.events);
         self.verbs.poll(now, &mut events);
         for event in events.drain(..) {
@@ -399,7 +402,6 @@ impl<V: Verbs> SmbDirect<V> {
             }
             peer.touch(connection, &mut self.touched);
         }
-        self.flush();
         let moved = !self.out.is_empty();
         out.append(&mut self.out);
         moved
