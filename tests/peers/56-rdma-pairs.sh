@@ -39,6 +39,7 @@ random_file "$work/all" 1
 for bytes in 32747 32748 32749 32750 32751 32752 32753; do
     head -c $bytes "$work/all" >"$work/file"
     check "rdma, a file of $bytes bytes" there_and_back "$rdma_port" rdma
+    check "rdma, a file of $bytes bytes, read by RDMA" there_and_back "$rdma_port" rdma --rdma-read-min 4097
 done
 check "health is clean" cli health
 stop_server

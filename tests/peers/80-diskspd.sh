@@ -59,6 +59,7 @@ for place in local tcp rdma; do
         tcp) check "tcp: the report names the transport" grep -qP '^\ttransport:\t+TCP$' report ;;
         rdma)
             check "rdma: the report names the transport" grep -qP '^\ttransport:\t+SMB Direct$' report
+            line "256 KiB, reads" reads -b256K -w0 -r -o4 -t2 -Sh
             check "rdma: payload went by RDMA" grep -qP '^\tbytes by RDMA:\t+read [1-9]' report
             ;;
     esac

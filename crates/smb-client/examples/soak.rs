@@ -125,8 +125,8 @@ fn arguments() -> Result<Arguments, Box<dyn Error>> {
         all.port = all.tcp_port;
     }
     if all.seed % 2 == 1 {
-        // The server fetches what others send.
-        all.options.rdma_write_bytes_min = 4097;
+        // The server fetches what others send, and writes what others have in answers.
+        (all.options.rdma_write_bytes_min, all.options.rdma_read_bytes_min) = (4097, 4097);
     }
     Ok(all)
 }

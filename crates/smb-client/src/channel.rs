@@ -69,7 +69,7 @@ impl Channel {
         let transfer = request.transfer.as_ref()?;
         let link = self.link.rdma_ref()?;
         let bytes_min = match transfer {
-            Transfer::Read { .. } => options.rdma_read_bytes_min as usize,
+            Transfer::Read { .. } => (options.rdma_read_bytes_min as usize).min(link.answer_bytes_max() + 1),
             Transfer::Write { .. } => {
                 let room_bytes = INLINE_BYTES_MAX.saturating_sub(self.connection.payload_bytes());
                 let inline_bytes = link.transfer_bytes_max().min(room_bytes.max(INLINE_BYTES_LEAST));

@@ -59,6 +59,9 @@ impl From<&str> for RdmaDevice {
     }
 }
 
+/// Longest READ that comes in its answer by default.
+const READ_INLINE_BYTES: u32 = 64 << 10;
+
 /// The port of SMB Direct over iWARP (IANA: smbdirect).
 pub const RDMA_PORT: u16 = 5445;
 
@@ -69,7 +72,8 @@ pub struct Options {
     pub rdma_port: u16,
     /// What carries SMB Direct. Where a device is named and does not lead to the server there is no SMB Direct.
     pub rdma_device: RdmaDevice,
-    /// READ of so many bytes or more goes by RDMA, a shorter one in the message.
+    /// READ of so many bytes or more goes by RDMA; a shorter one does too where it does not fit one transfer of the connection, but for 4 KiB
+    /// and less.
     pub rdma_read_bytes_min: u32,
     /// WRITE of so many bytes or more goes by RDMA; a shorter one does too where it does not fit one transfer of the connection, or where
     /// it is longer than 64 KiB and 8 MiB of payload are on their way in messages.
@@ -114,8 +118,8 @@ impl Default for Options {
             transport: Transport::default(),
             rdma_port: RDMA_PORT,
             rdma_device: RdmaDevice::default(),
-            // A READ of 4 KiB and its headers fit one receive of 8 KiB: a registration would cost more than it saves.
-            rdma_read_bytes_min: 4097,
+            // A registration, and an RDMA Write before the answer, cost more than they save; devices have transfers for 4 KiB.
+            rdma_read_bytes_min: READ_INLINE_BYTES + 1,
             // For RDMA the server has to ask for the bytes: a way there and back that 64 KiB are not worth.
             rdma_write_bytes_min: (1 << 20) + 1,
             channels: 1,

@@ -27,6 +27,8 @@ const ON_DEMAND_BYTES: u32 = (1 << 20) + 1024;
 pub const WRITE_PAYLOAD_AT: usize = DATA_OFFSET + 64 + 48;
 /// The same where it is encrypted: SMB2 TRANSFORM_HEADER (MS-SMB2 2.2.41) lies before.
 const SEALED_WRITE_PAYLOAD_AT: usize = WRITE_PAYLOAD_AT + 52;
+/// Where the payload of a READ's answer lies in its transfer, which is before that of a WRITE: the answer's body is shorter.
+pub const READ_PAYLOAD_AT: usize = DATA_OFFSET + 64 + 16;
 /// ProtocolId of SMB2 TRANSFORM_HEADER.
 const TRANSFORM: [u8; 4] = *b"\xFDSMB";
 
@@ -36,6 +38,13 @@ pub struct TransferShape {
     pub len_bytes: usize,
     /// Where the payload lies, if it is a WRITE.
     pub payload_at: usize,
+}
+
+impl TransferShape {
+    /// Where the payload lies, if it is the answer to a READ.
+    pub fn read_payload_at(&self) -> usize {
+        self.payload_at - (WRITE_PAYLOAD_AT - READ_PAYLOAD_AT)
+    }
 }
 
 /// See [`TransferShape`]; `None`: too few bytes, or no data transfer.
@@ -231,6 +240,8 @@ pub struct Connection {
     credits: Credits,
     send_bytes_max: u32,
     receive_bytes_max: u32,
+    /// What the peer sends at most, as it said.
+    transfer_in_bytes_max: u32,
     fragmented_send_bytes_max: u32,
     read_write_bytes_max: u32,
     handshake: Option<Buf>,
@@ -280,6 +291,7 @@ impl Connection {
             credits: Credits::new(config.receive_credits_max),
             send_bytes_max: config.send_bytes_max,
             receive_bytes_max: config.receive_bytes_max,
+            transfer_in_bytes_max: 0,
             fragmented_send_bytes_max: 0,
             read_write_bytes_max: config.read_write_bytes_max,
             handshake: None,
@@ -323,6 +335,11 @@ impl Connection {
     /// Longest transfer that may be sent, in bytes.
     pub fn send_bytes_max(&self) -> u32 {
         self.send_bytes_max
+    }
+
+    /// Longest transfer that the peer sends, in bytes; zero before it said so.
+    pub fn transfer_in_bytes_max(&self) -> u32 {
+        self.transfer_in_bytes_max
     }
 
     pub fn send_credits(&self) -> u16 {
@@ -454,6 +471,7 @@ impl Connection {
         check_bounds(request.credits_requested, request.receive_bytes_max, request.fragmented_bytes_max)?;
         self.receive_bytes_max =
             config.receive_bytes_max.min(request.preferred_send_bytes).max(RECEIVE_BYTES_MIN);
+        self.transfer_in_bytes_max = self.receive_bytes_max.min(request.preferred_send_bytes);
         self.send_bytes_max = config.send_bytes_max.min(request.receive_bytes_max);
         self.fragmented_send_bytes_max = request.fragmented_bytes_max;
         self.credits.set_peer_target(request.credits_requested);
@@ -497,6 +515,7 @@ impl Connection {
         if response.preferred_send_bytes > self.config.receive_bytes_max {
             return Err(CloseReason::Bounds("the server would send more than a receive holds"));
         }
+        self.transfer_in_bytes_max = response.preferred_send_bytes;
         self.send_bytes_max = self.config.send_bytes_max.min(response.receive_bytes_max);
         self.fragmented_send_bytes_max = response.fragmented_bytes_max;
         self.read_write_bytes_max = response.read_write_bytes_max;

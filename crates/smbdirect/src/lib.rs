@@ -11,7 +11,7 @@ pub mod descriptor;
 pub mod wire;
 
 pub use connection::{
-    CloseReason, Config, Connection, Counters, Event, Outgoing, Role, SendError, TransferShape,
-    WRITE_PAYLOAD_AT, transfer_shape,
+    CloseReason, Config, Connection, Counters, Event, Outgoing, READ_PAYLOAD_AT, Role, SendError,
+    TransferShape, WRITE_PAYLOAD_AT, transfer_shape,
 };
 pub use descriptor::{BufferDescriptor, DescriptorError, ReadBudget, parse_descriptors};

@@ -245,8 +245,8 @@ proptest! {
 }
 
 #[test]
-fn the_first_bytes_of_a_transfer_say_how_long_it_is_and_where_a_write_has_its_payload() {
-    use smbdirect::{TransferShape, WRITE_PAYLOAD_AT, transfer_shape};
+fn the_first_bytes_of_a_transfer_say_how_long_it_is_and_where_its_payload_lies() {
+    use smbdirect::{READ_PAYLOAD_AT, TransferShape, WRITE_PAYLOAD_AT, transfer_shape};
     let mut first = vec![0; 24];
     first[12..16].copy_from_slice(&24u32.to_le_bytes());
     first[16..20].copy_from_slice(&65_700u32.to_le_bytes());
@@ -254,6 +254,7 @@ fn the_first_bytes_of_a_transfer_say_how_long_it_is_and_where_a_write_has_its_pa
     first.extend_from_slice(b"\xFESMB");
     let shape = TransferShape { len_bytes: 65_724, payload_at: WRITE_PAYLOAD_AT };
     assert_eq!(transfer_shape(&first), Some(shape));
+    assert_eq!(shape.read_payload_at(), READ_PAYLOAD_AT);
     first[24] = 0xFD;
     assert_eq!(transfer_shape(&first), Some(TransferShape { payload_at: WRITE_PAYLOAD_AT + 52, ..shape }));
     first[12..20].fill(0xFF);

@@ -100,7 +100,11 @@ fn a_dialect_without_channels_has_one_connection() {
 #[test]
 fn payload_takes_the_rdma_connection_of_a_session_that_has_one() {
     let server = Server::start();
-    let mut client = server.connect(Options { rdma_write_bytes_min: 4097, ..plain(Transport::Tcp) });
+    let mut client = server.connect(Options {
+        rdma_write_bytes_min: 4097,
+        rdma_read_bytes_min: 4097,
+        ..plain(Transport::Tcp)
+    });
     let file = open(&mut client, "mixed.bin");
     client.add_channel(Transport::Rdma, server.rdma_port).unwrap();
     write_round(&mut client, &file, 1, |_, _| {});

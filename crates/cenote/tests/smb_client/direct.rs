@@ -33,13 +33,18 @@ fn carry_up_to(client: &mut Client, name: &str, largest: usize) {
     client.close(file).unwrap();
 }
 
+/// Payload of more than 4 KiB goes by RDMA.
+fn lending(options: Options) -> Options {
+    Options { rdma_write_bytes_min: 4097, rdma_read_bytes_min: 4097, ..options }
+}
+
 #[test]
 fn payload_goes_by_rdma_on_plain_sessions_and_comes_back_whole() {
     let server = Server::start();
     for dialect in [Dialect::Smb300, Dialect::Smb302, Dialect::Smb311] {
         for rdma_crc in [true, false] {
             let options = Options { oldest: dialect, newest: dialect, rdma_crc, ..plain(Transport::Rdma) };
-            let mut client = server.connect(Options { rdma_write_bytes_min: 4097, ..options });
+            let mut client = server.connect(lending(options));
             assert!(client.is_rdma());
             carry(&mut client, "plain.bin");
             let counters = client.counters();
@@ -68,8 +73,7 @@ fn what_is_signed_or_encrypted_goes_by_rdma_as_well_protected() {
     });
     for options in signed.into_iter().chain(sealed) {
         for channels in [1, 3] {
-            let mut client =
-                server.connect(Options { channels, rdma_write_bytes_min: 4097, ..options.clone() });
+            let mut client = server.connect(lending(Options { channels, ..options.clone() }));
             assert_eq!(client.channel_count(), channels);
             carry_up_to(&mut client, "transformed.bin", 500_000);
             let counters = client.counters();
@@ -101,6 +105,34 @@ fn a_write_that_fits_one_transfer_goes_in_it_and_a_longer_one_by_rdma() {
         }
         assert!(client.read_at(&file, 0, expected.len()).unwrap() == expected);
         client.close(file).unwrap();
+    }
+}
+
+#[test]
+fn a_read_comes_in_its_answer_as_far_as_one_transfer_holds_it_and_is_asked_to() {
+    let server = Server::start();
+    for (rdma_read_bytes_min, most_inline) in
+        [(4097, 4096), (Options::default().rdma_read_bytes_min, 65_536), (u32::MAX, MIB)]
+    {
+        for signing in [Signing::IfRequired, Signing::Required] {
+            let options = Options { signing, rdma_read_bytes_min, ..plain(Transport::Rdma) };
+            let mut client = server.connect(options);
+            let tree = client.tree_connect("demo").unwrap();
+            let file = client.open(tree, "answers.bin", OpenOptions::overwrite()).unwrap();
+            let data = pattern(1, MIB + 4096);
+            client.write_at(&file, 0, &data).unwrap();
+            for len in [1, 4096, 4097, 65_536, 65_537, MIB, MIB + 4096] {
+                let before = client.counters();
+                assert!(client.read_at(&file, 0, len).unwrap() == data[..len]);
+                let remote_bytes = (client.counters().rdma_read_bytes - before.rdma_read_bytes) as usize;
+                assert_eq!(
+                    remote_bytes,
+                    if len > most_inline { len } else { 0 },
+                    "{rdma_read_bytes_min}: {len}"
+                );
+            }
+            client.close(file).unwrap();
+        }
     }
 }
 
@@ -210,7 +242,7 @@ fn clients_of_either_transport_share_one_loop() {
     let engine = Engine::new().unwrap();
     let mut clients = Vec::new();
     for transport in [Transport::Rdma, Transport::Tcp, Transport::Rdma] {
-        let mut client = server.connect_on(&engine, plain(transport)).unwrap();
+        let mut client = server.connect_on(&engine, lending(plain(transport))).unwrap();
         let tree = client.tree_connect("demo").unwrap();
         let file = client.open(tree, "shared.bin", OpenOptions::write()).unwrap();
         if clients.is_empty() {

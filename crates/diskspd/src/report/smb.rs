@@ -41,6 +41,12 @@ pub fn block(out: &mut String, result: &SpanResult) {
     );
     let _ = writeln!(
         out,
+        "\tbytes in messages:\treceived {}, sent {}",
+        sum(|session| session.counters.received_bytes),
+        sum(|session| session.counters.sent_bytes)
+    );
+    let _ = writeln!(
+        out,
         "\tcredit stalls:\t\tSMB2 {}, SMB Direct {}",
         sum(|session| session.counters.smb_credit_stalls),
         sum(|session| session.counters.rdma_credit_stalls)

@@ -15,7 +15,7 @@ use smbdirect::{Config, Connection};
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
-use sys::{Buf, BufMut, Payload, monotonic_now};
+use sys::{ALIGN_BYTES, Buf, BufMut, Payload, monotonic_now};
 use types::Monotonic;
 
 /// Header bytes that a message has beside its payload, at most.
@@ -53,8 +53,8 @@ impl RdmaLink {
     ) -> Result<Self, ClientError> {
         let crc = if options.rdma_crc { CrcPolicy::On } else { CrcPolicy::OffUnlessAsked };
         let receive_shape: Option<ShapeOf> = Some(|first| {
-            let len_bytes = smbdirect::transfer_shape(first)?.len_bytes;
-            Some(Shape { len_bytes, aligned_at: 0 })
+            let shape = smbdirect::transfer_shape(first)?;
+            Some(Shape { len_bytes: shape.len_bytes, aligned_at: shape.read_payload_at() })
         });
         let iwarp = IwarpOptions {
             crc,
@@ -140,6 +140,12 @@ impl RdmaLink {
     /// Most bytes of a WRITE that one transfer carries.
     pub fn transfer_bytes_max(&self) -> usize {
         (self.smbd.send_bytes_max() as usize).saturating_sub(smbdirect::WRITE_PAYLOAD_AT)
+    }
+
+    /// Most bytes of a READ whose answer comes in one transfer, or, from a server with short transfers, in a few: whole pages.
+    pub fn answer_bytes_max(&self) -> usize {
+        let room = (self.smbd.transfer_in_bytes_max() as usize).saturating_sub(smbdirect::READ_PAYLOAD_AT);
+        (room / ALIGN_BYTES * ALIGN_BYTES).max(ALIGN_BYTES)
     }
 
     /// Most bytes that the server moves by RDMA for one request.

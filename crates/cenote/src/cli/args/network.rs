@@ -68,6 +68,10 @@ pub struct SmbOptions {
     /// longer than one transfer, 1 MiB to a server in software]
     #[arg(long, value_name = "BYTES")]
     pub rdma_write_min: Option<u32>,
+    /// Of at least so many bytes that are read, the payload comes by RDMA; of fewer it comes in the answer [default: 65537, to what a transfer
+    /// of the server holds]
+    #[arg(long, value_name = "BYTES")]
+    pub rdma_read_min: Option<u32>,
     /// Connections that carry the session
     #[arg(long, default_value_t = 1, value_parser = channel_count)]
     pub channels: usize,

@@ -51,6 +51,7 @@ pub fn connect(place: &Location, how: &SmbOptions) -> Result<Client, Failure> {
     let usually = Options::default();
     let options = Options {
         transport,
+        rdma_read_bytes_min: how.rdma_read_min.unwrap_or(usually.rdma_read_bytes_min),
         rdma_write_bytes_min: how.rdma_write_min.unwrap_or(usually.rdma_write_bytes_min),
         rdma_port: how.rdma_port.unwrap_or(RDMA_PORT),
         rdma_device: how.rdma_device.as_deref().map_or(RdmaDevice::Software, RdmaDevice::from),
