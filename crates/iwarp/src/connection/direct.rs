@@ -5,8 +5,8 @@
 //! is, or behind the first of a Send as those of the last message were, at the places that continue it. They are received as if they
 //! were there, and each is then checked like any other; where one is not what was expected, everything from there on is taken out and
 //! goes the ordinary way. A place is only expected where bytes that turn out to be something else do no harm: in the sink of our own
-//! read before it is complete, in room of unspecified content that the peer may write, and in the
-//! receive that a Send fills, as far as the message's first bytes tell its length.
+//! read before it is complete, in room of unspecified content that the peer may write, and in the receive that a Send fills, as far as
+//! the message's first bytes tell its length.
 
 pub use super::receive::Target;
 use super::receive::{DIRECT_BYTES_MIN, Direct, DirectTarget};
@@ -17,8 +17,8 @@ use crate::framing::{LENGTH_BYTES, trailer_bytes};
 /// Most bytes of payload in one plan.
 const PAYLOAD_BYTES_MAX: usize = 2 << 20;
 
-/// As [`PAYLOAD_BYTES_MAX`], where a CRC is made of them: what was received is then still in the processor's cache.
-const SUMMED_BYTES_MAX: usize = 256 << 10;
+/// Most pieces of one plan, whatever length of FPDUs a peer has us expect: less than the vectors of one receive.
+const PIECES_MAX: usize = 512;
 
 /// The next bytes of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,9 @@ impl Connection {
             return None;
         }
         let payload_bytes = self.receiver.further_bytes(&direct.header, direct.payload_bytes());
-        let most = if self.agreed.crc { SUMMED_BYTES_MAX } else { PAYLOAD_BYTES_MAX };
+        // A CRC is made of what is still in the processor's cache.
+        let summed = if self.agreed.crc { self.config.summed_bytes_max } else { usize::MAX };
+        let most = summed.min(PAYLOAD_BYTES_MAX);
         // Whole FPDUs: a part of one would not be what is expected.
         let mut left = match self.to_plan(memory)? {
             all if all <= most => all,
@@ -68,7 +70,7 @@ impl Connection {
         let mut at = direct.at + direct.remaining;
         plan.pieces.push(Expected::Payload { at: direct.at, len_bytes: direct.remaining });
         let header_bytes = direct.header.len_bytes();
-        while left > 0 {
+        while left > 0 && plan.pieces.len() < PIECES_MAX {
             let len_bytes = payload_bytes.min(left);
             let previous = if at == direct.at + direct.remaining {
                 direct.ulpdu_bytes

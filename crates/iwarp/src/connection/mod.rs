@@ -100,7 +100,7 @@ pub struct Config {
     /// never looks again at an FPDU that came too soon; 20 ms are enough even for an emulated one.
     pub first_send_delay: Duration,
     /// With a CRC, what [`Connection::poll_transmit`] gives at a time ends after about so many bytes that it had to look at for it: they are
-    /// still in the processor's cache when they are sent then.
+    /// still in the processor's cache when they are sent then. No more is received in place at a time, either, whose CRC is to be made.
     pub summed_bytes_max: usize,
     /// Says of a message, by its first bytes, how its buffer is best allocated as it comes.
     pub receive_shape: Option<ShapeOf>,
@@ -481,11 +481,12 @@ impl Connection {
         }
     }
 
-    /// What happened since the last call, one at a time.
+    /// Whether [`Self::poll_event`] has one.
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
+    /// What happened since the last call, one at a time.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }

@@ -369,7 +369,7 @@ fn to_page(payload: &Payload, at: usize, room: usize) -> usize {
 
 /// A tagged message at least so long has one page of its memory in its first FPDU. Sixteen bytes of headers lie before that: where a
 /// kernel puts them at the start of a page, it copies from the start of one page to behind the start of another. Some processors (AMD Zen 3)
-/// move a string to 1 to 31 bytes behind its place in a page ten times slower than elsewhere; FPDUs after the first lie better.
+/// move a string to a few bytes behind its place in a page ten times slower than elsewhere; FPDUs after the first lie better.
 const PAGE_FIRST_FROM_BYTES: usize = 16 << 10;
 
 fn unsummed_bytes(payload: &Payload) -> usize {
