@@ -5,6 +5,7 @@
 
 use crate::recycle::{Allocation, give_back, take};
 use std::fmt;
+use std::num::NonZeroU64;
 use std::ops::{Bound, Deref, DerefMut, RangeBounds};
 use std::ptr::NonNull;
 use std::sync::atomic::{self, AtomicU32, Ordering};
@@ -46,6 +47,7 @@ impl Shared {
 }
 
 impl Clone for Shared {
+    #[inline]
     fn clone(&self) -> Self {
         let before = self.allocation().references.fetch_add(1, Ordering::Relaxed);
         if before > isize::MAX as usize {
@@ -57,12 +59,44 @@ impl Clone for Shared {
 }
 
 impl Drop for Shared {
+    #[inline]
     fn drop(&mut self) {
-        if self.allocation().references.fetch_sub(1, Ordering::Release) == 1 {
+        let references = &self.allocation().references;
+        // Where this is the only reference nobody can make another one: the dearer subtraction is not needed.
+        let last = references.load(Ordering::Acquire) == 1 || references.fetch_sub(1, Ordering::Release) == 1;
+        if last {
             atomic::fence(Ordering::Acquire);
             // SAFETY: this was the last reference, and every use of the others happens before (the fence).
             unsafe { give_back(self.0) };
         }
+    }
+}
+
+/// First byte and length, both below 4 GiB, in one word: with the reference beside it a view is two words, which calls pass in registers.
+/// Where a view was three, each call wrote it to memory word by word and read it back in other parts, for which a processor waits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Span(NonZeroU64);
+
+impl Span {
+    const EMPTY: Self = Self(NonZeroU64::MIN);
+
+    /// # Panics
+    /// Where the bytes do not end within 4 GiB.
+    #[inline]
+    fn new(start: usize, len: usize) -> Self {
+        assert!(start.checked_add(len).is_some_and(|end| end < u32::MAX as usize), "a buffer of 4 GiB");
+        // The length counts from one: the word is never zero.
+        Self(NonZeroU64::MIN.saturating_add((start as u64) << 32 | len as u64))
+    }
+
+    #[inline]
+    fn start(self) -> usize {
+        (self.0.get() >> 32) as usize
+    }
+
+    #[inline]
+    fn len(self) -> usize {
+        self.0.get() as u32 as usize - 1
     }
 }
 
@@ -71,20 +105,21 @@ impl Drop for Shared {
 pub struct Buf {
     /// `None` only where there are no bytes.
     shared: Option<Shared>,
-    start: usize,
-    len: usize,
+    span: Span,
 }
 
 /// The only view of an allocation, writable.
 pub struct BufMut {
     /// `None` only where there are no bytes.
     shared: Option<Shared>,
-    start: usize,
-    len: usize,
+    span: Span,
 }
 
 impl BufMut {
     /// `len` zero bytes, starting at a page boundary.
+    ///
+    /// # Panics
+    /// For 4 GiB and more, as every other way to make a buffer.
     pub fn zeroed(len: usize) -> Self {
         Self::new(0, len, true)
     }
@@ -103,14 +138,15 @@ impl BufMut {
 
     fn new(start: usize, len: usize, zeroed: bool) -> Self {
         if len == 0 {
-            return Self { shared: None, start: 0, len: 0 };
+            return Self { shared: None, span: Span::EMPTY };
         }
-        Self { shared: Some(Shared::new(start + len, zeroed)), start, len }
+        let span = Span::new(start, len);
+        Self { shared: Some(Shared::new(start + len, zeroed)), span }
     }
 
     /// Forgets all bytes from `len` on.
     pub fn truncate(&mut self, len: usize) {
-        self.len = self.len.min(len);
+        self.span = Span::new(self.span.start(), self.len().min(len));
     }
 
     /// Forgets the first `count` bytes.
@@ -118,14 +154,13 @@ impl BufMut {
     /// # Panics
     /// Where `count` is larger than the length.
     pub fn advance(&mut self, count: usize) {
-        assert!(count <= self.len, "advance past the end of a buffer");
-        self.start += count;
-        self.len -= count;
+        assert!(count <= self.len(), "advance past the end of a buffer");
+        self.span = Span::new(self.span.start() + count, self.len() - count);
     }
 
     /// Whether the first byte lies at a page boundary.
     pub fn is_aligned(&self) -> bool {
-        self.start.is_multiple_of(ALIGN_BYTES)
+        self.span.start().is_multiple_of(ALIGN_BYTES)
     }
 
     /// Bytes that this view keeps alive, for budgets of memory.
@@ -134,39 +169,44 @@ impl BufMut {
     }
 
     /// Gives up writing, so that the bytes can be shared.
+    #[inline]
     pub fn freeze(self) -> Buf {
-        Buf { shared: self.shared, start: self.start, len: self.len }
+        Buf { shared: self.shared, span: self.span }
     }
 }
 
 impl Deref for BufMut {
     type Target = [u8];
+    #[inline]
     fn deref(&self) -> &[u8] {
-        bytes(self.shared.as_ref(), self.start, self.len)
+        bytes(self.shared.as_ref(), self.span)
     }
 }
 
 impl DerefMut for BufMut {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         let Some(shared) = &self.shared else { return &mut [] };
         // SAFETY: start + len lies within the initialised allocation; `BufMut` is its only view by construction.
         unsafe {
-            std::slice::from_raw_parts_mut(shared.allocation().start.as_ptr().add(self.start), self.len)
+            let start = shared.allocation().start.as_ptr().add(self.span.start());
+            std::slice::from_raw_parts_mut(start, self.span.len())
         }
     }
 }
 
-fn bytes(shared: Option<&Shared>, start: usize, len: usize) -> &[u8] {
+#[inline]
+fn bytes(shared: Option<&Shared>, span: Span) -> &[u8] {
     let Some(shared) = shared else { return &[] };
     // SAFETY: start + len lies within the initialised allocation, which lives as long as `shared` and is written only through
     // a `BufMut`, of which there is none beside this view.
-    unsafe { std::slice::from_raw_parts(shared.allocation().start.as_ptr().add(start), len) }
+    unsafe { std::slice::from_raw_parts(shared.allocation().start.as_ptr().add(span.start()), span.len()) }
 }
 
 impl Buf {
     /// No bytes.
     pub fn empty() -> Self {
-        Self { shared: None, start: 0, len: 0 }
+        Self { shared: None, span: Span::EMPTY }
     }
 
     /// A view of part of these bytes.
@@ -174,9 +214,10 @@ impl Buf {
     /// # Panics
     /// Where the range does not lie within the buffer.
     #[must_use]
+    #[inline]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Self {
-        let (from, to) = self.checked(range);
-        Self { shared: self.shared.clone(), start: self.start + from, len: to - from }
+        let span = self.checked(range);
+        Self { shared: self.shared.clone(), span }
     }
 
     /// As [`Self::slice`], for bytes of which no more than that is wanted: they are shared with nobody more than before.
@@ -184,13 +225,15 @@ impl Buf {
     /// # Panics
     /// Where the range does not lie within the buffer.
     #[must_use]
+    #[inline]
     pub fn into_slice(self, range: impl RangeBounds<usize>) -> Self {
-        let (from, to) = self.checked(range);
-        Self { shared: self.shared, start: self.start + from, len: to - from }
+        let span = self.checked(range);
+        Self { shared: self.shared, span }
     }
 
-    /// First byte and end of a range.
-    fn checked(&self, range: impl RangeBounds<usize>) -> (usize, usize) {
+    /// A range of this view.
+    #[inline]
+    fn checked(&self, range: impl RangeBounds<usize>) -> Span {
         let from = match range.start_bound() {
             Bound::Included(&at) => at,
             Bound::Excluded(&at) => at + 1,
@@ -199,20 +242,20 @@ impl Buf {
         let to = match range.end_bound() {
             Bound::Included(&at) => at + 1,
             Bound::Excluded(&at) => at,
-            Bound::Unbounded => self.len,
+            Bound::Unbounded => self.len(),
         };
-        assert!(from <= to && to <= self.len, "slice {from}..{to} of a buffer of {} bytes", self.len);
-        (from, to)
+        assert!(from <= to && to <= self.len(), "slice {from}..{to} of a buffer of {} bytes", self.len());
+        Span::new(self.span.start() + from, to - from)
     }
 
     /// Whether the first byte lies at a page boundary.
     pub fn is_aligned(&self) -> bool {
-        self.start.is_multiple_of(ALIGN_BYTES)
+        self.span.start().is_multiple_of(ALIGN_BYTES)
     }
 
     /// How far the byte at `at` of this view lies behind the start of a page of its memory.
     pub fn behind_page(&self, at: usize) -> usize {
-        (self.start + at) % ALIGN_BYTES
+        (self.span.start() + at) % ALIGN_BYTES
     }
 
     /// Bytes that this view keeps alive, for budgets of memory.
@@ -226,14 +269,14 @@ impl Buf {
     pub fn page_words(&self) -> Option<&[AtomicU32]> {
         let allocation = self.shared.as_ref()?.allocation();
         if !self.is_aligned()
-            || !self.len.is_multiple_of(ALIGN_BYTES)
+            || !self.len().is_multiple_of(ALIGN_BYTES)
             || allocation.capacity < PAGE_WORDS_FROM_BYTES
         {
             return None;
         }
         let zeroes = || (0..allocation.capacity / ALIGN_BYTES).map(|_| AtomicU32::new(0)).collect();
         let words: &[AtomicU32] = allocation.page_words.get_or_init(zeroes);
-        words.get(self.start / ALIGN_BYTES..(self.start + self.len) / ALIGN_BYTES)
+        words.get(self.span.start() / ALIGN_BYTES..(self.span.start() + self.len()) / ALIGN_BYTES)
     }
 
     /// Makes the bytes writable where nobody else shares the allocation.
@@ -242,7 +285,7 @@ impl Buf {
     /// Returns the buffer itself where it is shared.
     pub fn try_into_mut(mut self) -> Result<BufMut, Self> {
         if self.shared.as_mut().is_none_or(Shared::make_writable) {
-            Ok(BufMut { shared: self.shared, start: self.start, len: self.len })
+            Ok(BufMut { shared: self.shared, span: self.span })
         } else {
             Err(self)
         }
@@ -251,8 +294,9 @@ impl Buf {
 
 impl Deref for Buf {
     type Target = [u8];
+    #[inline]
     fn deref(&self) -> &[u8] {
-        bytes(self.shared.as_ref(), self.start, self.len)
+        bytes(self.shared.as_ref(), self.span)
     }
 }
 
@@ -273,13 +317,13 @@ impl From<BufMut> for Buf {
 
 impl fmt::Debug for Buf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buf({} bytes)", self.len)
+        write!(f, "Buf({} bytes)", self.len())
     }
 }
 
 impl fmt::Debug for BufMut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BufMut({} bytes)", self.len)
+        write!(f, "BufMut({} bytes)", self.len())
     }
 }
 

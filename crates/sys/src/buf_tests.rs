@@ -179,3 +179,17 @@ fn words_about_pages_are_shared_by_views_and_gone_when_the_bytes_are_written() {
         assert!(next.page_words().expect("eight pages").iter().all(|word| word.load(Ordering::Relaxed) == 0));
     });
 }
+
+#[test]
+fn a_view_knows_its_place_to_the_last_byte_of_4_gib_and_no_further() {
+    for (start, len) in
+        [(0, 0), (0, 1), (1, 0), (4095, 4097), (u32::MAX as usize - 1, 0), (0, u32::MAX as usize - 1)]
+    {
+        let span = Span::new(start, len);
+        assert_eq!((span.start(), span.len()), (start, len));
+    }
+    for (start, len) in [(0, u32::MAX as usize), (u32::MAX as usize, 0), (usize::MAX, 1)] {
+        assert!(std::panic::catch_unwind(|| Span::new(start, len)).is_err());
+    }
+    assert_eq!(size_of::<Option<Buf>>(), 16);
+}
