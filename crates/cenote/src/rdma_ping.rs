@@ -248,8 +248,7 @@ impl Ping {
                     if done.kind == CompletionKind::Receive && done.status == Status::Success =>
                 {
                     if let Some(buffer) = done.buffer {
-                        let message = self.smbd.handle_receive(buffer.freeze(), now);
-                        self.messages.extend(message.map(Payload::into_contiguous));
+                        self.messages.extend(self.smbd.handle_receive(buffer.freeze(), now));
                     }
                 }
                 Event::Disconnected { reason, .. } => {

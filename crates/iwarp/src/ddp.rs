@@ -108,6 +108,7 @@ impl Header {
     ///
     /// # Errors
     /// The code to terminate the stream with.
+    #[inline]
     pub fn parse(ulpdu: &[u8]) -> Result<Self, TerminateCode> {
         let [ddp, rdmap, rest @ ..] = ulpdu else { return Err(TerminateCode::MPA_LENGTH) };
         let tagged = is_tagged(*ddp);
@@ -126,21 +127,18 @@ impl Header {
             return Err(TerminateCode::RDMAP_OPCODE);
         }
         let last = ddp & DDP_LAST != 0;
-        let word = |at: usize| -> Result<u32, TerminateCode> {
-            let bytes = rest.get(at..at + 4).ok_or(TerminateCode::MPA_LENGTH)?;
-            Ok(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
-        };
         if tagged {
-            let offset = u64::from(word(4)?) << 32 | u64::from(word(8)?);
-            return Ok(Self::Tagged { opcode, last, stag: Stag(word(0)?), offset });
+            let rest: &[u8; 12] = rest.first_chunk().ok_or(TerminateCode::MPA_LENGTH)?;
+            return Ok(Self::Tagged { opcode, last, stag: Stag(be32(rest)), offset: be64(&rest[4..]) });
         }
+        let rest: &[u8; 16] = rest.first_chunk().ok_or(TerminateCode::MPA_LENGTH)?;
         let header = Self::Untagged {
             opcode,
             last,
-            invalidate: Stag(word(0)?),
-            queue: word(4)?,
-            sequence: word(8)?,
-            message_offset: word(12)?,
+            invalidate: Stag(be32(rest)),
+            queue: be32(&rest[4..]),
+            sequence: be32(&rest[8..]),
+            message_offset: be32(&rest[12..]),
         };
         match header {
             Self::Untagged { queue, .. } if queue != opcode.queue() => {
@@ -168,8 +166,12 @@ impl Header {
                 out[6..14].copy_from_slice(&offset.to_be_bytes());
             }
             Self::Untagged { invalidate, queue, sequence, message_offset, .. } => {
-                for (at, word) in [invalidate.0, queue, sequence, message_offset].into_iter().enumerate() {
-                    out[2 + 4 * at..6 + 4 * at].copy_from_slice(&word.to_be_bytes());
+                // Checked once.
+                if let Some(words) = out[2..].first_chunk_mut::<16>() {
+                    words[..4].copy_from_slice(&invalidate.0.to_be_bytes());
+                    words[4..8].copy_from_slice(&queue.to_be_bytes());
+                    words[8..12].copy_from_slice(&sequence.to_be_bytes());
+                    words[12..].copy_from_slice(&message_offset.to_be_bytes());
                 }
             }
         }
@@ -288,10 +290,12 @@ impl AtomicRequest {
     }
 }
 
+#[inline]
 pub(crate) fn be32(bytes: &[u8]) -> u32 {
-    bytes.iter().take(4).fold(0, |value, &byte| value << 8 | u32::from(byte))
+    bytes.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }
 
+#[inline]
 pub(crate) fn be64(bytes: &[u8]) -> u64 {
-    bytes.iter().take(8).fold(0, |value, &byte| value << 8 | u64::from(byte))
+    bytes.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }

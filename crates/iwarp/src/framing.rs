@@ -3,7 +3,7 @@
 
 use crate::crc::Crc32c;
 use crate::ddp::{self, Header};
-use sys::{BufMut, Payload};
+use sys::{Buf, BufMut, Payload};
 
 /// Bytes before the ULPDU.
 pub const LENGTH_BYTES: usize = 2;
@@ -39,35 +39,38 @@ pub const fn ulpdu_bytes_for_segment(segment_bytes: usize) -> usize {
     }
 }
 
-/// Bytes that a message may have in front of its payload: an Atomic Request has the most.
-pub const HEAD_BYTES_MAX: usize = ddp::ATOMIC_REQUEST_BYTES;
-/// Length and headers of one FPDU.
-const FRONT_BYTES_MAX: usize = LENGTH_BYTES + ddp::UNTAGGED_HEADER_BYTES + HEAD_BYTES_MAX;
+/// Bytes that a message may have in front of its payload, which are copied: the headers of MS-SMBD and of an SMB2 READ or WRITE.
+pub const HEAD_BYTES_MAX: usize = 192;
+/// As many as are kept with a message that waits: an Atomic Request has the most.
+pub(crate) const KEPT_HEAD_BYTES_MAX: usize = ddp::ATOMIC_REQUEST_BYTES;
 const TRAILER_BYTES_MAX: usize = 3 + CRC_BYTES;
 /// A first part of a payload is copied where it is no longer than this: a slice of its own costs more, here and in the kernel. It holds
 /// the header of an SMB2 request or answer.
 const COPIED_BYTES_MAX: usize = 192;
 
-/// Bytes of a message that are copied behind its first DDP header: of the short messages all, of a Send what its owner gives so.
+/// Bytes that follow a message's first DDP header, kept until it starts: of the short messages all, of a Send what its owner gives so.
 #[derive(Clone, Copy)]
 pub struct Head {
-    bytes: [u8; HEAD_BYTES_MAX],
+    bytes: [u8; KEPT_HEAD_BYTES_MAX],
     len: u8,
 }
 
 impl Head {
-    pub const EMPTY: Self = Self { bytes: [0; HEAD_BYTES_MAX], len: 0 };
+    pub const EMPTY: Self = Self { bytes: [0; KEPT_HEAD_BYTES_MAX], len: 0 };
 
-    /// What is longer than [`HEAD_BYTES_MAX`] is cut off.
+    /// What is longer than [`KEPT_HEAD_BYTES_MAX`] is cut off.
     pub fn new(bytes: &[u8]) -> Self {
-        let len = bytes.len().min(HEAD_BYTES_MAX);
+        let len = bytes.len().min(KEPT_HEAD_BYTES_MAX);
         let mut head = Self { len: len as u8, ..Self::EMPTY };
         head.bytes[..len].copy_from_slice(&bytes[..len]);
         head
     }
+}
 
-    pub const fn len_bytes(&self) -> usize {
-        self.len as usize
+impl std::ops::Deref for Head {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
     }
 }
 
@@ -84,40 +87,48 @@ struct Fpdu {
     start: usize,
     payload_at: usize,
     payload: Payload,
+    /// Parts at the payload's front that lie in `own` already. They are not taken off: what was just changed is slow to move.
+    copied: usize,
+}
+
+impl Fpdu {
+    fn parts(&self) -> &[Buf] {
+        &self.payload.parts()[self.copied..]
+    }
 }
 
 impl Outgoing {
     /// Adds an FPDU whose ULPDU is `header`, `head` and `payload`. `crc`: its CRC is computed; else the field is zero. Returns
     /// the FPDU's length.
-    pub fn push(&mut self, header: &Header, head: &Head, mut payload: Payload, crc: bool) -> usize {
-        let length = header.len_bytes() + head.len_bytes() + payload.len();
+    pub fn push(&mut self, header: &Header, head: &[u8], payload: Payload, crc: bool) -> usize {
+        let length = header.len_bytes() + head.len() + payload.len();
         let start = self.own.len();
-        // Most messages are short: copies of constant length, cut off behind, are no calls.
-        let mut front = [0; FRONT_BYTES_MAX];
+        let headers_bytes = LENGTH_BYTES + header.len_bytes();
+        self.own.reserve(headers_bytes + head.len() + COPIED_BYTES_MAX + TRAILER_BYTES_MAX);
+        // Written where they stay: bytes that were just written in small parts are slow to read in larger ones.
+        self.own.resize(start + headers_bytes, 0);
+        let front = &mut self.own[start..];
         front[..LENGTH_BYTES].copy_from_slice(&(length as u16).to_be_bytes());
-        let head_at = LENGTH_BYTES + header.write(&mut front[LENGTH_BYTES..]);
-        front[head_at..head_at + HEAD_BYTES_MAX].copy_from_slice(&head.bytes);
-        self.own.reserve(FRONT_BYTES_MAX + COPIED_BYTES_MAX + TRAILER_BYTES_MAX);
-        self.own.extend_from_slice(&front);
-        self.own.truncate(start + head_at + head.len_bytes());
-        if let Some(short) = payload.pop_short_front(COPIED_BYTES_MAX) {
-            self.own.extend_from_slice(&short);
+        header.write(&mut front[LENGTH_BYTES..]);
+        self.own.extend_from_slice(head);
+        let mut copied = 0;
+        if let Some(short) = payload.parts().first().filter(|first| first.len() <= COPIED_BYTES_MAX) {
+            self.own.extend_from_slice(short);
+            copied = 1;
         }
         let payload_at = self.own.len();
         let pad = pad_bytes(length);
-        let mut trailer = [0; TRAILER_BYTES_MAX];
+        self.own.resize(payload_at + pad + CRC_BYTES, 0);
         if crc {
             let mut sum = Crc32c::default();
-            sum.update(&self.own[start..]);
-            for part in payload.parts() {
+            sum.update(&self.own[start..payload_at]);
+            for part in &payload.parts()[copied..] {
                 sum.update_shared(part);
             }
-            sum.update(&trailer[..pad]);
-            trailer[pad..pad + CRC_BYTES].copy_from_slice(&sum.wire_bytes());
+            sum.update(&self.own[payload_at..payload_at + pad]);
+            self.own[payload_at + pad..].copy_from_slice(&sum.wire_bytes());
         }
-        self.own.extend_from_slice(&trailer);
-        self.own.truncate(payload_at + pad + CRC_BYTES);
-        self.fpdus.push(Fpdu { start, payload_at, payload });
+        self.fpdus.push(Fpdu { start, payload_at, payload, copied });
         fpdu_bytes(length)
     }
 
@@ -130,11 +141,10 @@ impl Outgoing {
     }
 
     /// Of each FPDU: length field and headers, payload, pad and CRC field.
-    pub fn parts(&self) -> impl Iterator<Item = (&[u8], &Payload, &[u8])> {
+    pub fn parts(&self) -> impl Iterator<Item = (&[u8], &[Buf], &[u8])> {
         let ends = self.fpdus.iter().skip(1).map(|fpdu| fpdu.start).chain([self.own.len()]);
         self.fpdus.iter().zip(ends).map(|(fpdu, end)| {
-            let Fpdu { start, payload_at, ref payload } = *fpdu;
-            (&self.own[start..payload_at], payload, &self.own[payload_at..end])
+            (&self.own[fpdu.start..fpdu.payload_at], fpdu.parts(), &self.own[fpdu.payload_at..end])
         })
     }
 
@@ -143,14 +153,14 @@ impl Outgoing {
         let mut own = BufMut::for_overwrite(self.own.len());
         own.copy_from_slice(&self.own);
         let own = own.freeze();
-        let payloads: usize = self.fpdus.iter().map(|fpdu| fpdu.payload.parts().len()).sum();
+        let payloads: usize = self.fpdus.iter().map(|fpdu| fpdu.parts().len()).sum();
         let mut out = Payload::with_capacity(self.fpdus.len() + payloads + 1);
         // A trailer and the next header are neighbours: one slice serves both.
         let mut from = 0;
         for fpdu in self.fpdus.drain(..) {
-            if !fpdu.payload.is_empty() {
+            if !fpdu.parts().is_empty() {
                 out.push(own.slice(from..fpdu.payload_at));
-                out.append(fpdu.payload);
+                out.append_from(fpdu.payload, fpdu.copied);
                 from = fpdu.payload_at;
             }
         }

@@ -17,6 +17,10 @@ pub const fn ulpdu_bytes_for_segment(segment_bytes: usize) -> usize {
     crate::framing::ulpdu_bytes_for_segment(segment_bytes.saturating_sub(markers))
 }
 
+fn len_bytes(parts: &[Buf]) -> usize {
+    parts.iter().map(|part| part.len()).sum()
+}
+
 /// Where the stream stands between two markers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Markers {
@@ -34,8 +38,10 @@ impl Markers {
     /// FPDUs as they stand in the stream. A marker counts in the CRC of the FPDU that it falls into; one between two belongs to the
     /// second.
     pub fn join(&mut self, fpdus: &Outgoing, crc: bool) -> Payload {
-        let plain: usize =
-            fpdus.parts().map(|(front, payload, trailer)| front.len() + payload.len() + trailer.len()).sum();
+        let plain: usize = fpdus
+            .parts()
+            .map(|(front, payload, trailer)| front.len() + len_bytes(payload) + trailer.len())
+            .sum();
         let mut out =
             Vec::with_capacity(plain + (plain / (INTERVAL_BYTES - MARKER_BYTES) + 2) * MARKER_BYTES);
         for (front, payload, trailer) in fpdus.parts() {
@@ -43,7 +49,7 @@ impl Markers {
             self.mark(&mut out, first);
             let start = out.len();
             self.put(&mut out, front, start);
-            for part in payload.parts() {
+            for part in payload {
                 self.put(&mut out, part, start);
             }
             self.put(&mut out, &trailer[..trailer.len() - CRC_BYTES], start);

@@ -2,9 +2,10 @@
 
 mod common;
 
-use common::{Pair, config, pattern, payload};
+use common::{Pair, config, fpdu, pattern, payload};
 use iwarp::connection::Shape;
 use iwarp::connection::direct::{Expected, Plan};
+use iwarp::ddp::{Header, Opcode, QUEUE_SEND};
 use iwarp::{Access, CrcPolicy, LargeFpdus, SendFlags, Stag, StreamId, TerminateCode, WorkId, WorkStatus};
 use proptest::prelude::*;
 use sys::BufMut;
@@ -638,4 +639,39 @@ fn a_short_message_is_not_planned_and_a_long_one_to_its_end() {
         server.receive(&wire[rest..], now);
         assert!(server.memory.bytes(room) == Some(&bytes[..]));
     }
+}
+
+#[test]
+fn a_plan_has_no_more_pieces_than_one_receive_takes_however_short_the_peers_fpdus_are() {
+    let mut pair = pair_that_is_told(true, vec![usize::MAX], 2);
+    let segment = |sequence, at: usize, message: &[u8], len_bytes: usize| {
+        let header = Header::Untagged {
+            opcode: Opcode::Send,
+            last: at + len_bytes == message.len(),
+            invalidate: Stag(0),
+            queue: QUEUE_SEND,
+            sequence,
+            message_offset: at as u32,
+        };
+        fpdu(header, &[], &message[at..at + len_bytes], true)
+    };
+    // Its middle has FPDUs of four bytes: more such are expected of the next message.
+    let first = telling(20_008, 20_008, 1);
+    let (server, now) = (&mut pair.server, pair.now);
+    for (at, len_bytes) in [(0, 20_000), (20_000, 4), (20_004, 4)] {
+        server.receive(&segment(1, at, &first, len_bytes), now);
+    }
+    let second = telling(430_000, 430_000, 2);
+    let begin = segment(2, 0, &second, 30_000);
+    server.receive(&begin[..10_000], now);
+    let mut plan = Plan::default();
+    let lent = server.connection.plan_receive(&mut server.memory, &mut plan).expect("much is to come");
+    assert!((100..=513).contains(&plan.pieces.len()), "{}", plan.pieces.len());
+    server.connection.give_up_plan(&plan, lent, &mut server.memory);
+    let rest: Vec<u8> =
+        (0..40).flat_map(|nth| segment(2, 30_000 + nth * 10_000, &second, 10_000).to_vec()).collect();
+    server.receive(&[&begin[10_000..], &rest].concat(), now);
+    pair.drive();
+    assert_eq!(pair.server.terminated, None);
+    assert!(received(&pair) == [first, second]);
 }

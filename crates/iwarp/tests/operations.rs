@@ -3,9 +3,12 @@
 mod common;
 
 use common::{ALL, DOMAIN, Pair, config, pattern, payload};
+use iwarp::connection::HEAD_BYTES_MAX;
 use iwarp::ddp::AtomicOperation;
 use iwarp::mpa::Extension;
-use iwarp::{CompletionKind, CrcPolicy, Invalidate, LargeFpdus, SendFlags, StreamId, WorkId, WorkStatus};
+use iwarp::{
+    CompletionKind, CrcPolicy, Invalidate, LargeFpdus, PostError, SendFlags, StreamId, WorkId, WorkStatus,
+};
 use proptest::prelude::*;
 
 #[test]
@@ -330,4 +333,34 @@ proptest! {
             pair.server.completions.iter().map(|done| done.buffer.as_ref().expect("has a buffer").to_vec()).collect();
         prop_assert_eq!(received, sent);
     }
+}
+
+#[test]
+fn a_head_arrives_before_its_payload_whether_it_leaves_at_once_or_waits() {
+    for len_bytes in [0, 24, 52, 53, 137, HEAD_BYTES_MAX] {
+        let mut pair = Pair::established();
+        pair.server.post_receives(3, 100_200);
+        let (head, behind, long) = (pattern(len_bytes, 1), pattern(1000, 2), pattern(100_000, 3));
+        // The first leaves at once; the last waits for the long one.
+        for (head, body) in [(&head[..], &behind[..]), (&[], &long), (&head, &behind)] {
+            pair.client
+                .connection
+                .post_send_with_head(WorkId(1), head, payload(body), SendFlags::default())
+                .expect("is taken");
+        }
+        pair.drive();
+        let received: Vec<_> =
+            pair.server.completions.iter().filter_map(|done| done.buffer.as_deref()).collect();
+        let whole = [&head[..], &behind].concat();
+        assert!(received == [&whole[..], &long, &whole], "{len_bytes}");
+    }
+}
+
+#[test]
+fn a_head_longer_than_is_copied_is_refused() {
+    let mut pair = Pair::established();
+    let head = [0; HEAD_BYTES_MAX + 1];
+    let refused =
+        pair.client.connection.post_send_with_head(WorkId(1), &head, payload(b""), SendFlags::default());
+    assert_eq!(refused, Err(PostError::TooLong));
 }

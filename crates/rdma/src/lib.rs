@@ -19,6 +19,6 @@ pub mod verbs;
 pub use ibverbs::{Device, DeviceLimits, Port, PortState, devices};
 pub use names::random_names;
 pub use verbs::{
-    Access, Activity, CloseReason, Completion, CompletionKind, ConnectionInfo, Event, PostError, QueuePairId,
-    RegionKey, RegisterError, Status, Transport, Verbs, WorkId,
+    Access, Activity, CloseReason, Completion, CompletionKind, ConnectionInfo, Event, HEAD_BYTES_MAX,
+    PostError, QueuePairId, RegionKey, RegisterError, Status, Transport, Verbs, WorkId,
 };

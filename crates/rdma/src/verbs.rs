@@ -1,5 +1,6 @@
 //! The interface that providers share, in the words of verbs and of the RDMA connection manager.
 
+pub use ::iwarp::connection::HEAD_BYTES_MAX;
 use std::io;
 use std::net::SocketAddr;
 use sys::{Buf, BufMut, Payload};
@@ -254,7 +255,7 @@ pub trait Verbs {
         payload: Payload,
         invalidate: Option<RegionKey>,
     ) -> Result<(), PostError>;
-    /// As [`Self::post_send`], with bytes before the payload that are copied. A provider that puts headers of its own before a message saves a
+    /// As [`Self::post_send`], with up to [`HEAD_BYTES_MAX`] bytes before the payload, which are copied. A provider that puts headers of its own before a message saves a
     /// buffer by it.
     fn post_send_with_head(
         &mut self,

@@ -155,7 +155,7 @@ impl Channel {
 
     /// Takes back what was lent for a request that is answered.
     fn settle(&mut self, token: Token, reply: &mut Reply) {
-        let Some(link) = self.link.rdma() else { return };
+        let Some(link) = self.link.rdma().filter(|_| !self.loans.is_empty()) else { return };
         match self.loans.remove(&token) {
             None => {}
             Some(Loan::Room(key, protection)) => {

@@ -364,6 +364,11 @@ impl Connection {
         self.queued_bytes
     }
 
+    /// Whether [`Self::poll_event`] may have one.
+    pub fn has_events(&self) -> bool {
+        self.received || !self.events.is_empty()
+    }
+
     /// The receives for all transfers that came are one event.
     pub fn poll_event(&mut self) -> Option<Event> {
         if std::mem::take(&mut self.received) && self.state == State::Established {
@@ -437,8 +442,24 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes the bytes of one receive; gives the message that is whole with them, as slices of the receives it came in.
-    pub fn handle_receive(&mut self, bytes: Buf, now: Monotonic) -> Option<Payload> {
+    /// The header of a transfer that carries a whole message of `len_bytes`, to be sent at once and before all others. `None`: messages wait,
+    /// no transfer may leave, or it has no place in one; [`Self::send`] takes it then. `invalidates`: the transfer ends a registration of the
+    /// peer.
+    pub fn begin_transfer(&mut self, len_bytes: usize, invalidates: bool) -> Option<Head> {
+        let negotiated = self.role == Role::Client || self.counters.transfers_sent > 0;
+        let fits = len_bytes + DATA_OFFSET <= self.send_bytes_max as usize
+            && len_bytes <= self.fragmented_send_bytes_max as usize;
+        let may_send = self.state == State::Established && negotiated && self.credits.may_send();
+        if !may_send || !fits || len_bytes == 0 || !self.queue.is_empty() {
+            return None;
+        }
+        self.counters.messages_sent += 1;
+        self.counters.remote_invalidations += u64::from(invalidates);
+        Some(self.transfer(len_bytes as u32, 0))
+    }
+
+    /// Takes the bytes of one receive; gives the message that is whole with them: a slice of it where it came in one transfer.
+    pub fn handle_receive(&mut self, bytes: Buf, now: Monotonic) -> Option<Buf> {
         let result = match self.state {
             State::Established => self.handle_transfer(bytes),
             State::AwaitRequest => self.handle_negotiate_request(&bytes).map(|()| None),
@@ -529,7 +550,7 @@ impl Connection {
         Ok(())
     }
 
-    fn handle_transfer(&mut self, bytes: Buf) -> Result<Option<Payload>, CloseReason> {
+    fn handle_transfer(&mut self, bytes: Buf) -> Result<Option<Buf>, CloseReason> {
         let transfer = DataTransfer::parse(&bytes).map_err(CloseReason::Wire)?;
         self.counters.transfers_received += 1;
         // A server's peer may answer the negotiation before its grant is counted here: it is counted when it is sent.
@@ -555,13 +576,18 @@ impl Connection {
             return Err(CloseReason::Fragments);
         }
         let start = transfer.data_offset as usize;
-        self.assembled.push(bytes.into_slice(start..start + transfer.data_bytes as usize));
+        let data = bytes.into_slice(start..start + transfer.data_bytes as usize);
         self.remaining_bytes = transfer.remaining_bytes;
         if transfer.remaining_bytes > 0 {
+            self.assembled.push(data);
             return Ok(None);
         }
         self.counters.messages_received += 1;
-        Ok(Some(std::mem::take(&mut self.assembled)))
+        if self.assembled.is_empty() {
+            return Ok(Some(data));
+        }
+        self.assembled.push(data);
+        Ok(Some(std::mem::take(&mut self.assembled).into_contiguous()))
     }
 
     /// The next RDMA Send, if one may leave.
@@ -634,21 +660,27 @@ impl Connection {
         } else if !empty {
             return None;
         }
+        let head = self.transfer(piece.len() as u32, remaining_bytes);
+        Some(Outgoing { head, payload: piece, invalidate })
+    }
+
+    /// The header of a transfer that leaves: it uses a credit, and grants and asks for what there is to.
+    fn transfer(&mut self, data_bytes: u32, remaining_bytes: u32) -> Head {
         let credits_granted = self.credits.take();
         let flags = if std::mem::take(&mut self.request_response) { FLAG_RESPONSE_REQUESTED } else { 0 };
         self.respond = false;
         self.counters.transfers_sent += 1;
-        self.counters.bytes_sent += piece.len() as u64;
+        self.counters.bytes_sent += u64::from(data_bytes);
         let (bytes, len) = DataTransfer {
             credits_requested: self.config.send_credit_target.max(1),
             credits_granted,
             flags,
             remaining_bytes,
-            data_offset: if piece.is_empty() { 0 } else { DATA_OFFSET as u32 },
-            data_bytes: piece.len() as u32,
+            data_offset: if data_bytes == 0 { 0 } else { DATA_OFFSET as u32 },
+            data_bytes,
         }
         .encode();
-        Some(Outgoing { head: Head { bytes, len }, payload: piece, invalidate })
+        Head { bytes, len }
     }
 }
 

@@ -61,10 +61,12 @@ pub struct DataTransfer {
 #[error("malformed SMB Direct message: {0}")]
 pub struct WireError(pub &'static str);
 
+#[inline]
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).map_or(0, |b| u16::from_le_bytes([b[0], b[1]]))
 }
 
+#[inline]
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
 }
@@ -146,19 +148,20 @@ impl DataTransfer {
     /// The header: 24 bytes where data follows, 20 else.
     pub fn encode(&self) -> ([u8; DATA_OFFSET], usize) {
         let mut out = [0; DATA_OFFSET];
-        for (at, value) in [self.credits_requested, self.credits_granted, self.flags].into_iter().enumerate()
-        {
-            out[2 * at..2 * at + 2].copy_from_slice(&value.to_le_bytes());
-        }
-        for (at, value) in [self.remaining_bytes, self.data_offset, self.data_bytes].into_iter().enumerate() {
-            out[8 + 4 * at..12 + 4 * at].copy_from_slice(&value.to_le_bytes());
-        }
+        out[..2].copy_from_slice(&self.credits_requested.to_le_bytes());
+        out[2..4].copy_from_slice(&self.credits_granted.to_le_bytes());
+        out[4..6].copy_from_slice(&self.flags.to_le_bytes());
+        out[8..12].copy_from_slice(&self.remaining_bytes.to_le_bytes());
+        out[12..16].copy_from_slice(&self.data_offset.to_le_bytes());
+        out[16..20].copy_from_slice(&self.data_bytes.to_le_bytes());
         (out, if self.data_bytes > 0 { DATA_OFFSET } else { DATA_HEADER_BYTES })
     }
 
     /// The header, unchecked; `None` where it is not whole.
     pub(crate) fn header(bytes: &[u8]) -> Option<Self> {
-        (bytes.len() >= DATA_HEADER_BYTES).then(|| Self {
+        // Its length is known from here on: nothing is checked field by field.
+        let bytes: &[u8; DATA_HEADER_BYTES] = bytes.first_chunk()?;
+        Some(Self {
             credits_requested: u16_at(bytes, 0),
             credits_granted: u16_at(bytes, 2),
             flags: u16_at(bytes, 4),

@@ -27,7 +27,7 @@ impl End {
 
     fn receive(&mut self, bytes: Buf, now: Monotonic) {
         let message = self.connection.handle_receive(bytes, now);
-        self.messages.extend(message.map(|message| message.contiguous().to_vec()));
+        self.messages.extend(message.map(|message| message.to_vec()));
     }
 
     fn events(&mut self) {
@@ -75,6 +75,15 @@ impl Pair {
         }
         self.0[at].events();
         moved
+    }
+
+    /// As an owner does that sends at once what may leave so.
+    fn send(&mut self, at: usize, bytes: &[u8]) {
+        if let Some(head) = self.0[at].connection.begin_transfer(bytes.len(), false) {
+            self.0[1 - at].inbox.push_back(Buf::from(&[&head, bytes].concat()[..]));
+        } else {
+            self.0[at].connection.send(Payload::from(Buf::from(bytes)), None).expect("fits");
+        }
     }
 
     fn drive(&mut self) {
@@ -194,6 +203,31 @@ fn a_remote_invalidation_goes_with_the_last_fragment() {
     assert_eq!(pair.0[0].invalidated, [0xBEEF]);
 }
 
+#[test]
+fn a_transfer_leaves_at_once_only_where_nothing_waits_and_it_has_a_credit_and_room() {
+    let config = Config { receive_credits_max: 4, send_credit_target: 4, ..Config::default() };
+    assert!(Connection::connect(config, NOW).begin_transfer(10, false).is_none());
+    let mut pair = Pair::established(config, config);
+    let client = &mut pair.0[0].connection;
+    let longest = client.send_bytes_max() as usize - 24;
+    assert!(client.begin_transfer(0, false).is_none());
+    assert!(client.begin_transfer(longest + 1, false).is_none());
+    let before = client.counters();
+    let head = client.begin_transfer(longest, true).expect("may leave");
+    let transfer = DataTransfer::parse(&[&head[..], &vec![0; longest]].concat()).expect("is one");
+    assert_eq!((transfer.data_offset, transfer.data_bytes), (24, longest as u32));
+    let after = client.counters();
+    assert_eq!(after.transfers_sent, before.transfers_sent + 1);
+    assert_eq!(after.messages_sent, before.messages_sent + 1);
+    assert_eq!(after.remote_invalidations, before.remote_invalidations + 1);
+    // What waits goes first, and the last credit is kept for a grant.
+    client.send(Payload::from(Buf::from(&b"waits"[..])), None).expect("fits");
+    assert!(client.begin_transfer(10, false).is_none());
+    assert!(client.poll_transmit().is_some());
+    while client.begin_transfer(10, false).is_some() {}
+    assert_eq!(client.send_credits(), 1);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
@@ -202,6 +236,7 @@ proptest! {
         sizes in proptest::collection::vec((0usize..2, 1usize..60_000), 1..30),
         credits in (1u16..10, 1u16..10),
         receive in (128u32..9000, 128u32..9000),
+        at_once: bool,
     ) {
         let config = |credits, receive_bytes_max| Config {
             receive_credits_max: credits,
@@ -213,7 +248,11 @@ proptest! {
         let mut sent = [Vec::new(), Vec::new()];
         for (at, (from, size)) in sizes.iter().enumerate() {
             let bytes = vec![at as u8; *size];
-            pair.0[*from].connection.send(Payload::from(Buf::from(&bytes[..])), None).expect("fits");
+            if at_once {
+                pair.send(*from, &bytes);
+            } else {
+                pair.0[*from].connection.send(Payload::from(Buf::from(&bytes[..])), None).expect("fits");
+            }
             sent[*from].push(bytes);
         }
         pair.drive();

@@ -49,12 +49,14 @@ impl Payload {
         }
     }
 
-    /// Takes the first part off where it has no more than so many bytes.
-    pub fn pop_short_front(&mut self, len_bytes_max: usize) -> Option<Buf> {
-        self.parts.first().filter(|first| first.len() <= len_bytes_max)?;
-        let first = self.parts.remove(0);
-        self.len -= first.len();
-        Some(first)
+    /// As [`Self::append`], without the first `skip` parts of `other`.
+    pub fn append_from(&mut self, other: Payload, skip: usize) {
+        if skip == 0 {
+            return self.append(other);
+        }
+        for part in other.parts.into_iter().skip(skip) {
+            self.push(part);
+        }
     }
 
     pub fn parts(&self) -> &[Buf] {

@@ -160,7 +160,8 @@ impl Direct {
 
     fn message(&mut self, server: &mut Server, connection: QueuePairId, message: Buf, now: Monotonic) {
         let Some(&smb) = self.by_peer.get(&connection) else { return };
-        if !self.held.contains_key(&connection) {
+        // None is held, as a rule.
+        if self.held.is_empty() || !self.held.contains_key(&connection) {
             if server.wants_messages(smb) {
                 return server.handle_message(smb, message, now);
             }

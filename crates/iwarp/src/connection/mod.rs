@@ -197,7 +197,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    fn new(id: WorkId, kind: CompletionKind, status: WorkStatus) -> Self {
+    const fn new(id: WorkId, kind: CompletionKind, status: WorkStatus) -> Self {
         Self {
             id,
             kind,
@@ -412,6 +412,12 @@ impl Connection {
         if self.cut_at_once(id, head, &mut payload, &flags) {
             return Ok(());
         }
+        let mut head = head;
+        if head.len() > framing::KEPT_HEAD_BYTES_MAX {
+            let mut whole = Payload::from(sys::Buf::from(std::mem::take(&mut head)));
+            whole.append(payload);
+            payload = whole;
+        }
         let work = transmit::Work::Send { head: framing::Head::new(head), payload, flags };
         self.transmitter.push(id, CompletionKind::Send, work);
         Ok(())
@@ -484,6 +490,17 @@ impl Connection {
     /// Whether [`Self::poll_event`] has one.
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
+    }
+
+    /// Hands on the completions at the front of what happened, as they lie there: `each` takes out of them what it needs.
+    pub fn take_completions(&mut self, mut each: impl FnMut(&mut Completion)) {
+        let mut count = 0;
+        for event in &mut self.events {
+            let Event::Completion(done) = event else { break };
+            each(done);
+            count += 1;
+        }
+        self.events.drain(..count);
     }
 
     /// What happened since the last call, one at a time.

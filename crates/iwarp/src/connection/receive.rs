@@ -18,6 +18,10 @@ const ALIGNED_BYTES_LEAST: usize = 16 * 1024;
 /// Staging that an idle connection may keep.
 const STAGED_BYTES_IDLE: usize = 4096;
 
+/// A receive that a message has filled, but for what there is to say of it.
+const RECEIVED: Event =
+    Event::Completion(Completion::new(WorkId(0), CompletionKind::Receive, WorkStatus::Success));
+
 /// A posted receive, or several alike that have no memory yet.
 struct Posted {
     id: WorkId,
@@ -673,12 +677,12 @@ impl Connection {
         self.counters.send_bytes_in += payload.len() as u64;
         let mut buffer = BufMut::for_overwrite(payload.len());
         buffer.copy_from_slice(payload);
-        self.events.push_back(Event::Completion(Completion {
-            len_bytes: payload.len(),
-            buffer: Some(buffer),
-            solicited: opcode.is_solicited(),
-            ..Completion::new(id, CompletionKind::Receive, WorkStatus::Success)
-        }));
+        // Filled in where it stays: what was just written in small parts is slow to move.
+        if let Event::Completion(received) = self.events.push_back_mut(RECEIVED) {
+            (received.id, received.len_bytes) = (id, payload.len());
+            received.buffer = Some(buffer);
+            received.solicited = opcode.is_solicited();
+        }
         true
     }
 

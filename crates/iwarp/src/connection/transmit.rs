@@ -10,8 +10,8 @@ use crate::framing::{Head, Outgoing};
 /// Payload of a large FPDU: a multiple of pages and sectors below the longest ULPDU.
 const LARGE_PAYLOAD_BYTES: usize = 61_440;
 
-/// Of FPDUs that are cut as their Sends are posted.
-const CUT_BYTES_MAX: usize = 64 << 10;
+/// Of FPDUs that are cut as their Sends are posted, at most so many bytes and one FPDU more.
+const CUT_BYTES_MAX: usize = 512 << 10;
 
 /// FPDUs for whose description an idle connection keeps room.
 const SPARE_FPDUS_MAX: usize = 192;
@@ -352,9 +352,9 @@ fn send_header(flags: &SendFlags, sequence: u32) -> Header {
     }
 }
 
-/// Payload that an FPDU takes beside this head: whole words, so that only a message's last FPDU is padded.
-const fn payload_room(room: usize, head: &Head) -> usize {
-    (room & !3) - head.len_bytes().next_multiple_of(4)
+/// Payload that an FPDU takes beside a head of so many bytes: whole words, so that only a message's last FPDU is padded.
+const fn payload_room(room: usize, head_bytes: usize) -> usize {
+    (room & !3).saturating_sub(head_bytes.next_multiple_of(4))
 }
 
 /// Of a payload from `at`, up to `room` bytes: where more follow, they begin with a page, so that the CRC of each whole page is kept
@@ -403,7 +403,7 @@ impl Connection {
             };
             let mut out = self.take_cut().0;
             let payload = Payload::from(sys::Buf::from(&payload[..]));
-            out.push(&header, &Head::EMPTY, payload, self.sums_frames());
+            out.push(&header, &[], payload, self.sums_frames());
             return Some(self.join(&mut out));
         }
         if self.state != State::Established || self.hold_until.is_some_and(|hold| now < hold) {
@@ -472,22 +472,22 @@ impl Connection {
             && transmitter.inbound.is_empty()
             && self.state == State::Established;
         // The rest waits uncut until the owner can send: what is cut counts as sent.
-        if !is_first || transmitter.cut_bytes.0 >= CUT_BYTES_MAX {
+        let (cut_bytes, summed_bytes) = transmitter.cut_bytes;
+        if !is_first || cut_bytes >= CUT_BYTES_MAX || summed_bytes >= self.config.summed_bytes_max {
             return false;
         }
         // Only now: what an FPDU takes is agreed in the negotiation, before which a Send may be posted.
         let (crc, room) = (self.sums_frames(), self.room(ddp::UNTAGGED_HEADER_BYTES));
         let transmitter = &mut self.transmitter;
-        let head = Head::new(head);
-        if payload.len() > payload_room(room, &head) {
+        if head.len() > room || payload.len() > payload_room(room, head.len()) {
             return false;
         }
         transmitter.send_sequence = transmitter.send_sequence.wrapping_add(1);
         let header = send_header(flags, transmitter.send_sequence);
         self.counters.send_bytes_out += payload.len() as u64;
-        let len_bytes = head.len_bytes() + payload.len();
+        let len_bytes = head.len() + payload.len();
         let unsummed_bytes = if self.agreed.crc { unsummed_bytes(payload) } else { 0 };
-        let fpdu_bytes = transmitter.outgoing.push(&header, &head, std::mem::take(payload), crc);
+        let fpdu_bytes = transmitter.outgoing.push(&header, head, std::mem::take(payload), crc);
         transmitter.cut_bytes.0 += fpdu_bytes;
         transmitter.cut_bytes.1 += unsummed_bytes;
         let sent = Completion::new(id, CompletionKind::Send, WorkStatus::Success);
@@ -542,8 +542,8 @@ impl Connection {
             body if first && body.is_long_at_page() && is_tagged && room >= PAGE_FIRST_FROM_BYTES => {
                 ALIGN_BYTES
             }
-            Body::Payload(payload) if crc => to_page(payload, message.sent, payload_room(room, &head)),
-            _ => payload_room(room, &head),
+            Body::Payload(payload) if crc => to_page(payload, message.sent, payload_room(room, head.len())),
+            _ => payload_room(room, head.len()),
         };
         let take = take.min(body_bytes - message.sent);
         let payload = match &mut message.body {
@@ -568,7 +568,7 @@ impl Connection {
                 invalidate,
                 queue: message.opcode.queue(),
                 sequence,
-                message_offset: if first { 0 } else { (message.head.len_bytes() + message.sent) as u32 },
+                message_offset: if first { 0 } else { (message.head.len() + message.sent) as u32 },
             },
         };
         let counter = match message.opcode {
@@ -583,7 +583,7 @@ impl Connection {
         if last && let Some(message) = self.transmitter.current.take() {
             match message.origin {
                 Origin::Work(number) => {
-                    let len_bytes = message.head.len_bytes() + body_bytes;
+                    let len_bytes = message.head.len() + body_bytes;
                     self.transmitter.complete(number, WorkStatus::Success, len_bytes, None);
                 }
                 Origin::Response { source } => memory.set_busy(source, false),

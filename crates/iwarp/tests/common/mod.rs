@@ -4,7 +4,7 @@
 
 use iwarp::connection::direct::{Expected, Plan};
 use iwarp::ddp::Header;
-use iwarp::framing::{Head, Outgoing};
+use iwarp::framing::Outgoing;
 use iwarp::{Access, Completion, Config, Connection, DomainId, Event, Memory, Stag, StreamId, WorkId};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -226,6 +226,6 @@ pub const ALL: Access =
 /// One FPDU as a peer without markers sends it.
 pub fn fpdu(header: Header, head: &[u8], data: &[u8], crc: bool) -> Buf {
     let mut out = Outgoing::default();
-    out.push(&header, &Head::new(head), payload(data), crc);
+    out.push(&header, head, payload(data), crc);
     out.take().contiguous()
 }

@@ -277,7 +277,26 @@ impl QueuePair {
 
     fn take_all_events(&mut self, activity: &mut Activity, out: &mut Vec<Event>) {
         let queue_pair = self.id;
-        while let Some(event) = self.connection.poll_event() {
+        loop {
+            self.connection.take_completions(|done| {
+                let wrong = done.status == WorkStatus::LocalProtection;
+                activity.completion_queue_errors += u64::from(wrong);
+                let Some(kind) = kind(done.kind) else { return };
+                out.push(Event::Completion(Completion {
+                    queue_pair,
+                    id: WorkId(done.id.0),
+                    kind,
+                    status: match done.status {
+                        WorkStatus::Success => Status::Success,
+                        WorkStatus::Flushed => Status::Flushed,
+                        WorkStatus::LocalProtection => Status::LocalProtection,
+                    },
+                    len_bytes: done.len_bytes,
+                    buffer: done.buffer.take(),
+                    invalidated: done.invalidated.map(|iwarp::Invalidate(stag)| RegionKey(stag.0)),
+                }));
+            });
+            let Some(event) = self.connection.poll_event() else { return };
             match event {
                 iwarp::Event::ConnectRequest { private_data } => {
                     out.push(Event::ConnectRequest { queue_pair, peer: self.peer, private_data });
@@ -286,11 +305,8 @@ impl QueuePair {
                     out.push(Event::Established { queue_pair, private_data });
                 }
                 iwarp::Event::Rejected { .. } => self.reason = Some(CloseReason::Rejected),
-                iwarp::Event::Completion(done) => {
-                    let wrong = done.status == WorkStatus::LocalProtection;
-                    activity.completion_queue_errors += u64::from(wrong);
-                    out.extend(completion(queue_pair, done).map(Event::Completion));
-                }
+                // The loop has taken those before this one.
+                iwarp::Event::Completion(_) => {}
                 iwarp::Event::Terminated { by_peer, code } => {
                     let text = code.to_string();
                     self.reason = Some(match by_peer {
@@ -323,25 +339,12 @@ fn fill_pieces(plan: &Plan, pieces: &mut Vec<Piece>) {
 }
 
 /// Verbs have no atomics here: their completions do not occur.
-fn completion(queue_pair: QueuePairId, done: iwarp::Completion) -> Option<Completion> {
-    let kind = match done.kind {
-        iwarp::CompletionKind::Send => CompletionKind::Send,
-        iwarp::CompletionKind::Write => CompletionKind::Write,
-        iwarp::CompletionKind::Read => CompletionKind::Read,
-        iwarp::CompletionKind::Receive => CompletionKind::Receive,
-        iwarp::CompletionKind::Atomic => return None,
-    };
-    Some(Completion {
-        queue_pair,
-        id: WorkId(done.id.0),
-        kind,
-        status: match done.status {
-            WorkStatus::Success => Status::Success,
-            WorkStatus::Flushed => Status::Flushed,
-            WorkStatus::LocalProtection => Status::LocalProtection,
-        },
-        len_bytes: done.len_bytes,
-        buffer: done.buffer,
-        invalidated: done.invalidated.map(|iwarp::Invalidate(stag)| RegionKey(stag.0)),
-    })
+fn kind(kind: iwarp::CompletionKind) -> Option<CompletionKind> {
+    match kind {
+        iwarp::CompletionKind::Send => Some(CompletionKind::Send),
+        iwarp::CompletionKind::Write => Some(CompletionKind::Write),
+        iwarp::CompletionKind::Read => Some(CompletionKind::Read),
+        iwarp::CompletionKind::Receive => Some(CompletionKind::Receive),
+        iwarp::CompletionKind::Atomic => None,
+    }
 }

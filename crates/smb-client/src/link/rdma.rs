@@ -8,7 +8,7 @@ use crate::connection::Outgoing;
 use crate::{ClientError, Engine, Options, RdmaDevice};
 use ::rdma::ibverbs::{IbverbsOptions, IbverbsProvider};
 use ::rdma::iwarp::{IwarpOptions, IwarpProvider, Shape, ShapeOf};
-use ::rdma::{Access, CompletionKind, Event, QueuePairId, RegionKey, Status, Verbs, WorkId};
+use ::rdma::{Access, CompletionKind, Event, HEAD_BYTES_MAX, QueuePairId, RegionKey, Status, Verbs, WorkId};
 use iwarp::CrcPolicy;
 use smb::wire::{BufferDescriptorV1, TCP_PREFIX_BYTES, U32, U64};
 use smbdirect::{Config, Connection};
@@ -32,7 +32,7 @@ pub(crate) struct RdmaLink {
     may_invalidate: bool,
     receive_bytes: usize,
     events: Vec<Event>,
-    messages: VecDeque<Payload>,
+    messages: VecDeque<Buf>,
     failure: Option<ClientError>,
 }
 
@@ -154,9 +154,32 @@ impl RdmaLink {
     }
 
     pub fn send(&mut self, message: Outgoing) -> Result<(), ClientError> {
-        let mut payload = Payload::from(Buf::from(message.head.get(TCP_PREFIX_BYTES..).unwrap_or_default()));
-        payload.append(message.payload);
-        self.smbd.send(payload, None).map_err(|error| ClientError::Rdma(error.to_string()))
+        if self.smbd.has_events() {
+            // It grants receives for what came.
+            self.negotiated();
+        }
+        let head = message.head.get(TCP_PREFIX_BYTES..).unwrap_or_default();
+        let Some(transfer) = self.smbd.begin_transfer(head.len() + message.payload.len(), false) else {
+            let mut payload = Payload::from(Buf::from(head));
+            payload.append(message.payload);
+            return self.smbd.send(payload, None).map_err(|error| ClientError::Rdma(error.to_string()));
+        };
+        // The two headers go as one, and no buffer is needed for them, where they are those of an operation on a file.
+        let (mut front, len_bytes) = ([0; HEAD_BYTES_MAX], transfer.len() + head.len());
+        // Where it is closed, its last event says so.
+        let _ = match front.get_mut(..len_bytes) {
+            Some(front) => {
+                front[..transfer.len()].copy_from_slice(&transfer);
+                front[transfer.len()..].copy_from_slice(head);
+                self.provider.post_send_with_head(self.pair, WorkId(0), front, message.payload, None)
+            }
+            None => {
+                let mut payload = Payload::from(Buf::from(head));
+                payload.append(message.payload);
+                self.provider.post_send_with_head(self.pair, WorkId(0), &transfer, payload, None)
+            }
+        };
+        Ok(())
     }
 
     fn describe(&self, key: RegionKey, len_bytes: usize) -> BufferDescriptorV1 {
@@ -305,7 +328,7 @@ impl RdmaLink {
                 copy.copy_from_slice(&shared);
                 copy
             };
-            return Ok(Some(message.into_contiguous().try_into_mut().unwrap_or_else(copied)));
+            return Ok(Some(message.try_into_mut().unwrap_or_else(copied)));
         }
         if self.failure.is_none() {
             return Ok(None);

@@ -158,6 +158,7 @@ impl Peer {
         }
     }
 
+    #[inline]
     fn note(&mut self, at: Monotonic, what: What) {
         let (send_credits, receive_credits) = (self.smbd.send_credits(), self.smbd.receive_credits());
         self.trace.push(trace::Entry { at, send_credits, receive_credits, what });
@@ -166,6 +167,26 @@ impl Peer {
     fn work_id(&mut self) -> WorkId {
         self.next_work += 1;
         WorkId(self.next_work - 1)
+    }
+
+    /// Posts a Send; `false` where the connection has ended, of which an event tells.
+    fn post(
+        &mut self,
+        verbs: &mut impl Verbs,
+        connection: QueuePairId,
+        head: &[u8],
+        payload: Payload,
+        invalidate: Option<u32>,
+        now: Monotonic,
+    ) -> bool {
+        let (id, len) = (self.work_id(), head.len() + payload.len());
+        let key = invalidate.map(RegionKey);
+        let posted = verbs.post_send_with_head(connection, id, head, payload, key).is_ok();
+        if posted {
+            self.unsent_bytes += len;
+            self.note(now, What::Sent { len: len as u32, invalidated: invalidate });
+        }
+        posted
     }
 
     fn unsent(&self) -> usize {
@@ -273,9 +294,17 @@ impl<V: Verbs> SmbDirect<V> {
         self.verbs.wants_poll() || !self.out.is_empty() || !self.touched.is_empty()
     }
 
-    /// Queues a message; [`Self::flush`] sends it. `invalidate`: a registration of the peer that ends with it.
+    /// Sends a message, or queues it for [`Self::flush`]. `invalidate`: a registration of the peer that ends with it.
     pub fn send(&mut self, connection: QueuePairId, message: Payload, invalidate: Option<u32>) {
+        if self.peers.get(&connection).is_some_and(|peer| peer.smbd.has_events()) {
+            // What came had its time to be answered: the message grants the receives for it.
+            self.smbd_events(connection);
+        }
         let Some(peer) = self.peers.get_mut(&connection) else { return };
+        if let Some(head) = peer.smbd.begin_transfer(message.len(), invalidate.is_some()) {
+            peer.post(&mut self.verbs, connection, &head, message, invalidate, self.now);
+            return;
+        }
         if peer.smbd.send(message, invalidate).is_err() {
             // A message that cannot be sent would leave its request without an answer for ever.
             self.verbs.disconnect(connection);
@@ -450,10 +479,9 @@ impl<V: Verbs> SmbDirect<V> {
                 peer.note(self.now, What::Received { len: done.len_bytes as u32 });
                 peer.touch(connection, &mut self.touched);
                 let Some(message) = message else { return };
-                if message.parts().len() > 1 {
+                if message.len() > done.len_bytes {
                     peer.note(self.now, What::Message { len: message.len() as u32 });
                 }
-                let message = message.into_contiguous();
                 self.out.push(SmbDirectEvent::Message { connection, message });
             }
             CompletionKind::Read => self.read_completed(connection, done.id, done.status),
@@ -573,14 +601,9 @@ impl<V: Verbs> SmbDirect<V> {
         let Some(peer) = self.peers.get_mut(&connection) else { return };
         let stalls = peer.smbd.counters().stalls_send_credit;
         while let Some(out) = peer.smbd.poll_transmit() {
-            let len = out.len();
-            let invalidate = out.invalidate.map(RegionKey);
-            let id = peer.work_id();
-            if self.verbs.post_send_with_head(connection, id, &out.head, out.payload, invalidate).is_err() {
+            if !peer.post(&mut self.verbs, connection, &out.head, out.payload, out.invalidate, now) {
                 return;
             }
-            peer.unsent_bytes += len;
-            peer.note(now, What::Sent { len: len as u32, invalidated: out.invalidate });
         }
         if peer.smbd.counters().stalls_send_credit > stalls {
             peer.note(now, What::SendCreditStall);

@@ -97,7 +97,7 @@ impl Bench {
                 Event::Completion(done) if done.kind == CompletionKind::Receive => match done.buffer {
                     Some(buffer) if done.queue_pair == self.pair => {
                         let message = self.smbd.handle_receive(buffer.freeze(), now);
-                        self.messages.extend(message.map(|message| message.contiguous().to_vec()));
+                        self.messages.extend(message.map(|message| message.to_vec()));
                     }
                     Some(buffer) => self.received.push((done.queue_pair, buffer.freeze())),
                     None => {}

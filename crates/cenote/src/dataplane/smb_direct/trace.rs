@@ -94,6 +94,7 @@ pub struct Trace {
 }
 
 impl Trace {
+    #[inline]
     pub fn push(&mut self, entry: Entry) {
         self.count += 1;
         if self.entries.len() < EVENTS_MAX {
