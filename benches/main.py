@@ -7,6 +7,8 @@ Every server keeps its files on the same file system of this machine and is reac
 Cenote's DiskSpd. Guarantees in a row are equal: an ordinary write is in memory when it is answered (Cenote's share with
 `durability = close`, smbd's default), a write-through one is on the disks (smbd with `strict sync`). Cenote keeps two copies, smbd
 one; written through, a volume of Cenote's that keeps one as well stands beside them.
+All TCP connections have Linux's own congestion control, cubic, in a network namespace of the run's own: what a machine sets (bbr paces
+what it sends, on loopback too) makes a factor of two.
 Needs root: Debian's samba is started with a password database of its own, and the kernel's caches are emptied for cold reads.
 """
 
@@ -24,6 +26,7 @@ import time
 import cells as table
 import compare
 import limits as floor
+import network
 import report
 import ruler
 import servers
@@ -67,6 +70,7 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, help="rounds of each cell")
     parser.add_argument("--minutes", type=float, help="time for the cells; those that it does not reach are named in the report")
     parser.add_argument("--no-extras", action="store_true", help="cells only: no small files, start-up, memory, limits")
+    parser.add_argument("--congestion-control", default="cubic", help="of all TCP connections (default cubic)")
     parser.add_argument("--work", type=pathlib.Path, help="folder for the servers' files (default: a new one)")
     parser.add_argument("--out", type=pathlib.Path, help="folder for the report (default benches/results/DATE)")
     parser.add_argument("--binaries", type=pathlib.Path, default=REPOSITORY / "target/release", help="folder of cenote and diskspd")
@@ -80,8 +84,7 @@ def heading(arguments, seconds):
     model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     smbd = subprocess.run(["smbd", "--version"], capture_output=True, text=True).stdout.strip()
-    # It makes a factor of two on loopback: bbr paces what it sends there too.
-    congestion = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+    congestion = network.congestion_control()
     return [
         f"# Cenote beside smbd, {datetime.date.today()}, commit {commit.stdout.strip() or 'unknown'}", "",
         f"Machine: {os.cpu_count()} processors ({model}), {memory:.0f} GiB, Linux {platform.release()}, TCP's congestion control "
@@ -152,6 +155,11 @@ def main():
     mode.most_rounds = max(arguments.rounds or mode.most_rounds, mode.rounds)
     if os.geteuid() != 0:
         say("./bench needs root: it starts smbd and empties the kernel's caches")
+        return 2
+    try:
+        network.enter(arguments.congestion_control)
+    except network.Refused as reason:
+        say(f"./bench: {reason}")
         return 2
     began = time.monotonic()
     if arguments.minutes:
