@@ -23,8 +23,9 @@ const RECEIVE_BYTES_MANY: usize = 256 << 10;
 const RECEIVE_BYTES_PEEK: usize = 4 << 10;
 /// Room behind the last payload that goes straight to its place: for what announces the next one, not for that itself.
 const BEHIND_BYTES: usize = 1 << 10;
-/// Long payload that is received in one turn of the loop.
-const TURN_BYTES: usize = 512 << 10;
+/// Long payload that is received in one turn of the loop, about: a busy peer delays others no longer. With less, fewer messages are worked off
+/// together, and their sender wakes for fewer answers each time.
+const TURN_BYTES: usize = 2 << 20;
 /// One send takes about so many bytes.
 const SEND_BYTES: usize = 2 << 20;
 /// Where more has come already than a receive could take, what is to be sent waits for the next one, so often at most: the other end
