@@ -111,6 +111,7 @@ refuses "a file that is not there" "OBJECT_NAME_NOT_FOUND" "$DISKSPD" -d1 "${rea
 refuses "a server that is not there" "no SMB session" "$DISKSPD" -d1 "${reach[@]}" "smb://127.0.0.1:1/$share/x"
 refuses "a mapping of a remote file" "memory mapped" "$DISKSPD" -d1 -Sm "${reach[@]}" "$file"
 refuses "a block over the server's limit" "over the server's limit" "$DISKSPD" -d1 -b16M "${reach[@]}" "$file"
+refuses "write buffers longer than a buffer is" "over the limit" "$DISKSPD" -d1 -w100 -Z5G "${reach[@]}" "$file"
 random_file foreign 1
 smb "put foreign" >/dev/null 2>&1
 refuses "data of others" "yes-overwrite" "$DISKSPD" -d1 -W0 -w100 "${reach[@]}" "smb://127.0.0.1:$smb_port/$share/foreign"

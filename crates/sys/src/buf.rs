@@ -13,6 +13,9 @@ use std::sync::atomic::{self, AtomicU32, Ordering};
 /// Alignment in bytes of every allocation, and what a page has.
 pub const ALIGN_BYTES: usize = 4096;
 
+/// Longest buffer.
+pub const BUFFER_BYTES_MAX: usize = u32::MAX as usize - ALIGN_BYTES;
+
 /// Smaller allocations keep no words about their pages: what is worth one there costs little more than the word.
 const PAGE_WORDS_FROM_BYTES: usize = 4 * ALIGN_BYTES;
 
@@ -119,7 +122,7 @@ impl BufMut {
     /// `len` zero bytes, starting at a page boundary.
     ///
     /// # Panics
-    /// For 4 GiB and more, as every other way to make a buffer.
+    /// For more than [`BUFFER_BYTES_MAX`], as every other way to make a buffer.
     pub fn zeroed(len: usize) -> Self {
         Self::new(0, len, true)
     }

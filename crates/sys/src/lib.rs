@@ -14,7 +14,7 @@ mod recycle;
 pub mod region;
 mod spans;
 
-pub use buf::{ALIGN_BYTES, Buf, BufMut};
+pub use buf::{ALIGN_BYTES, BUFFER_BYTES_MAX, Buf, BufMut};
 pub use clock::monotonic_now;
 pub use interfaces::{InterfaceAddress, interface_addresses};
 pub use payload::Payload;

@@ -255,6 +255,14 @@ fn prepare_smb(
     let _ = client.log_off();
     warn_of_size(target, size_bytes);
     let smb_source = if target.write_percent > 0 && !span.random_write_data {
+        if let WriteContent::Source { size_bytes, .. } = target.content
+            && size_bytes > sys::BUFFER_BYTES_MAX as u64
+        {
+            return Err(RunError::Setup(format!(
+                "ERROR: write buffers of {size_bytes} bytes (-Z) are over the limit of {} bytes for a file on a share",
+                sys::BUFFER_BYTES_MAX
+            )));
+        }
         Some(Buf::from(fill_source(span, target, number)?.bytes()))
     } else {
         None
