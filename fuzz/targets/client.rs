@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use smb_client::{Connection, Credentials, NtHash, Options, Request, Token};
-use sys::BufMut;
+use sys::Buf;
 use types::FileTime;
 
 fuzz_target!(|input: &[u8]| {
@@ -22,9 +22,7 @@ fuzz_target!(|input: &[u8]| {
     while let Some((prefix, after)) = rest.split_first_chunk::<2>() {
         let len = usize::from(u16::from_le_bytes(*prefix)).min(after.len());
         let (bytes, after) = after.split_at(len);
-        let mut message = BufMut::for_overwrite(len);
-        message.copy_from_slice(bytes);
-        if client.handle_message(message).is_err() {
+        if client.handle_message(Buf::from(bytes)).is_err() {
             return;
         }
         while client.poll_transmit().is_some() {}

@@ -1,6 +1,7 @@
 //! A hostile RDMA peer: bytes, in pieces, at an iWARP responder and at an initiator, and as transfers at both ends of SMB Direct.
 #![no_main]
 
+use iwarp::connection::Transmitted;
 use iwarp::{Access, Config, Connection, CrcPolicy, DomainId, Event, Memory, SendFlags, StreamId, WorkId};
 use libfuzzer_sys::fuzz_target;
 use sys::{Buf, BufMut, Payload};
@@ -20,13 +21,15 @@ fn stream(responder: bool, started: bool, input: &[u8]) {
     // Without CRC: else hardly an input would come past it.
     let config = Config { crc: CrcPolicy::OffUnlessAsked, ..Config::new(DomainId(1), StreamId(1)) };
     let mut memory = Memory::new();
-    let access = Access { remote_read: true, remote_write: true, remote_invalidate: true, unspecified_content: true };
+    let access =
+        Access { remote_read: true, remote_write: true, remote_invalidate: true, unspecified_content: true };
     memory.register(BufMut::zeroed(4096), 0, access, DomainId(1), None, 0x0100);
     let sink = memory.register(BufMut::zeroed(4096), 0, Access::default(), DomainId(1), None, 0x0200);
     let mut connection =
         if responder { Connection::listen(config, NOW) } else { Connection::connect(config, b"", NOW) };
     for id in 0..4 {
         let _ = connection.post_receive(WorkId(id), BufMut::zeroed(64));
+        let _ = connection.post_receive_later(WorkId(8), 200);
     }
     let mut work = |connection: &mut Connection, memory: &mut Memory| {
         while let Some(event) = connection.poll_event() {
@@ -34,7 +37,8 @@ fn stream(responder: bool, started: bool, input: &[u8]) {
                 let _ = connection.accept(b"", NOW);
             }
         }
-        while connection.poll_transmit(memory, 65536, NOW).is_some() {}
+        // TCP takes a part of what it is offered.
+        while !matches!(connection.transmit(memory, 65536, NOW, |_| 10), Transmitted::Nothing) {}
     };
     if started {
         work(&mut connection, &mut memory);
@@ -47,7 +51,12 @@ fn stream(responder: bool, started: bool, input: &[u8]) {
     let mut rest = input;
     while let Some((&length, after)) = rest.split_first() {
         let (piece, after) = after.split_at(usize::from(length).min(after.len()));
-        connection.handle_input(piece, &mut memory, NOW);
+        // Every second piece comes in memory that its messages may share.
+        if piece.len() % 2 == 0 {
+            connection.handle_input(piece, &mut memory, NOW);
+        } else {
+            connection.handle_shared_input(&Buf::from(piece), piece.len(), &mut memory, NOW);
+        }
         work(&mut connection, &mut memory);
         rest = after;
     }

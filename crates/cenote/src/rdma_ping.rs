@@ -248,7 +248,7 @@ impl Ping {
                     if done.kind == CompletionKind::Receive && done.status == Status::Success =>
                 {
                     if let Some(buffer) = done.buffer {
-                        self.messages.extend(self.smbd.handle_receive(buffer.freeze(), now));
+                        self.messages.extend(self.smbd.handle_receive(buffer, now));
                     }
                 }
                 Event::Disconnected { reason, .. } => {

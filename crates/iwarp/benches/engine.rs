@@ -204,7 +204,7 @@ impl Wire {
             }
             self.flush();
             if let Some(buffer) = received {
-                return Some(buffer.freeze());
+                return Some(buffer);
             }
             match self.socket.read(&mut self.input).expect("the peer speaks") {
                 0 => return None,

@@ -4,6 +4,7 @@
 //! behind what went before by arithmetic, without a look at the bytes.
 
 use crc_fast::{CrcAlgorithm, Digest};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use sys::{ALIGN_BYTES as PAGE_BYTES, Buf};
 
@@ -21,9 +22,10 @@ impl Crc32c {
         self.0.update(bytes);
     }
 
-    /// As [`Self::update`]; whole pages that were sent before are not looked at again.
-    pub fn update_shared(&mut self, bytes: &Buf) {
-        let Some(words) = bytes.page_words() else { return self.update(bytes) };
+    /// As [`Self::update`] of a part of a buffer; whole pages that were sent before are not looked at again.
+    pub fn update_shared(&mut self, whole: &Buf, range: Range<usize>) {
+        let bytes = &whole[range.clone()];
+        let Some(words) = whole.page_words_in(range) else { return self.update(bytes) };
         let mut crc = self.0.finalize() as u32;
         for (word, page) in words.iter().zip(bytes.chunks_exact(PAGE_BYTES)) {
             // Relaxed: the word stands for bytes that this thread may read already, and says nothing of others.
@@ -44,8 +46,9 @@ impl Crc32c {
 }
 
 /// Bytes that [`Crc32c::update_shared`] will look at.
-pub fn unsummed_bytes(bytes: &Buf) -> usize {
-    let Some(words) = bytes.page_words() else { return bytes.len() };
+pub fn unsummed_bytes(whole: &Buf, range: Range<usize>) -> usize {
+    let len_bytes = range.len();
+    let Some(words) = whole.page_words_in(range) else { return len_bytes };
     words.iter().filter(|word| word.load(Ordering::Relaxed) == 0).count() * PAGE_BYTES
 }
 
@@ -119,7 +122,7 @@ mod tests {
     fn of(parts: &[&Buf]) -> [u8; 4] {
         let mut crc = Crc32c::default();
         for part in parts {
-            crc.update_shared(part);
+            crc.update_shared(part, 0..part.len());
         }
         crc.wire_bytes()
     }

@@ -3,7 +3,8 @@
 
 use crate::crc::Crc32c;
 use crate::ddp::{self, Header};
-use sys::{Buf, BufMut, Payload};
+use std::ops::Range;
+use sys::{Buf, Payload};
 
 /// Bytes before the ULPDU.
 pub const LENGTH_BYTES: usize = 2;
@@ -80,28 +81,90 @@ pub struct Outgoing {
     /// Lengths, headers and trailers, in order.
     own: Vec<u8>,
     fpdus: Vec<Fpdu>,
+    /// What the FPDUs carry parts of: each payload whole, so that no part needs a reference of its own.
+    bodies: Vec<Payload>,
+    /// Where the next FPDU begins in the last of them.
+    next: Place,
+}
+
+/// A byte of a payload.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Place {
+    part: usize,
+    at: usize,
 }
 
 struct Fpdu {
     /// Where in `own` it begins, and where its payload comes.
     start: usize,
     payload_at: usize,
-    payload: Payload,
-    /// Parts at the payload's front that lie in `own` already. They are not taken off: what was just changed is slow to move.
-    copied: usize,
+    /// Which of the bodies, from where on, and how much that does not lie in `own`.
+    body: usize,
+    from: Place,
+    len: usize,
 }
 
-impl Fpdu {
-    fn parts(&self) -> &[Buf] {
-        &self.payload.parts()[self.copied..]
+impl Place {
+    /// So many bytes of the parts from here on, as ranges of them.
+    fn ranges(self, parts: &[Buf], len: usize) -> impl Iterator<Item = (&Buf, Range<usize>)> {
+        let (mut at, mut left) = (self.at, len);
+        parts.get(self.part..).unwrap_or_default().iter().map_while(move |part| {
+            let range = at..part.len().min(at + left);
+            (at, left) = (0, left - range.len());
+            (!range.is_empty()).then_some((part, range))
+        })
+    }
+
+    /// So many bytes further.
+    fn after(self, parts: &[Buf], len: usize) -> Self {
+        let Self { mut part, mut at } = self;
+        at += len;
+        while let Some(here) = parts.get(part).filter(|here| at >= here.len()) {
+            (part, at) = (part + 1, at - here.len());
+        }
+        Self { part, at }
     }
 }
 
 impl Outgoing {
-    /// Adds an FPDU whose ULPDU is `header`, `head` and `payload`. `crc`: its CRC is computed; else the field is zero. Returns
-    /// the FPDU's length.
-    pub fn push(&mut self, header: &Header, head: &[u8], payload: Payload, crc: bool) -> usize {
-        let length = header.len_bytes() + head.len() + payload.len();
+    /// What the FPDUs that follow carry, from a place on.
+    pub(crate) fn begin(&mut self, body: Payload, from: Place) {
+        self.bodies.push(body);
+        self.next = from;
+    }
+
+    /// The last body again, of which something is left, and what: its FPDUs are no longer in use.
+    pub(crate) fn take_back(&mut self) -> Option<(Payload, Place)> {
+        Some((self.bodies.pop()?, self.next))
+    }
+
+    fn last_parts(&self) -> &[Buf] {
+        self.bodies.last().map(Payload::parts).unwrap_or_default()
+    }
+
+    /// How far the byte that comes so many after the next one lies behind the start of a page of its memory.
+    pub(crate) fn behind_page(&self, ahead: usize) -> usize {
+        let (parts, place) = (self.last_parts(), self.next.after(self.last_parts(), ahead));
+        parts.get(place.part).map_or(0, |part| part.behind_page(place.at))
+    }
+
+    /// Of the next so many bytes of the last body those that a CRC has to look at.
+    pub(crate) fn unsummed_bytes(&self, len: usize) -> usize {
+        let ranges = self.next.ranges(self.last_parts(), len);
+        ranges.map(|(part, range)| crate::crc::unsummed_bytes(part, range)).sum()
+    }
+
+    /// Adds an FPDU whose ULPDU is `header`, `head` and `payload`, as [`Self::push`] does.
+    pub fn push_whole(&mut self, header: &Header, head: &[u8], payload: Payload, crc: bool) -> usize {
+        let len_bytes = payload.len();
+        self.begin(payload, Place::default());
+        self.push(header, head, len_bytes, crc)
+    }
+
+    /// Adds an FPDU whose ULPDU is `header`, `head` and the next `take` bytes of the last body. `crc`: its CRC is computed; else the field
+    /// is zero. Returns the FPDU's length.
+    pub(crate) fn push(&mut self, header: &Header, head: &[u8], take: usize, crc: bool) -> usize {
+        let length = header.len_bytes() + head.len() + take;
         let start = self.own.len();
         let headers_bytes = LENGTH_BYTES + header.len_bytes();
         self.own.reserve(headers_bytes + head.len() + COPIED_BYTES_MAX + TRAILER_BYTES_MAX);
@@ -111,24 +174,31 @@ impl Outgoing {
         front[..LENGTH_BYTES].copy_from_slice(&(length as u16).to_be_bytes());
         header.write(&mut front[LENGTH_BYTES..]);
         self.own.extend_from_slice(head);
-        let mut copied = 0;
-        if let Some(short) = payload.parts().first().filter(|first| first.len() <= COPIED_BYTES_MAX) {
-            self.own.extend_from_slice(short);
-            copied = 1;
+        let parts = self.bodies.last().map(Payload::parts).unwrap_or_default();
+        let (mut from, mut len) = (self.next, take);
+        if let Some((part, range)) =
+            from.ranges(parts, take).next().filter(|(_, r)| r.len() <= COPIED_BYTES_MAX)
+        {
+            self.own.extend_from_slice(&part[range.clone()]);
+            (from, len) = (from.after(parts, range.len()), take - range.len());
         }
+        self.next = from.after(parts, len);
         let payload_at = self.own.len();
         let pad = pad_bytes(length);
-        self.own.resize(payload_at + pad + CRC_BYTES, 0);
         if crc {
             let mut sum = Crc32c::default();
             sum.update(&self.own[start..payload_at]);
-            for part in &payload.parts()[copied..] {
-                sum.update_shared(part);
+            for (part, range) in from.ranges(parts, len) {
+                sum.update_shared(part, range);
             }
-            sum.update(&self.own[payload_at..payload_at + pad]);
-            self.own[payload_at + pad..].copy_from_slice(&sum.wire_bytes());
+            sum.update(&[0; 3][..pad]);
+            self.own.resize(payload_at + pad, 0);
+            self.own.extend_from_slice(&sum.wire_bytes());
+        } else {
+            self.own.resize(payload_at + pad + CRC_BYTES, 0);
         }
-        self.fpdus.push(Fpdu { start, payload_at, payload, copied });
+        let body = self.bodies.len().saturating_sub(1);
+        self.fpdus.push(Fpdu { start, payload_at, body, from, len });
         fpdu_bytes(length)
     }
 
@@ -140,42 +210,61 @@ impl Outgoing {
         self.fpdus.is_empty()
     }
 
+    fn payload(&self, fpdu: &Fpdu) -> impl Iterator<Item = (&Buf, Range<usize>)> {
+        let parts = self.bodies.get(fpdu.body).map(Payload::parts).unwrap_or_default();
+        fpdu.from.ranges(parts, fpdu.len)
+    }
+
     /// Of each FPDU: length field and headers, payload, pad and CRC field.
-    pub fn parts(&self) -> impl Iterator<Item = (&[u8], &[Buf], &[u8])> {
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (&[u8], impl Iterator<Item = &[u8]>, &[u8])> {
         let ends = self.fpdus.iter().skip(1).map(|fpdu| fpdu.start).chain([self.own.len()]);
         self.fpdus.iter().zip(ends).map(|(fpdu, end)| {
-            (&self.own[fpdu.start..fpdu.payload_at], fpdu.parts(), &self.own[fpdu.payload_at..end])
+            let payload = self.payload(fpdu).map(|(part, range)| &part[range]);
+            (&self.own[fpdu.start..fpdu.payload_at], payload, &self.own[fpdu.payload_at..end])
         })
     }
 
-    /// Takes all out, as one list of slices.
-    pub fn take(&mut self) -> Payload {
-        let mut own = BufMut::for_overwrite(self.own.len());
-        own.copy_from_slice(&self.own);
-        let own = own.freeze();
-        let payloads: usize = self.fpdus.iter().map(|fpdu| fpdu.parts().len()).sum();
-        let mut out = Payload::with_capacity(self.fpdus.len() + payloads + 1);
-        // A trailer and the next header are neighbours: one slice serves both.
+    /// All bytes in their order: a trailer and the next header are neighbours, and one slice.
+    pub fn slices<'a>(&'a self, mut each: impl FnMut(&'a [u8])) {
         let mut from = 0;
-        for fpdu in self.fpdus.drain(..) {
-            if !fpdu.parts().is_empty() {
-                out.push(own.slice(from..fpdu.payload_at));
-                out.append_from(fpdu.payload, fpdu.copied);
-                from = fpdu.payload_at;
-            }
+        for fpdu in self.fpdus.iter().filter(|fpdu| fpdu.len > 0) {
+            each(&self.own[from..fpdu.payload_at]);
+            self.payload(fpdu).for_each(|(part, range)| each(&part[range]));
+            from = fpdu.payload_at;
         }
-        out.push(own.slice(from..own.len()));
-        self.own.clear();
-        out
+        each(&self.own[from..]);
+    }
+
+    /// All bytes but the first `skip`, to be kept; none: `None`.
+    pub fn rest(&self, skip: usize) -> Option<Payload> {
+        let len_bytes = self.own.len() + self.fpdus.iter().map(|fpdu| fpdu.len).sum::<usize>();
+        if skip >= len_bytes {
+            return None;
+        }
+        let own = Buf::from(&self.own[..]);
+        let (mut out, mut skip, mut from) = (Payload::new(), skip, 0);
+        let mut keep = |part: &Buf, range: Range<usize>| {
+            let skipped = skip.min(range.len());
+            skip -= skipped;
+            out.push(part.slice(range.start + skipped..range.end));
+        };
+        for fpdu in self.fpdus.iter().filter(|fpdu| fpdu.len > 0) {
+            keep(&own, from..fpdu.payload_at);
+            self.payload(fpdu).for_each(|(part, range)| keep(part, range));
+            from = fpdu.payload_at;
+        }
+        keep(&own, from..own.len());
+        Some(out)
     }
 
     /// Forgets what is in it, and keeps room for no more than so many FPDUs.
-    pub fn clear(&mut self, fpdus_max: usize) {
+    pub(crate) fn clear(&mut self, fpdus_max: usize) {
         if self.fpdus.capacity() > fpdus_max {
             *self = Self::default();
         }
         self.own.clear();
         self.fpdus.clear();
+        self.bodies.clear();
     }
 }
 

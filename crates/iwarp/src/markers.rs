@@ -17,10 +17,6 @@ pub const fn ulpdu_bytes_for_segment(segment_bytes: usize) -> usize {
     crate::framing::ulpdu_bytes_for_segment(segment_bytes.saturating_sub(markers))
 }
 
-fn len_bytes(parts: &[Buf]) -> usize {
-    parts.iter().map(|part| part.len()).sum()
-}
-
 /// Where the stream stands between two markers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Markers {
@@ -40,7 +36,9 @@ impl Markers {
     pub fn join(&mut self, fpdus: &Outgoing, crc: bool) -> Payload {
         let plain: usize = fpdus
             .parts()
-            .map(|(front, payload, trailer)| front.len() + len_bytes(payload) + trailer.len())
+            .map(|(front, payload, trailer)| {
+                front.len() + payload.map(<[u8]>::len).sum::<usize>() + trailer.len()
+            })
             .sum();
         let mut out =
             Vec::with_capacity(plain + (plain / (INTERVAL_BYTES - MARKER_BYTES) + 2) * MARKER_BYTES);

@@ -23,7 +23,7 @@ fn send(sequence: u32, ulpdu_bytes: usize) -> Outgoing {
         message_offset: 0,
     };
     let mut out = Outgoing::default();
-    out.push(&header, &Head::EMPTY, payload(&vec![0; ulpdu_bytes - header.len_bytes()]), true);
+    out.push_whole(&header, &Head::EMPTY, payload(&vec![0; ulpdu_bytes - header.len_bytes()]), true);
     out
 }
 

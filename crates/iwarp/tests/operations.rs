@@ -4,12 +4,14 @@ mod common;
 
 use common::{ALL, DOMAIN, Pair, config, pattern, payload};
 use iwarp::connection::HEAD_BYTES_MAX;
-use iwarp::ddp::AtomicOperation;
+use iwarp::ddp::{AtomicOperation, Header};
+use iwarp::framing::fpdu_bytes;
 use iwarp::mpa::Extension;
 use iwarp::{
     CompletionKind, CrcPolicy, Invalidate, LargeFpdus, PostError, SendFlags, StreamId, WorkId, WorkStatus,
 };
 use proptest::prelude::*;
+use sys::BufMut;
 
 #[test]
 fn an_initiator_and_a_responder_meet_and_exchange_private_data() {
@@ -76,6 +78,68 @@ fn sends_posted_before_the_negotiation_leave_after_it() {
     let buffers = pair.server.completions.iter().map(|done| done.buffer.as_ref().expect("a message"));
     assert_eq!(buffers.map(|buffer| &buffer[..]).collect::<Vec<_>>(), messages);
     assert_eq!(pair.client.completions.len(), 3);
+}
+
+#[test]
+fn short_messages_share_the_memory_they_came_in_where_that_keeps_little_of_it() {
+    let mut pair = Pair::established();
+    let (client, server, now) = (&mut pair.client, &mut pair.server, pair.now);
+    let messages = [pattern(16, 1), pattern(200, 2), pattern(1200, 3), pattern(15, 4)];
+    for message in &messages {
+        client.connection.post_send(WorkId(1), payload(message), SendFlags::default()).expect("is taken");
+        server.connection.post_receive_later(WorkId(2), 8192).expect("is open");
+    }
+    let bytes = client.connection.poll_transmit(&mut client.memory, 1 << 20, now).expect("bytes");
+    let mut input = BufMut::zeroed(32 << 10);
+    bytes.copy_to(&mut input);
+    let input = input.freeze();
+    server.connection.handle_shared_input(&input, bytes.len(), &mut server.memory, now);
+    let mut received = Vec::new();
+    server.connection.take_completions(|done| received.extend(done.buffer.take()));
+    assert!(received.iter().zip(&messages).all(|(got, sent)| got[..] == sent[..]));
+    let shares: Vec<bool> = received.iter().map(|got| input.view_of(got).is_some()).collect();
+    assert_eq!(shares, [false, true, true, false]);
+    // What is shared is not written again.
+    assert!(input.try_into_mut().is_err());
+}
+
+/// Cuts a Send that nothing waits before, and one that waits behind a longer one.
+#[test]
+fn a_send_is_cut_alike_whether_it_waits_or_not() {
+    for (crc, len_bytes) in [(true, 65_536), (false, 65_536), (true, 68 << 10), (true, 1), (false, 61_441)] {
+        let policy = if crc { CrcPolicy::On } else { CrcPolicy::OffUnlessAsked };
+        let with = || iwarp::Config { crc: policy, large_fpdus: LargeFpdus::Always, ..config() };
+        let mut wires = Vec::new();
+        for before in [16, 200_000] {
+            let mut pair = Pair::established_with(with(), with());
+            let client = &mut pair.client;
+            for message in [pattern(before, 1), pattern(len_bytes, 2)] {
+                let mut whole = payload(&message);
+                whole.append(payload(&pattern(30, 3)));
+                client
+                    .connection
+                    .post_send_with_head(WorkId(1), &[9; 24], whole, SendFlags::default())
+                    .expect("is taken");
+            }
+            let mut wire = Vec::new();
+            while let Some(bytes) = client.connection.poll_transmit(&mut client.memory, 1 << 20, pair.now) {
+                wire.extend_from_slice(&bytes.contiguous());
+            }
+            // The FPDUs of the second message: it is the second by its sequence number.
+            let (mut rest, mut second) = (&wire[..], Vec::new());
+            while let [high, low, ..] = rest {
+                let whole = fpdu_bytes(usize::from(u16::from_be_bytes([*high, *low])));
+                let (fpdu, after) = rest.split_at(whole);
+                if matches!(Header::parse(&fpdu[2..]), Ok(Header::Untagged { sequence: 2, .. })) {
+                    second.extend_from_slice(fpdu);
+                }
+                rest = after;
+            }
+            assert!(second.len() > len_bytes);
+            wires.push(second);
+        }
+        assert!(wires[0] == wires[1], "{len_bytes}");
+    }
 }
 
 #[test]

@@ -89,7 +89,7 @@ pub struct Completion {
     /// Of this work; where its provider tells Sends and Writes together, of all since the last completion of one.
     pub len_bytes: usize,
     /// The bytes of a received message.
-    pub buffer: Option<BufMut>,
+    pub buffer: Option<Buf>,
     /// Our registration that the peer ended with this message.
     pub invalidated: Option<RegionKey>,
 }

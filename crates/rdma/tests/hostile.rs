@@ -134,8 +134,8 @@ fn untagged(opcode: Opcode, queue: u32, sequence: u32, extra: &[u8]) -> Vec<u8> 
 
 fn fpdu(header: Header, head: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut out = Outgoing::default();
-    out.push(&header, &Head::new(head), Payload::from(Buf::from(payload)), true);
-    out.take().contiguous().to_vec()
+    out.push_whole(&header, &Head::new(head), Payload::from(Buf::from(payload)), true);
+    out.rest(0).expect("an FPDU").contiguous().to_vec()
 }
 
 fn send(sequence: u32, data: &[u8]) -> Vec<u8> {

@@ -234,6 +234,14 @@ impl Buf {
         Self { shared: self.shared, span }
     }
 
+    /// The view of bytes that were borrowed from this one; `None` where they lie elsewhere.
+    #[inline]
+    pub fn view_of(&self, part: &[u8]) -> Option<Self> {
+        let at = part.as_ptr().addr().checked_sub(self.as_ptr().addr())?;
+        let end = at.checked_add(part.len()).filter(|&end| end <= self.len())?;
+        Some(self.slice(at..end))
+    }
+
     /// A range of this view.
     #[inline]
     fn checked(&self, range: impl RangeBounds<usize>) -> Span {
@@ -270,16 +278,24 @@ impl Buf {
     /// will want again leaves it there. Zero: nobody did. All views of the allocation share the words, and they are gone once it is
     /// written again.
     pub fn page_words(&self) -> Option<&[AtomicU32]> {
-        let allocation = self.shared.as_ref()?.allocation();
-        if !self.is_aligned()
-            || !self.len().is_multiple_of(ALIGN_BYTES)
+        self.page_words_in(..)
+    }
+
+    /// As [`Self::page_words`], of a part of this view.
+    ///
+    /// # Panics
+    /// Where the range does not lie within the buffer.
+    pub fn page_words_in(&self, range: impl RangeBounds<usize>) -> Option<&[AtomicU32]> {
+        let (span, allocation) = (self.checked(range), self.shared.as_ref()?.allocation());
+        if !span.start().is_multiple_of(ALIGN_BYTES)
+            || !span.len().is_multiple_of(ALIGN_BYTES)
             || allocation.capacity < PAGE_WORDS_FROM_BYTES
         {
             return None;
         }
         let zeroes = || (0..allocation.capacity / ALIGN_BYTES).map(|_| AtomicU32::new(0)).collect();
         let words: &[AtomicU32] = allocation.page_words.get_or_init(zeroes);
-        words.get(self.span.start() / ALIGN_BYTES..(self.span.start() + self.len()) / ALIGN_BYTES)
+        words.get(span.start() / ALIGN_BYTES..(span.start() + span.len()) / ALIGN_BYTES)
     }
 
     /// Makes the bytes writable where nobody else shares the allocation.

@@ -49,16 +49,6 @@ impl Payload {
         }
     }
 
-    /// As [`Self::append`], without the first `skip` parts of `other`.
-    pub fn append_from(&mut self, other: Payload, skip: usize) {
-        if skip == 0 {
-            return self.append(other);
-        }
-        for part in other.parts.into_iter().skip(skip) {
-            self.push(part);
-        }
-    }
-
     pub fn parts(&self) -> &[Buf] {
         &self.parts
     }

@@ -18,6 +18,7 @@ mod start;
 mod transmit;
 
 pub use crate::framing::HEAD_BYTES_MAX;
+pub use transmit::Transmitted;
 
 use crate::ddp::AtomicOperation;
 use crate::markers::Markers;
@@ -28,7 +29,7 @@ use crate::{TerminateCode, framing};
 use receive::Receiver;
 use std::collections::VecDeque;
 use std::time::Duration;
-use sys::{ALIGN_BYTES, BufMut, Payload};
+use sys::{ALIGN_BYTES, Buf, BufMut, Payload};
 use transmit::Transmitter;
 use types::Monotonic;
 
@@ -187,8 +188,8 @@ pub struct Completion {
     pub status: WorkStatus,
     /// Payload bytes.
     pub len_bytes: usize,
-    /// The buffer of a receive, given back.
-    pub buffer: Option<BufMut>,
+    /// What a receive brought, or its buffer where it was flushed.
+    pub buffer: Option<Buf>,
     pub invalidated: Option<Invalidate>,
     pub solicited: bool,
     pub immediate: Option<u64>,

@@ -15,6 +15,9 @@ pub const DIRECT_BYTES_MIN: usize = 16 * 1024;
 const LONG_FPDU_BYTES: usize = 2 * DIRECT_BYTES_MIN;
 /// Payload at least so long begins at a page, where that is asked for.
 const ALIGNED_BYTES_LEAST: usize = 16 * 1024;
+/// A message that shares the memory it was received in keeps no more of it than so many times its own length: a request to read does in what
+/// several of them are received in, and one page does where many are.
+const RETAINED_TIMES_MAX: usize = 256;
 /// Staging that an idle connection may keep.
 const STAGED_BYTES_IDLE: usize = 4096;
 
@@ -257,7 +260,7 @@ impl Receiver {
 
     pub(super) fn flush(&mut self) -> impl Iterator<Item = Completion> {
         std::iter::from_fn(|| self.take_posted()).map(|posted| Completion {
-            buffer: posted.room.into_buffer(),
+            buffer: posted.room.into_buffer().map(BufMut::freeze),
             ..Completion::new(posted.id, CompletionKind::Receive, WorkStatus::Flushed)
         })
     }
@@ -274,14 +277,31 @@ pub struct DirectTarget {
 
 impl Connection {
     /// Takes bytes from TCP.
-    pub fn handle_input(&mut self, mut bytes: &[u8], memory: &mut Memory, now: Monotonic) {
+    pub fn handle_input(&mut self, bytes: &[u8], memory: &mut Memory, now: Monotonic) {
+        self.handle_bytes(bytes, None, memory, now);
+    }
+
+    /// As [`Self::handle_input`] of the first `len_bytes` of a buffer. Short messages that came whole are given as views of it, where that does
+    /// not keep too much memory: whoever takes them up later finds them in the processor's cache, one behind the other.
+    pub fn handle_shared_input(
+        &mut self,
+        input: &Buf,
+        len_bytes: usize,
+        memory: &mut Memory,
+        now: Monotonic,
+    ) {
+        self.handle_bytes(input.get(..len_bytes).unwrap_or_default(), Some(input), memory, now);
+    }
+
+    /// `input`: what holds the bytes, where that may be shared.
+    fn handle_bytes(&mut self, mut bytes: &[u8], input: Option<&Buf>, memory: &mut Memory, now: Monotonic) {
         self.counters.received_bytes += bytes.len() as u64;
         while !bytes.is_empty() && !matches!(self.state, State::Terminating | State::Closed) {
             if self.receiver.direct.is_some() {
                 let taken = self.fill_direct(bytes, memory, now);
                 bytes = &bytes[taken..];
             } else if self.receiver.staged.is_empty() {
-                let used = self.consume(bytes, memory, now);
+                let used = self.consume(bytes, input, memory, now);
                 if self.receiver.direct.is_none() && !matches!(self.state, State::Terminating | State::Closed)
                 {
                     self.receiver.staged.extend_from_slice(&bytes[used..]);
@@ -295,7 +315,7 @@ impl Connection {
                 let take = self.missing(&staged).min(bytes.len());
                 staged.extend_from_slice(&bytes[..take]);
                 bytes = &bytes[take..];
-                let used = self.consume(&staged, memory, now);
+                let used = self.consume(&staged, None, memory, now);
                 staged.drain(..used);
                 if self.receiver.direct.is_some() && !staged.is_empty() {
                     // A trailer that is not whole is staged again.
@@ -402,7 +422,7 @@ impl Connection {
     }
 
     /// Handles what is whole at the front of `bytes`; returns how much that was.
-    fn consume(&mut self, bytes: &[u8], memory: &mut Memory, now: Monotonic) -> usize {
+    fn consume(&mut self, bytes: &[u8], input: Option<&Buf>, memory: &mut Memory, now: Monotonic) -> usize {
         let mut used = 0;
         loop {
             let rest = &bytes[used..];
@@ -437,7 +457,7 @@ impl Connection {
                         used += len_bytes;
                         self.counters.received_fpdus += 1;
                         self.first_fpdu();
-                        if let Err(failure) = self.handle_segment(ulpdu, memory) {
+                        if let Err(failure) = self.handle_segment(ulpdu, input, memory) {
                             self.terminate(failure, now);
                         }
                     }
@@ -506,7 +526,12 @@ impl Connection {
         Ok(LENGTH_BYTES + taken)
     }
 
-    fn handle_segment(&mut self, ulpdu: &[u8], memory: &mut Memory) -> Result<(), Failure> {
+    fn handle_segment(
+        &mut self,
+        ulpdu: &[u8],
+        input: Option<&Buf>,
+        memory: &mut Memory,
+    ) -> Result<(), Failure> {
         let header = Header::parse(ulpdu).map_err(Failure::from)?;
         let payload = ulpdu.get(header.len_bytes()..).ok_or(TerminateCode::MPA_LENGTH)?;
         if self.awaits_ready {
@@ -535,7 +560,7 @@ impl Connection {
                 }
                 Opcode::Immediate | Opcode::ImmediateSolicited => self.handle_immediate(header, payload),
                 Opcode::Flush => Err(TerminateCode::RDMAP_OPCODE.into()),
-                _ => self.handle_send(header, payload, memory),
+                _ => self.handle_send(header, payload, input, memory),
             },
         };
         result.map_err(|failure| failure.with(ulpdu.len(), ulpdu))
@@ -644,8 +669,14 @@ impl Connection {
         Ok(())
     }
 
-    fn handle_send(&mut self, header: Header, payload: &[u8], memory: &mut Memory) -> Result<(), Failure> {
-        if self.take_short_send(header, payload) {
+    fn handle_send(
+        &mut self,
+        header: Header,
+        payload: &[u8],
+        input: Option<&Buf>,
+        memory: &mut Memory,
+    ) -> Result<(), Failure> {
+        if self.take_short_send(header, payload, input) {
             return Ok(());
         }
         let at = self.check_send(header, payload.len(), payload)?;
@@ -655,7 +686,7 @@ impl Connection {
 
     /// Delivers a short message that came whole and ends no registration: most are so. `false`: it is none, or it breaks a rule, which is
     /// the business of [`Self::check_send`].
-    fn take_short_send(&mut self, header: Header, payload: &[u8]) -> bool {
+    fn take_short_send(&mut self, header: Header, payload: &[u8], input: Option<&Buf>) -> bool {
         let Header::Untagged { opcode, last: true, sequence, message_offset: 0, .. } = header else {
             return false;
         };
@@ -675,8 +706,10 @@ impl Connection {
         }
         receiver.send_sequence = sequence;
         self.counters.send_bytes_in += payload.len() as u64;
-        let mut buffer = BufMut::for_overwrite(payload.len());
-        buffer.copy_from_slice(payload);
+        let shared = input
+            .filter(|input| input.retained_bytes() <= payload.len() * RETAINED_TIMES_MAX)
+            .and_then(|input| input.view_of(payload));
+        let buffer = shared.unwrap_or_else(|| Buf::from(payload));
         // Filled in where it stays: what was just written in small parts is slow to move.
         if let Event::Completion(received) = self.events.push_back_mut(RECEIVED) {
             (received.id, received.len_bytes) = (id, payload.len());
@@ -733,6 +766,7 @@ impl Connection {
         let Some(Posted { id, room, .. }) = self.receiver.take_posted() else { return Ok(()) };
         let mut buffer = room.into_buffer().unwrap_or_else(|| BufMut::zeroed(0));
         buffer.truncate(end);
+        let buffer = buffer.freeze();
         self.receiver.filled = 0;
         self.receiver.send_sequence = sequence;
         self.events.push_back(Event::Completion(Completion {
@@ -761,7 +795,7 @@ impl Connection {
         let posted = self.receiver.take_posted().ok_or(TerminateCode::DDP_UNTAGGED_NO_BUFFER)?;
         self.receiver.send_sequence = sequence;
         self.events.push_back(Event::Completion(Completion {
-            buffer: posted.room.into_buffer(),
+            buffer: posted.room.into_buffer().map(BufMut::freeze),
             solicited: opcode.is_solicited(),
             immediate: Some(ddp::be64(payload)),
             ..Completion::new(posted.id, CompletionKind::Receive, WorkStatus::Success)

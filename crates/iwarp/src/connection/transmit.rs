@@ -5,13 +5,16 @@
 
 use super::*;
 use crate::ddp::{self, AtomicRequest, Header, Opcode, ReadRequest};
-use crate::framing::{Head, Outgoing};
+use crate::framing::{Head, Outgoing, Place};
 
 /// Payload of a large FPDU: a multiple of pages and sectors below the longest ULPDU.
 const LARGE_PAYLOAD_BYTES: usize = 61_440;
 
 /// Of FPDUs that are cut as their Sends are posted, at most so many bytes and one FPDU more.
 const CUT_BYTES_MAX: usize = 512 << 10;
+
+/// A Send that is longer than this is cut only when it leaves: what its CRC is made of is to be in the processor's cache then.
+const CUT_MESSAGE_BYTES_MAX: usize = 68 << 10;
 
 /// FPDUs for whose description an idle connection keeps room.
 const SPARE_FPDUS_MAX: usize = 192;
@@ -72,38 +75,30 @@ struct Message {
     /// Follows the DDP header of its first segment.
     head: Head,
     body: Body,
+    body_bytes: usize,
     sent: usize,
     origin: Origin,
 }
 
 enum Body {
-    Payload(Payload),
-    /// A region that the peer reads: taken from it FPDU by FPDU.
-    Region {
-        stag: Stag,
-        at: usize,
-        len_bytes: usize,
-    },
+    /// From a place on.
+    Payload(Payload, Place),
+    /// The payload lies with the FPDUs that are being cut.
+    Lent,
+    /// A region that the peer reads, from there on: taken from it FPDU by FPDU.
+    Region { stag: Stag, at: usize },
 }
 
 impl Body {
-    const EMPTY: fn() -> Self = || Self::Payload(Payload::new());
-
-    /// See [`PAGE_FIRST_FROM_BYTES`].
-    fn is_long_at_page(&self) -> bool {
-        let behind_page = match self {
-            Self::Payload(payload) => payload.behind_page(0),
-            // Registered memory begins with a page, as a rule.
-            Self::Region { at, .. } => at % ALIGN_BYTES,
-        };
-        self.len() >= PAGE_FIRST_FROM_BYTES && behind_page == 0
+    fn of(payload: Payload) -> Self {
+        Self::Payload(payload, Place::default())
     }
+}
 
-    fn len(&self) -> usize {
-        match self {
-            Self::Payload(payload) => payload.len(),
-            Self::Region { len_bytes, .. } => *len_bytes,
-        }
+impl Message {
+    fn new(opcode: Opcode, address: Address, head: Head, payload: Payload, origin: Origin) -> Self {
+        let body_bytes = payload.len();
+        Self { opcode, address, head, body: Body::of(payload), body_bytes, sent: 0, origin }
     }
 }
 
@@ -248,23 +243,18 @@ impl Transmitter {
                 self.send_sequence = self.send_sequence.wrapping_add(1);
                 let invalidate = flags.invalidate.unwrap_or(Stag(0));
                 let address = Address::Untagged { invalidate, sequence: self.send_sequence };
-                Message { opcode, address, head, body: Body::Payload(payload), sent: 0, origin }
+                Message::new(opcode, address, head, payload, origin)
             }
             Work::Immediate { data, solicited } => {
                 let opcode = if solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
                 self.send_sequence = self.send_sequence.wrapping_add(1);
                 let address = Address::Untagged { invalidate: Stag(0), sequence: self.send_sequence };
                 let head = Head::new(&data.to_be_bytes());
-                Message { opcode, address, head, body: Body::EMPTY(), sent: 0, origin }
+                Message::new(opcode, address, head, Payload::new(), origin)
             }
-            Work::Write { payload, stag, offset } => Message {
-                opcode: Opcode::Write,
-                address: Address::Tagged(stag, offset),
-                head: Head::EMPTY,
-                body: Body::Payload(payload),
-                sent: 0,
-                origin,
-            },
+            Work::Write { payload, stag, offset } => {
+                Message::new(Opcode::Write, Address::Tagged(stag, offset), Head::EMPTY, payload, origin)
+            }
             Work::Read { sink: (sink, sink_offset), len_bytes, source: (source, source_offset) } => {
                 let wish = Wish::Sink;
                 if len_bytes > 0
@@ -297,24 +287,22 @@ impl Transmitter {
     fn request(&mut self, opcode: Opcode, head: &[u8]) -> Message {
         self.read_sequence = self.read_sequence.wrapping_add(1);
         let address = Address::Untagged { invalidate: Stag(0), sequence: self.read_sequence };
-        let head = Head::new(head);
-        Message { opcode, address, head, body: Body::EMPTY(), sent: 0, origin: Origin::Other }
+        Message::new(opcode, address, Head::new(head), Payload::new(), Origin::Other)
     }
 
     fn start_response(&mut self) -> Option<Message> {
         match self.inbound.pop_front()? {
             InboundRead::Read { request, at } => {
-                let (stag, len_bytes) = (request.source, request.len_bytes as usize);
-                let body = if len_bytes == 0 { Body::EMPTY() } else { Body::Region { stag, at, len_bytes } };
-                let address = Address::Tagged(request.sink, request.sink_offset);
-                let origin = Origin::Response { source: stag };
+                let (stag, body_bytes) = (request.source, request.len_bytes as usize);
+                let body = if body_bytes == 0 { Body::of(Payload::new()) } else { Body::Region { stag, at } };
                 Some(Message {
                     opcode: Opcode::ReadResponse,
-                    address,
+                    address: Address::Tagged(request.sink, request.sink_offset),
                     head: Head::EMPTY,
                     body,
+                    body_bytes,
                     sent: 0,
-                    origin,
+                    origin: Origin::Response { source: stag },
                 })
             }
             InboundRead::Atomic { request_id, original } => {
@@ -324,8 +312,7 @@ impl Transmitter {
                 answer[4..].copy_from_slice(&original.to_be_bytes());
                 let head = Head::new(&answer);
                 let address = Address::Untagged { invalidate: Stag(0), sequence: self.atomic_sequence };
-                let (opcode, origin) = (Opcode::AtomicResponse, Origin::Other);
-                Some(Message { opcode, address, head, body: Body::EMPTY(), sent: 0, origin })
+                Some(Message::new(Opcode::AtomicResponse, address, head, Payload::new(), Origin::Other))
             }
         }
     }
@@ -340,30 +327,18 @@ const fn send_opcode(flags: SendFlags) -> Opcode {
     }
 }
 
-/// The header of a Send that is whole in one FPDU.
-fn send_header(flags: &SendFlags, sequence: u32) -> Header {
-    Header::Untagged {
-        opcode: send_opcode(*flags),
-        last: true,
-        invalidate: flags.invalidate.unwrap_or(Stag(0)),
-        queue: ddp::QUEUE_SEND,
-        sequence,
-        message_offset: 0,
-    }
-}
-
 /// Payload that an FPDU takes beside a head of so many bytes: whole words, so that only a message's last FPDU is padded.
 const fn payload_room(room: usize, head_bytes: usize) -> usize {
     (room & !3).saturating_sub(head_bytes.next_multiple_of(4))
 }
 
-/// Of a payload from `at`, up to `room` bytes: where more follow, they begin with a page, so that the CRC of each whole page is kept
-/// with it. A short FPDU is not made much shorter for that.
-fn to_page(payload: &Payload, at: usize, room: usize) -> usize {
-    if payload.len() <= at + room {
+/// Of a payload of which `left` bytes are to be sent, up to `room` bytes: where more follow, they begin with a page, so that the CRC of each
+/// whole page is kept with it. A short FPDU is not made much shorter for that.
+fn to_page(out: &Outgoing, left: usize, room: usize) -> usize {
+    if left <= room {
         return room;
     }
-    let behind = payload.behind_page(at + room);
+    let behind = out.behind_page(room);
     if behind > room / 8 || !behind.is_multiple_of(4) { room } else { room - behind }
 }
 
@@ -372,8 +347,14 @@ fn to_page(payload: &Payload, at: usize, room: usize) -> usize {
 /// move a string to a few bytes behind its place in a page ten times slower than elsewhere; FPDUs after the first lie better.
 const PAGE_FIRST_FROM_BYTES: usize = 16 << 10;
 
-fn unsummed_bytes(payload: &Payload) -> usize {
-    payload.parts().iter().map(crate::crc::unsummed_bytes).sum()
+/// What became of the bytes that were to be sent.
+#[derive(Debug)]
+pub enum Transmitted {
+    /// There were none.
+    Nothing,
+    All,
+    /// Those that are still to be sent, before all others.
+    Rest(Payload),
 }
 
 impl Connection {
@@ -385,11 +366,26 @@ impl Connection {
         len_bytes_max: usize,
         now: Monotonic,
     ) -> Option<Payload> {
+        match self.transmit(memory, len_bytes_max, now, |_| 0) {
+            Transmitted::Rest(bytes) => Some(bytes),
+            Transmitted::All | Transmitted::Nothing => None,
+        }
+    }
+
+    /// As [`Self::poll_transmit`]: `send` is shown the FPDUs where they lie, and says how many bytes TCP took. It is not asked for start-up
+    /// frames, a Terminate and what has markers, which are all rest.
+    pub fn transmit(
+        &mut self,
+        memory: &mut Memory,
+        len_bytes_max: usize,
+        now: Monotonic,
+        send: impl FnOnce(&Outgoing) -> usize,
+    ) -> Transmitted {
         if let Some(frame) = self.start_out.take() {
             if self.state == State::Terminating {
                 self.deadline = Some(now);
             }
-            return Some(Payload::from(sys::Buf::from(&frame[..])));
+            return Transmitted::Rest(Payload::from(sys::Buf::from(&frame[..])));
         }
         if let (State::Terminating, Some(payload)) = (self.state, self.transmitter.terminate.take()) {
             self.deadline = Some(now);
@@ -401,18 +397,18 @@ impl Connection {
                 sequence: 1,
                 message_offset: 0,
             };
-            let mut out = self.take_cut().0;
+            let (mut out, (cut_bytes, _)) = self.take_cut();
             let payload = Payload::from(sys::Buf::from(&payload[..]));
-            out.push(&header, &[], payload, self.sums_frames());
-            return Some(self.join(&mut out));
+            let len_bytes = out.push_whole(&header, &[], payload, self.sums_frames());
+            return self.hand_out(&out, cut_bytes + len_bytes, |_| 0);
         }
         if self.state != State::Established || self.hold_until.is_some_and(|hold| now < hold) {
-            return None;
+            return Transmitted::Nothing;
         }
         let transmitter = &self.transmitter;
         if transmitter.outgoing.is_empty() && transmitter.current.is_none() && !self.start_message(memory) {
             self.push_completions();
-            return None;
+            return Transmitted::Nothing;
         }
         let (mut out, (mut total, mut summed)) = self.take_cut();
         while total < len_bytes_max && summed < self.config.summed_bytes_max {
@@ -431,11 +427,18 @@ impl Connection {
             }
         }
         self.push_completions();
-        let bytes = (!out.is_empty()).then(|| self.join(&mut out));
+        let transmitted =
+            if out.is_empty() { Transmitted::Nothing } else { self.hand_out(&out, total, send) };
+        if let Some(message) = &mut self.transmitter.current
+            && let Body::Lent = message.body
+            && let Some((payload, from)) = out.take_back()
+        {
+            message.body = Body::Payload(payload, from);
+        }
         // An idle connection keeps little.
         out.clear(SPARE_FPDUS_MAX);
         self.transmitter.outgoing = out;
-        bytes
+        transmitted
     }
 
     /// Whether CRCs are made as FPDUs are cut: with markers they are made where these are put in.
@@ -443,14 +446,21 @@ impl Connection {
         self.agreed.crc && !self.agreed.markers
     }
 
-    fn join(&mut self, out: &mut Outgoing) -> Payload {
+    fn hand_out(
+        &mut self,
+        out: &Outgoing,
+        len_bytes: usize,
+        send: impl FnOnce(&Outgoing) -> usize,
+    ) -> Transmitted {
         self.counters.sent_fpdus += out.len() as u64;
-        let bytes = match self.agreed.markers {
-            true => self.markers.join(out, self.agreed.crc),
-            false => out.take(),
+        let rest = match self.agreed.markers {
+            true => Some(self.markers.join(out, self.agreed.crc)),
+            false => out.rest(send(out)),
         };
-        self.counters.sent_bytes += bytes.len() as u64;
-        bytes
+        let markers_bytes =
+            if self.agreed.markers { rest.as_ref().map_or(0, Payload::len) - len_bytes } else { 0 };
+        self.counters.sent_bytes += (len_bytes + markers_bytes) as u64;
+        rest.map_or(Transmitted::All, Transmitted::Rest)
     }
 
     fn take_cut(&mut self) -> (Outgoing, (usize, usize)) {
@@ -458,7 +468,7 @@ impl Connection {
         (std::mem::take(&mut transmitter.outgoing), std::mem::take(&mut transmitter.cut_bytes))
     }
 
-    /// A Send that is posted while there is nothing before it, and leaves whole in one FPDU, is cut at once. `false`: it has to wait.
+    /// A Send that is posted while there is nothing before it, and is not long, is cut at once. `false`: it has to wait.
     pub(super) fn cut_at_once(
         &mut self,
         id: WorkId,
@@ -478,20 +488,40 @@ impl Connection {
         }
         // Only now: what an FPDU takes is agreed in the negotiation, before which a Send may be posted.
         let (crc, room) = (self.sums_frames(), self.room(ddp::UNTAGGED_HEADER_BYTES));
-        let transmitter = &mut self.transmitter;
-        if head.len() > room || payload.len() > payload_room(room, head.len()) {
+        let body_bytes = payload.len();
+        if head.len() > room || body_bytes > CUT_MESSAGE_BYTES_MAX.max(payload_room(room, head.len())) {
             return false;
         }
+        let transmitter = &mut self.transmitter;
         transmitter.send_sequence = transmitter.send_sequence.wrapping_add(1);
-        let header = send_header(flags, transmitter.send_sequence);
-        self.counters.send_bytes_out += payload.len() as u64;
-        let len_bytes = head.len() + payload.len();
-        let unsummed_bytes = if self.agreed.crc { unsummed_bytes(payload) } else { 0 };
-        let fpdu_bytes = transmitter.outgoing.push(&header, head, std::mem::take(payload), crc);
-        transmitter.cut_bytes.0 += fpdu_bytes;
-        transmitter.cut_bytes.1 += unsummed_bytes;
+        self.counters.send_bytes_out += body_bytes as u64;
+        let out = &mut transmitter.outgoing;
+        out.begin(std::mem::take(payload), Place::default());
+        let (mut head, mut sent, mut message_offset) = (head, 0, 0);
+        loop {
+            let (left, room) = (body_bytes - sent, payload_room(room, head.len()));
+            let take = if crc { to_page(out, left, room) } else { room }.min(left);
+            let last = take == left;
+            let header = Header::Untagged {
+                opcode: send_opcode(*flags),
+                last,
+                invalidate: flags.invalidate.unwrap_or(Stag(0)),
+                queue: ddp::QUEUE_SEND,
+                sequence: transmitter.send_sequence,
+                message_offset,
+            };
+            if self.agreed.crc {
+                transmitter.cut_bytes.1 += out.unsummed_bytes(take);
+            }
+            transmitter.cut_bytes.0 += out.push(&header, head, take, crc);
+            message_offset += (head.len() + take) as u32;
+            if last {
+                break;
+            }
+            (head, sent) = (&[], sent + take);
+        }
         let sent = Completion::new(id, CompletionKind::Send, WorkStatus::Success);
-        self.push_completion(Completion { len_bytes, ..sent });
+        self.push_completion(Completion { len_bytes: message_offset as usize, ..sent });
         true
     }
 
@@ -534,29 +564,35 @@ impl Connection {
         let crc = self.sums_frames();
         let rooms = (self.room(ddp::TAGGED_HEADER_BYTES), self.room(ddp::UNTAGGED_HEADER_BYTES));
         let message = self.transmitter.current.as_mut().ok_or(TerminateCode::RDMAP_LOCAL_CATASTROPHIC)?;
+        if let Body::Payload(payload, from) = &mut message.body {
+            out.begin(std::mem::take(payload), *from);
+            message.body = Body::Lent;
+        }
         let is_tagged = matches!(message.address, Address::Tagged(..));
         let room = if is_tagged { rooms.0 } else { rooms.1 };
-        let (first, body_bytes) = (message.sent == 0, message.body.len());
+        let (first, left) = (message.sent == 0, message.body_bytes - message.sent);
         let head = if first { message.head } else { Head::EMPTY };
-        let take = match &message.body {
-            body if first && body.is_long_at_page() && is_tagged && room >= PAGE_FIRST_FROM_BYTES => {
-                ALIGN_BYTES
-            }
-            Body::Payload(payload) if crc => to_page(payload, message.sent, payload_room(room, head.len())),
-            _ => payload_room(room, head.len()),
+        let room = payload_room(room, head.len());
+        let behind_page = || match message.body {
+            // Registered memory begins with a page, as a rule.
+            Body::Region { at, .. } => at % ALIGN_BYTES,
+            _ => out.behind_page(0),
         };
-        let take = take.min(body_bytes - message.sent);
-        let payload = match &mut message.body {
-            Body::Payload(payload) if take == body_bytes => std::mem::take(payload),
-            Body::Payload(payload) => payload.slice(message.sent, take),
-            Body::Region { stag, at, .. } => {
-                if !memory.is_valid(*stag) {
-                    return Err(TerminateCode::RDMAP_INVALID_STAG);
-                }
-                memory.readable(*stag, *at + message.sent, take).map_err(remote_code)?
-            }
+        let is_long = first && left >= PAGE_FIRST_FROM_BYTES && room >= PAGE_FIRST_FROM_BYTES;
+        let take = match message.body {
+            _ if is_long && is_tagged && behind_page() == 0 => ALIGN_BYTES,
+            Body::Lent if crc => to_page(out, left, room),
+            _ => room,
         };
-        let last = message.sent + take == body_bytes;
+        let take = take.min(left);
+        if let Body::Region { stag, at } = &mut message.body {
+            if !memory.is_valid(*stag) {
+                return Err(TerminateCode::RDMAP_INVALID_STAG);
+            }
+            out.begin(memory.readable(*stag, *at, take).map_err(remote_code)?, Place::default());
+            *at += take;
+        }
+        let last = take == left;
         let header = match message.address {
             Address::Tagged(stag, offset) => {
                 let offset = offset.wrapping_add(message.sent as u64);
@@ -577,13 +613,13 @@ impl Connection {
             _ => &mut self.counters.send_bytes_out,
         };
         *counter += take as u64;
-        let unsummed_bytes = if self.agreed.crc { unsummed_bytes(&payload) } else { 0 };
-        let len_bytes = out.push(&header, &head, payload, crc);
+        let unsummed_bytes = if self.agreed.crc { out.unsummed_bytes(take) } else { 0 };
+        let len_bytes = out.push(&header, &head, take, crc);
         message.sent += take;
         if last && let Some(message) = self.transmitter.current.take() {
             match message.origin {
                 Origin::Work(number) => {
-                    let len_bytes = message.head.len() + body_bytes;
+                    let len_bytes = message.head.len() + message.body_bytes;
                     self.transmitter.complete(number, WorkStatus::Success, len_bytes, None);
                 }
                 Origin::Response { source } => memory.set_busy(source, false),

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // Each test file uses its part.
 
+use iwarp::connection::Transmitted;
 use iwarp::connection::direct::{Expected, Plan};
 use iwarp::ddp::Header;
 use iwarp::framing::Outgoing;
@@ -131,6 +132,7 @@ pub struct Pair {
     /// Sizes of the pieces that the byte streams are cut into; repeated.
     pub pieces: Vec<usize>,
     next_piece: usize,
+    next_take: usize,
     /// Bytes are received straight into registered memory where the engine says so.
     pub planned: bool,
 }
@@ -149,6 +151,7 @@ impl Pair {
             accept: true,
             pieces: vec![usize::MAX],
             next_piece: 0,
+            next_take: 0,
             planned: false,
         }
     }
@@ -183,18 +186,33 @@ impl Pair {
         } else {
             (&mut self.server, &mut self.client)
         };
-        let Some(bytes) = from.connection.poll_transmit(&mut from.memory, 256 * 1024, self.now) else {
-            return false;
-        };
-        let bytes = bytes.contiguous();
+        // TCP takes all, nothing or a part of what it is offered.
+        let takes = [usize::MAX, 0, 1, 100, 5000][self.next_take % 5];
+        self.next_take += 1;
+        let mut bytes = Vec::new();
+        let sent = from.connection.transmit(&mut from.memory, 256 * 1024, self.now, |fpdus| {
+            fpdus.slices(|slice| bytes.extend_from_slice(slice));
+            bytes.truncate(takes);
+            bytes.len()
+        });
+        match sent {
+            Transmitted::Nothing => return false,
+            Transmitted::All => {}
+            Transmitted::Rest(rest) => bytes.extend_from_slice(&rest.contiguous()),
+        }
         let mut rest = &bytes[..];
         while !rest.is_empty() {
             let piece = self.pieces[self.next_piece % self.pieces.len()].clamp(1, rest.len());
             self.next_piece += 1;
-            if self.planned {
-                to.receive(&rest[..piece], self.now);
-            } else {
-                to.connection.handle_input(&rest[..piece], &mut to.memory, self.now);
+            let (now, memory) = (self.now, &mut to.memory);
+            match self.next_piece % 2 {
+                _ if self.planned => to.receive(&rest[..piece], now),
+                0 => to.connection.handle_input(&rest[..piece], memory, now),
+                // With bytes behind it that are none of the stream.
+                _ => {
+                    let input = Buf::from(&[&rest[..piece], &[0xEE; 9]].concat()[..]);
+                    to.connection.handle_shared_input(&input, piece, memory, now);
+                }
             }
             rest = &rest[piece..];
         }
@@ -226,6 +244,6 @@ pub const ALL: Access =
 /// One FPDU as a peer without markers sends it.
 pub fn fpdu(header: Header, head: &[u8], data: &[u8], crc: bool) -> Buf {
     let mut out = Outgoing::default();
-    out.push(&header, head, payload(data), crc);
-    out.take().contiguous()
+    out.push_whole(&header, head, payload(data), crc);
+    out.rest(0).expect("an FPDU").contiguous()
 }

@@ -372,7 +372,7 @@ impl Endpoint {
                 kind: CompletionKind::Receive,
                 status,
                 len_bytes: buffer.len(),
-                buffer: Some(buffer),
+                buffer: Some(buffer.freeze()),
                 invalidated: invalidated.then_some(RegionKey(done.invalidated_rkey)),
             }));
             return;

@@ -9,8 +9,11 @@ use crate::timers::Armed;
 use crate::verbs::{
     Activity, CloseReason, Completion, CompletionKind, Event, QueuePairId, RegionKey, Status, WorkId,
 };
+use iwarp::connection::Transmitted;
 use iwarp::connection::direct::{Expected, Plan};
 use iwarp::{Connection, Memory, WorkStatus};
+use smallvec::SmallVec;
+use std::io::IoSlice;
 use std::net::SocketAddr;
 use sys::BufMut;
 use sys::driver::{self, Descriptor, Operation, Outcome, Piece, Place, Queue, Scatter};
@@ -28,6 +31,8 @@ const BEHIND_BYTES: usize = 1 << 10;
 const TURN_BYTES: usize = 2 << 20;
 /// One send takes about so many bytes.
 const SEND_BYTES: usize = 2 << 20;
+/// Slices of one send that need no memory of their own: of as many small answers as are worked off together.
+const SLICES_INLINE: usize = 32;
 /// Where more has come already than a receive could take, what is to be sent waits for the next one, so often at most: the other end
 /// has less to wake up for, and more to do each time.
 const HELD_RECEIVES_MAX: u8 = 4;
@@ -123,15 +128,19 @@ impl QueuePair {
             self.took(scatter, count, memory, now);
         } else if let Some(buffer) = completion.buffer {
             self.holds = count == buffer.len();
-            self.connection.handle_input(buffer.get(..count).unwrap_or_default(), memory, now);
-            self.receive_bytes = match buffer.len() {
+            let input = buffer.freeze();
+            self.connection.handle_shared_input(&input, count, memory, now);
+            self.receive_bytes = match input.len() {
                 _ if self.connection.wants_plan(memory) => RECEIVE_BYTES_PEEK,
-                RECEIVE_BYTES_PEEK if count == buffer.len() => RECEIVE_BYTES,
-                len if count == len => RECEIVE_BYTES_MANY,
+                RECEIVE_BYTES_PEEK if self.holds => RECEIVE_BYTES,
+                _ if self.holds => RECEIVE_BYTES_MANY,
                 len if count < RECEIVE_BYTES / 2 => len.min(RECEIVE_BYTES),
                 len => len,
             };
-            self.buffer = Some(buffer).filter(|buffer| buffer.len() == self.receive_bytes);
+            // Messages that share it keep it.
+            self.buffer = Some(input)
+                .filter(|input| input.len() == self.receive_bytes)
+                .and_then(|input| input.try_into_mut().ok());
         }
         match completion.result {
             // Readable: the next receive takes a buffer.
@@ -245,16 +254,22 @@ impl QueuePair {
 
     /// At once what the socket takes, the rest as it takes it.
     pub(super) fn send(&mut self, queue: &Queue, memory: &mut Memory, now: Monotonic) {
-        while !self.sending
-            && let Some(data) = self.connection.poll_transmit(memory, SEND_BYTES, now)
-        {
-            // An error shows again, to be acted on, when the loop sends.
-            let taken = driver::send_now(&self.socket, &data).unwrap_or(0);
-            if taken < data.len() {
-                self.sending = true;
-                let data = if taken > 0 { data.slice(taken, data.len() - taken) } else { data };
-                let socket = self.socket.clone();
-                queue.submit(self.id.0 << 2 | SEND, Operation::Send { socket, data });
+        let socket = &self.socket;
+        while !self.sending {
+            let sent = self.connection.transmit(memory, SEND_BYTES, now, |fpdus| {
+                let mut slices = SmallVec::<[IoSlice<'_>; SLICES_INLINE]>::new();
+                fpdus.slices(|slice| slices.push(IoSlice::new(slice)));
+                // An error shows again, to be acted on, when the loop sends.
+                driver::send_slices_now(socket, &slices).unwrap_or(0)
+            });
+            match sent {
+                Transmitted::Nothing => return,
+                Transmitted::All => {}
+                Transmitted::Rest(data) => {
+                    self.sending = true;
+                    let socket = socket.clone();
+                    queue.submit(self.id.0 << 2 | SEND, Operation::Send { socket, data });
+                }
             }
         }
     }

@@ -141,7 +141,7 @@ impl Connection {
     }
 
     /// Takes the answer to a message of the handshake.
-    pub(super) fn handshake_answer(&mut self, message: &mut [u8]) -> Result<(), ClientError> {
+    pub(super) fn handshake_answer(&mut self, message: &[u8]) -> Result<(), ClientError> {
         let mut handshake = self.handshake.take().ok_or(Self::fail("an answer after the handshake"))?;
         let is_over = if handshake.is_negotiated {
             self.session_answer(&mut handshake, message)?
@@ -253,7 +253,7 @@ impl Connection {
     }
 
     /// Whether the session is set up.
-    fn session_answer(&mut self, handshake: &mut Handshake, message: &mut [u8]) -> Result<bool, ClientError> {
+    fn session_answer(&mut self, handshake: &mut Handshake, message: &[u8]) -> Result<bool, ClientError> {
         let header = *smb::wire::Header::parse(message)?;
         let status = header.status();
         if status != NtStatus::SUCCESS && status != NtStatus::MORE_PROCESSING_REQUIRED {
@@ -308,7 +308,7 @@ impl Connection {
             // The last answer carries the proof that the server knows the key, and on 3.1.1 that nobody changed what was said.
             let is_signed = header.flags().contains(HeaderFlags::SIGNED);
             if is_signed {
-                signing.verify_in_place(message, header.message_id.get(), true, false)?;
+                signing.verify(&[message], header.message_id.get(), true, false)?;
             } else if negotiated.dialect == Dialect::Smb311 || session.must_sign {
                 return Err(smb::crypto::CryptoError::NotAuthentic.into());
             }

@@ -16,18 +16,10 @@ impl Connection {
     ///
     /// # Errors
     /// [`ClientError`]: the connection is then of no further use.
-    pub fn handle_message(&mut self, mut message: BufMut) -> Result<(), ClientError> {
+    pub fn handle_message(&mut self, mut message: Buf) -> Result<(), ClientError> {
         let is_encrypted = message.starts_with(&TRANSFORM_PROTOCOL_ID);
         if is_encrypted {
-            let header = TransformHeader::parse(&message)?;
-            let session = self.session.as_ref().ok_or(CryptoError::NotAuthentic)?;
-            let ciphers = session.ciphers.as_ref().ok_or(CryptoError::NotAuthentic)?;
-            if header.session_id != session.id {
-                return Err(CryptoError::NotAuthentic.into());
-            }
-            ciphers.open.open_in_place(&mut message)?;
-            message.advance(TRANSFORM_HEADER_BYTES);
-            message.truncate(header.original_len);
+            message = self.open(message)?;
         }
 
         let mut elements = Vec::with_capacity(1);
@@ -42,21 +34,43 @@ impl Connection {
             start = end;
         }
         for range in &elements {
-            let element =
-                message.get_mut(range.clone()).ok_or(Self::fail("an element outside its message"))?;
+            let element = message.get(range.clone()).ok_or(Self::fail("an element outside its message"))?;
             self.check(element, is_encrypted)?;
         }
         // The handshake's answers have to be verified with a key that only they lead to.
         if let [only] = &elements[..]
             && self.is_of_handshake(&message[only.clone()])
         {
-            return self.take_handshake(&mut message);
+            return self.take_handshake(&message);
         }
-        let message = message.freeze();
         for range in elements {
             self.take(message.slice(range))?;
         }
         self.check_credits()
+    }
+
+    /// Decrypts a message: where it lies, if nobody else has a view of its memory.
+    fn open(&self, message: Buf) -> Result<Buf, ClientError> {
+        let header = TransformHeader::parse(&message)?;
+        let session = self.session.as_ref().ok_or(CryptoError::NotAuthentic)?;
+        let ciphers = session.ciphers.as_ref().ok_or(CryptoError::NotAuthentic)?;
+        if header.session_id != session.id {
+            return Err(CryptoError::NotAuthentic.into());
+        }
+        match message.try_into_mut() {
+            Ok(mut message) => {
+                ciphers.open.open_in_place(&mut message)?;
+                message.advance(TRANSFORM_HEADER_BYTES);
+                message.truncate(header.original_len);
+                Ok(message.freeze())
+            }
+            Err(shared) => {
+                // No longer than what came, or it is refused.
+                let mut plain = BufMut::for_overwrite(header.original_len.min(shared.len()));
+                ciphers.open.open_into(&shared, &mut plain)?;
+                Ok(plain.freeze())
+            }
+        }
     }
 
     fn is_of_handshake(&self, element: &[u8]) -> bool {
@@ -66,7 +80,7 @@ impl Connection {
             .is_some_and(|pending| pending.owner == Owner::Handshake)
     }
 
-    fn take_handshake(&mut self, message: &mut [u8]) -> Result<(), ClientError> {
+    fn take_handshake(&mut self, message: &[u8]) -> Result<(), ClientError> {
         let header = *Header::parse(message)?;
         self.earn(&header);
         if let Some(pending) = self.pending.remove(&header.message_id.get()) {
@@ -77,7 +91,7 @@ impl Connection {
     }
 
     /// Refuses what is not protected as its request was.
-    fn check(&self, element: &mut [u8], is_encrypted: bool) -> Result<(), ClientError> {
+    fn check(&self, element: &[u8], is_encrypted: bool) -> Result<(), ClientError> {
         let header = *Header::parse(element)?;
         if !header.is_response() {
             return Err(Self::fail("a request from a server"));
@@ -95,7 +109,7 @@ impl Connection {
         let is_exempt = message_id == UNSOLICITED || header.status() == NtStatus::PENDING;
         match &session.signing {
             Some(key) if header.flags().contains(HeaderFlags::SIGNED) => {
-                Ok(key.verify_in_place(element, message_id, true, false)?)
+                Ok(key.verify(&[element], message_id, true, false)?)
             }
             Some(_) if !is_exempt && pending.is_some_and(|pending| pending.is_signed) => {
                 Err(CryptoError::NotAuthentic.into())

@@ -4,7 +4,6 @@ use super::*;
 use smb::auth::{Acceptor, AccountLookup, NtHash, ServerNames, Step};
 use smb::crypto::{CipherId, KeySchedule, PreauthHash, SessionKeys, SigningAlgorithm};
 use smb::wire::*;
-use sys::BufMut;
 use types::NtStatus;
 
 const NOW: FileTime = FileTime(133_000_000_000_000_000);
@@ -129,12 +128,12 @@ impl Server {
         let mut rest = Some(&bytes[..]);
         while let Some(chain) = rest {
             let (element, after) = split_compound(chain).unwrap();
-            let mut element = element.to_vec();
+            let element = element.to_vec();
             let header = *Header::parse(&element).unwrap();
             if header.flags().contains(HeaderFlags::SIGNED) {
                 let is_cancel = header.command() == Some(Command::Cancel);
                 let key = self.key.as_ref().unwrap();
-                key.verify_in_place(&mut element, header.message_id.get(), false, is_cancel).unwrap();
+                key.verify(&[&element], header.message_id.get(), false, is_cancel).unwrap();
             }
             self.seen.push(header);
             elements.push(element);
@@ -149,12 +148,6 @@ fn sign(key: &SigningKey, answer: &mut [u8]) {
     header.flags = U32::new((header.flags() | HeaderFlags::SIGNED).bits());
     let id = header.message_id.get();
     key.sign_in_place(answer, id, true, false).unwrap();
-}
-
-fn buffer(bytes: &[u8]) -> BufMut {
-    let mut buffer = BufMut::for_overwrite(bytes.len());
-    buffer.copy_from_slice(bytes);
-    buffer
 }
 
 fn credentials(password: &str) -> Credentials {
@@ -181,7 +174,7 @@ fn log_on(
         let request = client.poll_transmit().expect("a message of the handshake");
         let mut answer = server.handshake(&request.head[4..]);
         bend(round, &mut answer);
-        client.handle_message(buffer(&answer))?;
+        client.handle_message(Buf::from(&answer[..]))?;
     }
     Ok(())
 }
@@ -211,7 +204,7 @@ fn a_signed_session_carries_requests_and_answers() {
     let sent = server.open(&client.poll_transmit().unwrap());
     assert!(server.seen[0].flags().contains(HeaderFlags::SIGNED));
     let answer = signed_echo_answer(&server, &sent[0]);
-    client.handle_message(buffer(&answer)).unwrap();
+    client.handle_message(Buf::from(&answer[..])).unwrap();
     let Some(Event::Completed { token, reply }) = client.poll_event() else { panic!("no answer") };
     assert_eq!((token, reply.status()), (Token(5), NtStatus::SUCCESS));
     assert_eq!(client.in_flight(), 0);
@@ -267,7 +260,7 @@ fn an_answer_without_or_with_a_wrong_signature_is_refused() {
         if bend == 2 {
             answer[50] ^= 1;
         }
-        let outcome = client.handle_message(buffer(&answer));
+        let outcome = client.handle_message(Buf::from(&answer[..]));
         assert!(matches!(outcome, Err(ClientError::NotAuthentic(_))), "{bend}");
         assert!(client.poll_event().is_none());
     }
@@ -284,9 +277,9 @@ fn an_encrypted_session_sends_and_believes_nothing_in_the_clear() {
     let plain = server.message(Header::parse(&sent[0]).unwrap(), NtStatus::SUCCESS, &[4, 0, 0, 0]);
     let mut sealed = vec![0; 52 + plain.len()];
     server.ciphers.as_mut().unwrap().0.seal_parts(&[&plain], &mut sealed, SESSION).unwrap();
-    client.handle_message(buffer(&sealed)).unwrap();
+    client.handle_message(Buf::from(&sealed[..])).unwrap();
     assert!(matches!(client.poll_event(), Some(Event::Completed { token: Token(1), .. })));
-    assert!(matches!(client.handle_message(buffer(&clear)), Err(ClientError::NotAuthentic(_))));
+    assert!(matches!(client.handle_message(Buf::from(&clear[..])), Err(ClientError::NotAuthentic(_))));
 }
 
 #[test]
@@ -300,7 +293,7 @@ fn requests_wait_for_credits_and_large_ones_for_many() {
     assert!(client.poll_transmit().is_none());
     let sent = server.open(&first);
     server.credits = 40;
-    client.handle_message(buffer(&signed_echo_answer(&server, &sent[0]))).unwrap();
+    client.handle_message(Buf::from(&signed_echo_answer(&server, &sent[0])[..])).unwrap();
     let second = client.poll_transmit().unwrap();
     let third = client.poll_transmit().unwrap();
     server.open(&second);
@@ -345,7 +338,7 @@ fn an_interim_answer_keeps_the_request_and_cancel_names_it() {
     let request = *Header::parse(&sent[0]).unwrap();
     let mut interim = server.message(&request, NtStatus::PENDING, &[9, 0, 0, 0, 0, 0, 0, 0, 0]);
     Header::in_place(&mut interim).unwrap().set_async_id(0x1_0000_0002);
-    client.handle_message(buffer(&interim)).unwrap();
+    client.handle_message(Buf::from(&interim[..])).unwrap();
     assert!(client.poll_event().is_none());
     client.cancel(Token(8));
     let cancel = server.open(&client.poll_transmit().unwrap());
@@ -353,7 +346,7 @@ fn an_interim_answer_keeps_the_request_and_cancel_names_it() {
     assert_eq!((header.command(), header.async_id()), (Some(Command::Cancel), 0x1_0000_0002));
     let mut last = server.message(&request, NtStatus::CANCELLED, &[9, 0, 0, 0, 0, 0, 0, 0, 0]);
     sign(server.key.as_ref().unwrap(), &mut last);
-    client.handle_message(buffer(&last)).unwrap();
+    client.handle_message(Buf::from(&last[..])).unwrap();
     let Some(Event::Completed { reply, .. }) = client.poll_event() else { panic!("no answer") };
     assert_eq!(reply.status(), NtStatus::CANCELLED);
 }
@@ -367,11 +360,11 @@ fn answers_to_nothing_and_to_something_else_end_the_connection() {
     let mut stranger = server.message(Header::parse(&sent[0]).unwrap(), NtStatus::SUCCESS, &[4, 0, 0, 0]);
     Header::in_place(&mut stranger).unwrap().message_id = U64::new(99);
     sign(&key, &mut stranger);
-    assert!(matches!(client.handle_message(buffer(&stranger)), Err(ClientError::Protocol(_))));
+    assert!(matches!(client.handle_message(Buf::from(&stranger[..])), Err(ClientError::Protocol(_))));
     let mut other = server.message(Header::parse(&sent[0]).unwrap(), NtStatus::SUCCESS, &[4, 0, 0, 0]);
     Header::in_place(&mut other).unwrap().command = U16::new(Command::Read as u16);
     sign(&key, &mut other);
-    assert!(matches!(client.handle_message(buffer(&other)), Err(ClientError::Protocol(_))));
+    assert!(matches!(client.handle_message(Buf::from(&other[..])), Err(ClientError::Protocol(_))));
 }
 
 #[test]
@@ -384,7 +377,7 @@ fn a_server_that_grants_no_credits_is_an_error_and_not_a_hang() {
 proptest::proptest! {
     #[test]
     fn no_bytes_make_the_client_panic(junk: Vec<u8>, flip in 0_usize..200, with: u8) {
-        let _ = client(Options::default()).handle_message(buffer(&junk));
+        let _ = client(Options::default()).handle_message(Buf::from(&junk[..]));
         let (mut client, mut server) = (client(Options::default()), Server::new(false, 10));
         let _ = log_on(&mut client, &mut server, |round, answer| {
             if round == 0 && flip < answer.len() {
@@ -397,7 +390,7 @@ proptest::proptest! {
         let mut answer = signed_echo_answer(&server, &sent[0]);
         let at = flip % answer.len();
         answer[at] = with;
-        let _ = client.handle_message(buffer(&answer));
-        let _ = client.handle_message(buffer(&junk));
+        let _ = client.handle_message(Buf::from(&answer[..]));
+        let _ = client.handle_message(Buf::from(&junk[..]));
     }
 }

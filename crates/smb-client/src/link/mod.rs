@@ -12,7 +12,7 @@ use crate::connection::Outgoing;
 use crate::{ClientError, Engine, Options};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
-use sys::BufMut;
+use sys::Buf;
 use types::Monotonic;
 
 /// Largest message in bytes that is accepted: the largest read, with its headers.
@@ -80,7 +80,7 @@ impl Link {
     ///
     /// # Errors
     /// Why the link failed, once all that came before is taken.
-    pub fn receive(&mut self) -> Result<Option<BufMut>, ClientError> {
+    pub fn receive(&mut self) -> Result<Option<Buf>, ClientError> {
         match self {
             Self::Tcp(link) => link.receive(),
             Self::Rdma(link) => link.receive(),

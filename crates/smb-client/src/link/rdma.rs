@@ -256,7 +256,7 @@ impl RdmaLink {
             Event::Established { .. } => self.established(),
             Event::Completion(done) if done.kind == CompletionKind::Receive => {
                 if let (Status::Success, Some(buffer)) = (done.status, done.buffer) {
-                    self.messages.extend(self.smbd.handle_receive(buffer.freeze(), now));
+                    self.messages.extend(self.smbd.handle_receive(buffer, now));
                 }
             }
             Event::Disconnected { reason, .. } => {
@@ -321,14 +321,9 @@ impl RdmaLink {
         posted
     }
 
-    pub fn receive(&mut self) -> Result<Option<BufMut>, ClientError> {
+    pub fn receive(&mut self) -> Result<Option<Buf>, ClientError> {
         if let Some(message) = self.messages.pop_front() {
-            let copied = |shared: Buf| {
-                let mut copy = BufMut::for_overwrite(shared.len());
-                copy.copy_from_slice(&shared);
-                copy
-            };
-            return Ok(Some(message.try_into_mut().unwrap_or_else(copied)));
+            return Ok(Some(message));
         }
         if self.failure.is_none() {
             return Ok(None);

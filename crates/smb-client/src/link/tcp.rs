@@ -192,9 +192,9 @@ impl TcpLink {
         }
     }
 
-    pub fn receive(&mut self) -> Result<Option<BufMut>, ClientError> {
+    pub fn receive(&mut self) -> Result<Option<Buf>, ClientError> {
         match (self.messages.pop_front(), &self.failure) {
-            (Some(message), _) => Ok(Some(message)),
+            (Some(message), _) => Ok(Some(message.freeze())),
             (None, None) => Ok(None),
             // The first to ask hears the reason; whoever asks again hears that there is none to come.
             (None, Some(_)) => {

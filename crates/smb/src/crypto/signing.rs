@@ -121,32 +121,10 @@ impl SigningKey {
         Ok(())
     }
 
-    /// Whether the signature in the header of this message is right, in constant time. The message is as before afterwards.
+    /// Whether the signature in the header of this message is right, in constant time. The message may lie in parts.
     ///
     /// # Errors
     /// [`CryptoError::NotAuthentic`] where it is not; [`CryptoError::CutShort`] where there is no whole header.
-    pub fn verify_in_place(
-        &self,
-        message: &mut [u8],
-        message_id: u64,
-        is_server: bool,
-        is_cancel: bool,
-    ) -> Result<(), CryptoError> {
-        let field = message.get_mut(SIGNATURE_OFFSET..SIGNATURE_END).ok_or(CryptoError::CutShort)?;
-        let claimed = first_16(field);
-        let verdict = self.sign_in_place(message, message_id, is_server, is_cancel).and_then(|()| {
-            let right: bool = message[SIGNATURE_OFFSET..SIGNATURE_END].ct_eq(&claimed).into();
-            if right { Ok(()) } else { Err(CryptoError::NotAuthentic) }
-        });
-        // The right signature of a forged message must not stay where it could be sent or logged.
-        message[SIGNATURE_OFFSET..SIGNATURE_END].copy_from_slice(&claimed);
-        verdict
-    }
-
-    /// As [`Self::verify_in_place`], for a message that must not be touched or lies in parts.
-    ///
-    /// # Errors
-    /// As [`Self::verify_in_place`].
     pub fn verify(
         &self,
         parts: &[&[u8]],

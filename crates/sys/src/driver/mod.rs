@@ -49,11 +49,19 @@ pub fn shutdown(socket: &Descriptor) -> io::Result<()> {
 /// # Errors
 /// The socket's.
 pub fn send_now(socket: &Descriptor, data: &Payload) -> io::Result<usize> {
+    let parts: SmallVec<[IoSlice<'_>; 16]> = data.parts().iter().map(|part| IoSlice::new(part)).collect();
+    send_slices_now(socket, &parts)
+}
+
+/// As [`send_now`], bytes that lie anywhere.
+///
+/// # Errors
+/// The socket's.
+pub fn send_slices_now(socket: &Descriptor, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
-    let parts: SmallVec<[IoSlice<'_>; 16]> =
-        data.parts().iter().take(VECTORS_MAX).map(|part| IoSlice::new(part)).collect();
+    let slices = &slices[..slices.len().min(VECTORS_MAX)];
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    match sendmsg(socket, &parts, &mut SendAncillaryBuffer::default(), flags) {
+    match sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), flags) {
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(0),
         other => Ok(other?),
     }

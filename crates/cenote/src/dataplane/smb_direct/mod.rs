@@ -475,7 +475,7 @@ impl<V: Verbs> SmbDirect<V> {
         match done.kind {
             CompletionKind::Receive if done.status == Status::Success => {
                 let Some(buffer) = done.buffer else { return };
-                let message = peer.smbd.handle_receive(buffer.freeze(), self.now);
+                let message = peer.smbd.handle_receive(buffer, self.now);
                 peer.note(self.now, What::Received { len: done.len_bytes as u32 });
                 peer.touch(connection, &mut self.touched);
                 let Some(message) = message else { return };

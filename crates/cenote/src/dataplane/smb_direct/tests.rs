@@ -96,10 +96,10 @@ impl Bench {
             match event {
                 Event::Completion(done) if done.kind == CompletionKind::Receive => match done.buffer {
                     Some(buffer) if done.queue_pair == self.pair => {
-                        let message = self.smbd.handle_receive(buffer.freeze(), now);
+                        let message = self.smbd.handle_receive(buffer, now);
                         self.messages.extend(message.map(|message| message.to_vec()));
                     }
-                    Some(buffer) => self.received.push((done.queue_pair, buffer.freeze())),
+                    Some(buffer) => self.received.push((done.queue_pair, buffer)),
                     None => {}
                 },
                 Event::Established { queue_pair, .. } => self.established.push(queue_pair),

@@ -30,9 +30,7 @@ fn aes_cmac_signatures_are_those_of_the_published_sessions() {
         ),
     ] {
         let key = SigningKey::new(SigningAlgorithm::AesCmac, &hex16(key));
-        let mut response = hex(response);
-        key.verify_in_place(&mut response, 3, true, false).unwrap();
-        key.verify(&[&response], 3, true, false).unwrap();
+        key.verify(&[&hex(response)], 3, true, false).unwrap();
     }
 }
 
@@ -135,18 +133,15 @@ fn a_message_signs_the_same_however_it_is_cut_into_parts() {
 }
 
 #[test]
-fn every_changed_bit_is_noticed_and_the_message_stays_as_it_came() {
+fn every_changed_bit_is_noticed() {
     for algorithm in ALGORITHMS {
         let key = SigningKey::new(algorithm, &[1; 16]);
         let mut bytes = message(100);
         key.sign_in_place(&mut bytes, 7, false, false).unwrap();
-        key.verify_in_place(&mut bytes, 7, false, false).unwrap();
+        key.verify(&[&bytes], 7, false, false).unwrap();
         for bit in 0..bytes.len() * 8 {
             let mut forged = bytes.clone();
             forged[bit / 8] ^= 1 << (bit % 8);
-            let as_sent = forged.clone();
-            assert_eq!(key.verify_in_place(&mut forged, 7, false, false), Err(CryptoError::NotAuthentic));
-            assert_eq!(forged, as_sent);
             assert_eq!(key.verify(&[&forged], 7, false, false), Err(CryptoError::NotAuthentic));
         }
     }
@@ -157,7 +152,6 @@ fn a_message_without_a_whole_header_is_refused() {
     for algorithm in ALGORITHMS {
         let key = SigningKey::new(algorithm, &[1; 16]);
         for len in [0, 1, 47, 48, 63] {
-            assert_eq!(key.verify_in_place(&mut message(len), 0, false, false), Err(CryptoError::CutShort));
             assert_eq!(key.verify(&[&message(len)], 0, false, false), Err(CryptoError::CutShort));
         }
     }
@@ -168,7 +162,7 @@ fn a_gmac_signature_of_the_other_side_is_not_accepted_as_an_echo() {
     let key = SigningKey::new(SigningAlgorithm::AesGmac, &[1; 16]);
     let mut bytes = message(80);
     key.sign_in_place(&mut bytes, 7, false, false).unwrap();
-    assert_eq!(key.verify_in_place(&mut bytes, 7, true, false), Err(CryptoError::NotAuthentic));
+    assert_eq!(key.verify(&[&bytes], 7, true, false), Err(CryptoError::NotAuthentic));
 }
 
 #[test]
