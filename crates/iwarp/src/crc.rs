@@ -22,34 +22,32 @@ impl Crc32c {
         self.0.update(bytes);
     }
 
-    /// As [`Self::update`] of a part of a buffer; whole pages that were sent before are not looked at again.
-    pub fn update_shared(&mut self, whole: &Buf, range: Range<usize>) {
+    /// As [`Self::update`] of a part of a buffer; whole pages that were sent before are not looked at again. Returns how many bytes were.
+    pub fn update_shared(&mut self, whole: &Buf, range: Range<usize>) -> usize {
         let bytes = &whole[range.clone()];
-        let Some(words) = whole.page_words_in(range) else { return self.update(bytes) };
-        let mut crc = self.0.finalize() as u32;
+        let Some(words) = whole.page_words_in(range) else {
+            self.update(bytes);
+            return bytes.len();
+        };
+        let (mut crc, mut looked_at) = (self.0.finalize() as u32, 0);
         for (word, page) in words.iter().zip(bytes.chunks_exact(PAGE_BYTES)) {
             // Relaxed: the word stands for bytes that this thread may read already, and says nothing of others.
             let mut of_page = word.load(Ordering::Relaxed);
             if of_page == 0 {
                 of_page = crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, page) as u32;
                 word.store(of_page, Ordering::Relaxed);
+                looked_at += PAGE_BYTES;
             }
             crc = behind_a_page(crc) ^ of_page;
         }
         self.0 = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!crc));
+        looked_at
     }
 
     /// The four bytes as they stand on the wire.
     pub fn wire_bytes(&self) -> [u8; 4] {
         (self.0.finalize() as u32).to_le_bytes()
     }
-}
-
-/// Bytes that [`Crc32c::update_shared`] will look at.
-pub fn unsummed_bytes(whole: &Buf, range: Range<usize>) -> usize {
-    let len_bytes = range.len();
-    let Some(words) = whole.page_words_in(range) else { return len_bytes };
-    words.iter().filter(|word| word.load(Ordering::Relaxed) == 0).count() * PAGE_BYTES
 }
 
 /// The CRC of one piece, as it stands on the wire.

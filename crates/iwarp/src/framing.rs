@@ -104,6 +104,21 @@ struct Fpdu {
     len: usize,
 }
 
+/// An FPDU that was added.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cut {
+    pub len_bytes: usize,
+    /// Payload that its CRC was made of, byte by byte.
+    pub summed_bytes: usize,
+}
+
+impl std::ops::AddAssign for Cut {
+    fn add_assign(&mut self, other: Self) {
+        self.len_bytes += other.len_bytes;
+        self.summed_bytes += other.summed_bytes;
+    }
+}
+
 impl Place {
     /// So many bytes of the parts from here on, as ranges of them.
     fn ranges(self, parts: &[Buf], len: usize) -> impl Iterator<Item = (&Buf, Range<usize>)> {
@@ -148,22 +163,16 @@ impl Outgoing {
         parts.get(place.part).map_or(0, |part| part.behind_page(place.at))
     }
 
-    /// Of the next so many bytes of the last body those that a CRC has to look at.
-    pub(crate) fn unsummed_bytes(&self, len: usize) -> usize {
-        let ranges = self.next.ranges(self.last_parts(), len);
-        ranges.map(|(part, range)| crate::crc::unsummed_bytes(part, range)).sum()
-    }
-
     /// Adds an FPDU whose ULPDU is `header`, `head` and `payload`, as [`Self::push`] does.
-    pub fn push_whole(&mut self, header: &Header, head: &[u8], payload: Payload, crc: bool) -> usize {
+    pub fn push_whole(&mut self, header: &Header, head: &[u8], payload: Payload, crc: bool) -> Cut {
         let len_bytes = payload.len();
         self.begin(payload, Place::default());
         self.push(header, head, len_bytes, crc)
     }
 
     /// Adds an FPDU whose ULPDU is `header`, `head` and the next `take` bytes of the last body. `crc`: its CRC is computed; else the field
-    /// is zero. Returns the FPDU's length.
-    pub(crate) fn push(&mut self, header: &Header, head: &[u8], take: usize, crc: bool) -> usize {
+    /// is zero.
+    pub(crate) fn push(&mut self, header: &Header, head: &[u8], take: usize, crc: bool) -> Cut {
         let length = header.len_bytes() + head.len() + take;
         let start = self.own.len();
         let headers_bytes = LENGTH_BYTES + header.len_bytes();
@@ -184,12 +193,12 @@ impl Outgoing {
         }
         self.next = from.after(parts, len);
         let payload_at = self.own.len();
-        let pad = pad_bytes(length);
+        let (pad, mut summed_bytes) = (pad_bytes(length), 0);
         if crc {
             let mut sum = Crc32c::default();
             sum.update(&self.own[start..payload_at]);
             for (part, range) in from.ranges(parts, len) {
-                sum.update_shared(part, range);
+                summed_bytes += sum.update_shared(part, range);
             }
             sum.update(&[0; 3][..pad]);
             self.own.resize(payload_at + pad, 0);
@@ -199,7 +208,7 @@ impl Outgoing {
         }
         let body = self.bodies.len().saturating_sub(1);
         self.fpdus.push(Fpdu { start, payload_at, body, from, len });
-        fpdu_bytes(length)
+        Cut { len_bytes: fpdu_bytes(length), summed_bytes }
     }
 
     pub fn len(&self) -> usize {

@@ -488,7 +488,14 @@ impl Connection {
         }
     }
 
+    /// Whether [`Self::transmit`] may have something to send: it is asked far more often than there is anything.
+    #[inline]
+    pub fn may_transmit(&self) -> bool {
+        self.start_out.is_some() || self.transmitter.has_work()
+    }
+
     /// Whether [`Self::poll_event`] has one.
+    #[inline]
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
     }

@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::ddp::{self, AtomicRequest, Header, Opcode, ReadRequest};
-use crate::framing::{Head, Outgoing, Place};
+use crate::framing::{Cut, Head, Outgoing, Place};
 
 /// Payload of a large FPDU: a multiple of pages and sectors below the longest ULPDU.
 const LARGE_PAYLOAD_BYTES: usize = 61_440;
@@ -125,8 +125,8 @@ pub(super) struct Transmitter {
     current: Option<Message>,
     /// What was cut as it was posted; its room is that of the FPDUs that were sent last.
     outgoing: Outgoing,
-    /// Bytes of FPDUs in `outgoing`, and of payload that their CRCs had to be made of.
-    cut_bytes: (usize, usize),
+    /// All FPDUs in `outgoing`.
+    cut: Cut,
     response_turn: bool,
     terminate: Option<Vec<u8>>,
     send_sequence: u32,
@@ -138,6 +138,16 @@ pub(super) struct Transmitter {
 impl Transmitter {
     pub(super) fn work_count(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Whether anything waits to be sent.
+    #[inline]
+    pub(super) fn has_work(&self) -> bool {
+        !self.outgoing.is_empty()
+            || !self.entries.is_empty()
+            || !self.inbound.is_empty()
+            || self.current.is_some()
+            || self.terminate.is_some()
     }
 
     pub(super) fn push(&mut self, id: WorkId, kind: CompletionKind, work: Work) {
@@ -397,10 +407,10 @@ impl Connection {
                 sequence: 1,
                 message_offset: 0,
             };
-            let (mut out, (cut_bytes, _)) = self.take_cut();
+            let (mut out, mut cut) = self.take_cut();
             let payload = Payload::from(sys::Buf::from(&payload[..]));
-            let len_bytes = out.push_whole(&header, &[], payload, self.sums_frames());
-            return self.hand_out(&out, cut_bytes + len_bytes, |_| 0);
+            cut += out.push_whole(&header, &[], payload, self.sums_frames());
+            return self.hand_out(&out, cut.len_bytes, |_| 0);
         }
         if self.state != State::Established || self.hold_until.is_some_and(|hold| now < hold) {
             return Transmitted::Nothing;
@@ -410,16 +420,13 @@ impl Connection {
             self.push_completions();
             return Transmitted::Nothing;
         }
-        let (mut out, (mut total, mut summed)) = self.take_cut();
-        while total < len_bytes_max && summed < self.config.summed_bytes_max {
+        let (mut out, mut cut) = self.take_cut();
+        while cut.len_bytes < len_bytes_max && cut.summed_bytes < self.config.summed_bytes_max {
             if self.transmitter.current.is_none() && !self.start_message(memory) {
                 break;
             }
             match self.next_fpdu(memory, &mut out) {
-                Ok((len_bytes, unsummed_bytes)) => {
-                    total += len_bytes;
-                    summed += unsummed_bytes;
-                }
+                Ok(fpdu) => cut += fpdu,
                 Err(code) => {
                     self.terminate(code.into(), now);
                     break;
@@ -428,7 +435,7 @@ impl Connection {
         }
         self.push_completions();
         let transmitted =
-            if out.is_empty() { Transmitted::Nothing } else { self.hand_out(&out, total, send) };
+            if out.is_empty() { Transmitted::Nothing } else { self.hand_out(&out, cut.len_bytes, send) };
         if let Some(message) = &mut self.transmitter.current
             && let Body::Lent = message.body
             && let Some((payload, from)) = out.take_back()
@@ -463,9 +470,9 @@ impl Connection {
         rest.map_or(Transmitted::All, Transmitted::Rest)
     }
 
-    fn take_cut(&mut self) -> (Outgoing, (usize, usize)) {
+    fn take_cut(&mut self) -> (Outgoing, Cut) {
         let transmitter = &mut self.transmitter;
-        (std::mem::take(&mut transmitter.outgoing), std::mem::take(&mut transmitter.cut_bytes))
+        (std::mem::take(&mut transmitter.outgoing), std::mem::take(&mut transmitter.cut))
     }
 
     /// A Send that is posted while there is nothing before it, and is not long, is cut at once. `false`: it has to wait.
@@ -482,8 +489,8 @@ impl Connection {
             && transmitter.inbound.is_empty()
             && self.state == State::Established;
         // The rest waits uncut until the owner can send: what is cut counts as sent.
-        let (cut_bytes, summed_bytes) = transmitter.cut_bytes;
-        if !is_first || cut_bytes >= CUT_BYTES_MAX || summed_bytes >= self.config.summed_bytes_max {
+        let Cut { len_bytes, summed_bytes } = transmitter.cut;
+        if !is_first || len_bytes >= CUT_BYTES_MAX || summed_bytes >= self.config.summed_bytes_max {
             return false;
         }
         // Only now: what an FPDU takes is agreed in the negotiation, before which a Send may be posted.
@@ -510,10 +517,7 @@ impl Connection {
                 sequence: transmitter.send_sequence,
                 message_offset,
             };
-            if self.agreed.crc {
-                transmitter.cut_bytes.1 += out.unsummed_bytes(take);
-            }
-            transmitter.cut_bytes.0 += out.push(&header, head, take, crc);
+            transmitter.cut += out.push(&header, head, take, crc);
             message_offset += (head.len() + take) as u32;
             if last {
                 break;
@@ -552,15 +556,11 @@ impl Connection {
         (self.agreed.ulpdu_bytes_max - header_bytes).min(LARGE_PAYLOAD_BYTES)
     }
 
-    /// Cuts the next FPDU off the current message; its length, and how many bytes of payload its CRC had to be made of.
+    /// Cuts the next FPDU off the current message.
     ///
     /// # Errors
     /// The region that the peer reads is gone since its request was checked.
-    fn next_fpdu(
-        &mut self,
-        memory: &mut Memory,
-        out: &mut Outgoing,
-    ) -> Result<(usize, usize), TerminateCode> {
+    fn next_fpdu(&mut self, memory: &mut Memory, out: &mut Outgoing) -> Result<Cut, TerminateCode> {
         let crc = self.sums_frames();
         let rooms = (self.room(ddp::TAGGED_HEADER_BYTES), self.room(ddp::UNTAGGED_HEADER_BYTES));
         let message = self.transmitter.current.as_mut().ok_or(TerminateCode::RDMAP_LOCAL_CATASTROPHIC)?;
@@ -613,8 +613,7 @@ impl Connection {
             _ => &mut self.counters.send_bytes_out,
         };
         *counter += take as u64;
-        let unsummed_bytes = if self.agreed.crc { out.unsummed_bytes(take) } else { 0 };
-        let len_bytes = out.push(&header, &head, take, crc);
+        let cut = out.push(&header, &head, take, crc);
         message.sent += take;
         if last && let Some(message) = self.transmitter.current.take() {
             match message.origin {
@@ -626,6 +625,6 @@ impl Connection {
                 Origin::Other => {}
             }
         }
-        Ok((len_bytes, unsummed_bytes))
+        Ok(cut)
     }
 }

@@ -255,7 +255,7 @@ impl QueuePair {
     /// At once what the socket takes, the rest as it takes it.
     pub(super) fn send(&mut self, queue: &Queue, memory: &mut Memory, now: Monotonic) {
         let socket = &self.socket;
-        while !self.sending {
+        while !self.sending && self.connection.may_transmit() {
             let sent = self.connection.transmit(memory, SEND_BYTES, now, |fpdus| {
                 let mut slices = SmallVec::<[IoSlice<'_>; SLICES_INLINE]>::new();
                 fpdus.slices(|slice| slices.push(IoSlice::new(slice)));

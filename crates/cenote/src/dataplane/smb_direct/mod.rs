@@ -296,11 +296,15 @@ impl<V: Verbs> SmbDirect<V> {
 
     /// Sends a message, or queues it for [`Self::flush`]. `invalidate`: a registration of the peer that ends with it.
     pub fn send(&mut self, connection: QueuePairId, message: Payload, invalidate: Option<u32>) {
-        if self.peers.get(&connection).is_some_and(|peer| peer.smbd.has_events()) {
+        let Some(mut peer) = self.peers.get_mut(&connection) else { return };
+        if peer.smbd.has_events() {
             // What came had its time to be answered: the message grants the receives for it.
             self.smbd_events(connection);
+            match self.peers.get_mut(&connection) {
+                Some(again) => peer = again,
+                None => return,
+            }
         }
-        let Some(peer) = self.peers.get_mut(&connection) else { return };
         if let Some(head) = peer.smbd.begin_transfer(message.len(), invalidate.is_some()) {
             peer.post(&mut self.verbs, connection, &head, message, invalidate, self.now);
             return;
