@@ -153,6 +153,7 @@ impl Header {
     }
 
     /// Writes the header; returns its length.
+    #[inline]
     pub fn write(&self, out: &mut [u8]) -> usize {
         let (tagged, last, opcode) = match *self {
             Self::Tagged { opcode, last, .. } => (DDP_TAGGED, last, opcode),

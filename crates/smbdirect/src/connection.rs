@@ -313,6 +313,7 @@ impl Connection {
         self.role
     }
 
+    #[inline]
     pub fn is_established(&self) -> bool {
         self.state == State::Established
     }
@@ -360,16 +361,19 @@ impl Connection {
     }
 
     /// Bytes of messages that wait to be sent.
+    #[inline]
     pub fn queued_bytes(&self) -> usize {
         self.queued_bytes
     }
 
     /// Whether [`Self::poll_event`] may have one.
+    #[inline]
     pub fn has_events(&self) -> bool {
         self.received || !self.events.is_empty()
     }
 
     /// The receives for all transfers that came are one event.
+    #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         if std::mem::take(&mut self.received) && self.state == State::Established {
             let to_post = self.credits.to_post();
@@ -380,6 +384,7 @@ impl Connection {
         self.events.pop_front()
     }
 
+    #[inline]
     pub fn poll_timeout(&self) -> Option<Monotonic> {
         (self.state != State::Closed).then_some(self.deadline)
     }
@@ -422,6 +427,7 @@ impl Connection {
     }
 
     /// Receives that the owner has posted.
+    #[inline]
     pub fn receives_posted(&mut self, count: u16) {
         if self.state == State::Established {
             self.credits.posted(count);
@@ -445,6 +451,7 @@ impl Connection {
     /// The header of a transfer that carries a whole message of `len_bytes`, to be sent at once and before all others. `None`: messages wait,
     /// no transfer may leave, or it has no place in one; [`Self::send`] takes it then. `invalidates`: the transfer ends a registration of the
     /// peer.
+    #[inline]
     pub fn begin_transfer(&mut self, len_bytes: usize, invalidates: bool) -> Option<Head> {
         let negotiated = self.role == Role::Client || self.counters.transfers_sent > 0;
         let fits = len_bytes + DATA_OFFSET <= self.send_bytes_max as usize

@@ -162,11 +162,13 @@ impl BufMut {
     }
 
     /// Whether the first byte lies at a page boundary.
+    #[inline]
     pub fn is_aligned(&self) -> bool {
         self.span.start().is_multiple_of(ALIGN_BYTES)
     }
 
     /// Bytes that this view keeps alive, for budgets of memory.
+    #[inline]
     pub fn retained_bytes(&self) -> usize {
         self.shared.as_ref().map_or(0, |shared| shared.allocation().capacity)
     }
@@ -208,6 +210,7 @@ fn bytes(shared: Option<&Shared>, span: Span) -> &[u8] {
 
 impl Buf {
     /// No bytes.
+    #[inline]
     pub fn empty() -> Self {
         Self { shared: None, span: Span::EMPTY }
     }
@@ -265,11 +268,13 @@ impl Buf {
     }
 
     /// How far the byte at `at` of this view lies behind the start of a page of its memory.
+    #[inline]
     pub fn behind_page(&self, at: usize) -> usize {
         (self.span.start() + at) % ALIGN_BYTES
     }
 
     /// Bytes that this view keeps alive, for budgets of memory.
+    #[inline]
     pub fn retained_bytes(&self) -> usize {
         self.shared.as_ref().map_or(0, |shared| shared.allocation().capacity)
     }

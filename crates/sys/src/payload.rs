@@ -11,6 +11,7 @@ pub struct Payload {
 }
 
 impl Payload {
+    #[inline]
     pub fn new() -> Self {
         Self::default()
     }
@@ -21,14 +22,17 @@ impl Payload {
     }
 
     /// Length in bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
+    #[inline]
     pub fn push(&mut self, part: Buf) {
         if !part.is_empty() {
             self.len += part.len();
@@ -49,6 +53,7 @@ impl Payload {
         }
     }
 
+    #[inline]
     pub fn parts(&self) -> &[Buf] {
         &self.parts
     }

@@ -352,6 +352,7 @@ impl Connection {
     }
 
     /// FPDUs may flow in both directions: the first one has come, or the reply.
+    #[inline]
     pub fn is_flowing(&self) -> bool {
         self.state == State::Established
     }
@@ -385,6 +386,7 @@ impl Connection {
 
     /// As [`Self::post_receive`], with a buffer that is allocated when a message begins to arrive: as long as the message where that is
     /// known by then, of `len_bytes` else.
+    #[inline]
     pub fn post_receive_later(&mut self, id: WorkId, len_bytes: usize) -> Result<(), PostError> {
         if matches!(self.state, State::Closed | State::Terminating) {
             return Err(PostError::Closed);
@@ -501,6 +503,7 @@ impl Connection {
     }
 
     /// Hands on the completions at the front of what happened, as they lie there: `each` takes out of them what it needs.
+    #[inline]
     pub fn take_completions(&mut self, mut each: impl FnMut(&mut Completion)) {
         let mut count = 0;
         for event in &mut self.events {
@@ -512,10 +515,12 @@ impl Connection {
     }
 
     /// What happened since the last call, one at a time.
+    #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
+    #[inline]
     pub fn poll_timeout(&self) -> Option<Monotonic> {
         match (self.deadline, self.hold_until) {
             (Some(deadline), Some(hold)) => Some(deadline.min(hold)),
