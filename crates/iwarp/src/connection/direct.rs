@@ -60,7 +60,7 @@ impl Connection {
         }
         let payload_bytes = self.receiver.further_bytes(&direct.header, direct.payload_bytes());
         // A CRC is made of what is still in the processor's cache.
-        let summed = if self.agreed.crc { self.config.summed_bytes_max } else { usize::MAX };
+        let summed = if self.agreed.crc { self.config.planned_summed_bytes_max } else { usize::MAX };
         let most = summed.min(PAYLOAD_BYTES_MAX);
         // Whole FPDUs: a part of one would not be what is expected.
         let mut left = match self.to_plan(memory)? {

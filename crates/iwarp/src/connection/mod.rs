@@ -101,8 +101,10 @@ pub struct Config {
     /// never looks again at an FPDU that came too soon; 20 ms are enough even for an emulated one.
     pub first_send_delay: Duration,
     /// With a CRC, what [`Connection::poll_transmit`] gives at a time ends after about so many bytes that it had to look at for it: they are
-    /// still in the processor's cache when they are sent then. No more is received in place at a time, either, whose CRC is to be made.
+    /// still in the processor's cache when they are sent then.
     pub summed_bytes_max: usize,
+    /// With a CRC, what is planned to be received in place at a time is about so much: it is still in the processor's cache when it is looked at.
+    pub planned_summed_bytes_max: usize,
     /// Says of a message, by its first bytes, how its buffer is best allocated as it comes.
     pub receive_shape: Option<ShapeOf>,
     /// Sends and Writes that succeeded one after the other are told by one completion, which is the last one's, with the bytes of all.
@@ -126,6 +128,7 @@ impl Config {
             legacy_depths: false,
             first_send_delay: Duration::ZERO,
             summed_bytes_max: usize::MAX,
+            planned_summed_bytes_max: usize::MAX,
             receive_shape: None,
             tells_sent_together: false,
             planned_bytes_min: 0,
