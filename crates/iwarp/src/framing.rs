@@ -104,6 +104,13 @@ struct Fpdu {
     len: usize,
 }
 
+/// Bytes on their way out.
+enum Piece<'a> {
+    /// Of `own`.
+    Own(Range<usize>),
+    Payload(&'a Buf, Range<usize>),
+}
+
 /// An FPDU that was added.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cut {
@@ -233,15 +240,23 @@ impl Outgoing {
         })
     }
 
-    /// All bytes in their order: a trailer and the next header are neighbours, and one slice.
-    pub fn slices<'a>(&'a self, mut each: impl FnMut(&'a [u8])) {
+    /// All bytes in their order: a trailer and the next header are neighbours, and one piece.
+    fn pieces<'a>(&'a self, mut each: impl FnMut(Piece<'a>)) {
         let mut from = 0;
         for fpdu in self.fpdus.iter().filter(|fpdu| fpdu.len > 0) {
-            each(&self.own[from..fpdu.payload_at]);
-            self.payload(fpdu).for_each(|(part, range)| each(&part[range]));
+            each(Piece::Own(from..fpdu.payload_at));
+            self.payload(fpdu).for_each(|(part, range)| each(Piece::Payload(part, range)));
             from = fpdu.payload_at;
         }
-        each(&self.own[from..]);
+        each(Piece::Own(from..self.own.len()));
+    }
+
+    /// All bytes in their order, where they lie.
+    pub fn slices<'a>(&'a self, mut each: impl FnMut(&'a [u8])) {
+        self.pieces(|piece| match piece {
+            Piece::Own(range) => each(&self.own[range]),
+            Piece::Payload(part, range) => each(&part[range]),
+        });
     }
 
     /// All bytes but the first `skip`, to be kept; none: `None`.
@@ -251,18 +266,16 @@ impl Outgoing {
             return None;
         }
         let own = Buf::from(&self.own[..]);
-        let (mut out, mut skip, mut from) = (Payload::new(), skip, 0);
-        let mut keep = |part: &Buf, range: Range<usize>| {
+        let (mut out, mut skip) = (Payload::new(), skip);
+        self.pieces(|piece| {
+            let (whole, range) = match piece {
+                Piece::Own(range) => (&own, range),
+                Piece::Payload(part, range) => (part, range),
+            };
             let skipped = skip.min(range.len());
             skip -= skipped;
-            out.push(part.slice(range.start + skipped..range.end));
-        };
-        for fpdu in self.fpdus.iter().filter(|fpdu| fpdu.len > 0) {
-            keep(&own, from..fpdu.payload_at);
-            self.payload(fpdu).for_each(|(part, range)| keep(part, range));
-            from = fpdu.payload_at;
-        }
-        keep(&own, from..own.len());
+            out.push(whole.slice(range.start + skipped..range.end));
+        });
         Some(out)
     }
 

@@ -193,3 +193,28 @@ fn a_view_knows_its_place_to_the_last_byte_of_4_gib_and_no_further() {
     }
     assert_eq!(size_of::<Option<Buf>>(), 16);
 }
+
+#[test]
+fn bytes_that_were_borrowed_from_a_view_lead_to_a_view_of_them_and_others_to_none() {
+    let whole = Buf::from(&[1, 2, 3, 4, 5, 6][..]);
+    let middle = whole.slice(1..5);
+    assert_eq!(middle.view_of(&middle[1..3]).as_deref(), Some(&[3, 4][..]));
+    assert_eq!(middle.view_of(&middle[4..]).as_deref(), Some(&[][..]));
+    // Of the same memory, but not of this view.
+    assert_eq!(middle.view_of(&whole[..2]), None);
+    assert_eq!(middle.view_of(&whole[4..]), None);
+    assert_eq!(middle.view_of(&Buf::from(&[3, 4][..])), None);
+    let shares = middle.view_of(&middle[..]).expect("all of it");
+    drop((whole, middle));
+    assert!(shares.try_into_mut().is_ok(), "the last view of its memory");
+}
+
+#[test]
+fn the_words_of_a_part_are_those_of_its_pages() {
+    let whole = BufMut::zeroed(8 * ALIGN_BYTES).freeze();
+    whole.page_words().expect("eight pages")[3].store(7, Ordering::Relaxed);
+    let part = whole.page_words_in(2 * ALIGN_BYTES..5 * ALIGN_BYTES).expect("three pages");
+    assert_eq!(part.iter().map(|word| word.load(Ordering::Relaxed)).collect::<Vec<_>>(), [0, 7, 0]);
+    assert!(whole.page_words_in(1..ALIGN_BYTES + 1).is_none());
+    assert!(whole.page_words_in(0..ALIGN_BYTES - 1).is_none());
+}

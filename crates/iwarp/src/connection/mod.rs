@@ -13,6 +13,7 @@
 //! A responder sends no FPDU before it has received one (RFC 5044 section 7.1.2); siw fails where that is not kept.
 
 pub mod direct;
+mod posted;
 mod receive;
 mod start;
 mod transmit;

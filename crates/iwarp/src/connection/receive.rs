@@ -3,6 +3,7 @@
 //! A whole FPDU has its CRC checked before anything is placed. Only where a large one is taken straight into registered memory or a
 //! posted receive ([`Connection::direct_target`]) the bytes are there before the check: they are not delivered until it has passed.
 
+use super::posted::{ALIGNED_BYTES_LEAST, Posted, Room};
 use super::transmit::{InboundRead, OutstandingKind};
 use super::*;
 use crate::crc::Crc32c;
@@ -13,8 +14,6 @@ use crate::framing::{Framed, LENGTH_BYTES, fpdu_bytes, frame, pad_bytes, trailer
 pub const DIRECT_BYTES_MIN: usize = 16 * 1024;
 /// The part of an FPDU of at least this length that has come is placed, not staged.
 const LONG_FPDU_BYTES: usize = 2 * DIRECT_BYTES_MIN;
-/// Payload at least so long begins at a page, where that is asked for.
-const ALIGNED_BYTES_LEAST: usize = 16 * 1024;
 /// A message that shares the memory it was received in keeps no more of it than so many times its own length: a request to read does in what
 /// several of them are received in, and one page does where many are.
 const RETAINED_TIMES_MAX: usize = 256;
@@ -24,68 +23,6 @@ const STAGED_BYTES_IDLE: usize = 4096;
 /// A receive that a message has filled, but for what there is to say of it.
 const RECEIVED: Event =
     Event::Completion(Completion::new(WorkId(0), CompletionKind::Receive, WorkStatus::Success));
-
-/// A posted receive, or several alike that have no memory yet.
-struct Posted {
-    id: WorkId,
-    len_bytes: usize,
-    room: Room,
-    /// Of the message that fills it, as far as its first bytes told; zero: not known.
-    told_bytes: usize,
-    count: usize,
-}
-
-enum Room {
-    Buffer(BufMut),
-    /// Allocated when a message begins to arrive: a connection that waits costs next to nothing.
-    Later,
-    /// The kernel fills it ([`Connection::plan_receive`]).
-    Lent,
-}
-
-impl Posted {
-    /// Room for the first `end` bytes of a message; `None` where it is longer than the receive. `whole_bytes`: all of it, where its first
-    /// segment is the last; `shape`: what its first bytes say.
-    fn make_room(
-        &mut self,
-        end: usize,
-        whole_bytes: Option<usize>,
-        shape: impl FnOnce() -> Option<Shape>,
-    ) -> Option<()> {
-        match &self.room {
-            Room::Buffer(buffer) if end <= buffer.len() => return Some(()),
-            Room::Lent => return None,
-            _ if end > self.len_bytes => return None,
-            Room::Later => {
-                let told = shape();
-                self.told_bytes = told.map_or(0, |shape| shape.len_bytes.min(self.len_bytes));
-                let shape = told.unwrap_or(Shape { len_bytes: self.len_bytes, aligned_at: 0 });
-                let needed_bytes = whole_bytes.unwrap_or(shape.len_bytes).clamp(end, self.len_bytes);
-                // Up to a page more is the price: of a short payload that is much, and copying it elsewhere is little.
-                let pays = needed_bytes >= shape.aligned_at + ALIGNED_BYTES_LEAST;
-                let aligned_at = if pays { shape.aligned_at } else { 0 };
-                self.room = Room::Buffer(BufMut::with_aligned(needed_bytes, aligned_at));
-            }
-            // It is longer than its first bytes said.
-            Room::Buffer(short) => {
-                // What was planned lies behind what is filled.
-                let mut whole = BufMut::for_overwrite(self.len_bytes);
-                whole[..short.len()].copy_from_slice(short);
-                self.room = Room::Buffer(whole);
-            }
-        }
-        Some(())
-    }
-}
-
-impl Room {
-    fn into_buffer(self) -> Option<BufMut> {
-        match self {
-            Self::Buffer(buffer) => Some(buffer),
-            Self::Later | Self::Lent => None,
-        }
-    }
-}
 
 /// Memory that payload is received into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

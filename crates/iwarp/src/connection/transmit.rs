@@ -460,13 +460,14 @@ impl Connection {
         send: impl FnOnce(&Outgoing) -> usize,
     ) -> Transmitted {
         self.counters.sent_fpdus += out.len() as u64;
-        let rest = match self.agreed.markers {
-            true => Some(self.markers.join(out, self.agreed.crc)),
-            false => out.rest(send(out)),
+        let (rest, len_bytes) = if self.agreed.markers {
+            let marked = self.markers.join(out, self.agreed.crc);
+            let len_bytes = marked.len();
+            (Some(marked), len_bytes)
+        } else {
+            (out.rest(send(out)), len_bytes)
         };
-        let markers_bytes =
-            if self.agreed.markers { rest.as_ref().map_or(0, Payload::len) - len_bytes } else { 0 };
-        self.counters.sent_bytes += (len_bytes + markers_bytes) as u64;
+        self.counters.sent_bytes += len_bytes as u64;
         rest.map_or(Transmitted::All, Transmitted::Rest)
     }
 

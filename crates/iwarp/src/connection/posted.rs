@@ -1,0 +1,70 @@
+//! Posted receives, and when they take memory: a receive that was posted without any takes it when its message begins to arrive, as much as
+//! that needs.
+
+use super::{Shape, WorkId};
+use sys::BufMut;
+
+/// Payload at least so long begins at a page, where that is asked for.
+pub(super) const ALIGNED_BYTES_LEAST: usize = 16 * 1024;
+
+/// A posted receive, or several alike that have no memory yet.
+pub(super) struct Posted {
+    pub id: WorkId,
+    pub len_bytes: usize,
+    pub room: Room,
+    /// Of the message that fills it, as far as its first bytes told; zero: not known.
+    pub told_bytes: usize,
+    pub count: usize,
+}
+
+pub(super) enum Room {
+    Buffer(BufMut),
+    /// Allocated when a message begins to arrive: a connection that waits costs next to nothing.
+    Later,
+    /// The kernel fills it ([`Connection::plan_receive`]).
+    Lent,
+}
+
+impl Posted {
+    /// Room for the first `end` bytes of a message; `None` where it is longer than the receive. `whole_bytes`: all of it, where its first
+    /// segment is the last; `shape`: what its first bytes say.
+    pub fn make_room(
+        &mut self,
+        end: usize,
+        whole_bytes: Option<usize>,
+        shape: impl FnOnce() -> Option<Shape>,
+    ) -> Option<()> {
+        match &self.room {
+            Room::Buffer(buffer) if end <= buffer.len() => return Some(()),
+            Room::Lent => return None,
+            _ if end > self.len_bytes => return None,
+            Room::Later => {
+                let told = shape();
+                self.told_bytes = told.map_or(0, |shape| shape.len_bytes.min(self.len_bytes));
+                let shape = told.unwrap_or(Shape { len_bytes: self.len_bytes, aligned_at: 0 });
+                let needed_bytes = whole_bytes.unwrap_or(shape.len_bytes).clamp(end, self.len_bytes);
+                // Up to a page more is the price: of a short payload that is much, and copying it elsewhere is little.
+                let pays = needed_bytes >= shape.aligned_at + ALIGNED_BYTES_LEAST;
+                let aligned_at = if pays { shape.aligned_at } else { 0 };
+                self.room = Room::Buffer(BufMut::with_aligned(needed_bytes, aligned_at));
+            }
+            // It is longer than its first bytes said.
+            Room::Buffer(short) => {
+                // What was planned lies behind what is filled.
+                let mut whole = BufMut::for_overwrite(self.len_bytes);
+                whole[..short.len()].copy_from_slice(short);
+                self.room = Room::Buffer(whole);
+            }
+        }
+        Some(())
+    }
+}
+
+impl Room {
+    pub fn into_buffer(self) -> Option<BufMut> {
+        match self {
+            Self::Buffer(buffer) => Some(buffer),
+            Self::Later | Self::Lent => None,
+        }
+    }
+}
