@@ -44,7 +44,6 @@ pub const fn ulpdu_bytes_for_segment(segment_bytes: usize) -> usize {
 pub const HEAD_BYTES_MAX: usize = 192;
 /// As many as are kept with a message that waits: an Atomic Request has the most.
 pub(crate) const KEPT_HEAD_BYTES_MAX: usize = ddp::ATOMIC_REQUEST_BYTES;
-const TRAILER_BYTES_MAX: usize = 3 + CRC_BYTES;
 /// A first part of a payload is copied where it is no longer than this: a slice of its own costs more, here and in the kernel. It holds
 /// the header of an SMB2 request or answer.
 const COPIED_BYTES_MAX: usize = 192;
@@ -181,38 +180,37 @@ impl Outgoing {
     /// is zero.
     pub(crate) fn push(&mut self, header: &Header, head: &[u8], take: usize, crc: bool) -> Cut {
         let length = header.len_bytes() + head.len() + take;
-        let start = self.own.len();
-        let headers_bytes = LENGTH_BYTES + header.len_bytes();
-        self.own.reserve(headers_bytes + head.len() + COPIED_BYTES_MAX + TRAILER_BYTES_MAX);
-        // Written where they stay: bytes that were just written in small parts are slow to read in larger ones.
-        self.own.resize(start + headers_bytes, 0);
-        let front = &mut self.own[start..];
-        front[..LENGTH_BYTES].copy_from_slice(&(length as u16).to_be_bytes());
-        header.write(&mut front[LENGTH_BYTES..]);
-        self.own.extend_from_slice(head);
         let parts = self.bodies.last().map(Payload::parts).unwrap_or_default();
-        let (mut from, mut len) = (self.next, take);
-        if let Some((part, range)) =
-            from.ranges(parts, take).next().filter(|(_, r)| r.len() <= COPIED_BYTES_MAX)
+        let (mut from, mut len, mut copied) = (self.next, take, &[][..]);
+        if let Some((part, range)) = from.ranges(parts, take).next()
+            && range.len() <= COPIED_BYTES_MAX
         {
-            self.own.extend_from_slice(&part[range.clone()]);
             (from, len) = (from.after(parts, range.len()), take - range.len());
+            copied = &part[range];
         }
         self.next = from.after(parts, len);
-        let payload_at = self.own.len();
-        let (pad, mut summed_bytes) = (pad_bytes(length), 0);
+        // Written where they stay: bytes that were just written in small parts are slow to read in larger ones.
+        let (start, pad) = (self.own.len(), pad_bytes(length));
+        let head_at = LENGTH_BYTES + header.len_bytes();
+        let copied_at = head_at + head.len();
+        let trailer_at = copied_at + copied.len();
+        self.own.resize(start + trailer_at + pad + CRC_BYTES, 0);
+        let (front, trailer) = self.own[start..].split_at_mut(trailer_at);
+        front[..LENGTH_BYTES].copy_from_slice(&(length as u16).to_be_bytes());
+        header.write(&mut front[LENGTH_BYTES..head_at]);
+        front[head_at..copied_at].copy_from_slice(head);
+        front[copied_at..].copy_from_slice(copied);
+        let mut summed_bytes = 0;
         if crc {
             let mut sum = Crc32c::default();
-            sum.update(&self.own[start..payload_at]);
+            sum.update(front);
             for (part, range) in from.ranges(parts, len) {
                 summed_bytes += sum.update_shared(part, range);
             }
-            sum.update(&[0; 3][..pad]);
-            self.own.resize(payload_at + pad, 0);
-            self.own.extend_from_slice(&sum.wire_bytes());
-        } else {
-            self.own.resize(payload_at + pad + CRC_BYTES, 0);
+            sum.update(&trailer[..pad]);
+            trailer[pad..].copy_from_slice(&sum.wire_bytes());
         }
+        let payload_at = start + trailer_at;
         let body = self.bodies.len().saturating_sub(1);
         self.fpdus.push(Fpdu { start, payload_at, body, from, len });
         Cut { len_bytes: fpdu_bytes(length), summed_bytes }
