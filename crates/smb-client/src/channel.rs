@@ -22,7 +22,7 @@ enum Loan {
 
 /// Payload in messages of one channel that are not answered: transfers are long, so that MS-SMBD's credits bound them little. What goes
 /// beyond is lent, for the server to fetch when it wants to, or waits. As much as 32 messages of 1 MiB, which TCP has on its way as well.
-const INLINE_BYTES_MAX: usize = 33 << 20;
+const INLINE_BYTES_MAX: usize = 32 << 20;
 /// To be fetched pays for longer payload only.
 const INLINE_BYTES_LEAST: usize = 64 << 10;
 

@@ -496,7 +496,8 @@ impl Reply {
         }
     }
 
-    /// The data of a READ, without a copy.
+    /// The data of a READ, without a copy: by SMB Direct it may be a view of what several short answers were received in together, which is
+    /// kept as long as any of them ([`Buf::retained_bytes`]). Whoever keeps many of them copies them.
     ///
     /// # Errors
     /// [`ClientError::Status`] (STATUS_END_OF_FILE behind the end), [`ClientError::Wire`].
