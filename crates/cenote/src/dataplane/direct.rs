@@ -19,8 +19,9 @@ use std::net::{SocketAddr, TcpListener};
 use sys::Buf;
 use types::{IdentityMap, Monotonic};
 
-/// Messages of one connection that wait for the server, in bytes. A peer is kept short of credits long before.
-const HELD_BYTES_MAX: usize = 16 << 20;
+/// Messages of one connection that wait for the server, in bytes. A peer is kept short of credits long before; our own client has 32 MiB of
+/// payload on its way at most.
+const HELD_BYTES_MAX: usize = 40 << 20;
 
 type Server = smb_server::Server<super::ServedVolume, super::ServerDirectory>;
 
