@@ -31,7 +31,7 @@ fn stream(responder: bool, started: bool, input: &[u8]) {
         let _ = connection.post_receive(WorkId(id), BufMut::zeroed(64));
         let _ = connection.post_receive_later(WorkId(8), 200);
     }
-    let mut work = |connection: &mut Connection, memory: &mut Memory| {
+    let work = |connection: &mut Connection, memory: &mut Memory| {
         while let Some(event) = connection.poll_event() {
             if let Event::ConnectRequest { .. } = event {
                 let _ = connection.accept(b"", NOW);

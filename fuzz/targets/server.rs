@@ -9,7 +9,7 @@ use smb_server::{Account, Config, ConnectionId, ConnectionInfo, Directory, Serve
 use space::memory::MemoryVirtualDisk;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use sys::{Buf, BufMut};
+use sys::Buf;
 use types::{BlockCount, FileTime, Monotonic, Sid, VolumeId};
 use volume::backend::{AccessToken, Privileges, ShareOptions};
 use volume::fs::{FileSystem, Format};
@@ -137,12 +137,6 @@ impl Pair {
     }
 }
 
-fn buffer(bytes: &[u8]) -> BufMut {
-    let mut buffer = BufMut::for_overwrite(bytes.len());
-    buffer.copy_from_slice(bytes);
-    buffer
-}
-
 /// Logs on and connects the share; the client, its tree and the next message identifier to use.
 fn log_on(pair: &mut Pair) -> Option<(Connection, u32)> {
     let credentials = Credentials::User {
@@ -161,7 +155,7 @@ fn log_on(pair: &mut Pair) -> Option<(Connection, u32)> {
             pair.send(Buf::from(&message.head[4..]));
         }
         for answer in pair.answers() {
-            client.handle_message(buffer(&answer)).ok()?;
+            client.handle_message(Buf::from(&answer[..])).ok()?;
         }
         while let Some(event) = client.poll_event() {
             if let Event::Completed { reply, .. } = event {
