@@ -85,17 +85,6 @@ impl Payload {
         out
     }
 
-    /// How far the byte at `at` lies behind the start of a page of its part's memory.
-    pub fn behind_page(&self, mut at: usize) -> usize {
-        for part in &self.parts {
-            if at < part.len() {
-                return part.behind_page(at);
-            }
-            at -= part.len();
-        }
-        0
-    }
-
     /// Copies all bytes to the front of `target`, which must be long enough.
     pub fn copy_to(&self, target: &mut [u8]) {
         let mut at = 0;

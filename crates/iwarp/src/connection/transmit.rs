@@ -395,7 +395,7 @@ impl Connection {
             if self.state == State::Terminating {
                 self.deadline = Some(now);
             }
-            return Transmitted::Rest(Payload::from(sys::Buf::from(&frame[..])));
+            return Transmitted::Rest(Payload::from(Buf::from(&frame[..])));
         }
         if let (State::Terminating, Some(payload)) = (self.state, self.transmitter.terminate.take()) {
             self.deadline = Some(now);
@@ -408,7 +408,7 @@ impl Connection {
                 message_offset: 0,
             };
             let (mut out, mut cut) = self.take_cut();
-            let payload = Payload::from(sys::Buf::from(&payload[..]));
+            let payload = Payload::from(Buf::from(&payload[..]));
             cut += out.push_whole(&header, &[], payload, self.sums_frames());
             return self.hand_out(&out, cut.len_bytes, |_| 0);
         }

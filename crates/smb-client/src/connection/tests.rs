@@ -283,6 +283,24 @@ fn an_encrypted_session_sends_and_believes_nothing_in_the_clear() {
 }
 
 #[test]
+fn an_encrypted_answer_that_shares_its_memory_is_opened_beside_it_and_believed_no_more_than_another() {
+    for bend in [false, true] {
+        let (mut client, mut server) = ready(Options::default(), true, 10);
+        client.submit(Token(1), echo());
+        let sent = server.open(&client.poll_transmit().unwrap());
+        let plain = server.message(Header::parse(&sent[0]).unwrap(), NtStatus::SUCCESS, &[4, 0, 0, 0]);
+        let mut sealed = vec![0; 52 + plain.len()];
+        server.ciphers.as_mut().unwrap().0.seal_parts(&[&plain], &mut sealed, SESSION).unwrap();
+        sealed[60] ^= u8::from(bend);
+        let shared = Buf::from(&sealed[..]);
+        let outcome = client.handle_message(shared.clone());
+        assert!(shared[..] == sealed[..], "other views see what came");
+        assert_eq!(matches!(outcome, Err(ClientError::NotAuthentic(_))), bend);
+        assert_eq!(client.poll_event().is_some(), !bend);
+    }
+}
+
+#[test]
 fn requests_wait_for_credits_and_large_ones_for_many() {
     let (mut client, mut server) = ready(Options::default(), false, 1);
     for token in 0..3 {
