@@ -41,6 +41,7 @@ for bytes in 32747 32748 32749 32750 32751 32752 32753; do
     check "rdma, a file of $bytes bytes" there_and_back "$rdma_port" rdma
     check "rdma, a file of $bytes bytes, read by RDMA" there_and_back "$rdma_port" rdma --rdma-read-min 4097
 done
+check "rdma, at the port that --rdma-port says" there_and_back "$smb_port" rdma --rdma-port "$rdma_port"
 check "health is clean" cli health
 stop_server
 summary

@@ -47,7 +47,7 @@ impl Plane {
             before_newest_us: u64::try_from(newest.since(entry.at).as_micros()).unwrap_or(u64::MAX),
             send_credits: entry.send_credits,
             receive_credits: entry.receive_credits,
-            event: entry.what.to_string(),
+            event: trace.tell(entry),
         });
         Some(RdmaTrace { connection, count: trace.count(), events: events.collect() })
     }

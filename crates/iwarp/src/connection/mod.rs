@@ -515,7 +515,11 @@ impl Connection {
             each(done);
             count += 1;
         }
-        self.events.drain(..count);
+        if count == self.events.len() {
+            self.events.clear();
+        } else {
+            self.events.drain(..count);
+        }
     }
 
     /// What happened since the last call, one at a time.

@@ -5,7 +5,7 @@
 
 mod queue_pair;
 
-use queue_pair::{QueuePair, Receiving};
+use queue_pair::{QueuePair, Receipts, Receiving};
 
 use crate::timers::Timers;
 use crate::verbs::{
@@ -96,6 +96,7 @@ pub struct IwarpProvider {
     options: IwarpOptions,
     random: Box<dyn FnMut() -> u32>,
     memory: Memory,
+    receipts: Receipts,
     listeners: Vec<Listener>,
     pairs: Vec<Option<QueuePair>>,
     free: Vec<u32>,
@@ -119,6 +120,7 @@ impl IwarpProvider {
             options,
             random,
             memory: Memory::new(),
+            receipts: Receipts::default(),
             listeners: Vec::new(),
             pairs: Vec::new(),
             free: Vec::new(),
@@ -327,7 +329,7 @@ impl IwarpProvider {
                 self.touch(slot);
                 let Some(pair) = self.pairs[slot].as_mut() else { return };
                 match what {
-                    RECEIVE => pair.received(completion, &mut self.memory, self.now),
+                    RECEIVE => pair.received(completion, &mut self.memory, &mut self.receipts, self.now),
                     _ => pair.sent(completion, &mut self.memory),
                 }
             }
@@ -354,7 +356,7 @@ impl IwarpProvider {
             // Where nothing comes after all, it sends when the loop comes round.
             let again = pair.id.0 << 2 | TIMER;
             self.queue.submit(again, Operation::Timeout { after: Duration::ZERO });
-            return pair.receive(&self.queue, &mut self.memory);
+            return pair.receive(&self.queue, &mut self.memory, &mut self.receipts);
         }
         pair.send(&self.queue, &mut self.memory, now);
         // Sends and writes complete when they are handed over.
@@ -394,7 +396,7 @@ impl IwarpProvider {
                 self.timers.arm(slot as u32, &mut pair.armed, Some(idle_at));
             }
         }
-        pair.receive(&self.queue, &mut self.memory);
+        pair.receive(&self.queue, &mut self.memory, &mut self.receipts);
     }
 }
 
@@ -564,6 +566,12 @@ impl Verbs for IwarpProvider {
         self.now = now;
         let mut completions = std::mem::take(&mut self.completions);
         self.queue.poll(&mut completions);
+        // With many connections and much payload each of them has left the processor's cache since it was last looked at.
+        for completion in &completions {
+            if let Some(pair) = self.pair(QueuePairId(completion.token >> 2)) {
+                sys::prefetch(pair);
+            }
+        }
         for completion in completions.drain(..) {
             self.complete(completion);
         }

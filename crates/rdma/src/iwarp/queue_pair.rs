@@ -22,8 +22,8 @@ use types::Monotonic;
 /// Receive buffer of a connection with traffic, and of one that filled that.
 const RECEIVE_BYTES: usize = 32 << 10;
 const RECEIVE_BYTES_MANY: usize = 256 << 10;
-/// The same where long payload came last: enough to see what comes next, and little to be copied if that is payload again.
-const RECEIVE_BYTES_PEEK: usize = 4 << 10;
+/// The same where long payload came last: enough to see what comes next, a request to write or to read, and little to be copied if that is payload again.
+const RECEIVE_BYTES_PEEK: usize = 192;
 /// Room behind the last payload that goes straight to its place: for what announces the next one, not for that itself.
 const BEHIND_BYTES: usize = 1 << 10;
 /// Long payload that is received in one turn of the loop, about: a busy peer delays others no longer. With less, fewer messages are worked off
@@ -37,6 +37,33 @@ const SLICES_INLINE: usize = 32;
 /// has less to wake up for, and more to do each time.
 const HELD_RECEIVES_MAX: u8 = 4;
 
+/// What receives into place need beside the memory that they fill.
+#[derive(Default)]
+pub(super) struct Receipt {
+    plan: Plan,
+    into: Option<Box<Scatter>>,
+}
+
+/// Receipts that no receive has: the one used last is taken first, as it is still in the processor's cache where each connection's own
+/// had left it.
+#[derive(Default)]
+pub(super) struct Receipts(Vec<Receipt>);
+
+impl Receipts {
+    /// As many are kept, at most.
+    const SPARE_MAX: usize = 64;
+
+    fn take(&mut self) -> Receipt {
+        self.0.pop().unwrap_or_default()
+    }
+
+    fn give_back(&mut self, receipt: Receipt) {
+        if self.0.len() < Self::SPARE_MAX {
+            self.0.push(receipt);
+        }
+    }
+}
+
 /// See the module.
 pub(super) struct QueuePair {
     pub(super) id: QueuePairId,
@@ -49,8 +76,8 @@ pub(super) struct QueuePair {
     /// What the next receive is to have room for; zero: it waits without a buffer.
     receive_bytes: usize,
     buffer: Option<BufMut>,
+    /// Of the receive under way, if it has one; the kernel has what it is received into.
     plan: Plan,
-    scatter: Option<Box<Scatter>>,
     pub(super) last_heard: Monotonic,
     pub(super) reason: Option<CloseReason>,
     /// Its closing was said by the engine.
@@ -97,7 +124,6 @@ impl QueuePair {
             receive_bytes: 0,
             buffer: None,
             plan: Plan::default(),
-            scatter: None,
             last_heard: now,
             reason: None,
             finished: false,
@@ -118,14 +144,22 @@ impl QueuePair {
     }
 
     /// What a receive brought goes to the engine.
-    pub(super) fn received(&mut self, completion: driver::Completion, memory: &mut Memory, now: Monotonic) {
+    pub(super) fn received(
+        &mut self,
+        completion: driver::Completion,
+        memory: &mut Memory,
+        receipts: &mut Receipts,
+        now: Monotonic,
+    ) {
         let was = std::mem::replace(&mut self.receiving, Receiving::No);
         let count = match completion.result {
             Ok(Outcome::Bytes(count)) => count,
             _ => 0,
         };
-        if let Some(scatter) = completion.scatter {
-            self.took(scatter, count, memory, now);
+        if let Some(into) = completion.scatter {
+            let mut receipt = Receipt { plan: std::mem::take(&mut self.plan), into: Some(into) };
+            self.took(&mut receipt, count, memory, now);
+            receipts.give_back(receipt);
         } else if let Some(buffer) = completion.buffer {
             self.holds = count == buffer.len();
             let input = buffer.freeze();
@@ -153,7 +187,7 @@ impl QueuePair {
             Ok(Outcome::Accepted(_)) => {}
             // It was still for too long.
             Err(error) if driver::is_cancelled(&error) && was == Receiving::Bytes && !self.finished => {
-                (self.receive_bytes, self.buffer, self.scatter) = (0, None, None);
+                (self.receive_bytes, self.buffer) = (0, None);
             }
             Err(error) => {
                 self.reason.get_or_insert(CloseReason::Network(error.kind()));
@@ -161,78 +195,87 @@ impl QueuePair {
             }
         }
         if self.holds && !self.finished {
-            self.receive_now(memory, now);
+            self.receive_now(memory, receipts, now);
         }
     }
 
     /// What came as planned, or as a peek, goes to the engine.
-    fn took(&mut self, mut scatter: Box<Scatter>, count: usize, memory: &mut Memory, now: Monotonic) {
-        let payload = std::mem::replace(&mut scatter.payload, BufMut::zeroed(0));
-        self.holds = count == scatter.pieces.iter().map(|piece| piece.range.len()).sum();
+    fn took(&mut self, receipt: &mut Receipt, count: usize, memory: &mut Memory, now: Monotonic) {
+        let Some(into) = receipt.into.as_deref_mut() else { return };
+        let payload = std::mem::replace(&mut into.payload, BufMut::zeroed(0));
+        self.holds = count == into.pieces.iter().map(|piece| piece.range.len()).sum();
         if count == 0 {
-            self.connection.give_up_plan(&self.plan, payload, memory);
+            self.connection.give_up_plan(&receipt.plan, payload, memory);
         } else {
-            self.connection.handle_planned(&self.plan, payload, &scatter.between, count, memory, now);
+            self.connection.handle_planned(&receipt.plan, payload, &into.between, count, memory, now);
         }
-        self.scatter = Some(scatter);
         self.receive_bytes = RECEIVE_BYTES_PEEK;
     }
 
     /// Takes what the socket has already of long payload, in this turn; leaves to the loop what is to come, and what ends the stream.
-    fn receive_now(&mut self, memory: &mut Memory, now: Monotonic) {
+    fn receive_now(&mut self, memory: &mut Memory, receipts: &mut Receipts, now: Monotonic) {
         let (mut received_bytes, mut may_peek) = (0, false);
+        let mut receipt = receipts.take();
         while self.holds && received_bytes < TURN_BYTES {
-            let planned = self.planned(memory);
-            let is_planned = planned.is_some();
+            let is_planned = self.plan_into(&mut receipt, memory);
             // What comes next may be the short end of a message, and a long one behind it.
-            let Some(mut into) = planned.or_else(|| may_peek.then(|| self.peek())) else { return };
+            if !is_planned && !may_peek {
+                break;
+            }
             may_peek = is_planned;
-            match driver::receive_scattered_now(&self.socket, &mut into) {
-                Ok(Some(count @ 1..)) => {
-                    received_bytes += count;
-                    self.took(into, count, memory, now);
-                }
-                _ => return self.took(into, 0, memory, now),
+            let socket = &self.socket;
+            let received =
+                receipt.into.as_deref_mut().map(|into| driver::receive_scattered_now(socket, into));
+            let count = match received {
+                Some(Ok(Some(count))) => count,
+                _ => 0,
+            };
+            received_bytes += count;
+            self.took(&mut receipt, count, memory, now);
+            if count == 0 {
+                break;
             }
         }
+        receipts.give_back(receipt);
     }
 
-    /// Room for what comes next, whatever it is.
-    fn peek(&mut self) -> Box<Scatter> {
-        self.plan = Plan::default();
-        self.scatter_for(BufMut::zeroed(0))
-    }
-
-    /// Where the next bytes go, if that is straight to their place.
-    fn planned(&mut self, memory: &mut Memory) -> Option<Box<Scatter>> {
-        let payload = self.connection.plan_receive(memory, &mut self.plan)?;
-        Some(self.scatter_for(payload))
-    }
-
-    fn scatter_for(&mut self, payload: BufMut) -> Box<Scatter> {
-        let between_bytes = self.plan.between_bytes() + BEHIND_BYTES;
-        let mut into = self.scatter.take().unwrap_or_else(|| {
+    /// Makes it receive what comes next, straight to its place where that is known; else, which is `false`, behind no payload.
+    fn plan_into(&mut self, receipt: &mut Receipt, memory: &mut Memory) -> bool {
+        let payload = self.connection.plan_receive(memory, &mut receipt.plan);
+        let is_planned = payload.is_some();
+        if !is_planned {
+            receipt.plan.pieces.clear();
+        }
+        let into = receipt.into.get_or_insert_with(|| {
             let (payload, between) = (BufMut::zeroed(0), BufMut::zeroed(0));
             Box::new(Scatter { payload, between, pieces: Vec::new() })
         });
+        let between_bytes = receipt.plan.between_bytes() + BEHIND_BYTES;
         if into.between.len() < between_bytes {
             into.between = BufMut::for_overwrite(between_bytes);
         }
-        into.payload = payload;
-        fill_pieces(&self.plan, &mut into.pieces);
-        into
+        if let Some(payload) = payload {
+            into.payload = payload;
+        }
+        fill_pieces(&receipt.plan, &mut into.pieces);
+        is_planned
     }
 
     /// Receives on: straight to its place where much of a message is still to come.
-    pub(super) fn receive(&mut self, queue: &Queue, memory: &mut Memory) {
+    pub(super) fn receive(&mut self, queue: &Queue, memory: &mut Memory, receipts: &mut Receipts) {
         if self.receiving != Receiving::No || self.finished {
             return;
         }
         let socket = self.socket.clone();
         let token = self.id.0 << 2 | RECEIVE;
-        if let Some(into) = self.planned(memory) {
-            self.receiving = Receiving::Planned;
-            return queue.submit(token, Operation::ReceiveScattered { socket, into });
+        if self.connection.wants_plan(memory) {
+            let mut receipt = receipts.take();
+            let is_planned = self.plan_into(&mut receipt, memory);
+            if let Some(into) = receipt.into.take_if(|_| is_planned) {
+                (self.plan, self.receiving) = (receipt.plan, Receiving::Planned);
+                return queue.submit(token, Operation::ReceiveScattered { socket, into });
+            }
+            receipts.give_back(receipt);
         }
         if self.receive_bytes == 0 {
             self.receiving = Receiving::Readable;

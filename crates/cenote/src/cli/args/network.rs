@@ -55,7 +55,7 @@ pub struct SmbOptions {
     /// What carries the messages; a port in the address is that of TCP for auto
     #[arg(long, value_enum, default_value_t = SmbTransport::Auto)]
     pub transport: SmbTransport,
-    /// Where auto looks for SMB Direct [default: 5445]
+    /// Where the server listens for SMB Direct [default: with --transport rdma the port in the address, else 5445]
     #[arg(long, value_name = "PORT")]
     pub rdma_port: Option<u16>,
     /// SMB Direct by an RDMA device: its name (see ibv_devices), or auto for the one that leads to the server [default: in software]

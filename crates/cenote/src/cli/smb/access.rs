@@ -43,10 +43,10 @@ pub fn connect(place: &Location, how: &SmbOptions) -> Result<Client, Failure> {
              CENOTE_SMB_PASSWORD",
         )
     })?;
-    let (transport, usual) = match how.transport {
-        SmbTransport::Auto => (Transport::Auto, TCP_PORT),
-        SmbTransport::Tcp => (Transport::Tcp, TCP_PORT),
-        SmbTransport::Rdma => (Transport::Rdma, RDMA_PORT),
+    let (transport, port) = match how.transport {
+        SmbTransport::Auto => (Transport::Auto, place.port.unwrap_or(TCP_PORT)),
+        SmbTransport::Tcp => (Transport::Tcp, place.port.unwrap_or(TCP_PORT)),
+        SmbTransport::Rdma => (Transport::Rdma, how.rdma_port.or(place.port).unwrap_or(RDMA_PORT)),
     };
     let usually = Options::default();
     let options = Options {
@@ -63,7 +63,6 @@ pub fn connect(place: &Location, how: &SmbOptions) -> Result<Client, Failure> {
         reconnect: RECONNECT,
         ..usually
     };
-    let port = place.port.unwrap_or(usual);
     Client::connect(&place.server, port, credentials, options)
         .map_err(|error| Failure::new(format!("{}, port {port}: {error}", place.server)))
 }

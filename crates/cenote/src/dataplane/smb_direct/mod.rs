@@ -164,6 +164,13 @@ impl Peer {
         self.trace.push(trace::Entry { at, send_credits, receive_credits, what });
     }
 
+    /// The trace of a connection that has ended.
+    fn into_trace(mut self, at: Monotonic, reason: CloseReason) -> Trace {
+        let (send_credits, receive_credits) = (self.smbd.send_credits(), self.smbd.receive_credits());
+        self.trace.close(trace::Entry { at, send_credits, receive_credits, what: What::Closed }, reason);
+        self.trace
+    }
+
     fn work_id(&mut self) -> WorkId {
         self.next_work += 1;
         WorkId(self.next_work - 1)
@@ -421,6 +428,14 @@ impl<V: Verbs> SmbDirect<V> {
         self.flush();
         let mut events = std::mem::take(&mut self.events);
         self.verbs.poll(now, &mut events);
+        for event in &events {
+            if let Event::Completion(done) = event
+                && done.kind == CompletionKind::Receive
+                && let Some(peer) = self.peers.get(&done.queue_pair)
+            {
+                sys::prefetch(peer);
+            }
+        }
         for event in events.drain(..) {
             self.handle(event);
         }
@@ -624,13 +639,12 @@ impl<V: Verbs> SmbDirect<V> {
             self.verbs.deregister(reading.sink);
         }
         self.closed.add(&peer.counters());
-        let words = reason.to_string();
-        peer.note(self.now, What::Closed { reason });
+        let (number, opened, words) = (peer.number, peer.opened, reason.to_string());
         if self.closed_traces.len() == CLOSED_TRACES_MAX {
             self.closed_traces.pop_front();
         }
-        self.closed_traces.push_back((peer.number, peer.trace));
-        if peer.opened {
+        self.closed_traces.push_back((number, peer.into_trace(self.now, reason)));
+        if opened {
             self.out.push(SmbDirectEvent::Closed { connection, reason: words });
         }
     }

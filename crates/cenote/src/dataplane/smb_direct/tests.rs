@@ -302,6 +302,7 @@ fn a_trace_keeps_the_newest_events_and_outlives_its_connection() {
     assert!(trace.entries().zip(trace.entries().skip(1)).all(|(a, b)| a.at <= b.at), "in their order");
     bench.client.disconnect(bench.pair);
     bench.until("end", |bench| bench.server.connection_count() == 0);
-    let last = bench.server.trace(1).expect("is kept").entries().last().expect("has events");
-    assert!(last.what.to_string().starts_with("closed"), "{}", last.what);
+    let trace = bench.server.trace(1).expect("is kept");
+    let last = trace.tell(trace.entries().last().expect("has events"));
+    assert!(last.starts_with("closed: "), "{last}");
 }

@@ -9,8 +9,8 @@ use types::Monotonic;
 /// Events that are kept of a connection.
 pub const EVENTS_MAX: usize = 256;
 
-/// What happened. Lengths are bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What happened. Lengths are bytes. Nothing of it has to be let go when a newer event takes its place, so that nobody looks at it then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// An MPA request, or one of the connection manager.
     Request {
@@ -70,12 +70,11 @@ pub enum What {
     Closing {
         reason: smbdirect::CloseReason,
     },
-    Closed {
-        reason: CloseReason,
-    },
+    /// For the reason that [`Trace`] keeps.
+    Closed,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct Entry {
     pub at: Monotonic,
     pub send_credits: u16,
@@ -91,6 +90,8 @@ pub struct Trace {
     next: usize,
     /// All that ever were.
     count: u64,
+    /// Why the connection ended.
+    closed: Option<CloseReason>,
 }
 
 impl Trace {
@@ -102,6 +103,20 @@ impl Trace {
         } else {
             self.entries[self.next] = entry;
             self.next = (self.next + 1) % EVENTS_MAX;
+        }
+    }
+
+    /// The last entry: the connection has ended.
+    pub fn close(&mut self, entry: Entry, reason: CloseReason) {
+        self.push(entry);
+        self.closed = Some(reason);
+    }
+
+    /// What happened, in words.
+    pub fn tell(&self, entry: &Entry) -> String {
+        match (entry.what, &self.closed) {
+            (What::Closed, Some(reason)) => format!("closed: {reason}"),
+            (what, _) => what.to_string(),
         }
     }
 
@@ -167,7 +182,7 @@ impl fmt::Display for What {
             Self::Throttled(true) => write!(out, "keeps the peer short of credits: too much in work"),
             Self::Throttled(false) => write!(out, "gives credits again"),
             Self::Closing { reason } => write!(out, "closes: {reason}"),
-            Self::Closed { reason } => write!(out, "closed: {reason}"),
+            Self::Closed => write!(out, "closed"),
         }
     }
 }
