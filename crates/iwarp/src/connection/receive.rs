@@ -14,9 +14,9 @@ use crate::framing::{Framed, LENGTH_BYTES, fpdu_bytes, frame, pad_bytes, trailer
 pub const DIRECT_BYTES_MIN: usize = 16 * 1024;
 /// The part of an FPDU of at least this length that has come is placed, not staged.
 const LONG_FPDU_BYTES: usize = 2 * DIRECT_BYTES_MIN;
-/// A message that shares the memory it was received in keeps no more of it than so many times its own length: a request to read may keep the
-/// 32 KiB of an ordinary receive, a page of payload the 256 KiB of a large one.
-const RETAINED_TIMES_MAX: usize = 256;
+/// A message that shares the memory it was received in keeps no more of it than so many times its own length: a header of SMB2 (64 bytes)
+/// may keep the 32 KiB of an ordinary receive, a READ's answer of half a KiB the 256 KiB of a large one.
+const RETAINED_TIMES_MAX: usize = 512;
 /// Staging that an idle connection may keep.
 const STAGED_BYTES_IDLE: usize = 4096;
 
