@@ -148,6 +148,21 @@ impl Place {
 }
 
 impl Outgoing {
+    /// Asks for the memory that the next FPDU is described in ([`sys::prefetch`]).
+    pub(crate) fn prefetch(&mut self) {
+        /// Headers of one small message.
+        const OWN_BYTES: usize = 2 * 64;
+        if let Some(room) = self.own.spare_capacity_mut().first_chunk::<OWN_BYTES>() {
+            sys::prefetch(room);
+        }
+        if let Some(room) = self.fpdus.spare_capacity_mut().first() {
+            sys::prefetch(room);
+        }
+        if let Some(room) = self.bodies.spare_capacity_mut().first() {
+            sys::prefetch(room);
+        }
+    }
+
     /// What the FPDUs that follow carry, from a place on.
     pub(crate) fn begin(&mut self, body: Payload, from: Place) {
         self.bodies.push(body);

@@ -500,6 +500,13 @@ impl Connection {
         self.start_out.is_some() || self.transmitter.has_work()
     }
 
+    /// Asks for what the next message and its answer need and the connection only points to ([`sys::prefetch`]); the connection itself is
+    /// looked at for that.
+    pub fn prefetch(&mut self) {
+        self.receiver.prefetch();
+        self.transmitter.prefetch();
+    }
+
     /// Whether [`Self::poll_event`] has one.
     #[inline]
     pub fn has_events(&self) -> bool {

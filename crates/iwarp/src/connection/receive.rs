@@ -95,6 +95,12 @@ impl Receiver {
         }
     }
 
+    pub(super) fn prefetch(&self) {
+        if let Some(posted) = self.posted.front() {
+            sys::prefetch(posted);
+        }
+    }
+
     pub(super) fn posted_count(&self) -> usize {
         self.posted.iter().map(|posted| posted.count).sum()
     }

@@ -136,6 +136,10 @@ pub(super) struct Transmitter {
 }
 
 impl Transmitter {
+    pub(super) fn prefetch(&mut self) {
+        self.outgoing.prefetch();
+    }
+
     pub(super) fn work_count(&self) -> usize {
         self.entries.len()
     }
@@ -343,7 +347,7 @@ const fn payload_room(room: usize, head_bytes: usize) -> usize {
 }
 
 /// Of a payload of which `left` bytes are to be sent, up to `room` bytes: where more follow, they begin with a page, so that the CRC of each
-/// whole page is kept with it. A short FPDU is not made much shorter for that.
+/// whole page is kept with it and kernels copy from the start of one. A short FPDU is not made much shorter for that.
 fn to_page(out: &Outgoing, left: usize, room: usize) -> usize {
     if left <= room {
         return room;
@@ -508,7 +512,7 @@ impl Connection {
         let (mut head, mut sent, mut message_offset) = (head, 0, 0);
         loop {
             let (left, room) = (body_bytes - sent, payload_room(room, head.len()));
-            let take = if crc { to_page(out, left, room) } else { room }.min(left);
+            let take = to_page(out, left, room).min(left);
             let last = take == left;
             let header = Header::Untagged {
                 opcode: send_opcode(*flags),
@@ -582,7 +586,7 @@ impl Connection {
         let is_long = first && left >= PAGE_FIRST_FROM_BYTES && room >= PAGE_FIRST_FROM_BYTES;
         let take = match message.body {
             _ if is_long && is_tagged && behind_page() == 0 => ALIGN_BYTES,
-            Body::Lent if crc => to_page(out, left, room),
+            Body::Lent => to_page(out, left, room),
             _ => room,
         };
         let take = take.min(left);

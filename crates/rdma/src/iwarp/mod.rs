@@ -572,6 +572,13 @@ impl Verbs for IwarpProvider {
                 sys::prefetch(pair);
             }
         }
+        for completion in &completions {
+            if let Some(slot) = self.slot(QueuePairId(completion.token >> 2))
+                && let Some(pair) = self.pairs[slot].as_mut()
+            {
+                pair.connection.prefetch();
+            }
+        }
         for completion in completions.drain(..) {
             self.complete(completion);
         }

@@ -227,6 +227,7 @@ impl RdmaLink {
 
     pub fn poll(&mut self, now: Monotonic) {
         let mut came = false;
+        sys::prefetch(&self.smbd);
         loop {
             let may_send = self.is_established && self.failure.is_none();
             let posted = may_send && self.drive();
