@@ -227,6 +227,7 @@ impl RdmaLink {
 
     pub fn poll(&mut self, now: Monotonic) {
         let mut came = false;
+        // While this thread slept others had the processor's cache.
         sys::prefetch(&self.smbd);
         loop {
             let may_send = self.is_established && self.failure.is_none();
