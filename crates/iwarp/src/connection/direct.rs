@@ -50,7 +50,7 @@ impl Plan {
 
 impl Connection {
     /// Whether the next bytes of the stream belong into registered memory or a posted receive. If so, `plan` says where, and the bytes
-    /// of that are lent; [`Self::handle_planned`] or [`Self::give_up_plan`] takes them back.
+    /// of that are lent; [`Self::handle_planned`] or [`Self::give_up_plan`] takes them back. If not, `plan` is empty.
     pub fn plan_receive(&mut self, memory: &mut Memory, plan: &mut Plan) -> Option<BufMut> {
         plan.target = None;
         plan.pieces.clear();
@@ -84,14 +84,15 @@ impl Connection {
             left -= len_bytes;
         }
         let target = direct.target;
-        let bytes = match target {
-            Target::Region(stag) => {
-                let bytes = memory.lend(stag, self.config.stream)?;
-                self.receiver.message_planned = true;
-                bytes
-            }
-            Target::Posted => self.receiver.lend()?,
+        let lent = match target {
+            Target::Region(stag) => memory.lend(stag, self.config.stream),
+            Target::Posted => self.receiver.lend(),
         };
+        let Some(bytes) = lent else {
+            plan.pieces.clear();
+            return None;
+        };
+        self.receiver.message_planned |= matches!(target, Target::Region(_));
         plan.target = Some(target);
         Some(bytes)
     }

@@ -245,9 +245,6 @@ impl QueuePair {
     fn plan_into(&mut self, receipt: &mut Receipt, memory: &mut Memory) -> bool {
         let payload = self.connection.plan_receive(memory, &mut receipt.plan);
         let is_planned = payload.is_some();
-        if !is_planned {
-            receipt.plan.pieces.clear();
-        }
         let into = receipt.into.get_or_insert_with(|| {
             let (payload, between) = (BufMut::zeroed(0), BufMut::zeroed(0));
             Box::new(Scatter { payload, between, pieces: Vec::new() })

@@ -164,13 +164,6 @@ impl Peer {
         self.trace.push(trace::Entry { at, send_credits, receive_credits, what });
     }
 
-    /// The trace of a connection that has ended.
-    fn into_trace(mut self, at: Monotonic, reason: CloseReason) -> Trace {
-        let (send_credits, receive_credits) = (self.smbd.send_credits(), self.smbd.receive_credits());
-        self.trace.close(trace::Entry { at, send_credits, receive_credits, what: What::Closed }, reason);
-        self.trace
-    }
-
     fn work_id(&mut self) -> WorkId {
         self.next_work += 1;
         WorkId(self.next_work - 1)
@@ -639,12 +632,14 @@ impl<V: Verbs> SmbDirect<V> {
             self.verbs.deregister(reading.sink);
         }
         self.closed.add(&peer.counters());
-        let (number, opened, words) = (peer.number, peer.opened, reason.to_string());
+        let words = reason.to_string();
+        peer.note(self.now, What::Closed);
+        peer.trace.close(reason);
         if self.closed_traces.len() == CLOSED_TRACES_MAX {
             self.closed_traces.pop_front();
         }
-        self.closed_traces.push_back((number, peer.into_trace(self.now, reason)));
-        if opened {
+        self.closed_traces.push_back((peer.number, peer.trace));
+        if peer.opened {
             self.out.push(SmbDirectEvent::Closed { connection, reason: words });
         }
     }

@@ -106,9 +106,8 @@ impl Trace {
         }
     }
 
-    /// The last entry: the connection has ended.
-    pub fn close(&mut self, entry: Entry, reason: CloseReason) {
-        self.push(entry);
+    /// The connection has ended, of which its last entry tells.
+    pub fn close(&mut self, reason: CloseReason) {
         self.closed = Some(reason);
     }
 
