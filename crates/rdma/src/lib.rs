@@ -13,11 +13,13 @@ pub mod ibverbs;
 pub mod iwarp;
 mod names;
 pub mod providers;
+mod queue_pair_map;
 pub mod timers;
 pub mod verbs;
 
 pub use ibverbs::{Device, DeviceLimits, Port, PortState, devices};
 pub use names::random_names;
+pub use queue_pair_map::QueuePairMap;
 pub use verbs::{
     Access, Activity, CloseReason, Completion, CompletionKind, ConnectionInfo, Event, HEAD_BYTES_MAX,
     PostError, QueuePairId, RegionKey, RegisterError, Status, Transport, Verbs, WorkId,

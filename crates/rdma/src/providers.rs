@@ -14,8 +14,6 @@ use std::net::SocketAddr;
 use sys::{Buf, BufMut, Payload};
 use types::{IdentityMap, Monotonic};
 
-/// Set in the names of connections by libibverbs; the software provider's are smaller.
-const BY_DEVICE: u64 = 1 << 62;
 /// Registrations made in search of a key that the other provider did not give.
 const KEY_ATTEMPTS: usize = 16;
 
@@ -35,15 +33,8 @@ pub struct Providers {
 }
 
 fn split(queue_pair: QueuePairId) -> (Owner, QueuePairId) {
-    if queue_pair.0 & BY_DEVICE == 0 {
-        (Owner::Iwarp, queue_pair)
-    } else {
-        (Owner::Device, QueuePairId(queue_pair.0 & !BY_DEVICE))
-    }
-}
-
-fn by_device(queue_pair: QueuePairId) -> QueuePairId {
-    QueuePairId(queue_pair.0 | BY_DEVICE)
+    let owner = if queue_pair.is_by_device() { Owner::Device } else { Owner::Iwarp };
+    (owner, queue_pair.of_provider())
 }
 
 impl Providers {
@@ -62,7 +53,7 @@ impl Providers {
         now: Monotonic,
     ) -> io::Result<QueuePairId> {
         let devices = self.devices.as_mut().ok_or(io::ErrorKind::Unsupported)?;
-        devices.connect(address, private_data, now).map(by_device)
+        devices.connect(address, private_data, now).map(QueuePairId::by_device)
     }
 
     fn owner(&self, owner: Owner) -> Option<&dyn Verbs> {
@@ -247,17 +238,17 @@ impl Verbs for Providers {
         devices.poll(now, &mut self.events);
         out.extend(self.events.drain(..).map(|event| match event {
             Event::ConnectRequest { queue_pair, peer, private_data } => {
-                Event::ConnectRequest { queue_pair: by_device(queue_pair), peer, private_data }
+                Event::ConnectRequest { queue_pair: queue_pair.by_device(), peer, private_data }
             }
             Event::Established { queue_pair, private_data } => {
-                Event::Established { queue_pair: by_device(queue_pair), private_data }
+                Event::Established { queue_pair: queue_pair.by_device(), private_data }
             }
             Event::Completion(mut completion) => {
-                completion.queue_pair = by_device(completion.queue_pair);
+                completion.queue_pair = completion.queue_pair.by_device();
                 Event::Completion(completion)
             }
             Event::Disconnected { queue_pair, reason } => {
-                Event::Disconnected { queue_pair: by_device(queue_pair), reason }
+                Event::Disconnected { queue_pair: queue_pair.by_device(), reason }
             }
         }));
     }

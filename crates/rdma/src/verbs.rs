@@ -6,9 +6,35 @@ use std::net::SocketAddr;
 use sys::{Buf, BufMut, Payload};
 use types::Monotonic;
 
-/// A connection and its two work queues; never used again after its end.
+/// A connection and its two work queues; never used again after its end. The low half is its place in its provider's table, which others take
+/// over; bit 62 says that it is a device's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueuePairId(pub u64);
+
+impl QueuePairId {
+    const BY_DEVICE: u64 = 1 << 62;
+
+    /// Its place in its provider's table.
+    #[inline]
+    pub const fn slot(self) -> usize {
+        self.0 as u32 as usize
+    }
+
+    #[inline]
+    pub const fn is_by_device(self) -> bool {
+        self.0 & Self::BY_DEVICE != 0
+    }
+
+    /// A device's connection of this name, among those of the software.
+    pub(crate) const fn by_device(self) -> Self {
+        Self(self.0 | Self::BY_DEVICE)
+    }
+
+    /// The name by which its provider knows it.
+    pub(crate) const fn of_provider(self) -> Self {
+        Self(self.0 & !Self::BY_DEVICE)
+    }
+}
 
 /// Names a registration: STag or R_Key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

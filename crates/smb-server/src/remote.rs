@@ -57,7 +57,10 @@ pub(crate) fn registration_to_end(command: Command, dialect: Option<Dialect>, re
     let (channel, descriptors) = match command {
         Command::Read => {
             let request = ReadRequest::parse(request).ok()?;
-            (request.channel.get(), request.channel_info().ok()?)
+            let channel = request.channel.get();
+            // Most have none: nothing further is looked at.
+            (channel != CHANNEL_NONE).then_some(())?;
+            (channel, request.channel_info().ok()?)
         }
         Command::Write => {
             let request = WriteRequest::parse(request).ok()?;

@@ -8,9 +8,9 @@ use super::smb_direct::{Shown, SmbDirect, SmbDirectEvent, SmbDirectLimits};
 use super::{Plane, group, rdma_providers};
 use crate::control::CommandError;
 use api::model::{RdmaActivity, SmbDirectCounters};
-use rdma::QueuePairId;
 use rdma::ibverbs::{IbverbsProvider, Listening};
 use rdma::providers::Providers;
+use rdma::{QueuePairId, QueuePairMap};
 use smallvec::SmallVec;
 use smb_server::{ConnectionId as SmbConnection, ConnectionInfo, Outgoing, Transport};
 use smbdirect::BufferDescriptor;
@@ -35,7 +35,7 @@ struct Held {
 pub(super) struct Direct {
     transport: SmbDirect<Providers>,
     listeners: Vec<SocketAddr>,
-    by_peer: IdentityMap<QueuePairId, SmbConnection>,
+    by_peer: QueuePairMap<SmbConnection>,
     by_smb: IdentityMap<SmbConnection, QueuePairId>,
     held: IdentityMap<QueuePairId, Held>,
     /// What came and is not worked off.
@@ -49,7 +49,7 @@ impl Direct {
         Ok(Self {
             transport: SmbDirect::new(provider, smbdirect::Config::default(), SmbDirectLimits::default()),
             listeners,
-            by_peer: IdentityMap::default(),
+            by_peer: QueuePairMap::default(),
             by_smb: IdentityMap::default(),
             held: IdentityMap::default(),
             events: Vec::new(),
@@ -69,7 +69,7 @@ impl Direct {
     /// The RDMA connection that has these addresses.
     pub fn show(&self, peer: SocketAddr, local: SocketAddr) -> Option<Shown> {
         let found = |shown: &Shown| shown.info.peer == peer && shown.info.local == local;
-        self.by_peer.keys().filter_map(|&connection| self.transport.show(connection)).find(found)
+        self.by_peer.iter().filter_map(|(connection, _)| self.transport.show(connection)).find(found)
     }
 
     pub fn show_all(&self) -> Vec<Shown> {
@@ -133,19 +133,19 @@ impl Direct {
                     self.message(server, connection, message, now);
                 }
                 SmbDirectEvent::Read { connection, token, data } => {
-                    if let Some(&smb) = self.by_peer.get(&connection) {
+                    if let Some(&smb) = self.by_peer.get(connection) {
                         server.remote_read(smb, token, data, now);
                     }
                 }
                 SmbDirectEvent::Room { connection } => {
-                    if let Some(&smb) = self.by_peer.get(&connection) {
+                    if let Some(&smb) = self.by_peer.get(connection) {
                         self.transmit(smb, |smb| server.poll_outgoing(smb));
                     }
                 }
                 SmbDirectEvent::Closed { connection, reason } => {
                     tracing::debug!(%reason, "SMB Direct connection closed");
                     self.held.remove(&connection);
-                    if let Some(smb) = self.by_peer.remove(&connection) {
+                    if let Some(smb) = self.by_peer.remove(connection) {
                         self.by_smb.remove(&smb);
                         server.connection_closed(smb, now);
                     }
@@ -160,7 +160,7 @@ impl Direct {
     }
 
     fn message(&mut self, server: &mut Server, connection: QueuePairId, message: Buf, now: Monotonic) {
-        let Some(&smb) = self.by_peer.get(&connection) else { return };
+        let Some(&smb) = self.by_peer.get(connection) else { return };
         // None is held, as a rule.
         if self.held.is_empty() || !self.held.contains_key(&connection) {
             if server.wants_messages(smb) {
@@ -184,7 +184,7 @@ impl Direct {
     fn resume(&mut self, server: &mut Server, now: Monotonic) -> bool {
         let (mut done, mut moved) = (Vec::new(), false);
         for (connection, held) in &mut self.held {
-            let Some(&smb) = self.by_peer.get(connection) else {
+            let Some(&smb) = self.by_peer.get(*connection) else {
                 done.push(*connection);
                 continue;
             };

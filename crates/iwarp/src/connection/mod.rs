@@ -593,14 +593,29 @@ impl Connection {
     }
 
     fn push_completion(&mut self, completion: Completion) {
+        let Completion { id, kind, len_bytes, .. } = completion;
+        if !completion.is_sent() || !self.joins_sent(id, kind, len_bytes) {
+            self.events.push_back(Event::Completion(completion));
+        }
+    }
+
+    /// The same of a Send that succeeded: seldom is a completion made for it.
+    fn push_sent(&mut self, id: WorkId, len_bytes: usize) {
+        if !self.joins_sent(id, CompletionKind::Send, len_bytes) {
+            let sent = Completion::new(id, CompletionKind::Send, WorkStatus::Success);
+            self.events.push_back(Event::Completion(Completion { len_bytes, ..sent }));
+        }
+    }
+
+    /// Adds what was sent to the last completion, where that is of such and they are told together.
+    fn joins_sent(&mut self, id: WorkId, kind: CompletionKind, len_bytes: usize) -> bool {
         match self.events.back_mut() {
-            Some(Event::Completion(last))
-                if self.config.tells_sent_together && last.is_sent() && completion.is_sent() =>
-            {
-                (last.id, last.kind) = (completion.id, completion.kind);
-                last.len_bytes += completion.len_bytes;
+            Some(Event::Completion(last)) if self.config.tells_sent_together && last.is_sent() => {
+                (last.id, last.kind) = (id, kind);
+                last.len_bytes += len_bytes;
+                true
             }
-            _ => self.events.push_back(Event::Completion(completion)),
+            _ => false,
         }
     }
 }

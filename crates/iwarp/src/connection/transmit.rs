@@ -529,8 +529,7 @@ impl Connection {
             }
             (head, sent) = (&[], sent + take);
         }
-        let sent = Completion::new(id, CompletionKind::Send, WorkStatus::Success);
-        self.push_completion(Completion { len_bytes: message_offset as usize, ..sent });
+        self.push_sent(id, message_offset as usize);
         true
     }
 

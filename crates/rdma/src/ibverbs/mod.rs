@@ -291,11 +291,11 @@ impl IbverbsProvider {
     }
 
     fn pair(&self, id: QueuePairId) -> Option<&Pair> {
-        self.pairs.get(id.0 as u32 as usize)?.as_ref().filter(|pair| pair.id == id)
+        self.pairs.get(id.slot())?.as_ref().filter(|pair| pair.id == id)
     }
 
     fn pair_mut(&mut self, id: QueuePairId) -> Option<&mut Pair> {
-        self.pairs.get_mut(id.0 as u32 as usize)?.as_mut().filter(|pair| pair.id == id)
+        self.pairs.get_mut(id.slot())?.as_mut().filter(|pair| pair.id == id)
     }
 
     /// Hands work to an established connection; where its device refuses, the connection ends and flushes it.

@@ -239,7 +239,7 @@ impl IwarpProvider {
     }
 
     fn pair(&self, id: QueuePairId) -> Option<&QueuePair> {
-        self.pairs.get(id.0 as u32 as usize)?.as_ref().filter(|pair| pair.id == id)
+        self.pairs.get(id.slot())?.as_ref().filter(|pair| pair.id == id)
     }
 
     /// Registers for this connection's peer alone what `make` puts into the engine's memory, under a name that nobody can guess.
@@ -255,7 +255,7 @@ impl IwarpProvider {
 
     /// The connection for posting work to it.
     fn posting(&mut self, id: QueuePairId) -> Result<&mut Connection, PostError> {
-        let slot = id.0 as u32 as usize;
+        let slot = id.slot();
         let pair = self.pairs.get_mut(slot).and_then(Option::as_mut);
         let pair = pair.filter(|pair| pair.id == id).ok_or(PostError::Closed)?;
         pair.touch(slot, &mut self.touched);
@@ -337,7 +337,7 @@ impl IwarpProvider {
     }
 
     fn slot(&self, id: QueuePairId) -> Option<usize> {
-        self.pair(id).map(|_| id.0 as u32 as usize)
+        self.pair(id).map(|_| id.slot())
     }
 
     /// Events, sends and receives of one connection.

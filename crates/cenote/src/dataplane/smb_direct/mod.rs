@@ -16,14 +16,14 @@ use api::model::SmbDirectCounters;
 use counters::Own;
 use rdma::timers::{Armed, Timers};
 use rdma::{
-    Access, Activity, CloseReason, Completion, CompletionKind, ConnectionInfo, Event, QueuePairId, RegionKey,
-    Status, Verbs, WorkId,
+    Access, Activity, CloseReason, Completion, CompletionKind, ConnectionInfo, Event, QueuePairId,
+    QueuePairMap, RegionKey, Status, Verbs, WorkId,
 };
 use smbdirect::{BufferDescriptor, Config, Connection, ReadBudget};
 use std::collections::VecDeque;
 use sys::{Buf, BufMut, Payload};
 use trace::{Trace, What};
-use types::{IdentityMap, Monotonic, NumberMap};
+use types::{Monotonic, NumberMap};
 
 /// Connections that ended whose traces are kept.
 const CLOSED_TRACES_MAX: usize = 8;
@@ -123,7 +123,7 @@ pub struct SmbDirect<V> {
     verbs: V,
     config: Config,
     limits: SmbDirectLimits,
-    peers: IdentityMap<QueuePairId, Peer>,
+    peers: QueuePairMap<Peer>,
     timers: Timers<QueuePairId>,
     /// Connections with messages that came or are to be sent.
     touched: Vec<QueuePairId>,
@@ -212,7 +212,7 @@ impl<V: Verbs> SmbDirect<V> {
             verbs,
             config,
             limits,
-            peers: IdentityMap::default(),
+            peers: QueuePairMap::default(),
             timers: Timers::default(),
             touched: Vec::new(),
             events: Vec::new(),
@@ -235,7 +235,7 @@ impl<V: Verbs> SmbDirect<V> {
 
     /// One connection, once it is established.
     pub fn show(&self, connection: QueuePairId) -> Option<Shown> {
-        let peer = self.peers.get(&connection)?;
+        let peer = self.peers.get(connection)?;
         Some(Shown {
             number: peer.number,
             info: self.verbs.info(connection)?,
@@ -249,7 +249,8 @@ impl<V: Verbs> SmbDirect<V> {
 
     /// All connections, in the order they came.
     pub fn show_all(&self) -> Vec<Shown> {
-        let mut all: Vec<Shown> = self.peers.keys().filter_map(|&connection| self.show(connection)).collect();
+        let mut all: Vec<Shown> =
+            self.peers.iter().filter_map(|(connection, _)| self.show(connection)).collect();
         all.sort_unstable_by_key(|shown| shown.number);
         all
     }
@@ -257,7 +258,7 @@ impl<V: Verbs> SmbDirect<V> {
     /// Sums over all connections there ever were.
     pub fn counters(&self) -> SmbDirectCounters {
         let mut sum = self.closed;
-        for peer in self.peers.values() {
+        for (_, peer) in self.peers.iter() {
             sum.add(&peer.counters());
         }
         sum
@@ -269,21 +270,21 @@ impl<V: Verbs> SmbDirect<V> {
 
     /// The trace of a connection, also of one of the last that ended.
     pub fn trace(&self, number: u64) -> Option<&Trace> {
-        let open = self.peers.values().find(|peer| peer.number == number).map(|peer| &peer.trace);
+        let open = self.peers.iter().find(|(_, peer)| peer.number == number).map(|(_, peer)| &peer.trace);
         let closed = || self.closed_traces.iter().find(|(one, _)| *one == number).map(|(_, trace)| trace);
         open.or_else(closed)
     }
 
     /// Whether the connection takes more to send. After a no, [`SmbDirectEvent::Room`] tells when it does.
     pub fn has_room(&mut self, connection: QueuePairId) -> bool {
-        let Some(peer) = self.peers.get_mut(&connection) else { return true };
+        let Some(peer) = self.peers.get_mut(connection) else { return true };
         peer.blocked = peer.unsent() >= self.limits.unsent_bytes_max;
         !peer.blocked
     }
 
     /// Keeps the peer short of credits while there is too much of it in work.
     pub fn throttle(&mut self, connection: QueuePairId, throttled: bool) {
-        let Some(peer) = self.peers.get_mut(&connection) else { return };
+        let Some(peer) = self.peers.get_mut(connection) else { return };
         peer.smbd.throttle(throttled);
         peer.note(self.now, What::Throttled(throttled));
         peer.touch(connection, &mut self.touched);
@@ -296,11 +297,11 @@ impl<V: Verbs> SmbDirect<V> {
 
     /// Sends a message, or queues it for [`Self::flush`]. `invalidate`: a registration of the peer that ends with it.
     pub fn send(&mut self, connection: QueuePairId, message: Payload, invalidate: Option<u32>) {
-        let Some(mut peer) = self.peers.get_mut(&connection) else { return };
+        let Some(mut peer) = self.peers.get_mut(connection) else { return };
         if peer.smbd.has_events() {
             // What came had its time to be answered: the message grants the receives for it.
             self.smbd_events(connection);
-            match self.peers.get_mut(&connection) {
+            match self.peers.get_mut(connection) {
                 Some(again) => peer = again,
                 None => return,
             }
@@ -320,7 +321,7 @@ impl<V: Verbs> SmbDirect<V> {
     pub fn flush(&mut self) {
         let mut touched = std::mem::take(&mut self.touched);
         for connection in touched.drain(..) {
-            if let Some(peer) = self.peers.get_mut(&connection) {
+            if let Some(peer) = self.peers.get_mut(connection) {
                 peer.touched = false;
             }
             self.smbd_events(connection);
@@ -335,7 +336,7 @@ impl<V: Verbs> SmbDirect<V> {
         let now = self.now;
         // Messages queued before leave before: a client that has its answer makes room for the next payload.
         self.transmit(connection);
-        let Some(peer) = self.peers.get_mut(&connection) else { return };
+        let Some(peer) = self.peers.get_mut(connection) else { return };
         let mut at = 0;
         for descriptor in descriptors {
             let take = (payload.len() - at).min(descriptor.len_bytes as usize);
@@ -364,7 +365,7 @@ impl<V: Verbs> SmbDirect<V> {
         descriptors: &[BufferDescriptor],
     ) {
         let limit = self.limits.reading_bytes_max;
-        let Some(peer) = self.peers.get_mut(&connection) else { return };
+        let Some(peer) = self.peers.get_mut(connection) else { return };
         let mut waiting = VecDeque::with_capacity(descriptors.len());
         let mut at = 0u64;
         for descriptor in descriptors {
@@ -399,7 +400,7 @@ impl<V: Verbs> SmbDirect<V> {
 
     /// Ends a connection.
     pub fn close(&mut self, connection: QueuePairId) {
-        if self.peers.contains_key(&connection) {
+        if self.peers.get(connection).is_some() {
             self.verbs.disconnect(connection);
         }
     }
@@ -424,7 +425,7 @@ impl<V: Verbs> SmbDirect<V> {
         for event in &events {
             if let Event::Completion(done) = event
                 && done.kind == CompletionKind::Receive
-                && let Some(peer) = self.peers.get(&done.queue_pair)
+                && let Some(peer) = self.peers.get(done.queue_pair)
             {
                 sys::prefetch(peer);
             }
@@ -434,7 +435,7 @@ impl<V: Verbs> SmbDirect<V> {
         }
         self.events = events;
         while let Some((at, connection)) = self.timers.pop(now) {
-            let Some(peer) = self.peers.get_mut(&connection) else { continue };
+            let Some(peer) = self.peers.get_mut(connection) else { continue };
             peer.armed.came_up(at);
             let keepalives = peer.smbd.counters().keepalives;
             peer.smbd.handle_timeout(now);
@@ -464,7 +465,7 @@ impl<V: Verbs> SmbDirect<V> {
             }
             Event::Established { queue_pair, .. } => {
                 let info = self.verbs.info(queue_pair);
-                if let (Some(peer), Some(info)) = (self.peers.get_mut(&queue_pair), info) {
+                if let (Some(peer), Some(info)) = (self.peers.get_mut(queue_pair), info) {
                     peer.budget = ReadBudget::new(info.outbound_read_depth);
                     peer.note(self.now, What::established(&info));
                 }
@@ -476,7 +477,7 @@ impl<V: Verbs> SmbDirect<V> {
 
     fn completed(&mut self, done: Completion) {
         let connection = done.queue_pair;
-        let Some(peer) = self.peers.get_mut(&connection) else { return };
+        let Some(peer) = self.peers.get_mut(connection) else { return };
         if done.kind == CompletionKind::Receive {
             peer.own.rcq_notification_events +=
                 u64::from(std::mem::replace(&mut peer.turns.0, self.turn) != self.turn);
@@ -511,7 +512,7 @@ impl<V: Verbs> SmbDirect<V> {
 
     fn read_completed(&mut self, connection: QueuePairId, id: WorkId, status: Status) {
         let now = self.now;
-        let Some(peer) = self.peers.get_mut(&connection) else { return };
+        let Some(peer) = self.peers.get_mut(connection) else { return };
         let Some(token) = peer.reads.remove(&id.0) else { return };
         if let Some(budget) = peer.budget.as_mut() {
             budget.give_back();
@@ -541,7 +542,7 @@ impl<V: Verbs> SmbDirect<V> {
     /// Posts reads as the peer's depth allows, the oldest payload first.
     fn post_reads(&mut self, connection: QueuePairId) {
         let now = self.now;
-        let Some(peer) = self.peers.get_mut(&connection) else { return };
+        let Some(peer) = self.peers.get_mut(connection) else { return };
         while let Some(next) = peer.readings.iter().position(|reading| !reading.waiting.is_empty()) {
             if !peer.budget.as_mut().is_some_and(ReadBudget::take) {
                 peer.own.stalls_rdma_read += 1;
@@ -565,7 +566,7 @@ impl<V: Verbs> SmbDirect<V> {
     /// What the MS-SMBD state machine wants.
     fn smbd_events(&mut self, connection: QueuePairId) {
         let now = self.now;
-        let Some(peer) = self.peers.get_mut(&connection) else { return };
+        let Some(peer) = self.peers.get_mut(connection) else { return };
         'events: while let Some(event) = peer.smbd.poll_event() {
             match event {
                 smbdirect::Event::PostReceives(count) => {
@@ -610,7 +611,7 @@ impl<V: Verbs> SmbDirect<V> {
     /// Posts what may leave.
     fn transmit(&mut self, connection: QueuePairId) {
         let now = self.now;
-        let Some(peer) = self.peers.get_mut(&connection) else { return };
+        let Some(peer) = self.peers.get_mut(connection) else { return };
         let stalls = peer.smbd.counters().stalls_send_credit;
         while let Some(out) = peer.smbd.poll_transmit() {
             if !peer.post(&mut self.verbs, connection, &out.head, out.payload, out.invalidate, now) {
@@ -626,7 +627,7 @@ impl<V: Verbs> SmbDirect<V> {
     fn disconnected(&mut self, connection: QueuePairId, reason: CloseReason) {
         // What came before is heard before.
         self.smbd_events(connection);
-        let Some(mut peer) = self.peers.remove(&connection) else { return };
+        let Some(mut peer) = self.peers.remove(connection) else { return };
         peer.smbd.handle_disconnected();
         for reading in peer.readings.drain(..) {
             self.verbs.deregister(reading.sink);
