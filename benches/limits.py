@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import time
 
+import processors
 import servers
 
 FIO = [
@@ -57,7 +58,8 @@ def wire(port, seconds):
     """Rows of loopback TCP alone: a stream by iperf3, 4 KiB there and back by sockperf."""
     rows = []
     if shutil.which("iperf3"):
-        server = subprocess.Popen(["iperf3", "-s", "-1", "-B", "127.0.0.1", "-p", str(port)], stdout=subprocess.DEVNULL)
+        server = subprocess.Popen(["iperf3", "-s", "-1", "-B", "127.0.0.1", "-p", str(port)], stdout=subprocess.DEVNULL,
+                                  preexec_fn=processors.as_server)
         try:
             time.sleep(0.3)
             done = subprocess.run(["iperf3", "-c", "127.0.0.1", "-p", str(port), "-t", str(seconds), "-J"], check=True,
@@ -71,7 +73,7 @@ def wire(port, seconds):
         rows.append({"limit": "TCP stream", "skipped": "iperf3 is not installed"})
     if shutil.which("sockperf"):
         server = subprocess.Popen(["sockperf", "server", "--tcp", "-i", "127.0.0.1", "-p", str(port + 1)],
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=processors.as_server)
         try:
             servers.wait_for_port(port + 1, server, 10)
             done = subprocess.run(["sockperf", "ping-pong", "--tcp", "--full-rtt", "-i", "127.0.0.1", "-p", str(port + 1), "-m", "4096",

@@ -7,6 +7,8 @@ Every server keeps its files on the same file system of this machine and is reac
 Cenote's DiskSpd. Guarantees in a row are equal: an ordinary write is in memory when it is answered (Cenote's share with
 `durability = close`, smbd's default), a write-through one is on the disks (smbd with `strict sync`). Cenote keeps two copies, smbd
 one; written through, a volume of Cenote's that keeps one as well stands beside them.
+Servers run on one half of the processors and clients on the other, as on two machines: where they share them, what a scheduler makes of
+wake-ups decides more than what either of them does (--processors shared).
 All TCP connections have Linux's own congestion control, cubic, in a network namespace of the run's own: what a machine sets (bbr paces
 what it sends, on loopback too) makes a factor of two.
 Needs root: Debian's samba is started with a password database of its own, and the kernel's caches are emptied for cold reads.
@@ -27,6 +29,7 @@ import cells as table
 import compare
 import limits as floor
 import network
+import processors
 import report
 import ruler
 import servers
@@ -71,6 +74,7 @@ def parse_arguments():
     parser.add_argument("--minutes", type=float, help="time for the cells; those that it does not reach are named in the report")
     parser.add_argument("--no-extras", action="store_true", help="cells only: no small files, start-up, memory, limits")
     parser.add_argument("--congestion-control", default="cubic", help="of all TCP connections (default cubic)")
+    parser.add_argument("--processors", choices=["apart", "shared"], default="apart", help="of servers and clients (default apart)")
     parser.add_argument("--work", type=pathlib.Path, help="folder for the servers' files (default: a new one)")
     parser.add_argument("--out", type=pathlib.Path, help="folder for the report (default benches/results/DATE)")
     parser.add_argument("--binaries", type=pathlib.Path, default=REPOSITORY / "target/release", help="folder of cenote and diskspd")
@@ -88,7 +92,7 @@ def heading(arguments, seconds):
     return [
         f"# Cenote beside smbd, {datetime.date.today()}, commit {commit.stdout.strip() or 'unknown'}", "",
         f"Machine: {os.cpu_count()} processors ({model}), {memory:.0f} GiB, Linux {platform.release()}, TCP's congestion control "
-        f"{congestion}; all on loopback, so client and server share the processors. Peer: Debian's smbd {smbd.removeprefix('Version ')}. Mode {arguments.mode}, {seconds} s a "
+        f"{congestion}; all on loopback, {processors.told()}. Peer: Debian's smbd {smbd.removeprefix('Version ')}. Mode {arguments.mode}, {seconds} s a "
         "measurement, medians of the rounds; a ratio over 1 in throughput, or under 1 in CPU, is in Cenote's favour.",
     ]
 
@@ -161,6 +165,8 @@ def main():
     except network.Refused as reason:
         say(f"./bench: {reason}")
         return 2
+    if arguments.processors == "apart":
+        processors.part()
     began = time.monotonic()
     if arguments.minutes:
         mode.budget_s = arguments.minutes * 60

@@ -11,6 +11,8 @@ import socket
 import subprocess
 import time
 
+import processors
+
 TICKS = os.sysconf("SC_CLK_TCK")
 PASSWORD = "Bench-Passw0rd"
 USER = "bench"
@@ -194,7 +196,8 @@ force user = root
         self.process = subprocess.Popen(["smbd", "--foreground", "--no-process-group", "-s", config],
                                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                         # It ends its whole process group with itself.
-                                        stderr=subprocess.DEVNULL, start_new_session=True)
+                                        stderr=subprocess.DEVNULL, start_new_session=True,
+                                        preexec_fn=processors.as_server)
         wait_for_port(self.port, self.process)
 
     def make_cold(self):
@@ -225,7 +228,8 @@ class Cenote(Server):
              "--smb", f"127.0.0.1:{self.port}", "--rdma", f"127.0.0.1:{self.rdma_port}",
              # The client decides about the CRC.
              "--rdma-no-crc", "--http", f"127.0.0.1:{self.http_port}", "--user", self.user,
-             "--password", PASSWORD], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+             "--password", PASSWORD], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+            preexec_fn=processors.as_server)
         # It listens before its user is made.
         deadline = time.monotonic() + 60
         while b"\nready" not in (self.work / "log").read_bytes():

@@ -7,7 +7,7 @@ Each build is a folder with `cenote` and `diskspd` (default: target/release) and
 kind once, the next round in the opposite order. Printed of each are the medians of operations a second and of the processor time of server
 and client by operation, and the medians of each round's ratio, by TCP of the same build and by the first build, with the quartiles of
 throughput in brackets. The second daemon of a comparison may do some hundredths better or worse for its place alone: a build against itself
-tells how much. Runs in a network namespace of its own, as ./bench does.
+tells how much. Runs in a network namespace of its own, servers and clients on processors of their own, as ./bench does.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import tempfile
 
 import cells as table
 import network
+import processors
 import ruler
 import servers
 
@@ -57,6 +58,7 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=int, default=1, help="length of one measurement")
     parser.add_argument("--congestion-control", default="cubic")
+    parser.add_argument("--processors", choices=["apart", "shared"], default="apart")
     parser.add_argument("cells", nargs="*", metavar="CELL-NAME-PART", help="default: the 36 of ./bench rdma")
     return parser.parse_args()
 
@@ -97,6 +99,8 @@ def main():
     servers.end_by_signal_as_by_hand()
     arguments = parse_arguments()
     network.enter(arguments.congestion_control)
+    if arguments.processors == "apart":
+        processors.part()
     builds = dict(build.split("=", 1) for build in arguments.build or [f"now={REPOSITORY / 'target/release'}"])
     cells = [cell for cell in table.direct() if not arguments.cells or any(part in cell.name for part in arguments.cells)]
     daemons, contenders, all_ratios = [], [], []
