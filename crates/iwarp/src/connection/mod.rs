@@ -600,6 +600,7 @@ impl Connection {
     }
 
     /// The same of a Send that succeeded: seldom is a completion made for it.
+    #[inline]
     fn push_sent(&mut self, id: WorkId, len_bytes: usize) {
         if !self.joins_sent(id, CompletionKind::Send, len_bytes) {
             let sent = Completion::new(id, CompletionKind::Send, WorkStatus::Success);
@@ -608,6 +609,7 @@ impl Connection {
     }
 
     /// Adds what was sent to the last completion, where that is of such and they are told together.
+    #[inline]
     fn joins_sent(&mut self, id: WorkId, kind: CompletionKind, len_bytes: usize) -> bool {
         match self.events.back_mut() {
             Some(Event::Completion(last)) if self.config.tells_sent_together && last.is_sent() => {

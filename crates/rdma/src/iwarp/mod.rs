@@ -254,6 +254,7 @@ impl IwarpProvider {
     }
 
     /// The connection for posting work to it.
+    #[inline]
     fn posting(&mut self, id: QueuePairId) -> Result<&mut Connection, PostError> {
         let slot = id.slot();
         let pair = self.pairs.get_mut(slot).and_then(Option::as_mut);
@@ -503,6 +504,7 @@ impl Verbs for IwarpProvider {
         self.memory.deregister(Stag(key.0)).ok().flatten()
     }
 
+    #[inline]
     fn post_receive(
         &mut self,
         queue_pair: QueuePairId,
@@ -526,6 +528,7 @@ impl Verbs for IwarpProvider {
         self.posting(queue_pair)?.post_send(iwarp::WorkId(id.0), payload, flags).map_err(post_error)
     }
 
+    #[inline]
     fn post_send_with_head(
         &mut self,
         queue_pair: QueuePairId,
