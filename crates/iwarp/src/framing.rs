@@ -197,16 +197,11 @@ impl Outgoing {
         let length = header.len_bytes() + head.len() + take;
         let parts = self.bodies.last().map(Payload::parts).unwrap_or_default();
         let (mut from, mut len, mut copied) = (self.next, take, &[][..]);
-        if let Some(part) = parts.get(from.part).and_then(|part| part.get(from.at..)) {
-            let here = part.len().min(take);
-            if here <= COPIED_BYTES_MAX {
-                (copied, len) = (&part[..here], take - here);
-                from = if here < part.len() {
-                    Place { at: from.at + here, ..from }
-                } else {
-                    Place { part: from.part + 1, at: 0 }
-                };
-            }
+        if let Some((part, range)) = from.ranges(parts, take).next()
+            && range.len() <= COPIED_BYTES_MAX
+        {
+            (from, len) = (from.after(parts, range.len()), take - range.len());
+            copied = &part[range];
         }
         self.next = from.after(parts, len);
         // Written where they stay: bytes that were just written in small parts are slow to read in larger ones.

@@ -59,7 +59,9 @@ pub(crate) fn registration_to_end(command: Command, dialect: Option<Dialect>, re
             let request = ReadRequest::parse(request).ok()?;
             let channel = request.channel.get();
             // Most have none: nothing further is looked at.
-            (channel != CHANNEL_NONE).then_some(())?;
+            if channel == CHANNEL_NONE {
+                return None;
+            }
             (channel, request.channel_info().ok()?)
         }
         Command::Write => {

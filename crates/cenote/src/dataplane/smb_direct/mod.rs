@@ -230,7 +230,7 @@ impl<V: Verbs> SmbDirect<V> {
     }
 
     pub fn connection_count(&self) -> usize {
-        self.peers.len()
+        self.peers.iter().count()
     }
 
     /// One connection, once it is established.
