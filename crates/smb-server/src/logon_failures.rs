@@ -6,7 +6,7 @@
 use crate::bounded::Bounded;
 use std::net::IpAddr;
 use std::time::Duration;
-use types::Monotonic;
+use types::{Monotonic, PeerHost};
 
 /// Failed logons in a row after which the delay grows no more.
 const COUNTED_MAX: u32 = 4;
@@ -21,8 +21,7 @@ const ENTRIES_MAX: usize = 8192;
 enum Origin {
     /// By its name in lower case.
     Account(String),
-    /// Of IPv6, the network of 64 bits that one host has as its own.
-    Address(IpAddr),
+    Host(PeerHost),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -43,13 +42,6 @@ impl Default for LogonFailures {
     }
 }
 
-fn origin_of(address: IpAddr) -> Origin {
-    Origin::Address(match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
-        v4 => v4,
-    })
-}
-
 fn account_of(user: Option<&str>) -> Option<Origin> {
     user.filter(|user| !user.is_empty()).map(|user| Origin::Account(user.to_lowercase()))
 }
@@ -65,7 +57,7 @@ impl LogonFailures {
     ) -> Monotonic {
         let mut count = 0;
         let mut line = now;
-        let address = origin_of(address);
+        let address = Origin::Host(address.into());
         for origin in account_of(user).into_iter().chain([address.clone()]) {
             let known = self.found.get_mut(&origin).filter(|known| now.since(known.last) <= REMEMBERED_FOR);
             let mut failures = known.copied().unwrap_or(Failures { count: 0, last: now, line: now });
@@ -88,7 +80,7 @@ impl LogonFailures {
         if self.found.is_empty() {
             return;
         }
-        for origin in account_of(Some(user)).into_iter().chain([origin_of(address)]) {
+        for origin in account_of(Some(user)).into_iter().chain([Origin::Host(address.into())]) {
             self.found.remove(&origin);
         }
     }

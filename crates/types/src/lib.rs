@@ -8,11 +8,13 @@ pub mod attribute;
 mod ids;
 mod ntstatus;
 mod numbers;
+mod peer;
 mod sid;
 mod time;
 
 pub use ids::{BLOCK_BYTES, BlockCount, ChunkIndex, DiskId, Epoch, Lba, NodeId, PoolId, SlabIndex, VolumeId};
 pub use ntstatus::NtStatus;
 pub use numbers::{IdentityMap, NumberHasher, NumberMap};
+pub use peer::PeerHost;
 pub use sid::{InvalidSid, Sid};
 pub use time::{FileTime, Monotonic, civil_date};
