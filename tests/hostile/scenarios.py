@@ -1,0 +1,592 @@
+"""What the adversary does, a generator for each scenario.
+
+It yields None once when it holds what it can hold; the harness then looks at the victim and at the server's memory, and lets it
+go on. Before and after it may yield what is wrong with the server's answers, in words. Each scenario comes from an address of its
+own, as what an address has done is held against it.
+"""
+import collections, contextlib, itertools, os, random, socket, struct, time
+
+import smb2
+from smb2 import Client, Ended, Peer, Refused
+
+SCENARIOS = {}
+PASSWORD = os.environ.get("PASSWORD", "")
+KEYS = {}
+
+
+class Scenario(collections.namedtuple("Scenario", "name title attack source memory_mib open_defect")):
+    pass
+
+
+def scenario(title, memory_mib=48, open_defect=False):
+    """`memory_mib`: what the server's memory may grow by. `open_defect`: the server fails it; run only by name."""
+    def add(attack):
+        name = attack.__name__.replace("_", "-")
+        SCENARIOS[name] = Scenario(name, title, attack, f"127.0.1.{len(SCENARIOS) + 1}", memory_mib, open_defect)
+        return attack
+
+    return add
+
+
+class Target:
+    """The server, as one scenario reaches it."""
+
+    def __init__(self, server, source):
+        self.server, self.port, self.source = server, server.port, source
+
+    def peer(self, source=None, timeout=20):
+        return Peer(self.port, source or self.source, timeout)
+
+    def client(self, user="mallory", share="hostile", source=None, timeout=20):
+        if user not in KEYS:
+            KEYS[user] = smb2.response_key(user, PASSWORD)
+        return Client(self.port, source or self.source, timeout).ready(user, KEYS[user], share)
+
+    def negotiated(self, source=None):
+        client = Client(self.port, source or self.source)
+        client.negotiate()
+        return client
+
+
+@contextlib.contextmanager
+def held():
+    """Connections that are closed at the end; adding one that the server does not take, or ends, is no error."""
+    connections = []
+    try:
+        yield connections
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def attempt(connections, make):
+    """What `make` returns, kept among the connections; None where the server refuses or ends it."""
+    try:
+        made = make()
+    except (Ended, OSError, Refused):
+        return None
+    connections.append(made)
+    return made
+
+
+def push(peer, data):
+    """Sends as much as is taken."""
+    with contextlib.suppress(Ended, OSError):
+        peer.raw(data)
+
+
+def drain(peer, seconds=0.0):
+    """Reads and forgets what comes, until nothing has for so long."""
+    peer.socket.settimeout(max(seconds, 0.001))
+    with contextlib.suppress(OSError):
+        while peer.socket.recv(1 << 20):
+            pass
+    peer.socket.settimeout(20)
+
+
+# --- Nobody has logged on ---------------------------------------------------------------------------------------------------
+
+
+def silence(target, sources, count):
+    with held() as connections:
+        for source in itertools.islice(itertools.cycle(sources), count):
+            attempt(connections, lambda: target.peer(source))
+        yield None
+
+
+@scenario("5,000 silent connections of one address", open_defect=True)
+def silent(target):
+    return silence(target, [target.source], 5000)
+
+
+@scenario("5,000 silent connections of 100 addresses", open_defect=True)
+def silent_crowd(target):
+    return silence(target, [f"127.0.9.{host}" for host in range(1, 101)], 5000)
+
+
+@scenario("2,060 frames of 256 KiB announced, 28 bytes sent", memory_mib=64, open_defect=True)
+def partial_frames(target):
+    announced = struct.pack(">I", 256 << 10) + smb2.header(smb2.NEGOTIATE)[:24]
+    with held() as connections:
+        for _ in range(2060):
+            if peer := attempt(connections, target.peer):
+                push(peer, announced)
+        yield None
+
+
+@scenario("2,060 frames of 256 KiB of 100 addresses, 28 bytes sent", memory_mib=64, open_defect=True)
+def partial_crowd(target):
+    announced = struct.pack(">I", 256 << 10) + smb2.header(smb2.NEGOTIATE)[:24]
+    with held() as connections:
+        for source in itertools.islice(itertools.cycle(f"127.0.8.{host}" for host in range(1, 101)), 2060):
+            if peer := attempt(connections, lambda: target.peer(source)):
+                push(peer, announced)
+        yield None
+
+
+@scenario("frames of 256 KiB that come a byte at a time, 200 of them", memory_mib=64)
+def slow_frames(target):
+    with held() as connections:
+        for _ in range(200):
+            if peer := attempt(connections, target.peer):
+                push(peer, struct.pack(">I", 256 << 10) + smb2.header(smb2.NEGOTIATE))
+        for _ in range(20):
+            for peer in connections:
+                push(peer, b"\0")
+            time.sleep(0.1)
+        yield None
+
+
+def half_logons_of(target, connections, count, token):
+    """As many logons begun on each of `count` connections as the server takes, at most 128."""
+    for _ in range(count):
+        client = attempt(connections, target.negotiated)
+        if not client:
+            continue
+        with contextlib.suppress(Ended, OSError):
+            for _ in range(128):
+                # A place that another client gives back is taken too.
+                with contextlib.suppress(Refused):
+                    client.challenge(token)
+
+
+@scenario("75 connections of 128 half logons", open_defect=True)
+def half_logons(target):
+    with held() as connections:
+        half_logons_of(target, connections, 75, smb2.NTLM_NEGOTIATE)
+        yield None
+
+
+@scenario("20 connections of 128 half logons of 64 KiB", memory_mib=64, open_defect=True)
+def large_half_logons(target):
+    with held() as connections:
+        half_logons_of(target, connections, 20, smb2.NTLM_NEGOTIATE + bytes(65535 - len(smb2.NTLM_NEGOTIATE)))
+        yield None
+
+
+GUESSES = 299
+# After so many wrong guesses the right password has to wait longer than this, or 300 of them longer than a minute.
+HELD_BACK_SECONDS = 2
+
+
+@scenario("300 guesses at a password, the last one right, of 60 connections", open_defect=True)
+def guesses(target):
+    began = time.monotonic()
+    right, wrong = (smb2.response_key("guessed", password) for password in (PASSWORD, "wrong"))
+    with held() as connections:
+        for n in range(GUESSES):
+            # Each connection waits for its refusal only after the others have sent their guess.
+            client = attempt(connections, target.negotiated)
+            if not client:
+                continue
+            with contextlib.suppress(Ended, OSError, Refused):
+                token, _ = smb2.ntlm_authenticate(client.challenge(), "guessed", wrong)
+                client.send(client.build(smb2.SESSION_SETUP, smb2.session_setup_body(token)))
+            if len(connections) > 60:
+                connections.pop(0).close()
+        status = None
+        with contextlib.suppress(Ended, OSError, Refused):
+            last = Client(target.port, target.source, HELD_BACK_SECONDS)
+            connections.append(last)
+            last.negotiate()
+            status = last.log_on("guessed", right)
+        took = time.monotonic() - began
+        if status == smb2.SUCCESS and took < 60:
+            yield f"299 wrong guesses and the right one took {took:.1f} s, and the right one was told"
+        yield None
+    lines = [line for line in target.server.audit_lines() if "failed logon" in line and target.source in line]
+    if not any("guessed" in line for line in lines):
+        yield f"the audit log names no failed logon of 'guessed' from {target.source}"
+    if len(lines) > 100:
+        yield f"the audit log has {len(lines)} lines of it"
+
+
+FIRST_FRAME_BYTES = 256 << 10
+
+
+def filled(command, size):
+    """A body of a command of about `size` bytes: the fixed part as it should be, then as much as its fields can announce."""
+    fixed = {
+        smb2.NEGOTIATE: lambda: struct.pack("<HHHHI16sQ", 36, 65535, 1, 0, 0, b"", 0) + b"\x11\x03" * 65535,
+        smb2.SESSION_SETUP: lambda: smb2.session_setup_body(b"\x60\x84" * 32767),
+        smb2.TREE_CONNECT: lambda: struct.pack("<HHHH", 9, 0, 72, 65534) + smb2.wide("\\" * 32767),
+        smb2.CREATE: lambda: smb2.create_body("a\\" * 2000, contexts=tiny_contexts(size - 8192)),
+        smb2.READ: lambda: smb2.read_body(smb2.NOBODY, 0, 0xFFFFFFFF),
+        smb2.WRITE: lambda: smb2.write_body(smb2.NOBODY, 0, bytes(max(size - 112, 0))),
+        smb2.LOCK: lambda: smb2.lock_body(smb2.NOBODY, [(n * 2, 1, 0x12) for n in range(min(65535, size // 24 - 8))]),
+        smb2.IOCTL: lambda: smb2.ioctl_body(smb2.NOBODY, 0x001401FC, bytes(max(size - 120, 0))),
+        smb2.QUERY_DIRECTORY: lambda: smb2.query_directory_body(smb2.NOBODY, "*?" * 16383),
+        smb2.QUERY_INFO: lambda: smb2.query_info_body(smb2.NOBODY, 1, 15, bytes(max(size - 104, 0)), answer_bytes=8 << 20),
+        smb2.SET_INFO: lambda: smb2.set_info_body(smb2.NOBODY, 1, 15, b"\1" * max(size - 96, 0)),
+    }
+    body = fixed.get(command, lambda: struct.pack("<HH", 24, 0) + b"\xff" * 64)()
+    return (body + bytes(max(size - 64 - len(body), 0)))[:size - 64]
+
+
+def tiny_contexts(size):
+    """A list of as many create contexts as there is room for, none of them known."""
+    one = struct.pack("<IHHHHI", 24, 16, 4, 0, 0, 0) + b"ZzZz" + bytes(4)
+    return one * (size // len(one)) + struct.pack("<IHHHHI", 0, 16, 4, 0, 0, 0) + b"ZzZz" + bytes(4)
+
+
+def largest_of_each(make, size, charge, finish=None):
+    """Every command, on a connection that `make` gives; a new one when the server has ended it."""
+    with held() as connections:
+        client = None
+        for command in itertools.chain(range(19), (19, 0xFFFF)):
+            client = client or attempt(connections, make)
+            if not client:
+                continue
+            try:
+                client.send(client.build(command, filled(command, size), charge=charge))
+                if command != smb2.CANCEL:
+                    client.socket.settimeout(3)
+                    client.message()
+            except (Ended, OSError):
+                client.close()
+                client = None
+        yield None
+
+
+@scenario("the largest message of every command before NEGOTIATE")
+def largest_first(target):
+    return largest_of_each(lambda: Client(target.port, target.source), FIRST_FRAME_BYTES, 1)
+
+
+@scenario("the largest message of every command before the logon")
+def largest_before_logon(target):
+    return largest_of_each(target.negotiated, FIRST_FRAME_BYTES, 1)
+
+
+LARGEST_BYTES = (8 << 20) + 65536
+
+
+@scenario("the largest message of every command after the logon", memory_mib=128)
+def largest(target):
+    return largest_of_each(target.client, LARGEST_BYTES, 128)
+
+
+# --- A user with a share ----------------------------------------------------------------------------------------------------
+
+
+def cancels(count, session=0):
+    one = smb2.header(smb2.CANCEL, 0x7FFFFFFF, session, following=64)
+    return one * (count - 1) + smb2.header(smb2.CANCEL, 0x7FFFFFFF, session)
+
+
+@scenario("compounds of CANCELs before NEGOTIATE")
+def cancels_first(target):
+    compound = smb2.frame(cancels(FIRST_FRAME_BYTES // 64))
+    with held() as connections:
+        for _ in range(40):
+            if peer := attempt(connections, target.peer):
+                for _ in range(4):
+                    push(peer, compound)
+        yield None
+
+
+@scenario("compounds of 110,000 CANCELs with 400 requests waiting", memory_mib=128, open_defect=True)
+def cancels_of_a_user(target):
+    with held() as connections:
+        client = target.client()
+        connections.append(client)
+        directory = client.create("cancelled", options=smb2.DIRECTORY_FILE)
+        for _ in range(400):
+            client.send(client.build(smb2.CHANGE_NOTIFY, struct.pack("<HHI", 32, 0, 4096) + directory + struct.pack("<II", 1, 0), credits=8))
+        compound = smb2.frame(cancels(110_000, client.session))
+        for _ in range(6):
+            push(client, compound)
+        drain(client, 0.5)
+        yield None
+
+
+def extended_attributes(count):
+    """A FILE_FULL_EA_INFORMATION list of attributes with a name of five letters and a value of one byte: 16 bytes each."""
+    out = []
+    for n in range(count):
+        name = b"%05X" % n
+        out.append(struct.pack("<IBBH", 16 if n < count - 1 else 0, 0, len(name), 1) + name + b"\0v" + bytes(1))
+    return b"".join(out)
+
+
+@scenario("65,536 extended attributes by CREATE, SET_INFO and QUERY_INFO", memory_mib=96, open_defect=True)
+def attributes(target):
+    full, some = extended_attributes(65_536), extended_attributes(4000)
+    with held() as connections:
+        client = target.client()
+        connections.append(client)
+        for n in range(3):
+            contexts = smb2.create_context(b"ExtA", full)
+            client.call(smb2.CREATE, smb2.create_body(f"attributes-{n}", contexts=contexts), charge=17)
+        file = client.create("attributes")
+        for data in (full, some, some):
+            client.call(smb2.SET_INFO, smb2.set_info_body(file, 1, 15, data), charge=17)
+        # A list of names to look for is as long.
+        names = b"".join(struct.pack("<IB", 12, 5) + b"%05X" % n + b"\0\0" for n in range(65_536))
+        for _ in range(3):
+            client.call(smb2.QUERY_INFO, smb2.query_info_body(file, 1, 15, names, answer_bytes=1 << 20), charge=17)
+        yield None
+
+
+@scenario("directory patterns of 64 KB over 100 files", open_defect=True)
+def patterns(target):
+    with held() as connections:
+        client = target.client()
+        connections.append(client)
+        directory = client.create("patterns", options=smb2.DIRECTORY_FILE)
+        for n in range(100):
+            client.close_file(client.create("patterns\\" + "a" * 200 + f"{n:03}"))
+        star = "*a" * 16382 + "b"
+        # The DOS wildcards that become of `*.` and `?` cost most (MS-FSA 2.1.4.4).
+        for pattern in (star, "<a" * 16382 + "b", ">" * 32767, '<"' * 16383, "*a" * 120 + "b", "<a" * 120 + "b"):
+            for flags in (1, 4 | 1, 1):
+                client.call(smb2.QUERY_DIRECTORY, smb2.query_directory_body(directory, pattern, flags=flags))
+        yield None
+
+
+@scenario("byte-range locks without end on one open", open_defect=True)
+def locks(target):
+    with held() as connections:
+        client = target.client(timeout=60)
+        connections.append(client)
+        file = client.create("locks")
+        client.write(file, 0, bytes(4096))
+        for request in range(40):
+            wanted = [((request * 4096 + n) * 4, 1, 0x12) for n in range(4096)]
+            client.call(smb2.LOCK, smb2.lock_body(file, wanted), charge=2)
+        for n in range(300):
+            client.call(smb2.WRITE, smb2.write_body(file, (1 << 30) + 4096 * n, bytes(4096)))
+            client.call(smb2.READ, smb2.read_body(file, (1 << 30) + 4096 * n, 4096))
+        yield None
+
+
+@scenario("100 CREATEs of 8 MiB wait behind a batch oplock", memory_mib=160, open_defect=True)
+def parked_creates(target):
+    with held() as connections:
+        holder = target.client()
+        connections.append(holder)
+        holder.create("parked", oplock=smb2.OPLOCK_BATCH)
+        # Twice seven MiB that are kept: attributes for a file that may yet be made, and what follows in the compound.
+        attributes = b"".join(struct.pack("<IBBH", 65544 if n < 110 else 0, 0, 5, 65530) + b"%05d\0" % n + bytes(65530) for n in range(111))
+        bodies = [smb2.create_body("parked", contexts=smb2.create_context(b"ExtA", attributes)),
+                  smb2.create_body("parked", contexts=smb2.create_context(b"ZzZz", bytes(7 << 20)))]
+        for _ in range(10):
+            client = attempt(connections, lambda: target.client(timeout=3))
+            if not client:
+                continue
+            with contextlib.suppress(Ended, OSError):
+                for body, _ in itertools.product(bodies, range(5)):
+                    client.send(client.related([(smb2.CREATE, body), (smb2.CLOSE, smb2.close_body(smb2.NOBODY))]))
+                    drain(client, 0.01)
+        yield None
+
+
+@scenario("answers of 2 GiB that are not read, of 20 connections", memory_mib=320, open_defect=True)
+def answers_not_read(target):
+    with held() as connections:
+        for n in range(20):
+            client = attempt(connections, target.client)
+            if not client:
+                continue
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            file = client.create("large")
+            for at in range(0, 96 << 20 if n == 0 else 0, 1 << 20):
+                client.write(file, at, random.randbytes(1 << 20))
+            for part in range(12):
+                push(client, smb2.frame(client.build(smb2.READ, smb2.read_body(file, part << 23, 8 << 20), charge=128)))
+        yield None
+
+
+@scenario("a compound of three READs of 8 MiB", memory_mib=128, open_defect=True)
+def large_compound(target):
+    with held() as connections:
+        client = target.client()
+        connections.append(client)
+        file = client.create("compound")
+        for at in range(0, 8 << 20, 1 << 20):
+            client.write(file, at, b"\xfeSMB" * (1 << 18))
+        for related in (False, True):
+            with contextlib.suppress(Ended):
+                if related:
+                    client = target.client()
+                    connections.append(client)
+                    file = client.create("compound")
+                parts = []
+                for n in range(3):
+                    body = smb2.read_body(file, 0, 8 << 20)
+                    padding = b"" if n == 2 else bytes(-len(body) % 8)
+                    following = 0 if n == 2 else 64 + len(body) + len(padding)
+                    flags = smb2.FLAG_RELATED if related and n else 0
+                    parts.append(client.build(smb2.READ, body + padding, charge=128, following=following, flags=flags))
+                client.send(b"".join(parts))
+                seen, ids = 0, set()
+                while seen < 3:
+                    message = client.message()
+                    while message:
+                        answer = smb2.Answer(message)
+                        if answer.command != smb2.READ or not answer.flags & smb2.FLAG_RESPONSE:
+                            yield f"what comes is no answer to a READ: {message[:16].hex()}"
+                            return
+                        seen += answer.status != smb2.PENDING
+                        ids.add(answer.message_id)
+                        message = message[answer.following:] if answer.following else b""
+                if len(ids) != 3:
+                    yield f"three READs, and answers to {sorted(ids)}"
+                echo = client.call(smb2.ECHO, struct.pack("<HH", 4, 0))
+                if echo.command != smb2.ECHO:
+                    yield "after them the stream is out of step"
+        yield None
+
+
+def rpc_bind():
+    """DCE/RPC bind to srvsvc."""
+    syntax = bytes.fromhex("c84f324b7016d30112785a47bf6ee188") + struct.pack("<I", 3)
+    transfer = bytes.fromhex("045d888aeb1cc9119fe808002b104860") + struct.pack("<I", 2)
+    body = struct.pack("<HHIBBHHBB", 4280, 4280, 0, 1, 0, 0, 0, 1, 0) + syntax + transfer
+    return struct.pack("<BBBBIHHI", 5, 0, 11, 3, 0x10, 16 + len(body), 0, 1) + body
+
+
+@scenario("1,500 pipe requests with 2,000 tree connects", memory_mib=64)
+def pipes(target):
+    with held() as connections:
+        client = target.client(share="IPC$")
+        connections.append(client)
+        pipe_tree = client.tree
+        for _ in range(2000):
+            client.connect_share("hostile")
+        client.tree = pipe_tree
+        pipe = client.create("srvsvc", access=smb2.GENERIC_READ | 0x2, disposition=smb2.OPEN)
+        client.call(smb2.WRITE, smb2.write_body(pipe, 0, rpc_bind()))
+        client.call(smb2.READ, smb2.read_body(pipe, 0, 4096))
+        # Fragments of a request that never ends, each a write of its own.
+        fragment = struct.pack("<BBBBIHHIIHH", 5, 0, 0, 1, 0x10, 32, 0, 2, 1 << 20, 0, 15) + bytes(8)
+        for _ in range(1500):
+            client.send(client.build(smb2.WRITE, smb2.write_body(pipe, 0, fragment), credits=2))
+            with contextlib.suppress(Ended):
+                client.answer()
+        yield None
+
+
+@scenario("one user takes every open", memory_mib=400, open_defect=True)
+def opens(target):
+    with held() as connections:
+        refused = 0
+        for _ in range(4):
+            client = attempt(connections, lambda: target.client(timeout=30))
+            if not client:
+                continue
+            with contextlib.suppress(Ended, OSError):
+                for n in range(160):
+                    # Of a hundred files, so that it is the number of opens that is tried.
+                    bodies = [(smb2.CREATE, smb2.create_body(f"open-{n % 100}")) for _ in range(110)]
+                    client.send(client.related(bodies, related=False))
+                    seen = 0
+                    while seen < len(bodies):
+                        message = client.message()
+                        while message:
+                            answer = smb2.Answer(message)
+                            seen, refused = seen + 1, refused + (answer.status != smb2.SUCCESS)
+                            message = message[answer.following:] if answer.following else b""
+        if not refused:
+            yield "70,400 opens of one user were all granted"
+        yield None
+
+
+# --- What a share allows ----------------------------------------------------------------------------------------------------
+
+
+def file_link(target_name, replaces=0):
+    """FILE_RENAME_INFORMATION and FILE_LINK_INFORMATION for SMB2 (MS-FSCC 2.4.28.2, 2.4.43.2)."""
+    name = smb2.wide(target_name)
+    return struct.pack("<B7xQI", replaces, 0, len(name)) + name
+
+
+def names_in(client):
+    """Names in the root of the client's share."""
+    root = client.create("", access=smb2.GENERIC_READ, disposition=smb2.OPEN)
+    answer = client.call(smb2.QUERY_DIRECTORY, smb2.query_directory_body(root, "*", level=12, flags=0))
+    client.close_file(root)
+    found, data = set(), answer.body[8:] if answer.status == smb2.SUCCESS else b""
+    while data:
+        following, _, length = struct.unpack_from("<III", data)
+        found.add(data[12:12 + length].decode("utf-16-le"))
+        data = data[following:] if following else b""
+    return found - {".", ".."}
+
+
+UPWARDS = ["..\\{}", "../{}", "x\\..\\..\\{}", "\\..\\{}", ".\\..\\{}", "x/../../{}", "..\\..\\{}", "sub\\..\\..\\{}", "..\\public\\..\\{}"]
+
+
+@scenario("paths that lead out of a share of a subdirectory", open_defect=True)
+def escapes(target):
+    with held() as connections:
+        whole = target.client("bob", "whole")
+        connections.append(whole)
+        secret = whole.create("secret")
+        whole.write(secret, 0, b"outside")
+        whole.close_file(secret)
+        client = target.client("bob", "public")
+        connections.append(client)
+        client.close_file(client.create("sub", options=smb2.DIRECTORY_FILE))
+        inside = client.create("inside")
+        before = names_in(whole)
+        for upward in UPWARDS:
+            for name, disposition, options in [("secret", smb2.OPEN, 0), ("new", smb2.CREATE_NEW, 0), ("new", smb2.CREATE_NEW, 1),
+                                               ("secret", smb2.OVERWRITE, 0), ("secret:stream", smb2.OPEN_IF, 0)]:
+                answer = client.call(smb2.CREATE, smb2.create_body(upward.format(name), disposition=disposition, options=options))
+                if answer.status != smb2.SUCCESS:
+                    continue
+                file = answer.body[64:80]
+                if name == "secret" and disposition == smb2.OPEN and client.call(smb2.READ, smb2.read_body(file, 0, 7)).message[80:87] == b"outside":
+                    yield f"CREATE of {upward.format(name)} reads a file outside the share"
+                client.call(smb2.CLOSE, smb2.close_body(file))
+            for level in (10, 11):
+                client.call(smb2.SET_INFO, smb2.set_info_body(inside, 1, level, file_link(upward.format(f"moved{level}"))))
+        after = names_in(whole)
+        if after != before:
+            yield f"outside the share now are {sorted(after - before)}, and no more {sorted(before - after)}"
+        secret = whole.create("secret", disposition=smb2.OPEN)
+        if whole.read(secret, 0, 7) != b"outside":
+            yield "a file outside the share was overwritten"
+        yield None
+
+
+@scenario("writes of every kind with a grant to read", open_defect=True)
+def read_only_grant(target):
+    with held() as connections:
+        owner = target.client(os.environ["USER"], "readable")
+        connections.append(owner)
+        file = owner.create("kept")
+        owner.write(file, 0, b"kept")
+        owner.close_file(file)
+        before = names_in(owner)
+        reader = target.client("bob", "readable")
+        connections.append(reader)
+        made = []
+        for disposition in range(6):
+            for options in (0, smb2.DIRECTORY_FILE, smb2.DELETE_ON_CLOSE):
+                for name in (f"new-{disposition}-{options}", "kept", "kept:stream"):
+                    for access in (smb2.GENERIC_READ, 0x80, 0x02000000, 0x40000000):
+                        body = smb2.create_body(name, access=access, disposition=disposition, options=options)
+                        answer = reader.call(smb2.CREATE, body)
+                        if answer.status == smb2.SUCCESS:
+                            # CreateAction 1 is opened; else something was made or changed.
+                            if struct.unpack_from("<I", answer.body, 4)[0] != 1:
+                                made.append(f"{name} by disposition {disposition} with access {access:#x}")
+                            file = answer.body[64:80]
+                            for kind, level, data in [(1, 10, file_link("renamed")), (1, 11, file_link("linked")), (1, 13, b"\1"),
+                                                      (1, 20, bytes(8)), (1, 4, bytes(32) + struct.pack("<II", 2, 0))]:
+                                if reader.call(smb2.SET_INFO, smb2.set_info_body(file, kind, level, data)).status == smb2.SUCCESS:
+                                    made.append(f"SET_INFO {level} of {name} with access {access:#x}")
+                            if reader.call(smb2.WRITE, smb2.write_body(file, 0, b"lost")).status == smb2.SUCCESS:
+                                made.append(f"WRITE to {name} with access {access:#x}")
+                            reader.call(smb2.CLOSE, smb2.close_body(file))
+        if made:
+            yield f"{len(made)} changes were let through: {'; '.join(made[:4])}"
+        if (after := names_in(owner)) != before:
+            yield f"in the share now are {sorted(after - before)}, and no more {sorted(before - after)}"
+        else:
+            file = owner.create("kept", disposition=smb2.OPEN)
+            if owner.read(file, 0, 4) != b"kept":
+                yield "the file was written to"
+        yield None
