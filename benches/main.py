@@ -7,6 +7,7 @@ Every server keeps its files on the same file system of this machine and is reac
 Cenote's DiskSpd. Guarantees in a row are equal: an ordinary write is in memory when it is answered (Cenote's share with
 `durability = close`, smbd's default), a write-through one is on the disks (smbd with `strict sync`). Cenote keeps two copies, smbd
 one; written through, a volume of Cenote's that keeps one as well stands beside them.
+Most cells are of signed sessions: clients of Windows 11 24H2 and Server 2025 require them by default. --protection plain has them unsigned.
 Servers run on one half of the processors and clients on the other, as on two machines: where they share them, what a scheduler makes of
 wake-ups decides more than what either of them does (--processors shared).
 All TCP connections have Linux's own congestion control, cubic, in a network namespace of the run's own: what a machine sets (bbr paces
@@ -48,13 +49,15 @@ class Mode:
         self.budget_s, self.extras = budget_s, extras
 
 
-def modes(name):
+def modes(name, protection):
+    """`protection`: of the cells that say nothing of it; None: the mode's own."""
+    given = [protection] if protection else []
     return {
-        "quick": lambda: Mode(table.QUICK, 1, 2, 2, 165, False),
-        "default": lambda: Mode(table.default(), 3, 3, 5, 55 * 60, True),
+        "quick": lambda: Mode(table.quick(*given), 1, 2, 2, 165, False),
+        "default": lambda: Mode(table.default(*given), 3, 3, 5, 55 * 60, True),
         "all": lambda: Mode(table.every(), 3, 3, 7, None, True),
         # Longer runs say more; these are as many as there are.
-        "rdma": lambda: Mode(table.direct(), 1, 3, 3, 30 * 60, False),
+        "rdma": lambda: Mode(table.direct(*given), 1, 3, 3, 30 * 60, False),
     }[name]()
 
 
@@ -73,6 +76,8 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, help="rounds of each cell")
     parser.add_argument("--minutes", type=float, help="time for the cells; those that it does not reach are named in the report")
     parser.add_argument("--no-extras", action="store_true", help="cells only: no small files, start-up, memory, limits")
+    parser.add_argument("--protection", choices=table.SECURITIES,
+                        help="of the sessions of most cells (default signed, as Windows' clients have it; plain with rdma)")
     parser.add_argument("--congestion-control", default="cubic", help="of all TCP connections (default cubic)")
     parser.add_argument("--processors", choices=["apart", "shared"], default="apart", help="of servers and clients (default apart)")
     parser.add_argument("--work", type=pathlib.Path, help="folder for the servers' files (default: a new one)")
@@ -148,7 +153,7 @@ def prepare(arguments, work, notes, mode, systems):
 def main():
     servers.end_by_signal_as_by_hand()
     arguments = parse_arguments()
-    mode = modes(arguments.mode)
+    mode = modes(arguments.mode, arguments.protection)
     parts = [part for part in arguments.only if part != "rdma"]
     if parts:
         mode.cells = [cell for cell in mode.cells if any(part in cell.name for part in parts)]

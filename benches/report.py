@@ -1,5 +1,6 @@
 """The report of a run: report.md, results.json, and the charts."""
 
+import collections
 import json
 import statistics
 
@@ -169,6 +170,8 @@ def draw(out, cells, found):
     at = {(record["cell"], record["system"]): record for record in found}
     systems = sorted({record["system"] for record in found})
     blocks = sorted({cell.block for cell in cells}, key=lambda block: next(c.block_bytes for c in cells if c.block == block))
+    # That of most cells: what charts are of.
+    protection = collections.Counter(cell.security for cell in cells).most_common(1)[0][0]
     written = []
 
     def save(name, chart):
@@ -181,22 +184,22 @@ def draw(out, cells, found):
             for connections in sorted({cell.connections for cell in cells}):
                 points = []
                 for block in blocks:
-                    record = at.get((f"{block}-read-cached-qd32-c{connections}-plain", system))
+                    record = at.get((f"{block}-read-cached-qd32-c{connections}-{protection}", system))
                     points.append(record[figure] / divisor if record else None)
                 if any(points):
                     series[f"{system}, {connections} conn."] = points
         if series:
             name = "throughput" if figure == "bytes_per_s" else "iops"
-            save(f"{name}.svg", plots.lines(f"{label} against I/O size: cached reads, 32 deep", label, blocks, series, figure == "ops_per_s"))
+            save(f"{name}.svg", plots.lines(f"{label} against I/O size: cached reads, 32 deep, {protection}", label, blocks, series, figure == "ops_per_s"))
     for block in blocks[:1]:
         series, labels = {}, ["50th", "75th", "90th", "95th", "99th", "3-nines", "4-nines", "max"]
         for system in systems:
-            record = at.get((f"{block}-read-cached-qd32-c1-plain", system))
+            record = at.get((f"{block}-read-cached-qd32-c1-{protection}", system))
             if record:
                 series[system] = [record["latency_us"].get(label) for label in labels]
         if series:
-            save("latency.svg", plots.lines(f"Latency distribution: {block} cached reads, 32 deep", "us", labels, series, True))
-    shown = [cell for cell in cells if cell.depth == 32 and cell.connections == 1 and cell.security == "plain"
+            save("latency.svg", plots.lines(f"Latency distribution: {block} cached reads, 32 deep, {protection}", "us", labels, series, True))
+    shown = [cell for cell in cells if cell.depth == 32 and cell.connections == 1 and cell.security == protection
              and cell.operation in ("read-cached", "write")]
     series = {
         system: [at[cell.name, system]["server_cpu_us_per_op"] if (cell.name, system) in at else None for cell in shown]
@@ -204,7 +207,7 @@ def draw(out, cells, found):
     }
     if shown:
         labels = [f"{cell.block}\n{cell.operation}" for cell in shown]
-        save("cpu.svg", plots.bars("Server CPU an operation: RDMA on and off", "us", labels, series))
+        save("cpu.svg", plots.bars(f"Server CPU an operation, {protection}: RDMA on and off", "us", labels, series))
     return written
 
 

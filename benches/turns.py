@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Builds and transports by turns: what a change gave, and how SMB Direct compares with our own TCP, cell by cell.
 
-usage: sudo python3 benches/turns.py [--build NAME=FOLDER ...] [--kinds tcp,nocrc,crc] [--rounds N] [--seconds N] [CELL-NAME-PART ...]
+usage: sudo python3 benches/turns.py [--build NAME=FOLDER ...] [--kinds tcp,nocrc,crc] [--rounds N] [--seconds N]
+                                 [--protection signed] [CELL-NAME-PART ...]
 
 Each build is a folder with `cenote` and `diskspd` (default: target/release) and has a daemon of its own. A round measures every build by every
 kind once, the next round in the opposite order. Printed of each are the medians of operations a second and of the processor time of server
@@ -57,6 +58,7 @@ def parse_arguments():
     parser.add_argument("--kinds", default="tcp,nocrc,crc", help="tcp, nocrc, crc (SMB Direct without and with), or some of them")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=int, default=1, help="length of one measurement")
+    parser.add_argument("--protection", choices=table.SECURITIES, default="plain", help="of the sessions (default plain)")
     parser.add_argument("--congestion-control", default="cubic")
     parser.add_argument("--processors", choices=["apart", "shared"], default="apart")
     parser.add_argument("cells", nargs="*", metavar="CELL-NAME-PART", help="default: the 36 of ./bench rdma")
@@ -102,7 +104,7 @@ def main():
     if arguments.processors == "apart":
         processors.part()
     builds = dict(build.split("=", 1) for build in arguments.build or [f"now={REPOSITORY / 'target/release'}"])
-    cells = [cell for cell in table.direct() if not arguments.cells or any(part in cell.name for part in arguments.cells)]
+    cells = [cell for cell in table.direct(arguments.protection) if not arguments.cells or any(part in cell.name for part in arguments.cells)]
     daemons, contenders, all_ratios = [], [], []
     with tempfile.TemporaryDirectory(prefix="turns-") as work:
         try:

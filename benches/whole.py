@@ -80,7 +80,7 @@ def memory(server, connections=16):
 
 def copy_of_a_write(binary, server, credentials, seconds, rounds=3):
     """Server CPU of 4 KiB write-through, 32 deep, on a volume of one copy and on one of two, by turns; the difference is one replica's."""
-    cell = next(cell for cell in table.default() if cell.name == "4k-write-through-qd32-c1-plain")
+    cell = table.Cell("4k", "write-through", security="plain")
     runs = {}
     for layout in ("simple", "two-way-mirror"):
         shared = copy.copy(server)
