@@ -2,6 +2,7 @@
 
 use crate::directory::Directory;
 use crate::dispatch::Element;
+use crate::extended_attributes::read_eas;
 use crate::open::{Enumeration, LeaseHome, Open, OpenKind};
 use crate::request::{Body, Context, Step, Work};
 use crate::server::{Server, UNATTENDED};
@@ -13,10 +14,10 @@ use smb::wire::{
     CONTEXT_ON_DISK_ID, CONTEXT_SECURITY_DESCRIPTOR, CONTEXT_TIME_WARP, CreateContextWriter, CreateRequest,
     CreateResponseBody, DURABLE_FLAG_PERSISTENT, Dialect, DurableReconnectV2, DurableRequestV2,
     DurableResponseV2, FILE_CREATE, FILE_OPEN, FILE_OPEN_IF, FILE_OVERWRITE, FILE_OVERWRITE_IF,
-    FILE_SUPERSEDE, FileId, FullEas, Guid, HeaderFlags, LEASE_FLAG_BREAK_IN_PROGRESS,
-    LEASE_FLAG_PARENT_LEASE_KEY_SET, Lease, LeaseV1, LeaseV2, MaximalAccessResponse, OPLOCK_LEVEL_BATCH,
-    OPLOCK_LEVEL_EXCLUSIVE, OPLOCK_LEVEL_II, OPLOCK_LEVEL_LEASE, OPLOCK_LEVEL_NONE, OnDiskIdResponse, U64,
-    view_at, write_create_response,
+    FILE_SUPERSEDE, FileId, Guid, HeaderFlags, LEASE_FLAG_BREAK_IN_PROGRESS, LEASE_FLAG_PARENT_LEASE_KEY_SET,
+    Lease, LeaseV1, LeaseV2, MaximalAccessResponse, OPLOCK_LEVEL_BATCH, OPLOCK_LEVEL_EXCLUSIVE,
+    OPLOCK_LEVEL_II, OPLOCK_LEVEL_LEASE, OPLOCK_LEVEL_NONE, OnDiskIdResponse, U64, view_at,
+    write_create_response,
 };
 use std::time::Duration;
 use types::{FileTime, Monotonic, NtStatus};
@@ -77,16 +78,11 @@ impl<'a> Contexts<'a> {
             let context = context?;
             let data = context.data;
             match context.name {
-                CONTEXT_EXTENDED_ATTRIBUTES => {
-                    for ea in FullEas::new(data) {
-                        let ea = ea?;
-                        found.extended_attributes.push(ExtendedAttribute {
-                            flags: ea.flags,
-                            name: ea.name.to_vec(),
-                            value: ea.value.to_vec(),
-                        });
-                    }
+                // One list: its length is bounded.
+                CONTEXT_EXTENDED_ATTRIBUTES if found.extended_attributes.is_empty() => {
+                    found.extended_attributes = read_eas(data, NtStatus::INVALID_PARAMETER)?;
                 }
+                CONTEXT_EXTENDED_ATTRIBUTES => return Err(NtStatus::INVALID_PARAMETER),
                 CONTEXT_SECURITY_DESCRIPTOR => found.security = Some(data),
                 CONTEXT_ALLOCATION_SIZE => {
                     found.allocation = Some(view_at::<U64>(data, 0)?.get());

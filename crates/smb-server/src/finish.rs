@@ -1,8 +1,9 @@
 //! What a request becomes when what it waited for has come.
 
 use crate::directory::Directory;
+use crate::extended_attributes::ea_answer;
 use crate::file::{close_body, empty_body, lease_break_body, notify_answer, oplock_break_body};
-use crate::query_info::{ea_answer, security_answer, short_name_answer, stream_answer};
+use crate::query_info::{security_answer, short_name_answer, stream_answer};
 use crate::request::{Body, Context, Step, Work};
 use crate::server::Server;
 use crate::set_info::set_info_body;

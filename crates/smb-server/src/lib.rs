@@ -23,6 +23,7 @@ mod create;
 mod credits;
 mod directory;
 mod dispatch;
+mod extended_attributes;
 mod file;
 mod finish;
 mod ioctl;

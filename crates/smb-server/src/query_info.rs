@@ -2,6 +2,7 @@
 
 use crate::directory::Directory;
 use crate::dispatch::Element;
+use crate::extended_attributes::read_ea_names;
 use crate::open::Open;
 use crate::pipe::PIPE_ALLOCATION_BYTES;
 use crate::request::{Body, Chain, Context, Step, Work};
@@ -10,18 +11,16 @@ use smb::wire::{
     AccessInformation, AlignmentInformation, AllInformation, AttributeTagInformation, BasicInformation,
     CompressionInformation, DEVICE_DISK, DEVICE_IS_MOUNTED, DEVICE_NAMED_PIPE, Dialect, EaInformation,
     FileSystemAttributes, FsControlInformation, FsDeviceInformation, FsFullSizeInformation,
-    FsObjectIdInformation, FsSectorSizeInformation, FsSizeInformation, FullEa, INFO_FILE, INFO_FILESYSTEM,
+    FsObjectIdInformation, FsSectorSizeInformation, FsSizeInformation, INFO_FILE, INFO_FILESYSTEM,
     INFO_SECURITY, IdInformation, InternalInformation, ModeInformation, NetworkOpenInformation,
     PipeInformation, PipeLocalInformation, PositionInformation, Put, QueryInfoRequest,
     SL_RETURN_SINGLE_ENTRY, SSINFO_FLAGS_ALIGNED_DEVICE, SSINFO_FLAGS_PARTITION_ALIGNED_ON_DEVICE,
     SSINFO_FLAGS_TRIM_ENABLED, StandardInformation, StandardLinkInformation, class, fs_class,
-    parse_get_ea_names, put_attribute_information, put_counted_name, put_full_ea, put_stream_entry,
-    put_volume_information, wide_from_str, write_output_buffer_response,
+    put_attribute_information, put_counted_name, put_stream_entry, put_volume_information, wide_from_str,
+    write_output_buffer_response,
 };
 use types::NtStatus;
-use volume::backend::{
-    Backend, ExtendedAttribute, FileInformation, Operation, StreamEntry, VolumeInformation,
-};
+use volume::backend::{Backend, FileInformation, Operation, StreamEntry, VolumeInformation};
 use volume::security::rights;
 
 /// Bits of CreateOptions that FileModeInformation shows (MS-FSCC 2.4.31).
@@ -111,8 +110,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                             return Err(NtStatus::ACCESS_DENIED);
                         }
                         if !input.is_empty() {
-                            let names = parse_get_ea_names(input)?;
-                            work.names = Some(names.into_iter().map(<[u8]>::to_vec).collect());
+                            work.names = Some(read_ea_names(input)?);
                         }
                         work.single = request.flags.get() & SL_RETURN_SINGLE_ENTRY != 0;
                         Operation::QueryExtendedAttributes { open: name }
@@ -418,50 +416,6 @@ pub(crate) fn stream_answer(streams: &[StreamEntry], bytes_max: usize) -> Step {
         }
     }
     answer(out, bytes_max)
-}
-
-pub(crate) fn ea_answer(found: &[ExtendedAttribute], work: &QueryInfoWork) -> Result<Step, NtStatus> {
-    let (mut out, mut last) = (Vec::new(), None);
-    let mut overflow = false;
-    let mut push = |flags, name: &[u8], value: &[u8]| {
-        let before = (out.len(), last);
-        put_full_ea(&mut out, &mut last, FullEa { flags, name, value });
-        if out.len() > work.bytes_max {
-            out.truncate(before.0);
-            if let Some(last) = before.1 {
-                out.patch_u32(last, 0);
-            }
-            last = before.1;
-            overflow = true;
-        }
-        !overflow
-    };
-    match &work.names {
-        Some(names) => {
-            for name in names {
-                let ea = found.iter().find(|ea| ea.name.eq_ignore_ascii_case(name));
-                let value = ea.map_or(&[][..], |ea| &ea.value);
-                if !push(ea.map_or(0, |ea| ea.flags), name, value) {
-                    break;
-                }
-            }
-        }
-        None if found.is_empty() => return Err(NtStatus::NO_EAS_ON_FILE),
-        None => {
-            for ea in found {
-                if !push(ea.flags, &ea.name, &ea.value) || work.single {
-                    break;
-                }
-            }
-        }
-    }
-    if overflow && out.is_empty() {
-        return Err(NtStatus::BUFFER_TOO_SMALL);
-    }
-    let mut body = Vec::new();
-    write_output_buffer_response(&mut body, &out);
-    let status = if overflow { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
-    Ok(Step::Reply(status, Body::Bytes(body)))
 }
 
 /// A security descriptor, or how long a buffer it needs (MS-SMB2 3.3.5.20.3).

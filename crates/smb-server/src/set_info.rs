@@ -3,15 +3,16 @@
 use crate::create::path_in_volume;
 use crate::directory::Directory;
 use crate::dispatch::Element;
+use crate::extended_attributes::read_eas;
 use crate::request::{Chain, Context, Step, Work};
 use crate::server::Server;
 use smb::wire::{
-    BasicInformation, FullEas, INFO_FILE, INFO_FILESYSTEM, INFO_SECURITY, ModeInformation,
-    PositionInformation, Put, RENAME_POSIX_SEMANTICS, RENAME_REPLACE_IF_EXISTS, RenameInformation,
-    SetInfoRequest, SetInfoResponseBody, U32, U64, class, view_at,
+    BasicInformation, INFO_FILE, INFO_FILESYSTEM, INFO_SECURITY, ModeInformation, PositionInformation, Put,
+    RENAME_POSIX_SEMANTICS, RENAME_REPLACE_IF_EXISTS, RenameInformation, SetInfoRequest, SetInfoResponseBody,
+    U32, U64, class, view_at,
 };
 use types::{FileTime, NtStatus};
-use volume::backend::{Backend, ExtendedAttribute, Operation, SetInformation, SetTime, WideString};
+use volume::backend::{Backend, Operation, SetInformation, SetTime, WideString};
 
 /// Mode bits that cannot be set by a client (MS-FSCC 2.4.31).
 const MODE_FORBIDDEN_BITS: u32 = !0x0000_003E;
@@ -125,16 +126,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 }
             }
             class::FULL_EA => {
-                let mut list = Vec::new();
-                for ea in FullEas::new(buffer) {
-                    let ea = ea.map_err(|_| NtStatus::EA_CORRUPT_ERROR)?;
-                    list.push(ExtendedAttribute {
-                        flags: ea.flags,
-                        name: ea.name.to_vec(),
-                        value: ea.value.to_vec(),
-                    });
-                }
-                SetInformation::ExtendedAttributes(list)
+                SetInformation::ExtendedAttributes(read_eas(buffer, NtStatus::EA_CORRUPT_ERROR)?)
             }
             class::POSITION => {
                 let position: &PositionInformation = view_at(buffer, 0).map_err(short)?;

@@ -5,6 +5,7 @@ use sys::Buf;
 
 use super::allocator::Allocator;
 use super::bitmap::Bitmap;
+use super::extended_attributes::unpack_attributes;
 use super::layout::Superblock;
 use super::meta::journal::decode_batch;
 use super::meta::key;
@@ -12,7 +13,6 @@ use super::meta::page::Page;
 use super::meta::record::{
     EntryRecord, ExtentRecord, Inode, SharedRecord, StreamRecord, decode_number, decode_volume,
 };
-use super::properties::unpack_attributes;
 
 /// Number of structures that [`parse`] knows.
 pub const STRUCTURES: u8 = 6;

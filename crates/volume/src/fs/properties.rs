@@ -6,12 +6,13 @@ use std::rc::Rc;
 use types::{FileTime, attribute};
 
 use super::FileSystem;
-use super::meta::record::{Reader, decode_number, encode_number};
+use super::extended_attributes::{AttributeList, unpack_attributes};
+use super::meta::record::{decode_number, encode_number};
 use super::meta::{Transaction, VALUE_BYTES_MAX, key};
 use super::types::{FileId, FsError, SecurityId};
 use crate::backend::ExtendedAttribute;
 
-/// Longest security descriptor and longest packed list of extended attributes in bytes, as in NTFS.
+/// Longest security descriptor in bytes, as in NTFS.
 pub const PROPERTY_BYTES_MAX: usize = 65536;
 
 /// Longest reparse data in bytes (MS-FSCC 2.1.2: MAXIMUM_REPARSE_DATA_BUFFER_SIZE).
@@ -105,7 +106,7 @@ impl FileSystem {
     /// Sets each of these attributes; one with an empty value is removed. All or none.
     ///
     /// # Errors
-    /// `TooLarge` beyond [`PROPERTY_BYTES_MAX`], `Invalid` for an empty name.
+    /// `TooLarge` beyond [`EXTENDED_ATTRIBUTE_BYTES_MAX`](super::EXTENDED_ATTRIBUTE_BYTES_MAX), `Invalid` for an empty name.
     pub fn set_extended_attributes(
         &mut self,
         file: FileId,
@@ -115,25 +116,11 @@ impl FileSystem {
         self.ready_to_change()?;
         let mut txn = Transaction::new();
         let mut inode = self.inode(&txn, file)?;
-        let mut all = self.unpack_attributes(&txn, file)?;
-        for one in set {
-            if one.name.is_empty() || one.name.len() > 255 || one.value.len() > usize::from(u16::MAX) {
-                return Err(FsError::Invalid("an extended attribute's name or value has a wrong length"));
-            }
-            let found = all.iter().position(|old| old.name.eq_ignore_ascii_case(&one.name));
-            match (found, one.value.is_empty()) {
-                (Some(at), true) => drop(all.remove(at)),
-                (Some(at), false) => all[at] = one.clone(),
-                (None, true) => {}
-                (None, false) => all.push(one.clone()),
-            }
-        }
-        let (packed, full_bytes) = pack_attributes(&all);
-        if full_bytes > PROPERTY_BYTES_MAX {
-            return Err(FsError::TooLarge);
-        }
+        let mut list = AttributeList::new(self.unpack_attributes(&txn, file)?);
+        list.merge(set)?;
+        let (packed, full_bytes) = list.pack()?;
         self.put_blob(&mut txn, &key::extended_attributes(file), &packed)?;
-        inode.extended_attribute_bytes = full_bytes as u32;
+        inode.extended_attribute_bytes = full_bytes;
         inode.changed = now;
         Self::put_inode(&mut txn, file, &inode);
         self.commit(txn)
@@ -258,30 +245,4 @@ impl FileSystem {
         }
         Ok(())
     }
-}
-
-/// Each as flags, name length, value length (16 bits, little-endian), name, value. Also the length of the list as
-/// MS-FSCC 2.4.15 packs it.
-fn pack_attributes(all: &[ExtendedAttribute]) -> (Vec<u8>, usize) {
-    let (mut packed, mut full_bytes) = (Vec::new(), 0_usize);
-    for one in all {
-        packed.push(one.flags);
-        packed.push(one.name.len() as u8);
-        packed.extend_from_slice(&(one.value.len() as u16).to_le_bytes());
-        packed.extend_from_slice(&one.name);
-        packed.extend_from_slice(&one.value);
-        full_bytes = full_bytes.next_multiple_of(4) + 8 + one.name.len() + 1 + one.value.len();
-    }
-    (packed, full_bytes)
-}
-
-pub(super) fn unpack_attributes(packed: &[u8]) -> Option<Vec<ExtendedAttribute>> {
-    let (mut reader, mut out) = (Reader(packed), Vec::new());
-    while !reader.0.is_empty() {
-        let (flags, name_len, value_len) = (reader.u8()?, reader.u8()?, reader.u16()?);
-        let name = reader.take(usize::from(name_len))?.to_vec();
-        let value = reader.take(usize::from(value_len))?.to_vec();
-        out.push(ExtendedAttribute { flags, name, value });
-    }
-    Some(out)
 }

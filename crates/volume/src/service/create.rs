@@ -1,6 +1,7 @@
 //! CREATE: options, the way to the file, dispositions, new files (MS-FSA 2.1.5.1, MS-SMB2 3.3.5.9).
 
 use super::breaks;
+use super::information::ea_status;
 use super::notify;
 use super::opens::{CacheHolder, Durable, FixedTimes, LinkName, Open, WriteTime};
 use super::path::{self, ParsedPath};
@@ -9,7 +10,7 @@ use super::{Halt, Service};
 use crate::backend::{
     CacheRequest, Create, CreateAction, Created, Disposition, LeaseState, OpenId, Reply, WideString,
 };
-use crate::fs::{Attributes, FileId, FsError, NewFile, StreamId};
+use crate::fs::{Attributes, FileId, FsError, NewFile, StreamId, check_extended_attributes};
 use crate::security::{self, AccessRequest, SecurityDescriptor, rights};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -283,6 +284,7 @@ impl Service {
                     link.name = long;
                     target.link = Some(link.clone());
                 }
+                check_extended_attributes(&create.extended_attributes).map_err(ea_status)?;
                 let file = self.new_file(create, &link, &parent_descriptor, directory, attributes)?;
                 attempt.made = Some(file);
                 let (what, path) =
@@ -298,7 +300,7 @@ impl Service {
         };
         if !create.extended_attributes.is_empty() {
             let now = self.time();
-            self.fs.set_extended_attributes(file, &create.extended_attributes, now)?;
+            self.fs.set_extended_attributes(file, &create.extended_attributes, now).map_err(ea_status)?;
         }
         self.allocate(create, stream, directory)?;
         let access = if desired & rights::MAXIMUM_ALLOWED != 0 {

@@ -6,7 +6,7 @@ use super::{Halt, Service};
 use crate::backend::{
     FileInformation, OpenId, Reply, SetInformation, SetTime, StreamEntry, VolumeInformation,
 };
-use crate::fs::{AttributeChange, Attributes};
+use crate::fs::{AttributeChange, Attributes, FsError};
 use crate::security::rights;
 use types::{BLOCK_BYTES, FileTime, NtStatus, attribute};
 
@@ -33,6 +33,11 @@ pub(super) fn file_information(found: &Attributes) -> FileInformation {
         reparse_tag: found.reparse_tag,
         extended_attribute_bytes: found.extended_attribute_bytes,
     }
+}
+
+/// What a client is told whose extended attributes cannot be set.
+pub(super) fn ea_status(error: FsError) -> Halt {
+    if error == FsError::TooLarge { NtStatus::EA_TOO_LARGE.into() } else { error.into() }
 }
 
 impl Service {
@@ -101,7 +106,7 @@ impl Service {
             SetInformation::ExtendedAttributes(set) => {
                 let file = self.open_for(id, rights::WRITE_EA)?.stream.file;
                 let now = self.time();
-                self.fs.set_extended_attributes(file, set, now)?;
+                self.fs.set_extended_attributes(file, set, now).map_err(ea_status)?;
                 self.tell_modified(id, notify::EA);
             }
         }

@@ -2,13 +2,14 @@
 
 use super::breaks::BreakRequest;
 use super::create::{Opening, Target, disturbs, lease_name, options, settable};
+use super::information::ea_status;
 use super::notify;
 use super::path::ParsedPath;
 use super::share::ShareMode;
 use super::tasks::Attempt;
 use super::{Halt, Service};
 use crate::backend::{Create, CreateAction, Disposition, LeaseState};
-use crate::fs::{AttributeChange, Attributes, FsError, StreamId};
+use crate::fs::{AttributeChange, Attributes, FsError, StreamId, check_extended_attributes};
 use crate::security::rights;
 use types::{NtStatus, attribute};
 
@@ -184,6 +185,8 @@ impl Service {
             self.watches.changed(&path, notify::MODIFIED, notify::STREAM_SIZE | notify::STREAM_WRITE);
             return Ok(());
         }
+        // What cannot be set is refused before anything is emptied.
+        check_extended_attributes(&create.extended_attributes).map_err(ea_status)?;
         // Named streams go with the old content, but for those that are open.
         for old in self.fs.streams(file.file)? {
             let open = self.files.get(&file.file).is_some_and(|node| {
@@ -207,7 +210,7 @@ impl Service {
             let mut set = self.fs.extended_attributes(file.file)?;
             set.iter_mut().for_each(|old| old.value.clear());
             set.extend(create.extended_attributes.iter().cloned());
-            self.fs.set_extended_attributes(file.file, &set, now)?;
+            self.fs.set_extended_attributes(file.file, &set, now).map_err(ea_status)?;
         }
         let what = notify::ATTRIBUTES | notify::SIZE | notify::LAST_WRITE;
         self.watches.changed(&target.path(None), notify::MODIFIED, what);
