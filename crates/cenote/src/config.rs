@@ -151,7 +151,10 @@ const DOCUMENTATION: &[(&str, &str)] = &[
     ("limits.connections", "Connections at a time."),
     ("limits.sessions", "Sessions at a time."),
     ("limits.opens", "Open files at a time."),
-    ("limits.locks_per_open", "Byte-range locks of one open file."),
+    (
+        "limits.locks_per_open",
+        "Byte-range locks that one open file holds or waits for; a session has at most 65,536 of them.",
+    ),
     ("limits.requests_per_connection", "Requests in work of one connection; the most credits it is granted."),
     ("limits.bytes_in_flight", "Bytes of payload being received, written or sent."),
     (

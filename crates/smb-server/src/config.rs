@@ -19,7 +19,7 @@ pub struct Limits {
     pub opens: usize,
     /// STATUS_TOO_MANY_OPENED_FILES to CREATE.
     pub opens_per_session: usize,
-    /// STATUS_INSUFFICIENT_RESOURCES to LOCK.
+    /// STATUS_INSUFFICIENT_RESOURCES to LOCK. The volume bounds what an open holds and waits for.
     pub locks_per_request: usize,
     /// Most credits of one connection, and so most requests in work on it.
     pub credits: u16,

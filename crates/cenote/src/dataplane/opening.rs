@@ -3,7 +3,7 @@
 use super::backoff::Backoff;
 use super::volumes::ServedVolume;
 use super::{Plane, VolumeEntry, failed, tasks, wall_clock};
-use crate::control::{CommandError, CommandErrorKind};
+use crate::control::{CommandError, CommandErrorKind, Limits};
 use cluster::{
     DeletedVolume, DiskRecord, PoolRecord, Record, RedbState, StateError, Stored, Typed, VolumeRecord,
 };
@@ -26,6 +26,18 @@ const PAGES_BYTES_MAX: usize = 1 << 30;
 /// begin with the first.
 const OPENINGS: Backoff =
     Backoff::new(Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(30));
+
+/// What the administrator lets clients hold of a volume.
+fn service_config(limits: &Limits) -> ServiceConfig {
+    let locks_per_open = limits.locks_per_open as usize;
+    let config = ServiceConfig::default();
+    ServiceConfig {
+        locks_per_open,
+        locks_per_session: config.locks_per_session.max(locks_per_open),
+        locks_max: config.locks_max.max(locks_per_open),
+        ..config
+    }
+}
 
 /// One volume's part of the cache, where so many share it.
 fn cache_share(cache_bytes: u64, volumes: usize) -> Config {
@@ -205,7 +217,7 @@ impl Plane {
             Some(format) => FileSystem::format(disk, format, config),
             None => FileSystem::open(disk, config),
         };
-        let service = Service::new(fs, ServiceConfig::default(), self.now(), wall_clock());
+        let service = Service::new(fs, service_config(&self.limits), self.now(), wall_clock());
         let mut served = ServedVolume::new(service);
         let failure = tasks::until(|| {
             // Nobody has an open yet: there is no event to lose.

@@ -143,7 +143,7 @@ impl Service {
             self.tasks.forget(operation);
             self.done(operation, Err(NtStatus::NOTIFY_CLEANUP));
         }
-        self.release_locks(id, stream);
+        self.release_locks(id, stream, open.session);
         self.release_holder(&open.holder);
         if let Some(guid) = open.create_guid
             && self.creates.get(&(open.client, guid)) == Some(&CreateState::Open(id))
@@ -212,11 +212,11 @@ impl Service {
     }
 
     fn disconnect(&mut self, id: OpenId) {
-        let stream = match self.opens.get(id) {
-            Some(open) => open.stream,
+        let (stream, session) = match self.opens.get(id) {
+            Some(open) => (open.stream, open.session),
             None => return,
         };
-        self.abort_waiting_locks(id, stream);
+        self.abort_waiting_locks(id, stream, session);
         for operation in self.watches.remove(id) {
             self.tasks.forget(operation);
             self.done(operation, Err(NtStatus::NOTIFY_CLEANUP));

@@ -175,6 +175,9 @@ impl Service {
             return Err(NtStatus::ACCESS_DENIED.into());
         }
         self.timers.remove(&(at, Timer::Disconnected(request.open)));
+        let node = self.files.get(&open.stream.file).and_then(|node| node.streams.get(&open.stream.index));
+        let locks = node.map_or(0, |node| node.locks.count(request.open));
+        self.locks_taken.hand_over(open.session, request.caller.session, locks);
         if let Some(open) = self.opens.get_mut(request.open) {
             open.disconnected = None;
             open.session = request.caller.session;

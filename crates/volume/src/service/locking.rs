@@ -1,16 +1,14 @@
 //! LOCK and CHANGE_NOTIFY as operations that may wait (MS-SMB2 3.3.5.14, 3.3.5.19).
 
+use super::intervals::Interval;
 use super::locks::{self, LockSequences};
-use super::opens::WaitingLock;
-use super::tasks::{Outcome, Wait, Work};
+use super::tasks::{Outcome, Wait};
+use super::waiting_locks::WaitingLock;
 use super::{Halt, Service};
-use crate::backend::{LockElement, OpenId, Operation, OperationId, Reply};
+use crate::backend::{LockElement, OpenId, OperationId, Reply, SessionId};
 use crate::fs::StreamId;
 use crate::security::rights;
 use types::NtStatus;
-
-/// Most elements of one request.
-const ELEMENTS_MAX: usize = 4096;
 
 impl Service {
     pub(super) fn lock(
@@ -24,16 +22,13 @@ impl Service {
         if open.directory {
             return Err(NtStatus::INVALID_DEVICE_REQUEST.into());
         }
-        let (stream, access) = (open.stream, open.access);
+        let (stream, access, session) = (open.stream, open.access, open.session);
         if let Some(sequence) = sequence
             && open.sequences.get_or_insert_with(Box::<LockSequences>::default).is_replay(sequence)
         {
             return Ok(Outcome::Reply(Reply::Done));
         }
         let Some(first) = elements.first() else { return Err(NtStatus::INVALID_PARAMETER.into()) };
-        if elements.len() > ELEMENTS_MAX {
-            return Err(NtStatus::INVALID_PARAMETER.into());
-        }
         if first.exclusive.is_none() {
             return self.unlock(id, stream, elements, sequence);
         }
@@ -47,10 +42,12 @@ impl Service {
         if access & (rights::READ_DATA | rights::WRITE_DATA | rights::APPEND_DATA | rights::EXECUTE) == 0 {
             return Err(NtStatus::ACCESS_DENIED.into());
         }
+        self.check_lock_room(id, stream, elements.len())?;
         let node = self.files.entry(stream.file).or_default();
         let locks = &mut node.streams.entry(stream.index).or_default().locks;
         match locks.lock(id, elements) {
             Ok(()) => {
+                self.locks_taken.add(session, elements.len());
                 self.lock_succeeded(id, sequence);
                 self.contend(id);
                 Ok(Outcome::Reply(Reply::Done))
@@ -59,18 +56,27 @@ impl Service {
                 if self.too_many_parked() {
                     return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
                 }
+                self.locks_taken.add(session, 1);
                 let node = self.files.entry(stream.file).or_default();
-                node.streams
-                    .entry(stream.index)
-                    .or_default()
-                    .waiting_locks
-                    .push_back(WaitingLock { operation, open: id });
-                let request = Operation::Lock { open: id, elements: elements.to_vec(), sequence };
-                self.park(operation, Some(Work::Request(request)), Wait::Lock(id), false);
+                let waiting = WaitingLock { operation, open: id, element: *first, sequence };
+                node.streams.entry(stream.index).or_default().waiting_locks.push(waiting);
+                self.park(operation, None, Wait::Lock(id), false);
                 Ok(Outcome::Later)
             }
             Err(status) => Err(status.into()),
         }
+    }
+
+    /// # Errors
+    /// INSUFFICIENT_RESOURCES if the open, its session or the volume would hold or wait for too many locks.
+    fn check_lock_room(&self, id: OpenId, stream: StreamId, more: usize) -> Result<(), NtStatus> {
+        let node = self.files.get(&stream.file).and_then(|node| node.streams.get(&stream.index));
+        let own = node.map_or(0, |node| node.locks.count(id) + node.waiting_locks.of(id).count());
+        let session = self.opens.get(id).map(|open| open.session).ok_or(NtStatus::FILE_CLOSED)?;
+        let fits = own + more <= self.config.locks_per_open
+            && self.locks_taken.of(session) + more <= self.config.locks_per_session
+            && self.locks_taken.all() + more <= self.config.locks_max;
+        if fits { Ok(()) } else { Err(NtStatus::INSUFFICIENT_RESOURCES) }
     }
 
     fn unlock(
@@ -80,21 +86,24 @@ impl Service {
         elements: &[LockElement],
         sequence: Option<u32>,
     ) -> Result<Outcome, Halt> {
+        let session = self.opens.get(id).map(|open| open.session).ok_or(NtStatus::FILE_CLOSED)?;
+        let node = self.files.entry(stream.file).or_default();
+        let held = &mut node.streams.entry(stream.index).or_default().locks;
+        let mut freed = Vec::new();
         let mut result = Ok(());
         for element in elements {
             result = if element.exclusive.is_some() {
                 Err(NtStatus::INVALID_PARAMETER)
             } else {
-                locks::check_range(element.range).and_then(|()| {
-                    let node = self.files.entry(stream.file).or_default();
-                    node.streams.entry(stream.index).or_default().locks.unlock(id, element.range)
-                })
+                locks::check_range(element.range).and_then(|()| held.unlock(id, element.range))
             };
             if result.is_err() {
                 break;
             }
+            freed.push(Interval::from(element.range));
         }
-        self.retry_locks(stream);
+        self.locks_taken.remove(session, freed.len());
+        self.retry_locks(stream, &freed);
         result?;
         self.lock_succeeded(id, sequence);
         Ok(Outcome::Reply(Reply::Done))
@@ -108,68 +117,60 @@ impl Service {
         }
     }
 
-    /// Ranges may have become free: whoever waits tries again, first come first.
-    fn retry_locks(&mut self, stream: StreamId) {
-        let waiting =
-            match self.files.get_mut(&stream.file).and_then(|node| node.streams.get_mut(&stream.index)) {
-                Some(node) => std::mem::take(&mut node.waiting_locks),
-                None => return,
-            };
-        for lock in waiting {
-            let Some(Work::Request(Operation::Lock { elements, sequence, .. })) =
-                self.tasks.work_mut(lock.operation)
-            else {
-                continue;
-            };
-            let (elements, sequence) = (elements.clone(), *sequence);
-            let node = self.files.entry(stream.file).or_default();
-            let state = node.streams.entry(stream.index).or_default();
-            match state.locks.lock(lock.open, &elements) {
-                Ok(()) => {
-                    self.tasks.forget(lock.operation);
-                    self.lock_succeeded(lock.open, sequence);
-                    self.done(lock.operation, Ok(Reply::Done));
-                    self.contend(lock.open);
-                }
-                Err(NtStatus::LOCK_NOT_GRANTED) => state.waiting_locks.push_back(lock),
-                Err(status) => self.abort(lock.operation, status),
-            }
-        }
-    }
-
-    pub(super) fn forget_waiting_lock(&mut self, id: OpenId, operation: OperationId) {
-        let Some(stream) = self.opens.get(id).map(|open| open.stream) else { return };
-        if let Some(node) =
-            self.files.get_mut(&stream.file).and_then(|node| node.streams.get_mut(&stream.index))
-        {
-            node.waiting_locks.retain(|waiting| waiting.operation != operation);
-        }
-    }
-
-    /// The open goes: what it waits for ends, what it holds is free.
-    pub(super) fn release_locks(&mut self, id: OpenId, stream: StreamId) {
-        self.abort_waiting_locks(id, stream);
-        let released = self
-            .files
-            .get_mut(&stream.file)
-            .and_then(|node| node.streams.get_mut(&stream.index))
-            .is_some_and(|node| node.locks.release(id));
-        if released {
-            self.retry_locks(stream);
-        }
-    }
-
-    pub(super) fn abort_waiting_locks(&mut self, id: OpenId, stream: StreamId) {
+    /// These ranges may have become free: who waits for them gets them, first come first.
+    fn retry_locks(&mut self, stream: StreamId, freed: &[Interval]) {
         let Some(node) =
             self.files.get_mut(&stream.file).and_then(|node| node.streams.get_mut(&stream.index))
         else {
             return;
         };
-        let gone: Vec<OperationId> =
-            node.waiting_locks.iter().filter(|lock| lock.open == id).map(|lock| lock.operation).collect();
-        node.waiting_locks.retain(|lock| lock.open != id);
-        for operation in gone {
-            self.abort(operation, NtStatus::RANGE_NOT_LOCKED);
+        let locks = &mut node.locks;
+        let granted = node
+            .waiting_locks
+            .retry(freed, |lock| locks.lock(lock.open, std::slice::from_ref(&lock.element)).is_ok());
+        for lock in granted {
+            self.tasks.forget(lock.operation);
+            self.lock_succeeded(lock.open, lock.sequence);
+            self.done(lock.operation, Ok(Reply::Done));
+            self.contend(lock.open);
+        }
+    }
+
+    pub(super) fn forget_waiting_lock(&mut self, id: OpenId, operation: OperationId) {
+        let Some(open) = self.opens.get(id) else { return };
+        let (stream, session) = (open.stream, open.session);
+        let node = self.files.get_mut(&stream.file).and_then(|node| node.streams.get_mut(&stream.index));
+        let Some(node) = node else { return };
+        let ticket = node.waiting_locks.of(id).find(|(_, lock)| lock.operation == operation);
+        if let Some(ticket) = ticket.map(|(ticket, _)| ticket) {
+            node.waiting_locks.remove(ticket);
+            self.locks_taken.remove(session, 1);
+        }
+    }
+
+    /// The open goes: what it waits for ends, what it holds is free.
+    pub(super) fn release_locks(&mut self, id: OpenId, stream: StreamId, session: SessionId) {
+        self.abort_waiting_locks(id, stream, session);
+        let node = self.files.get_mut(&stream.file).and_then(|node| node.streams.get_mut(&stream.index));
+        let Some(node) = node else { return };
+        self.locks_taken.remove(session, node.locks.count(id));
+        let freed = node.locks.release(id);
+        if !freed.is_empty() {
+            self.retry_locks(stream, &freed);
+        }
+    }
+
+    pub(super) fn abort_waiting_locks(&mut self, id: OpenId, stream: StreamId, session: SessionId) {
+        let Some(node) =
+            self.files.get_mut(&stream.file).and_then(|node| node.streams.get_mut(&stream.index))
+        else {
+            return;
+        };
+        let gone: Vec<_> = node.waiting_locks.of(id).map(|(ticket, _)| ticket).collect();
+        let gone: Vec<_> = gone.into_iter().filter_map(|ticket| node.waiting_locks.remove(ticket)).collect();
+        self.locks_taken.remove(session, gone.len());
+        for lock in gone {
+            self.abort(lock.operation, NtStatus::RANGE_NOT_LOCKED);
         }
     }
 

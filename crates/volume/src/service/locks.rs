@@ -1,39 +1,34 @@
 //! Byte-range locks of one stream (MS-FSA 2.1.5.8, 2.1.5.9, 2.1.4.10).
 //!
-//! Owns who holds which range. Promises: a request gets all its locks or none. Never waits: who has to wait asks again after a release.
+//! Owns who holds which range. Promises: a request gets all its locks or none; taking, giving up and checking a range take steps in
+//! proportion to the logarithm of the number of locks, and one more for each lock that meets the range and does not forbid it: only the
+//! asker's own exclusive ones. Never waits: who has to wait stands in [`super::waiting_locks`].
 
-use crate::backend::{ByteRange, LockElement, OpenId};
+use super::intervals::{Interval, IntervalSet};
+use crate::backend::{ByteRange, LockElement, OpenId, SessionId};
+use std::collections::{BTreeMap, HashMap};
 use types::NtStatus;
 
-/// Most locks of one stream.
-const LOCKS_MAX: usize = 65_536;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lock {
-    pub range: ByteRange,
-    pub exclusive: bool,
-    pub owner: OpenId,
+/// A lock, in the order in which an open's are given up: of two on one range the exclusive one first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Lock {
+    owner: OpenId,
+    interval: Interval,
+    shared: bool,
 }
 
 #[derive(Debug, Default)]
 pub struct RangeLocks {
-    held: Vec<Lock>,
-}
-
-/// First byte, and the one after the last, beyond 64 bits where the range ends at the largest offset.
-fn bounds(range: ByteRange) -> (u128, u128) {
-    let start = u128::from(range.offset);
-    (start, start + u128::from(range.len_bytes))
-}
-
-/// A range without bytes lies between two bytes: it meets ranges that hold both.
-fn overlap(one: ByteRange, other: ByteRange) -> bool {
-    let ((from, to), (other_from, other_to)) = (bounds(one), bounds(other));
-    from < other_to && other_from < to
+    /// How many times each is held.
+    held: BTreeMap<Lock, usize>,
+    /// Locks of each open that has any.
+    counts: HashMap<OpenId, usize>,
+    exclusive: IntervalSet<OpenId>,
+    shared: IntervalSet<OpenId>,
 }
 
 /// # Errors
-/// INVALID_LOCK_RANGE where the range goes beyond the last 64-bit offset.
+/// INVALID_LOCK_RANGE if the range goes beyond the last 64-bit offset.
 pub fn check_range(range: ByteRange) -> Result<(), NtStatus> {
     if range.len_bytes > 0 && range.offset.checked_add(range.len_bytes - 1).is_none() {
         return Err(NtStatus::INVALID_LOCK_RANGE);
@@ -43,36 +38,59 @@ pub fn check_range(range: ByteRange) -> Result<(), NtStatus> {
 
 impl RangeLocks {
     pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.counts.is_empty()
     }
 
-    fn conflicts(&self, new: &Lock) -> bool {
-        self.held.iter().any(|old| {
-            let both_shared = !old.exclusive && !new.exclusive;
-            // The owner of an exclusive lock may put shared ones on top.
-            let stacked = old.exclusive && !new.exclusive && old.owner == new.owner;
-            !both_shared && !stacked && overlap(old.range, new.range)
-        })
+    fn set_of(&mut self, lock: Lock) -> &mut IntervalSet<OpenId> {
+        if lock.shared { &mut self.shared } else { &mut self.exclusive }
+    }
+
+    fn conflicts(&self, new: Lock) -> bool {
+        // The owner of an exclusive lock may put shared ones on top.
+        let exclusive_free =
+            self.exclusive.each_meeting(new.interval, |_, owner| new.shared && owner == new.owner);
+        !exclusive_free || !new.shared && !self.shared.each_meeting(new.interval, |_, _| false)
+    }
+
+    fn add(&mut self, lock: Lock) {
+        let times = self.held.entry(lock).or_insert(0);
+        *times += 1;
+        if *times == 1 {
+            self.set_of(lock).insert(lock.interval, lock.owner);
+        }
+        *self.counts.entry(lock.owner).or_insert(0) += 1;
+    }
+
+    fn remove(&mut self, lock: Lock) {
+        let times = self.held.get_mut(&lock).expect("a lock that is given up is held");
+        *times -= 1;
+        if *times == 0 {
+            self.held.remove(&lock);
+            self.set_of(lock).remove(lock.interval, lock.owner);
+        }
+        let count = self.counts.get_mut(&lock.owner).expect("an open that holds a lock is counted");
+        *count -= 1;
+        if *count == 0 {
+            self.counts.remove(&lock.owner);
+        }
     }
 
     /// Takes all of `elements` (whose `exclusive` says how), or none.
     ///
     /// # Errors
-    /// LOCK_NOT_GRANTED; INSUFFICIENT_RESOURCES beyond a bound on locks.
+    /// LOCK_NOT_GRANTED.
     pub fn lock(&mut self, owner: OpenId, elements: &[LockElement]) -> Result<(), NtStatus> {
-        let before = self.held.len();
-        for element in elements {
-            let new = Lock { range: element.range, exclusive: element.exclusive == Some(true), owner };
-            let refused = if self.held.len() >= LOCKS_MAX {
-                Some(NtStatus::INSUFFICIENT_RESOURCES)
-            } else {
-                self.conflicts(&new).then_some(NtStatus::LOCK_NOT_GRANTED)
+        for (taken, element) in elements.iter().enumerate() {
+            let lock = |element: &LockElement| Lock {
+                owner,
+                interval: element.range.into(),
+                shared: element.exclusive != Some(true),
             };
-            if let Some(status) = refused {
-                self.held.truncate(before);
-                return Err(status);
+            if self.conflicts(lock(element)) {
+                elements[..taken].iter().for_each(|element| self.remove(lock(element)));
+                return Err(NtStatus::LOCK_NOT_GRANTED);
             }
-            self.held.push(new);
+            self.add(lock(element));
         }
         Ok(())
     }
@@ -82,43 +100,82 @@ impl RangeLocks {
     /// # Errors
     /// RANGE_NOT_LOCKED.
     pub fn unlock(&mut self, owner: OpenId, range: ByteRange) -> Result<(), NtStatus> {
-        let mine = |lock: &Lock| lock.owner == owner && lock.range == range;
-        let at = self
-            .held
-            .iter()
-            .position(|lock| mine(lock) && lock.exclusive)
-            .or_else(|| self.held.iter().position(mine))
-            .ok_or(NtStatus::RANGE_NOT_LOCKED)?;
-        self.held.remove(at);
+        let lock = |shared| Lock { owner, interval: range.into(), shared };
+        let found = [lock(false), lock(true)].into_iter().find(|lock| self.held.contains_key(lock));
+        self.remove(found.ok_or(NtStatus::RANGE_NOT_LOCKED)?);
         Ok(())
     }
 
-    /// Gives up all locks of an open; whether there were any.
-    pub fn release(&mut self, owner: OpenId) -> bool {
-        let before = self.held.len();
-        self.held.retain(|lock| lock.owner != owner);
-        self.held.len() != before
+    /// Gives up all locks of an open. Returns their ranges.
+    pub fn release(&mut self, owner: OpenId) -> Vec<Interval> {
+        let first = Lock { owner, interval: Interval { start: 0, end: 0 }, shared: false };
+        let mine = self.held.range(first..).take_while(|(lock, _)| lock.owner == owner);
+        let mine: Vec<Lock> = mine.map(|(lock, _)| *lock).collect();
+        for lock in &mine {
+            self.held.remove(lock);
+            self.set_of(*lock).remove(lock.interval, owner);
+        }
+        self.counts.remove(&owner);
+        mine.into_iter().map(|lock| lock.interval).collect()
     }
 
     /// Locks that an open holds.
     pub fn count(&self, owner: OpenId) -> usize {
-        self.held.iter().filter(|lock| lock.owner == owner).count()
+        self.counts.get(&owner).copied().unwrap_or(0)
     }
 
     /// # Errors
     /// FILE_LOCK_CONFLICT where `owner` may not read or write the range.
     pub fn check_io(&self, owner: OpenId, range: ByteRange, write: bool) -> Result<(), NtStatus> {
-        let conflict = range.len_bytes > 0
-            && self.held.iter().any(|lock| {
-                // A shared lock forbids writing to its owner too.
-                let forbids = if write {
-                    lock.owner != owner || !lock.exclusive
-                } else {
-                    lock.exclusive && lock.owner != owner
-                };
-                forbids && overlap(lock.range, range)
-            });
-        if conflict { Err(NtStatus::FILE_LOCK_CONFLICT) } else { Ok(()) }
+        if self.is_empty() || range.len_bytes == 0 {
+            return Ok(());
+        }
+        let interval = Interval::from(range);
+        // A shared lock forbids writing to its owner too.
+        let free = self.exclusive.each_meeting(interval, |_, holder| holder == owner)
+            && (!write || self.shared.each_meeting(interval, |_, _| false));
+        if free { Ok(()) } else { Err(NtStatus::FILE_LOCK_CONFLICT) }
+    }
+}
+
+/// Locks held and waited for of each session, and of all.
+#[derive(Debug, Default)]
+pub struct LocksTaken {
+    by_session: HashMap<SessionId, usize>,
+    all: usize,
+}
+
+impl LocksTaken {
+    pub fn of(&self, session: SessionId) -> usize {
+        self.by_session.get(&session).copied().unwrap_or(0)
+    }
+
+    pub fn all(&self) -> usize {
+        self.all
+    }
+
+    pub fn add(&mut self, session: SessionId, locks: usize) {
+        if locks > 0 {
+            *self.by_session.entry(session).or_insert(0) += locks;
+            self.all += locks;
+        }
+    }
+
+    pub fn remove(&mut self, session: SessionId, locks: usize) {
+        if locks > 0 {
+            let count = self.by_session.get_mut(&session).expect("a session that has locks is counted");
+            *count -= locks;
+            if *count == 0 {
+                self.by_session.remove(&session);
+            }
+            self.all -= locks;
+        }
+    }
+
+    /// The open that has these locks is taken up by another session.
+    pub fn hand_over(&mut self, from: SessionId, to: SessionId, locks: usize) {
+        self.remove(from, locks);
+        self.add(to, locks);
     }
 }
 
@@ -154,3 +211,7 @@ impl LockSequences {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "tests/range_locks.rs"]
+mod tests;

@@ -16,6 +16,7 @@ mod create;
 mod directory;
 mod durable;
 mod information;
+mod intervals;
 mod io;
 mod locking;
 mod locks;
@@ -28,6 +29,7 @@ mod security;
 mod share;
 mod short_names;
 mod tasks;
+mod waiting_locks;
 mod wildcard;
 
 #[cfg(test)]
@@ -51,6 +53,11 @@ pub struct ServiceConfig {
     pub opens_max: usize,
     /// Operations that wait for something at once; beyond, they answer INSUFFICIENT_RESOURCES.
     pub parked_max: usize,
+    /// Byte-range locks that one open holds or waits for; beyond, LOCK answers INSUFFICIENT_RESOURCES, as beyond the next two.
+    pub locks_per_open: usize,
+    pub locks_per_session: usize,
+    /// Of the whole volume.
+    pub locks_max: usize,
     /// How long a durable handle waits for its client where the client does not say.
     pub durable_timeout: Duration,
     /// The longest it waits whatever the client says.
@@ -62,6 +69,9 @@ impl Default for ServiceConfig {
         Self {
             opens_max: 262_144,
             parked_max: 65_536,
+            locks_per_open: 4096,
+            locks_per_session: 65_536,
+            locks_max: 1 << 20,
             durable_timeout: Duration::from_secs(60),
             durable_timeout_max: Duration::from_secs(300),
         }
@@ -140,6 +150,7 @@ pub struct Service {
     opens: OpenTable,
     files: HashMap<FileId, FileNode>,
     leases: Leases,
+    locks_taken: locks::LocksTaken,
     /// Opens and creates in progress by client and create GUID.
     creates: HashMap<(Guid, Guid), durable::CreateState>,
     /// Opens by application instance.
@@ -177,6 +188,7 @@ impl Service {
             opens: OpenTable::default(),
             files: HashMap::new(),
             leases: HashMap::new(),
+            locks_taken: locks::LocksTaken::default(),
             creates: HashMap::new(),
             instances: HashMap::new(),
             short_names: short_names::ShortNames::default(),

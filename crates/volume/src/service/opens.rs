@@ -6,12 +6,13 @@ use super::caching::Caching;
 use super::directory::Listing;
 use super::locks::{LockSequences, RangeLocks};
 use super::share::ShareMode;
+use super::waiting_locks::WaitingLocks;
 use crate::backend::{
     AccessToken, Durability, DurableRequest, Guid, LeaseVersion2, OpenId, OperationId, SessionId,
     ShareOptions, WideString,
 };
 use crate::fs::{FileId, StreamId};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use types::Monotonic;
@@ -179,18 +180,11 @@ impl OpenTable {
     }
 }
 
-/// A lock request that waits.
-#[derive(Debug, Clone, Copy)]
-pub struct WaitingLock {
-    pub operation: OperationId,
-    pub open: OpenId,
-}
-
 /// What is common to the opens of one stream.
 #[derive(Debug, Default)]
 pub struct StreamNode {
     pub locks: RangeLocks,
-    pub waiting_locks: VecDeque<WaitingLock>,
+    pub waiting_locks: WaitingLocks,
     /// Of a named stream: goes with its last open.
     pub delete_pending: bool,
 }

@@ -92,11 +92,6 @@ impl Tasks {
         self.parked.is_empty()
     }
 
-    /// The work that waits for its turn.
-    pub fn work_mut(&mut self, operation: OperationId) -> Option<&mut Work> {
-        self.parked.get_mut(&operation)?.work.as_mut()
-    }
-
     /// Parked creates of a session.
     pub fn creates_of(&self, session: SessionId) -> Vec<OperationId> {
         self.parked
