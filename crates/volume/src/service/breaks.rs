@@ -10,6 +10,7 @@ use crate::backend::{
 };
 use crate::fs::{FileId, StreamId};
 use crate::security::rights;
+use std::collections::HashSet;
 use types::{Monotonic, NtStatus};
 
 /// Opens with these rights at most do not disturb oplocks.
@@ -70,18 +71,18 @@ enum Holder {
 
 impl Service {
     fn holders(&self, stream: StreamId) -> Vec<Holder> {
-        let mut holders = Vec::new();
+        let (mut holders, mut leases) = (Vec::new(), HashSet::new());
         let Some(node) = self.files.get(&stream.file) else { return holders };
         for &id in &node.opens {
             let Some(open) = self.opens.get(id).filter(|open| open.stream == stream) else { continue };
             let holder = match open.holder {
                 CacheHolder::None => continue,
                 CacheHolder::Oplock(_) => Holder::Oplock(id),
+                // Several opens can have one lease.
+                CacheHolder::Lease(name) if !leases.insert(name) => continue,
                 CacheHolder::Lease(name) => Holder::Lease(name),
             };
-            if !holders.contains(&holder) {
-                holders.push(holder);
-            }
+            holders.push(holder);
         }
         holders
     }
