@@ -11,6 +11,7 @@ use smb::wire::{
 use types::{Monotonic, NtStatus};
 use volume::backend::{Backend, DirectoryEntry, Operation, WideString};
 use volume::security::rights;
+use volume::service::PATTERN_UNITS_MAX;
 
 /// Entries that a volume is asked for at once.
 const ENTRIES_MAX: usize = 4096;
@@ -46,7 +47,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         if open.granted_access & rights::LIST_DIRECTORY == 0 {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        if pattern.is_empty() || pattern.contains(&u16::from(b'\\')) {
+        let malformed = pattern.is_empty() || pattern.contains(&u16::from(b'\\'));
+        if malformed || pattern.len() > PATTERN_UNITS_MAX {
             return Err(NtStatus::OBJECT_NAME_INVALID);
         }
         if bytes_max < class.name_offset() {

@@ -20,7 +20,7 @@ use types::{FileTime, Monotonic, NtStatus, VolumeId};
 use volume::backend::{Backend, Event, OpenId, Operation, OperationId, SessionId};
 
 /// Operations whose answer nobody waits for.
-pub(crate) const UNATTENDED: OperationId = OperationId(0);
+pub(crate) const UNATTENDED: OperationId = OperationId::UNATTENDED;
 
 pub(crate) struct Volume<B> {
     pub id: VolumeId,

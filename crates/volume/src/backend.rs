@@ -12,6 +12,11 @@ use types::{FileTime, Monotonic, NtStatus, Sid};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId(pub u64);
 
+impl OperationId {
+    /// Of operations whose answers nobody waits for; any number can be under way at once.
+    pub const UNATTENDED: Self = Self(0);
+}
+
 /// Names one open of a file for its whole life, across reconnects of a durable handle. Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpenId(pub u64);

@@ -7,18 +7,25 @@ use smb::crypto::{
 use smb::rpc::AccountEntry;
 use smb::wire::*;
 use smb_server::{Account, Config, ConnectionId, ConnectionInfo, Directory, Server, Share, Transport};
+use space::memory::MemoryVirtualDisk;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use sys::{Buf, BufMut, Payload};
-use types::{FileTime, Monotonic, NtStatus, Sid, VolumeId};
+use types::{BlockCount, FileTime, Monotonic, NtStatus, Sid, VolumeId};
 use volume::backend::*;
+use volume::fs::{FileSystem, Format};
+use volume::security::volume_root;
+use volume::service::{Service, ServiceConfig};
 use zerocopy::IntoBytes;
 
 pub const PASSWORD: &str = "right";
 pub const WALL: FileTime = FileTime(133_000_000_000_000_000);
+
+/// Turns of the loop that [`World::settle`] gives to a volume in memory.
+const VOLUME_POLLS: usize = 64;
 
 /// What the file layer was asked and what it will say.
 #[derive(Default)]
@@ -32,6 +39,8 @@ pub struct Layer {
     pub cannot_cancel: bool,
     pub content: Vec<u8>,
     pub next_open: u64,
+    /// A volume in memory that answers in the place of all this.
+    pub volume: Option<Service>,
     /// Every READ is answered with it, every WRITE with its length; neither is kept in `asked`, and nothing is allocated.
     pub block: Option<Buf>,
 }
@@ -102,8 +111,11 @@ impl Fake {
 }
 
 impl Backend for Fake {
-    fn submit(&mut self, operation: OperationId, request: Operation, _now: Monotonic) {
+    fn submit(&mut self, operation: OperationId, request: Operation, now: Monotonic) {
         let mut layer = self.0.borrow_mut();
+        if let Some(volume) = &mut layer.volume {
+            return volume.submit(operation, request, now);
+        }
         if let Some(block) = &layer.block {
             let result = match &request {
                 Operation::Read { .. } => Some(Reply::Read(block.clone().into())),
@@ -125,6 +137,9 @@ impl Backend for Fake {
 
     fn cancel(&mut self, operation: OperationId) {
         let mut layer = self.0.borrow_mut();
+        if let Some(volume) = &mut layer.volume {
+            return volume.cancel(operation);
+        }
         layer.cancelled.push(operation);
         if layer.cannot_cancel {
             return;
@@ -134,14 +149,22 @@ impl Backend for Fake {
     }
 
     fn poll(&mut self, out: &mut Vec<Event>) {
-        out.extend(self.0.borrow_mut().events.drain(..));
+        let mut layer = self.0.borrow_mut();
+        if let Some(volume) = &mut layer.volume {
+            volume.poll(out);
+        }
+        out.extend(layer.events.drain(..));
     }
 
     fn next_timeout(&self) -> Option<Monotonic> {
-        None
+        self.0.borrow().volume.as_ref()?.next_timeout()
     }
 
-    fn handle_timeout(&mut self, _now: Monotonic) {}
+    fn handle_timeout(&mut self, now: Monotonic) {
+        if let Some(volume) = &mut self.0.borrow_mut().volume {
+            volume.handle_timeout(now);
+        }
+    }
 }
 
 pub struct People;
@@ -150,7 +173,7 @@ fn token() -> Arc<AccessToken> {
     Arc::new(AccessToken {
         user: Sid::new(5, &[21, 1, 2, 3, 1000]).unwrap(),
         primary_group: Sid::users(),
-        groups: vec![Sid::everyone()],
+        groups: vec![Sid::everyone(), Sid::authenticated_users(), Sid::users()],
         privileges: Privileges::empty(),
     })
 }
@@ -236,6 +259,26 @@ impl World {
         Self { server, layer, now }
     }
 
+    /// With an empty volume in memory in the place of the file layer that keeps one file.
+    pub fn with_volume() -> Self {
+        let world = Self::new();
+        let disk = MemoryVirtualDisk::new(BlockCount(65_536), 4096, BlockCount(65_536));
+        let format = Format {
+            id: [3; 16],
+            label: "test".into(),
+            serial: 1,
+            now: WALL,
+            root_security: volume_root().build().expect("short enough"),
+        };
+        let fs = FileSystem::format(Box::new(disk), &format, volume::fs::Config::default());
+        let mut volume = Service::new(fs, ServiceConfig::default(), world.now, WALL);
+        while !volume.is_open() {
+            volume.poll(&mut Vec::new());
+        }
+        world.layer.0.borrow_mut().volume = Some(volume);
+        world
+    }
+
     pub fn connect(&mut self) -> Option<ConnectionId> {
         self.connect_by(Transport::Tcp)
     }
@@ -257,6 +300,11 @@ impl World {
 
     pub fn settle(&mut self) {
         while self.server.poll(self.now) {}
+        // A volume has more to do than it tells: its disk answers, and what was too much for one turn goes on.
+        let polls = if self.layer.0.borrow().volume.is_some() { VOLUME_POLLS } else { 0 };
+        for _ in 0..polls {
+            self.server.poll(self.now);
+        }
     }
 
     pub fn wait(&mut self, time: Duration) {

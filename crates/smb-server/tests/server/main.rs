@@ -3,6 +3,7 @@
 mod asynchronous;
 mod channels;
 mod compound;
+mod cost;
 mod credits;
 mod encryption;
 mod files;

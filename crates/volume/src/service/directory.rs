@@ -2,7 +2,9 @@
 
 use super::information::file_information;
 use super::opens::Open;
-use super::{Halt, Service, wildcard};
+use super::turn::ENTRY_STEPS;
+use super::wildcard::{self, Pattern};
+use super::{Halt, Service};
 use crate::backend::{AccessToken, DirectoryEntry, OpenId, OperationId, Reply, ShareOptions};
 use crate::fs::{DirectoryCursor, Entry, FileId, FsError};
 use crate::security::{self, rights};
@@ -21,7 +23,7 @@ const ENTRIES_MAX: usize = 4096;
 #[derive(Debug, Default)]
 pub struct Listing {
     cursor: DirectoryCursor,
-    /// Of the question that was asked last, where it waits for what is not in memory: it goes on from here.
+    /// Of the question that was asked last, if it waits for what is not in memory or for the next turn: it goes on from here.
     found: Option<Found>,
 }
 
@@ -39,7 +41,8 @@ struct Question<'a> {
     operation: OperationId,
     directory: FileId,
     parent: FileId,
-    pattern: &'a [u16],
+    name: &'a [u16],
+    pattern: Pattern,
     /// The cookie after which to begin.
     after: u64,
     entries_max: usize,
@@ -77,9 +80,10 @@ impl Service {
         let directory = open.stream.file;
         let parent = open.link.as_ref().map_or(FileId::ROOT, |link| link.parent);
         let viewer = Viewer { token: open.token.clone(), share: open.share, short_names };
+        let (name, pattern) = (pattern, Pattern::new(pattern)?);
         let mut listing = open.listing.take().unwrap_or_default();
         let entries_max = (entries_max as usize).min(ENTRIES_MAX);
-        let question = Question { operation, directory, parent, pattern, after, entries_max };
+        let question = Question { operation, directory, parent, name, pattern, after, entries_max };
         let result = self.list(&mut listing, &question, &viewer);
         if let Some(open) = self.opens.get_mut(id) {
             open.listing = Some(listing);
@@ -93,13 +97,13 @@ impl Service {
         question: &Question<'_>,
         viewer: &Viewer,
     ) -> Result<Vec<DirectoryEntry>, Halt> {
-        let Question { operation, directory, pattern, after, .. } = *question;
+        let Question { operation, directory, name, after, .. } = *question;
         // One name is looked up, not searched for.
-        if !pattern.is_empty() && !wildcard::has_wildcard(pattern) {
+        if !name.is_empty() && !wildcard::has_wildcard(name) {
             if after != 0 {
                 return Ok(Vec::new());
             }
-            return match self.lookup(directory, pattern) {
+            return match self.lookup(directory, name) {
                 Ok(entry) => Ok(self.entry(directory, &entry, u64::MAX, viewer)?.into_iter().collect()),
                 Err(FsError::NotFound) => Ok(Vec::new()),
                 Err(error) => Err(error.into()),
@@ -114,9 +118,9 @@ impl Service {
             }
         };
         match self.list_on(&mut listing.cursor, &mut found, question, viewer) {
-            Err(Halt::Miss) => {
+            Err(halt @ (Halt::Miss | Halt::Yield)) => {
                 listing.found = Some(found);
-                Err(Halt::Miss)
+                Err(halt)
             }
             result => result.map(|()| found.entries),
         }
@@ -129,7 +133,7 @@ impl Service {
         for (cookie, file, name) in dots {
             let name: Vec<u16> = name.encode_utf16().collect();
             let asked = question.after < cookie && out.len() < question.entries_max;
-            if asked && wildcard::matches(question.pattern, &name) {
+            if asked && question.pattern.matches(&name, &mut 0) {
                 let information = file_information(&self.fs.attributes(file)?);
                 out.push(DirectoryEntry { name: name.into(), short_name: None, information, cookie });
             }
@@ -137,7 +141,8 @@ impl Service {
         Ok(out)
     }
 
-    /// Goes on from where `found` stands. After a miss what follows is asked for too: it comes with the same wait.
+    /// Goes on from where `found` stands, as long as the turn is not spent. After a miss what follows is asked for too: it comes with the
+    /// same wait.
     fn list_on(
         &mut self,
         cursor: &mut DirectoryCursor,
@@ -148,30 +153,37 @@ impl Service {
         while let Some(wanted) =
             question.entries_max.checked_sub(found.entries.len()).filter(|&some| some > 0)
         {
+            if self.turn.is_spent() {
+                return Err(Halt::Yield);
+            }
             let entries_max = BATCH.min(wanted).max(16);
             let batch = cursor.list(&mut self.fs, question.directory, found.position, entries_max)?;
             if batch.is_empty() {
                 return Ok(());
             }
-            let mut matching =
-                batch.iter().filter(|(_, entry)| wildcard::matches(question.pattern, &entry.name));
-            while found.entries.len() < question.entries_max
-                && let Some((cookie, entry)) = matching.next()
-            {
-                match self.entry(question.directory, entry, cookie + PARENT_COOKIE, viewer) {
-                    Ok(entry) => found.entries.extend(entry),
-                    Err(Halt::Miss) => {
-                        matching.for_each(|(_, entry)| drop(self.fs.attributes(entry.file)));
-                        return Err(Halt::Miss);
+            self.turn.spend(batch.len() as u32 * ENTRY_STEPS);
+            for (at, (cookie, entry)) in batch.iter().enumerate() {
+                let mut steps = 0;
+                let matches = question.pattern.matches(&entry.name, &mut steps);
+                self.turn.spend(steps);
+                if matches {
+                    match self.entry(question.directory, entry, cookie + PARENT_COOKIE, viewer) {
+                        Ok(entry) => found.entries.extend(entry),
+                        Err(Halt::Miss) => {
+                            let rest = batch[at + 1..].iter();
+                            let rest =
+                                rest.filter(|(_, entry)| question.pattern.matches(&entry.name, &mut 0));
+                            rest.for_each(|(_, entry)| drop(self.fs.attributes(entry.file)));
+                            return Err(Halt::Miss);
+                        }
+                        Err(halt) => return Err(halt),
                     }
-                    Err(halt) => return Err(halt),
+                    self.turn.spend(ENTRY_STEPS);
                 }
                 found.position = *cookie;
-            }
-            if found.entries.len() < question.entries_max
-                && let Some((last, _)) = batch.last()
-            {
-                found.position = *last;
+                if found.entries.len() == question.entries_max || self.turn.is_spent() {
+                    break;
+                }
             }
         }
         Ok(())

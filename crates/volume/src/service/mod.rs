@@ -6,6 +6,9 @@
 //! **How an operation runs.** It is tried from its beginning: first everything is checked, then everything is changed. Where it
 //! cannot go on it is parked whole, and tried again from its beginning later: when metadata has come into memory, when a holder has
 //! given up what it cached. Locks and notifications wait in their own queues. Data moves without being parked.
+//!
+//! **How long it runs.** What clients ask for between two polls takes a bounded number of steps ([`turn`]); the rest waits for the next
+//! poll, and [`Backend::next_timeout`] says that it is due. A walk over many entries keeps its place and goes on from there.
 
 mod breaks;
 mod caching;
@@ -29,6 +32,7 @@ mod security;
 mod share;
 mod short_names;
 mod tasks;
+mod turn;
 mod waiting_locks;
 mod wildcard;
 
@@ -44,7 +48,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use types::{FileTime, Monotonic, NtStatus};
 
-pub use wildcard::matches as name_matches;
+pub use wildcard::PATTERN_UNITS_MAX;
 
 /// Limits that an administrator sets.
 #[derive(Debug, Clone, Copy)]
@@ -96,6 +100,8 @@ enum Halt {
     Status(NtStatus),
     /// The file layer needs something first.
     Miss,
+    /// It goes on in the next turn, since this one is spent.
+    Yield,
     /// Somebody has to give up what they cache of this file first.
     Break(FileId),
     /// Opens of this file whose clients were away are being closed: goes on after that.
@@ -158,6 +164,7 @@ pub struct Service {
     short_names: short_names::ShortNames,
     watches: notify::Watches,
     tasks: tasks::Tasks,
+    turn: turn::Turn,
     in_flight: slab::Slab<io::InFlight>,
     timers: BTreeSet<(Monotonic, Timer)>,
     events: Vec<Event>,
@@ -194,6 +201,7 @@ impl Service {
             short_names: short_names::ShortNames::default(),
             watches: notify::Watches::default(),
             tasks: tasks::Tasks::default(),
+            turn: turn::Turn::default(),
             in_flight: slab::Slab::new(),
             timers: BTreeSet::new(),
             events: Vec::new(),
@@ -373,6 +381,8 @@ impl Backend for Service {
     }
 
     fn poll(&mut self, out: &mut Vec<Event>) {
+        self.turn.begin();
+        self.tasks.resume_yielded();
         for _ in 0..ROUNDS_MAX {
             self.poll_file_system();
             self.run_ready();
@@ -385,6 +395,9 @@ impl Backend for Service {
     }
 
     fn next_timeout(&self) -> Option<Monotonic> {
+        if self.tasks.is_due() {
+            return Some(self.now);
+        }
         let own = self.timers.first().map(|(at, _)| *at);
         match (own, self.fs.next_timeout()) {
             (Some(own), Some(below)) => Some(own.min(below)),

@@ -1,6 +1,7 @@
 //! Operations that wait: parked whole, and tried again from their beginning.
 
 use super::io::InFlight;
+use super::turn::OPERATION_STEPS;
 use super::{Halt, Service};
 use crate::backend::{
     Create, CreateAction, Durability, Event, OpenId, Operation, OperationId, Reply, SessionId,
@@ -39,6 +40,8 @@ pub enum Wait {
     Break(FileId),
     /// Its turn.
     Nothing,
+    /// The next turn of the loop.
+    Turn,
     /// A byte range of this open's stream.
     Lock(OpenId),
     /// A change in this directory.
@@ -60,6 +63,8 @@ pub struct Tasks {
     parked: HashMap<OperationId, Parked>,
     misses: Vec<OperationId>,
     ready: VecDeque<OperationId>,
+    /// They go on in the next turn.
+    yielded: Vec<OperationId>,
     internal: u64,
 }
 
@@ -68,6 +73,18 @@ impl Tasks {
         for operation in std::mem::take(&mut self.misses) {
             self.make_ready(operation);
         }
+    }
+
+    /// A turn begins: what the last one had no steps left for goes on, behind what came meanwhile.
+    pub fn resume_yielded(&mut self) {
+        for operation in std::mem::take(&mut self.yielded) {
+            self.make_ready(operation);
+        }
+    }
+
+    /// Whether something goes on in the next turn without waiting for anything else.
+    pub fn is_due(&self) -> bool {
+        !self.ready.is_empty() || !self.yielded.is_empty()
     }
 
     fn make_ready(&mut self, operation: OperationId) {
@@ -118,6 +135,14 @@ impl Service {
             Operation::Create(create) => Work::Create(create, Attempt::default()),
             other => Work::Request(other),
         };
+        let operation =
+            if operation == OperationId::UNATTENDED { self.tasks.internal_id() } else { operation };
+        if self.turn.is_spent() {
+            let parked = Parked { work: Some(work), wait: Wait::Nothing, told: false };
+            self.tasks.parked.insert(operation, parked);
+            self.tasks.ready.push_back(operation);
+            return;
+        }
         self.run(operation, work, false);
     }
 
@@ -128,10 +153,12 @@ impl Service {
         self.tasks.ready.push_back(operation);
     }
 
-    /// Tries everything that can go on.
+    /// Tries everything that can go on, as long as the turn is not spent.
     pub(super) fn run_ready(&mut self) {
         loop {
-            while let Some(operation) = self.tasks.ready.pop_front() {
+            while !self.turn.is_spent()
+                && let Some(operation) = self.tasks.ready.pop_front()
+            {
                 let Some(parked) = self.tasks.parked.get_mut(&operation) else { continue };
                 let (Some(work), told) = (parked.work.take(), parked.told) else { continue };
                 self.tasks.parked.remove(&operation);
@@ -139,13 +166,14 @@ impl Service {
             }
             self.reclaim();
             self.answer_watches();
-            if self.tasks.ready.is_empty() {
+            if self.tasks.ready.is_empty() || self.turn.is_spent() {
                 return;
             }
         }
     }
 
     fn run(&mut self, operation: OperationId, mut work: Work, told: bool) {
+        self.turn.spend(OPERATION_STEPS);
         let durable = self.wants_durable_metadata(&work);
         match self.perform(operation, &mut work) {
             Ok(Outcome::Reply(reply)) if durable => self.commit(operation, reply),
@@ -172,6 +200,10 @@ impl Service {
                 }
                 self.park(operation, Some(work), Wait::Storage, told);
                 self.tasks.misses.push(operation);
+            }
+            Err(Halt::Yield) => {
+                self.park(operation, Some(work), Wait::Turn, told);
+                self.tasks.yielded.push(operation);
             }
             Err(Halt::Break(file)) => {
                 if let Work::Create(_, attempt) = &mut work {
@@ -218,7 +250,7 @@ impl Service {
 
     /// Lets an operation wait, and says so once where it may take long.
     pub(super) fn park(&mut self, operation: OperationId, work: Option<Work>, wait: Wait, told: bool) {
-        let tell = !told && wait != Wait::Storage;
+        let tell = !told && !matches!(wait, Wait::Storage | Wait::Turn);
         if tell {
             self.events.push(Event::Pending { operation });
         }
@@ -269,6 +301,7 @@ impl Service {
         match parked.wait {
             // Short, or about to go on: it is past waiting.
             Wait::Storage | Wait::Nothing => return,
+            Wait::Turn => self.tasks.yielded.retain(|yielded| *yielded != operation),
             Wait::Break(file) => {
                 if let Some(node) = self.files.get_mut(&file) {
                     node.waiting.retain(|waiting| *waiting != operation);

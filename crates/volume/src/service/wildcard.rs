@@ -1,6 +1,7 @@
 //! Which names a search pattern means (MS-FSA 2.1.4.4).
 
 use crate::fs::upcase_unit;
+use types::NtStatus;
 
 const STAR: u16 = b'*' as u16;
 const QUESTION: u16 = b'?' as u16;
@@ -9,73 +10,132 @@ const DOS_QUESTION: u16 = b'>' as u16;
 const DOS_DOT: u16 = b'"' as u16;
 const DOT: u16 = b'.' as u16;
 
+/// Longest pattern in UTF-16 code units: as long as the longest name.
+pub const PATTERN_UNITS_MAX: usize = 255;
+
 /// Whether the pattern has any wildcard.
 pub fn has_wildcard(pattern: &[u16]) -> bool {
     pattern.iter().any(|unit| [STAR, QUESTION, DOS_STAR, DOS_QUESTION, DOS_DOT].contains(unit))
 }
 
-/// Whether `name` is one that `pattern` means; case does not count. Takes time of at most pattern times name.
-pub fn matches(pattern: &[u16], name: &[u16]) -> bool {
-    if matches!(pattern, [] | [STAR]) {
-        return true;
+/// Places in a pattern: before each unit, and behind the last.
+#[derive(Debug, Clone, Copy, Default)]
+struct Places([u64; 4]);
+
+const _: () = assert!(PATTERN_UNITS_MAX < 256, "each place has a bit");
+
+impl Places {
+    fn insert(&mut self, place: usize) {
+        self.0[place / 64] |= 1 << (place % 64);
     }
-    let last_dot = name.iter().rposition(|&unit| unit == DOT);
-    // reachable[i]: the first i units of the pattern match the name so far.
-    let mut reachable = vec![false; pattern.len() + 1];
-    reachable[0] = true;
-    close_over_empty(pattern, &mut reachable, name.is_empty(), true);
-    for (at, &unit) in name.iter().enumerate() {
-        let mut next = vec![false; pattern.len() + 1];
-        for (i, &wild) in pattern.iter().enumerate() {
-            if !reachable[i] {
-                continue;
-            }
-            match wild {
-                STAR => next[i] = true,
-                // Everything up to the last dot; after it, what has no dot: so all but that dot, which it may end before.
-                DOS_STAR => {
-                    next[i] = true;
-                    if Some(at) == last_dot {
-                        next[i + 1] = true;
-                    }
-                }
-                QUESTION => next[i + 1] = true,
-                DOS_QUESTION => {
-                    if unit != DOT {
-                        next[i + 1] = true;
-                    }
-                }
-                DOS_DOT => {
-                    if unit == DOT {
-                        next[i + 1] = true;
-                    }
-                }
-                _ => {
-                    if upcase_unit(wild) == upcase_unit(unit) {
-                        next[i + 1] = true;
-                    }
-                }
-            }
+
+    fn contains(&self, place: usize) -> bool {
+        self.0[place / 64] & 1 << (place % 64) != 0
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0 == [0; 4]
+    }
+
+    /// The first at `from` or behind it.
+    fn next(&self, from: usize) -> Option<usize> {
+        let mut word = from / 64;
+        let mut bits = self.0.get(word)? & u64::MAX << (from % 64);
+        while bits == 0 {
+            word += 1;
+            bits = *self.0.get(word)?;
         }
-        let at_end = at + 1 == name.len();
-        let before_dot = name.get(at + 1) == Some(&DOT);
-        close_over_empty(pattern, &mut next, at_end, at_end || before_dot);
-        reachable = next;
+        Some(word * 64 + bits.trailing_zeros() as usize)
     }
-    reachable[pattern.len()]
+
+    fn remove_before(&mut self, place: usize) {
+        self.0[..place / 64].fill(0);
+        self.0[place / 64] &= u64::MAX << (place % 64);
+    }
 }
 
-/// Adds what is reached without taking a unit of the name.
-fn close_over_empty(pattern: &[u16], reachable: &mut [bool], at_end: bool, at_end_or_dot: bool) {
-    for (i, &wild) in pattern.iter().enumerate() {
-        let skips = match wild {
-            STAR | DOS_STAR => true,
-            DOS_QUESTION => at_end_or_dot,
-            DOS_DOT => at_end,
-            _ => false,
-        };
-        if reachable[i] && skips {
-            reachable[i + 1] = true;
+/// A search pattern, prepared for many names. Matching allocates nothing.
+#[derive(Debug)]
+pub struct Pattern {
+    /// In upper case.
+    units: Box<[u16]>,
+}
+
+impl Pattern {
+    /// # Errors
+    /// OBJECT_NAME_INVALID beyond [`PATTERN_UNITS_MAX`].
+    pub fn new(pattern: &[u16]) -> Result<Self, NtStatus> {
+        if pattern.len() > PATTERN_UNITS_MAX {
+            return Err(NtStatus::OBJECT_NAME_INVALID);
+        }
+        Ok(Self { units: pattern.iter().map(|unit| upcase_unit(*unit)).collect() })
+    }
+
+    /// Whether `name` is one that the pattern means; case does not count. Adds to `steps` one for each place of the pattern that is looked
+    /// at for each unit of the name: pattern times name at most, and a few for each unit with one star.
+    pub fn matches(&self, name: &[u16], steps: &mut u32) -> bool {
+        if matches!(&self.units[..], [] | [STAR]) {
+            *steps += 1;
+            return true;
+        }
+        let last_dot = name.iter().rposition(|&unit| unit == DOT);
+        // Where the pattern can be when it has taken the name so far.
+        let mut places = Places::default();
+        places.insert(0);
+        self.skip(&mut places, name, 0, steps);
+        for (at, &unit) in name.iter().enumerate() {
+            let unit = upcase_unit(unit);
+            let mut next = Places::default();
+            let mut from = 0;
+            while let Some(place) = places.next(from).filter(|place| *place < self.units.len()) {
+                *steps += 1;
+                from = place + 1;
+                let (stays, goes_on) = match self.units[place] {
+                    STAR => (true, false),
+                    // Takes everything up to the last dot, and that dot.
+                    DOS_STAR => (Some(at) != last_dot, Some(at) == last_dot),
+                    QUESTION => (false, true),
+                    DOS_QUESTION => (false, unit != DOT),
+                    DOS_DOT => (false, unit == DOT),
+                    wanted => (false, wanted == unit),
+                };
+                if stays {
+                    next.insert(place);
+                }
+                if goes_on {
+                    next.insert(place + 1);
+                }
+            }
+            places = next;
+            self.skip(&mut places, name, at + 1, steps);
+            if places.is_empty() {
+                return false;
+            }
+        }
+        places.contains(self.units.len())
+    }
+
+    /// Adds the places that are reached without taking a unit of the name, of which `taken` are taken.
+    fn skip(&self, places: &mut Places, name: &[u16], taken: usize, steps: &mut u32) {
+        let at_end = taken == name.len();
+        let mut from = 0;
+        while let Some(place) = places.next(from).filter(|place| *place < self.units.len()) {
+            *steps += 1;
+            from = place + 1;
+            let skips = match self.units[place] {
+                STAR => {
+                    // What leads on from an earlier place leads on from here as well: a star takes what lies between.
+                    places.remove_before(place);
+                    true
+                }
+                DOS_STAR => true,
+                DOS_QUESTION => at_end || name[taken] == DOT,
+                DOS_DOT => at_end,
+                _ => false,
+            };
+            if skips {
+                places.insert(place + 1);
+            }
         }
     }
 }

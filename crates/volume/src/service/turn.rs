@@ -1,0 +1,50 @@
+//! How much of the loop's thread one turn may take.
+//!
+//! The service counts steps, not time: one is some tens of nanoseconds. Promises: work that clients ask for takes about
+//! [`STEPS_PER_TURN`] steps between two calls of [`Backend::poll`](crate::backend::Backend::poll), however many ask; the rest goes on in
+//! the next turn, in the order in which it came. Reads and writes are not counted: each is bounded by its size.
+
+/// Five to ten milliseconds: others are served between, and what a turn costs beside them does not count.
+pub const STEPS_PER_TURN: u32 = 200_000;
+
+/// Of an operation, whatever it does.
+pub const OPERATION_STEPS: u32 = 64;
+/// Of a directory entry that is looked at: its key is searched and its name copied.
+pub const ENTRY_STEPS: u32 = 32;
+
+/// What is left of a turn.
+#[derive(Debug)]
+pub struct Turn {
+    left: u32,
+    #[cfg(test)]
+    pub spent: u64,
+}
+
+impl Default for Turn {
+    fn default() -> Self {
+        Self {
+            left: STEPS_PER_TURN,
+            #[cfg(test)]
+            spent: 0,
+        }
+    }
+}
+
+impl Turn {
+    pub fn begin(&mut self) {
+        self.left = STEPS_PER_TURN;
+    }
+
+    /// Steps were taken. They may be more than were left: the last piece of work is done whole.
+    pub fn spend(&mut self, steps: u32) {
+        self.left = self.left.saturating_sub(steps);
+        #[cfg(test)]
+        {
+            self.spent += u64::from(steps);
+        }
+    }
+
+    pub fn is_spent(&self) -> bool {
+        self.left == 0
+    }
+}
