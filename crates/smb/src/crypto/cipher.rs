@@ -269,13 +269,21 @@ pub struct SealingKey {
     cipher: CipherId,
     key: Sealer,
     next_nonce: u64,
+    #[cfg(feature = "nonce-monitor")]
+    name: super::monitor::KeyName,
 }
 
 impl SealingKey {
     /// # Errors
     /// [`CryptoError::KeyLength`].
     pub fn new(cipher: CipherId, key: &[u8]) -> Result<Self, CryptoError> {
-        Ok(Self { cipher, key: Sealer::new(cipher, key)?, next_nonce: 0 })
+        Ok(Self {
+            cipher,
+            #[cfg(feature = "nonce-monitor")]
+            name: super::monitor::KeyName::of(cipher.to_wire(), key),
+            key: Sealer::new(cipher, key)?,
+            next_nonce: 0,
+        })
     }
 
     pub fn cipher(&self) -> CipherId {
@@ -312,6 +320,8 @@ impl SealingKey {
     ) -> Result<(PayloadNonce, [u8; 16]), CryptoError> {
         check_length(parts, out.len())?;
         let nonce = self.take_nonce()?;
+        #[cfg(feature = "nonce-monitor")]
+        super::monitor::record(self.name, &nonce, parts);
         let tag = self.key.seal(&nonce, &[], parts, out)?;
         Ok((PayloadNonce { bytes: nonce, len: self.cipher.nonce_len() }, tag))
     }
@@ -341,6 +351,12 @@ impl SealingKey {
         header[36..40].copy_from_slice(&original_len.to_le_bytes());
         header[42..44].copy_from_slice(&ENCRYPTED.to_le_bytes());
         header[44..52].copy_from_slice(&session_id.to_le_bytes());
+        #[cfg(feature = "nonce-monitor")]
+        {
+            let mut sealed = vec![&header[AUTHENTICATED]];
+            sealed.extend_from_slice(parts);
+            super::monitor::record(self.name, nonce, &sealed);
+        }
         let tag = self.key.seal(nonce, &header[AUTHENTICATED], parts, payload)?;
         header[SIGNATURE].copy_from_slice(&tag);
         Ok(())

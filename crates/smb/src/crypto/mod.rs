@@ -6,6 +6,8 @@
 
 mod cipher;
 mod keys;
+#[cfg(feature = "nonce-monitor")]
+mod monitor;
 mod preauth;
 mod signing;
 
@@ -14,6 +16,8 @@ pub use cipher::{
     TransformHeader,
 };
 pub use keys::{KeySchedule, SessionKeys, derive_key};
+#[cfg(feature = "nonce-monitor")]
+pub use monitor::forget_nonces;
 pub use preauth::PreauthHash;
 pub use signing::{SIGNATURE_OFFSET, SigningAlgorithm, SigningKey};
 

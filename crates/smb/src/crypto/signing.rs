@@ -50,10 +50,14 @@ const PAYLOAD_NONCE_BIT: u8 = 0x80;
 /// A key that signs and verifies whole SMB2 messages, and payload beside them. Not printable.
 pub struct SigningKey {
     key: Key,
+    #[cfg(feature = "nonce-monitor")]
+    name: super::monitor::KeyName,
 }
 
 impl SigningKey {
     pub fn new(algorithm: SigningAlgorithm, key: &[u8; 16]) -> Self {
+        #[cfg(feature = "nonce-monitor")]
+        let name = super::monitor::KeyName::of(algorithm.to_wire(), key);
         // The lengths of all three keys are fixed by the parameter's type.
         let key = match algorithm {
             SigningAlgorithm::HmacSha256 => Key::HmacSha256(Box::new(hmac::Key::new(hmac::HMAC_SHA256, key))),
@@ -64,7 +68,11 @@ impl SigningKey {
                 Key::AesGmac(RefCell::new(GcmSealer::new(key).expect("16 bytes are an AES-128 key")))
             }
         };
-        Self { key }
+        Self {
+            key,
+            #[cfg(feature = "nonce-monitor")]
+            name,
+        }
     }
 
     pub fn algorithm(&self) -> SigningAlgorithm {
@@ -80,6 +88,17 @@ impl SigningKey {
     /// The signature field is taken as zeros whatever it holds. `is_server`: the server is the sender. `is_cancel`: the
     /// message is a CANCEL request. Both, and `message_id`, matter to AES-GMAC only.
     pub fn sign(&self, parts: &[&[u8]], message_id: u64, is_server: bool, is_cancel: bool) -> [u8; 16] {
+        #[cfg(feature = "nonce-monitor")]
+        if is_server && matches!(self.key, Key::AesGmac(_)) {
+            let mut signed = Vec::new();
+            without_signature(parts, |bytes| signed.extend_from_slice(bytes));
+            super::monitor::record(self.name, &message_nonce(message_id, true, is_cancel), &[&signed]);
+        }
+        self.signature(parts, message_id, is_server, is_cancel)
+    }
+
+    /// As [`Self::sign`], for a signature that is compared and not sent.
+    fn signature(&self, parts: &[&[u8]], message_id: u64, is_server: bool, is_cancel: bool) -> [u8; 16] {
         match &self.key {
             Key::HmacSha256(key) => {
                 let mut context = hmac::Context::with_key(key);
@@ -95,9 +114,7 @@ impl SigningKey {
                 first_16(tag.as_ref())
             }
             Key::AesGmac(key) => {
-                let mut nonce = [0; GCM_NONCE_BYTES];
-                nonce[..8].copy_from_slice(&message_id.to_le_bytes());
-                nonce[8] = u8::from(is_server) | u8::from(is_cancel) << 1;
+                let nonce = message_nonce(message_id, is_server, is_cancel);
                 gmac(key, nonce, |each| without_signature(parts, each))
             }
         }
@@ -145,7 +162,7 @@ impl SigningKey {
         if found < claimed.len() {
             return Err(CryptoError::CutShort);
         }
-        let right: bool = self.sign(parts, message_id, is_server, is_cancel).ct_eq(&claimed).into();
+        let right: bool = self.signature(parts, message_id, is_server, is_cancel).ct_eq(&claimed).into();
         if right { Ok(()) } else { Err(CryptoError::NotAuthentic) }
     }
 }
@@ -164,6 +181,10 @@ impl SigningKey {
         nonce[8] = u8::from(is_server);
         // The message itself is signed with the same key: its nonce has this bit clear.
         nonce[11] = PAYLOAD_NONCE_BIT;
+        #[cfg(feature = "nonce-monitor")]
+        if is_server && matches!(self.key, Key::AesGmac(_)) {
+            super::monitor::record(self.name, &nonce, parts);
+        }
         let signature = self.payload_signature(parts, nonce);
         let nonce = match self.key {
             Key::AesGmac(_) => PayloadNonce::of_12(nonce),
@@ -222,8 +243,16 @@ fn without_signature(parts: &[&[u8]], mut each: impl FnMut(&[u8])) {
     }
 }
 
+/// AES-GMAC's nonce of a message (MS-SMB2 3.1.4.1): its identifier, and who sends it.
+fn message_nonce(message_id: u64, is_server: bool, is_cancel: bool) -> [u8; GCM_NONCE_BYTES] {
+    let mut nonce = [0; GCM_NONCE_BYTES];
+    nonce[..8].copy_from_slice(&message_id.to_le_bytes());
+    nonce[8] = u8::from(is_server) | u8::from(is_cancel) << 1;
+    nonce
+}
+
 /// AES-128-GMAC: GCM's tag over the message as additional data and no payload. The nonce is the message identifier and a
-/// role; the protocol never uses an identifier twice in one direction.
+/// role; a connection never uses an identifier twice in one direction.
 fn gmac(
     key: &RefCell<GcmSealer>,
     nonce: [u8; GCM_NONCE_BYTES],
