@@ -190,10 +190,24 @@ impl Header {
     }
 }
 
-/// The header of a message of this length, which is below 16 MiB.
-pub fn header(len: usize) -> [u8; HEADER_BYTES] {
-    let [_, high, middle, low] = (len as u32).to_be_bytes();
-    [0, high, middle, low]
+/// Length in bytes of a message that goes out: one that its header can say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageLength(u32);
+
+impl MessageLength {
+    /// Longest message: the header has 24 bits for it.
+    pub const MAX: usize = (1 << 24) - 1;
+
+    /// `None`: longer than [`Self::MAX`].
+    pub fn new(bytes: usize) -> Option<Self> {
+        u32::try_from(bytes).ok().filter(|_| bytes <= Self::MAX).map(Self)
+    }
+
+    /// The header of a message of this length.
+    pub fn header(self) -> [u8; HEADER_BYTES] {
+        // Its high byte is zero, as that of a message is.
+        self.0.to_be_bytes()
+    }
 }
 
 #[cfg(test)]
@@ -248,6 +262,19 @@ mod tests {
             bytes.extend_from_slice(message);
         }
         (bytes, messages)
+    }
+
+    fn header(len: usize) -> [u8; HEADER_BYTES] {
+        MessageLength::new(len).expect("a length that can be said").header()
+    }
+
+    #[test]
+    fn a_length_that_the_header_cannot_say_has_no_header() {
+        assert_eq!(header(0x0012_3456), [0, 0x12, 0x34, 0x56]);
+        assert_eq!(header(MessageLength::MAX), [0, 0xff, 0xff, 0xff]);
+        for bytes in [1 << 24, (1 << 24) + 100, 1 << 32, usize::MAX] {
+            assert_eq!(MessageLength::new(bytes), None, "{bytes}");
+        }
     }
 
     const LENS: [usize; 12] = [117, 100, 0, 4208, 4208, 4208, 70_000, 117, 1_048_688, 1_048_688, 33_000, 20];

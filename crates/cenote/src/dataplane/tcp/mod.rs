@@ -10,7 +10,7 @@ mod tests;
 
 pub use framing::FramingError;
 
-use framing::{Framing, HEADER_BYTES, PAYLOAD_AT, Target, header};
+use framing::{Framing, HEADER_BYTES, MessageLength, PAYLOAD_AT, Target};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -52,6 +52,8 @@ pub enum CloseReason {
     Server,
     Client,
     Framing(FramingError),
+    /// A message to send is longer than its header can say.
+    TooLongToSend,
     /// A message was begun, or waits to be sent, and nothing moved for [`TcpLimits::stall`].
     Stalled,
     Network(io::ErrorKind),
@@ -115,7 +117,7 @@ struct Connection {
     framing: Framing,
     receiving: Receiving,
     sending: bool,
-    queue: VecDeque<Payload>,
+    queue: VecDeque<(MessageLength, Payload)>,
     /// Queued or being sent.
     queued_bytes: usize,
     sending_bytes: usize,
@@ -134,7 +136,7 @@ impl Connection {
     /// Messages from the queue with their headers, as much as one call takes; and the messages' bytes.
     fn take_queued(&mut self) -> Option<(Payload, usize)> {
         let (mut parts, mut bytes, mut count) = (0, 0, 0);
-        for message in &self.queue {
+        for (_, message) in &self.queue {
             parts += 1 + message.parts().len();
             bytes += message.len();
             if count > 0 && (parts > SEND_PARTS_MAX || bytes > SEND_BYTES_MAX) {
@@ -146,12 +148,12 @@ impl Connection {
             return None;
         }
         let mut headers = BufMut::for_overwrite(count * HEADER_BYTES);
-        for (message, target) in self.queue.iter().zip(headers.chunks_exact_mut(HEADER_BYTES)) {
-            target.copy_from_slice(&header(message.len()));
+        for ((length, _), target) in self.queue.iter().zip(headers.chunks_exact_mut(HEADER_BYTES)) {
+            target.copy_from_slice(&length.header());
         }
         let headers = headers.freeze();
         let mut data = Payload::new();
-        for (nth, message) in self.queue.drain(..count).enumerate() {
+        for (nth, (_, message)) in self.queue.drain(..count).enumerate() {
             data.push(headers.slice(nth * HEADER_BYTES..(nth + 1) * HEADER_BYTES));
             data.append(message);
         }
@@ -234,13 +236,18 @@ impl Tcp {
         self.listeners.clear();
     }
 
-    /// Queues one message, after those queued before; [`Tcp::flush`] sends it. Nothing happens where the connection is gone.
+    /// Queues one message, after those queued before; [`Tcp::flush`] sends it. Nothing happens where the connection is gone. A message
+    /// that cannot be framed ends its connection: nothing that came after it could be understood.
     pub fn send(&mut self, connection: ConnectionId, message: Payload) {
+        let Some(length) = MessageLength::new(message.len()) else {
+            tracing::error!(bytes = message.len(), "a message is too long to be sent; its connection is closed");
+            return self.shut(connection, CloseReason::TooLongToSend);
+        };
         if let Some(entry) = self.connection(connection)
             && entry.closed.is_none()
         {
             entry.queued_bytes += message.len();
-            entry.queue.push_back(message);
+            entry.queue.push_back((length, message));
         }
     }
 

@@ -72,7 +72,7 @@ impl Server {
 }
 
 fn framed(message: &[u8]) -> Vec<u8> {
-    [&header(message.len())[..], message].concat()
+    [&MessageLength::new(message.len()).expect("a length that can be said").header()[..], message].concat()
 }
 
 fn read_message(client: &mut TcpStream) -> Vec<u8> {
@@ -193,6 +193,22 @@ fn a_close_after_the_queue_sends_what_is_queued_first() {
         assert_eq!(server.closed(), CloseReason::Server);
         assert_eq!(read_message(&mut client), b"farewell");
         assert_eq!(client.read(&mut [0; 1]).expect("the end"), 0);
+    });
+}
+
+#[test]
+fn a_message_that_cannot_be_framed_ends_its_connection_and_no_other() {
+    Server::both(&TcpLimits::default(), |mut server| {
+        let (mut client, connection) = server.connect();
+        let (mut other, other_connection) = server.connect();
+        server.tcp.send(connection, BufMut::zeroed(MessageLength::MAX + 1).freeze().into());
+        server.tcp.flush(connection);
+        assert_eq!(server.closed(), CloseReason::TooLongToSend);
+        assert_eq!(client.read(&mut [0; 1]).expect("the end"), 0, "not a byte of it was sent");
+        server.tcp.send(other_connection, Buf::from(&b"hello"[..]).into());
+        server.tcp.flush(other_connection);
+        server.turn();
+        assert_eq!(read_message(&mut other), b"hello");
     });
 }
 
