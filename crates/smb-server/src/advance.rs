@@ -6,7 +6,7 @@ use crate::dispatch::{Element, Started};
 use crate::request::{Body, Chain, ChainFile, Context, Hashed, Request, Response, Step, Work};
 use crate::server::Server;
 use smallvec::SmallVec;
-use smb::wire::{Command, Header, HeaderFlags};
+use smb::wire::{Command, HEADER_BYTES, Header, HeaderFlags};
 use sys::Buf;
 use types::{Monotonic, NtStatus};
 use volume::backend::{Backend, OperationId, Reply};
@@ -38,7 +38,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             return Started::Answered;
         }
         if let Some(connection) = self.connections.get_mut(context.connection) {
-            connection.in_work_bytes += context.bytes;
+            connection.in_work_bytes += context.bytes + chain.held_bytes;
         }
         let until = if let Work::Delayed { until, .. } = work { Some(until) } else { None };
         // A message of one request needs no chain to go on with.
@@ -78,7 +78,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         };
         let Request { mut context, work, chain, .. } = request;
         if let Some(connection) = self.connections.get_mut(context.connection) {
-            connection.in_work_bytes = connection.in_work_bytes.saturating_sub(context.bytes);
+            let held = chain.as_ref().map_or(0, |chain| chain.held_bytes);
+            connection.in_work_bytes = connection.in_work_bytes.saturating_sub(context.bytes + held);
             if context.async_id != 0 {
                 connection.pending -= 1;
             }
@@ -98,6 +99,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 tree_id: context.tree_id,
                 file: ChainFile::None,
                 responses: SmallVec::new(),
+                held_bytes: 0,
+                answered_bytes: 0,
             },
         };
         let connection = context.connection;
@@ -164,13 +167,27 @@ impl<B: Backend, D: Directory> Server<B, D> {
         if context.async_id != 0 {
             header.set_async_id(context.async_id);
         }
-        if context.claims_signature && !context.sign && context.sealed_by == 0 && status.is_error() {
+        if context.claims_signature && context.proof.is_none() && context.sealed_by == 0 && status.is_error()
+        {
             // No key to sign with: the flag alone tells a client that the answer belongs to what it signed.
             header.flags = (header.flags() | HeaderFlags::SIGNED).bits().into();
         }
-        let sign_by = if context.sign { context.session } else { 0 };
-        let invalidate = context.invalidate;
-        chain.responses.push(Response { header, body, sign_by, hashed, invalidate });
+        let ends_session = if command == Command::Logoff && !status.is_error() { context.session } else { 0 };
+        let (proof, invalidate) = (context.proof, context.invalidate);
+        let response = Response { header, body, proof, ends_session, hashed, invalidate };
+        self.hold(context.connection, chain, response);
+    }
+
+    /// Adds an answer to those of its chain. What would make their message too long goes first, as one of its own: a server need not
+    /// compound its answers (MS-SMB2 3.3.4.1.3).
+    pub(crate) fn hold(&mut self, connection: u64, chain: &mut Chain, response: Response) {
+        let bytes = (HEADER_BYTES + response.body.len_bytes()).next_multiple_of(8);
+        if chain.held_bytes + bytes > self.config.limits.answer_bytes_max() && !chain.responses.is_empty() {
+            self.flush_chain(connection, chain);
+        }
+        chain.held_bytes += bytes;
+        chain.answered_bytes += bytes;
+        chain.responses.push(response);
     }
 
     /// Credits that the answer to this request gives (MS-SMB2 3.3.1.2).
@@ -225,16 +242,20 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let mut header = context.to.header(NtStatus::PENDING, granted);
         header.set_async_id(async_id);
         let (hashed, invalidate) = (Hashed::No, None);
-        let interim = Response { header, body: Body::no_error_data(), sign_by: 0, hashed, invalidate };
-        let mut responses = SmallVec::new();
+        // Never signed: its final answer has the same message identifier, and thus the same nonce.
+        let (proof, ends_session, body) = (None, 0, Body::no_error_data());
+        let interim = Response { header, body, proof, ends_session, hashed, invalidate };
+        let (mut responses, mut sent_bytes) = (SmallVec::new(), 0);
         if let Some(request) = self.requests.get_mut(key) {
             request.context.async_id = async_id;
             if let Some(chain) = &mut request.chain {
                 responses = std::mem::take(&mut chain.responses);
+                sent_bytes = std::mem::take(&mut chain.held_bytes);
             }
         }
         if let Some(connection) = self.connections.get_mut(context.connection) {
             connection.pending += 1;
+            connection.in_work_bytes = connection.in_work_bytes.saturating_sub(sent_bytes);
         }
         responses.push(interim);
         self.send(context.connection, responses, context.sealed_by);

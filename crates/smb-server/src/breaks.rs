@@ -6,6 +6,7 @@ use crate::connection::Connection;
 use crate::directory::Directory;
 use crate::request::{Body, Hashed, Response};
 use crate::server::Server;
+use crate::session::SessionState;
 use smallvec::SmallVec;
 use smb::wire::{
     Command, Guid, Header, HeaderFlags, LEASE_BREAK_ACK_REQUIRED, LeaseBreakNotificationBody,
@@ -43,7 +44,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let file_id = found.file_id(key);
         let session_key = found.session;
         let Some(session) = self.sessions.get(session_key) else { return };
-        let sealed_by = if session.encrypt { session_key } else { 0 };
+        let sealed_by = if session.encrypts(found.tree_id) { session_key } else { 0 };
         let opened_on = session.channel(found.connection);
         let carrier = opened_on.or_else(|| session.channels.first());
         let Some(connection) = carrier.map(|channel| channel.connection) else { return };
@@ -69,12 +70,19 @@ impl<B: Backend, D: Directory> Server<B, D> {
         acknowledge: bool,
         epoch: u16,
     ) {
-        let speaks =
-            |found: &Connection| found.client_guid == client && !found.sessions.is_empty() && !found.closing;
+        let encrypt = self.leases.get(&(client, key)).is_some_and(|home| home.encrypt);
+        let sealer = |found: &Connection| self.sealing_session(found);
+        let speaks = |found: &Connection| {
+            found.client_guid == client
+                && !found.sessions.is_empty()
+                && !found.closing
+                && (!encrypt || sealer(found).is_some())
+        };
         // A lease is its client's, not a connection's: as Windows does, the oldest is told, whichever asked for it.
         let carrier =
             self.connections.iter().filter(|(_, found)| speaks(found)).min_by_key(|(_, f)| f.number);
-        let Some((connection, _)) = carrier else { return };
+        let Some((connection, found)) = carrier else { return };
+        let sealed_by = if encrypt { sealer(found).unwrap_or(0) } else { 0 };
         if acknowledge {
             let step = BreakStep::Lease { from, to, epoch };
             self.told.insert(Breaking::Lease(client, key), Told { connection, step });
@@ -89,7 +97,16 @@ impl<B: Backend, D: Directory> Server<B, D> {
             ..Default::default()
         });
         self.counters.lease_breaks += 1;
-        self.send_unasked(connection, body, 0);
+        self.send_unasked(connection, body, sealed_by);
+    }
+
+    /// A session of this connection that can encrypt.
+    fn sealing_session(&self, connection: &Connection) -> Option<u64> {
+        connection.sessions.iter().copied().find(|key| {
+            self.sessions
+                .get(*key)
+                .is_some_and(|session| session.state == SessionState::Valid && session.sealing.is_some())
+        })
     }
 
     /// Tells again what `connection` carried to its end, if somebody is left to be told.
@@ -119,7 +136,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         header.flags = HeaderFlags::SERVER_TO_REDIR.bits().into();
         header.message_id = U64::MAX_VALUE;
         let (hashed, invalidate) = (Hashed::No, None);
-        let response = Response { header, body: Body::Bytes(body), sign_by: 0, hashed, invalidate };
+        let body = Body::Bytes(body);
+        let response = Response { header, body, proof: None, ends_session: 0, hashed, invalidate };
         self.send(connection, SmallVec::from_iter([response]), sealed_by);
     }
 }

@@ -65,6 +65,24 @@ impl Default for Limits {
     }
 }
 
+/// Longest message that can be framed: direct TCP has 24 bits for its length (MS-SMB2 2.1).
+const MESSAGE_BYTES_MAX: usize = (1 << 24) - 1;
+/// Header, transform and padding around the largest payload of an answer.
+const ANSWER_OVERHEAD_BYTES: usize = 64 << 10;
+
+impl Limits {
+    /// Longest answer, and longest compound of answers, in bytes.
+    pub(crate) fn answer_bytes_max(&self) -> usize {
+        let payload = self.read_bytes.max(self.transact_bytes) as usize;
+        payload + ANSWER_OVERHEAD_BYTES
+    }
+
+    /// Whether every answer can be framed.
+    pub(crate) fn are_possible(&self) -> bool {
+        self.answer_bytes_max() + ANSWER_OVERHEAD_BYTES <= MESSAGE_BYTES_MAX
+    }
+}
+
 /// What the server is and demands.
 #[derive(Debug, Clone)]
 pub struct Config {

@@ -2,6 +2,7 @@
 
 use crate::credits::CreditWindow;
 use crate::logon::Acceptor;
+use crate::proof::Challenge;
 use smallvec::SmallVec;
 use smb::crypto::{CipherId, PreauthHash, SigningAlgorithm};
 use smb::wire::{BufferDescriptorV1, Capabilities, Dialect, Guid, SecurityMode};
@@ -65,6 +66,10 @@ pub(crate) struct Setup {
     pub acceptor: Acceptor,
     pub preauth: PreauthHash,
     pub purpose: SetupPurpose,
+    /// Shared with other bindings of the session. `None`: the logon has one of its own.
+    pub challenge: Option<Challenge>,
+    /// The last request of a binding may have come before.
+    pub is_repeated: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -358,9 +358,12 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 let position = self.positions.remove(&(work.volume, created.open)).unwrap_or_default();
                 let lease = match created.cache {
                     CacheGrant::Lease { key, .. } => {
-                        let client = self.session_of(context)?.client_guid;
-                        let home = LeaseHome { volume: work.volume, opens: 0 };
-                        self.leases.entry((client, key)).or_insert(home).opens += 1;
+                        let session = self.session_of(context)?;
+                        let (client, encrypt) = (session.client_guid, session.encrypts(context.tree_id));
+                        let home = LeaseHome { volume: work.volume, opens: 0, encrypt };
+                        let home = self.leases.entry((client, key)).or_insert(home);
+                        home.opens += 1;
+                        home.encrypt |= encrypt;
                         Some((client, key))
                     }
                     CacheGrant::Oplock(_) => None,

@@ -2,6 +2,7 @@
 
 use crate::connection::{ConnectionId, Negotiation, Transport};
 use crate::directory::Directory;
+use crate::proof::Verified;
 use crate::remote::registration_to_end;
 use crate::request::{Body, Chain, ChainFile, Context, Hashed, REPEATED_FLAGS, Response, Step};
 use crate::server::Server;
@@ -99,6 +100,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 tree_id: 0,
                 file: ChainFile::None,
                 responses: SmallVec::new(),
+                held_bytes: 0,
+                answered_bytes: 0,
             },
             now,
         );
@@ -133,6 +136,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
 
     pub(crate) fn flush_chain(&mut self, connection: u64, chain: &mut Chain) {
         let responses = std::mem::take(&mut chain.responses);
+        chain.held_bytes = 0;
         self.send(connection, responses, chain.sealed_by);
     }
 
@@ -188,7 +192,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             tree_id: header.tree_id.get(),
             open: 0,
             sealed_by: chain.sealed_by,
-            sign: false,
+            proof: None,
             claims_signature: flags.contains(HeaderFlags::SIGNED),
             async_id: 0,
             channel_sequence: if is_smb3 { header.channel_sequence() } else { 0 },
@@ -197,6 +201,11 @@ impl<B: Backend, D: Directory> Server<B, D> {
             counted: false,
         };
         self.counters.requests[command as usize] += 1;
+        // What is encrypted by one session speaks for no other (MS-SMB2 3.3.5.2.1.1).
+        let names_its_session = !related || chain.first;
+        if names_its_session && chain.sealed_by != 0 && context.session != chain.sealed_by {
+            return Started::Disconnect;
+        }
         if related && !chain.first {
             context.session = chain.session;
             context.tree_id = chain.tree_id;
@@ -210,6 +219,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
         // What is related to nothing, or to what was itself refused, makes no sense (MS-SMB2 3.3.5.2.7.2).
         let authorized = if related && (chain.first || !chain.inheritable) {
             Err(NtStatus::INVALID_PARAMETER)
+        } else if chain.answered_bytes > self.config.limits.bytes_in_flight_per_connection {
+            // One message asks for more than may be on its way to a client.
+            Err(NtStatus::INSUFFICIENT_RESOURCES)
         } else {
             self.authorize(&mut context, header, element, now)
         };
@@ -236,21 +248,19 @@ impl<B: Backend, D: Directory> Server<B, D> {
         }
         let signed = header.flags().contains(HeaderFlags::SIGNED);
         let session = self.sessions.get_mut(context.session).ok_or(NtStatus::USER_SESSION_DELETED)?;
-        let Some(channel) = session.channel(context.connection) else {
+        if session.channel(context.connection).is_none() {
             // Another connection carries it.
             return Err(NtStatus::USER_SESSION_DELETED);
-        };
+        }
         if context.sealed_by != 0 {
-            if context.sealed_by != context.session {
-                return Err(NtStatus::ACCESS_DENIED);
-            }
+            assert!(context.sealed_by == context.session, "checked before the chain's element was begun");
         } else if signed {
-            let verdict = channel.signing.verify(&[element.bytes()], context.to.message_id, false, false);
-            if verdict.is_err() {
+            let (name, connection, id) = (context.session, context.connection, context.to.message_id);
+            context.proof = Verified::by_channel(name, session, connection, element.bytes(), id);
+            if context.proof.is_none() {
                 self.counters.bad_signatures += 1;
                 return Err(NtStatus::ACCESS_DENIED);
             }
-            context.sign = true;
         } else if session.signing_required {
             return Err(NtStatus::ACCESS_DENIED);
         }
@@ -315,13 +325,15 @@ impl<B: Backend, D: Directory> Server<B, D> {
         answer.flags = HeaderFlags::SERVER_TO_REDIR.bits().into();
         answer.next_command = 0.into();
         answer.credits = found.window.grant(1).into();
-        chain.responses.push(Response {
+        let response = Response {
             header: answer,
             body: Body::no_error_data(),
-            sign_by: 0,
+            proof: None,
+            ends_session: 0,
             hashed: Hashed::No,
             invalidate: None,
-        });
+        };
+        self.hold(connection, chain, response);
         Started::Answered
     }
 

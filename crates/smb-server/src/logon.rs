@@ -3,6 +3,7 @@
 use crate::connection::{Setup, SetupPurpose};
 use crate::directory::{Account, Directory};
 use crate::dispatch::Element;
+use crate::proof::{Bindings, CHALLENGE_BYTES, Challenge, Verified};
 use crate::request::{Body, Context, Step, Work};
 use crate::server::Server;
 use crate::session::{Channel, Session, SessionState};
@@ -12,6 +13,7 @@ use smb::wire::{
     Capabilities, Dialect, EmptyBody, Header, HeaderFlags, Put, SESSION_FLAG_BINDING, SecurityMode,
     SessionFlags, SessionSetupRequest, write_session_setup_response,
 };
+use std::rc::Rc;
 use types::{Monotonic, NtStatus};
 use volume::backend::Backend;
 
@@ -57,7 +59,14 @@ impl<B: Backend, D: Directory> Server<B, D> {
         if dialect == Dialect::Smb311 {
             setup.preauth.update(element.bytes());
         }
-        let verdict = setup.acceptor.step(token, &Lookup(&self.directory), wall, &mut self.random);
+        let (challenge, random) = (setup.challenge, &mut self.random);
+        let wall = challenge.map_or(wall, |challenge| challenge.wall);
+        let verdict =
+            setup.acceptor.step(token, &Lookup(&self.directory), wall, &mut |bytes| match challenge {
+                // Of what a logon takes at random only its challenge is that long.
+                Some(shared) if bytes.len() == CHALLENGE_BYTES => bytes.copy_from_slice(&shared.bytes),
+                _ => random(bytes),
+            });
         match verdict {
             Verdict::Continue(answer) => {
                 let mut body = Vec::with_capacity(8 + answer.len());
@@ -89,7 +98,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let names = ServerNames::standalone(&self.config.server_name);
         let connection = context.connection;
         let found = self.connections.get_mut(connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
-        let begun = found.setups.iter().any(|setup| setup.session == context.session);
+        let begun = found.setups.iter().find(|setup| setup.session == context.session);
+        let begun = begun.map(|setup| setup.purpose);
+        let (mut challenge, mut is_repeated) = (None, false);
         let purpose = if context.session == 0 {
             if binding {
                 return Err(NtStatus::USER_SESSION_DELETED);
@@ -98,36 +109,41 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 return Err(NtStatus::INSUFFICIENT_RESOURCES);
             }
             let session = Session::new(dialect, found.client_guid, now);
-            context.session = self.sessions.insert(session);
+            context.session = self.sessions.insert(session, &mut self.random);
             SetupPurpose::New
         } else if binding {
-            // Refusals are signed too, so that they are known to come from the session's server.
-            context.sign = header.flags().contains(HeaderFlags::SIGNED);
-            self.check_binding(context, header, element, dialect)?;
+            is_repeated = self.check_binding(context, header, element, dialect)?;
+            if begun.is_none() {
+                challenge = self.challenge_of_binding(context.session, now);
+            }
             SetupPurpose::Binding
         } else {
             let session = self.sessions.get(context.session).ok_or(NtStatus::USER_SESSION_DELETED)?;
-            let Some(channel) = session.channel(connection) else {
-                return if begun { Ok(()) } else { Err(NtStatus::USER_SESSION_DELETED) };
-            };
+            if session.channel(connection).is_none() {
+                // Only a first logon goes on without a key. A binding says in each leg that it is one, and each is verified.
+                let goes_on = begun == Some(SetupPurpose::New);
+                return if goes_on { Ok(()) } else { Err(NtStatus::USER_SESSION_DELETED) };
+            }
             // A logon anew is protected by the session it is in.
             if context.sealed_by == 0 {
-                let signed = header.flags().contains(HeaderFlags::SIGNED);
-                if signed {
-                    let id = context.to.message_id;
-                    let genuine = channel.signing.verify(&[element.bytes()], id, false, false);
-                    genuine.map_err(|_| NtStatus::ACCESS_DENIED)?;
-                    context.sign = true;
+                if header.flags().contains(HeaderFlags::SIGNED) {
+                    let (name, id) = (context.session, context.to.message_id);
+                    let proof = Verified::by_channel(name, session, connection, element.bytes(), id);
+                    context.proof = Some(proof.ok_or(NtStatus::ACCESS_DENIED)?);
                 } else if session.signing_required {
                     return Err(NtStatus::ACCESS_DENIED);
                 }
             }
             SetupPurpose::Reauthentication
         };
-        if begun {
+        let Some(found) = self.connections.get_mut(connection) else {
+            return Err(NtStatus::CONNECTION_DISCONNECTED);
+        };
+        if let Some(setup) = found.setups.iter_mut().find(|setup| setup.session == context.session) {
+            setup.is_repeated = is_repeated;
             return Ok(());
         }
-        let setups_in_progress = self.connections.get(connection).map_or(0, |found| found.setups.len());
+        let setups_in_progress = found.setups.len();
         if setups_in_progress >= SETUPS_PER_CONNECTION_MAX {
             if purpose == SetupPurpose::New {
                 self.end_session(context.session, true);
@@ -142,24 +158,59 @@ impl<B: Backend, D: Directory> Server<B, D> {
             acceptor: Acceptor::new(names),
             preauth: found.preauth,
             purpose,
+            challenge,
+            is_repeated,
         });
         Ok(())
     }
 
-    /// Whether this connection may become a channel of the session (MS-SMB2 3.3.5.5 step 4).
+    /// The challenge of a logon that binds: shared if its answers are signed with a key that needs it.
+    fn challenge_of_binding(&mut self, session: u64, now: Monotonic) -> Option<Challenge> {
+        let wall = self.wall_clock(now);
+        let session = self.sessions.get_mut(session)?;
+        let needs_it = session.signing.as_ref()?.algorithm() == SigningAlgorithm::AesGmac;
+        needs_it.then(|| session.bindings.shared_challenge(&mut self.random, wall)).flatten()
+    }
+
+    /// Whether this connection may become a channel of the session (MS-SMB2 3.3.5.5 step 4). Answers whether the request may have come
+    /// before. A refusal is signed only if the request was genuine.
     fn check_binding(
-        &self,
+        &mut self,
         context: &mut Context,
         header: &Header,
         element: Element<'_>,
         dialect: Dialect,
-    ) -> Result<(), NtStatus> {
-        let connection = self.connections.get(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
+    ) -> Result<bool, NtStatus> {
         let session = self
             .sessions
-            .get(context.session)
+            .get_mut(context.session)
             .filter(|session| session.state == SessionState::Valid)
             .ok_or(NtStatus::USER_SESSION_DELETED)?;
+        // Signed with the session's key, not with one of this channel, which has none yet.
+        let (name, id) = (context.session, context.to.message_id);
+        let verified = header
+            .flags()
+            .contains(HeaderFlags::SIGNED)
+            .then(|| Verified::by_session(name, session, context.connection, element.bytes(), id))
+            .flatten();
+        context.proof = verified.as_ref().map(|verified| verified.proof);
+        self.check_channel_fits(context, header, dialect)?;
+        let verified = verified.ok_or_else(|| {
+            self.counters.bad_signatures += 1;
+            NtStatus::ACCESS_DENIED
+        })?;
+        Ok(verified.is_repeated)
+    }
+
+    /// Whether the connection agreed on what the session's first one did.
+    fn check_channel_fits(
+        &self,
+        context: &Context,
+        header: &Header,
+        dialect: Dialect,
+    ) -> Result<(), NtStatus> {
+        let connection = self.connections.get(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
+        let session = self.session_of(context)?;
         let key = session.signing.as_ref().ok_or(NtStatus::USER_SESSION_DELETED)?;
         let (theirs, ours) = (key.algorithm(), connection.signing);
         // AES-GMAC does not mix with the others, and each direction of the mix has its own refusal.
@@ -188,9 +239,6 @@ impl<B: Backend, D: Directory> Server<B, D> {
         if session.flags.intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL) {
             return Err(NtStatus::NOT_SUPPORTED);
         }
-        // Signed with the session's key, not with one of this channel, which has none yet.
-        let genuine = key.verify(&[element.bytes()], context.to.message_id, false, false);
-        genuine.map_err(|_| NtStatus::ACCESS_DENIED)?;
         if session.client_guid != connection.client_guid {
             return Err(NtStatus::USER_SESSION_DELETED);
         }
@@ -242,6 +290,10 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.logon_failures.succeeded(&account.name, found.info.peer.ip());
         let at = found.setups.iter().position(|setup| setup.session == key);
         let setup = found.setups.remove(at.ok_or(NtStatus::USER_SESSION_DELETED)?);
+        if setup.challenge.is_some() && setup.is_repeated {
+            // The user's own proof would be new: somebody says again what was heard on another connection.
+            return Err(NtStatus::ACCESS_DENIED);
+        }
         self.counters.logons += 1;
         let flags = match setup.purpose {
             SetupPurpose::New => self.establish(context, &setup.preauth, request, account, &accepted)?,
@@ -261,14 +313,14 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 let schedule = schedule(session.dialect, &setup.preauth);
                 // Each channel has a key of its own, from its own logon.
                 let keys = SessionKeys::new(schedule, &accepted.session_key[..]);
-                let signing = keys.signing_key(found.signing);
+                let signing = Rc::new(keys.signing_key(found.signing));
                 session.channels.push(Channel { connection: context.connection, signing });
                 found.sessions.push(key);
                 session.flags
             }
         };
         // The final answer is signed in any case: it proves the key to the client (MS-SMB2 3.3.5.5.3).
-        context.sign = context.sealed_by == 0;
+        context.proof = Some(Verified::by_logon(key, context.connection, &accepted));
         let mut body = Vec::with_capacity(8 + accepted.token.len());
         write_session_setup_response(&mut body, flags, &accepted.token);
         Ok(Step::ok(body))
@@ -307,8 +359,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
             self.end_session(key, true);
             return Err(NtStatus::ACCESS_DENIED);
         }
-        session.signing = Some(keys.signing_key(found.signing));
-        let signing = keys.signing_key(found.signing);
+        let signing = Rc::new(keys.signing_key(found.signing));
+        session.signing = Some(signing.clone());
+        session.bindings = Bindings::new(context.to.message_id);
         session.channels.push(Channel { connection: context.connection, signing });
         session.account = account.name;
         session.token = account.token;
@@ -327,8 +380,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
     pub(crate) fn handle_logoff(&mut self, context: &mut Context) -> Result<Step, NtStatus> {
         let mut body = Vec::new();
         body.put(&EmptyBody::default());
-        // The answer still needs the key: the session ends when it is on its way.
-        self.end_after_answer(context.session);
+        // The answer still needs the key: the session ends when it is on its way (`Response::ends_session`).
+        let session = self.sessions.get_mut(context.session).ok_or(NtStatus::USER_SESSION_DELETED)?;
+        session.state = SessionState::Ended;
         Ok(Step::ok(body))
     }
 }

@@ -95,7 +95,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
             invalidate: None,
             header: to.header(NtStatus::SUCCESS, credits),
             body: Body::Bytes(body),
-            sign_by: 0,
+            proof: None,
+            ends_session: 0,
             hashed: Hashed::No,
         };
         self.send(connection, SmallVec::from_iter([response]), 0);

@@ -79,6 +79,8 @@ pub(crate) struct LeaseHome {
     pub volume: usize,
     /// Opens under the lease.
     pub opens: usize,
+    /// One of them is reached only encrypted: that the lease breaks is said encrypted too.
+    pub encrypt: bool,
 }
 
 impl<B: Backend, D: Directory> Server<B, D> {

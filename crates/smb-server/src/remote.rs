@@ -6,6 +6,7 @@
 
 use crate::connection::{ConnectionId, Outgoing, RdmaTransforms, Transport};
 use crate::directory::Directory;
+use crate::proof::Verified;
 use crate::request::{Body, Context, Step, Work};
 use crate::server::Server;
 use smallvec::SmallVec;
@@ -35,7 +36,7 @@ pub(crate) enum Protection {
     /// The server encrypts what was read.
     Encrypt,
     /// The server signs what was read.
-    Sign,
+    Sign(Verified),
     /// The client encrypted what is to be written.
     Encrypted {
         nonce: Vec<u8>,
@@ -111,12 +112,13 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let transforms = self.check_channel(context, channel, length, descriptors)?;
         let protection = if context.sealed_by != 0 && transforms.encryption {
             Protection::Encrypt
-        } else if context.sealed_by == 0 && context.sign && transforms.signing {
-            Protection::Sign
-        } else if context.sealed_by == 0 && !context.sign {
-            Protection::None
         } else {
-            return Err(NtStatus::INVALID_PARAMETER);
+            match context.proof {
+                _ if context.sealed_by != 0 => return Err(NtStatus::INVALID_PARAMETER),
+                Some(proof) if transforms.signing => Protection::Sign(proof),
+                Some(_) => return Err(NtStatus::INVALID_PARAMETER),
+                None => Protection::None,
+            }
         };
         Ok(RemoteMemory { descriptors: descriptors.to_vec(), protection })
     }
@@ -132,7 +134,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         if channel != CHANNEL_RDMA_TRANSFORM {
             let descriptors = request.channel_info()?;
             self.check_channel(context, channel, length, descriptors)?;
-            if context.sign || context.sealed_by != 0 {
+            if context.proof.is_some() || context.sealed_by != 0 {
                 return Err(NtStatus::INVALID_PARAMETER);
             }
             return Ok(RemoteMemory { descriptors: descriptors.to_vec(), protection: Protection::None });
@@ -148,7 +150,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
             RDMA_TRANSFORM_ENCRYPTION if context.sealed_by != 0 && transforms.encryption => {
                 Protection::Encrypted { nonce, tag: signature }
             }
-            RDMA_TRANSFORM_SIGNING if context.sealed_by == 0 && context.sign && transforms.signing => {
+            RDMA_TRANSFORM_SIGNING
+                if context.sealed_by == 0 && context.proof.is_some() && transforms.signing =>
+            {
                 Protection::Signed { nonce, signature }
             }
             _ => return Err(NtStatus::INVALID_PARAMETER),
@@ -207,13 +211,10 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 let transform = transform_of(RDMA_TRANSFORM_ENCRYPTION, &tag, nonce.as_bytes());
                 (Payload::from(sealed.freeze()), Body::ReadTransformed(count, transform))
             }
-            Protection::Sign => {
-                let session = self.session_of(context)?;
-                let channel = session.channel(context.connection).ok_or(NtStatus::USER_SESSION_DELETED)?;
-                let (nonce, signature) = {
-                    let parts: SmallVec<[&[u8]; 4]> = data.parts().iter().map(|part| &part[..]).collect();
-                    channel.signing.sign_payload(&parts, context.to.message_id, true)
-                };
+            Protection::Sign(proof) => {
+                let (nonce, signature) = proof
+                    .sign_payload(&self.sessions, &data, context.to.message_id)
+                    .ok_or(NtStatus::USER_SESSION_DELETED)?;
                 let transform = transform_of(RDMA_TRANSFORM_SIGNING, &signature, nonce.as_bytes());
                 (data, Body::ReadTransformed(count, transform))
             }
@@ -265,7 +266,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                     .verify_payload(&[&data], nonce, signature)
                     .map_err(|_| NtStatus::INVALID_SIGNATURE)?;
             }
-            Protection::Encrypt | Protection::Sign => return Err(NtStatus::INTERNAL_ERROR),
+            Protection::Encrypt | Protection::Sign(_) => return Err(NtStatus::INTERNAL_ERROR),
         }
         Ok(Step::Submit {
             volume: work.volume,

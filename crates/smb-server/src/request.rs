@@ -1,9 +1,13 @@
 //! A request in work: whom to answer, and how to go on when the volume has answered.
 
 use crate::ioctl::IoctlWork;
+use crate::proof::Verified;
 use crate::query_info::QueryInfoWork;
 use smallvec::SmallVec;
-use smb::wire::{FileId, Header, HeaderFlags, ResponseTo};
+use smb::wire::{
+    FileId, HEADER_BYTES, Header, HeaderFlags, READ_RESPONSE_DATA_OFFSET, ReadResponseBody, ResponseTo,
+    WriteResponseBody,
+};
 use sys::{Buf, Payload};
 use types::{Monotonic, NtStatus};
 use volume::backend::Operation;
@@ -21,7 +25,8 @@ pub(crate) struct Context {
     pub open: u64,
     /// The session whose key decrypted the request; the answer is encrypted with it. Zero: it came in the clear.
     pub sealed_by: u64,
-    pub sign: bool,
+    /// Proof of the key that may sign the answer. `None`: the answer goes unsigned.
+    pub proof: Option<Verified>,
     /// The request says that it is signed.
     pub claims_signature: bool,
     /// Set once the client was told STATUS_PENDING.
@@ -50,6 +55,19 @@ pub(crate) enum Body {
 }
 
 impl Body {
+    /// Bytes that it takes behind its header.
+    pub fn len_bytes(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Read(payload) => READ_RESPONSE_DATA_OFFSET - HEADER_BYTES + payload.len(),
+            // Not a byte more: cifs.ko takes a payload that went by RDMA for read, and would meet what is left in the next message.
+            Self::ReadRemote(_) => size_of::<ReadResponseBody>(),
+            Self::ReadTransformed(_, transform) => size_of::<ReadResponseBody>() + transform.len(),
+            Self::Written(_) => size_of::<WriteResponseBody>(),
+            Self::Error(_, data) => 8 + data.len().max(1),
+        }
+    }
+
     pub const fn no_error_data() -> Self {
         Self::Error(0, Vec::new())
     }
@@ -68,8 +86,10 @@ pub(crate) enum Hashed {
 pub(crate) struct Response {
     pub header: Header,
     pub body: Body,
-    /// The session whose key signs it; zero: none does.
-    pub sign_by: u64,
+    /// Which key signs it; `None`: none may.
+    pub proof: Option<Verified>,
+    /// The session that ends when this has been sent: the answer to its LOGOFF still needs its keys. Zero: none.
+    pub ends_session: u64,
     pub hashed: Hashed,
     /// The client's registration that ends with it.
     pub invalidate: Option<u32>,
@@ -162,6 +182,10 @@ pub(crate) struct Chain {
     pub tree_id: u32,
     pub file: ChainFile,
     pub responses: SmallVec<[Response; 1]>,
+    /// What they take in a message.
+    pub held_bytes: usize,
+    /// The same of all answers so far, sent or not.
+    pub answered_bytes: usize,
 }
 
 /// The file that a related request without one of its own means.

@@ -2,9 +2,9 @@
 
 use crate::connection::{ConnectionId, Outgoing};
 use crate::directory::Directory;
+use crate::proof::Verified;
 use crate::request::{Body, Hashed, Response};
 use crate::server::Server;
-use crate::session::SessionState;
 use smallvec::SmallVec;
 use smb::wire::{
     HEADER_BYTES, Header, HeaderFlags, READ_RESPONSE_DATA_OFFSET, READ_RESPONSE_RDMA_TRANSFORM,
@@ -12,7 +12,7 @@ use smb::wire::{
 };
 use sys::{Buf, BufMut, Payload};
 use volume::backend::Backend;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 /// An answer's bytes: its head, and payload that is not copied.
 struct Built {
@@ -22,16 +22,8 @@ struct Built {
 
 /// Builds header and body. All elements of a compound end at a multiple of eight, the last one too.
 fn build(response: &mut Response, is_compound: bool, is_last: bool) -> Built {
-    let empty = Payload::new();
-    let (body_len, payload) = match &response.body {
-        Body::Read(payload) => (READ_RESPONSE_DATA_OFFSET - HEADER_BYTES, payload.clone()),
-        // Not a byte more: cifs.ko takes a payload that went by RDMA for read, and would meet what is left in the next message.
-        Body::ReadRemote(_) => (size_of::<ReadResponseBody>(), empty),
-        Body::ReadTransformed(_, transform) => (size_of::<ReadResponseBody>() + transform.len(), empty),
-        Body::Written(_) => (size_of::<WriteResponseBody>(), empty),
-        Body::Bytes(bytes) => (bytes.len(), empty),
-        Body::Error(_, data) => (8 + data.len().max(1), empty),
-    };
+    let payload = if let Body::Read(payload) = &response.body { payload.clone() } else { Payload::new() };
+    let body_len = response.body.len_bytes() - payload.len();
     let len = HEADER_BYTES + body_len + payload.len();
     let padded = if is_compound { len.next_multiple_of(8) } else { len };
     if !is_last {
@@ -97,19 +89,20 @@ impl<B: Backend, D: Directory> Server<B, D> {
     /// Sends the answers as one message. `sealed_by`: the session that encrypts it, or zero.
     pub(crate) fn send(&mut self, connection: u64, mut responses: SmallVec<[Response; 1]>, sealed_by: u64) {
         if responses.is_empty() || self.connections.get(connection).is_none() {
-            return;
+            return self.end_logged_off(&responses);
         }
         let mut out = Payload::new();
         let count = responses.len();
         let invalidate = responses.iter().find_map(|response| response.invalidate);
         for (position, response) in responses.iter_mut().enumerate() {
-            if sealed_by == 0 && response.sign_by != 0 {
+            let proof = response.proof.filter(|_| sealed_by == 0);
+            if proof.is_some() {
                 let flags = response.header.flags() | HeaderFlags::SIGNED;
                 response.header.flags = U32::new(flags.bits());
             }
             let mut built = build(response, count > 1, position + 1 == count);
-            if sealed_by == 0 && response.sign_by != 0 {
-                self.sign(connection, response, &mut built);
+            if let Some(proof) = proof {
+                self.sign(proof, &response.header, &mut built);
             }
             self.hash(connection, response.hashed, &built);
             out.push(built.head.freeze());
@@ -119,37 +112,32 @@ impl<B: Backend, D: Directory> Server<B, D> {
             match self.seal(sealed_by, &out) {
                 Some(sealed) => out = Payload::from(sealed),
                 // Without its key nothing may be said in the clear.
-                None => return self.close_connection(connection),
+                None => {
+                    self.close_connection(connection);
+                    return self.end_logged_off(&responses);
+                }
             }
         }
         self.queue(connection, out, invalidate);
-        while let Some(session) = self.ending.pop() {
-            self.end_session(session, true);
+        self.end_logged_off(&responses);
+    }
+
+    /// Ends the sessions whose LOGOFF these answer: the answers have been sent, or never will be.
+    pub(crate) fn end_logged_off(&mut self, responses: &[Response]) {
+        for response in responses.iter().filter(|response| response.ends_session != 0) {
+            self.end_session(response.ends_session, true);
         }
     }
 
-    /// Ends a session when what is about to be sent has been: its answer still needs the key.
-    pub(crate) fn end_after_answer(&mut self, key: u64) {
-        if let Some(session) = self.sessions.get_mut(key) {
-            session.state = SessionState::Ended;
-            self.ending.push(key);
-        }
-    }
-
-    fn sign(&self, connection: u64, response: &Response, built: &mut Built) {
-        let Some(session) = self.sessions.get(response.sign_by) else { return };
-        // While a channel is being bound its answers are signed with the session's first key.
-        let channel = session.channel(connection).map(|channel| &channel.signing);
-        let Some(key) = channel.or(session.signing.as_ref()) else { return };
-        let id = response.header.message_id.get();
-        let signature = {
-            let mut parts: SmallVec<[&[u8]; 4]> = SmallVec::new();
-            parts.push(&built.head);
-            parts.extend(built.payload.parts().iter().map(|part| &part[..]));
-            key.sign(&parts, id, true, false)
-        };
-        if let Ok((header, _)) = Header::mut_from_prefix(&mut built.head) {
-            header.signature = signature;
+    fn sign(&mut self, proof: Verified, header: &Header, built: &mut Built) {
+        let message_id = header.message_id.get();
+        let is_signed = proof.sign(&mut self.sessions, &mut built.head, &built.payload, message_id);
+        // The flag alone tells a client that a refusal belongs to what it signed; any other answer has to be what it says.
+        if !is_signed
+            && !header.status().is_error()
+            && let Some(header) = Header::in_place(&mut built.head)
+        {
+            header.flags = U32::new(header.flags().difference(HeaderFlags::SIGNED).bits());
         }
     }
 

@@ -66,14 +66,15 @@ pub struct Server<B, D> {
     pub(crate) to_close: Vec<ConnectionId>,
     /// Connections that may have something to transmit.
     pub(crate) to_transmit: Vec<ConnectionId>,
-    /// Sessions that end with the next message sent.
-    pub(crate) ending: Vec<u64>,
     events: Vec<Event>,
     draining: bool,
 }
 
 impl<B: Backend, D: Directory> Server<B, D> {
     /// `wall` is the time of day at `now`; `random` must be fit for keys and nonces.
+    ///
+    /// # Panics
+    /// Where the limits let an answer be longer than a message can be.
     pub fn new(
         config: Config,
         directory: D,
@@ -81,8 +82,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         now: Monotonic,
         wall: FileTime,
     ) -> Self {
-        let mut first_session = [0; 4];
-        random(&mut first_session);
+        assert!(config.limits.are_possible(), "an answer of the largest payload fits one message");
         let mut file_id_mask = [0; 8];
         random(&mut file_id_mask);
         let opens_max = config.limits.opens;
@@ -94,7 +94,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             wall_at: now,
             volumes: Vec::new(),
             connections: Arena::default(),
-            sessions: SessionTable::starting_at(u32::from_le_bytes(first_session) >> 1),
+            sessions: SessionTable::default(),
             opens: Arena::default(),
             requests: Arena::default(),
             by_volume_open: HashMap::new(),
@@ -110,7 +110,6 @@ impl<B: Backend, D: Directory> Server<B, D> {
             next_pipe: 1,
             to_close: Vec::new(),
             to_transmit: Vec::new(),
-            ending: Vec::new(),
             events: Vec::new(),
             draining: false,
         }
@@ -260,6 +259,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
             && let Some(backend) = self.backend(volume)
         {
             backend.cancel(OperationId(key));
+        }
+        if let Some(chain) = request.chain {
+            self.end_logged_off(&chain.responses);
         }
     }
 

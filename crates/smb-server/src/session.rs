@@ -1,11 +1,13 @@
 //! Sessions, their channels and their tree connects (MS-SMB2 3.3.1.8, 3.3.1.9, 3.3.1.13).
 
 use crate::directory::Share;
+use crate::proof::Bindings;
 use smallvec::SmallVec;
 use smb::crypto::{OpeningKey, SealingKey, SigningKey};
 use smb::wire::{Dialect, Guid, SessionFlags};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
 use std::sync::Arc;
 use types::{Monotonic, NtStatus, Sid};
 use volume::backend::{AccessToken, Caller, Privileges, SessionId, ShareOptions};
@@ -22,7 +24,7 @@ pub(crate) enum SessionState {
 /// One connection that carries the session, with its own key.
 pub(crate) struct Channel {
     pub connection: u64,
-    pub signing: SigningKey,
+    pub signing: Rc<SigningKey>,
 }
 
 pub(crate) struct Session {
@@ -37,7 +39,8 @@ pub(crate) struct Session {
     pub encrypt: bool,
     pub channels: SmallVec<[Channel; 1]>,
     /// Session.SigningKey, of the first logon: it proves further channels, also when the first one is gone.
-    pub signing: Option<SigningKey>,
+    pub signing: Option<Rc<SigningKey>>,
+    pub bindings: Bindings,
     pub sealing: Option<SealingKey>,
     pub opening: Option<OpeningKey>,
     /// By rising identifier.
@@ -69,6 +72,7 @@ impl Session {
             encrypt: false,
             channels: SmallVec::new(),
             signing: None,
+            bindings: Bindings::default(),
             sealing: None,
             opening: None,
             trees: Vec::new(),
@@ -88,6 +92,11 @@ impl Session {
     pub fn tree(&self, id: u32) -> Option<&Tree> {
         let at = self.trees.binary_search_by_key(&id, |(id, _)| *id).ok()?;
         Some(&self.trees[at].1)
+    }
+
+    /// Whether what goes through this tree connect is encrypted.
+    pub fn encrypts(&self, tree: u32) -> bool {
+        self.encrypt || self.tree(tree).is_some_and(|tree| tree.encrypt)
     }
 
     pub fn remove_tree(&mut self, id: u32) -> Option<Tree> {
@@ -148,11 +157,16 @@ impl Tree {
     }
 }
 
-/// Sessions by their wire name: 32 bits, as some clients keep no more, and not the same one soon again.
+/// Sessions that ended and whose names are not given out yet again.
+const NAMES_KEPT: usize = 4096;
+
+/// Sessions by their wire name: 32 bits, as some clients keep no more; such that nobody can guess another's, and not the same one
+/// soon again.
 #[derive(Default)]
 pub(crate) struct SessionTable {
     sessions: HashMap<u64, Session, BuildHasherDefault<IdHasher>>,
-    next: u32,
+    /// Names of those that ended last, at most [`NAMES_KEPT`].
+    ended: VecDeque<u64>,
 }
 
 /// Spreads identifiers that the server itself gives out: nobody can choose colliding ones.
@@ -177,17 +191,18 @@ impl Hasher for IdHasher {
 }
 
 impl SessionTable {
-    /// Names go up from `first`.
-    pub fn starting_at(first: u32) -> Self {
-        Self { sessions: HashMap::default(), next: first }
-    }
-
-    pub fn insert(&mut self, session: Session) -> u64 {
+    /// Gives the session a name that `random` chooses.
+    pub fn insert(&mut self, session: Session, random: &mut dyn FnMut(&mut [u8])) -> u64 {
         loop {
-            let key = u64::from(self.next);
-            self.next = self.next.wrapping_add(1);
+            let mut name = [0; 4];
+            random(&mut name);
+            let key = u64::from(u32::from_le_bytes(name));
             // Zero and all ones mean something else on the wire.
-            if key != 0 && key != u64::from(u32::MAX) && !self.sessions.contains_key(&key) {
+            let is_free = key != 0
+                && key != u64::from(u32::MAX)
+                && !self.sessions.contains_key(&key)
+                && !self.ended.contains(&key);
+            if is_free {
                 self.sessions.insert(key, session);
                 return key;
             }
@@ -203,7 +218,12 @@ impl SessionTable {
     }
 
     pub fn remove(&mut self, key: u64) -> Option<Session> {
-        self.sessions.remove(&key)
+        let session = self.sessions.remove(&key)?;
+        if self.ended.len() >= NAMES_KEPT {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(key);
+        Some(session)
     }
 
     pub fn len(&self) -> usize {

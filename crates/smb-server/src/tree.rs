@@ -6,8 +6,8 @@ use crate::request::{Chain, Context, Step};
 use crate::server::{Server, UNATTENDED};
 use crate::session::{Target, Tree};
 use smb::wire::{
-    Dialect, Empty, EmptyBody, Put, SHARE_TYPE_DISK, SHARE_TYPE_PIPE, ShareCapabilities, ShareFlags,
-    TreeConnectRequest, TreeConnectResponseBody,
+    Dialect, Empty, EmptyBody, Put, SHARE_TYPE_DISK, SHARE_TYPE_PIPE, SessionFlags, ShareCapabilities,
+    ShareFlags, TreeConnectRequest, TreeConnectResponseBody,
 };
 use types::{Monotonic, NtStatus};
 use volume::backend::{Backend, Operation};
@@ -23,6 +23,13 @@ impl<B: Backend, D: Directory> Server<B, D> {
         chain: &mut Chain,
         element: Element<'_>,
     ) -> Result<Step, NtStatus> {
+        // Whoever stands between could lead a session to another share (MS-SMB2 3.3.5.7).
+        let is_nobody =
+            self.session_of(context)?.flags.intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL);
+        let is_protected = context.proof.is_some() || context.sealed_by != 0;
+        if self.dialect_of(context) == Dialect::Smb311 && !is_nobody && !is_protected {
+            return Ok(Step::Disconnect);
+        }
         let request = TreeConnectRequest::parse(element.bytes())?;
         let path = String::from_utf16(&request.path()?).map_err(|_| NtStatus::BAD_NETWORK_NAME)?;
         let share = path

@@ -109,3 +109,75 @@ fn a_chain_that_leads_outside_its_message_ends_the_connection() {
     client.send(&mut world, chain);
     assert!(world.is_closing(client.connection));
 }
+
+fn reads(client: &mut Client, file: FileId, count: u64, length: u32) -> Vec<u8> {
+    let requests = (0..count).map(|_| {
+        let mut message = client.build(Command::Read, Client::read_body(file, length));
+        let charge = (length >> 16) as u16;
+        Header::in_place(&mut message).unwrap().credit_charge = charge.into();
+        client.message_id += u64::from(charge) - 1;
+        message
+    });
+    join(requests.collect(), false)
+}
+
+#[test]
+fn answers_of_a_compound_that_are_too_much_for_one_message_come_in_several() {
+    for seals in [false, true] {
+        let mut world = World::new();
+        let mut client = Client::ready(&mut world);
+        // Credits for what is asked at once.
+        for _ in 0..8 {
+            let mut echo = client.build(Command::Echo, |out| out.put(&EmptyBody::default()));
+            Header::in_place(&mut echo).unwrap().credits = 512.into();
+            client.send(&mut world, echo);
+            client.receive(&mut world).unwrap();
+        }
+        client.seal = seals;
+        let file = client.create(&mut world, "file");
+        world.layer.0.borrow_mut().block = Some(sys::Buf::from(&vec![7; 8 << 20][..]));
+        let chain = reads(&mut client, file, 12, 8 << 20);
+        client.send(&mut world, chain);
+        let mut found = Vec::new();
+        while let Some(raw) = world.sent(client.connection) {
+            assert!(raw.len() < 1 << 24, "24 bits say how long a message is");
+            found.extend(split(&client.open(&raw)).iter().map(|answer| status(answer)));
+        }
+        assert_eq!(found.len(), 12);
+        assert_eq!(found[..8], [NtStatus::SUCCESS; 8]);
+        assert_eq!(found[9..], [NtStatus::INSUFFICIENT_RESOURCES; 3], "64 MiB are on their way at most");
+    }
+}
+
+#[test]
+fn what_a_chain_holds_while_it_waits_counts_against_its_connection() {
+    let mut world = World::with(|config| config.limits.bytes_in_flight_per_connection = 3 << 20);
+    let mut client = Client::ready(&mut world);
+    for _ in 0..4 {
+        let mut echo = client.build(Command::Echo, |out| out.put(&EmptyBody::default()));
+        Header::in_place(&mut echo).unwrap().credits = 512.into();
+        client.send(&mut world, echo);
+        client.receive(&mut world).unwrap();
+    }
+    let file = client.create(&mut world, "file");
+    world.layer.0.borrow_mut().block = Some(sys::Buf::from(&vec![7; 2 << 20][..]));
+    world.layer.0.borrow_mut().hold = true;
+    world.layer.0.borrow_mut().asked.clear();
+    let alone = reads(&mut client, file, 1, 2 << 20);
+    client.send(&mut world, alone);
+    assert!(world.server.wants_messages(client.connection), "2 of 3 MiB wait to be sent");
+    let mut chain = reads(&mut client, file, 1, 2 << 20);
+    chain.resize(chain.len().next_multiple_of(8), 0);
+    let len = chain.len() as u32;
+    Header::in_place(&mut chain).unwrap().next_command = len.into();
+    chain.extend(
+        client
+            .build(Command::Flush, |out| out.put(&FlushRequestBody { file_id: file, ..Default::default() })),
+    );
+    client.send(&mut world, chain);
+    assert!(!world.server.wants_messages(client.connection));
+    world.layer.release(0);
+    world.settle();
+    while client.receive(&mut world).is_some() {}
+    assert!(world.server.wants_messages(client.connection));
+}

@@ -99,6 +99,73 @@ fn one_session_cannot_speak_under_the_encryption_of_another() {
     first.seal = true;
     let message = first.protect(inner);
     world.deliver(first.connection, &message);
-    let answer = first.receive(&mut world).unwrap();
-    assert_eq!(status(&answer), NtStatus::USER_SESSION_DELETED);
+    assert!(world.is_closing(first.connection), "MS-SMB2 3.3.5.2.1.1");
+    assert!(world.layer.0.borrow().asked.is_empty());
+}
+
+#[test]
+fn a_logon_anew_is_not_protected_by_the_encryption_of_another_session() {
+    let mut world = World::new();
+    let mut first = Client::ready(&mut world);
+    let own = first.session;
+    first.session = 0;
+    assert_eq!(first.log_on(&mut world, PASSWORD), NtStatus::SUCCESS, "a second session of the connection");
+    let second = std::mem::replace(&mut first.session, own);
+    assert_ne!(second, own);
+    // The keys are those of the second session now: it names the first one inside.
+    let inner = first.build(Command::SessionSetup, |out| {
+        write_session_setup_request(out, SessionSetupRequestBody::default(), b"token");
+    });
+    let mut message = vec![0; TRANSFORM_HEADER_BYTES + inner.len()];
+    first.sealing.as_mut().unwrap().0.seal_parts(&[&inner], &mut message, second).unwrap();
+    world.deliver(first.connection, &message);
+    assert!(world.is_closing(first.connection));
+    assert!(first.receive(&mut world).is_none());
+}
+
+/// A break of the client's own is said encrypted.
+fn is_told_encrypted(world: &mut World, client: &Client, event: volume::backend::Event) -> bool {
+    world.layer.0.borrow_mut().events.push_back(event);
+    world.settle();
+    let raw = world.sent(client.connection).expect("the break");
+    let header = *Header::parse(&client.open(&raw)).unwrap();
+    assert_eq!(header.command(), Some(Command::OplockBreak));
+    raw.starts_with(&PROTOCOL_TRANSFORM)
+}
+
+#[test]
+fn breaks_of_oplocks_and_leases_are_encrypted_where_the_share_is() {
+    use volume::backend::{Event, LeaseState, OpenId, OplockLevel, SessionId};
+    for (share, encrypted) in [("share", false), ("secret", true)] {
+        let mut world = World::new();
+        let mut client = Client::ready(&mut world);
+        client.seal = encrypted;
+        client.tree_connect(&mut world, share);
+        let mut contexts = CreateContextWriter::default();
+        contexts.push_struct(CONTEXT_LEASE, &LeaseV2 { key: [1; 16], ..Default::default() });
+        for (level, contexts) in [(OPLOCK_LEVEL_BATCH, vec![]), (OPLOCK_LEVEL_LEASE, contexts.finish())] {
+            let answer = client.call(&mut world, Command::Create, |out| {
+                let body = CreateRequestBody {
+                    requested_oplock_level: level,
+                    impersonation_level: 2.into(),
+                    desired_access: 0x001F_01FF.into(),
+                    create_disposition: FILE_OPEN_IF.into(),
+                    ..Default::default()
+                };
+                write_create_request(out, body, &wide_from_str("file"), &contexts);
+            });
+            assert_eq!(status(&answer), NtStatus::SUCCESS);
+        }
+        let oplock = Event::BreakOplock { open: OpenId(1), session: SessionId(0), to: OplockLevel::LevelII };
+        assert_eq!(is_told_encrypted(&mut world, &client, oplock), encrypted, "{share}");
+        let lease = Event::BreakLease {
+            client: [5; 16],
+            key: [1; 16],
+            from: LeaseState::all(),
+            to: LeaseState::READ,
+            acknowledge: true,
+            epoch: 1,
+        };
+        assert_eq!(is_told_encrypted(&mut world, &client, lease), encrypted, "{share}");
+    }
 }

@@ -250,6 +250,8 @@ impl World {
     }
 
     fn built(change: impl FnOnce(&mut Config), seed: u64) -> Self {
+        // The keys of each world come from the same seeds.
+        smb::crypto::forget_nonces();
         let mut config = Config::new([3; 16], "SERVER");
         change(&mut config);
         let now = Monotonic(1);
@@ -342,6 +344,8 @@ pub struct Client {
     pub preauth: PreauthHash,
     /// AES-GMAC is negotiated.
     pub gmac: bool,
+    /// The SESSION_SETUP requests of its last logon, as they were sent.
+    pub setups: Vec<Vec<u8>>,
 }
 
 /// How the client negotiates.
@@ -394,6 +398,7 @@ impl Client {
             seal: false,
             preauth: PreauthHash::default(),
             gmac: false,
+            setups: Vec::new(),
         }
     }
 
@@ -525,6 +530,7 @@ impl Client {
         let first = initiator.first_token().to_vec();
         let message = self.session_setup(&first, binds);
         preauth.update(&message);
+        self.setups = vec![message.clone()];
         world.deliver(self.connection, &message);
         let challenge = self.receive(world).expect("a challenge");
         preauth.update(&challenge);
@@ -554,6 +560,7 @@ impl Client {
         self.signing = Some(keys.signing_key(algorithm));
         let cipher = if self.dialect == Dialect::Smb311 { CipherId::Aes128Gcm } else { CipherId::Aes128Ccm };
         self.sealing = keys.client_ciphers(cipher).ok();
+        self.setups.push(message.clone());
         world.deliver(self.connection, &message);
         let answer = world.sent(self.connection)?;
         if status(&answer) == NtStatus::SUCCESS {
@@ -583,7 +590,11 @@ impl Client {
 
     pub fn tree_connect(&mut self, world: &mut World, share: &str) -> NtStatus {
         let path = wide_from_str(&format!(r"\\server\{share}"));
+        let signs = self.sign;
+        // 3.1.1 takes it only signed or encrypted.
+        self.sign |= self.dialect == Dialect::Smb311;
         let answer = self.call(world, Command::TreeConnect, |out| write_tree_connect_request(out, 0, &path));
+        self.sign = signs;
         self.tree = Header::parse(&answer).unwrap().tree_id.get();
         status(&answer)
     }
@@ -628,7 +639,7 @@ impl Client {
     }
 }
 
-fn sign(key: &SigningKey, message: &mut [u8]) {
+pub fn sign(key: &SigningKey, message: &mut [u8]) {
     let header = Header::in_place(message).unwrap();
     header.flags = (header.flags() | HeaderFlags::SIGNED).bits().into();
     let id = header.message_id.get();

@@ -33,6 +33,7 @@ fn every_command_with_an_empty_body_is_an_invalid_parameter() {
         }
         let mut world = World::new();
         let mut client = Client::ready(&mut world);
+        client.sign = true;
         let answer = client.call(&mut world, command, |_| {});
         let expected = match command {
             // These have nothing in their bodies to be wrong.

@@ -9,6 +9,7 @@ mod encryption;
 mod files;
 mod fixture;
 mod hostile;
+mod keys;
 mod logon;
 mod negotiate;
 mod remote;

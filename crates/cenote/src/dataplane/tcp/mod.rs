@@ -240,7 +240,10 @@ impl Tcp {
     /// that cannot be framed ends its connection: nothing that came after it could be understood.
     pub fn send(&mut self, connection: ConnectionId, message: Payload) {
         let Some(length) = MessageLength::new(message.len()) else {
-            tracing::error!(bytes = message.len(), "a message is too long to be sent; its connection is closed");
+            tracing::error!(
+                bytes = message.len(),
+                "a message is too long to be sent; its connection is closed"
+            );
             return self.shut(connection, CloseReason::TooLongToSend);
         };
         if let Some(entry) = self.connection(connection)
