@@ -1,11 +1,16 @@
 //! Reading and changing a descriptor by parts (MS-DTYP 2.4.7, MS-FSA 2.1.5.13, 2.1.5.16).
 
 use super::access::holds_sid;
-use super::descriptor::{Control, SecurityDescriptor};
+use super::descriptor::{Ace, AceKind, Acl, Control, SecurityDescriptor};
 use super::inherit::map_acl;
 use super::rights;
 use crate::backend::{AccessToken, Privileges};
 use types::{NtStatus, Sid};
+
+/// ACE types that a SACL holds beside those of auditing (MS-DTYP 2.4.4.1).
+const MANDATORY_LABEL: u8 = 0x11;
+const RESOURCE_ATTRIBUTE: u8 = 0x12;
+const SCOPED_POLICY: u8 = 0x13;
 
 bitflags::bitflags! {
     /// SECURITY_INFORMATION (MS-DTYP 2.4.7).
@@ -62,7 +67,7 @@ pub fn select(descriptor: &SecurityDescriptor, parts: Parts) -> SecurityDescript
         control |= Control::DACL_PRESENT;
         control |= descriptor.control & (Control::DACL_AUTO_INHERITED | Control::DACL_PROTECTED);
     }
-    let sacl = descriptor.sacl.clone().filter(|_| parts.intersects(Parts::SACL | Parts::LABEL));
+    let sacl = select_sacl(descriptor.sacl.as_ref(), parts);
     if sacl.is_some() {
         control |= Control::SACL_PRESENT;
         control |= descriptor.control & (Control::SACL_AUTO_INHERITED | Control::SACL_PROTECTED);
@@ -74,6 +79,22 @@ pub fn select(descriptor: &SecurityDescriptor, parts: Parts) -> SecurityDescript
         dacl: descriptor.dacl.clone().filter(|_| parts.contains(Parts::DACL)),
         sacl,
     }
+}
+
+/// What of a SACL these parts name: LABEL, ATTRIBUTE and SCOPE name the ACEs of one type, SACL all of them.
+fn select_sacl(sacl: Option<&Acl>, parts: Parts) -> Option<Acl> {
+    let sacl = sacl?;
+    if parts.contains(Parts::SACL) {
+        return Some(sacl.clone());
+    }
+    let named = |ace: &&Ace| match ace.kind {
+        AceKind::Other(MANDATORY_LABEL) => parts.contains(Parts::LABEL),
+        AceKind::Other(RESOURCE_ATTRIBUTE) => parts.contains(Parts::ATTRIBUTE),
+        AceKind::Other(SCOPED_POLICY) => parts.contains(Parts::SCOPE),
+        AceKind::Allow | AceKind::Deny | AceKind::Other(_) => false,
+    };
+    let aces: Vec<Ace> = sacl.aces.iter().filter(named).cloned().collect();
+    (!aces.is_empty()).then(|| Acl::new(aces))
 }
 
 /// Whether the token may make `owner` the owner of a file: itself, its administrators' group, or anyone with the restore

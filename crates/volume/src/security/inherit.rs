@@ -2,7 +2,7 @@
 
 use super::descriptor::{Ace, AceFlags, Acl, Control, SecurityDescriptor};
 use super::rights;
-use crate::backend::AccessToken;
+use crate::backend::{AccessToken, Privileges};
 use types::{NtStatus, Sid};
 
 /// The descriptor of a new file or directory.
@@ -10,8 +10,11 @@ use types::{NtStatus, Sid};
 /// An ACL that the creator gives is taken as it is; one that it does not give is inherited from `parent`; a DACL that is neither
 /// is the default one (the owner and the system, everything).
 ///
+/// A SACL says what is audited: only a creator with SeSecurityPrivilege gives one, be it empty. Without the privilege an absent or
+/// empty SACL counts as not given, since clients send that flag idly, and must not switch off the audit that the parent hands down.
+///
 /// # Errors
-/// INVALID_OWNER where the creator names an owner that it may not make one.
+/// INVALID_OWNER if the creator names an owner that it may not make one; PRIVILEGE_NOT_HELD if it gives a SACL that it may not give.
 pub fn inherit(
     parent: &SecurityDescriptor,
     creator: Option<&SecurityDescriptor>,
@@ -43,7 +46,7 @@ pub fn inherit(
             child.dacl = inherited.or_else(|| Some(default_acl(&child)));
         }
     }
-    match creator.filter(|given| given.control.contains(Control::SACL_PRESENT)) {
+    match given_sacl(creator, token)? {
         Some(given) => {
             child.sacl = given.sacl.clone();
             child.control |= Control::SACL_PRESENT | given.control & Control::SACL_PROTECTED;
@@ -58,6 +61,23 @@ pub fn inherit(
         }
     }
     Ok(child)
+}
+
+/// The creator's descriptor, if its SACL is to be taken.
+fn given_sacl<'a>(
+    creator: Option<&'a SecurityDescriptor>,
+    token: &AccessToken,
+) -> Result<Option<&'a SecurityDescriptor>, NtStatus> {
+    let Some(given) = creator.filter(|given| given.control.contains(Control::SACL_PRESENT)) else {
+        return Ok(None);
+    };
+    if token.privileges.contains(Privileges::SECURITY) {
+        return Ok(Some(given));
+    }
+    match &given.sacl {
+        Some(sacl) if !sacl.aces.is_empty() => Err(NtStatus::PRIVILEGE_NOT_HELD),
+        _ => Ok(None),
+    }
 }
 
 /// The descriptor of a file that has none: owned by the token's user, open to it and to the system only.

@@ -196,6 +196,57 @@ fn an_explicit_dacl_is_taken_as_it_is() {
     assert_eq!(inherit(&volume_root(), Some(&foreign), &alice(), false), Err(NtStatus::INVALID_OWNER));
 }
 
+fn audit(sid: Sid) -> Ace {
+    Ace::new(AceKind::Other(2), AceFlags::SUCCESSFUL_ACCESS | AceFlags::OBJECT_INHERIT, rights::WRITE_DATA, sid)
+}
+
+fn with_sacl(mut descriptor: SecurityDescriptor, sacl: Option<Acl>) -> SecurityDescriptor {
+    descriptor.control |= Control::SACL_PRESENT;
+    descriptor.sacl = sacl;
+    descriptor
+}
+
+#[test]
+fn only_a_holder_of_the_security_privilege_gives_a_sacl_to_what_it_creates() {
+    let parent = with_sacl(volume_root(), Some(Acl::new(vec![audit(Sid::everyone())])));
+    let inherited = inherit(&parent, None, &alice(), false).expect("a descriptor").sacl;
+    assert!(inherited.is_some());
+    let own = Acl::new(vec![audit(Sid::users())]);
+    let given = with_sacl(owned_by(alice().user, vec![]), Some(own.clone()));
+    assert_eq!(inherit(&parent, Some(&given), &alice(), false), Err(NtStatus::PRIVILEGE_NOT_HELD));
+    for idle in [None, Some(Acl::default())] {
+        let given = with_sacl(owned_by(alice().user, vec![]), idle);
+        let child = inherit(&parent, Some(&given), &alice(), false).expect("a descriptor");
+        assert_eq!(child.sacl, inherited, "the audit that the parent hands down stays");
+    }
+    let mut auditor = alice();
+    auditor.privileges = Privileges::SECURITY;
+    let child = inherit(&parent, Some(&given), &auditor, false).expect("a descriptor");
+    assert_eq!(child.sacl, Some(own));
+}
+
+#[test]
+fn a_query_of_the_label_answers_the_label_alone() {
+    let everyone = Sid::everyone;
+    let of_kind = |kind| Ace::new(AceKind::Other(kind), AceFlags::empty(), 1, everyone());
+    let aces = vec![audit(everyone()), of_kind(0x11), of_kind(0x12), of_kind(0x13)];
+    let descriptor = with_sacl(volume_root(), Some(Acl::new(aces.clone())));
+    let selected = |parts| select(&descriptor, parts).sacl.map(|sacl| sacl.aces);
+    assert_eq!(selected(Parts::LABEL), Some(vec![aces[1].clone()]));
+    assert_eq!(selected(Parts::ATTRIBUTE), Some(vec![aces[2].clone()]));
+    assert_eq!(selected(Parts::SCOPE | Parts::LABEL), Some(vec![aces[1].clone(), aces[3].clone()]));
+    assert_eq!(selected(Parts::SACL), Some(aces.clone()));
+    assert_eq!(selected(Parts::OWNER | Parts::GROUP | Parts::DACL), None);
+    let unlabelled = with_sacl(volume_root(), Some(Acl::new(vec![audit(everyone())])));
+    let answer = select(&unlabelled, Parts::LABEL);
+    assert!(answer.sacl.is_none() && !answer.control.contains(Control::SACL_PRESENT));
+    // What takes READ_CONTROL alone never shows what takes ACCESS_SYSTEM_SECURITY.
+    for bit in Parts::all().iter().filter(|part| part.access_to_query() & rights::ACCESS_SYSTEM_SECURITY == 0) {
+        let shown = selected(bit).unwrap_or_default();
+        assert!(shown.iter().all(|ace| ace.kind == AceKind::Other(0x11)), "{bit:?}");
+    }
+}
+
 #[test]
 fn only_the_named_parts_change() {
     let current = default_for(&alice());

@@ -17,9 +17,14 @@ impl Service {
 
     pub(super) fn set_security(&mut self, id: OpenId, parts: u32, descriptor: &[u8]) -> Result<Reply, Halt> {
         let parts = Parts::from_bits_truncate(parts);
-        let open = self.open_for(id, parts.access_to_set())?;
+        let access = parts.access_to_set();
+        let open = self.open_for(id, access)?;
         if open.share.read_only {
             return Err(NtStatus::ACCESS_DENIED.into());
+        }
+        // Who names no part has shown no right to change anything, the time of the last change included.
+        if access == 0 {
+            return Ok(Reply::Done);
         }
         let (file, token) = (open.stream.file, open.token.clone());
         let new = SecurityDescriptor::parse(descriptor)?;
