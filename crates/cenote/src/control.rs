@@ -149,8 +149,10 @@ pub enum Command {
         reply: Reply<()>,
     },
 
-    /// The shares or accounts changed in a way that ends sessions or trees: those of what is no longer in the directory.
-    DirectoryChanged,
+    /// The shares or accounts changed. Answered when the change is in force for everybody who is connected.
+    DirectoryChanged {
+        reply: Reply<()>,
+    },
     /// What clients are told of the server's interfaces from now on.
     Interfaces(Vec<NetworkInterface>),
     /// Takes no new requests, finishes those in flight (within `within`), makes everything durable, and ends the data plane.

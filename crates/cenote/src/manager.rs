@@ -28,6 +28,7 @@ use cluster::shares::{self, Share, ShareAccess};
 use cluster::{RedbState, StateError};
 use std::path::{Component, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::oneshot;
 use types::{DiskId, PoolId, Sid, VolumeId};
 
 /// Reads accounts and shares from the state.
@@ -74,7 +75,8 @@ impl Manager {
         }
     }
 
-    /// Carries out a change of accounts or shares off the event loop, since it waits for a disk, and publishes it.
+    /// Carries out a change of accounts or shares off the event loop, since it waits for a disk, and publishes it. Answers when it is
+    /// in force for everybody who is connected.
     fn change<T: Send + 'static>(
         &self,
         change: impl FnOnce(&AccountBook) -> Result<T, ApiError> + Send + 'static,
@@ -84,12 +86,18 @@ impl Manager {
             let control = self.control.clone();
             let done = tokio::task::spawn_blocking(move || {
                 let _one_at_a_time = book.changing.lock().unwrap_or_else(PoisonError::into_inner);
-                let changed = change(&book)?;
-                book.directory.replace(load(&book.state, &book.key).map_err(refused)?);
-                control.send(Command::DirectoryChanged);
-                Ok(changed)
+                let changed = change(&book);
+                // A change that failed at its second step has made its first one.
+                let published = load(&book.state, &book.key).map(|now| book.directory.replace(now));
+                let (reply, in_force) = oneshot::channel();
+                control.send(Command::DirectoryChanged { reply });
+                (changed.and_then(|changed| published.map(|()| changed).map_err(refused)), in_force)
             });
-            done.await.map_err(|_| ApiError::new(ErrorKind::Internal, "the change was interrupted"))?
+            let interrupted = |_| ApiError::new(ErrorKind::Internal, "the change was interrupted");
+            let (changed, in_force) = done.await.map_err(interrupted)?;
+            // Without an answer the data plane has ended, and with it everybody's connection.
+            let _ = in_force.await;
+            changed
         })
     }
 

@@ -8,23 +8,23 @@ use crate::request::{Body, Context, Step, Work};
 use crate::server::{Server, UNATTENDED};
 use crate::session::{Target, Tree};
 use smb::wire::{
-    AppInstanceId, CLOSE_FLAG_POSTQUERY_ATTRIB, CONTEXT_ALLOCATION_SIZE, CONTEXT_APP_INSTANCE_ID,
-    CONTEXT_DURABLE_RECONNECT, CONTEXT_DURABLE_RECONNECT_V2, CONTEXT_DURABLE_REQUEST,
-    CONTEXT_DURABLE_REQUEST_V2, CONTEXT_EXTENDED_ATTRIBUTES, CONTEXT_LEASE, CONTEXT_MAXIMAL_ACCESS,
-    CONTEXT_ON_DISK_ID, CONTEXT_SECURITY_DESCRIPTOR, CONTEXT_TIME_WARP, CreateContextWriter, CreateRequest,
-    CreateResponseBody, DURABLE_FLAG_PERSISTENT, Dialect, DurableReconnectV2, DurableRequestV2,
-    DurableResponseV2, FILE_CREATE, FILE_OPEN, FILE_OPEN_IF, FILE_OVERWRITE, FILE_OVERWRITE_IF,
-    FILE_SUPERSEDE, FileId, Guid, HeaderFlags, LEASE_FLAG_BREAK_IN_PROGRESS, LEASE_FLAG_PARENT_LEASE_KEY_SET,
-    Lease, LeaseV1, LeaseV2, MaximalAccessResponse, OPLOCK_LEVEL_BATCH, OPLOCK_LEVEL_EXCLUSIVE,
-    OPLOCK_LEVEL_II, OPLOCK_LEVEL_LEASE, OPLOCK_LEVEL_NONE, OnDiskIdResponse, U64, view_at,
-    write_create_response,
+    AppInstanceId, AppInstanceVersion, CLOSE_FLAG_POSTQUERY_ATTRIB, CONTEXT_ALLOCATION_SIZE,
+    CONTEXT_APP_INSTANCE_ID, CONTEXT_APP_INSTANCE_VERSION, CONTEXT_DURABLE_RECONNECT,
+    CONTEXT_DURABLE_RECONNECT_V2, CONTEXT_DURABLE_REQUEST, CONTEXT_DURABLE_REQUEST_V2,
+    CONTEXT_EXTENDED_ATTRIBUTES, CONTEXT_LEASE, CONTEXT_MAXIMAL_ACCESS, CONTEXT_ON_DISK_ID,
+    CONTEXT_SECURITY_DESCRIPTOR, CONTEXT_TIME_WARP, CreateContextWriter, CreateRequest, CreateResponseBody,
+    DURABLE_FLAG_PERSISTENT, Dialect, DurableReconnectV2, DurableRequestV2, DurableResponseV2, FILE_CREATE,
+    FILE_OPEN, FILE_OPEN_IF, FILE_OVERWRITE, FILE_OVERWRITE_IF, FILE_SUPERSEDE, FileId, Guid, HeaderFlags,
+    LEASE_FLAG_BREAK_IN_PROGRESS, LEASE_FLAG_PARENT_LEASE_KEY_SET, Lease, LeaseV1, LeaseV2,
+    MaximalAccessResponse, OPLOCK_LEVEL_BATCH, OPLOCK_LEVEL_EXCLUSIVE, OPLOCK_LEVEL_II, OPLOCK_LEVEL_LEASE,
+    OPLOCK_LEVEL_NONE, OnDiskIdResponse, U64, view_at, write_create_response,
 };
 use std::time::Duration;
 use types::{FileTime, Monotonic, NtStatus};
 use volume::backend::{
-    Backend, CacheGrant, CacheRequest, Create, CreateAction, Created, Disposition, DurableRequest,
-    ExtendedAttribute, LeaseRequest, LeaseState, LeaseVersion2, OpenId, Operation, OplockLevel, Reconnect,
-    WideString,
+    AppInstance, Backend, CacheGrant, CacheRequest, Create, CreateAction, Created, Disposition,
+    DurableRequest, ExtendedAttribute, LeaseRequest, LeaseState, LeaseVersion2, OpenId, Operation,
+    OplockLevel, Reconnect, WideString,
 };
 
 const FILE_DIRECTORY_FILE: u32 = 1;
@@ -67,6 +67,7 @@ struct Contexts<'a> {
     reconnect: Option<FileId>,
     reconnect_v2: Option<DurableReconnectV2>,
     app_instance: Option<Guid>,
+    app_version: Option<(u64, u64)>,
     maximal_access: bool,
     on_disk_id: bool,
 }
@@ -118,6 +119,10 @@ impl<'a> Contexts<'a> {
                 }
                 CONTEXT_APP_INSTANCE_ID if dialect >= Dialect::Smb300 => {
                     found.app_instance = Some(view_at::<AppInstanceId>(data, 0)?.id);
+                }
+                CONTEXT_APP_INSTANCE_VERSION if dialect >= Dialect::Smb311 => {
+                    let version = view_at::<AppInstanceVersion>(data, 0)?;
+                    found.app_version = Some((version.high.get(), version.low.get()));
                 }
                 _ => {}
             }
@@ -319,7 +324,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             extended_attributes: contexts.extended_attributes,
             security: contexts.security.map(<[u8]>::to_vec),
             durable,
-            app_instance: contexts.app_instance,
+            app_instance: contexts.app_instance.map(|id| AppInstance { id, version: contexts.app_version }),
             query_maximal_access: contexts.maximal_access,
             time_warp: contexts.time_warp,
             replay,

@@ -16,7 +16,7 @@ pub struct Account {
 }
 
 /// A name under which clients reach a volume.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
     pub name: String,
     pub comment: String,

@@ -32,6 +32,7 @@ mod logon_failures;
 mod negotiate;
 mod open;
 mod pipe;
+mod policy;
 mod proof;
 mod query_directory;
 mod query_info;

@@ -3,6 +3,7 @@
 use crate::connection::{Setup, SetupPurpose};
 use crate::directory::{Account, Directory};
 use crate::dispatch::Element;
+use crate::policy::Credential;
 use crate::proof::{Bindings, CHALLENGE_BYTES, Challenge, Verified};
 use crate::request::{Body, Context, Step, Work};
 use crate::server::Server;
@@ -13,6 +14,7 @@ use smb::wire::{
     Capabilities, Dialect, EmptyBody, Header, HeaderFlags, Put, SESSION_FLAG_BINDING, SecurityMode,
     SessionFlags, SessionSetupRequest, write_session_setup_response,
 };
+use std::cell::RefCell;
 use std::rc::Rc;
 use types::{Monotonic, NtStatus};
 use volume::backend::Backend;
@@ -24,13 +26,18 @@ const CHANNELS_PER_SESSION_MAX: usize = 32;
 /// Logons in progress at a time on one connection.
 const SETUPS_PER_CONNECTION_MAX: usize = 128;
 
-/// The directory as the authentication asks it; remembers whom it found.
-struct Lookup<'a, D>(&'a D);
+/// The directory as the authentication asks it; remembers whom it found, since the directory may be another one a moment later.
+struct Lookup<'a, D> {
+    directory: &'a D,
+    found: RefCell<Option<Account>>,
+}
 
 impl<D: Directory> AccountLookup for Lookup<'_, D> {
     fn nt_hash(&self, user: &str, domain: &str) -> Option<NtHash> {
-        let account = self.0.account(domain, user).filter(|account| account.enabled)?;
-        Some(NtHash::from_bytes(account.nt_hash))
+        let account = self.directory.account(domain, user).filter(|account| account.enabled)?;
+        let hash = NtHash::from_bytes(account.nt_hash);
+        self.found.replace(Some(account));
+        Some(hash)
     }
 }
 
@@ -59,21 +66,22 @@ impl<B: Backend, D: Directory> Server<B, D> {
         if dialect == Dialect::Smb311 {
             setup.preauth.update(element.bytes());
         }
+        let lookup = Lookup { directory: &self.directory, found: RefCell::default() };
         let (challenge, random) = (setup.challenge, &mut self.random);
         let wall = challenge.map_or(wall, |challenge| challenge.wall);
-        let verdict =
-            setup.acceptor.step(token, &Lookup(&self.directory), wall, &mut |bytes| match challenge {
-                // Of what a logon takes at random only its challenge is that long.
-                Some(shared) if bytes.len() == CHALLENGE_BYTES => bytes.copy_from_slice(&shared.bytes),
-                _ => random(bytes),
-            });
+        let verdict = setup.acceptor.step(token, &lookup, wall, &mut |bytes| match challenge {
+            // Of what a logon takes at random only its challenge is that long.
+            Some(shared) if bytes.len() == CHALLENGE_BYTES => bytes.copy_from_slice(&shared.bytes),
+            _ => random(bytes),
+        });
+        let account = lookup.found.into_inner();
         match verdict {
             Verdict::Continue(answer) => {
                 let mut body = Vec::with_capacity(8 + answer.len());
                 write_session_setup_response(&mut body, SessionFlags::empty(), &answer);
                 Ok(Step::Reply(NtStatus::MORE_PROCESSING_REQUIRED, Body::Bytes(body)))
             }
-            Verdict::Done(accepted) => self.logged_on(context, &request, *accepted, now),
+            Verdict::Done(accepted) => self.logged_on(context, &request, *accepted, account, now),
             Verdict::Denied(denied) => {
                 tracing::info!(
                     user = denied.user.as_deref().unwrap_or(""),
@@ -273,14 +281,13 @@ impl<B: Backend, D: Directory> Server<B, D> {
         context: &mut Context,
         request: &SessionSetupRequest<'_>,
         accepted: Accepted,
+        account: Option<Account>,
         now: Monotonic,
     ) -> Result<Step, NtStatus> {
         let key = context.session;
         let account = match &accepted.identity {
             Identity::Anonymous => None,
-            Identity::User { user, domain, .. } => {
-                self.directory.account(domain, user).filter(|account| account.enabled)
-            }
+            Identity::User { .. } => account,
         };
         let Some(account) = account else {
             tracing::info!("anonymous logon refused");
@@ -299,9 +306,12 @@ impl<B: Backend, D: Directory> Server<B, D> {
             SetupPurpose::New => self.establish(context, &setup.preauth, request, account, &accepted)?,
             SetupPurpose::Reauthentication => {
                 let session = self.sessions.get_mut(key).ok_or(NtStatus::USER_SESSION_DELETED)?;
+                session.credential = Some(Credential::of(&account));
                 session.token = account.token;
                 session.account = account.name;
-                session.flags
+                let flags = session.flags;
+                self.logged_on_anew(key, now);
+                flags
             }
             SetupPurpose::Binding => {
                 let session = self.sessions.get_mut(key).ok_or(NtStatus::USER_SESSION_DELETED)?;
@@ -363,6 +373,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         session.signing = Some(signing.clone());
         session.bindings = Bindings::new(context.to.message_id);
         session.channels.push(Channel { connection: context.connection, signing });
+        session.credential = Some(Credential::of(&account));
         session.account = account.name;
         session.token = account.token;
         session.encrypt = require_encryption;

@@ -478,41 +478,6 @@ impl<B: Backend, D: Directory> Server<B, D> {
         true
     }
 
-    /// Ends sessions and tree connects of accounts and shares that the directory no longer has, or not for them.
-    pub fn directory_changed(&mut self) {
-        let gone: Vec<u64> = self
-            .sessions
-            .iter()
-            .filter(|(_, session)| !session.account.is_empty())
-            .filter(|(_, session)| {
-                self.directory
-                    .account("", &session.account)
-                    .is_none_or(|account| !account.enabled || account.token.user != session.token.user)
-            })
-            .map(|(key, _)| key)
-            .collect();
-        for session in gone {
-            self.close_session(session);
-        }
-        let mut trees = Vec::new();
-        for (key, session) in self.sessions.iter() {
-            for (id, tree) in &session.trees {
-                let crate::session::Target::Disk { share, .. } = &tree.target else { continue };
-                let current = self.directory.share(&share.name);
-                if current.is_none_or(|current| {
-                    current.volume != share.volume
-                        || current.path != share.path
-                        || current.access_of(&session.token) & tree.access != tree.access
-                }) {
-                    trees.push((key, *id));
-                }
-            }
-        }
-        for (session, tree) in trees {
-            self.end_tree(session, tree, self.wall_at);
-        }
-    }
-
     pub(crate) fn close_connection(&mut self, key: u64) {
         if let Some(connection) = self.connections.get_mut(key)
             && !connection.closing

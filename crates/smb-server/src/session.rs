@@ -1,6 +1,7 @@
 //! Sessions, their channels and their tree connects (MS-SMB2 3.3.1.8, 3.3.1.9, 3.3.1.13).
 
 use crate::directory::Share;
+use crate::policy::Credential;
 use crate::proof::Bindings;
 use smallvec::SmallVec;
 use smb::crypto::{OpeningKey, SealingKey, SigningKey};
@@ -10,7 +11,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
 use types::{Monotonic, NtStatus, Sid};
-use volume::backend::{AccessToken, Caller, Privileges, SessionId, ShareOptions};
+use volume::backend::{AccessToken, Caller, Privileges, SessionId, ShareOptions, Standing};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionState {
@@ -32,6 +33,8 @@ pub(crate) struct Session {
     pub dialect: Dialect,
     pub client_guid: Guid,
     pub account: String,
+    /// `None` before the first logon.
+    pub credential: Option<Credential>,
     pub token: Arc<AccessToken>,
     pub flags: SessionFlags,
     pub signing_required: bool,
@@ -61,6 +64,7 @@ impl Session {
             dialect,
             client_guid,
             account: String::new(),
+            credential: None,
             token: Arc::new(AccessToken {
                 user: Sid::anonymous(),
                 primary_group: Sid::anonymous(),
@@ -119,6 +123,7 @@ impl Session {
             token: self.token.clone(),
             share_access: tree.access,
             share: tree.options(),
+            standing: tree.standing(),
         }
     }
 }
@@ -126,8 +131,8 @@ impl Session {
 /// What a tree connect leads to.
 #[derive(Clone)]
 pub(crate) enum Target {
-    /// Index of the volume, and the share.
-    Disk { volume: usize, share: Arc<Share> },
+    /// Index of the volume, the share, and what the tree connect stands on.
+    Disk { volume: usize, share: Arc<Share>, standing: Standing },
     /// IPC$.
     Pipe,
 }
@@ -146,6 +151,13 @@ impl Tree {
         match &self.target {
             Target::Disk { share, .. } => share.options,
             Target::Pipe => ShareOptions::default(),
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        match &self.target {
+            Target::Disk { standing, .. } => standing.clone(),
+            Target::Pipe => Standing::none(),
         }
     }
 
@@ -228,6 +240,10 @@ impl SessionTable {
 
     pub fn len(&self) -> usize {
         self.sessions.len()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut Session)> {
+        self.sessions.iter_mut().map(|(key, session)| (*key, session))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Session)> {

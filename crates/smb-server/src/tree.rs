@@ -2,6 +2,7 @@
 
 use crate::directory::Directory;
 use crate::dispatch::Element;
+use crate::policy::{self, Logon};
 use crate::request::{Chain, Context, Step};
 use crate::server::{Server, UNATTENDED};
 use crate::session::{Target, Tree};
@@ -14,7 +15,6 @@ use volume::backend::{Backend, Operation};
 
 /// What anybody who logged on may do on IPC$.
 const PIPE_ACCESS: u32 = 0x001F_01FF;
-const READ_ONLY_ACCESS: u32 = 0x0012_00A9;
 
 impl<B: Backend, D: Directory> Server<B, D> {
     pub(crate) fn handle_tree_connect(
@@ -54,12 +54,10 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 .position(|volume| volume.id == share.volume && volume.backend.is_some())
                 .ok_or(NtStatus::BAD_NETWORK_NAME)?;
             let session = self.session_of(context)?;
-            let mut access = share.access_of(&session.token);
-            if access == 0 {
+            let logon = Logon::of(session).ok_or(NtStatus::USER_SESSION_DELETED)?;
+            let tree = policy::tree_of(volume, share.clone(), logon);
+            if tree.access == 0 {
                 return Err(NtStatus::ACCESS_DENIED);
-            }
-            if share.options.read_only {
-                access &= READ_ONLY_ACCESS;
             }
             // A client that cannot encrypt must not reach what only encrypted requests may (MS-SMB2 3.3.5.7).
             if share.encrypt && session.opening.is_none() {
@@ -77,8 +75,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             if share.options.continuously_available && dialect >= Dialect::Smb300 {
                 capabilities |= ShareCapabilities::CONTINUOUS_AVAILABILITY;
             }
-            let encrypt = share.encrypt;
-            (Tree { target: Target::Disk { volume, share }, access, encrypt }, SHARE_TYPE_DISK)
+            (tree, SHARE_TYPE_DISK)
         };
         let limit = self.config.limits.trees_per_session;
         let session = self.sessions.get_mut(context.session).ok_or(NtStatus::USER_SESSION_DELETED)?;

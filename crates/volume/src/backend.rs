@@ -3,6 +3,7 @@
 //! Operations go in with an [`OperationId`] of the caller's choice; events come out, in any order. Access masks, attributes,
 //! create options and share access are the NT bits (MS-SMB2 2.2.13, MS-FSCC 2.6), since they are what is stored and enforced.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 use sys::Payload;
@@ -42,6 +43,17 @@ pub struct AccessToken {
     pub privileges: Privileges,
 }
 
+impl AccessToken {
+    /// Whether this is the same user with at least the groups and privileges of `other`.
+    pub fn has_all_of(&self, other: &Self) -> bool {
+        let Self { user, primary_group, groups, privileges } = other;
+        self.user == *user
+            && (self.primary_group == *primary_group || self.groups.contains(primary_group))
+            && groups.iter().all(|group| self.groups.contains(group))
+            && self.privileges.contains(*privileges)
+    }
+}
+
 bitflags::bitflags! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Privileges: u32 {
@@ -62,6 +74,76 @@ pub struct Caller {
     pub share_access: u32,
     /// Options of the share that change what an acknowledgement means.
     pub share: ShareOptions,
+    pub standing: Standing,
+}
+
+impl Caller {
+    /// Goes on under other terms.
+    pub fn amend(&mut self, terms: &Terms) {
+        let Terms { token, share_access, share, standing } = terms.clone();
+        (self.token, self.share_access, self.share, self.standing) = (token, share_access, share, standing);
+    }
+}
+
+/// What a tree connect stands on: its share's name, and what its server remembers of it, which means nothing to the volume.
+///
+/// The volume keeps it with each open and each create that waits, so that the server can judge all of them again when its policy
+/// changes ([`Backend::review`]), those whose clients are away included.
+#[derive(Clone)]
+pub struct Standing {
+    share: Arc<str>,
+    grounds: Arc<dyn Any + Send + Sync>,
+}
+
+impl Standing {
+    pub fn new(share: impl Into<Arc<str>>, grounds: impl Any + Send + Sync) -> Self {
+        Self { share: share.into(), grounds: Arc::new(grounds) }
+    }
+
+    /// Of someone who comes through no share.
+    pub fn none() -> Self {
+        Self::new("", ())
+    }
+
+    /// A name of the share, always spelled the same.
+    pub fn share(&self) -> &str {
+        &self.share
+    }
+
+    /// What the server remembers, if it is of this type.
+    pub fn grounds<T: Any>(&self) -> Option<&T> {
+        self.grounds.downcast_ref()
+    }
+
+    /// The same for clones of one standing, and for nothing else while one of them lives.
+    pub fn address(&self) -> usize {
+        Arc::as_ptr(&self.grounds).cast::<()>() as usize
+    }
+}
+
+impl std::fmt::Debug for Standing {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Standing").field("share", &self.share).finish_non_exhaustive()
+    }
+}
+
+/// Under what a caller acts from now on.
+#[derive(Debug, Clone)]
+pub struct Terms {
+    pub token: Arc<AccessToken>,
+    pub share_access: u32,
+    pub share: ShareOptions,
+    pub standing: Standing,
+}
+
+/// What becomes of an open, or of a create that waits, after a change of the server's policy.
+#[derive(Debug, Clone)]
+pub enum Ruling {
+    /// Nothing changed for it.
+    Keep,
+    Amend(Terms),
+    /// It may no longer be: the open is closed, the create fails.
+    Close,
 }
 
 /// When a WRITE's bytes are durable on every in-sync copy (D14).
@@ -150,6 +232,14 @@ pub enum DurableRequest {
     Version2 { create_guid: Guid, timeout: Option<Duration>, persistent: bool },
 }
 
+/// An application that may come back from another client (MS-SMB2 2.2.13.2.13, 2.2.13.2.15).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AppInstance {
+    pub id: Guid,
+    /// High and low half. Only a higher version takes the place of one that has a version.
+    pub version: Option<(u64, u64)>,
+}
+
 #[derive(Debug, Clone)]
 pub struct ExtendedAttribute {
     pub flags: u8,
@@ -176,7 +266,7 @@ pub struct Create {
     /// Self-relative security descriptor (MS-DTYP 2.4.6).
     pub security: Option<Vec<u8>>,
     pub durable: Option<DurableRequest>,
-    pub app_instance: Option<Guid>,
+    pub app_instance: Option<AppInstance>,
     /// Asks for the token's maximal access (SMB2_CREATE_QUERY_MAXIMAL_ACCESS_REQUEST).
     pub query_maximal_access: bool,
     /// Opens the volume as it was then (SMB2_CREATE_TIMEWARP_TOKEN).
@@ -546,6 +636,9 @@ pub trait Backend {
     fn submit(&mut self, operation: OperationId, request: Operation, now: Monotonic);
     /// Ends a waiting operation with STATUS_CANCELLED; no effect where it is past waiting.
     fn cancel(&mut self, operation: OperationId);
+    /// Judges every open and every create that waits, by what it stands on. A [`Ruling::Close`] is in force at the return: nothing
+    /// more happens through the open, and it cannot be found again.
+    fn review(&mut self, judge: &mut dyn FnMut(&Standing) -> Ruling, now: Monotonic);
     fn poll(&mut self, out: &mut Vec<Event>);
     /// When [`Backend::handle_timeout`] wants to be called next.
     fn next_timeout(&self) -> Option<Monotonic>;

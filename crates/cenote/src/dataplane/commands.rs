@@ -114,7 +114,10 @@ impl Plane {
             }
             Command::CancelJob { job, reply } => answer(reply, self.cancel_job(job)),
             Command::ResumeJob { job, reply } => answer(reply, self.resume_job(job)),
-            Command::DirectoryChanged => self.server.borrow_mut().directory_changed(),
+            Command::DirectoryChanged { reply } => {
+                self.server.borrow_mut().directory_changed(self.now());
+                answer(reply, Ok(()));
+            }
             Command::Interfaces(interfaces) => self.server.borrow_mut().set_interfaces(interfaces),
             Command::Drain { within, reply } => {
                 let plane = self.clone();

@@ -15,7 +15,7 @@ use std::time::Duration;
 use types::{NtStatus, PoolId, Sid, VolumeId};
 use volume::backend::{
     AccessToken, CacheRequest, Caller, Create, Disposition, OpenId, Operation, OplockLevel, Privileges,
-    Reply, SessionId, ShareOptions,
+    Reply, SessionId, ShareOptions, Standing,
 };
 use volume::security::rights;
 
@@ -239,6 +239,7 @@ impl Plane {
                 token: Arc::new(token),
                 share_access: rights::FILE_ALL,
                 share: ShareOptions::default(),
+                standing: Standing::none(),
             },
             path: path.trim_matches(['\\', '/']).replace('/', "\\").encode_utf16().collect(),
             desired_access,

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use types::{Monotonic, NtStatus};
-use volume::backend::{Backend, Event, Operation, OperationId, Reply};
+use volume::backend::{Backend, Event, Operation, OperationId, Reply, Ruling, Standing};
 use volume::service::Service;
 
 /// Operations of commands have this bit; the server's have not.
@@ -99,6 +99,10 @@ impl Backend for ServedVolume {
 
     fn cancel(&mut self, operation: OperationId) {
         self.0.service.borrow_mut().cancel(operation);
+    }
+
+    fn review(&mut self, judge: &mut dyn FnMut(&Standing) -> Ruling, now: Monotonic) {
+        self.0.service.borrow_mut().review(judge, now);
     }
 
     fn poll(&mut self, out: &mut Vec<Event>) {

@@ -1,4 +1,4 @@
-//! A client in virtual time, and a file layer that keeps one file and answers when it is told to.
+//! A client in virtual time, and a file layer that keeps one file and answers when it is told to, or a whole volume in memory.
 
 use smb::auth::{Credentials, Initiator, InitiatorStep, NtHash};
 use smb::crypto::{
@@ -9,7 +9,7 @@ use smb::wire::*;
 use smb_server::{Account, Config, ConnectionId, ConnectionInfo, Directory, Server, Share, Transport};
 use space::memory::MemoryVirtualDisk;
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use sys::{Buf, BufMut, Payload};
 use types::{BlockCount, FileTime, Monotonic, NtStatus, Sid, VolumeId};
 use volume::backend::*;
 use volume::fs::{FileSystem, Format};
-use volume::security::volume_root;
+use volume::security::{Ace, AceFlags, Acl, SecurityDescriptor, rights, volume_root};
 use volume::service::{Service, ServiceConfig};
 use zerocopy::IntoBytes;
 
@@ -148,10 +148,16 @@ impl Backend for Fake {
         layer.events.push_back(Event::Done { operation, result: Err(NtStatus::CANCELLED) });
     }
 
+    fn review(&mut self, judge: &mut dyn FnMut(&Standing) -> Ruling, now: Monotonic) {
+        if let Some(volume) = &mut self.0.borrow_mut().volume {
+            volume.review(judge, now);
+        }
+    }
+
     fn poll(&mut self, out: &mut Vec<Event>) {
         let mut layer = self.0.borrow_mut();
         if let Some(volume) = &mut layer.volume {
-            volume.poll(out);
+            return volume.poll(out);
         }
         out.extend(layer.events.drain(..));
     }
@@ -167,7 +173,16 @@ impl Backend for Fake {
     }
 }
 
-pub struct People;
+/// One user and some shares, but for what a test has put in their place.
+#[derive(Clone, Default)]
+pub struct People(pub Rc<RefCell<Policy>>);
+
+/// What a test has changed; `None` has been deleted.
+#[derive(Default)]
+pub struct Policy {
+    pub account: Option<Option<Account>>,
+    pub shares: HashMap<String, Option<Share>>,
+}
 
 fn token() -> Arc<AccessToken> {
     Arc::new(AccessToken {
@@ -180,24 +195,46 @@ fn token() -> Arc<AccessToken> {
 
 impl Directory for People {
     fn account(&self, _domain: &str, user: &str) -> Option<Account> {
+        if user == "user"
+            && let Some(changed) = &self.0.borrow().account
+        {
+            return changed.clone();
+        }
         let nt_hash = *NtHash::from_password(PASSWORD).as_bytes();
-        (user == "user").then(|| Account { name: user.to_owned(), nt_hash, enabled: true, token: token() })
+        let token = match user {
+            "user" => token(),
+            "second" => Arc::new(AccessToken {
+                user: Sid::new(5, &[21, 1, 2, 3, 1001]).unwrap(),
+                ..AccessToken::clone(&token())
+            }),
+            _ => return None,
+        };
+        Some(Account { name: user.to_owned(), nt_hash, enabled: true, token })
     }
 
     fn share(&self, name: &str) -> Option<Arc<Share>> {
-        let access = if name == "forbidden" { vec![] } else { vec![(Sid::everyone(), 0x001F_01FF)] };
-        let known = ["share", "secret", "forbidden"].contains(&name);
-        known.then(|| {
-            Arc::new(Share {
-                name: name.to_owned(),
-                comment: String::new(),
-                volume: VolumeId::from_bytes([9; 16]),
-                path: String::new(),
-                options: ShareOptions::default(),
-                encrypt: name == "secret",
-                access,
-            })
-        })
+        if let Some(changed) = self.0.borrow().shares.get(name) {
+            return changed.clone().map(Arc::new);
+        }
+        let (path, granted) = match name {
+            "share" | "secret" | "full" | "read-only" => ("", rights::FILE_ALL),
+            "change" => ("", rights::FILE_MODIFY),
+            "read" => ("", rights::FILE_GENERIC_READ | rights::FILE_GENERIC_EXECUTE),
+            "public" => ("public", rights::FILE_ALL),
+            "not a directory" => ("public\\in.txt", rights::FILE_ALL),
+            "deep" => ("public\\below", rights::FILE_ALL),
+            "forbidden" => ("", 0),
+            _ => return None,
+        };
+        Some(Arc::new(Share {
+            name: name.to_owned(),
+            comment: String::new(),
+            volume: VolumeId::from_bytes([9; 16]),
+            path: path.to_owned(),
+            options: ShareOptions { read_only: name == "read-only", ..ShareOptions::default() },
+            encrypt: name == "secret",
+            access: vec![(Sid::everyone(), granted)],
+        }))
     }
 
     fn shares(&self) -> Vec<Arc<Share>> {
@@ -221,6 +258,7 @@ impl Directory for People {
 pub struct World {
     pub server: Server<Fake, People>,
     pub layer: Fake,
+    pub people: People,
     pub now: Monotonic,
 }
 
@@ -249,20 +287,33 @@ impl World {
         Self::built(|_| {}, seed)
     }
 
+    /// With a new volume in memory, open to everyone.
+    pub fn over_volume() -> Self {
+        let mut root = volume_root();
+        let below = AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT;
+        root.dacl = Some(Acl::new(vec![Ace::allow(Sid::everyone(), rights::FILE_ALL, below)]));
+        Self::with_root(root)
+    }
+
     fn built(change: impl FnOnce(&mut Config), seed: u64) -> Self {
         // The keys of each world come from the same seeds.
         smb::crypto::forget_nonces();
         let mut config = Config::new([3; 16], "SERVER");
         change(&mut config);
         let now = Monotonic(1);
-        let mut server = Server::new(config, People, seeded_random(seed), now, WALL);
+        let people = People::default();
+        let mut server = Server::new(config, people.clone(), seeded_random(seed), now, WALL);
         let layer = Fake::default();
         server.add_volume(VolumeId::from_bytes([9; 16]), layer.clone());
-        Self { server, layer, now }
+        Self { server, layer, people, now }
     }
 
     /// With an empty volume in memory in the place of the file layer that keeps one file.
     pub fn with_volume() -> Self {
+        Self::with_root(volume_root())
+    }
+
+    fn with_root(root: SecurityDescriptor) -> Self {
         let world = Self::new();
         let disk = MemoryVirtualDisk::new(BlockCount(65_536), 4096, BlockCount(65_536));
         let format = Format {
@@ -270,7 +321,7 @@ impl World {
             label: "test".into(),
             serial: 1,
             now: WALL,
-            root_security: volume_root().build().expect("short enough"),
+            root_security: root.build().expect("short enough"),
         };
         let fs = FileSystem::format(Box::new(disk), &format, volume::fs::Config::default());
         let mut volume = Service::new(fs, ServiceConfig::default(), world.now, WALL);
@@ -323,6 +374,11 @@ impl World {
         Some(bytes)
     }
 
+    /// Opens of the volume, those whose clients are away included.
+    pub fn opens_in_volume(&self) -> usize {
+        self.layer.0.borrow().volume.as_ref().map_or(0, Service::open_count)
+    }
+
     pub fn is_closing(&mut self, connection: ConnectionId) -> bool {
         let mut closing = Vec::new();
         self.server.take_closing(&mut closing);
@@ -332,6 +388,9 @@ impl World {
 
 /// A client on one connection.
 pub struct Client {
+    /// As whom it logs on.
+    pub user: String,
+    pub guid: [u8; 16],
     pub connection: ConnectionId,
     pub dialect: Dialect,
     pub message_id: u64,
@@ -387,6 +446,8 @@ impl Client {
     /// Connected, nothing said.
     pub fn new(world: &mut World) -> Self {
         Self {
+            user: "user".to_owned(),
+            guid: [5; 16],
             connection: world.connect().unwrap(),
             dialect: Dialect::Smb311,
             message_id: 0,
@@ -404,10 +465,15 @@ impl Client {
 
     /// Logged on and connected to the share.
     pub fn ready(world: &mut World) -> Self {
+        Self::ready_at(world, "share")
+    }
+
+    /// Logged on and connected to that share.
+    pub fn ready_at(world: &mut World, share: &str) -> Self {
         let mut client = Self::new(world);
         client.negotiate(world, &Wishes::default());
         assert_eq!(client.log_on(world, PASSWORD), NtStatus::SUCCESS);
-        assert_eq!(client.tree_connect(world, "share"), NtStatus::SUCCESS);
+        assert_eq!(client.tree_connect(world, share), NtStatus::SUCCESS);
         client
     }
 
@@ -477,11 +543,12 @@ impl Client {
 
     pub fn negotiate(&mut self, world: &mut World, wishes: &Wishes) -> Vec<u8> {
         let contexts = if wishes.dialects.contains(&0x0311) { wishes.contexts() } else { vec![] };
+        let client_guid = self.guid;
         let message = self.build(Command::Negotiate, |out| {
             let body = NegotiateRequestBody {
                 security_mode: 1.into(),
                 capabilities: 0x7F.into(),
-                client_guid: [5; 16],
+                client_guid,
                 ..Default::default()
             };
             write_negotiate_request(out, body, &wishes.dialects, &contexts);
@@ -520,13 +587,14 @@ impl Client {
         // Each logon has a key of its own.
         let mut random = seeded_random(self.connection.0);
         let mut initiator = Initiator::new(Credentials::User {
-            user: "user".to_owned(),
+            user: self.user.clone(),
             domain: String::new(),
             workstation: String::new(),
             hash: NtHash::from_password(password),
             target_name: String::new(),
         });
         let mut preauth = self.preauth;
+        let session = self.session;
         let first = initiator.first_token().to_vec();
         let message = self.session_setup(&first, binds);
         preauth.update(&message);
@@ -557,9 +625,15 @@ impl Client {
             Dialect::Smb311 if self.gmac => SigningAlgorithm::AesGmac,
             _ => SigningAlgorithm::AesCmac,
         };
-        self.signing = Some(keys.signing_key(algorithm));
+        // A logon anew within a session keeps its keys.
+        let anew = binds.is_none() && session != 0;
+        if !anew {
+            self.signing = Some(keys.signing_key(algorithm));
+        }
         let cipher = if self.dialect == Dialect::Smb311 { CipherId::Aes128Gcm } else { CipherId::Aes128Ccm };
-        self.sealing = keys.client_ciphers(cipher).ok();
+        if !anew {
+            self.sealing = keys.client_ciphers(cipher).ok();
+        }
         self.setups.push(message.clone());
         world.deliver(self.connection, &message);
         let answer = world.sent(self.connection)?;

@@ -1,5 +1,6 @@
 //! The server from outside: a client of its own codec on one side, a file layer that does what a test tells it on the other.
 
+mod application;
 mod asynchronous;
 mod channels;
 mod compound;
@@ -12,5 +13,7 @@ mod hostile;
 mod keys;
 mod logon;
 mod negotiate;
+mod policy;
 mod remote;
 mod remote_transform;
+mod security;

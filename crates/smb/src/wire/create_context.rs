@@ -189,6 +189,11 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// MS-SMB2 2.2.13.2.15.
+    AppInstanceVersion { structure_size: U16, reserved: U16, padding: U32, high: U64, low: U64, }
+}
+
+wire_struct! {
     /// MS-SMB2 2.2.14.2.5.
     MaximalAccessResponse { query_status: U32, maximal_access: U32, }
 }

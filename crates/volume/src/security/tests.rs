@@ -197,7 +197,12 @@ fn an_explicit_dacl_is_taken_as_it_is() {
 }
 
 fn audit(sid: Sid) -> Ace {
-    Ace::new(AceKind::Other(2), AceFlags::SUCCESSFUL_ACCESS | AceFlags::OBJECT_INHERIT, rights::WRITE_DATA, sid)
+    Ace::new(
+        AceKind::Other(2),
+        AceFlags::SUCCESSFUL_ACCESS | AceFlags::OBJECT_INHERIT,
+        rights::WRITE_DATA,
+        sid,
+    )
 }
 
 fn with_sacl(mut descriptor: SecurityDescriptor, sacl: Option<Acl>) -> SecurityDescriptor {
@@ -241,7 +246,8 @@ fn a_query_of_the_label_answers_the_label_alone() {
     let answer = select(&unlabelled, Parts::LABEL);
     assert!(answer.sacl.is_none() && !answer.control.contains(Control::SACL_PRESENT));
     // What takes READ_CONTROL alone never shows what takes ACCESS_SYSTEM_SECURITY.
-    for bit in Parts::all().iter().filter(|part| part.access_to_query() & rights::ACCESS_SYSTEM_SECURITY == 0) {
+    for bit in Parts::all().iter().filter(|part| part.access_to_query() & rights::ACCESS_SYSTEM_SECURITY == 0)
+    {
         let shown = selected(bit).unwrap_or_default();
         assert!(shown.iter().all(|ace| ace.kind == AceKind::Other(0x11)), "{bit:?}");
     }

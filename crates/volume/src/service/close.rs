@@ -150,11 +150,6 @@ impl Service {
         {
             self.creates.remove(&(open.client, guid));
         }
-        if let Some(instance) = open.app_instance
-            && self.instances.get(&instance) == Some(&id)
-        {
-            self.instances.remove(&instance);
-        }
         if let Some(at) = open.disconnected {
             self.timers.remove(&(at, Timer::Disconnected(id)));
         }
@@ -254,16 +249,29 @@ impl Service {
 
     pub(super) fn disconnected_timed_out(&mut self, id: OpenId, at: Monotonic) {
         if self.opens.get(id).is_some_and(|open| open.disconnected == Some(at)) {
-            self.events.push(Event::Closed { open: id });
-            self.close_unasked(id);
+            self.revoke(id);
         }
     }
 
     pub(super) fn force_close(&mut self, id: OpenId) -> Result<Reply, Halt> {
         self.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
+        self.revoke(id);
+        Ok(Reply::Done)
+    }
+
+    /// Takes an open from its client. The close may have to wait for metadata; nothing happens through the open meanwhile, and
+    /// neither a reconnect nor a replay finds it.
+    pub(super) fn revoke(&mut self, id: OpenId) {
+        let Some(open) = self.opens.get_mut(id) else { return };
+        open.access = 0;
+        open.share.read_only = true;
+        open.used = true;
+        open.durable = None;
+        if let Some(at) = open.disconnected.take() {
+            self.timers.remove(&(at, Timer::Disconnected(id)));
+        }
         self.events.push(Event::Closed { open: id });
         self.close_unasked(id);
-        Ok(Reply::Done)
     }
 
     /// What is known of the file of an open.

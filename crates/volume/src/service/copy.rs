@@ -75,7 +75,7 @@ impl Service {
         }
         let (from_stream, from_directory) = (from.stream, from.directory);
         let to = self.open_for(target, 0)?;
-        if to.access & (rights::WRITE_DATA | rights::APPEND_DATA) == 0 {
+        if to.access & (rights::WRITE_DATA | rights::APPEND_DATA) == 0 || to.share.read_only {
             return Err(NtStatus::ACCESS_DENIED);
         }
         if from_directory || to.directory {
@@ -133,8 +133,9 @@ impl Service {
         };
         let chunk = copy.chunks.get(copy.done)?;
         let (stream, offset) = (copy.target_stream, chunk.target_offset + copy.within);
-        if self.opens.get(copy.source).is_none() || self.opens.get(copy.target).is_none() {
-            self.done(copy.operation, Err(NtStatus::FILE_CLOSED));
+        // Either may have been closed or taken from its client since the copy began.
+        if let Err(status) = self.check_copy(copy.source, copy.target) {
+            self.done(copy.operation, Err(status));
             return None;
         }
         let durable = self.before_write(copy.target);

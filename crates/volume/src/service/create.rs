@@ -34,7 +34,8 @@ pub mod options {
 const VALID_ATTRIBUTES: u32 = 0x7FB7;
 
 const SYMLINK_TAG: u32 = 0xA000_000C;
-const WRITING: u32 = rights::WRITE_DATA
+/// Rights that a read-only share gives nobody.
+pub(super) const WRITING: u32 = rights::WRITE_DATA
     | rights::APPEND_DATA
     | rights::WRITE_EA
     | rights::WRITE_ATTRIBUTES
@@ -113,8 +114,6 @@ impl Service {
             let file = *file;
             return Err(self.reparse(&file, 0));
         }
-        self.replace_instance(create, &target)?;
-
         // A try that was interrupted after it made the file goes on where it was.
         let made = attempt.made.filter(|made| target.file.is_some_and(|file| file.file == *made));
         let opening = match (&target.file, made) {
@@ -394,6 +393,7 @@ impl Service {
             client: caller.client,
             token: Arc::clone(&caller.token),
             share: caller.share,
+            standing: caller.standing.clone(),
             access,
             share_access: create.share_access,
             options: create.options,

@@ -1,14 +1,17 @@
 //! Durable handles, their reconnection, replayed creates, application instances (MS-SMB2 3.3.5.9.6 to 3.3.5.9.13).
 
 use super::caching::{level_of, state_of};
-use super::opens::{CacheHolder, Durable};
+use super::create::WRITING;
+use super::opens::{CacheHolder, Durable, Open};
 use super::tasks::{Attempt, Work};
 use super::{Halt, Service, Timer};
 use crate::backend::{
-    CacheGrant, CacheRequest, Create, CreateAction, DurableRequest, Guid, OpenId, OplockLevel, Reconnect,
-    Reply,
+    CacheGrant, CacheRequest, Caller, Create, CreateAction, DurableRequest, Guid, OpenId, OplockLevel,
+    Reconnect, Reply,
 };
-use crate::fs::names_equal;
+use crate::fs::{Attributes, names_equal};
+use crate::security::{self, rights};
+use smallvec::SmallVec;
 use types::NtStatus;
 
 /// What a create GUID stands for.
@@ -92,9 +95,6 @@ impl Service {
         if let Some(guid) = create_guid(create) {
             self.creates.insert((create.caller.client, guid), CreateState::Open(id));
         }
-        if let Some(instance) = create.app_instance {
-            self.instances.insert(instance, id);
-        }
     }
 
     /// How a new open outlives its connection, if it asked to and caches handles.
@@ -108,25 +108,43 @@ impl Service {
         Some(Durable { request, timeout })
     }
 
-    /// The application went to another client: what it has open at the old one is closed first.
-    pub(super) fn replace_instance(
-        &mut self,
-        create: &Create,
-        target: &super::create::Target,
-    ) -> Result<(), Halt> {
-        let Some(&old) = create.app_instance.as_ref().and_then(|instance| self.instances.get(instance))
-        else {
-            return Ok(());
-        };
-        let Some(open) = self.opens.get(old) else { return Ok(()) };
-        let same_file = target.file.is_some_and(|file| file.file == open.stream.file);
-        if open.client == create.caller.client || !same_file {
+    /// The application went to another client: what the same user has open there of the same file, through the same share, is
+    /// closed first (MS-SMB2 3.3.5.9.13). Call when the create has passed its access check.
+    ///
+    /// # Errors
+    /// FILE_FORCED_CLOSED if what is open has a version that this create's does not exceed.
+    pub(super) fn replace_instance(&mut self, create: &Create, file: &Attributes) -> Result<(), Halt> {
+        let Some(asked) = create.app_instance else { return Ok(()) };
+        let caller = &create.caller;
+        let Some(node) = self.files.get(&file.file) else { return Ok(()) };
+        let mut replaced = SmallVec::<[OpenId; 2]>::new();
+        for id in &node.opens {
+            let Some(open) = self.opens.get(*id) else { continue };
+            let Some(held) = open.app_instance.filter(|held| held.id == asked.id) else { continue };
+            // The identifier is no secret: it says which of a user's own opens are meant, and gives no right over another's.
+            if open.client == caller.client
+                || open.token.user != caller.token.user
+                || open.standing.share() != caller.standing.share()
+            {
+                continue;
+            }
+            if held.version.is_some() && asked.version <= held.version {
+                return Err(NtStatus::FILE_FORCED_CLOSED.into());
+            }
+            replaced.push(*id);
+        }
+        if replaced.is_empty() {
             return Ok(());
         }
-        let file = open.stream.file;
-        self.events.push(crate::backend::Event::Closed { open: old });
-        self.close_unasked(old);
-        Err(Halt::Closing(file))
+        let descriptor = self.descriptor(file)?;
+        let maximal = security::maximal_access(&descriptor, &caller.token) & caller.share_access;
+        if maximal & rights::FILE_GENERIC_READ != rights::FILE_GENERIC_READ {
+            return Ok(());
+        }
+        for id in replaced {
+            self.revoke(id);
+        }
+        Err(Halt::Closing(file.file))
     }
 
     /// Takes up a durable open again.
@@ -174,6 +192,9 @@ impl Service {
         if open.token.user != request.caller.token.user {
             return Err(NtStatus::ACCESS_DENIED.into());
         }
+        if !may_take_up(open, &request.caller) {
+            return Err(missing.into());
+        }
         self.timers.remove(&(at, Timer::Disconnected(request.open)));
         let node = self.files.get(&open.stream.file).and_then(|node| node.streams.get(&open.stream.index));
         let locks = node.map_or(0, |node| node.locks.count(request.open));
@@ -184,10 +205,22 @@ impl Service {
             open.client = request.caller.client;
             open.token = request.caller.token.clone();
             open.share = request.caller.share;
+            open.standing = request.caller.standing.clone();
         }
         let grant: CacheGrant = self.current_grant(request.open);
         let mut created = self.describe(request.open, grant);
         created.action = CreateAction::Opened;
         Ok(Reply::Created(Box::new(created)))
     }
+}
+
+/// Whether today's tree connect of the same user allows what the open was granted: it comes through the same share, which gives as
+/// much, to a token that has lost nothing.
+fn may_take_up(open: &Open, caller: &Caller) -> bool {
+    let beyond_share = open.access & rights::FILE_ALL & !caller.share_access;
+    let writes = caller.share.read_only && open.access & WRITING != 0;
+    open.standing.share() == caller.standing.share()
+        && beyond_share == 0
+        && !writes
+        && caller.token.has_all_of(&open.token)
 }

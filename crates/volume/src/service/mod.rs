@@ -28,6 +28,7 @@ mod open_existing;
 mod opens;
 mod path;
 mod rename;
+mod review;
 mod security;
 mod share;
 mod short_names;
@@ -39,7 +40,7 @@ mod wildcard;
 #[cfg(test)]
 mod tests;
 
-use crate::backend::{Backend, Event, Guid, OpenId, Operation, OperationId};
+use crate::backend::{Backend, Event, Guid, OpenId, Operation, OperationId, Ruling, Standing};
 use crate::fs::{Attributes, FileId, FileSystem, FsError, FsEvent, SecurityId, StreamId};
 use crate::security::SecurityDescriptor;
 use opens::{FileNode, LeaseName, Leases, OpenTable};
@@ -159,8 +160,6 @@ pub struct Service {
     locks_taken: locks::LocksTaken,
     /// Opens and creates in progress by client and create GUID.
     creates: HashMap<(Guid, Guid), durable::CreateState>,
-    /// Opens by application instance.
-    instances: HashMap<Guid, OpenId>,
     short_names: short_names::ShortNames,
     watches: notify::Watches,
     tasks: tasks::Tasks,
@@ -197,7 +196,6 @@ impl Service {
             leases: HashMap::new(),
             locks_taken: locks::LocksTaken::default(),
             creates: HashMap::new(),
-            instances: HashMap::new(),
             short_names: short_names::ShortNames::default(),
             watches: notify::Watches::default(),
             tasks: tasks::Tasks::default(),
@@ -377,6 +375,12 @@ impl Backend for Service {
 
     fn cancel(&mut self, operation: OperationId) {
         self.cancel_operation(operation);
+        self.run_ready();
+    }
+
+    fn review(&mut self, judge: &mut dyn FnMut(&Standing) -> Ruling, now: Monotonic) {
+        self.advance(now);
+        self.review_all(judge);
         self.run_ready();
     }
 

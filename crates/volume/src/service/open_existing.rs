@@ -91,6 +91,7 @@ impl Service {
         if let Some(name) = lease {
             self.check_lease_key(name, stream)?;
         }
+        self.replace_instance(create, &file)?;
         // A stream about to be made has no opens to agree with, but its file may be opened for deletion.
         let checked = stream.unwrap_or(StreamId { file: file.file, index: u32::MAX });
         let mode = ShareMode { access: access | beside, share: create.share_access, stream: checked.index };

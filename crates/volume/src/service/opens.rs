@@ -8,8 +8,8 @@ use super::locks::{LockSequences, RangeLocks};
 use super::share::ShareMode;
 use super::waiting_locks::WaitingLocks;
 use crate::backend::{
-    AccessToken, Durability, DurableRequest, Guid, LeaseVersion2, OpenId, OperationId, SessionId,
-    ShareOptions, WideString,
+    AccessToken, AppInstance, Durability, DurableRequest, Guid, LeaseVersion2, OpenId, OperationId,
+    SessionId, ShareOptions, Standing, Terms, WideString,
 };
 use crate::fs::{FileId, StreamId};
 use std::collections::HashMap;
@@ -77,6 +77,7 @@ pub struct Open {
     pub client: Guid,
     pub token: Arc<AccessToken>,
     pub share: ShareOptions,
+    pub standing: Standing,
     pub access: u32,
     pub share_access: u32,
     pub options: u32,
@@ -86,7 +87,7 @@ pub struct Open {
     pub delete_on_close: bool,
     pub durable: Option<Durable>,
     pub create_guid: Option<Guid>,
-    pub app_instance: Option<Guid>,
+    pub app_instance: Option<AppInstance>,
     /// Its connection is gone; it ends at this time.
     pub disconnected: Option<Monotonic>,
     /// Used for something else than its creation: a replayed create is then too late.
@@ -106,6 +107,14 @@ pub struct Open {
 impl Open {
     pub fn share_mode(&self) -> ShareMode {
         ShareMode { access: self.access, share: self.share_access, stream: self.stream.index }
+    }
+
+    /// Goes on under other terms. The access that was granted stays, as it does when a file's descriptor changes.
+    pub fn amend(&mut self, terms: Terms) {
+        let Terms { token, share_access: _, share, standing } = terms;
+        (self.token, self.share, self.standing) = (token, share, standing);
+        // Entries found so far were found by the old terms.
+        self.listing = None;
     }
 
     pub fn durable_writes(&self) -> bool {
@@ -171,6 +180,12 @@ impl OpenTable {
             self.free.push(index);
         }
         Some(open)
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (OpenId, &mut Open)> {
+        self.slots.iter_mut().enumerate().filter_map(|(index, (generation, open))| {
+            Some((Self::id(*generation, index as u32), open.as_deref_mut()?))
+        })
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (OpenId, &Open)> {

@@ -109,6 +109,11 @@ impl Tasks {
         self.parked.is_empty()
     }
 
+    /// All work that waits.
+    pub fn waiting_mut(&mut self) -> impl Iterator<Item = (OperationId, &mut Work)> {
+        self.parked.iter_mut().filter_map(|(operation, parked)| Some((*operation, parked.work.as_mut()?)))
+    }
+
     /// Parked creates of a session.
     pub fn creates_of(&self, session: SessionId) -> Vec<OperationId> {
         self.parked

@@ -50,6 +50,7 @@ pub(crate) fn caller(session: u64) -> Caller {
         token: user(1),
         share_access: rights::FILE_ALL,
         share: ShareOptions::default(),
+        standing: Standing::none(),
     }
 }
 
