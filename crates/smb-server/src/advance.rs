@@ -149,6 +149,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 "request refused"
             );
         }
+        if command == Command::TreeConnect {
+            chain.tree_id = context.tree_id;
+        }
         if command == Command::Create {
             chain.file =
                 if status.is_error() { ChainFile::Failed(status) } else { ChainFile::Open(context.open) };

@@ -6,7 +6,7 @@ use crate::extended_attributes::read_eas;
 use crate::open::{Enumeration, LeaseHome, Open, OpenKind};
 use crate::request::{Body, Context, Step, Work};
 use crate::server::{Server, UNATTENDED};
-use crate::session::{Target, Tree};
+use crate::session::Target;
 use smb::wire::{
     AppInstanceId, AppInstanceVersion, CLOSE_FLAG_POSTQUERY_ATTRIB, CONTEXT_ALLOCATION_SIZE,
     CONTEXT_APP_INSTANCE_ID, CONTEXT_APP_INSTANCE_VERSION, CONTEXT_DURABLE_RECONNECT,
@@ -200,22 +200,6 @@ pub(crate) fn wire_oplock_level(grant: &CacheGrant) -> u8 {
     }
 }
 
-/// The path within the volume of a name within the share.
-pub(crate) fn path_in_volume(tree: &Tree, name: &[u16]) -> WideString {
-    let Target::Disk { share, .. } = &tree.target else { return name.into() };
-    if share.path.is_empty() {
-        return name.into();
-    }
-    let mut path: Vec<u16> = share.path.encode_utf16().collect();
-    if !name.is_empty() {
-        if name.first() != Some(&u16::from(b':')) {
-            path.push(u16::from(b'\\'));
-        }
-        path.extend_from_slice(name);
-    }
-    path.into()
-}
-
 impl<B: Backend, D: Directory> Server<B, D> {
     pub(crate) fn handle_create(
         &mut self,
@@ -233,17 +217,18 @@ impl<B: Backend, D: Directory> Server<B, D> {
             return Err(NtStatus::TOO_MANY_OPENED_FILES);
         }
         let tree = session.tree(context.tree_id).ok_or(NtStatus::NETWORK_NAME_DELETED)?.clone();
-        let Target::Disk { volume, .. } = tree.target else {
+        let Target::Disk { volume, root, .. } = tree.target else {
             return self.create_pipe(context, &name, &request, now);
         };
-        let caller = session.caller(context.session, &tree);
+        let caller = session.caller(context.session, &tree, root);
         let contexts = Contexts::read(&request, dialect)?;
         if name.first() == Some(&u16::from(b'\\')) {
             // With DFS_OPERATIONS the name starts with server and share; this server roots no DFS.
             return Err(NtStatus::INVALID_PARAMETER);
         }
         let replay = element_flags(element).contains(HeaderFlags::REPLAY_OPERATION);
-        let path = path_in_volume(&tree, &name);
+        // Below the share's root, which goes along as a directory: nothing is put before what the client says.
+        let path: WideString = name.into();
         let mut work = CreateWork {
             volume,
             tree_id: context.tree_id,

@@ -296,7 +296,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             Command::Negotiate => self.handle_negotiate(context, element, now),
             Command::SessionSetup => self.handle_session_setup(context, element, now),
             Command::Logoff => self.handle_logoff(context),
-            Command::TreeConnect => self.handle_tree_connect(context, chain, element),
+            Command::TreeConnect => self.handle_tree_connect(context, element),
             Command::TreeDisconnect => self.handle_tree_disconnect(context, now),
             Command::Create => self.handle_create(context, element, now),
             Command::Close => self.handle_close(context, chain, element, now),

@@ -46,6 +46,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 result?;
                 self.remote_fetched(context, *work)
             }
+            Work::TreeConnect(work) => self.root_opened(context, &work, result),
             Work::Create(work) => match result? {
                 Reply::Created(created) => self.created(context, &work, *created, now),
                 _ => Err(NtStatus::INTERNAL_ERROR),

@@ -39,6 +39,7 @@ pub(crate) struct Open {
     pub tree_id: u32,
     pub kind: OpenKind,
     pub persistent: u64,
+    /// From the share's root.
     pub path: WideString,
     pub directory: bool,
     pub granted_access: u32,

@@ -20,7 +20,7 @@ use crate::session::{Session, Target, Tree};
 use std::collections::HashMap;
 use std::sync::Arc;
 use types::Monotonic;
-use volume::backend::{AccessToken, Backend, Ruling, ShareOptions, Standing, Terms};
+use volume::backend::{AccessToken, Backend, Ruling, ShareOptions, ShareRoot, Standing, Terms};
 
 /// What a read-only share grants at most.
 const READ_ONLY_ACCESS: u32 = 0x0012_00A9;
@@ -71,12 +71,12 @@ pub(crate) fn access_of(share: &Share, token: &AccessToken) -> u32 {
     if share.options.read_only { granted & READ_ONLY_ACCESS } else { granted }
 }
 
-/// A tree connect of this logon to the share.
-pub(crate) fn tree_of(volume: usize, share: Arc<Share>, logon: Logon) -> Tree {
+/// A tree connect of this logon to the share, whose path leads to `root` on the volume.
+pub(crate) fn tree_of(volume: usize, root: ShareRoot, share: Arc<Share>, logon: Logon) -> Tree {
     let terms = terms(share.clone(), logon);
     let Terms { token: _, share_access, share: _, standing } = terms;
     let encrypt = share.encrypt;
-    Tree { target: Target::Disk { volume, share, standing }, access: share_access, encrypt }
+    Tree { target: Target::Disk { volume, share, root, standing }, access: share_access, encrypt }
 }
 
 fn terms(share: Arc<Share>, logon: Logon) -> Terms {

@@ -216,10 +216,10 @@ impl<B: Backend, D: Directory> Server<B, D> {
                     alignment: AlignmentInformation::default(),
                 });
                 let mut name = vec![u16::from(b'\\')];
-                name.extend_from_slice(self.name_in_share(open));
+                name.extend_from_slice(&open.path);
                 put_counted_name(&mut out, &name);
             }
-            class::NORMALIZED_NAME => put_counted_name(&mut out, self.name_in_share(open)),
+            class::NORMALIZED_NAME => put_counted_name(&mut out, &open.path),
             class::COMPRESSION => out.put(&CompressionInformation {
                 compressed_file_size: file.end_of_file.into(),
                 ..Default::default()
@@ -260,20 +260,6 @@ impl<B: Backend, D: Directory> Server<B, D> {
     pub(crate) fn volume_number(&self, volume: usize) -> u64 {
         let id = self.volumes[volume].id.to_bytes();
         id[..8].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
-    }
-
-    /// The open's path from the share's root.
-    fn name_in_share<'a>(&self, open: &'a Open) -> &'a [u16] {
-        let tree = self.sessions.get(open.session).and_then(|session| session.tree(open.tree_id));
-        let Some(crate::session::Target::Disk { share, .. }) = tree.map(|tree| &tree.target) else {
-            return &open.path;
-        };
-        let root = share.path.encode_utf16().count();
-        match open.path.get(root..) {
-            Some([first, rest @ ..]) if root > 0 && *first == u16::from(b'\\') => rest,
-            Some(rest) => rest,
-            None => &[],
-        }
     }
 
     pub(crate) fn volume_information(

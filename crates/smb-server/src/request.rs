@@ -117,6 +117,7 @@ impl Step {
 
 /// How to go on when what a request waits for has come.
 pub(crate) enum Work {
+    TreeConnect(Box<crate::tree::TreeConnectWork>),
     Create(Box<crate::create::CreateWork>),
     Close {
         query: bool,

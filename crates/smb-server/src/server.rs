@@ -9,7 +9,7 @@ use crate::directory::Directory;
 use crate::logon_failures::LogonFailures;
 use crate::open::{LeaseHome, Open};
 use crate::request::{Context, Request, Work};
-use crate::session::{Session, SessionTable};
+use crate::session::{Session, SessionTable, Target};
 use crate::statistics::Counters;
 use smallvec::SmallVec;
 use smb::wire::{Guid, NetworkInterface};
@@ -171,6 +171,12 @@ impl<B: Backend, D: Directory> Server<B, D> {
             .collect();
         for key in opens {
             self.forget_open(key);
+        }
+        // Their roots are directories of what was taken away, also if a volume of the same name comes back.
+        for (_, session) in self.sessions.iter_mut() {
+            session
+                .trees
+                .retain(|(_, tree)| !matches!(tree.target, Target::Disk { volume, .. } if volume == index));
         }
         self.positions.retain(|(volume, _)| *volume != index);
         backend

@@ -11,7 +11,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
 use types::{Monotonic, NtStatus, Sid};
-use volume::backend::{AccessToken, Caller, Privileges, SessionId, ShareOptions, Standing};
+use volume::backend::{AccessToken, Caller, Privileges, SessionId, ShareOptions, ShareRoot, Standing};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionState {
@@ -115,12 +115,13 @@ impl Session {
         Ok(id)
     }
 
-    /// Who acts through `tree` in this session, named `key`.
-    pub fn caller(&self, key: u64, tree: &Tree) -> Caller {
+    /// Who acts through `tree`, whose root is `root`, in this session, named `key`.
+    pub fn caller(&self, key: u64, tree: &Tree, root: ShareRoot) -> Caller {
         Caller {
             session: SessionId(key),
             client: self.client_guid,
             token: self.token.clone(),
+            root,
             share_access: tree.access,
             share: tree.options(),
             standing: tree.standing(),
@@ -131,8 +132,9 @@ impl Session {
 /// What a tree connect leads to.
 #[derive(Clone)]
 pub(crate) enum Target {
-    /// Index of the volume, the share, and what the tree connect stands on.
-    Disk { volume: usize, share: Arc<Share>, standing: Standing },
+    /// Index of the volume, the share, the directory that its path led to when the client connected, and what the tree connect
+    /// stands on.
+    Disk { volume: usize, share: Arc<Share>, root: ShareRoot, standing: Standing },
     /// IPC$.
     Pipe,
 }

@@ -1,6 +1,5 @@
 //! SET_INFO (MS-SMB2 3.3.5.21): what a client wants changed, in the layouts of MS-FSCC.
 
-use crate::create::path_in_volume;
 use crate::directory::Directory;
 use crate::dispatch::Element;
 use crate::extended_attributes::read_eas;
@@ -55,7 +54,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             };
         };
         let operation = match request.info_type {
-            INFO_FILE => match self.file_setting(context, key, number, buffer)? {
+            INFO_FILE => match self.file_setting(key, number, buffer)? {
                 Some(set) => Operation::SetInformation { open: name, set },
                 None => return Ok(Step::ok(set_info_body())),
             },
@@ -74,7 +73,6 @@ impl<B: Backend, D: Directory> Server<B, D> {
     /// What to ask of the volume; `None` where the server itself keeps it.
     fn file_setting(
         &mut self,
-        context: &Context,
         key: u64,
         number: u8,
         buffer: &[u8],
@@ -113,7 +111,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             class::RENAME | class::RENAME_EX => {
                 let rename = RenameInformation::parse(buffer, number == class::RENAME_EX).map_err(short)?;
                 SetInformation::Rename {
-                    target: self.target_path(context, &rename)?,
+                    target: target_path(&rename)?,
                     replace: rename.flags & RENAME_REPLACE_IF_EXISTS != 0,
                     posix: rename.flags & RENAME_POSIX_SEMANTICS != 0,
                 }
@@ -121,7 +119,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             class::LINK => {
                 let link = RenameInformation::parse(buffer, false).map_err(short)?;
                 SetInformation::Link {
-                    target: self.target_path(context, &link)?,
+                    target: target_path(&link)?,
                     replace: link.flags & RENAME_REPLACE_IF_EXISTS != 0,
                 }
             }
@@ -153,19 +151,13 @@ impl<B: Backend, D: Directory> Server<B, D> {
             _ => return Err(NtStatus::INVALID_INFO_CLASS),
         }))
     }
+}
 
-    /// Where a rename or link leads, from the volume's root.
-    fn target_path(&self, context: &Context, rename: &RenameInformation) -> Result<WideString, NtStatus> {
-        if rename.root_directory != 0 || rename.name.is_empty() {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        let session = self.session_of(context)?;
-        let tree = session.tree(context.tree_id).ok_or(NtStatus::NETWORK_NAME_DELETED)?;
-        // A stream's new name stands alone; a file's is one from the share's root, which some clients mark with a backslash.
-        if rename.name.first() == Some(&u16::from(b':')) {
-            return Ok(rename.name.clone());
-        }
-        let name = rename.name.strip_prefix(&[u16::from(b'\\')]).unwrap_or(&rename.name);
-        Ok(path_in_volume(tree, name))
+/// Where a rename or link leads. A stream's new name stands alone; a file's is one from the share's root, which some clients mark
+/// with a backslash. RootDirectory is zero on the wire (MS-FSCC 2.4.43.2).
+fn target_path(rename: &RenameInformation) -> Result<WideString, NtStatus> {
+    if rename.root_directory != 0 || rename.name.is_empty() {
+        return Err(NtStatus::INVALID_PARAMETER);
     }
+    Ok(rename.name.strip_prefix(&[u16::from(b'\\')]).unwrap_or(&rename.name).into())
 }

@@ -3,6 +3,7 @@
 //! Operations go in with an [`OperationId`] of the caller's choice; events come out, in any order. Access masks, attributes,
 //! create options and share access are the NT bits (MS-SMB2 2.2.13, MS-FSCC 2.6), since they are what is stored and enforced.
 
+use crate::fs::FileId;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,12 +65,35 @@ bitflags::bitflags! {
     }
 }
 
+/// The directory below which a caller's paths lie. There is no way up from it: a path is a list of names below a root, and no name
+/// is that of a parent. It is the directory itself, not its path: it stays the same one when the directory is renamed or moved, and
+/// leads nowhere (NETWORK_NAME_DELETED) once that is deleted, since no volume gives a file's identity to another one.
+///
+/// Only the volume gives one out: ask it with [`Operation::OpenRoot`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ShareRoot(FileId);
+
+impl ShareRoot {
+    /// The volume's own root: for administrators' commands.
+    pub const VOLUME: Self = Self(FileId::ROOT);
+
+    pub(crate) const fn of(directory: FileId) -> Self {
+        Self(directory)
+    }
+
+    pub(crate) const fn directory(self) -> FileId {
+        self.0
+    }
+}
+
 /// Whose operation it is.
 #[derive(Debug, Clone)]
 pub struct Caller {
     pub session: SessionId,
     pub client: Guid,
     pub token: Arc<AccessToken>,
+    /// Where the caller's paths begin.
+    pub root: ShareRoot,
     /// Access that the share grants at most.
     pub share_access: u32,
     /// Options of the share that change what an acknowledgement means.
@@ -252,7 +276,7 @@ pub struct ExtendedAttribute {
 #[derive(Debug, Clone)]
 pub struct Create {
     pub caller: Caller,
-    /// Path from the share's root, `\` between names, stream and type after `:`.
+    /// Path below the caller's root, `\` between names, stream and type after `:`.
     pub path: WideString,
     pub desired_access: u32,
     pub attributes: u32,
@@ -280,6 +304,7 @@ pub struct Create {
 pub struct Reconnect {
     pub caller: Caller,
     pub open: OpenId,
+    /// As [`Create::path`].
     pub path: WideString,
     /// Version 2's create GUID.
     pub create_guid: Option<Guid>,
@@ -326,7 +351,7 @@ pub struct Created {
     /// Durable (version 1: `Some`), or its granted time-out (version 2).
     pub durable: Option<Duration>,
     pub persistent: bool,
-    /// Canonical path of the open, without leading `\`.
+    /// Canonical path of the open below the caller's root, without leading `\`.
     pub path: WideString,
     pub is_stream: bool,
 }
@@ -390,11 +415,13 @@ pub enum SetInformation {
         flags: u32,
     },
     Rename {
+        /// Path below the root through which the open was made; `:` and a name where it is a stream's.
         target: WideString,
         replace: bool,
         posix: bool,
     },
     Link {
+        /// As that of a rename.
         target: WideString,
         replace: bool,
     },
@@ -424,6 +451,13 @@ pub struct CopyChunk {
 
 #[derive(Debug, Clone)]
 pub enum Operation {
+    /// Answers the directory at `path` from the volume's root as a [`ShareRoot`].
+    ///
+    /// # Errors
+    /// Those of opening `path` for a look; NOT_A_DIRECTORY for a file, IO_REPARSE_TAG_NOT_HANDLED for a reparse point.
+    OpenRoot {
+        path: WideString,
+    },
     Create(Box<Create>),
     Reconnect(Box<Reconnect>),
     Close {
@@ -565,6 +599,7 @@ pub enum Operation {
 #[derive(Debug, Clone)]
 pub enum Reply {
     Done,
+    Root(ShareRoot),
     Created(Box<Created>),
     Closed(Option<FileInformation>),
     /// Fewer bytes than asked: the file ends there.

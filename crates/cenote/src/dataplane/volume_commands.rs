@@ -15,7 +15,7 @@ use std::time::Duration;
 use types::{NtStatus, PoolId, Sid, VolumeId};
 use volume::backend::{
     AccessToken, CacheRequest, Caller, Create, Disposition, OpenId, Operation, OplockLevel, Privileges,
-    Reply, SessionId, ShareOptions, Standing,
+    Reply, SessionId, ShareOptions, ShareRoot, Standing,
 };
 use volume::security::rights;
 
@@ -237,6 +237,7 @@ impl Plane {
                 session: COMMAND_SESSION,
                 client: [0; 16],
                 token: Arc::new(token),
+                root: ShareRoot::VOLUME,
                 share_access: rights::FILE_ALL,
                 share: ShareOptions::default(),
                 standing: Standing::none(),

@@ -48,6 +48,7 @@ pub struct Layer {
 impl Layer {
     fn answer(&mut self, operation: &Operation) -> Result<Reply, NtStatus> {
         Ok(match operation {
+            Operation::OpenRoot { .. } => Reply::Root(ShareRoot::VOLUME),
             Operation::Create(create) => {
                 if create.path.iter().eq("missing".encode_utf16().collect::<Vec<_>>().iter()) {
                     return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
@@ -131,7 +132,10 @@ impl Backend for Fake {
             return;
         }
         let result = layer.answer(&request);
-        layer.asked.push((operation, request));
+        // Tests count what clients ask of files.
+        if !matches!(request, Operation::OpenRoot { .. }) {
+            layer.asked.push((operation, request));
+        }
         layer.events.push_back(Event::Done { operation, result });
     }
 
@@ -311,6 +315,13 @@ impl World {
     /// With an empty volume in memory in the place of the file layer that keeps one file.
     pub fn with_volume() -> Self {
         Self::with_root(volume_root())
+    }
+
+    /// With an empty volume in memory where everyone may do everything.
+    pub fn with_open_volume() -> Self {
+        let below = AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT;
+        let dacl = Acl::new(vec![Ace::allow(Sid::everyone(), rights::FILE_ALL, below)]);
+        Self::with_root(SecurityDescriptor { dacl: Some(dacl), ..volume_root() })
     }
 
     fn with_root(root: SecurityDescriptor) -> Self {

@@ -2,6 +2,7 @@
 
 mod application;
 mod asynchronous;
+mod boundaries;
 mod channels;
 mod compound;
 mod cost;
@@ -14,6 +15,7 @@ mod keys;
 mod logon;
 mod negotiate;
 mod policy;
+mod raw;
 mod remote;
 mod remote_transform;
 mod security;

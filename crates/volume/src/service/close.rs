@@ -42,7 +42,7 @@ impl Service {
     fn delete_on_close(&mut self, id: OpenId) -> Result<bool, Halt> {
         let Some(open) = self.opens.get(id) else { return Ok(false) };
         let (stream, by_option, directory) = (open.stream, open.delete_on_close, open.directory);
-        let (link, path) = (open.link.clone(), open.path.clone());
+        let (link, path) = (open.own_link().cloned(), open.path.clone());
         let by = open.parent_key.map(|key| (open.client, key));
         let now = self.time();
         if by_option {

@@ -4,11 +4,12 @@ use super::breaks;
 use super::information::ea_status;
 use super::notify;
 use super::opens::{CacheHolder, Durable, FixedTimes, LinkName, Open, WriteTime};
-use super::path::{self, ParsedPath};
+use super::path::{self, ParsedPath, StoredPath};
 use super::tasks::{Attempt, Outcome};
 use super::{Halt, Service};
 use crate::backend::{
-    CacheRequest, Create, CreateAction, Created, Disposition, LeaseState, OpenId, Reply, WideString,
+    CacheRequest, Create, CreateAction, Created, Disposition, LeaseState, OpenId, Reply, ShareRoot,
+    WideString,
 };
 use crate::fs::{Attributes, FileId, FsError, NewFile, StreamId, check_extended_attributes};
 use crate::security::{self, AccessRequest, SecurityDescriptor, rights};
@@ -46,28 +47,30 @@ pub(super) const WRITING: u32 = rights::WRITE_DATA
 
 /// Where a path leads.
 pub(super) struct Target {
-    /// Directory and name; `None` for the root.
+    /// Directory and name; `None` for the volume's root.
     pub link: Option<LinkName>,
-    /// Path of the directory as stored.
-    pub directory_path: WideString,
+    /// It is the root of its caller, who sees neither that directory nor that name.
+    pub is_root: bool,
+    /// Where the directory lies; the root itself where it is that.
+    pub directory: StoredPath,
     /// The file, if there is one.
     pub file: Option<Attributes>,
 }
 
 impl Target {
-    pub fn path(&self, stream: Option<&[u16]>) -> WideString {
-        let base = self
-            .link
-            .as_ref()
-            .map_or_else(|| self.directory_path.clone(), |link| path::join(&self.directory_path, &link.name));
+    /// Directory and name that the caller reaches and may change; `None` for its root.
+    pub fn own_link(&self) -> Option<&LinkName> {
+        self.link.as_ref().filter(|_| !self.is_root)
+    }
+
+    pub fn path(&self, stream: Option<&[u16]>) -> StoredPath {
+        let mut path = self.directory.clone();
+        if let Some(link) = self.own_link() {
+            path.enter(&link.name);
+        }
         match stream {
-            Some(stream) => {
-                let mut whole = base.into_vec();
-                whole.push(u16::from(b':'));
-                whole.extend_from_slice(stream);
-                whole.into()
-            }
-            None => base,
+            Some(stream) => path.with_stream(stream),
+            None => path,
         }
     }
 }
@@ -76,7 +79,7 @@ impl Target {
 pub(super) struct Opening {
     pub stream: StreamId,
     pub directory: bool,
-    pub path: WideString,
+    pub path: StoredPath,
     pub link: Option<LinkName>,
     pub access: u32,
     pub action: CreateAction,
@@ -106,7 +109,7 @@ impl Service {
             return Err(NtStatus::OBJECT_NAME_INVALID.into());
         }
         let through = create.options & options::OPEN_REPARSE_POINT == 0;
-        let mut target = self.walk(&parsed, wide.len())?;
+        let mut target = self.walk(create.caller.root, &parsed)?;
         if through
             && let Some(file) = &target.file
             && file.reparse_tag != 0
@@ -127,13 +130,14 @@ impl Service {
         Ok(Outcome::Reply(Reply::Created(Box::new(created))))
     }
 
-    /// Goes along the path. Traversing needs no right: everyone holds the privilege to bypass it.
-    pub(super) fn walk(&mut self, parsed: &ParsedPath<'_>, path_units: usize) -> Result<Target, Halt> {
-        let mut directory = FileId::ROOT;
-        let mut directory_path: Vec<u16> = Vec::with_capacity(path_units);
-        let Some((last, ancestors)) = parsed.names.split_last() else {
-            let file = Some(self.fs.attributes(FileId::ROOT)?);
-            return Ok(Target { link: None, directory_path: [].into(), file });
+    /// Goes along the path from `root` downward. Traversing needs no right: everyone holds the privilege to bypass it.
+    pub(super) fn walk(&mut self, root: ShareRoot, parsed: &ParsedPath<'_>) -> Result<Target, Halt> {
+        let mut path = StoredPath::of_root(self.root_path(root)?);
+        let mut directory = root.directory();
+        let Some((last, ancestors)) = parsed.names().split_last() else {
+            let link = self.root_link(root)?;
+            let file = Some(self.fs.attributes(directory)?);
+            return Ok(Target { link, is_root: true, directory: path, file });
         };
         for (index, name) in ancestors.iter().enumerate() {
             let entry = match self.lookup(directory, name) {
@@ -146,17 +150,14 @@ impl Service {
             let file = self.fs.attributes(entry.file)?;
             if file.reparse_tag != 0 {
                 // Backslash and name of each that is left.
-                let rest: usize = parsed.names[index + 1..].iter().map(|name| name.len() + 1).sum();
+                let rest: usize = parsed.names()[index + 1..].iter().map(|name| name.len() + 1).sum();
                 return Err(self.reparse(&file, (2 * rest).min(usize::from(u16::MAX)) as u16));
             }
             if !entry.directory {
                 return Err(NtStatus::OBJECT_PATH_NOT_FOUND.into());
             }
             directory = entry.file;
-            if !directory_path.is_empty() {
-                directory_path.push(u16::from(b'\\'));
-            }
-            directory_path.extend_from_slice(&entry.name);
+            path.enter(&entry.name);
         }
         let (name, file) = match self.lookup(directory, last) {
             Ok(entry) => (entry.name, Some(self.fs.attributes(entry.file)?)),
@@ -165,7 +166,7 @@ impl Service {
             Err(error) => return Err(error.into()),
         };
         let link = Some(LinkName { parent: directory, name });
-        Ok(Target { link, directory_path: directory_path.into(), file })
+        Ok(Target { link, is_root: false, directory: path, file })
     }
 
     /// How an open that meets this reparse point ends.
@@ -286,9 +287,8 @@ impl Service {
                 check_extended_attributes(&create.extended_attributes).map_err(ea_status)?;
                 let file = self.new_file(create, &link, &parent_descriptor, directory, attributes)?;
                 attempt.made = Some(file);
-                let (what, path) =
-                    (if directory { notify::DIR_NAME } else { notify::FILE_NAME }, target.path(None));
-                self.watches.changed(&path, notify::ADDED, what);
+                let what = if directory { notify::DIR_NAME } else { notify::FILE_NAME };
+                self.watches.changed(target.path(None).whole(), notify::ADDED, what);
                 self.directory_changed(link.parent, parent_lease(create));
                 file
             }
@@ -347,7 +347,8 @@ impl Service {
             Err(FsError::Exists) => return Ok(self.fs.find_stream(file, name)?),
             Err(error) => return Err(error.into()),
         };
-        self.watches.changed(&target.path(Some(name)), notify::ADDED_STREAM, notify::STREAM_NAME);
+        let path = target.path(Some(name));
+        self.watches.changed(path.whole(), notify::ADDED_STREAM, notify::STREAM_NAME);
         Ok(stream)
     }
 
@@ -387,8 +388,9 @@ impl Service {
         let open = Open {
             stream,
             directory,
-            path: path.clone(),
+            path: path.whole().into(),
             link,
+            root: caller.root,
             session: caller.session,
             client: caller.client,
             token: Arc::clone(&caller.token),
@@ -416,7 +418,7 @@ impl Service {
         let id = self.opens.insert(open);
         self.files.entry(stream.file).or_default().opens.push(id);
         self.register(id, create);
-        let mut created = self.describe(id, cache);
+        let mut created = self.describe(id, cache, path.below_root().into());
         if create.query_maximal_access {
             created.maximal_access = Some(self.maximal_access(id, caller.share_access));
         }
@@ -426,7 +428,7 @@ impl Service {
     fn maximal_access(&mut self, id: OpenId, share_access: u32) -> Result<u32, NtStatus> {
         let open = self.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
         let (file, token) = (open.stream.file, open.token.clone());
-        let parent = open.link.as_ref().map(|link| link.parent);
+        let parent = open.own_link().map(|link| link.parent);
         let result = (|| -> Result<u32, Halt> {
             let attributes = self.fs.attributes(file)?;
             let descriptor: Rc<SecurityDescriptor> = self.descriptor(&attributes)?;
@@ -441,8 +443,13 @@ impl Service {
         }
     }
 
-    /// The answer to a create, for an open that exists.
-    pub(super) fn describe(&mut self, id: OpenId, cache: crate::backend::CacheGrant) -> Created {
+    /// The answer to a create, for an open that exists; `path` is what its caller sees.
+    pub(super) fn describe(
+        &mut self,
+        id: OpenId,
+        cache: crate::backend::CacheGrant,
+        path: WideString,
+    ) -> Created {
         let information = self.information(id).unwrap_or_default();
         let Some(open) = self.opens.get(id) else {
             // The caller holds an identifier that it has just made or looked up.
@@ -455,7 +462,7 @@ impl Service {
                 maximal_access: None,
                 durable: None,
                 persistent: false,
-                path: [].into(),
+                path,
                 is_stream: false,
             };
         };
@@ -468,7 +475,7 @@ impl Service {
             maximal_access: None,
             durable: open.durable.map(|durable| durable.timeout),
             persistent: false,
-            path: open.path.clone(),
+            path,
             is_stream: open.stream.index != 0,
         }
     }

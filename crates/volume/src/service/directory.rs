@@ -78,9 +78,10 @@ impl Service {
     ) -> Result<Reply, Halt> {
         let open = self.open_to_list(id)?;
         let directory = open.stream.file;
-        let parent = open.link.as_ref().map_or(FileId::ROOT, |link| link.parent);
         let viewer = Viewer { token: open.token.clone(), share: open.share, short_names };
         let (name, pattern) = (pattern, Pattern::new(pattern)?);
+        let parent = if after < PARENT_COOKIE { self.parent_seen(id)? } else { directory };
+        let open = self.open_to_list(id)?;
         let mut listing = open.listing.take().unwrap_or_default();
         let entries_max = (entries_max as usize).min(ENTRIES_MAX);
         let question = Question { operation, directory, parent, name, pattern, after, entries_max };

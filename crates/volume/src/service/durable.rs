@@ -54,7 +54,10 @@ impl Service {
         }
         let CreateState::Open(id) = found else { return Err(NtStatus::FILE_NOT_AVAILABLE.into()) };
         let open = self.opens.get(id).ok_or(NtStatus::FILE_NOT_AVAILABLE)?;
-        if open.session != create.caller.session || open.token.user != create.caller.token.user {
+        if open.session != create.caller.session
+            || open.token.user != create.caller.token.user
+            || open.root != create.caller.root
+        {
             return Err(NtStatus::ACCESS_DENIED.into());
         }
         let same_lease = match (&open.holder, &create.cache) {
@@ -72,7 +75,8 @@ impl Service {
             *held = level_of(state_of(*held) & state_of(asked));
             durable = asked == OplockLevel::Batch;
         }
-        let mut created = self.describe(id, grant);
+        let path = self.seen_path(id)?;
+        let mut created = self.describe(id, grant, path);
         created.durable = created.durable.filter(|_| durable);
         Ok(Some(Reply::Created(Box::new(created))))
     }
@@ -154,6 +158,8 @@ impl Service {
     /// another file.
     pub(super) fn reconnect(&mut self, request: &Reconnect) -> Result<Reply, Halt> {
         let missing = NtStatus::OBJECT_NAME_NOT_FOUND;
+        self.opens.get(request.open).ok_or(missing)?;
+        let path = self.seen_path(request.open)?;
         let open = self.opens.get(request.open).ok_or(missing)?;
         let durable = open.durable.ok_or(missing)?;
         let Some(at) = open.disconnected else { return Err(missing.into()) };
@@ -167,7 +173,8 @@ impl Service {
         };
         // A lease belongs to its client, an oplock to whoever knows the handle.
         let leased = matches!(open.holder, CacheHolder::Lease(_));
-        if !guid_fits || leased && open.client != request.caller.client || request.persistent {
+        let elsewhere = open.root != request.caller.root;
+        if !guid_fits || leased && open.client != request.caller.client || elsewhere || request.persistent {
             return Err(missing.into());
         }
         match (&open.holder, &request.lease) {
@@ -182,7 +189,7 @@ impl Service {
                 {
                     return Err(missing.into());
                 }
-                if !names_equal(&open.path, &request.path) {
+                if !names_equal(&path, &request.path) {
                     return Err(NtStatus::INVALID_PARAMETER.into());
                 }
             }
@@ -208,7 +215,7 @@ impl Service {
             open.standing = request.caller.standing.clone();
         }
         let grant: CacheGrant = self.current_grant(request.open);
-        let mut created = self.describe(request.open, grant);
+        let mut created = self.describe(request.open, grant, path);
         created.action = CreateAction::Opened;
         Ok(Reply::Created(Box::new(created)))
     }

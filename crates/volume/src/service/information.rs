@@ -280,7 +280,11 @@ impl Service {
 
     fn set_disposition(&mut self, id: OpenId, flags: u32) -> Result<(), Halt> {
         let open = self.open_for(id, rights::DELETE)?;
-        let (stream, link, directory) = (open.stream, open.link.clone(), open.directory);
+        let (stream, directory) = (open.stream, open.directory);
+        let link = open.own_link().cloned();
+        if flags & DISPOSITION_DELETE != 0 && stream.index == 0 && link.is_none() {
+            return Err(NtStatus::CANNOT_DELETE.into());
+        }
         if flags & DISPOSITION_ON_CLOSE != 0 {
             open.delete_on_close = flags & DISPOSITION_DELETE != 0;
             return Ok(());

@@ -29,6 +29,7 @@ mod opens;
 mod path;
 mod rename;
 mod review;
+mod roots;
 mod security;
 mod share;
 mod short_names;

@@ -60,7 +60,7 @@ impl Service {
             None if stream.is_none() => rights::WRITE_DATA,
             None => 0,
         };
-        let parent = target.link.as_ref().map(|link| link.parent);
+        let parent = target.own_link().map(|link| link.parent);
         let mut access = self.granted_access(create, &file, parent, beside)?;
         let write_bits = rights::WRITE_DATA | rights::APPEND_DATA;
         if file.attributes & attribute::READONLY != 0 && !file.directory {
@@ -77,7 +77,7 @@ impl Service {
             if access & rights::DELETE == 0 {
                 return Err(NtStatus::ACCESS_DENIED.into());
             }
-            if target.link.is_none() {
+            if target.own_link().is_none() {
                 return Err(NtStatus::CANNOT_DELETE.into());
             }
         }
@@ -183,7 +183,7 @@ impl Service {
         if stream.index != 0 {
             self.fs.set_end_of_file(stream, 0, now)?;
             let path = target.path(None);
-            self.watches.changed(&path, notify::MODIFIED, notify::STREAM_SIZE | notify::STREAM_WRITE);
+            self.watches.changed(path.whole(), notify::MODIFIED, notify::STREAM_SIZE | notify::STREAM_WRITE);
             return Ok(());
         }
         // What cannot be set is refused before anything is emptied.
@@ -214,7 +214,7 @@ impl Service {
             self.fs.set_extended_attributes(file.file, &set, now).map_err(ea_status)?;
         }
         let what = notify::ATTRIBUTES | notify::SIZE | notify::LAST_WRITE;
-        self.watches.changed(&target.path(None), notify::MODIFIED, what);
+        self.watches.changed(target.path(None).whole(), notify::MODIFIED, what);
         if let Some(link) = &target.link {
             self.directory_changed(link.parent, super::create::parent_lease(create));
         }

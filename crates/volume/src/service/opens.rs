@@ -9,7 +9,7 @@ use super::share::ShareMode;
 use super::waiting_locks::WaitingLocks;
 use crate::backend::{
     AccessToken, AppInstance, Durability, DurableRequest, Guid, LeaseVersion2, OpenId, OperationId,
-    SessionId, ShareOptions, Standing, Terms, WideString,
+    SessionId, ShareOptions, ShareRoot, Standing, Terms, WideString,
 };
 use crate::fs::{FileId, StreamId};
 use std::collections::HashMap;
@@ -71,8 +71,10 @@ pub struct Open {
     pub directory: bool,
     /// From the volume's root, in the case of the names as stored; with `:stream` where it is one.
     pub path: WideString,
-    /// The name by which it was opened; `None` for the root.
+    /// The name by which it was opened; `None` for the volume's root.
     pub link: Option<LinkName>,
+    /// The root of its caller: what a client says and sees of paths begins there.
+    pub root: ShareRoot,
     pub session: SessionId,
     pub client: Guid,
     pub token: Arc<AccessToken>,
@@ -115,6 +117,11 @@ impl Open {
         (self.token, self.share, self.standing) = (token, share, standing);
         // Entries found so far were found by the old terms.
         self.listing = None;
+    }
+
+    /// The name that its client reaches and may change; `None` for its root.
+    pub fn own_link(&self) -> Option<&LinkName> {
+        self.link.as_ref().filter(|_| self.stream.file != self.root.directory())
     }
 
     pub fn durable_writes(&self) -> bool {

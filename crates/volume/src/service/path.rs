@@ -1,5 +1,10 @@
 //! Paths as clients send them: names between backslashes, a stream after a colon (MS-FSCC 2.1.5).
+//!
+//! MS-FSCC 2.1.5.1 says that clients do not send `..`, and MS-FSA 2.1.5.1 names no status for it. The rule here is Samba's: `..` takes
+//! the name before it away, whatever that is of, and answers OBJECT_PATH_SYNTAX_BAD where there is none. So a path is a list of
+//! names below a root before anything is looked up, and nothing in it leads out of there.
 
+use crate::backend::WideString;
 use types::NtStatus;
 
 const BACKSLASH: u16 = b'\\' as u16;
@@ -10,17 +15,65 @@ const NAME_UNITS_MAX: usize = 255;
 /// Longest path in UTF-16 code units.
 const PATH_UNITS_MAX: usize = 32_767;
 
-/// A path taken apart; borrows the client's units.
+/// A path below some root, taken apart; borrows the client's units. None of its names is `.` or `..`: only [`parse`] makes one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedPath<'a> {
     /// Names of directories, and last the file's own; none for the root.
-    pub names: Vec<&'a [u16]>,
+    names: Vec<&'a [u16]>,
     /// The named stream; `None` for the unnamed one.
     pub stream: Option<&'a [u16]>,
     /// `::$DATA` was said: a directory will not do.
     pub data_type: bool,
     /// `:$I30:$INDEX_ALLOCATION` was said, or the path ends in a backslash: only a directory will do.
     pub directory_type: bool,
+}
+
+impl<'a> ParsedPath<'a> {
+    /// The names from the root on, each of an entry of the directory before it.
+    pub fn names(&self) -> &[&'a [u16]] {
+        &self.names
+    }
+}
+
+/// Where something lies, in the case of the names as stored: from the volume's root, for what concerns everybody, and below its
+/// caller's root, for that caller to see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredPath {
+    whole: Vec<u16>,
+    /// The part that leads to the caller's root.
+    root_units: usize,
+}
+
+impl StoredPath {
+    /// Of a root that itself lies there.
+    pub fn of_root(path: WideString) -> Self {
+        Self { root_units: path.len(), whole: path.into_vec() }
+    }
+
+    /// Goes on to an entry.
+    pub fn enter(&mut self, name: &[u16]) {
+        if !self.whole.is_empty() {
+            self.whole.push(BACKSLASH);
+        }
+        self.whole.extend_from_slice(name);
+    }
+
+    pub fn with_stream(mut self, stream: &[u16]) -> Self {
+        self.whole.push(COLON);
+        self.whole.extend_from_slice(stream);
+        self
+    }
+
+    /// From the volume's root.
+    pub fn whole(&self) -> &[u16] {
+        &self.whole
+    }
+
+    /// Below the caller's root.
+    pub fn below_root(&self) -> &[u16] {
+        let below = &self.whole[self.root_units..];
+        below.strip_prefix(&[BACKSLASH]).unwrap_or(below)
+    }
 }
 
 /// The path with the slashes of other systems made backslashes, up to where a stream begins.
@@ -38,7 +91,7 @@ pub fn with_backslashes(path: &[u16]) -> Box<[u16]> {
 ///
 /// # Errors
 /// INVALID_PARAMETER for a leading backslash, OBJECT_NAME_INVALID for names or streams that cannot be, OBJECT_PATH_SYNTAX_BAD
-/// where `..` leads out of the root.
+/// for a `..` without a name before it.
 pub fn parse(path: &[u16]) -> Result<ParsedPath<'_>, NtStatus> {
     let mut parsed = ParsedPath { names: Vec::new(), stream: None, data_type: false, directory_type: false };
     if path.is_empty() {
@@ -164,6 +217,17 @@ pub fn split_last(path: &[u16]) -> (&[u16], &[u16]) {
     match path.iter().rposition(|&unit| unit == BACKSLASH) {
         Some(at) => (&path[..at], &path[at + 1..]),
         None => (&[], path),
+    }
+}
+
+/// What of `path` a caller with the root at `root` sees. What has been moved out of the root is seen by its own name only.
+pub fn seen_from<'a>(path: &'a [u16], root: &[u16]) -> &'a [u16] {
+    if let Some(below) = strip_directory(path, root) {
+        return below;
+    }
+    match path.strip_prefix(root) {
+        Some(stream @ [COLON, ..]) => stream,
+        _ => split_last(path).1,
     }
 }
 

@@ -26,13 +26,13 @@ impl Service {
     pub(super) fn rename(&mut self, id: OpenId, to: &[u16], replace: bool) -> Result<(), Halt> {
         let open = self.open_for(id, rights::DELETE)?;
         let (stream, directory, old_path) = (open.stream, open.directory, open.path.clone());
-        let link = open.link.clone();
+        let link = open.own_link().cloned();
         if stream.index != 0 || to.first() == Some(&u16::from(b':')) {
             return self.rename_stream(id, to, replace);
         }
         let link = link.ok_or(NtStatus::INVALID_PARAMETER)?;
-        let target = self.target_of(to)?;
-        let new = target.link.clone().ok_or(NtStatus::OBJECT_NAME_COLLISION)?;
+        let (target, last) = self.target_of(id, to)?;
+        let new = target.own_link().cloned().ok_or(NtStatus::OBJECT_NAME_COLLISION)?;
         if self.files.get(&stream.file).is_some_and(|node| node.deleting.contains(&link)) {
             return Err(NtStatus::DELETE_PENDING.into());
         }
@@ -44,12 +44,11 @@ impl Service {
         }
         let same_entry =
             target.file.is_some_and(|file| file.file == stream.file) && new.parent == link.parent;
-        // The new name is spelled as the client does.
-        let spelled = spelled(to, &new.name);
         self.check_target_directory(id, new.parent, directory)?;
         if !same_entry {
             self.check_replaced(id, &target, replace, directory)?;
         }
+        let spelled = spelled(last, &new.name);
         let now = self.time();
         let replaced = match self.fs.rename(link.parent, &link.name, new.parent, spelled, replace, now) {
             Ok(replaced) => replaced,
@@ -57,7 +56,7 @@ impl Service {
             Err(error) => return Err(error.into()),
         };
         self.forget_replaced(replaced);
-        let new_path = path::join(&target.directory_path, spelled);
+        let new_path = path::join(target.directory.whole(), spelled);
         let new_link = LinkName { parent: new.parent, name: spelled.into() };
         self.moved(stream.file, &link, &new_link, &old_path, &new_path);
         let what = if directory { notify::DIR_NAME } else { notify::FILE_NAME };
@@ -81,12 +80,16 @@ impl Service {
         Ok(())
     }
 
-    fn target_of(&mut self, to: &[u16]) -> Result<Target, Halt> {
+    /// Where `to` leads, from the root through which the open was made, and the new name as the client spells it.
+    fn target_of<'a>(&mut self, id: OpenId, to: &'a [u16]) -> Result<(Target, &'a [u16]), Halt> {
+        let root = self.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?.root;
         let parsed = path::parse(to)?;
         if parsed.stream.is_some() || parsed.data_type || parsed.directory_type {
             return Err(NtStatus::OBJECT_NAME_INVALID.into());
         }
-        self.walk(&parsed, to.len())
+        let target = self.walk(root, &parsed)?;
+        let last = parsed.names().last().copied().unwrap_or_default();
+        Ok((target, last))
     }
 
     /// A directory with something open below it stays where it is.
@@ -155,7 +158,7 @@ impl Service {
             return Err(NtStatus::ACCESS_DENIED.into());
         }
         let token = self.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?.token.clone();
-        let parent = target.link.as_ref().map(|link| link.parent);
+        let parent = target.own_link().map(|link| link.parent);
         let from_parent = parent.map_or(Ok(0), |parent| self.parent_grants(parent, &token))?;
         let descriptor = self.descriptor(&old)?;
         let request = AccessRequest { desired: rights::DELETE, backup_intent: false, from_parent };
@@ -236,8 +239,8 @@ impl Service {
             let status = if directory { NtStatus::FILE_IS_A_DIRECTORY } else { NtStatus::INVALID_PARAMETER };
             return Err(status.into());
         }
-        let target = self.target_of(to)?;
-        let new = target.link.clone().ok_or(NtStatus::OBJECT_NAME_COLLISION)?;
+        let (target, last) = self.target_of(id, to)?;
+        let new = target.own_link().cloned().ok_or(NtStatus::OBJECT_NAME_COLLISION)?;
         self.check_target_directory(id, new.parent, false)?;
         let now = self.time();
         if target.file.is_some() {
@@ -245,9 +248,9 @@ impl Service {
             let unlinked = self.fs.unlink(new.parent, &new.name, now)?;
             self.forget_replaced(Some(unlinked));
         }
-        let spelled = spelled(to, &new.name);
+        let spelled = spelled(last, &new.name);
         self.fs.link(stream.file, new.parent, spelled, now)?;
-        let new_path = path::join(&target.directory_path, spelled);
+        let new_path = path::join(target.directory.whole(), spelled);
         self.watches.changed(&new_path, notify::ADDED, notify::FILE_NAME);
         let by = self.opens.get(id).and_then(|open| open.parent_key.map(|key| (open.client, key)));
         self.directory_changed(new.parent, by);
@@ -255,8 +258,7 @@ impl Service {
     }
 }
 
-/// The last name of `to`, but for one that is the short name of an entry: then that entry's own.
-fn spelled<'a>(to: &'a [u16], entry: &'a [u16]) -> &'a [u16] {
-    let last = path::split_last(to).1;
+/// The name `last` as the client spells it, but for one that is the short name of an entry: then that entry's own.
+fn spelled<'a>(last: &'a [u16], entry: &'a [u16]) -> &'a [u16] {
     if names_equal(last, entry) { last } else { entry }
 }

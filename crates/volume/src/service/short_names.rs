@@ -122,7 +122,7 @@ impl Service {
     pub(super) fn query_short_name(&mut self, id: OpenId) -> Result<Reply, Halt> {
         let open = self.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
         // The root has none.
-        let link = open.link.clone().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+        let link = open.own_link().cloned().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
         if is_short(&link.name) {
             return Ok(Reply::Name(upper(&link.name)));
         }

@@ -354,6 +354,7 @@ impl Service {
             Operation::Create(_) | Operation::Read { .. } => {
                 return Err(NtStatus::INTERNAL_ERROR.into());
             }
+            Operation::OpenRoot { path } => self.open_root(path)?,
             Operation::Reconnect(reconnect) => self.reconnect(reconnect)?,
             Operation::Close { open, query } => return self.close(operation, *open, *query),
             Operation::Flush { open } => return self.flush(operation, *open),

@@ -48,6 +48,7 @@ pub(crate) fn caller(session: u64) -> Caller {
         session: SessionId(session),
         client: [session as u8; 16],
         token: user(1),
+        root: ShareRoot::VOLUME,
         share_access: rights::FILE_ALL,
         share: ShareOptions::default(),
         standing: Standing::none(),
