@@ -7,7 +7,7 @@ use types::NtStatus;
 
 /// A volume with `secret.txt` beside the share `public` of the directory of that name; a client of the whole volume, and one of the share.
 fn beside() -> (World, Client, Client) {
-    let mut world = World::with_open_volume();
+    let mut world = World::over_volume();
     let mut whole = Client::ready(&mut world);
     whole.make(&mut world, "secret.txt", MAKE);
     for directory in ["public", r"public\below", "elsewhere"] {
@@ -222,7 +222,7 @@ fn a_share_whose_directory_is_deleted_leads_nowhere_until_clients_connect_anew()
 fn a_share_without_a_directory_is_no_share() {
     let (mut world, mut whole, _) = beside();
     assert_eq!(whole.tree_connect(&mut world, "not a directory"), NtStatus::BAD_NETWORK_NAME);
-    let mut empty = World::with_open_volume();
+    let mut empty = World::over_volume();
     let mut client = Client::ready(&mut empty);
     for share in ["public", "deep", "not a directory", "unknown"] {
         assert_eq!(client.tree_connect(&mut empty, share), NtStatus::BAD_NETWORK_NAME, "{share}");
@@ -233,7 +233,7 @@ fn a_share_without_a_directory_is_no_share() {
 fn a_compound_goes_on_below_the_root_that_its_tree_connect_found() {
     let (mut world, _, _) = beside();
     let mut client = Client::ready(&mut world);
-    client.tree = 0;
+    (client.tree, client.seal) = (0, true);
     let path = wide_from_str(r"\\server\public");
     let connect = client.build(Command::TreeConnect, |out| write_tree_connect_request(out, 0, &path));
     let create = client.build(Command::Create, Client::create_body("in.txt"));
@@ -250,6 +250,7 @@ fn a_compound_goes_on_below_the_root_that_its_tree_connect_found() {
 fn a_tree_connect_ends_with_its_session_while_the_root_is_looked_up() {
     let mut world = World::new();
     let mut client = Client::ready(&mut world);
+    client.sign = true;
     world.layer.0.borrow_mut().hold = true;
     let path = wide_from_str(r"\\server\public");
     let connect = client.build(Command::TreeConnect, |out| write_tree_connect_request(out, 0, &path));

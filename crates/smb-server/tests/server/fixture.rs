@@ -188,9 +188,13 @@ pub struct Policy {
     pub shares: HashMap<String, Option<Share>>,
 }
 
+pub fn user_sid() -> Sid {
+    Sid::new(5, &[21, 1, 2, 3, 1000]).unwrap()
+}
+
 fn token() -> Arc<AccessToken> {
     Arc::new(AccessToken {
-        user: Sid::new(5, &[21, 1, 2, 3, 1000]).unwrap(),
+        user: user_sid(),
         primary_group: Sid::users(),
         groups: vec![Sid::everyone(), Sid::authenticated_users(), Sid::users()],
         privileges: Privileges::empty(),
@@ -315,13 +319,6 @@ impl World {
     /// With an empty volume in memory in the place of the file layer that keeps one file.
     pub fn with_volume() -> Self {
         Self::with_root(volume_root())
-    }
-
-    /// With an empty volume in memory where everyone may do everything.
-    pub fn with_open_volume() -> Self {
-        let below = AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT;
-        let dacl = Acl::new(vec![Ace::allow(Sid::everyone(), rights::FILE_ALL, below)]);
-        Self::with_root(SecurityDescriptor { dacl: Some(dacl), ..volume_root() })
     }
 
     fn with_root(root: SecurityDescriptor) -> Self {

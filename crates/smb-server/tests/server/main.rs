@@ -10,6 +10,7 @@ mod credits;
 mod encryption;
 mod files;
 mod fixture;
+mod grants;
 mod hostile;
 mod keys;
 mod logon;

@@ -4,9 +4,10 @@ use crate::fixture::*;
 use smb::wire::*;
 use types::NtStatus;
 
-/// FILE_DIRECTORY_FILE, FILE_DELETE_ON_CLOSE (MS-SMB2 2.2.13).
+/// FILE_DIRECTORY_FILE, FILE_DELETE_ON_CLOSE, FILE_OPEN_REPARSE_POINT (MS-SMB2 2.2.13).
 pub const DIRECTORY: u32 = 0x0000_0001;
 pub const DELETE_ON_CLOSE: u32 = 0x0000_1000;
+pub const OPEN_REPARSE_POINT: u32 = 0x0020_0000;
 
 /// What a CREATE asks for.
 #[derive(Debug, Clone, Copy)]
@@ -94,6 +95,54 @@ impl Client {
         match status(&answer) {
             NtStatus::SUCCESS => Ok(OutputBufferResponse::parse(&answer).unwrap().data().unwrap().to_vec()),
             status => Err(status),
+        }
+    }
+
+    /// Owner, group and DACL.
+    pub fn security(&mut self, world: &mut World, file: FileId) -> Vec<u8> {
+        let answer = self.call(world, Command::QueryInfo, |out| {
+            let body = QueryInfoRequestBody {
+                info_type: INFO_SECURITY,
+                additional_information: 7.into(),
+                output_buffer_length: 4096.into(),
+                file_id: file,
+                ..Default::default()
+            };
+            write_query_info_request(out, body, &[]);
+        });
+        assert_eq!(status(&answer), NtStatus::SUCCESS);
+        OutputBufferResponse::parse(&answer).unwrap().data().unwrap().to_vec()
+    }
+
+    pub fn set_security(&mut self, world: &mut World, file: FileId, parts: u32, data: &[u8]) -> NtStatus {
+        let answer = self.call(world, Command::SetInfo, |out| {
+            let body = SetInfoRequestBody {
+                info_type: INFO_SECURITY,
+                additional_information: parts.into(),
+                file_id: file,
+                ..Default::default()
+            };
+            write_set_info_request(out, body, data);
+        });
+        status(&answer)
+    }
+
+    pub fn fsctl(&mut self, world: &mut World, file: FileId, code: u32, input: &[u8]) -> (NtStatus, Vec<u8>) {
+        let answer = self.call(world, Command::Ioctl, |out| {
+            let body = IoctlRequestBody {
+                control_code: code.into(),
+                file_id: file,
+                max_output_response: 4096.into(),
+                flags: IOCTL_IS_FSCTL.into(),
+                ..Default::default()
+            };
+            write_ioctl_request(out, body, input);
+        });
+        match status(&answer) {
+            NtStatus::SUCCESS => {
+                (NtStatus::SUCCESS, IoctlResponse::parse(&answer).unwrap().output().unwrap().to_vec())
+            }
+            status => (status, Vec::new()),
         }
     }
 

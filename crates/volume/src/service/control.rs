@@ -135,14 +135,17 @@ impl Service {
         Ok(Reply::Done)
     }
 
-    pub(super) fn object_id(&mut self, id: OpenId, create: bool) -> Result<Reply, Halt> {
+    /// `make`: one is to be made where there is none, if that is granted.
+    pub(super) fn object_id(
+        &mut self,
+        id: OpenId,
+        make: Option<Result<(), NtStatus>>,
+    ) -> Result<Reply, Halt> {
         let file = self.open_for(id, 0)?.stream.file;
         if let Some(found) = self.fs.object_id(file)? {
             return Ok(Reply::ObjectId(found));
         }
-        if !create {
-            return Err(NtStatus::OBJECTID_NOT_FOUND.into());
-        }
+        make.unwrap_or(Err(NtStatus::OBJECTID_NOT_FOUND))?;
         // Volume and file make it unique; file identifiers are never used again.
         let mut made = self.fs.volume().id;
         for (byte, of_file) in made.iter_mut().zip(file.0.to_le_bytes()) {

@@ -1,6 +1,7 @@
 //! CREATE: options, the way to the file, dispositions, new files (MS-FSA 2.1.5.1, MS-SMB2 3.3.5.9).
 
 use super::breaks;
+use super::grant::{self, Effect, Grant};
 use super::information::ea_status;
 use super::notify;
 use super::opens::{CacheHolder, Durable, FixedTimes, LinkName, Open, WriteTime};
@@ -35,15 +36,6 @@ pub mod options {
 const VALID_ATTRIBUTES: u32 = 0x7FB7;
 
 const SYMLINK_TAG: u32 = 0xA000_000C;
-/// Rights that a read-only share gives nobody.
-pub(super) const WRITING: u32 = rights::WRITE_DATA
-    | rights::APPEND_DATA
-    | rights::WRITE_EA
-    | rights::WRITE_ATTRIBUTES
-    | rights::DELETE
-    | rights::DELETE_CHILD
-    | rights::WRITE_DAC
-    | rights::WRITE_OWNER;
 
 /// Where a path leads.
 pub(super) struct Target {
@@ -181,21 +173,19 @@ impl Service {
         }
     }
 
-    /// The rights of `create`'s caller on an existing file.
+    /// The rights of `create`'s caller on an existing file, on which it has that effect.
     pub(super) fn granted_access(
         &mut self,
         create: &Create,
         file: &Attributes,
         parent: Option<FileId>,
-        beside: u32,
+        effect: Effect,
     ) -> Result<u32, Halt> {
         let token = create.caller.token.clone();
         let desired = rights::map_generic(create.desired_access);
-        let beyond_share = desired & !(create.caller.share_access | rights::MAXIMUM_ALLOWED);
-        let writes = create.caller.share.read_only && (desired | beside) & WRITING != 0;
-        if beyond_share & rights::FILE_ALL != 0 || writes {
-            return Err(NtStatus::ACCESS_DENIED.into());
-        }
+        let grant = Grant::of(&create.caller);
+        grant.check(grant::needed_to_create(create, effect, None))?;
+        let beside = grant::beside(create, effect);
         let maximum = desired & rights::MAXIMUM_ALLOWED != 0;
         let descriptor = self.descriptor(file)?;
         let backup_intent = create.options & options::OPEN_FOR_BACKUP_INTENT != 0;
@@ -209,10 +199,7 @@ impl Service {
         }
         let mut granted = granted?;
         if maximum {
-            granted &= create.caller.share_access | rights::ACCESS_SYSTEM_SECURITY;
-            if create.caller.share.read_only {
-                granted &= !WRITING;
-            }
+            granted = grant.limit(granted);
         }
         // What a disposition needs is checked, but not kept.
         Ok(if maximum { granted } else { granted & !(beside & !desired) })
@@ -250,9 +237,10 @@ impl Service {
             return Err(NtStatus::CANNOT_DELETE.into());
         }
         let desired = rights::map_generic(create.desired_access);
-        if create.caller.share.read_only || desired & rights::FILE_ALL & !create.caller.share_access != 0 {
-            return Err(NtStatus::ACCESS_DENIED.into());
-        }
+        let given = create.security.as_deref().map(SecurityDescriptor::parse).transpose()?;
+        let grant = Grant::of(&create.caller);
+        let effect = if directory { Effect::MakesDirectory } else { Effect::MakesFile };
+        grant.check(grant::needed_to_create(create, effect, given.as_ref()))?;
         let token = create.caller.token.clone();
         let parent = self.fs.attributes(link.parent)?;
         let parent_descriptor = self.descriptor(&parent)?;
@@ -285,7 +273,9 @@ impl Service {
                     target.link = Some(link.clone());
                 }
                 check_extended_attributes(&create.extended_attributes).map_err(ea_status)?;
-                let file = self.new_file(create, &link, &parent_descriptor, directory, attributes)?;
+                let security =
+                    security::inherit(&parent_descriptor, given.as_ref(), &token, directory)?.build()?;
+                let file = self.new_file(&link, &security, directory, attributes)?;
                 attempt.made = Some(file);
                 let what = if directory { notify::DIR_NAME } else { notify::FILE_NAME };
                 self.watches.changed(target.path(None).whole(), notify::ADDED, what);
@@ -303,8 +293,7 @@ impl Service {
         }
         self.allocate(create, stream, directory)?;
         let access = if desired & rights::MAXIMUM_ALLOWED != 0 {
-            (rights::FILE_ALL | desired & rights::ACCESS_SYSTEM_SECURITY)
-                & (create.caller.share_access | rights::ACCESS_SYSTEM_SECURITY)
+            grant.limit(rights::FILE_ALL | desired & rights::ACCESS_SYSTEM_SECURITY)
         } else {
             desired
         };
@@ -320,18 +309,13 @@ impl Service {
 
     fn new_file(
         &mut self,
-        create: &Create,
         link: &LinkName,
-        parent: &SecurityDescriptor,
+        security: &[u8],
         directory: bool,
         attributes: u32,
     ) -> Result<FileId, Halt> {
-        let given = create.security.as_deref().map(SecurityDescriptor::parse).transpose()?;
-        let descriptor =
-            security::inherit(parent, given.as_ref(), &create.caller.token, directory)?.build()?;
         let archive = if directory { 0 } else { attribute::ARCHIVE };
-        let new =
-            NewFile { directory, attributes: attributes | archive, now: self.time(), security: &descriptor };
+        let new = NewFile { directory, attributes: attributes | archive, now: self.time(), security };
         Ok(self.fs.create(link.parent, &link.name, &new)?)
     }
 
@@ -396,6 +380,7 @@ impl Service {
             token: Arc::clone(&caller.token),
             share: caller.share,
             standing: caller.standing.clone(),
+            granted_by_share: caller.share_access,
             access,
             share_access: create.share_access,
             options: create.options,
@@ -420,14 +405,14 @@ impl Service {
         self.register(id, create);
         let mut created = self.describe(id, cache, path.below_root().into());
         if create.query_maximal_access {
-            created.maximal_access = Some(self.maximal_access(id, caller.share_access));
+            created.maximal_access = Some(self.maximal_access(id));
         }
         created
     }
 
-    fn maximal_access(&mut self, id: OpenId, share_access: u32) -> Result<u32, NtStatus> {
+    fn maximal_access(&mut self, id: OpenId) -> Result<u32, NtStatus> {
         let open = self.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
-        let (file, token) = (open.stream.file, open.token.clone());
+        let (file, token, grant) = (open.stream.file, open.token.clone(), open.grant());
         let parent = open.own_link().map(|link| link.parent);
         let result = (|| -> Result<u32, Halt> {
             let attributes = self.fs.attributes(file)?;
@@ -436,7 +421,7 @@ impl Service {
             Ok(security::maximal_access(&descriptor, &token) | from_parent)
         })();
         match result {
-            Ok(access) => Ok(access & share_access),
+            Ok(access) => Ok(grant.limit(access)),
             Err(Halt::Status(status)) => Err(status),
             // Known a moment ago, and pushed out since.
             Err(_) => Ok(0),

@@ -1,7 +1,7 @@
 //! Durable handles, their reconnection, replayed creates, application instances (MS-SMB2 3.3.5.9.6 to 3.3.5.9.13).
 
 use super::caching::{level_of, state_of};
-use super::create::WRITING;
+use super::grant::{Grant, Needs};
 use super::opens::{CacheHolder, Durable, Open};
 use super::tasks::{Attempt, Work};
 use super::{Halt, Service, Timer};
@@ -60,6 +60,7 @@ impl Service {
         {
             return Err(NtStatus::ACCESS_DENIED.into());
         }
+        Grant::of(&create.caller).check(Needs::All(open.access))?;
         let same_lease = match (&open.holder, &create.cache) {
             (CacheHolder::Lease(held), CacheRequest::Lease(asked)) => held.1 == asked.key,
             (CacheHolder::Lease(_), _) | (CacheHolder::Oplock(_), CacheRequest::Lease(_)) => false,
@@ -213,6 +214,7 @@ impl Service {
             open.token = request.caller.token.clone();
             open.share = request.caller.share;
             open.standing = request.caller.standing.clone();
+            open.granted_by_share = request.caller.share_access;
         }
         let grant: CacheGrant = self.current_grant(request.open);
         let mut created = self.describe(request.open, grant, path);
@@ -224,10 +226,7 @@ impl Service {
 /// Whether today's tree connect of the same user allows what the open was granted: it comes through the same share, which gives as
 /// much, to a token that has lost nothing.
 fn may_take_up(open: &Open, caller: &Caller) -> bool {
-    let beyond_share = open.access & rights::FILE_ALL & !caller.share_access;
-    let writes = caller.share.read_only && open.access & WRITING != 0;
     open.standing.share() == caller.standing.share()
-        && beyond_share == 0
-        && !writes
+        && Grant::of(caller).check(Needs::All(open.access)).is_ok()
         && caller.token.has_all_of(&open.token)
 }

@@ -89,10 +89,7 @@ impl Service {
     }
 
     pub(super) fn set_information(&mut self, id: OpenId, set: &SetInformation) -> Result<Reply, Halt> {
-        let read_only = self.open_for(id, 0)?.share.read_only;
-        if read_only {
-            return Err(NtStatus::ACCESS_DENIED.into());
-        }
+        self.open_for(id, 0)?;
         match set {
             SetInformation::Basic { created, accessed, written, changed, attributes } => {
                 self.set_basic(id, [*created, *accessed, *written, *changed], *attributes)?;

@@ -18,6 +18,7 @@ mod copy;
 mod create;
 mod directory;
 mod durable;
+mod grant;
 mod information;
 mod intervals;
 mod io;

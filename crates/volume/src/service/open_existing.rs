@@ -2,6 +2,7 @@
 
 use super::breaks::BreakRequest;
 use super::create::{Opening, Target, disturbs, lease_name, options, settable};
+use super::grant::{self, Effect};
 use super::information::ea_status;
 use super::notify;
 use super::path::ParsedPath;
@@ -54,14 +55,15 @@ impl Service {
         }
         self.check_deleting(target, stream.unwrap_or(StreamId::unnamed(file.file)))?;
 
-        let beside = match action {
-            Some(CreateAction::Superseded) => rights::DELETE | rights::WRITE_DATA,
-            Some(_) => rights::WRITE_DATA,
-            None if stream.is_none() => rights::WRITE_DATA,
-            None => 0,
+        let effect = match action {
+            Some(CreateAction::Superseded) => Effect::Supersedes,
+            Some(_) => Effect::Overwrites,
+            None if stream.is_none() => Effect::MakesStream,
+            None => Effect::Opens,
         };
+        let beside = grant::beside(create, effect);
         let parent = target.own_link().map(|link| link.parent);
-        let mut access = self.granted_access(create, &file, parent, beside)?;
+        let mut access = self.granted_access(create, &file, parent, effect)?;
         let write_bits = rights::WRITE_DATA | rights::APPEND_DATA;
         if file.attributes & attribute::READONLY != 0 && !file.directory {
             let desired = rights::map_generic(create.desired_access);
@@ -138,8 +140,8 @@ impl Service {
         };
         if action.is_some() {
             self.overwrite(create, target, &file, stream)?;
+            self.allocate(create, stream, is_directory)?;
         }
-        self.allocate(create, stream, is_directory)?;
         // As stored, whatever case the client wrote.
         let stored = match parsed.stream {
             Some(_) => Some(self.fs.stream_information(stream)?.name),

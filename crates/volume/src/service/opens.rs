@@ -4,6 +4,7 @@
 
 use super::caching::Caching;
 use super::directory::Listing;
+use super::grant::Grant;
 use super::locks::{LockSequences, RangeLocks};
 use super::share::ShareMode;
 use super::waiting_locks::WaitingLocks;
@@ -80,6 +81,8 @@ pub struct Open {
     pub token: Arc<AccessToken>,
     pub share: ShareOptions,
     pub standing: Standing,
+    /// Access that the share grants at most.
+    pub granted_by_share: u32,
     pub access: u32,
     pub share_access: u32,
     pub options: u32,
@@ -113,10 +116,16 @@ impl Open {
 
     /// Goes on under other terms. The access that was granted stays, as it does when a file's descriptor changes.
     pub fn amend(&mut self, terms: Terms) {
-        let Terms { token, share_access: _, share, standing } = terms;
+        let Terms { token, share_access, share, standing } = terms;
         (self.token, self.share, self.standing) = (token, share, standing);
+        self.granted_by_share = share_access;
         // Entries found so far were found by the old terms.
         self.listing = None;
+    }
+
+    /// What the share that it was made through lets its client do.
+    pub fn grant(&self) -> Grant {
+        Grant::new(self.granted_by_share, self.share)
     }
 
     /// The name that its client reaches and may change; `None` for its root.

@@ -4,7 +4,6 @@ use super::notify;
 use super::{Halt, Service};
 use crate::backend::{OpenId, Reply};
 use crate::security::{self, Parts, SecurityDescriptor};
-use types::NtStatus;
 
 impl Service {
     pub(super) fn query_security(&mut self, id: OpenId, parts: u32) -> Result<Reply, Halt> {
@@ -19,9 +18,6 @@ impl Service {
         let parts = Parts::from_bits_truncate(parts);
         let access = parts.access_to_set();
         let open = self.open_for(id, access)?;
-        if open.share.read_only {
-            return Err(NtStatus::ACCESS_DENIED.into());
-        }
         // Who names no part has shown no right to change anything, the time of the last change included.
         if access == 0 {
             return Ok(Reply::Done);

@@ -345,6 +345,11 @@ impl Service {
             Work::CloseQuietly(open) => return self.close(operation, *open, false),
             Work::Request(request) => request,
         };
+        let granted = self.check_grant(request);
+        // An object id that is there is told to everyone: only making one is a change.
+        if !matches!(request, Operation::ObjectId { .. }) {
+            granted?;
+        }
         let reply = match request {
             Operation::Write { open, offset, data, write_through, .. } => {
                 let data = std::mem::take(data);
@@ -390,7 +395,7 @@ impl Service {
             Operation::QueryReparsePoint { open } => self.query_reparse_point(*open)?,
             Operation::SetReparsePoint { open, data } => self.set_reparse_point(*open, data)?,
             Operation::DeleteReparsePoint { open, tag } => self.delete_reparse_point(*open, *tag)?,
-            Operation::ObjectId { open, create } => self.object_id(*open, *create)?,
+            Operation::ObjectId { open, create } => self.object_id(*open, create.then_some(granted))?,
             Operation::SetIntegrity { open, .. } => self.set_integrity(*open)?,
             Operation::AcknowledgeOplock { open, level } => self.acknowledge_oplock(*open, *level)?,
             Operation::AcknowledgeLease { client, key, state } => {
