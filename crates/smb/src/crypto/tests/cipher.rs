@@ -97,9 +97,9 @@ fn aes_128_gcm_opens_the_published_read_response() {
 #[test]
 fn what_one_side_seals_the_other_opens_in_place_and_into_another_buffer() {
     for cipher in ALL {
+        let (mut seal, open) = pair(cipher);
         for len in [0, 1, 15, 16, 17, 64, 4096, 70_001] {
             let plain: Vec<u8> = (0..len).map(|i| (i * 31) as u8).collect();
-            let (mut seal, open) = pair(cipher);
             let mut message = vec![0; TRANSFORM_HEADER_BYTES + len];
             let (front, back) = plain.split_at(len / 3);
             seal.seal_parts(&[front, &[], back], &mut message, 5).unwrap();
