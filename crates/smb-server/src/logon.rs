@@ -194,13 +194,18 @@ impl<B: Backend, D: Directory> Server<B, D> {
             .get_mut(context.session)
             .filter(|session| session.state == SessionState::Valid)
             .ok_or(NtStatus::USER_SESSION_DELETED)?;
+        let (name, connection, id) = (context.session, context.connection, context.to.message_id);
+        let is_signed = header.flags().contains(HeaderFlags::SIGNED);
+        if session.channel(connection).is_some() {
+            // It is one already, and has a key of its own.
+            let proof = Verified::by_channel(name, session, connection, element.bytes(), id);
+            context.proof = proof.filter(|_| is_signed);
+            let is_genuine = context.proof.is_some() || context.sealed_by != 0;
+            return Err(if is_genuine { NtStatus::REQUEST_NOT_ACCEPTED } else { NtStatus::ACCESS_DENIED });
+        }
         // Signed with the session's key, not with one of this channel, which has none yet.
-        let (name, id) = (context.session, context.to.message_id);
-        let verified = header
-            .flags()
-            .contains(HeaderFlags::SIGNED)
-            .then(|| Verified::by_session(name, session, context.connection, element.bytes(), id))
-            .flatten();
+        let verified =
+            is_signed.then(|| Verified::by_session(name, session, connection, element.bytes(), id)).flatten();
         context.proof = verified.as_ref().map(|verified| verified.proof);
         self.check_channel_fits(context, header, dialect)?;
         let verified = verified.ok_or_else(|| {
@@ -237,12 +242,6 @@ impl<B: Backend, D: Directory> Server<B, D> {
             || session.sealing.as_ref().map(smb::crypto::SealingKey::cipher) != connection.cipher
         {
             return Err(NtStatus::INVALID_PARAMETER);
-        }
-        if session.channel(context.connection).is_some() {
-            return Err(NtStatus::REQUEST_NOT_ACCEPTED);
-        }
-        if session.channels.len() >= CHANNELS_PER_SESSION_MAX {
-            return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
         if session.flags.intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL) {
             return Err(NtStatus::NOT_SUPPORTED);
@@ -317,6 +316,10 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 let session = self.sessions.get_mut(key).ok_or(NtStatus::USER_SESSION_DELETED)?;
                 if session.token.user != account.token.user {
                     return Err(NtStatus::ACCESS_DENIED);
+                }
+                // Refused no earlier: the first leg of every binding is answered alike (`Bindings`).
+                if session.channels.len() >= CHANNELS_PER_SESSION_MAX {
+                    return Err(NtStatus::INSUFFICIENT_RESOURCES);
                 }
                 let found =
                     self.connections.get_mut(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;

@@ -147,8 +147,8 @@ const _: () = assert!(BINDINGS_MAX <= u16::MAX as usize);
 /// - Equal requests get equal answers. The first leg of a logon is the same bytes on each of a client's connections, and whoever saw it
 ///   can send it again, so what it is answered with has to be the same each time: they share one [`Challenge`].
 /// - A request that was seen before does not finish a logon with that challenge: [`VerifiedBinding::is_repeated`].
-/// - No answer takes the nonce of the first channel's first signature.
-/// - Other nonces are used again only if the client itself signed two requests under one.
+/// - Apart from that a nonce is used again only if the client itself signed two requests under it. So no answer takes the nonce of the
+///   first channel's first signature, whose request no key had signed, before the client used it twice.
 #[derive(Default)]
 pub(crate) struct Bindings {
     requests: Vec<BindingRequest>,
@@ -213,6 +213,11 @@ impl Bindings {
         (Some(binding), false)
     }
 
+    /// Whether the client itself signed two requests under this identifier.
+    fn client_repeats(&self, message_id: u64) -> bool {
+        self.requests.iter().filter(|request| request.message_id == message_id).nth(1).is_some()
+    }
+
     fn sign(
         &mut self,
         binding: Option<Binding>,
@@ -221,10 +226,10 @@ impl Bindings {
         payload: &Payload,
         message_id: u64,
     ) -> Option<[u8; 16]> {
-        let request = self.requests.get_mut(usize::from(binding?.0))?;
-        if message_id == self.first_signed {
+        if message_id == self.first_signed && !self.client_repeats(message_id) {
             return None;
         }
+        let request = self.requests.get_mut(usize::from(binding?.0))?;
         let Some(before) = request.answer else {
             return Some(*request.answer.insert(sign(key, head, payload, message_id)));
         };

@@ -585,10 +585,14 @@ impl Client {
 
     /// Makes this connection one more channel of another client's session; that one's key signs the requests.
     pub fn bind(&mut self, world: &mut World, other: &Client) -> NtStatus {
+        status(&self.try_bind(world, other))
+    }
+
+    /// The last answer to a request to bind.
+    pub fn try_bind(&mut self, world: &mut World, other: &Client) -> Vec<u8> {
         self.session = other.session;
         self.tree = other.tree;
-        let answer = self.exchange(world, PASSWORD, Some(other)).expect("an answer");
-        status(&answer)
+        self.exchange(world, PASSWORD, Some(other)).expect("an answer")
     }
 
     fn exchange(&mut self, world: &mut World, password: &str, binds: Option<&Client>) -> Option<Vec<u8>> {

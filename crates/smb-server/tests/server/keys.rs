@@ -146,6 +146,49 @@ fn who_repeats_a_binding_that_was_heard_learns_nothing_new_and_gets_no_channel()
 }
 
 #[test]
+fn the_refusal_of_one_channel_too_many_is_signed() {
+    // With 32 channels the client has signed 31 requests under one nonce of the session's key: one more answer gives nothing away
+    // that these did not, and tells the client that it is its server that refuses.
+    for wishes in [Wishes::default(), gmac()] {
+        let mut world = World::new();
+        let first = logged_on(&mut world, &wishes);
+        for _ in 1..32 {
+            let mut channel = Client::new(&mut world);
+            channel.negotiate(&mut world, &wishes);
+            assert_eq!(channel.bind(&mut world, &first), NtStatus::SUCCESS);
+        }
+        let mut late = Client::new(&mut world);
+        late.negotiate(&mut world, &wishes);
+        smb::crypto::forget_nonces();
+        let answer = late.try_bind(&mut world, &first);
+        assert_eq!(status(&answer), NtStatus::INSUFFICIENT_RESOURCES);
+        assert!(first.is_signed(&answer));
+    }
+}
+
+#[test]
+fn a_connection_that_is_a_channel_is_bound_again_under_its_own_key_alone_and_refused() {
+    for wishes in [Wishes::default(), gmac()] {
+        let mut world = World::new();
+        let first = logged_on(&mut world, &wishes);
+        let mut second = Client::new(&mut world);
+        second.negotiate(&mut world, &wishes);
+        assert_eq!(second.bind(&mut world, &first), NtStatus::SUCCESS);
+        for (of_session, expected) in
+            [(true, NtStatus::ACCESS_DENIED), (false, NtStatus::REQUEST_NOT_ACCEPTED)]
+        {
+            let mut message = binding(&mut second, SESSION_FLAG_BINDING);
+            let key = if of_session { &first.signing } else { &second.signing };
+            sign(key.as_ref().unwrap(), &mut message);
+            world.deliver(second.connection, &message);
+            let answer = second.receive(&mut world).unwrap();
+            assert_eq!(status(&answer), expected);
+            assert_eq!(second.is_signed(&answer), !of_session);
+        }
+    }
+}
+
+#[test]
 fn each_leg_of_a_binding_is_verified() {
     for wishes in [Wishes::default(), gmac()] {
         for (flags, signs) in [(0, true), (0, false), (SESSION_FLAG_BINDING, false)] {
