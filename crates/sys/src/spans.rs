@@ -496,13 +496,18 @@ impl Spans {
     }
 }
 
-/// Gives memory to the kernel; what is read there later are zeroes.
+/// Gives memory to the kernel; what is read there later are zeroes. Whoever takes it next relies on that, and it held bytes of clients: where
+/// the kernel does not take it (memory that is locked, a filter of system calls), it is cleared here.
 ///
 /// # Safety
 /// All of it is ours, and nobody uses it.
 unsafe fn discard(start: usize, len: usize) {
     // SAFETY: the caller's promise.
-    unsafe { libc::madvise(start as *mut libc::c_void, len, libc::MADV_DONTNEED) };
+    let is_gone = unsafe { libc::madvise(start as *mut libc::c_void, len, libc::MADV_DONTNEED) } == 0;
+    if !is_gone {
+        // SAFETY: the caller's promise; the mapping is writable.
+        unsafe { std::ptr::write_bytes(start as *mut u8, 0, len) };
+    }
 }
 
 /// Gives each page memory. `false`: there is none of it afterwards.

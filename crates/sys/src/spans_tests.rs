@@ -305,3 +305,28 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn memory_that_the_kernel_does_not_take_back_is_cleared_before_somebody_else_gets_it() {
+    let mut spans = Spans::new();
+    spans.kept_bytes_max = 0;
+    let (piece, _) = spans.take(class_of(MIB)).expect("address space");
+    let start = piece.start.as_ptr();
+    // SAFETY: the piece is the test's own. A locked page makes the kernel refuse to take the range (EINVAL).
+    unsafe {
+        start.write_bytes(0xA5, MIB);
+        assert_eq!(libc::mlock(start.cast(), 4096), 0, "a page may be locked");
+    }
+    let leaving = spans.give_back(piece);
+    assert_eq!(leaving.len(), 1);
+    for part in &leaving {
+        // SAFETY: what leaves has no user.
+        unsafe { discard(part.start, part.len) };
+    }
+    spans.gone(leaving);
+    let (again, zero) = spans.take(class_of(MIB)).expect("address space");
+    assert_eq!((again.start, zero), (piece.start, true));
+    // SAFETY: the piece is the test's own, and a MiB long.
+    let bytes = unsafe { std::slice::from_raw_parts(again.start.as_ptr(), MIB) };
+    assert!(bytes.iter().all(|&byte| byte == 0), "bytes of its former user");
+}
