@@ -3,15 +3,15 @@
 
 mod common;
 
-use common::{ALL, End, Pair, config, fpdu, pattern};
+use common::{ALL, DOMAIN, End, Pair, config, fpdu, pattern};
 use iwarp::crc::crc32c;
 use iwarp::ddp::{Header, Opcode, QUEUE_READ_REQUEST, QUEUE_SEND, ReadRequest};
 use iwarp::framing::pad_bytes;
 use iwarp::mpa::{Enhanced, FrameKind, StartFrame};
-use iwarp::{Access, Config, Connection, SendFlags, Stag, TerminateCode, WorkId, WorkStatus};
+use iwarp::{Access, Config, Connection, SendFlags, Stag, StreamId, TerminateCode, WorkId, WorkStatus};
 use proptest::prelude::*;
 use std::time::Duration;
-use sys::{Buf, Payload};
+use sys::{Buf, BufMut, Payload};
 use types::Monotonic;
 
 fn send(sequence: u32, message_offset: u32, last: bool, payload: &[u8]) -> Buf {
@@ -112,6 +112,18 @@ fn a_peer_that_asks_for_more_reads_than_were_advertised_is_terminated() {
     }
     pair.drive();
     assert_eq!(pair.server.terminated.map(|(_, code)| code), Some(TerminateCode::DDP_UNTAGGED_NO_BUFFER));
+}
+
+#[test]
+fn a_read_of_no_bytes_keeps_no_region_of_another_stream_busy() {
+    let mut pair = Pair::established();
+    let memory = &mut pair.server.memory;
+    let theirs =
+        memory.register(BufMut::zeroed(64), 0, Access::default(), DOMAIN, Some(StreamId(8)), 0x4242_4200);
+    // Its answer is not sent yet.
+    pair.server.connection.handle_input(&read_request(1, theirs, 0, 0), memory, pair.now);
+    let bytes = memory.deregister(theirs).expect("nobody uses it");
+    assert_eq!(bytes.map(|bytes| bytes.len()), Some(64));
 }
 
 #[test]

@@ -109,7 +109,10 @@ enum Address {
 
 enum Origin {
     Work(u64),
-    Response { source: Stag },
+    /// It keeps the region that the peer reads busy.
+    Response {
+        source: Stag,
+    },
     Other,
 }
 
@@ -218,8 +221,10 @@ impl Transmitter {
     /// Lets go of the regions that unsent responses would have read.
     pub(super) fn release(&mut self, memory: &mut Memory) {
         for read in self.inbound.drain(..) {
-            if let InboundRead::Read { request, .. } = read {
-                memory.set_busy(request.source, false);
+            if let InboundRead::Read { request, .. } = read
+                && let Some(source) = request.held_source()
+            {
+                memory.set_busy(source, false);
             }
         }
         if let Some(Message { origin: Origin::Response { source }, .. }) = self.current.take() {
@@ -309,6 +314,8 @@ impl Transmitter {
             InboundRead::Read { request, at } => {
                 let (stag, body_bytes) = (request.source, request.len_bytes as usize);
                 let body = if body_bytes == 0 { Body::of(Payload::new()) } else { Body::Region { stag, at } };
+                let origin =
+                    request.held_source().map_or(Origin::Other, |source| Origin::Response { source });
                 Some(Message {
                     opcode: Opcode::ReadResponse,
                     address: Address::Tagged(request.sink, request.sink_offset),
@@ -316,7 +323,7 @@ impl Transmitter {
                     body,
                     body_bytes,
                     sent: 0,
-                    origin: Origin::Response { source: stag },
+                    origin,
                 })
             }
             InboundRead::Atomic { request_id, original } => {
