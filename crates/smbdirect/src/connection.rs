@@ -4,6 +4,7 @@
 //! `poll_transmit` gives, and calls `handle_timeout` when `poll_timeout` says so.
 
 use crate::credits::Credits;
+use crate::reassembly::Reassembly;
 use crate::wire::{
     DATA_OFFSET, DataTransfer, FLAG_RESPONSE_REQUESTED, FRAGMENTED_BYTES_MIN, NegotiateRequest,
     NegotiateResponse, RECEIVE_BYTES_MIN, VERSION, WireError,
@@ -247,8 +248,9 @@ pub struct Connection {
     handshake: Option<Buf>,
     queue: VecDeque<Queued>,
     queued_bytes: usize,
-    assembled: Payload,
-    remaining_bytes: u32,
+    reassembly: Reassembly,
+    /// Of a message from the peer: as was agreed, or less while the owner says so.
+    message_bytes_max: u32,
     respond: bool,
     request_response: bool,
     /// Transfers came since the owner last looked: receives may be to be posted.
@@ -297,8 +299,8 @@ impl Connection {
             handshake: None,
             queue: VecDeque::new(),
             queued_bytes: 0,
-            assembled: Payload::new(),
-            remaining_bytes: 0,
+            reassembly: Reassembly::default(),
+            message_bytes_max: config.fragmented_bytes_max,
             respond: false,
             request_response: false,
             received: false,
@@ -414,7 +416,7 @@ impl Connection {
             self.state = State::Closed;
             self.queue.clear();
             self.queued_bytes = 0;
-            self.assembled = Payload::new();
+            self.reassembly = Reassembly::default();
             self.events.push_back(Event::Closed(reason));
         }
     }
@@ -424,6 +426,11 @@ impl Connection {
     pub fn throttle(&mut self, throttled: bool) {
         self.credits.throttle(throttled);
         self.received |= !throttled;
+    }
+
+    /// Messages that begin later may be this long; as long as was agreed at most.
+    pub fn set_message_bytes_max(&mut self, bytes: u32) {
+        self.message_bytes_max = bytes.min(self.config.fragmented_bytes_max);
     }
 
     /// Receives that the owner has posted.
@@ -574,27 +581,14 @@ impl Connection {
             return if transfer.remaining_bytes == 0 { Ok(None) } else { Err(CloseReason::Fragments) };
         }
         self.counters.bytes_received += u64::from(transfer.data_bytes);
-        let whole = self.assembled.len() as u64
-            + u64::from(transfer.data_bytes)
-            + u64::from(transfer.remaining_bytes);
-        let adds_up = self.assembled.is_empty()
-            || self.remaining_bytes.checked_sub(transfer.data_bytes) == Some(transfer.remaining_bytes);
-        if whole > u64::from(self.config.fragmented_bytes_max) || !adds_up {
-            return Err(CloseReason::Fragments);
-        }
         let start = transfer.data_offset as usize;
         let data = bytes.into_slice(start..start + transfer.data_bytes as usize);
-        self.remaining_bytes = transfer.remaining_bytes;
-        if transfer.remaining_bytes > 0 {
-            self.assembled.push(data);
-            return Ok(None);
-        }
-        self.counters.messages_received += 1;
-        if self.assembled.is_empty() {
-            return Ok(Some(data));
-        }
-        self.assembled.push(data);
-        Ok(Some(std::mem::take(&mut self.assembled).into_contiguous()))
+        let message = self
+            .reassembly
+            .push(data, transfer.remaining_bytes, self.message_bytes_max)
+            .map_err(|_| CloseReason::Fragments)?;
+        self.counters.messages_received += u64::from(message.is_some());
+        Ok(message)
     }
 
     /// The next RDMA Send, if one may leave.

@@ -8,6 +8,7 @@
 pub mod connection;
 pub mod credits;
 pub mod descriptor;
+mod reassembly;
 pub mod wire;
 
 pub use connection::{
