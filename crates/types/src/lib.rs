@@ -1,9 +1,10 @@
 //! Words shared by all layers, so that no bare integer crosses a crate boundary.
 //!
-//! Owns newtypes, and maps by them. Promises: a unit in every name. Never does I/O.
+//! Owns newtypes, maps by them, and who may have a place when places are short. Promises: a unit in every name. Never does I/O.
 
 #![forbid(unsafe_code)]
 
+mod admission;
 pub mod attribute;
 mod ids;
 mod ntstatus;
@@ -12,6 +13,7 @@ mod peer;
 mod sid;
 mod time;
 
+pub use admission::{Admission, AdmissionLimits, AdmissionRefused};
 pub use ids::{BLOCK_BYTES, BlockCount, ChunkIndex, DiskId, Epoch, Lba, NodeId, PoolId, SlabIndex, VolumeId};
 pub use ntstatus::NtStatus;
 pub use numbers::{IdentityMap, NumberHasher, NumberMap};
