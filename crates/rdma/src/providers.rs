@@ -191,6 +191,12 @@ impl Verbs for Providers {
         provider.post_receive(queue_pair, id, len_bytes)
     }
 
+    fn set_receive_bytes_max(&mut self, queue_pair: QueuePairId, bytes: usize) {
+        if let Ok((provider, queue_pair)) = self.of(queue_pair) {
+            provider.set_receive_bytes_max(queue_pair, bytes);
+        }
+    }
+
     fn post_send(
         &mut self,
         queue_pair: QueuePairId,

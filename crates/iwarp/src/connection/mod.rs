@@ -300,6 +300,8 @@ pub struct Connection {
     /// A ready-to-receive message is still to come: it is not the owner's.
     awaits_ready: bool,
     receiver: Receiver,
+    /// Longest Send message that is taken, whatever its receive has room for.
+    receive_bytes_max: usize,
     transmitter: Transmitter,
     markers: Markers,
     events: VecDeque<Event>,
@@ -331,6 +333,7 @@ impl Connection {
             peer_start: None,
             awaits_ready: false,
             receiver: Receiver::default(),
+            receive_bytes_max: usize::MAX,
             transmitter: Transmitter::default(),
             markers: Markers::default(),
             events: VecDeque::new(),
@@ -397,6 +400,12 @@ impl Connection {
         }
         self.receiver.post_later(id, len_bytes);
         Ok(())
+    }
+
+    /// Send messages may be so long from now on, and no longer than their receives: a peer that is not trusted yet makes this end take
+    /// memory for its first ones.
+    pub fn set_receive_bytes_max(&mut self, bytes: usize) {
+        self.receive_bytes_max = bytes;
     }
 
     pub fn post_send(&mut self, id: WorkId, payload: Payload, flags: SendFlags) -> Result<(), PostError> {

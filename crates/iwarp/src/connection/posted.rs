@@ -26,23 +26,25 @@ pub(super) enum Room {
 }
 
 impl Posted {
-    /// Room for the first `end` bytes of a message; `None` where it is longer than the receive. `whole_bytes`: all of it, where its first
-    /// segment is the last; `shape`: what its first bytes say.
+    /// Room for the first `end` bytes of a message; `None` if it is longer than the receive, or than `bytes_max`. `whole_bytes`: all of it, if
+    /// its first segment is the last; `shape`: what its first bytes say.
     pub fn make_room(
         &mut self,
         end: usize,
         whole_bytes: Option<usize>,
+        bytes_max: usize,
         shape: impl FnOnce() -> Option<Shape>,
     ) -> Option<()> {
+        let len_bytes = self.len_bytes.min(bytes_max);
         match &self.room {
             Room::Buffer(buffer) if end <= buffer.len() => return Some(()),
             Room::Lent => return None,
-            _ if end > self.len_bytes => return None,
+            _ if end > len_bytes => return None,
             Room::Later => {
                 let told = shape();
-                self.told_bytes = told.map_or(0, |shape| shape.len_bytes.min(self.len_bytes));
-                let shape = told.unwrap_or(Shape { len_bytes: self.len_bytes, aligned_at: 0 });
-                let needed_bytes = whole_bytes.unwrap_or(shape.len_bytes).clamp(end, self.len_bytes);
+                self.told_bytes = told.map_or(0, |shape| shape.len_bytes.min(len_bytes));
+                let shape = told.unwrap_or(Shape { len_bytes, aligned_at: 0 });
+                let needed_bytes = whole_bytes.unwrap_or(shape.len_bytes).clamp(end, len_bytes);
                 // Up to a page more is the price: of a short payload that is much, and copying it elsewhere is little.
                 let pays = needed_bytes >= shape.aligned_at + ALIGNED_BYTES_LEAST;
                 let aligned_at = if pays { shape.aligned_at } else { 0 };
@@ -51,7 +53,7 @@ impl Posted {
             // It is longer than its first bytes said.
             Room::Buffer(short) => {
                 // What was planned lies behind what is filled.
-                let mut whole = BufMut::for_overwrite(self.len_bytes);
+                let mut whole = BufMut::for_overwrite(len_bytes);
                 whole[..short.len()].copy_from_slice(short);
                 self.room = Room::Buffer(whole);
             }

@@ -672,7 +672,7 @@ impl Connection {
         if sequence != receiver.send_sequence.wrapping_add(1) {
             return Err(TerminateCode::DDP_UNTAGGED_SEQUENCE.into());
         }
-        let filled = receiver.filled;
+        let (filled, bytes_max) = (receiver.filled, self.receive_bytes_max);
         let posted = receiver.first_posted().ok_or(TerminateCode::DDP_UNTAGGED_NO_BUFFER)?;
         if message_offset as usize != filled {
             return Err(TerminateCode::DDP_UNTAGGED_OFFSET.into());
@@ -680,7 +680,7 @@ impl Connection {
         let end = filled + len_bytes;
         let whole_bytes = (last && filled == 0).then_some(end);
         let shape = || self.config.receive_shape.and_then(|shape_of| shape_of(first));
-        posted.make_room(end, whole_bytes, shape).ok_or(TerminateCode::DDP_UNTAGGED_TOO_LONG)?;
+        posted.make_room(end, whole_bytes, bytes_max, shape).ok_or(TerminateCode::DDP_UNTAGGED_TOO_LONG)?;
         Ok(filled)
     }
 
@@ -783,7 +783,9 @@ impl Connection {
                 .check(request.source, request.source_offset, len_bytes, Wish::Read, domain, stream)
                 .map_err(remote_code)?;
         }
-        memory.set_busy(request.source, true);
+        if let Some(source) = request.held_source() {
+            memory.set_busy(source, true);
+        }
         self.transmitter.push_inbound(InboundRead::Read { request, at });
         Ok(())
     }

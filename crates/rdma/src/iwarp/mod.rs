@@ -1,7 +1,8 @@
 //! iWARP in software: [`::iwarp::Connection`] over sockets of the data plane's loop.
 //!
 //! Owns the sockets, the registrations and a name for each connection. An idle connection holds no receive buffer and costs a turn
-//! of the loop nothing. Connections that are not established are bounded: beyond half of all there may be, the oldest of them makes room.
+//! of the loop nothing. Connections that are not established are bounded: beyond half of all there may be, the oldest of the host with
+//! most of them makes room.
 
 mod queue_pair;
 
@@ -16,7 +17,6 @@ pub use iwarp::CrcPolicy;
 pub use iwarp::connection::{Shape, ShapeOf};
 use iwarp::mpa::Extension;
 use iwarp::{Config, Connection, DomainId, Memory, SendFlags, Stag, StreamId};
-use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use sys::driver::{self, Descriptor, Driver, Operation, Outcome, Queue};
 use sys::{Buf, BufMut, Payload};
-use types::Monotonic;
+use types::{Admission, AdmissionLimits, Monotonic, PeerHost};
 
 /// One protection domain: what keeps peers apart is the stream that each registration is bound to.
 const DOMAIN: DomainId = DomainId(1);
@@ -105,8 +105,8 @@ pub struct IwarpProvider {
     /// Slots of connections for which something may be to be done.
     touched: Vec<u32>,
     timers: Timers<u32>,
-    /// Accepted connections in their order, until each is found established or gone.
-    half_open: VecDeque<QueuePairId>,
+    /// Accepted connections that are not established.
+    half_open: Admission<QueuePairId>,
     /// Of connections that ended, but for `active_connections`.
     activity: Activity,
     completions: Vec<driver::Completion>,
@@ -115,6 +115,13 @@ pub struct IwarpProvider {
 
 impl IwarpProvider {
     pub fn new(driver: &Driver, options: IwarpOptions, random: Box<dyn FnMut() -> u32>) -> Self {
+        let half = (options.queue_pairs_max / 2).max(1);
+        let places = AdmissionLimits {
+            connections: half,
+            connections_per_host: half,
+            guests: half,
+            guests_per_host: half,
+        };
         Self {
             queue: driver.queue(),
             options,
@@ -128,7 +135,7 @@ impl IwarpProvider {
             open: 0,
             touched: Vec::new(),
             timers: Timers::default(),
-            half_open: VecDeque::new(),
+            half_open: Admission::new(places),
             activity: Activity::default(),
             completions: Vec::new(),
             now: Monotonic(0),
@@ -278,27 +285,18 @@ impl IwarpProvider {
             self.free.push(slot as u32);
             return;
         }
-        self.half_open.push_back(id);
-        self.bound_half_open();
+        // A peer that opens connections and says nothing is not to keep others out. There is always one that can make room: none is a member.
+        if let Ok(Some(oldest)) = self.half_open.admit(id, PeerHost::from(peer.ip())) {
+            self.evict(oldest);
+        }
     }
 
-    /// A peer that opens connections and says nothing is not to keep others out: the oldest such connection makes room.
-    fn bound_half_open(&mut self) {
-        let is_half_open =
-            |provider: &Self, id: QueuePairId| provider.pair(id).is_some_and(|pair| !pair.active);
-        while let Some(&oldest) = self.half_open.front() {
-            let half_open = is_half_open(self, oldest);
-            if half_open && self.half_open.len() <= (self.options.queue_pairs_max / 2).max(1) {
-                return;
-            }
-            self.half_open.pop_front();
-            if half_open && let Some(slot) = self.slot(oldest) {
-                self.touch(slot);
-                if let Some(pair) = self.pairs[slot].as_mut() {
-                    pair.reason.get_or_insert(CloseReason::TimedOut);
-                    pair.connection.handle_closed(&mut self.memory);
-                }
-            }
+    fn evict(&mut self, id: QueuePairId) {
+        let Some(slot) = self.slot(id) else { return };
+        self.touch(slot);
+        if let Some(pair) = self.pairs[slot].as_mut() {
+            pair.reason.get_or_insert(CloseReason::TimedOut);
+            pair.connection.handle_closed(&mut self.memory);
         }
     }
 
@@ -312,6 +310,10 @@ impl IwarpProvider {
                     Ok(_) => {}
                     Err(error) if driver::is_cancelled(&error) => {}
                     Err(_) => {
+                        // Descriptors are short: the connection that would be first to make room for another does so.
+                        if let Some(oldest) = self.half_open.evict() {
+                            self.evict(oldest);
+                        }
                         let after = ACCEPT_PAUSE;
                         self.queue.submit((name << 2) | TIMER, Operation::Timeout { after });
                     }
@@ -373,6 +375,7 @@ impl IwarpProvider {
             self.activity.connection_errors += u64::from(pair.active && reason.is_error());
             self.activity.failed_connection_attempts += u64::from(!pair.active);
             self.activity.add(pair.connection.counters());
+            self.half_open.remove(queue_pair);
             self.pairs[slot] = None;
             self.free.push(slot as u32);
             self.open -= 1;
@@ -387,7 +390,10 @@ impl IwarpProvider {
                 self.timers.arm(slot as u32, &mut pair.armed, Some(until));
             }
         }
-        pair.active |= pair.connection.is_flowing();
+        if !pair.active && pair.connection.is_flowing() {
+            pair.active = true;
+            self.half_open.remove(pair.id);
+        }
         self.timers.arm(slot as u32, &mut pair.armed, pair.connection.poll_timeout());
         if pair.receiving == Receiving::Bytes && !pair.finished {
             let idle_at = pair.last_heard.after(IDLE);
@@ -515,6 +521,14 @@ impl Verbs for IwarpProvider {
         let slot = self.slot(queue_pair).ok_or(PostError::Closed)?;
         let pair = self.pairs[slot].as_mut().ok_or(PostError::Closed)?;
         pair.connection.post_receive_later(iwarp::WorkId(id.0), len_bytes).map_err(post_error)
+    }
+
+    fn set_receive_bytes_max(&mut self, queue_pair: QueuePairId, bytes: usize) {
+        if let Some(slot) = self.slot(queue_pair)
+            && let Some(pair) = self.pairs[slot].as_mut()
+        {
+            pair.connection.set_receive_bytes_max(bytes);
+        }
     }
 
     fn post_send(
