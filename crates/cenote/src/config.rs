@@ -70,6 +70,7 @@ pub struct Disks {
 #[serde(default, deny_unknown_fields)]
 pub struct LimitKeys {
     pub connections: u32,
+    pub connections_per_host: u32,
     pub sessions: u32,
     pub opens: u32,
     pub locks_per_open: u32,
@@ -148,7 +149,14 @@ const DOCUMENTATION: &[(&str, &str)] = &[
         "Directories, files and devices where labelled disks are looked for: those that are not where they were, and those of a \
          pool to import.",
     ),
-    ("limits.connections", "Connections at a time."),
+    (
+        "limits.connections",
+        "Connections at a time, by TCP and by SMB Direct each. If there would be more, those on which nobody has logged on make room.",
+    ),
+    (
+        "limits.connections_per_host",
+        "Connections at a time of one client address, or IPv6 network of 64 bits.",
+    ),
     ("limits.sessions", "Sessions at a time."),
     ("limits.opens", "Open files at a time."),
     (
@@ -220,6 +228,7 @@ impl Default for LimitKeys {
         let limits = Limits::default();
         Self {
             connections: limits.connections,
+            connections_per_host: limits.connections_per_host,
             sessions: limits.sessions,
             opens: limits.opens,
             locks_per_open: limits.locks_per_open,
@@ -328,6 +337,7 @@ impl Config {
         let limits = &self.limits;
         for (key, value, least) in [
             ("limits.connections", u64::from(limits.connections), 1),
+            ("limits.connections_per_host", u64::from(limits.connections_per_host), 1),
             ("limits.sessions", u64::from(limits.sessions), 1),
             ("limits.opens", u64::from(limits.opens), 16),
             ("limits.locks_per_open", u64::from(limits.locks_per_open), 1),
@@ -372,6 +382,7 @@ impl Config {
         let keys = &self.limits;
         Limits {
             connections: keys.connections,
+            connections_per_host: keys.connections_per_host,
             sessions: keys.sessions,
             opens: keys.opens,
             locks_per_open: keys.locks_per_open,

@@ -222,6 +222,8 @@ impl CommandError {
 #[derive(Debug, Clone)]
 pub struct Limits {
     pub connections: u32,
+    /// Of these, of one host.
+    pub connections_per_host: u32,
     pub sessions: u32,
     pub opens: u32,
     pub locks_per_open: u32,
@@ -247,6 +249,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 4096,
+            connections_per_host: 1024,
             sessions: 8192,
             opens: 65_536,
             locks_per_open: 4096,

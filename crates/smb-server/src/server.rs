@@ -400,14 +400,20 @@ impl<B: Backend, D: Directory> Server<B, D> {
 
     /// Longest message in bytes that `connection` may send now.
     pub fn message_bytes_max(&self, connection: ConnectionId) -> usize {
-        /// Headers, contexts and padding around the payload; before negotiation nothing large is sent.
+        /// Headers, contexts and padding around the payload. Before a logon nothing larger is sent: a SESSION_SETUP's token is some KiB.
         const OVERHEAD_BYTES: usize = 64 << 10;
         let limits = &self.config.limits;
         let payload = limits.write_bytes.max(limits.transact_bytes) as usize;
         match self.connections.get(connection.0).is_some_and(|found| !found.sessions.is_empty()) {
             true => payload + OVERHEAD_BYTES,
-            false => 2 * OVERHEAD_BYTES,
+            false => OVERHEAD_BYTES,
         }
+    }
+
+    /// The account that has logged on to `connection`, the first if several have; `None`: nobody has.
+    pub fn user(&self, connection: ConnectionId) -> Option<&str> {
+        let session = *self.connections.get(connection.0)?.sessions.first()?;
+        Some(&self.sessions.get(session)?.account)
     }
 
     /// When [`Self::handle_timeout`] wants to be called next.

@@ -32,11 +32,18 @@ struct Held {
     bytes: usize,
 }
 
+/// Whether somebody has logged on to a connection. Who logs off keeps what that gave: the client is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    Guest,
+    Member,
+}
+
 pub(super) struct Direct {
     transport: SmbDirect<Providers>,
     listeners: Vec<SocketAddr>,
     by_peer: QueuePairMap<SmbConnection>,
-    by_smb: IdentityMap<SmbConnection, QueuePairId>,
+    by_smb: IdentityMap<SmbConnection, (QueuePairId, Standing)>,
     held: IdentityMap<QueuePairId, Held>,
     /// What came and is not worked off.
     events: Vec<SmbDirectEvent>,
@@ -46,8 +53,13 @@ impl Direct {
     /// Accepts on these listeners from the loop's next turn on.
     pub fn new(plane: &Plane, listeners: Vec<TcpListener>) -> Result<Self, CommandError> {
         let (provider, listeners) = rdma_providers::open(plane, listeners)?;
+        let limits = SmbDirectLimits {
+            connections: plane.limits.connections as usize,
+            connections_per_host: plane.limits.connections_per_host as usize,
+            ..SmbDirectLimits::default()
+        };
         Ok(Self {
-            transport: SmbDirect::new(provider, smbdirect::Config::default(), SmbDirectLimits::default()),
+            transport: SmbDirect::new(provider, smbdirect::Config::default(), limits),
             listeners,
             by_peer: QueuePairMap::default(),
             by_smb: IdentityMap::default(),
@@ -120,7 +132,7 @@ impl Direct {
                     match server.connection_opened(info, now) {
                         Some(smb) if !plane.draining.get() => {
                             self.by_peer.insert(connection, smb);
-                            self.by_smb.insert(smb, connection);
+                            self.by_smb.insert(smb, (connection, Standing::Guest));
                         }
                         Some(smb) => {
                             server.connection_closed(smb, now);
@@ -206,13 +218,13 @@ impl Direct {
         moved
     }
 
-    /// Hands out what the server has to say to one connection, as far as it takes it; `false`: it is not one of these.
+    /// Hands out what the server has to say to one connection, as far as it takes it; `None`: it is not one of these.
     pub fn transmit(
         &mut self,
         smb: SmbConnection,
         mut next: impl FnMut(SmbConnection) -> Option<Outgoing>,
-    ) -> bool {
-        let Some(&peer) = self.by_smb.get(&smb) else { return false };
+    ) -> Option<Standing> {
+        let &(peer, standing) = self.by_smb.get(&smb)?;
         let describe = |one: &smb::wire::BufferDescriptorV1| BufferDescriptor {
             offset: one.offset.get(),
             token: one.token.get(),
@@ -234,7 +246,15 @@ impl Direct {
             }
         }
         self.transport.flush();
-        true
+        Some(standing)
+    }
+
+    /// Somebody has logged on to the server's `smb`.
+    pub fn become_member(&mut self, smb: SmbConnection) {
+        if let Some((peer, standing)) = self.by_smb.get_mut(&smb) {
+            *standing = Standing::Member;
+            self.transport.become_member(*peer);
+        }
     }
 
     /// What was handed out leaves; whether there is more to do.
@@ -247,7 +267,7 @@ impl Direct {
 
     /// Ends the connection of the server's `smb`.
     pub fn close(&mut self, smb: SmbConnection) {
-        if let Some(&peer) = self.by_smb.get(&smb) {
+        if let Some(&(peer, _)) = self.by_smb.get(&smb) {
             self.transport.close(peer);
         }
     }

@@ -38,7 +38,7 @@ use crate::rdma_devices::RdmaDevices;
 use accounts::ServerDirectory;
 use backoff::Backoff;
 use cluster::{RedbState, VolumeRecord};
-use direct::Direct;
+use direct::{Direct, Standing};
 use jobs::Jobs;
 pub(crate) use sessions::transport_name;
 use smb_server::{Config, ConnectionId as SmbConnection, ConnectionInfo, Server, Transport};
@@ -236,7 +236,8 @@ fn server_config(guid: &[u8; 16], policy: &crate::control::SmbPolicy, limits: &L
     config.require_signing = policy.require_signing;
     config.require_encryption = policy.require_encryption;
     config.interfaces = policy.interfaces.clone();
-    config.limits.connections = limits.connections as usize;
+    // Each transport keeps the limit, and closes connections for others: for a moment there are more of them here.
+    config.limits.connections = 4 * limits.connections as usize;
     config.limits.sessions = limits.sessions as usize;
     config.limits.opens = limits.opens as usize;
     config.limits.opens_per_session = limits.opens as usize;
@@ -264,6 +265,7 @@ impl Turns {
     fn new(plane: Rc<Plane>, commands: Receiver<Command>) -> Result<Self, CommandError> {
         let limits = TcpLimits {
             connections: plane.limits.connections as usize,
+            connections_per_host: plane.limits.connections_per_host as usize,
             receiving_bytes_max: usize::try_from(plane.limits.bytes_in_flight).unwrap_or(usize::MAX),
             ..TcpLimits::default()
         };
@@ -428,7 +430,12 @@ impl Turns {
         let mut connections = std::mem::take(&mut self.connections);
         server.take_transmitters(&mut connections);
         for smb in connections.drain(..) {
-            if self.with_direct(|direct| direct.transmit(smb, |smb| server.poll_outgoing(smb))) {
+            if let Some(direct) = self.plane.direct.borrow_mut().as_mut()
+                && let Some(standing) = direct.transmit(smb, |smb| server.poll_outgoing(smb))
+            {
+                if standing == Standing::Guest && server.user(smb).is_some() {
+                    direct.become_member(smb);
+                }
                 continue;
             }
             let Some(&tcp) = self.by_smb.get(&smb) else { continue };
@@ -436,7 +443,10 @@ impl Turns {
                 self.tcp.send(tcp, message);
             }
             self.tcp.flush(tcp);
-            self.tcp.set_message_bytes_max(tcp, server.message_bytes_max(smb));
+            // Changes with a logon, and with the last logoff.
+            if self.tcp.set_message_bytes_max(tcp, server.message_bytes_max(smb)) {
+                self.tcp.set_standing(tcp, server.user(smb));
+            }
         }
         server.take_closing(&mut connections);
         for smb in connections.drain(..) {

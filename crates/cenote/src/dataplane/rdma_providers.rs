@@ -13,7 +13,8 @@ pub(super) fn open(
     plane: &Plane,
     listeners: Vec<TcpListener>,
 ) -> Result<(Providers, Vec<SocketAddr>), CommandError> {
-    let queue_pairs_max = plane.limits.connections as usize;
+    // As many again may be on their way to be established, so that these never take the others' places.
+    let queue_pairs_max = 2 * plane.limits.connections as usize;
     let crc = if plane.rdma_crc_optional { CrcPolicy::OffUnlessAsked } else { CrcPolicy::On };
     let options = IwarpOptions {
         crc,

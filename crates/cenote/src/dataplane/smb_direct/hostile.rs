@@ -1,5 +1,6 @@
 //! A peer that breaks the rules of SMB Direct: its connection ends, nothing it held stays, and the connection beside it goes on.
 
+use super::SmbDirectLimits;
 use super::tests::{Bench, pattern};
 use rdma::{QueuePairId, RegionKey, Verbs, WorkId};
 use smbdirect::wire::{DataTransfer, NegotiateRequest};
@@ -96,6 +97,23 @@ fn fragments_that_never_end() {
             say(bench, pair, &transfer(1, 1 << 19, &[1; 8000]));
         }
     });
+}
+
+#[test]
+fn a_long_message_before_a_logon() {
+    ends_it("fragments of a guest", |bench, pair| say(bench, pair, &transfer(1, 70_000, &[1; 100])));
+    ends_it("transfer of a guest", |bench, pair| say(bench, pair, &transfer(1, 0, &vec![1; 70_000])));
+}
+
+#[test]
+fn connections_without_a_logon_keep_no_other_out() {
+    let limits = SmbDirectLimits { connections: 4, ..SmbDirectLimits::default() };
+    let mut bench = Bench::with(limits);
+    let guests: Vec<_> = (0..10).map(|_| bench.connect()).collect();
+    bench.until("eviction", |bench| guests[..8].iter().all(|guest| bench.lost.contains(guest)));
+    assert!(bench.server.connection_count() <= 4);
+    assert!(!bench.lost.contains(&guests[9]), "the last one got in");
+    goes_on(&mut bench);
 }
 
 #[test]

@@ -21,10 +21,13 @@ use rdma::{
 };
 use smbdirect::{BufferDescriptor, Config, Connection, ReadBudget};
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use sys::{Buf, BufMut, Payload};
 use trace::{Trace, What};
-use types::{Monotonic, NumberMap};
+use types::{Admission, AdmissionLimits, Monotonic, NumberMap, PeerHost};
 
+/// Of a transfer beside its message: the header of MS-SMBD (2.2.3) with its padding.
+const HEADER_ROOM: usize = 64;
 /// Connections that ended whose traces are kept.
 const CLOSED_TRACES_MAX: usize = 8;
 
@@ -63,11 +66,22 @@ pub struct SmbDirectLimits {
     pub unsent_bytes_max: usize,
     /// Bytes registered for reads of one connection that are under way or wait.
     pub reading_bytes_max: usize,
+    pub connections: usize,
+    /// Of these, of one host.
+    pub connections_per_host: usize,
+    /// Length in bytes of a message on a connection that nobody has logged on to.
+    pub guest_message_bytes_max: u32,
 }
 
 impl Default for SmbDirectLimits {
     fn default() -> Self {
-        Self { unsent_bytes_max: 32 << 20, reading_bytes_max: 64 << 20 }
+        Self {
+            unsent_bytes_max: 32 << 20,
+            reading_bytes_max: 64 << 20,
+            connections: 4096,
+            connections_per_host: 1024,
+            guest_message_bytes_max: 64 << 10,
+        }
     }
 }
 
@@ -87,6 +101,12 @@ struct Peer {
     number: u64,
     smbd: Connection,
     opened: bool,
+    /// Somebody has logged on.
+    is_member: bool,
+    /// Its receives take no memory before messages come.
+    on_demand: bool,
+    /// There is too much of it in work.
+    is_throttled: bool,
     budget: Option<ReadBudget>,
     readings: Vec<Reading>,
     reading_bytes: usize,
@@ -124,6 +144,7 @@ pub struct SmbDirect<V> {
     config: Config,
     limits: SmbDirectLimits,
     peers: QueuePairMap<Peer>,
+    admission: Admission<QueuePairId>,
     timers: Timers<QueuePairId>,
     /// Connections with messages that came or are to be sent.
     touched: Vec<QueuePairId>,
@@ -138,11 +159,14 @@ pub struct SmbDirect<V> {
 }
 
 impl Peer {
-    fn new(number: u64, smbd: Connection) -> Self {
+    fn new(number: u64, smbd: Connection, on_demand: bool) -> Self {
         Self {
             number,
             smbd,
             opened: false,
+            is_member: false,
+            on_demand,
+            is_throttled: false,
             budget: None,
             readings: Vec::new(),
             reading_bytes: 0,
@@ -189,6 +213,12 @@ impl Peer {
         posted
     }
 
+    /// Keeps the peer short of credits, or ends that. A guest has as few as can be where each takes memory.
+    fn tell_throttle(&mut self) {
+        let is_costly_guest = !self.is_member && !self.on_demand;
+        self.smbd.throttle(self.is_throttled || is_costly_guest);
+    }
+
     fn unsent(&self) -> usize {
         self.unsent_bytes + self.smbd.queued_bytes()
     }
@@ -211,8 +241,9 @@ impl<V: Verbs> SmbDirect<V> {
         Self {
             verbs,
             config,
-            limits,
             peers: QueuePairMap::default(),
+            admission: Admission::new(AdmissionLimits::new(limits.connections, limits.connections_per_host)),
+            limits,
             timers: Timers::default(),
             touched: Vec::new(),
             events: Vec::new(),
@@ -285,8 +316,20 @@ impl<V: Verbs> SmbDirect<V> {
     /// Keeps the peer short of credits while there is too much of it in work.
     pub fn throttle(&mut self, connection: QueuePairId, throttled: bool) {
         let Some(peer) = self.peers.get_mut(connection) else { return };
-        peer.smbd.throttle(throttled);
+        peer.is_throttled = throttled;
+        peer.tell_throttle();
         peer.note(self.now, What::Throttled(throttled));
+        peer.touch(connection, &mut self.touched);
+    }
+
+    /// Somebody has logged on: the connection has a place of its own, and its messages may be as long as was agreed.
+    pub fn become_member(&mut self, connection: QueuePairId) {
+        let Some(peer) = self.peers.get_mut(connection) else { return };
+        peer.is_member = true;
+        self.admission.prove(connection);
+        peer.smbd.set_message_bytes_max(u32::MAX);
+        self.verbs.set_receive_bytes_max(connection, usize::MAX);
+        peer.tell_throttle();
         peer.touch(connection, &mut self.touched);
     }
 
@@ -451,14 +494,22 @@ impl<V: Verbs> SmbDirect<V> {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::ConnectRequest { queue_pair, private_data, .. } => {
+            Event::ConnectRequest { queue_pair, private_data, peer: address } => {
+                if !self.admit(queue_pair, address) {
+                    return self.verbs.reject(queue_pair, &[]);
+                }
                 if self.verbs.accept(queue_pair, &[]).is_err() {
-                    return;
+                    return self.admission.remove(queue_pair);
                 }
                 self.numbers += 1;
                 let on_demand = self.verbs.info(queue_pair).is_some_and(|info| info.receives_on_demand);
                 let config = if on_demand { self.config.receives_on_demand() } else { self.config };
-                let mut peer = Peer::new(self.numbers, Connection::listen(config, self.now));
+                let mut smbd = Connection::listen(config, self.now);
+                smbd.set_message_bytes_max(self.limits.guest_message_bytes_max);
+                let receive_bytes_max = self.limits.guest_message_bytes_max as usize + HEADER_ROOM;
+                self.verbs.set_receive_bytes_max(queue_pair, receive_bytes_max);
+                let mut peer = Peer::new(self.numbers, smbd, on_demand);
+                peer.tell_throttle();
                 peer.note(self.now, What::Request { private_data: private_data.len() });
                 self.peers.insert(queue_pair, peer);
                 self.smbd_events(queue_pair);
@@ -472,6 +523,23 @@ impl<V: Verbs> SmbDirect<V> {
             }
             Event::Completion(done) => self.completed(done),
             Event::Disconnected { queue_pair, reason } => self.disconnected(queue_pair, reason),
+        }
+    }
+
+    /// A place for a new connection; another guest's, if need be.
+    fn admit(&mut self, connection: QueuePairId, address: SocketAddr) -> bool {
+        match self.admission.admit(connection, PeerHost::from(address.ip())) {
+            Ok(evicted) => {
+                if let Some(evicted) = evicted {
+                    tracing::debug!("an SMB Direct connection without a logon makes room for another");
+                    self.verbs.disconnect(evicted);
+                }
+                true
+            }
+            Err(reason) => {
+                tracing::warn!(%address, %reason, "an SMB Direct connection was refused");
+                false
+            }
         }
     }
 
@@ -627,6 +695,7 @@ impl<V: Verbs> SmbDirect<V> {
     fn disconnected(&mut self, connection: QueuePairId, reason: CloseReason) {
         // What came before is heard before.
         self.smbd_events(connection);
+        self.admission.remove(connection);
         let Some(mut peer) = self.peers.remove(connection) else { return };
         peer.smbd.handle_disconnected();
         for reading in peer.readings.drain(..) {

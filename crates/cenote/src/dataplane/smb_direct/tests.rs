@@ -68,6 +68,9 @@ impl Bench {
             established: Vec::new(),
         };
         bench.until("connection", |bench| bench.smbd.is_established() && bench.opened().is_some());
+        if let Some(connection) = bench.opened() {
+            bench.server.become_member(connection);
+        }
         bench
     }
 

@@ -12,7 +12,9 @@ pub const HEADER_BYTES: usize = 4;
 /// Where the payload of a WRITE lies in the stream, counted from the message's header.
 pub const PAYLOAD_AT: usize = HEADER_BYTES + 112;
 /// Bytes received at a time while messages are small: capacity of one size class of buffers.
-const BATCH_BYTES: usize = (36 * 1024 - 4096) + PAYLOAD_AT;
+pub const BATCH_BYTES: usize = (36 * 1024 - 4096) + PAYLOAD_AT;
+/// The same of a client that is not known yet, which sends a message at a time: NEGOTIATE and SESSION_SETUP fit as a rule.
+pub const GUEST_BATCH_BYTES: usize = 4096 + PAYLOAD_AT;
 /// A message larger than this gets a buffer of its own, and its successor is looked at before bytes are received.
 const LARGE_BYTES: usize = 16 * 1024;
 /// Keeps NetBIOS sessions alive (RFC 1002 4.3.6); no message.
@@ -25,6 +27,14 @@ pub enum FramingError {
     NotAMessage,
     /// Longer than is allowed at this time.
     TooLong { len_bytes: usize },
+}
+
+/// How much memory the message at the front may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    Whole,
+    /// What of it fits a small buffer.
+    Part,
 }
 
 /// What to receive next.
@@ -48,16 +58,28 @@ pub struct Framing {
     /// Look at the next header before receiving more.
     peek: bool,
     message_bytes_max: usize,
+    /// Length of small buffers.
+    batch_bytes: usize,
 }
 
 impl Framing {
     pub fn new(message_bytes_max: usize) -> Self {
-        Self { buffer: None, filled: 0, needed: 0, peek: false, message_bytes_max }
+        Self { buffer: None, filled: 0, needed: 0, peek: false, message_bytes_max, batch_bytes: BATCH_BYTES }
     }
 
     /// Messages that begin later may be this long.
     pub fn set_message_bytes_max(&mut self, message_bytes_max: usize) {
         self.message_bytes_max = message_bytes_max;
+    }
+
+    /// Buffers that are taken later for small messages are this long: [`BATCH_BYTES`] or [`GUEST_BATCH_BYTES`].
+    pub fn set_batch_bytes(&mut self, batch_bytes: usize) {
+        self.batch_bytes = batch_bytes;
+    }
+
+    /// Longest message that may begin now, in bytes.
+    pub fn message_bytes_max(&self) -> usize {
+        self.message_bytes_max
     }
 
     /// Part of a message has been received.
@@ -75,22 +97,31 @@ impl Framing {
         self.filled + count >= into.len()
     }
 
-    /// Memory that the next call of [`Framing::receive`] takes for one large message; zero where it takes none.
+    /// Memory that the next call of [`Framing::receive`] takes for one large message if it is given [`Room::Whole`]; zero if it takes none.
     pub fn wanted_bytes(&self) -> usize {
         self.needed
     }
 
+    /// What has come of the message at the front fills a small buffer: nothing more can be received with [`Room::Part`].
+    pub fn fills_batch(&self) -> bool {
+        self.filled >= self.batch_bytes
+    }
+
     /// Where the next bytes go. The buffer is to be given back through [`Framing::received`] or [`Framing::not_received`].
-    pub fn receive(&mut self) -> Target {
+    pub fn receive(&mut self, room: Room) -> Target {
         let at = self.filled;
+        let needed = match room {
+            Room::Whole => std::mem::take(&mut self.needed),
+            Room::Part => self.batch_bytes.min(self.needed),
+        };
         let into = match self.buffer.take() {
-            Some(front) if self.needed > 0 => {
-                let mut into = BufMut::with_aligned(std::mem::take(&mut self.needed), PAYLOAD_AT);
+            Some(front) if needed > front.len() => {
+                let mut into = BufMut::with_aligned(needed, PAYLOAD_AT);
                 into[..at].copy_from_slice(&front[..at]);
                 into
             }
             Some(into) => into,
-            None => BufMut::with_aligned(if self.peek { PAYLOAD_AT } else { BATCH_BYTES }, PAYLOAD_AT),
+            None => BufMut::with_aligned(if self.peek { PAYLOAD_AT } else { self.batch_bytes }, PAYLOAD_AT),
         };
         let header = self.parse(&into[..at]).ok().flatten();
         let ends_with_message = header.is_some_and(|header| header.end() == into.len());
@@ -123,7 +154,8 @@ impl Framing {
         };
         if first.end() > into.len() {
             // A small message leaves room for its successors; a large one ends with its buffer.
-            self.needed = if first.len > LARGE_BYTES { first.end() } else { BATCH_BYTES };
+            self.needed =
+                if first.len > LARGE_BYTES { first.end() } else { first.end().max(self.batch_bytes) };
             self.keep(into, filled);
             return Ok(());
         }
@@ -146,14 +178,16 @@ impl Framing {
         }
         let rest = &whole[start..filled];
         if !rest.is_empty() {
-            let mut buffer = BufMut::with_aligned(BATCH_BYTES, PAYLOAD_AT);
+            // What came in a longer buffer than is taken now may be longer, too.
+            let buffer_bytes = self.batch_bytes.max(rest.len());
+            let mut buffer = BufMut::with_aligned(buffer_bytes, PAYLOAD_AT);
             buffer[..rest.len()].copy_from_slice(rest);
             self.needed =
-                self.parse(rest)?.map(|message| message.end()).filter(|&end| end > BATCH_BYTES).unwrap_or(0);
+                self.parse(rest)?.map(|message| message.end()).filter(|&end| end > buffer_bytes).unwrap_or(0);
             self.keep(buffer, rest.len());
         } else if !beyond.is_empty() {
             // Where anything came beyond, the buffer ended with its message.
-            let mut buffer = BufMut::with_aligned(BATCH_BYTES, PAYLOAD_AT);
+            let mut buffer = BufMut::with_aligned(self.batch_bytes, PAYLOAD_AT);
             buffer[..beyond.len()].copy_from_slice(beyond);
             return self.received(buffer, beyond.len(), &[], messages);
         }
@@ -232,7 +266,7 @@ mod tests {
             if rest.is_empty() {
                 break;
             }
-            let Target { mut into, at, ends_with_message } = framing.receive();
+            let Target { mut into, at, ends_with_message } = framing.receive(Room::Whole);
             let count = (*piece).min(rest.len()).min(into.len() - at);
             assert!(count > 0, "no room to receive");
             into[at..at + count].copy_from_slice(&rest[..count]);
@@ -298,6 +332,36 @@ mod tests {
     }
 
     #[test]
+    fn messages_come_out_whole_when_large_ones_get_their_memory_late_and_buffers_change_their_length() {
+        let (bytes, expected) = stream(&LENS);
+        for (batch_bytes, piece) in
+            [(BATCH_BYTES, 1000), (GUEST_BATCH_BYTES, 1 << 20), (BATCH_BYTES, 1 << 20)]
+        {
+            let mut framing = Framing::new(2 << 20);
+            let (mut messages, mut rest) = (Vec::new(), &bytes[..]);
+            for turn in 0.. {
+                if rest.is_empty() {
+                    break;
+                }
+                framing.set_batch_bytes(if turn % 3 == 2 { GUEST_BATCH_BYTES } else { batch_bytes });
+                let room = if framing.wanted_bytes() > 0 && !framing.fills_batch() {
+                    Room::Part
+                } else {
+                    Room::Whole
+                };
+                let Target { mut into, at, .. } = framing.receive(room);
+                let count = rest.len().min(into.len() - at).min(piece);
+                assert!(count > 0, "no room to receive");
+                into[at..at + count].copy_from_slice(&rest[..count]);
+                rest = &rest[count..];
+                framing.received(into, count, &[], &mut messages).expect("a good stream");
+            }
+            assert_eq!(messages.len(), expected.len());
+            assert!(messages.iter().zip(&expected).all(|(got, want)| got[..] == want[..]));
+        }
+    }
+
+    #[test]
     fn messages_come_out_byte_by_byte() {
         let (bytes, expected) = stream(&[5, 0, 200]);
         let (messages, _) = cut(&bytes, &[1], 1000).expect("a good stream");
@@ -346,17 +410,17 @@ mod tests {
     #[test]
     fn a_buffer_that_comes_back_empty_is_given_up_and_a_started_one_kept() {
         let mut framing = Framing::new(1000);
-        let target = framing.receive();
+        let target = framing.receive(Room::Whole);
         framing.not_received(target.into);
         assert!(!framing.in_mid_message());
-        let mut target = framing.receive();
+        let mut target = framing.receive(Room::Whole);
         target.into[..4].copy_from_slice(&header(2));
         let mut messages = Vec::new();
         framing.received(target.into, 4, &[], &mut messages).expect("a header");
-        let target = framing.receive();
+        let target = framing.receive(Room::Whole);
         assert_eq!(target.at, 4);
         framing.not_received(target.into);
-        let mut target = framing.receive();
+        let mut target = framing.receive(Room::Whole);
         target.into[4..6].copy_from_slice(b"ok");
         framing.received(target.into, 2, &[], &mut messages).expect("a message");
         assert_eq!(&messages[0][..], b"ok");

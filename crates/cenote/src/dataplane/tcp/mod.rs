@@ -1,16 +1,22 @@
 //! TCP for the SMB server: listeners and byte streams on the data plane's loop, messages in and out.
 //!
 //! Owns sockets, what is received of a message, what is queued to be sent. Promises: a slow or stuck client delays nobody else;
-//! bytes queued to it and bytes of unfinished messages are bounded (a client that does not read is not read from); a message
-//! that does not go on is given up. Never looks into a message.
+//! bytes queued to it and bytes of unfinished messages are bounded (a client that does not read is not read from), the latter also by
+//! client, so that nobody starves others ([`memory`]); a message that does not go on is given up; who connects and says nothing makes room
+//! for others ([`bounds`]). Never looks into a message.
 
+mod bounds;
 mod framing;
+mod memory;
 #[cfg(test)]
 mod tests;
 
+pub use bounds::Pace;
 pub use framing::FramingError;
 
-use framing::{Framing, HEADER_BYTES, MessageLength, PAYLOAD_AT, Target};
+use bounds::{Memories, TurnedAway};
+use framing::{Framing, GUEST_BATCH_BYTES, HEADER_BYTES, MessageLength, PAYLOAD_AT, Room, Target};
+use memory::{Loan, PartyId, Waiting};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -19,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use sys::driver::{self, Completion, Descriptor, Driver, Operation, Outcome, Queue};
 use sys::{Buf, BufMut, Payload};
-use types::Monotonic;
+use types::{Admission, AdmissionLimits, Monotonic, PeerHost};
 
 /// Names one connection; never used again after its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -54,8 +60,10 @@ pub enum CloseReason {
     Framing(FramingError),
     /// A message to send is longer than its header can say.
     TooLongToSend,
-    /// A message was begun, or waits to be sent, and nothing moved for [`TcpLimits::stall`].
+    /// A message was begun, or waits to be sent, and nothing moved for [`TcpLimits::stall`], or it came too slowly.
     Stalled,
+    /// Nobody had logged on, and another one needed the place.
+    Evicted,
     Network(io::ErrorKind),
 }
 
@@ -63,6 +71,8 @@ pub enum CloseReason {
 #[derive(Debug, Clone)]
 pub struct TcpLimits {
     pub connections: usize,
+    /// Of these, of one host.
+    pub connections_per_host: usize,
     /// Length in bytes of a message on a connection that [`Tcp::set_message_bytes_max`] was not called for.
     pub first_message_bytes_max: usize,
     /// A connection with more bytes queued is not received from.
@@ -70,6 +80,12 @@ pub struct TcpLimits {
     /// Memory of unfinished large messages, over all connections.
     pub receiving_bytes_max: usize,
     pub stall: Duration,
+    /// Of a message on a connection that nobody has logged on to.
+    pub guest_pace: Pace,
+    /// Of any other message.
+    pub member_pace: Pace,
+    /// Of a large message while others wait for memory.
+    pub pace_when_short: Pace,
     /// A connection without traffic gives its receive buffer back after one to two of these.
     pub sweep: Duration,
 }
@@ -78,10 +94,16 @@ impl Default for TcpLimits {
     fn default() -> Self {
         Self {
             connections: 4096,
-            first_message_bytes_max: 256 * 1024,
+            connections_per_host: 1024,
+            first_message_bytes_max: 64 * 1024,
             queued_bytes_max: 8 << 20,
             receiving_bytes_max: 256 << 20,
             stall: Duration::from_secs(120),
+            // A logon's messages are some KiB.
+            guest_pace: Pace { grace: Duration::from_secs(10), bytes_per_second: 64 << 10 },
+            member_pace: Pace { grace: Duration::from_secs(120), bytes_per_second: 1 << 10 },
+            // Slower than any network that several clients share.
+            pace_when_short: Pace { grace: Duration::from_secs(2), bytes_per_second: 16 << 10 },
             sweep: Duration::from_secs(1),
         }
     }
@@ -113,6 +135,11 @@ enum Receiving {
 
 struct Connection {
     id: ConnectionId,
+    host: PeerHost,
+    /// Somebody has logged on.
+    is_member: bool,
+    /// Whom its memory is counted against.
+    party: PartyId,
     socket: Descriptor,
     framing: Framing,
     receiving: Receiving,
@@ -122,7 +149,14 @@ struct Connection {
     queued_bytes: usize,
     sending_bytes: usize,
     /// Memory held of [`TcpLimits::receiving_bytes_max`].
-    reserved_bytes: usize,
+    loan: Option<Loan>,
+    /// It waits for such memory.
+    waiting: Option<Waiting>,
+    /// A message for which memory was lent came whole.
+    has_brought_large: bool,
+    /// When the message that is being received began, and bytes that came since.
+    message_since: Monotonic,
+    message_bytes: u64,
     paused: bool,
     /// Close once everything queued is sent.
     closing: bool,
@@ -133,6 +167,16 @@ struct Connection {
 }
 
 impl Connection {
+    /// Part of a message is there, and more of it may come.
+    fn receives_message(&self) -> bool {
+        self.framing.in_mid_message() && self.receiving != Receiving::No
+    }
+
+    /// The time that its message may take begins.
+    fn begin_message(&mut self, now: Monotonic) {
+        (self.message_since, self.message_bytes) = (now, 0);
+    }
+
     /// Messages from the queue with their headers, as much as one call takes; and the messages' bytes.
     fn take_queued(&mut self) -> Option<(Payload, usize)> {
         let (mut parts, mut bytes, mut count) = (0, 0, 0);
@@ -175,11 +219,11 @@ pub struct Tcp {
     /// By the low half of the connection's name.
     connections: Vec<Option<Connection>>,
     free: Vec<u32>,
-    open: usize,
+    /// Connections that have not closed.
+    admission: Admission<ConnectionId>,
+    turned_away: TurnedAway,
+    memory: Memories,
     next_generation: u32,
-    reserved_bytes: usize,
-    /// Wait for memory for a large message.
-    starved: VecDeque<ConnectionId>,
     events: Vec<TcpEvent>,
     completions: Vec<Completion>,
     messages: Vec<Buf>,
@@ -201,16 +245,17 @@ impl Tcp {
             listening.push(Listener { socket, local });
         }
         queue.submit(SWEEP_TIMER, Operation::Timeout { after: limits.sweep });
+        let places = AdmissionLimits::new(limits.connections, limits.connections_per_host);
         Ok(Self {
             queue,
+            admission: Admission::new(places),
+            turned_away: TurnedAway::default(),
+            memory: Memories::new(limits.receiving_bytes_max),
             limits,
             listeners: listening,
             connections: Vec::new(),
             free: Vec::new(),
-            open: 0,
             next_generation: 1,
-            reserved_bytes: 0,
-            starved: VecDeque::new(),
             events: Vec::new(),
             completions: Vec::new(),
             messages: Vec::new(),
@@ -223,9 +268,9 @@ impl Tcp {
         self.listeners.iter().map(|listener| listener.local)
     }
 
-    /// Connections that have not ended.
+    /// Connections that have not closed.
     pub fn connection_count(&self) -> usize {
-        self.open
+        self.admission.len()
     }
 
     /// Takes no more connections.
@@ -276,17 +321,20 @@ impl Tcp {
     }
 
     pub fn resume(&mut self, connection: ConnectionId) {
+        let now = self.now;
         if let Some(entry) = self.connection(connection) {
             entry.paused = false;
+            entry.begin_message(now);
             self.start_receive(connection);
         }
     }
 
-    /// Messages that begin later on this connection may be this long.
-    pub fn set_message_bytes_max(&mut self, connection: ConnectionId, bytes: usize) {
-        if let Some(entry) = self.connection(connection) {
-            entry.framing.set_message_bytes_max(bytes);
-        }
+    /// Messages that begin later on this connection may be this long. Whether that is a change.
+    pub fn set_message_bytes_max(&mut self, connection: ConnectionId, bytes: usize) -> bool {
+        let Some(entry) = self.connection(connection) else { return false };
+        let is_change = entry.framing.message_bytes_max() != bytes;
+        entry.framing.set_message_bytes_max(bytes);
+        is_change
     }
 
     /// Bytes that wait to be sent to this client.
@@ -304,7 +352,7 @@ impl Tcp {
             self.complete(completion);
         }
         self.completions = completions;
-        self.feed_starved();
+        self.serve_waiting();
         events.append(&mut self.events);
         worked
     }
@@ -332,6 +380,9 @@ impl Tcp {
             Ok(_) => self.accept_again(index),
             Err(error) => {
                 tracing::warn!(%error, "accepting connections pauses");
+                if !driver::is_cancelled(&error) {
+                    self.evict_a_guest();
+                }
                 let token = (index as u64) << 2 | TIMER;
                 self.queue.submit(token, Operation::Timeout { after: ACCEPT_PAUSE });
             }
@@ -346,11 +397,6 @@ impl Tcp {
     }
 
     fn open_connection(&mut self, socket: OwnedFd, local: SocketAddr) {
-        if self.open >= self.limits.connections {
-            // Dropped: the client sees a reset, as the limit is the administrator's wish.
-            tracing::warn!(limit = self.limits.connections, "a connection was refused: too many");
-            return;
-        }
         let stream = std::net::TcpStream::from(socket);
         // Both fail only where the client is gone again.
         let (Ok(peer), Ok(())) = (stream.peer_addr(), stream.set_nodelay(true)) else { return };
@@ -361,17 +407,30 @@ impl Tcp {
         });
         let id = ConnectionId(u64::from(self.next_generation) << 32 | u64::from(index));
         self.next_generation = self.next_generation.wrapping_add(1).max(1);
-        self.open += 1;
+        let host = PeerHost::from(peer.ip());
+        if !self.admit(id, host) {
+            // Dropped: the client sees a reset, as the limit is the administrator's wish.
+            return self.free.push(index);
+        }
+        let mut framing = Framing::new(self.limits.first_message_bytes_max);
+        framing.set_batch_bytes(GUEST_BATCH_BYTES);
         self.connections[index as usize] = Some(Connection {
             id,
+            host,
+            is_member: false,
+            party: self.memory.join_guest(host),
             socket: Arc::new(OwnedFd::from(stream)),
-            framing: Framing::new(self.limits.first_message_bytes_max),
+            framing,
             receiving: Receiving::No,
             sending: false,
             queue: VecDeque::new(),
             queued_bytes: 0,
             sending_bytes: 0,
-            reserved_bytes: 0,
+            loan: None,
+            waiting: None,
+            has_brought_large: false,
+            message_since: self.now,
+            message_bytes: 0,
             paused: false,
             closing: false,
             closed: None,
@@ -379,7 +438,8 @@ impl Tcp {
             last_progress: self.now,
         });
         self.events.push(TcpEvent::Opened { connection: id, peer, local });
-        self.start_receive(id);
+        // Without a buffer, until it says something.
+        self.await_bytes(id);
     }
 
     fn connection(&mut self, id: ConnectionId) -> Option<&mut Connection> {
@@ -423,6 +483,14 @@ impl Tcp {
         self.start_receive(id);
     }
 
+    /// Waits for bytes without a buffer.
+    fn await_bytes(&mut self, id: ConnectionId) {
+        let Some(entry) = self.connection(id) else { return };
+        entry.receiving = Receiving::Readable;
+        let operation = Operation::Readable { socket: entry.socket.clone() };
+        self.queue.submit((id.0 & 0xffff_ffff) << 2 | RECEIVE, operation);
+    }
+
     fn submit_receive(&mut self, id: ConnectionId, target: Target) {
         let Some(entry) = self.connection(id) else { return };
         entry.receiving = Receiving::Bytes;
@@ -432,34 +500,18 @@ impl Tcp {
 
     /// Where the next bytes of a connection go; `None` where it is not received from now.
     fn target(&mut self, id: ConnectionId) -> Option<Target> {
-        let (queued_max, reserved, reserved_max) =
-            (self.limits.queued_bytes_max, self.reserved_bytes, self.limits.receiving_bytes_max);
+        let queued_max = self.limits.queued_bytes_max;
         let entry = self.connection(id)?;
         let held_back =
             entry.queued_bytes > queued_max || entry.paused || entry.closing || entry.closed.is_some();
         if entry.receiving != Receiving::No || held_back {
             return None;
         }
-        let wanted = entry.framing.wanted_bytes();
-        // One large message always fits, whatever the limit says.
-        if wanted > 0 && reserved > 0 && reserved + wanted > reserved_max {
-            if !self.starved.contains(&id) {
-                self.starved.push_back(id);
-            }
-            return None;
+        if entry.framing.wanted_bytes() == 0 {
+            return Some(entry.framing.receive(Room::Whole));
         }
-        entry.reserved_bytes += wanted;
-        let target = entry.framing.receive();
-        self.reserved_bytes += wanted;
-        Some(target)
-    }
-
-    fn feed_starved(&mut self) {
-        for _ in 0..self.starved.len() {
-            if let Some(id) = self.starved.pop_front() {
-                self.start_receive(id);
-            }
-        }
+        let room = self.make_room(id)?;
+        Some(self.connection(id)?.framing.receive(room))
     }
 
     fn received(&mut self, index: u32, completion: Completion) {
@@ -488,9 +540,7 @@ impl Tcp {
             // The sweep took it back.
             Err(error) if driver::is_cancelled(&error) && entry.closed.is_none() => {
                 entry.framing.not_received(into);
-                entry.receiving = Receiving::Readable;
-                let operation = Operation::Readable { socket: entry.socket.clone() };
-                self.queue.submit(u64::from(index) << 2 | RECEIVE, operation);
+                self.await_bytes(id);
             }
             Ok(_) => self.shut(id, CloseReason::Client),
             Err(error) => self.shut(id, CloseReason::Network(error.kind())),
@@ -499,11 +549,18 @@ impl Tcp {
 
     /// Takes messages from what was received. `false`: the stream has ended with it.
     fn cut(&mut self, id: ConnectionId, into: BufMut, count: usize, beyond: &[u8]) -> bool {
+        let now = self.now;
         let mut messages = std::mem::take(&mut self.messages);
         let Some(entry) = self.connection(id) else { return false };
+        let goes_on = entry.framing.in_mid_message();
         let result = entry.framing.received(into, count, beyond, &mut messages);
-        let given_back = if messages.is_empty() { 0 } else { std::mem::take(&mut entry.reserved_bytes) };
-        self.reserved_bytes -= given_back;
+        if !goes_on || !messages.is_empty() {
+            entry.begin_message(now);
+        }
+        entry.message_bytes += count as u64;
+        if !messages.is_empty() && entry.loan.is_some() {
+            self.return_loan(id);
+        }
         for message in messages.drain(..) {
             self.events.push(TcpEvent::Message { connection: id, message });
         }
@@ -576,10 +633,9 @@ impl Tcp {
             entry.closed = Some(reason);
             entry.queue.clear();
             entry.queued_bytes = entry.sending_bytes;
-            let given_back = std::mem::take(&mut entry.reserved_bytes);
             // Ends what is in flight; fails where the client ended it before.
             let _ = driver::shutdown(&entry.socket);
-            self.reserved_bytes -= given_back;
+            self.release(id);
         }
         self.finish(id);
     }
@@ -594,27 +650,6 @@ impl Tcp {
         let index = id.0 as u32;
         self.connections[index as usize] = None;
         self.free.push(index);
-        self.open -= 1;
         self.events.push(TcpEvent::Closed { connection: id, reason });
-    }
-
-    /// Takes buffers back from idle connections, and gives up stalled ones.
-    fn sweep(&mut self) {
-        self.queue.submit(SWEEP_TIMER, Operation::Timeout { after: self.limits.sweep });
-        let mut stalled = Vec::new();
-        for entry in self.connections.iter_mut().flatten() {
-            let receives = entry.framing.in_mid_message() && entry.receiving != Receiving::No;
-            let waits = receives || entry.sending;
-            if waits && self.now.since(entry.last_progress) > self.limits.stall {
-                stalled.push(entry.id);
-            }
-            let idle = !std::mem::take(&mut entry.active) && !entry.framing.in_mid_message();
-            if idle && entry.receiving == Receiving::Bytes && entry.closed.is_none() {
-                self.queue.cancel((entry.id.0 & 0xffff_ffff) << 2 | RECEIVE);
-            }
-        }
-        for id in stalled {
-            self.shut(id, CloseReason::Stalled);
-        }
     }
 }

@@ -42,6 +42,14 @@ impl Server {
         }
     }
 
+    /// A connection on which a user has logged on.
+    fn log_on(&mut self, user: &str) -> (TcpStream, ConnectionId) {
+        let (client, connection) = self.connect();
+        self.tcp.set_message_bytes_max(connection, 9 << 20);
+        self.tcp.set_standing(connection, Some(user));
+        (client, connection)
+    }
+
     fn turn(&mut self) {
         self.driver.wait(Some(Duration::from_millis(20))).expect("the loop");
         self.tcp.poll(sys::monotonic_now(), &mut self.events);
@@ -72,7 +80,11 @@ impl Server {
 }
 
 fn framed(message: &[u8]) -> Vec<u8> {
-    [&MessageLength::new(message.len()).expect("a length that can be said").header()[..], message].concat()
+    [&header(message.len())[..], message].concat()
+}
+
+fn header(len: usize) -> [u8; HEADER_BYTES] {
+    MessageLength::new(len).expect("a length that can be said").header()
 }
 
 fn read_message(client: &mut TcpStream) -> Vec<u8> {
@@ -249,14 +261,15 @@ fn memory_for_unfinished_messages_is_bounded_and_no_one_starves() {
     let limits =
         TcpLimits { receiving_bytes_max: 300_000, first_message_bytes_max: 1 << 20, ..TcpLimits::default() };
     Server::both(&limits, |mut server| {
-        let mut clients: Vec<TcpStream> = (0..4).map(|_| server.connect().0).collect();
+        let mut clients: Vec<TcpStream> = (0..4).map(|_| server.log_on("ann").0).collect();
         for client in &mut clients {
             client.write_all(&framed(&[7; 200_000])[..150_000]).expect("a send");
         }
         for _ in 0..20 {
             server.turn();
         }
-        assert!(server.tcp.reserved_bytes <= 300_000, "{}", server.tcp.reserved_bytes);
+        let held_bytes = server.tcp.memory.held_bytes();
+        assert!((1..=300_000).contains(&held_bytes), "{held_bytes}");
         let rest: Vec<_> = clients
             .into_iter()
             .map(|mut client| {
@@ -269,7 +282,7 @@ fn memory_for_unfinished_messages_is_bounded_and_no_one_starves() {
         for _ in 0..4 {
             assert_eq!(server.message().len(), 200_000);
         }
-        assert_eq!(server.tcp.reserved_bytes, 0);
+        assert_eq!(server.tcp.memory.held_bytes(), 0);
         drop(rest);
     });
 }
@@ -278,7 +291,7 @@ fn memory_for_unfinished_messages_is_bounded_and_no_one_starves() {
 fn one_connection_more_than_the_limit_is_refused() {
     let limits = TcpLimits { connections: 1, ..TcpLimits::default() };
     Server::both(&limits, |mut server| {
-        let (first, _) = server.connect();
+        let (first, _) = server.log_on("ann");
         let mut second = TcpStream::connect(server.address).expect("the kernel accepts");
         second.set_read_timeout(Some(PATIENCE)).expect("a time-out");
         for _ in 0..5 {
@@ -295,6 +308,8 @@ fn one_connection_more_than_the_limit_is_refused() {
 fn a_paused_connection_is_heard_again_after_it_resumes() {
     Server::both(&TcpLimits::default(), |mut server| {
         let (mut client, connection) = server.connect();
+        client.write_all(&framed(b"before")).expect("a send");
+        assert_eq!(&server.message()[..], b"before");
         server.tcp.pause(connection);
         // The receive that was in flight may still bring one message.
         client.write_all(&framed(b"first")).expect("a send");
@@ -306,5 +321,198 @@ fn a_paused_connection_is_heard_again_after_it_resumes() {
         assert!(server.events.is_empty());
         server.tcp.resume(connection);
         assert_eq!(&server.message()[..], b"second");
+    });
+}
+
+/// Connections that have announced a message of `len` bytes and sent `sent` of it.
+fn announcers(
+    server: &mut Server,
+    count: usize,
+    user: Option<&str>,
+    len: usize,
+    sent: usize,
+) -> Vec<TcpStream> {
+    let begun = [&header(len)[..], &vec![7; sent]].concat();
+    (0..count)
+        .map(|_| {
+            let (mut client, _) = match user {
+                Some(user) => server.log_on(user),
+                None => server.connect(),
+            };
+            client.write_all(&begun).expect("a send");
+            client
+        })
+        .collect()
+}
+
+/// Sends `count` messages of 1 MiB on a connection, and wants them to arrive; how long that took.
+fn writes_on(server: &mut Server, client: &TcpStream, connection: ConnectionId, count: usize) -> Duration {
+    let (began, mut client) = (Instant::now(), client.try_clone().expect("a handle"));
+    let message = framed(&vec![9; 1 << 20]);
+    let thread = std::thread::spawn(move || {
+        for _ in 0..count {
+            client.write_all(&message).expect("a send");
+        }
+    });
+    let mut arrived = 0;
+    while arrived < count {
+        match server.next() {
+            TcpEvent::Message { connection: from, message } if from == connection => {
+                assert_eq!(message.len(), 1 << 20);
+                arrived += 1;
+            }
+            TcpEvent::Closed { connection: gone, reason } => assert_ne!(gone, connection, "{reason:?}"),
+            _ => {}
+        }
+    }
+    thread.join().expect("the client");
+    began.elapsed()
+}
+
+#[test]
+fn announcements_of_guests_hold_up_no_client_that_has_logged_on() {
+    let limits = TcpLimits { receiving_bytes_max: 8 << 20, ..TcpLimits::default() };
+    Server::both(&limits, |mut server| {
+        let (victim, connection) = server.log_on("ann");
+        let held = announcers(&mut server, 200, None, 60_000, 28);
+        assert!(writes_on(&mut server, &victim, connection, 20) < PATIENCE);
+        // Of those that have sent more, memory of their own is held, and no more than there is for them.
+        let more = announcers(&mut server, 60, None, 60_000, 20_000);
+        assert!(writes_on(&mut server, &victim, connection, 20) < PATIENCE);
+        assert!(server.tcp.memory.held_bytes() <= 512 << 10, "{}", server.tcp.memory.held_bytes());
+        drop((held, more));
+    });
+}
+
+#[test]
+fn announcements_of_one_client_hold_up_no_other_not_even_of_its_own_user() {
+    let limits = TcpLimits { receiving_bytes_max: 16 << 20, ..TcpLimits::default() };
+    Server::both(&limits, |mut server| {
+        let (same, same_id) = server.log_on("eve");
+        let (other, other_id) = server.log_on("ann");
+        let held = announcers(&mut server, 200, Some("eve"), 256 << 10, 28);
+        assert!(writes_on(&mut server, &other, other_id, 20) < PATIENCE);
+        assert!(writes_on(&mut server, &same, same_id, 20) < PATIENCE);
+        drop(held);
+    });
+}
+
+#[test]
+fn who_holds_all_memory_that_one_client_may_have_is_cut_off_by_its_own_and_delays_no_other() {
+    let limits = TcpLimits {
+        receiving_bytes_max: 16 << 20,
+        pace_when_short: Pace { grace: Duration::from_millis(100), bytes_per_second: 1 << 20 },
+        sweep: Duration::from_millis(50),
+        ..TcpLimits::default()
+    };
+    Server::both(&limits, |mut server| {
+        let (same, same_id) = server.log_on("eve");
+        let (other, other_id) = server.log_on("ann");
+        // More than a fair part of each: they hold the memory that they announced.
+        let held = announcers(&mut server, 100, Some("eve"), 256 << 10, 40_000);
+        assert!(writes_on(&mut server, &other, other_id, 20) < PATIENCE);
+        assert!(writes_on(&mut server, &same, same_id, 20) < PATIENCE);
+        drop(held);
+    });
+}
+
+#[test]
+fn a_guest_that_trickles_is_given_up_and_one_whose_messages_come_is_not() {
+    let limits = TcpLimits {
+        guest_pace: Pace { grace: Duration::from_millis(200), bytes_per_second: 64 << 10 },
+        sweep: Duration::from_millis(20),
+        ..TcpLimits::default()
+    };
+    Server::both(&limits, |mut server| {
+        let (mut slow, slow_id) = server.connect();
+        let (mut quick, quick_id) = server.connect();
+        slow.write_all(&header(60_000)).expect("a send");
+        let began = Instant::now();
+        loop {
+            assert!(began.elapsed() < PATIENCE, "each byte gave it more time");
+            let _ = slow.write_all(b"x");
+            quick.write_all(&framed(b"goes on")).expect("a send");
+            server.turn();
+            let ended = |event: &TcpEvent| match event {
+                TcpEvent::Closed { connection, reason } => {
+                    assert_eq!((*connection, *reason), (slow_id, CloseReason::Stalled));
+                    true
+                }
+                TcpEvent::Message { connection, .. } => {
+                    assert_eq!(*connection, quick_id);
+                    false
+                }
+                TcpEvent::Opened { .. } => false,
+            };
+            if server.events.drain(..).any(|event| ended(&event)) {
+                return;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_guest_sends_no_long_message() {
+    Server::both(&TcpLimits::default(), |mut server| {
+        let (mut client, connection) = server.connect();
+        let len_bytes = (64 << 10) + 1;
+        client.write_all(&header(len_bytes)).expect("a send");
+        assert_eq!(server.closed(), CloseReason::Framing(FramingError::TooLong { len_bytes }));
+        let (mut client, connection_2) = server.connect();
+        client.write_all(&framed(&[1; 64 << 10])).expect("a send");
+        assert_eq!(server.message().len(), 64 << 10);
+        assert_ne!(connection, connection_2);
+    });
+}
+
+#[test]
+fn silent_connections_keep_nobody_out() {
+    let limits = TcpLimits { connections: 16, ..TcpLimits::default() };
+    Server::both(&limits, |mut server| {
+        let (mut member, member_id) = server.log_on("ann");
+        let mut silent = Vec::new();
+        for _ in 0..100 {
+            silent.push(TcpStream::connect(server.address).expect("the kernel accepts"));
+            server.turn();
+        }
+        assert!(server.tcp.connection_count() <= 16);
+        for event in server.events.drain(..) {
+            if let TcpEvent::Closed { connection, reason } = event {
+                assert_eq!(reason, CloseReason::Evicted);
+                assert_ne!(connection, member_id);
+            }
+        }
+        // Who comes later gets in, and who was there stays.
+        let mut late = TcpStream::connect(server.address).expect("the kernel accepts");
+        late.write_all(&framed(b"late")).expect("a send");
+        member.write_all(&framed(b"member")).expect("a send");
+        let mut heard = Vec::new();
+        while heard.len() < 2 {
+            if let TcpEvent::Message { message, .. } = server.next() {
+                heard.push(message.to_vec());
+            }
+        }
+        heard.sort();
+        assert_eq!(heard, [&b"late"[..], b"member"]);
+    });
+}
+
+#[test]
+fn one_host_has_a_bounded_number_of_connections() {
+    let limits = TcpLimits { connections_per_host: 3, ..TcpLimits::default() };
+    Server::both(&limits, |mut server| {
+        let members: Vec<_> = (0..3).map(|_| server.log_on("ann")).collect();
+        let mut fourth = TcpStream::connect(server.address).expect("the kernel accepts");
+        fourth.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        for _ in 0..5 {
+            server.turn();
+        }
+        assert!(matches!(fourth.read(&mut [0; 1]), Ok(0) | Err(_)));
+        assert_eq!(server.tcp.connection_count(), 3);
+        server.tcp.set_standing(members[1].1, None);
+        let _fifth = TcpStream::connect(server.address).expect("the kernel accepts");
+        while !matches!(server.next(), TcpEvent::Closed { connection, reason: CloseReason::Evicted } if connection == members[1].1)
+        {
+        }
     });
 }

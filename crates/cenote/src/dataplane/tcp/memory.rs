@@ -1,0 +1,345 @@
+//! Memory of large messages that have not come whole.
+//!
+//! A message that is large gets a buffer of its own, as long as it announces to be, so that its payload is received without a copy. A
+//! peer that announces and sends nothing must not hold that memory against others. So a connection asks [`ReceiveMemory`] first, which counts
+//! by [`Party`], and by two rules:
+//!
+//! - **A party may hold as much as is free.** One party alone gets half of all, n of them an (n+1)th each, and who comes next finds as much.
+//!   Parties that hold little are never kept waiting by one that holds much.
+//! - **Of that, half is lent on an announcement.** More is lent only for a message of which a fair part has come: what its connection could hold
+//!   in its small buffer.
+//!
+//! Connections that get nothing wait with their small buffer. What becomes free goes round their parties; in each, connections that have
+//! brought whole large messages before come first. When connections wait, the owner ends those that hold memory and are too slow to deserve
+//! it ([`ReceiveMemory::is_short`]). Whoever was lent memory needs no more to finish its message: nobody waits for each other.
+
+use super::ConnectionId;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use types::PeerHost;
+
+/// So many parties are looked at for each time that memory becomes free: the rest has its turn later.
+const TRIED_MAX: usize = 16;
+
+/// Whom memory is counted against: the clients of one host, and of them those of one user if that is known.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Party {
+    pub host: PeerHost,
+    pub user: Option<Arc<str>>,
+}
+
+/// Names a party while it has connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartyId(u32);
+
+/// Memory lent to one connection. To be given back by [`ReceiveMemory::give_back`].
+#[derive(Debug)]
+#[must_use]
+pub struct Loan {
+    party: PartyId,
+    bytes: usize,
+    is_advance: bool,
+}
+
+impl Loan {
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// A connection's place among those that wait; smaller comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Waiting {
+    /// It has not brought a whole large message yet.
+    is_new: bool,
+    order: u64,
+}
+
+/// What is known of one party.
+struct Account {
+    party: Party,
+    connections: usize,
+    held_bytes: usize,
+    /// Of these, what was lent on announcements.
+    advanced_bytes: usize,
+    /// Connections that wait, and for how many bytes.
+    waiting: BTreeMap<Waiting, (ConnectionId, usize)>,
+    /// Its turn, while connections wait.
+    turn: Option<u64>,
+}
+
+/// See the module.
+pub struct ReceiveMemory {
+    bytes_max: usize,
+    held_bytes: usize,
+    accounts: Vec<Option<Account>>,
+    free_accounts: Vec<u32>,
+    by_party: HashMap<Party, PartyId>,
+    /// Parties of which connections wait, by their turn.
+    turns: BTreeMap<u64, PartyId>,
+    /// Memory became free since the last [`Self::next_served`] that found nobody.
+    has_freed: bool,
+    orders: u64,
+}
+
+impl ReceiveMemory {
+    pub fn new(bytes_max: usize) -> Self {
+        Self {
+            bytes_max,
+            held_bytes: 0,
+            accounts: Vec::new(),
+            free_accounts: Vec::new(),
+            by_party: HashMap::new(),
+            turns: BTreeMap::new(),
+            has_freed: false,
+            orders: 0,
+        }
+    }
+
+    /// Bytes lent.
+    #[cfg(test)]
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// Connections wait for memory.
+    pub fn is_short(&self) -> bool {
+        !self.turns.is_empty()
+    }
+
+    /// A party has one connection more.
+    pub fn join(&mut self, party: Party) -> PartyId {
+        if let Some(&id) = self.by_party.get(&party) {
+            self.account(id).connections += 1;
+            return id;
+        }
+        let slot = self.free_accounts.pop().unwrap_or_else(|| {
+            self.accounts.push(None);
+            (self.accounts.len() - 1) as u32
+        });
+        self.by_party.insert(party.clone(), PartyId(slot));
+        self.accounts[slot as usize] = Some(Account {
+            party,
+            connections: 1,
+            held_bytes: 0,
+            advanced_bytes: 0,
+            waiting: BTreeMap::new(),
+            turn: None,
+        });
+        PartyId(slot)
+    }
+
+    /// A party has one connection less. What that held was given back, and it does not wait.
+    pub fn leave(&mut self, id: PartyId) {
+        let account = self.account(id);
+        account.connections -= 1;
+        if account.connections > 0 {
+            return;
+        }
+        assert!(
+            account.held_bytes == 0 && account.waiting.is_empty(),
+            "a party without connections holds memory"
+        );
+        if let Some(account) = self.accounts[id.0 as usize].take() {
+            self.by_party.remove(&account.party);
+            self.free_accounts.push(id.0);
+        }
+    }
+
+    fn account(&mut self, id: PartyId) -> &mut Account {
+        self.accounts[id.0 as usize].as_mut().expect("a party exists while it has connections")
+    }
+
+    /// Whether a party may be lent so many bytes more.
+    fn fits(&mut self, id: PartyId, bytes: usize, is_advance: bool) -> bool {
+        let free_bytes = self.bytes_max.saturating_sub(self.held_bytes);
+        let is_alone = self.held_bytes == 0;
+        let account = self.account(id);
+        let fits = account.held_bytes + bytes <= free_bytes;
+        // One message always fits when there is no other, whatever the limit says.
+        is_alone || fits && (!is_advance || account.advanced_bytes + bytes <= free_bytes / 2)
+    }
+
+    /// Lends `bytes` for one message. `is_advance`: less than a fair part of it has come.
+    pub fn lend(&mut self, party: PartyId, bytes: usize, is_advance: bool) -> Option<Loan> {
+        if !self.fits(party, bytes, is_advance) {
+            return None;
+        }
+        self.held_bytes += bytes;
+        let account = self.account(party);
+        account.held_bytes += bytes;
+        account.advanced_bytes += if is_advance { bytes } else { 0 };
+        Some(Loan { party, bytes, is_advance })
+    }
+
+    /// Counts memory against a party that it was lent to as another.
+    pub fn take_over(&mut self, party: PartyId, bytes: usize) -> Loan {
+        self.held_bytes += bytes;
+        self.account(party).held_bytes += bytes;
+        Loan { party, bytes, is_advance: false }
+    }
+
+    pub fn give_back(&mut self, loan: Loan) {
+        let Loan { party, bytes, is_advance } = loan;
+        self.held_bytes -= bytes;
+        let account = self.account(party);
+        account.held_bytes -= bytes;
+        account.advanced_bytes -= if is_advance { bytes } else { 0 };
+        self.has_freed = true;
+    }
+
+    /// A connection that could not be lent `bytes`, not even without an advance, waits for them from now on.
+    pub fn wait(&mut self, party: PartyId, connection: ConnectionId, bytes: usize, is_new: bool) -> Waiting {
+        self.orders += 1;
+        let waiting = Waiting { is_new, order: self.orders };
+        self.account(party).waiting.insert(waiting, (connection, bytes));
+        self.take_turn(party, false);
+        waiting
+    }
+
+    /// A connection waits no longer.
+    pub fn end_wait(&mut self, party: PartyId, waiting: Waiting) {
+        self.account(party).waiting.remove(&waiting);
+        self.take_turn(party, false);
+    }
+
+    /// Gives a party of which connections wait a turn, if it has none, and takes it from one of which none does. `anew`: behind all others.
+    fn take_turn(&mut self, party: PartyId, anew: bool) {
+        self.orders += 1;
+        let next = self.orders;
+        let account = self.account(party);
+        let before = account.turn;
+        let kept = before.filter(|_| !anew).unwrap_or(next);
+        account.turn = (!account.waiting.is_empty()).then_some(kept);
+        let after = account.turn;
+        if before != after {
+            before.map(|turn| self.turns.remove(&turn));
+            self.turns.extend(after.map(|turn| (turn, party)));
+        }
+    }
+
+    /// Gives all that wait a turn, also those that had none when memory became free last.
+    pub fn look_again(&mut self) {
+        self.has_freed = true;
+    }
+
+    /// A connection that waited and can be lent what it waited for; it waits no longer. To be called until it gives none, with
+    /// [`Self::lend`] for each.
+    pub fn next_served(&mut self) -> Option<ConnectionId> {
+        if !self.has_freed {
+            return None;
+        }
+        for _ in 0..self.turns.len().min(TRIED_MAX) {
+            let (_, &party) = self.turns.first_key_value()?;
+            let first = self.account(party).waiting.first_key_value();
+            let (waiting, connection, bytes) = first.map(|(&waiting, &(id, bytes))| (waiting, id, bytes))?;
+            let fits = self.fits(party, bytes, false);
+            if fits {
+                self.account(party).waiting.remove(&waiting);
+            }
+            self.take_turn(party, true);
+            if fits {
+                return Some(connection);
+            }
+        }
+        self.has_freed = false;
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{IpAddr, Ipv4Addr};
+
+    const MIB: usize = 1 << 20;
+
+    fn party(number: u8) -> Party {
+        Party { host: IpAddr::V4(Ipv4Addr::new(10, 0, 0, number)).into(), user: None }
+    }
+
+    fn hold(memory: &mut ReceiveMemory, party: PartyId, bytes: usize, is_advance: bool) -> Vec<Loan> {
+        std::iter::from_fn(|| memory.lend(party, bytes, is_advance)).collect()
+    }
+
+    #[test]
+    fn one_party_alone_gets_half_and_the_next_finds_as_much_as_it() {
+        let mut memory = ReceiveMemory::new(120 * MIB);
+        let (first, second) = (memory.join(party(1)), memory.join(party(2)));
+        let of_first = hold(&mut memory, first, MIB, false);
+        assert_eq!(of_first.len(), 60);
+        let of_second = hold(&mut memory, second, MIB, false);
+        assert_eq!(of_second.len(), 30);
+        let third = memory.join(party(3));
+        let of_third = hold(&mut memory, third, MIB, false);
+        assert_eq!(of_third.len(), 15);
+        of_first.into_iter().chain(of_second).chain(of_third).for_each(|loan| memory.give_back(loan));
+        assert_eq!(memory.held_bytes(), 0);
+        for party in [first, second, third] {
+            memory.leave(party);
+        }
+        assert!(memory.by_party.is_empty());
+    }
+
+    #[test]
+    fn announcements_alone_never_take_what_a_message_needs_that_comes() {
+        let mut memory = ReceiveMemory::new(240 * MIB);
+        let party = memory.join(party(1));
+        let announced = hold(&mut memory, party, MIB / 4, true);
+        assert_eq!(announced.len(), 320, "a third of all");
+        assert!(memory.lend(party, 8 * MIB, true).is_none());
+        let comes = memory.lend(party, 8 * MIB, false);
+        assert!(comes.is_some());
+        comes.into_iter().chain(announced).for_each(|loan| memory.give_back(loan));
+    }
+
+    #[test]
+    fn one_message_fits_a_limit_that_is_smaller() {
+        let mut memory = ReceiveMemory::new(MIB);
+        let party = memory.join(party(1));
+        let loan = memory.lend(party, 8 * MIB, true);
+        assert!(loan.is_some() && memory.lend(party, 1, false).is_none());
+        loan.into_iter().for_each(|loan| memory.give_back(loan));
+    }
+
+    #[test]
+    fn what_becomes_free_goes_round_the_parties_and_first_to_those_that_are_known() {
+        let mut memory = ReceiveMemory::new(8 * MIB);
+        let (many, one) = (memory.join(party(1)), memory.join(party(2)));
+        let mut loans = hold(&mut memory, many, MIB, false);
+        loans.extend(hold(&mut memory, one, MIB, false));
+        for id in 0..3 {
+            memory.wait(many, ConnectionId(id), MIB, true);
+        }
+        memory.wait(many, ConnectionId(3), MIB, false);
+        memory.wait(one, ConnectionId(9), MIB, true);
+        assert_eq!(memory.next_served(), None, "nothing became free");
+        loans.drain(..).for_each(|loan| memory.give_back(loan));
+        let mut served = Vec::new();
+        while let Some(connection) = memory.next_served() {
+            served.push(connection.0);
+        }
+        assert_eq!(served, [3, 9, 0, 1, 2]);
+        assert!(!memory.is_short());
+    }
+
+    #[test]
+    fn who_wants_much_is_passed_by_others_and_who_has_gone_is_not_served() {
+        let mut memory = ReceiveMemory::new(8 * MIB);
+        let (greedy, modest) = (memory.join(party(1)), memory.join(party(2)));
+        let kept = memory.lend(greedy, 4 * MIB, false).expect("half of all");
+        let other = memory.lend(modest, MIB, false).expect("is free");
+        memory.wait(greedy, ConnectionId(1), 4 * MIB, false);
+        let gone = memory.wait(modest, ConnectionId(2), MIB, false);
+        memory.wait(modest, ConnectionId(3), MIB, false);
+        memory.end_wait(modest, gone);
+        memory.give_back(other);
+        assert_eq!(memory.next_served(), Some(ConnectionId(3)));
+        assert_eq!(memory.next_served(), None);
+        assert!(memory.is_short());
+        memory.give_back(kept);
+        assert_eq!(memory.next_served(), Some(ConnectionId(1)));
+        memory.leave(greedy);
+        memory.leave(modest);
+    }
+}
