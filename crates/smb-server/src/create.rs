@@ -24,7 +24,7 @@ use types::{FileTime, Monotonic, NtStatus};
 use volume::backend::{
     AppInstance, Backend, CacheGrant, CacheRequest, Create, CreateAction, Created, Disposition,
     DurableRequest, ExtendedAttribute, LeaseRequest, LeaseState, LeaseVersion2, OpenId, Operation,
-    OplockLevel, Reconnect, WideString,
+    OplockLevel, Reconnect,
 };
 
 const FILE_DIRECTORY_FILE: u32 = 1;
@@ -227,8 +227,6 @@ impl<B: Backend, D: Directory> Server<B, D> {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         let replay = element_flags(element).contains(HeaderFlags::REPLAY_OPERATION);
-        // Below the share's root, which goes along as a directory: nothing is put before what the client says.
-        let path: WideString = name.into();
         let mut work = CreateWork {
             volume,
             tree_id: context.tree_id,
@@ -256,7 +254,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             let operation = Operation::Reconnect(Box::new(Reconnect {
                 caller,
                 open,
-                path,
+                path: name,
                 create_guid,
                 persistent: flags & DURABLE_FLAG_PERSISTENT != 0,
                 lease: contexts.lease,
@@ -298,7 +296,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         };
         let operation = Operation::Create(Box::new(Create {
             caller,
-            path,
+            path: name,
             desired_access: request.desired_access.get(),
             attributes: request.file_attributes.get(),
             share_access: request.share_access.get(),

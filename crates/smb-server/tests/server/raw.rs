@@ -179,5 +179,5 @@ impl Client {
 
 /// FileRenameInformation of a name from the share's root.
 pub fn to(name: &str) -> RenameInformation {
-    RenameInformation { flags: 0, root_directory: 0, name: wide_from_str(name).into() }
+    RenameInformation { flags: 0, root_directory: 0, name: wide_from_str(name) }
 }
