@@ -329,9 +329,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let mut output = Vec::new();
         let mut status = NtStatus::SUCCESS;
         match (work.code, answer) {
-            (_, Reply::Ranges(ranges)) => {
+            (_, Reply::Ranges { ranges, more }) => {
                 let fit = work.output_max / size_of::<AllocatedRange>();
-                if ranges.len() > fit {
+                if ranges.len() > fit || more {
                     if fit == 0 {
                         return Err(NtStatus::BUFFER_TOO_SMALL);
                     }

@@ -615,7 +615,11 @@ pub enum Reply {
     Directory(Vec<DirectoryEntry>),
     /// FILE_ACTION_* and path relative to the watched directory; empty: too many, enumerate again.
     Notify(Vec<(u32, WideString)>),
-    Ranges(Vec<ByteRange>),
+    /// `more`: there may be others behind the last, for which the client asks from there.
+    Ranges {
+        ranges: Vec<ByteRange>,
+        more: bool,
+    },
     Copied {
         chunks: u32,
         bytes: u64,

@@ -300,3 +300,34 @@ fn a_lock_that_waits_counts_against_the_limit_of_its_open() {
     assert_eq!(status(&answer), NtStatus::SUCCESS);
     assert!(client.receive(&mut world).is_none(), "the second waits for the first");
 }
+
+/// Turns of the loop after which the volume has this many opens.
+fn turns_until_open(world: &mut World, opens: usize) -> usize {
+    let mut turns = 0;
+    while world.layer.0.borrow().volume.as_ref().unwrap().open_count() != opens {
+        assert!(turns < 100, "it ends");
+        world.server.poll(world.now);
+        turns += 1;
+    }
+    turns
+}
+
+#[test]
+fn the_end_of_a_tree_or_a_session_with_many_opens_is_split_over_turns() {
+    for command in [Command::TreeDisconnect, Command::Logoff] {
+        let mut world = World::with_volume();
+        let mut other = Client::ready(&mut world);
+        other.create(&mut world, "other");
+        let mut client = Client::ready(&mut world);
+        for number in 0..6000 {
+            client.create(&mut world, &format!("f{}", number % 1000));
+        }
+        let message = client.build(command, |out| out.put(&EmptyBody::default()));
+        world.server.handle_message(client.connection, sys::Buf::from(&message[..]), world.now);
+        let open = other.build(Command::Create, Client::create_body("other"));
+        world.server.handle_message(other.connection, sys::Buf::from(&open[..]), world.now);
+        let turns = turns_until_open(&mut world, 2);
+        assert!((2..50).contains(&turns), "{turns} turns");
+        assert_eq!(status(&other.receive(&mut world).expect("an answer")), NtStatus::SUCCESS);
+    }
+}

@@ -57,6 +57,7 @@ use meta::{Changes, Store, Transaction, Tree, key, record};
 pub use namespace::{LINKS_MAX, NAME_UNITS_MAX, check_name};
 use opening::{Opened, Opening};
 pub use properties::{PROPERTY_BYTES_MAX, REPARSE_BYTES_MAX};
+pub use streams::NAMED_STREAMS_MAX;
 pub use types::*;
 pub use upcase::{names_equal, upcase_unit};
 
@@ -212,6 +213,11 @@ impl FileSystem {
         out.extend(self.events.drain(..));
     }
 
+    /// Lookups and steps of walks through metadata since the last call.
+    pub fn take_steps(&mut self) -> u32 {
+        std::mem::take(&mut self.meta.steps)
+    }
+
     /// An operation missed something that the next [`FileSystem::poll`] asks the virtual disk for.
     pub fn wants_poll(&self) -> bool {
         self.meta.tree.has_wanted()
@@ -219,7 +225,7 @@ impl FileSystem {
 
     /// When [`FileSystem::poll`] wants to be called next, should nothing happen before.
     pub fn next_timeout(&self) -> Option<Monotonic> {
-        if self.unfinished || self.checkpoint_is_busy() {
+        if self.unfinished || self.retry || self.checkpoint_is_busy() {
             return Some(self.now);
         }
         let journal = self.gathering_since.map(|since| since.after(JOURNAL_DELAY));

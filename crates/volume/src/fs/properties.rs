@@ -21,6 +21,9 @@ pub const REPARSE_BYTES_MAX: usize = 16384;
 /// Descriptors remembered by content, so that making a file costs no search.
 const SECURITY_CACHE_ENTRIES: usize = 1024;
 
+/// Descriptors of one hash that a new one is compared with: who makes more of them (CRCs collide at will) has them stored again.
+const SAME_HASH_MAX: usize = 8;
+
 impl FileSystem {
     /// A stored security descriptor; empty for `SecurityId(0)`. Never changes for one id, so callers may keep what they
     /// made of it.
@@ -69,7 +72,8 @@ impl FileSystem {
         let hash = codes::crc64(descriptor);
         let prefix = key::security_hashes(hash);
         let (mut from, end) = (prefix.clone(), key::after(&prefix));
-        while let Some((found, _)) = self.meta.next(txn, &from, &end)? {
+        for _ in 0..SAME_HASH_MAX {
+            let Some((found, _)) = self.meta.next(txn, &from, &end)? else { break };
             let id = key::parse_security_hash(&found).ok_or(FsError::damaged("security index"))?;
             if self.blob(txn, &key::security(id))? == descriptor {
                 self.remember_security(descriptor, id);

@@ -9,6 +9,10 @@ use super::namespace::check_name;
 use super::types::{FileId, FsError, StreamId, StreamInformation};
 use super::upcase::names_equal;
 
+/// Most named streams of a file, so that listing and removing them takes bounded time. NTFS, whose list of attributes has at most 256 KiB,
+/// holds about as many.
+pub const NAMED_STREAMS_MAX: usize = 4096;
+
 impl FileSystem {
     fn stream_index(&mut self, txn: &Transaction, file: FileId, name: &[u16]) -> Result<u32, FsError> {
         let value = self.meta.get(txn, &key::stream_name(file, name))?.ok_or(FsError::NotFound)?;
@@ -39,7 +43,7 @@ impl FileSystem {
     /// Makes an empty named stream.
     ///
     /// # Errors
-    /// `Exists`, `NameInvalid`, `NotFound`.
+    /// `Exists`, `NameInvalid`, `NotFound`; `TooManyStreams` beyond [`NAMED_STREAMS_MAX`].
     pub fn create_stream(&mut self, file: FileId, name: &[u16], now: FileTime) -> Result<StreamId, FsError> {
         self.ready_to_grow()?;
         check_name(name)?;
@@ -48,6 +52,7 @@ impl FileSystem {
         if self.meta.get(&txn, &key::stream_name(file, name))?.is_some() {
             return Err(FsError::Exists);
         }
+        self.check_stream_room(&txn, file, inode.next_stream)?;
         let stream = StreamId { file, index: inode.next_stream };
         inode.next_stream = inode.next_stream.checked_add(1).ok_or(FsError::TooLarge)?;
         inode.changed = now;
@@ -57,6 +62,27 @@ impl FileSystem {
         txn.put(key::stream_name(file, name), encode_number(u64::from(stream.index)));
         self.commit(txn)?;
         Ok(stream)
+    }
+
+    /// # Errors
+    /// `TooManyStreams` if the file has [`NAMED_STREAMS_MAX`], those included that are still being given back. They are counted only if so many
+    /// were ever made.
+    fn check_stream_room(
+        &mut self,
+        txn: &Transaction,
+        file: FileId,
+        next_stream: u32,
+    ) -> Result<(), FsError> {
+        if next_stream as usize <= NAMED_STREAMS_MAX {
+            return Ok(());
+        }
+        let (mut from, end) = (key::streams(file), key::after(&key::streams(file)));
+        for _ in 0..NAMED_STREAMS_MAX {
+            let Some((found, _)) = self.meta.next(txn, &from, &end)? else { return Ok(()) };
+            from = found;
+            from.push(0);
+        }
+        Err(FsError::TooManyStreams)
     }
 
     /// Gives a named stream another name.

@@ -53,6 +53,8 @@ pub enum FsError {
     Loop,
     #[error("the file has as many links as it can have")]
     TooManyLinks,
+    #[error("the file has as many named streams as it can have")]
+    TooManyStreams,
     #[error("the volume is full")]
     NoSpace,
     /// A file size, an attribute or a descriptor beyond what a volume can hold.

@@ -66,20 +66,26 @@ impl Service {
             return Err(NtStatus::INVALID_PARAMETER.into());
         }
         let stream = open.stream;
-        let found = self.fs.allocated_ranges(stream, range.offset, range.len_bytes, RANGES_MAX)?;
+        let (found, more) = self.fs.allocated_ranges(stream, range.offset, range.len_bytes, RANGES_MAX)?;
         let ranges = found.into_iter().map(|(offset, len_bytes)| ByteRange { offset, len_bytes }).collect();
-        Ok(Reply::Ranges(ranges))
+        Ok(Reply::Ranges { ranges, more })
     }
 
     /// Trimmed bytes have no defined content: whole blocks are given back where the file is sparse.
-    pub(super) fn trim(&mut self, id: OpenId, ranges: &[ByteRange]) -> Result<Reply, Halt> {
+    /// Takes the ranges that are done out of `ranges`.
+    pub(super) fn trim(&mut self, id: OpenId, ranges: &mut Vec<ByteRange>) -> Result<Reply, Halt> {
         if self.open_for(id, rights::WRITE_DATA)?.directory {
             return Err(NtStatus::INVALID_PARAMETER.into());
         }
-        for range in ranges {
+        while let Some(range) = ranges.last() {
+            if self.turn.is_spent() {
+                return Err(Halt::Yield);
+            }
             let (stream, _) = self.check_write(id, range.offset, range.len_bytes)?;
             let now = self.time();
             self.fs.zero_range(stream, range.offset, range.len_bytes, now)?;
+            ranges.pop();
+            self.turn.spend_metadata(self.fs.take_steps());
         }
         self.contend(id);
         Ok(Reply::Done)

@@ -171,13 +171,13 @@ impl Service {
         }
     }
 
-    /// MS-FSA 2.1.5.10.4. Ranges that are not of whole blocks are refused, as ReFS does.
+    /// MS-FSA 2.1.5.10.4. `chunk` becomes what is left to do. Ranges that are not of whole blocks are refused, as ReFS does.
     pub(super) fn duplicate_extents(
         &mut self,
         operation: OperationId,
         source: OpenId,
         target: OpenId,
-        chunk: CopyChunk,
+        chunk: &mut CopyChunk,
     ) -> Result<Outcome, Halt> {
         let (from, to) = self.check_copy(source, target)?;
         let range = ByteRange { offset: chunk.source_offset, len_bytes: chunk.len_bytes };
@@ -206,7 +206,14 @@ impl Service {
         }
         let now = self.time();
         match self.fs.clone_range(from, chunk.source_offset, to, chunk.target_offset, chunk.len_bytes, now) {
-            Ok(()) => {
+            Ok(done) if done < chunk.len_bytes => {
+                self.before_write(target);
+                chunk.source_offset += done;
+                chunk.target_offset += done;
+                chunk.len_bytes -= done;
+                Err(Halt::Yield)
+            }
+            Ok(_) => {
                 self.before_write(target);
                 Ok(Outcome::Reply(Reply::Done))
             }
@@ -218,7 +225,7 @@ impl Service {
                     target,
                     source_stream: from,
                     target_stream: to,
-                    chunks: vec![chunk],
+                    chunks: vec![*chunk],
                     done: 0,
                     within: 0,
                     bytes: 0,

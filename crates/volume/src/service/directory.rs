@@ -179,8 +179,8 @@ impl Service {
                         }
                         Err(halt) => return Err(halt),
                     }
-                    self.turn.spend(ENTRY_STEPS);
                 }
+                self.turn.spend_metadata(self.fs.take_steps());
                 found.position = *cookie;
                 if found.entries.len() == question.entries_max || self.turn.is_spent() {
                     break;

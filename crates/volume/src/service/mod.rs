@@ -46,7 +46,7 @@ use crate::backend::{Backend, Event, Guid, OpenId, Operation, OperationId, Rulin
 use crate::fs::{Attributes, FileId, FileSystem, FsError, FsEvent, SecurityId, StreamId};
 use crate::security::SecurityDescriptor;
 use opens::{FileNode, LeaseName, Leases, OpenTable};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 use types::{FileTime, Monotonic, NtStatus};
@@ -140,6 +140,7 @@ fn status_of(error: &FsError) -> NtStatus {
         FsError::NameInvalid => NtStatus::OBJECT_NAME_INVALID,
         FsError::Loop => NtStatus::ACCESS_DENIED,
         FsError::TooManyLinks => NtStatus::TOO_MANY_LINKS,
+        FsError::TooManyStreams => NtStatus::FILE_SYSTEM_LIMITATION,
         FsError::NoSpace => NtStatus::DISK_FULL,
         FsError::TooLarge | FsError::Invalid(_) => NtStatus::INVALID_PARAMETER,
         FsError::Corrupt { .. } => NtStatus::DATA_ERROR,
@@ -321,12 +322,10 @@ impl Service {
         if self.reclaims.is_empty() {
             return;
         }
+        let busy: HashSet<FileId> =
+            self.in_flight.iter().filter_map(|(_, io)| Some(io.stream()?.file)).collect();
         for stream in std::mem::take(&mut self.reclaims) {
-            let busy = self.in_flight.iter().any(|(_, io)| {
-                let file = io.stream().map(|stream| stream.file);
-                file == Some(stream.file)
-            });
-            let result = if busy {
+            let result = if busy.contains(&stream.file) {
                 Err(FsError::Miss)
             } else if stream.index == WHOLE_FILE {
                 self.fs.reclaim(stream.file)
@@ -339,11 +338,12 @@ impl Service {
         }
     }
 
+    /// As long as the turn is not spent.
     fn answer_watches(&mut self) {
-        if !self.watches.has_ready() {
-            return;
-        }
-        for (operation, changes) in self.watches.take_ready() {
+        while !self.turn.is_spent()
+            && let Some((operation, changes)) = self.watches.next_ready()
+        {
+            self.turn.spend(turn::OPERATION_STEPS);
             self.tasks.forget(operation);
             self.events.push(Event::Done { operation, result: Ok(crate::backend::Reply::Notify(changes)) });
         }
@@ -401,7 +401,7 @@ impl Backend for Service {
     }
 
     fn next_timeout(&self) -> Option<Monotonic> {
-        if self.tasks.is_due() {
+        if self.tasks.is_due() || self.watches.has_ready() {
             return Some(self.now);
         }
         let own = self.timers.first().map(|(at, _)| *at);

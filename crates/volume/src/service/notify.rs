@@ -56,7 +56,7 @@ pub struct Watches {
     by_open: HashMap<OpenId, Watch>,
     by_path: HashMap<WideString, Vec<OpenId>>,
     /// Watches that have something to answer.
-    ready: Vec<OpenId>,
+    ready: VecDeque<OpenId>,
 }
 
 impl Watches {
@@ -114,7 +114,7 @@ impl Watches {
                     watch.add(action, relative);
                     if !watch.ready {
                         watch.ready = true;
-                        self.ready.push(*open);
+                        self.ready.push_back(*open);
                     }
                 }
             }
@@ -126,17 +126,16 @@ impl Watches {
         }
     }
 
-    /// Requests that can be answered by now: the changes since the last answer, for the oldest request of each watch.
-    pub fn take_ready(&mut self) -> Vec<(OperationId, Changes)> {
-        let mut answers = Vec::new();
-        for open in std::mem::take(&mut self.ready) {
+    /// A request that can be answered by now, and the changes since the last answer: the oldest request of a watch.
+    pub fn next_ready(&mut self) -> Option<(OperationId, Changes)> {
+        while let Some(open) = self.ready.pop_front() {
             let Some(watch) = self.by_open.get_mut(&open) else { continue };
             watch.ready = false;
             if let Some(operation) = watch.requests.pop_front() {
-                answers.push((operation, watch.take()));
+                return Some((operation, watch.take()));
             }
         }
-        answers
+        None
     }
 
     pub fn has_ready(&self) -> bool {

@@ -196,8 +196,12 @@ impl Service {
                 node.opens.iter().any(|id| self.opens.get(*id).is_some_and(|open| open.stream == old.stream))
             });
             if old.stream.index != 0 && !open {
+                if self.turn.is_spent() {
+                    return Err(Halt::Yield);
+                }
                 self.fs.unlink_stream(old.stream, now)?;
                 self.reclaims.push(old.stream);
+                self.turn.spend_metadata(self.fs.take_steps());
             }
         }
         self.fs.set_end_of_file(stream, 0, now)?;

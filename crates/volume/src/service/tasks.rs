@@ -82,7 +82,7 @@ impl Tasks {
         }
     }
 
-    /// Whether something goes on in the next turn without waiting for anything else.
+    /// Whether an operation goes on in the next turn without waiting for anything else.
     pub fn is_due(&self) -> bool {
         !self.ready.is_empty() || !self.yielded.is_empty()
     }
@@ -178,9 +178,13 @@ impl Service {
     }
 
     fn run(&mut self, operation: OperationId, mut work: Work, told: bool) {
-        self.turn.spend(OPERATION_STEPS);
         let durable = self.wants_durable_metadata(&work);
-        match self.perform(operation, &mut work) {
+        // What the file layer did by itself is its own to bound.
+        self.fs.take_steps();
+        let result = self.perform(operation, &mut work);
+        self.turn.spend(OPERATION_STEPS);
+        self.turn.spend_metadata(self.fs.take_steps());
+        match result {
             Ok(Outcome::Reply(reply)) if durable => self.commit(operation, reply),
             Ok(Outcome::Reply(reply)) => self.done(operation, Ok(reply)),
             Ok(Outcome::Later) => (),
@@ -390,7 +394,7 @@ impl Service {
                 return self.copy_chunks(operation, *source, *target, std::mem::take(chunks));
             }
             Operation::DuplicateExtents { source, target, chunk } => {
-                return self.duplicate_extents(operation, *source, *target, *chunk);
+                return self.duplicate_extents(operation, *source, *target, chunk);
             }
             Operation::QueryReparsePoint { open } => self.query_reparse_point(*open)?,
             Operation::SetReparsePoint { open, data } => self.set_reparse_point(*open, data)?,

@@ -9,8 +9,10 @@ pub const STEPS_PER_TURN: u32 = 200_000;
 
 /// Of an operation, whatever it does.
 pub const OPERATION_STEPS: u32 = 64;
-/// Of a directory entry that is looked at: its key is searched and its name copied.
-pub const ENTRY_STEPS: u32 = 32;
+/// Of a lookup or a step of a walk through metadata.
+pub const METADATA_STEPS: u32 = 16;
+/// Of a directory entry, beside that: it is decoded, and its name copied.
+pub const ENTRY_STEPS: u32 = 16;
 
 /// What is left of a turn.
 #[derive(Debug)]
@@ -33,6 +35,11 @@ impl Default for Turn {
 impl Turn {
     pub fn begin(&mut self) {
         self.left = STEPS_PER_TURN;
+    }
+
+    /// The file layer looked at so much metadata.
+    pub fn spend_metadata(&mut self, looked_at: u32) {
+        self.spend(looked_at.saturating_mul(METADATA_STEPS));
     }
 
     /// Steps were taken. They may be more than were left: the last piece of work is done whole.

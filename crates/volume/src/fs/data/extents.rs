@@ -101,6 +101,32 @@ impl FileSystem {
         Ok(out)
     }
 
+    /// As `map`, but at most `extents_max` extents. Also the block up to which the range was looked at.
+    pub(super) fn map_some(
+        &mut self,
+        txn: &Transaction,
+        stream: StreamId,
+        from: u64,
+        to: u64,
+        extents_max: usize,
+    ) -> Result<(Vec<Mapped>, u64), FsError> {
+        let stop = self.after_extents(txn, stream, from, to, extents_max)?;
+        Ok((self.map(txn, stream, from, stop)?, stop))
+    }
+
+    /// Where the extent begins that is behind the first `extents_max` of a range; its end if there is none.
+    pub(super) fn after_extents(
+        &mut self,
+        txn: &Transaction,
+        stream: StreamId,
+        from: u64,
+        to: u64,
+        extents_max: usize,
+    ) -> Result<u64, FsError> {
+        let found = self.stored_extents(txn, stream, from, to, extents_max + 1)?;
+        Ok(found.get(extents_max).map_or(to, |(block, _)| *block))
+    }
+
     /// First block of the last extent that begins at or before a block.
     pub(super) fn extent_before(
         &mut self,
@@ -149,6 +175,19 @@ impl FileSystem {
             gone += stop - start;
         }
         Ok(gone)
+    }
+
+    /// As `unmap`, but of at most `extents_max` extents. Also the block up to which it went.
+    pub(super) fn unmap_some(
+        &mut self,
+        txn: &mut Transaction,
+        stream: StreamId,
+        from: u64,
+        to: u64,
+        extents_max: usize,
+    ) -> Result<(u64, u64), FsError> {
+        let stop = self.after_extents(txn, stream, from, to, extents_max)?;
+        Ok((self.unmap(txn, stream, from, stop)?, stop))
     }
 
     /// Maps a range that is a hole, joined with the extent before it where they fit together.

@@ -73,6 +73,8 @@ struct Stream {
     ticket: u64,
     /// Grows with every change of the map other than by write-back: what was read before is not cached.
     generation: u64,
+    /// At this generation, no block before this one was a hole.
+    whole: (u64, u64),
     /// The last write of which a part was evicted from memory: reads that began before it may carry older bytes.
     evicted_sequence: u64,
     readers: Readers,
@@ -445,6 +447,7 @@ impl FileSystem {
             goal: None,
             ticket: 0,
             generation: 0,
+            whole: (0, 0),
             evicted_sequence: self.data.sequence,
             readers: Readers::default(),
             fetching: Vec::new(),

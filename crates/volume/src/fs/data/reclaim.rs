@@ -80,9 +80,11 @@ impl FileSystem {
             let Some(orphan) = self.data.orphans.pop_front() else { return };
             match self.reclaim_step(orphan) {
                 Ok(true) => {}
+                // One large step is enough for one go.
                 Ok(false) => {
                     self.pump_again = true;
                     self.data.orphans.push_back(orphan);
+                    return;
                 }
                 Err(FsError::Miss) => self.data.orphans.push_back(orphan),
                 // Damaged metadata: the space is lost until a repair, the orphan stays recorded.

@@ -1,6 +1,7 @@
 //! Changes of a stream's shape: its end, its allocation, holes, shared blocks.
 //!
-//! All of them answer `Miss` while write-back jobs work in the range concerned, and start over.
+//! All of them answer `Miss` while write-back jobs work in the range concerned, and start over. So they do when there is much to change:
+//! one call changes about [`EXTENTS_AT_ONCE`] extents, which stay changed, and the next one the rest.
 
 use ::types::{FileTime, attribute};
 use sys::Payload;
@@ -14,6 +15,9 @@ use super::{BLOCK, STREAM_BYTES_MAX};
 
 /// Extents that one transaction changes at most, about.
 const EXTENTS_AT_ONCE: usize = 1000;
+
+/// Extents that one question about allocated ranges looks at.
+const EXTENTS_LISTED_MAX: usize = 16_384;
 
 /// Blocks that one transaction allocates at most.
 const ALLOCATE_AT_ONCE: u64 = 1 << 20;
@@ -65,30 +69,35 @@ impl FileSystem {
         let keep = end.div_ceil(BLOCK);
         self.quiesce(slot, end / BLOCK, u64::MAX)?;
         // A map of very many extents is cut from its end, in several transactions.
-        loop {
-            let extents = self.extents_from(&Transaction::new(), id, keep, EXTENTS_AT_ONCE + 1)?;
-            let all = extents.len() <= EXTENTS_AT_ONCE;
-            let from = if all { keep } else { self.late_block(id, keep)? };
-            let mut txn = Transaction::new();
-            let gone = self.unmap(&mut txn, id, from, u64::MAX)?;
-            let published = self.data.stream(slot).map_or(0, |stream| stream.published_end);
-            let published = published.min(if all { end } else { from * BLOCK });
-            let allocated = self.put_sizes(&mut txn, id, published, -(gone as i64))?;
-            let ticket = self.record(txn);
-            self.data.cut(slot, from, u64::MAX);
-            if let Some(stream) = self.data.stream(slot) {
-                stream.generation += 1;
-                stream.allocated_blocks = allocated;
-                stream.published_end = published;
-                stream.end_of_file = stream.end_of_file.min(if all { end } else { from * BLOCK });
-                stream.ticket = ticket;
-            }
-            if all {
-                break;
-            }
+        let extents = self.extents_from(&Transaction::new(), id, keep, EXTENTS_AT_ONCE + 1)?;
+        let all = extents.len() <= EXTENTS_AT_ONCE;
+        let from = if all { keep } else { self.late_block(id, keep)? };
+        let mut txn = Transaction::new();
+        let gone = self.unmap(&mut txn, id, from, u64::MAX)?;
+        let published = self.data.stream(slot).map_or(0, |stream| stream.published_end);
+        let published = published.min(if all { end } else { from * BLOCK });
+        let allocated = self.put_sizes(&mut txn, id, published, -(gone as i64))?;
+        let ticket = self.record(txn);
+        self.data.cut(slot, from, u64::MAX);
+        if let Some(stream) = self.data.stream(slot) {
+            stream.generation += 1;
+            stream.allocated_blocks = allocated;
+            stream.published_end = published;
+            stream.end_of_file = stream.end_of_file.min(if all { end } else { from * BLOCK });
+            stream.ticket = ticket;
+        }
+        if !all {
+            return self.go_on_later();
         }
         self.zero_tail(slot, end);
         Ok(())
+    }
+
+    /// There is more to do: whoever asked starts over, and finds less.
+    fn go_on_later<T>(&mut self) -> Result<T, FsError> {
+        self.wake();
+        self.pump_again = true;
+        Err(FsError::Miss)
     }
 
     /// A block such that about as many extents lie behind it as one transaction may change.
@@ -141,20 +150,43 @@ impl FileSystem {
         }
         let blocks = bytes.div_ceil(BLOCK);
         self.quiesce(slot, 0, u64::MAX)?;
-        let mapping = self.map(&Transaction::new(), id, 0, blocks)?;
-        let needed: u64 = mapping.iter().filter(|part| part.extent.is_none()).map(|part| part.blocks).sum();
+        let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
+        // The least that is needed: what is allocated may lie behind.
+        let needed = blocks.saturating_sub(stream.allocated_blocks);
+        let whole_before = if stream.whole.0 == stream.generation { stream.whole.1.min(blocks) } else { 0 };
         if needed > self.statistics().available_bytes / BLOCK {
             return Err(FsError::NoSpace);
         }
+        let (mapping, stop) =
+            self.map_some(&Transaction::new(), id, whole_before, blocks, EXTENTS_AT_ONCE)?;
+        let needed: u64 = mapping.iter().filter(|part| part.extent.is_none()).map(|part| part.blocks).sum();
         if needed == 0 {
-            return self.cut_allocation(slot, id, blocks);
+            if stop == blocks {
+                return self.cut_allocation(slot, id, blocks);
+            }
+            if let Some(stream) = self.data.stream(slot) {
+                stream.whole = (stream.generation, stop);
+            }
+            return self.go_on_later();
         }
+        let added = self.allocate(slot, id, &mapping)?;
+        // What is done stays.
+        if added < needed || stop < blocks { self.go_on_later() } else { Ok(()) }
+    }
+
+    /// Allocates holes of a mapping, of very large ones a part. Blocks allocated.
+    fn allocate(
+        &mut self,
+        slot: usize,
+        id: StreamId,
+        mapping: &[super::extents::Mapped],
+    ) -> Result<u64, FsError> {
         let mut txn = Transaction::new();
         let mut taken = Vec::new();
-        let result = self.allocate_holes(&mut txn, slot, id, &mapping, &mut taken);
+        let result = self.allocate_holes(&mut txn, slot, id, mapping, &mut taken);
         let added: u64 = taken.iter().map(|run| u64::from(run.blocks)).sum();
         if taken.is_empty() {
-            return result;
+            return result.map(|()| 0);
         }
         let published = self.data.stream(slot).map_or(0, |stream| stream.published_end);
         let sizes = self.put_sizes(&mut txn, id, published, added as i64);
@@ -170,15 +202,7 @@ impl FileSystem {
             stream.allocated_blocks = allocated;
             stream.ticket = ticket;
         }
-        match result {
-            // There is more to do, or to wait for; what is done stays.
-            Ok(()) if added < needed => {
-                self.wake();
-                self.pump_again = true;
-                Err(FsError::Miss)
-            }
-            result => result,
-        }
+        result.map(|()| added)
     }
 
     fn allocate_holes(
@@ -224,7 +248,7 @@ impl FileSystem {
     /// Gives back what is allocated behind a block at or behind the stream's end.
     fn cut_allocation(&mut self, slot: usize, id: StreamId, blocks: u64) -> Result<(), FsError> {
         let mut txn = Transaction::new();
-        let gone = self.unmap(&mut txn, id, blocks, u64::MAX)?;
+        let (gone, stop) = self.unmap_some(&mut txn, id, blocks, u64::MAX, EXTENTS_AT_ONCE)?;
         if gone > 0 {
             let published = self.data.stream(slot).map_or(0, |stream| stream.published_end);
             let allocated = self.put_sizes(&mut txn, id, published, -(gone as i64))?;
@@ -235,7 +259,7 @@ impl FileSystem {
                 stream.generation += 1;
             }
         }
-        Ok(())
+        if stop < u64::MAX { self.go_on_later() } else { Ok(()) }
     }
 
     /// The range reads as zeroes afterwards, as far as it lies before the stream's end. Whole blocks are given back.
@@ -283,7 +307,7 @@ impl FileSystem {
         }
         if from < to {
             let mut txn = Transaction::new();
-            let gone = self.unmap(&mut txn, id, from, to)?;
+            let (gone, stop) = self.unmap_some(&mut txn, id, from, to, EXTENTS_AT_ONCE)?;
             if gone > 0 {
                 let published = self.data.stream(slot).map_or(0, |stream| stream.published_end);
                 let allocated = self.put_sizes(&mut txn, id, published, -(gone as i64))?;
@@ -293,11 +317,14 @@ impl FileSystem {
                     stream.ticket = ticket;
                 }
             }
-            self.data.cut(slot, from, to);
+            self.data.cut(slot, from, stop);
             if let Some(stream) = self.data.stream(slot) {
                 stream.generation += 1;
             }
             self.data.mark_dirty(slot);
+            if stop < to {
+                return self.go_on_later();
+            }
         }
         self.data.sequence += 1;
         for (block, at, len) in patched {
@@ -316,14 +343,15 @@ impl FileSystem {
         Ok(!mapping.iter().any(|part| part.is_written()))
     }
 
-    /// Ranges (offset, length in bytes) that hold data within the given one; all of it where the file is not sparse.
+    /// Ranges (offset, length in bytes) that hold data within the given one, all of it if the file is not sparse; and whether there may be
+    /// more behind the last.
     pub fn allocated_ranges(
         &mut self,
         id: StreamId,
         offset: u64,
         len_bytes: u64,
         ranges_max: usize,
-    ) -> Result<Vec<(u64, u64)>, FsError> {
+    ) -> Result<(Vec<(u64, u64)>, bool), FsError> {
         self.ready()?;
         let slot = self.slot(id)?;
         let txn = Transaction::new();
@@ -331,21 +359,25 @@ impl FileSystem {
         let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
         let end = stream.end_of_file.min(offset.saturating_add(len_bytes));
         if offset >= end {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), false));
         }
         if !sparse {
-            return Ok(vec![(offset, end - offset)]);
+            return Ok((vec![(offset, end - offset)], false));
         }
         let (from, to) = (offset / BLOCK, end.div_ceil(BLOCK));
-        let mut blocks: Vec<(u64, u64)> = Vec::new();
-        stream.segments.gather(from, to, false, |block, piece| {
-            if let Piece::Cached(data) = piece {
-                blocks.push((block, block + data.len() as u64 / BLOCK));
-            }
-        });
-        let mapping = self.map(&txn, id, from, to)?;
-        blocks
-            .extend(mapping.iter().filter(|part| part.extent.is_some()).map(|part| (part.block, part.end())));
+        let (mapping, to_looked_at) = self.map_some(&txn, id, from, to, EXTENTS_LISTED_MAX)?;
+        let mut blocks: Vec<(u64, u64)> = mapping
+            .iter()
+            .filter(|part| part.extent.is_some())
+            .map(|part| (part.block, part.end()))
+            .collect();
+        if let Some(stream) = self.data.stream(slot) {
+            stream.segments.gather(from, to_looked_at, false, |block, piece| {
+                if let Piece::Cached(data) = piece {
+                    blocks.push((block, block + data.len() as u64 / BLOCK));
+                }
+            });
+        }
         blocks.sort_unstable();
         let mut out: Vec<(u64, u64)> = Vec::new();
         for (start, stop) in blocks {
@@ -356,15 +388,17 @@ impl FileSystem {
                 _ => out.push((start, stop - start)),
             }
         }
+        let more = to_looked_at < to || out.len() > ranges_max;
         out.truncate(ranges_max);
-        Ok(out)
+        Ok((out, more))
     }
 
     /// Lets the target's range share the source's blocks. Offsets are multiples of the block; the length too, unless it
-    /// ends at the end of both streams. Both ranges must lie within their streams and not overlap.
+    /// ends at the end of both streams. Both ranges must lie within their streams and not overlap. Returns how many bytes do now: fewer than
+    /// asked, a multiple of the block, if there are many extents.
     ///
     /// # Errors
-    /// `Invalid` where a rule above is broken.
+    /// `Invalid` if a rule above is broken.
     pub fn clone_range(
         &mut self,
         source: StreamId,
@@ -373,7 +407,7 @@ impl FileSystem {
         target_offset: u64,
         len_bytes: u64,
         now: FileTime,
-    ) -> Result<(), FsError> {
+    ) -> Result<u64, FsError> {
         self.ready_to_grow()?;
         let (from_slot, to_slot) = (self.slot(source)?, self.slot(target)?);
         let source_end = source_offset.checked_add(len_bytes).ok_or(FsError::TooLarge)?;
@@ -396,41 +430,41 @@ impl FileSystem {
         let last = first + (to - from);
         self.store_now(from_slot, from, to)?;
         self.quiesce(to_slot, first, last)?;
-        let mapping = self.map(&Transaction::new(), source, from, to)?;
+        let none = Transaction::new();
+        let stop = self.after_extents(&none, source, from, to, EXTENTS_AT_ONCE)?;
+        let replaced = self.after_extents(&none, target, first, first + (stop - from), EXTENTS_AT_ONCE)?;
+        let stop = from + (replaced - first);
+        let mapping = self.map(&none, source, from, stop)?;
         // Published sizes first: a clone behind the published end would come before what was written earlier.
         self.store_now(to_slot, 0, first)?;
-        for parts in mapping.chunks(EXTENTS_AT_ONCE) {
-            let (Some(begin), Some(stop)) = (parts.first(), parts.last()) else { continue };
-            let shift = |block: u64| first + (block - from);
-            let mut txn = Transaction::new();
-            let gone = self.unmap(&mut txn, target, shift(begin.block), shift(stop.end()))?;
-            self.mark_shared(&mut txn, source, begin.block, stop.end())?;
-            let mut added = 0;
-            for part in parts {
-                if let Some(extent) = part.extent.filter(|extent| !extent.unwritten) {
-                    self.share_blocks(&mut txn, extent.lba, extent.blocks)?;
-                    let shared = ExtentRecord { shared: true, ..extent };
-                    txn.put(super::super::meta::key::extent(target, shift(part.block)), shared.encode());
-                    added += part.blocks as i64;
-                }
+        let shift = |block: u64| first + (block - from);
+        let mut txn = Transaction::new();
+        let gone = self.unmap(&mut txn, target, shift(from), shift(stop))?;
+        self.mark_shared(&mut txn, source, from, stop)?;
+        let mut added = 0;
+        for part in mapping {
+            if let Some(extent) = part.extent.filter(|extent| !extent.unwritten) {
+                self.share_blocks(&mut txn, extent.lba, extent.blocks)?;
+                let shared = ExtentRecord { shared: true, ..extent };
+                txn.put(super::super::meta::key::extent(target, shift(part.block)), shared.encode());
+                added += part.blocks as i64;
             }
-            let stream = self.data.stream(to_slot);
-            let published = stream.map_or(0, |stream| {
-                stream.published_end.max((shift(stop.end()) * BLOCK).min(stream.end_of_file))
-            });
-            let allocated = self.put_sizes(&mut txn, target, published, added - gone as i64)?;
-            let ticket = self.record(txn);
-            self.data.cut(to_slot, shift(begin.block), shift(stop.end()));
-            if let Some(stream) = self.data.stream(to_slot) {
-                stream.allocated_blocks = allocated;
-                stream.published_end = published;
-                stream.ticket = ticket;
-                stream.generation += 1;
-            }
+        }
+        let stream = self.data.stream(to_slot);
+        let published = stream
+            .map_or(0, |stream| stream.published_end.max((shift(stop) * BLOCK).min(stream.end_of_file)));
+        let allocated = self.put_sizes(&mut txn, target, published, added - gone as i64)?;
+        let ticket = self.record(txn);
+        self.data.cut(to_slot, shift(from), shift(stop));
+        if let Some(stream) = self.data.stream(to_slot) {
+            stream.allocated_blocks = allocated;
+            stream.published_end = published;
+            stream.ticket = ticket;
+            stream.generation += 1;
         }
         self.data.sequence += 1;
         self.stamp(target, now);
-        Ok(())
+        Ok(if stop < to { (stop - from) * BLOCK } else { len_bytes })
     }
 
     /// Has dirty blocks of a range written back.

@@ -30,6 +30,8 @@ pub struct Store {
     pub tree: Tree,
     /// Where nothing is left of what was deleted since the last checkpoint; transactions under way are not in it.
     gaps: Gaps,
+    /// Lookups and steps of walks: what an operation costs.
+    pub steps: u32,
     /// Deleted keys that lookups went by one at a time.
     #[cfg(test)]
     pub passed: usize,
@@ -43,6 +45,7 @@ impl Store {
             sealed: Changes::new(),
             tree,
             gaps: Gaps::default(),
+            steps: 0,
             #[cfg(test)]
             passed: 0,
         }
@@ -50,6 +53,7 @@ impl Store {
 
     /// The value of a key.
     pub fn get(&mut self, txn: &Transaction, key: &[u8]) -> Result<Option<Value>, FsError> {
+        self.steps = self.steps.saturating_add(1);
         for layer in [&txn.changes, &self.active, &self.sealed] {
             if let Some(change) = layer.get(key) {
                 return Ok(change.clone().map(Value::Overlay));
@@ -96,6 +100,7 @@ impl Store {
         let mut passed = 0;
         let mut reached = from.map(Key::from_slice);
         let found = self.pass(way, &mut reached, to, &mut passed);
+        self.steps = self.steps.saturating_add(1 + u32::try_from(passed).unwrap_or(u32::MAX));
         if passed >= PASSED_MIN {
             let end = match (&found, &reached) {
                 (Ok(Some((found, _))), _) => Bound::Included(&found[..]),

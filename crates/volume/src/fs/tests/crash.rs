@@ -208,12 +208,14 @@ impl World {
         let target_start = self.random.below((target.bytes.len() / BLOCK - len + 1) as u64) as usize * BLOCK;
         let (one, two) = (StreamId::unnamed(source.id), StreamId::unnamed(target.id));
         let data = source.bytes[start..start + len * BLOCK].to_vec();
-        self.bench
+        let done = self
+            .bench
             .run(|fs| {
                 let len = (len * BLOCK) as u64;
                 fs.clone_range(one, start as u64, two, target_start as u64, len, FileTime(9))
             })
             .unwrap();
+        assert_eq!(done, (len * BLOCK) as u64, "the files have few extents");
         self.change(&to, |bytes| bytes[target_start..target_start + len * BLOCK].copy_from_slice(&data));
     }
 

@@ -161,8 +161,10 @@ fn punched_holes_read_as_zeroes_and_are_not_listed_as_allocated() {
     bench.run(|fs| fs.zero_range(stream, 5_000, 50_000, FileTime(9))).unwrap();
     bytes[5_000..55_000].fill(0);
     assert!(bench.read(stream, 0, 100_000).unwrap() == bytes);
-    let ranges = bench.run(|fs| fs.allocated_ranges(stream, 0, 100_000, 10)).unwrap();
-    assert_eq!(ranges, [(0, 8192), (53_248, 100_000 - 53_248)]);
+    let found = bench.run(|fs| fs.allocated_ranges(stream, 0, 100_000, 10)).unwrap();
+    assert_eq!(found, (vec![(0, 8192), (53_248, 100_000 - 53_248)], false));
+    let found = bench.run(|fs| fs.allocated_ranges(stream, 0, 100_000, 1)).unwrap();
+    assert_eq!(found, (vec![(0, 8192)], true), "there is more");
     bench.flush(id).unwrap();
     bench.reopen();
     assert!(bench.read(stream, 0, 100_000).unwrap() == bytes);
@@ -444,4 +446,92 @@ fn cached_blocks_that_were_written_one_by_one_are_read_in_one_piece() {
     bench.disk.0.borrow_mut().hold(true);
     bench.crash(|_| 0);
     assert!(bench.read(stream, 0, 128 << 10).unwrap() == bytes);
+}
+
+/// A file of so many extents, each of one block, with a hole behind each.
+fn in_pieces(bench: &mut Bench, name: &str, extents: u64) -> (FileId, StreamId) {
+    let id = bench.create(name);
+    let stream = StreamId::unnamed(id);
+    bench.run(|fs| fs.set_sparse(id, true, FileTime(9))).unwrap();
+    for number in 0..extents {
+        bench.write(stream, number * 8192, &[1; 4096]).unwrap();
+    }
+    bench.flush(id).unwrap();
+    (id, stream)
+}
+
+/// Runs an operation to its end. Returns how many tries it took, and the most metadata that one looked at.
+fn tries(
+    bench: &mut Bench,
+    mut operation: impl FnMut(&mut FileSystem) -> Result<(), FsError>,
+) -> (usize, u32) {
+    let (mut tries, mut steps_max) = (0, 0);
+    bench
+        .run(|fs| {
+            fs.take_steps();
+            tries += 1;
+            let result = operation(fs);
+            steps_max = steps_max.max(fs.take_steps());
+            result
+        })
+        .unwrap();
+    (tries, steps_max)
+}
+
+#[test]
+fn what_changes_many_extents_does_so_about_a_thousand_at_a_time() {
+    const EXTENTS: u64 = 3500;
+    const STEPS_MAX: u32 = 8000;
+    let mut bench = Bench::new(64);
+    let (_, zeroed) = in_pieces(&mut bench, "zeroed", EXTENTS);
+    let (found, more) = bench.run(|fs| fs.allocated_ranges(zeroed, 0, u64::MAX, 10_000)).unwrap();
+    assert_eq!((found.len() as u64, more), (EXTENTS, false));
+    let (count, steps) = tries(&mut bench, |fs| fs.zero_range(zeroed, 4096, EXTENTS * 8192, FileTime(9)));
+    assert!(count >= 4 && steps < STEPS_MAX, "{count} tries, {steps} steps");
+    let (found, _) = bench.run(|fs| fs.allocated_ranges(zeroed, 0, u64::MAX, 10_000)).unwrap();
+    assert_eq!(found, [(0, 4096)]);
+    let (_, cut) = in_pieces(&mut bench, "cut", EXTENTS);
+    let (count, steps) = tries(&mut bench, |fs| fs.set_end_of_file(cut, 4096, FileTime(9)));
+    assert!(count >= 4 && steps < STEPS_MAX, "{count} tries, {steps} steps");
+    assert_eq!(bench.read(cut, 0, 8192).unwrap(), [1; 4096]);
+    let (_, filled) = in_pieces(&mut bench, "filled", EXTENTS);
+    let (count, steps) = tries(&mut bench, |fs| fs.set_allocation(filled, EXTENTS * 8192, FileTime(9)));
+    assert!(count >= 4 && steps < STEPS_MAX, "{count} tries, {steps} steps");
+    let allocated = bench.run(|fs| fs.stream_information(filled)).unwrap().allocation_bytes;
+    assert_eq!(allocated, EXTENTS * 8192);
+}
+
+#[test]
+fn a_clone_of_many_extents_is_made_about_a_thousand_at_a_time() {
+    const EXTENTS: u64 = 2500;
+    let len_bytes = EXTENTS * 8192 - 4096;
+    let mut bench = Bench::new(64);
+    let (_, source) = in_pieces(&mut bench, "source", EXTENTS);
+    let target = StreamId::unnamed(bench.create("target"));
+    bench.run(|fs| fs.set_end_of_file(target, len_bytes, FileTime(9))).unwrap();
+    let (mut done, mut calls) = (0, 0);
+    while done < len_bytes {
+        let at = done;
+        done += bench.run(|fs| fs.clone_range(source, at, target, at, len_bytes - at, FileTime(9))).unwrap();
+        calls += 1;
+    }
+    assert_eq!(calls, 3);
+    let expected = bench.read(source, 0, len_bytes as u32).unwrap();
+    assert!(bench.read(target, 0, len_bytes as u32).unwrap() == expected);
+}
+
+#[test]
+fn a_file_has_a_bounded_number_of_named_streams() {
+    let mut bench = Bench::new(64);
+    let file = bench.create("file");
+    for number in 0..NAMED_STREAMS_MAX {
+        bench.run(|fs| fs.create_stream(file, &wide(&format!("s{number}")), FileTime(9))).unwrap();
+    }
+    let refused = bench.run(|fs| fs.create_stream(file, &wide("more"), FileTime(9)));
+    assert_eq!(refused, Err(FsError::TooManyStreams));
+    let stream = bench.run(|fs| fs.find_stream(file, &wide("s7"))).unwrap();
+    bench.run(|fs| fs.unlink_stream(stream, FileTime(9))).unwrap();
+    bench.run(|fs| fs.reclaim_stream(stream)).unwrap();
+    bench.flush_all().unwrap();
+    bench.run(|fs| fs.create_stream(file, &wide("more"), FileTime(9))).unwrap();
 }
