@@ -598,3 +598,6 @@ impl Management for Manager {
 fn exists(kind: &str, name: &str) -> ApiError {
     ApiError::new(ErrorKind::Conflict, format!("there is a {kind} '{name}' already; choose another name"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,8 +3,8 @@
 //! **The rule.** What a change takes away is gone with the next request; what it gives is there with the next request.
 //! - A session ends, with all its trees, when its account is disabled, deleted or has another password, or when its user is in fewer
 //!   groups or has fewer privileges.
-//! - A tree ends when its share is deleted, leads elsewhere, becomes read-only, demands encryption, stops granting caches, or grants
-//!   the session's user less.
+//! - A tree ends when its share is deleted, leads elsewhere, demands encryption, stops granting caches, or lets the session's user do
+//!   less: by its grants, or as it became read-only.
 //! - With a tree ends everything that was opened through it: opens, durable opens whose clients are away, and what waits in the
 //!   volume. A write that the file layer has already begun is finished.
 //! - Everything else changes in place: new groups, wider grants, durability, access-based enumeration, continuous availability.
@@ -98,13 +98,13 @@ fn narrows(old: &Share, new: &Share) -> bool {
         durability: _,
         continuously_available: _,
         access_based_enumeration: _,
-        read_only,
+        // Ends the trees of those who could do more than read: see `access_of`.
+        read_only: _,
         no_caching,
     } = options;
     new.volume != *volume
         || new.path != *path
         || new.encrypt && !encrypt
-        || new.options.read_only && !read_only
         // What clients were granted to cache they would go on caching.
         || new.options.no_caching && !no_caching
 }

@@ -1,0 +1,63 @@
+use super::*;
+use crate::control::channel_with;
+use api::ErrorKind;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A manager over an empty state with the user `ann`, beside a data plane that takes its time.
+struct Bench {
+    manager: Manager,
+    runtime: tokio::runtime::Runtime,
+    in_force: Arc<AtomicBool>,
+    _directory: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let state = Arc::new(RedbState::open(&place.path().join("state.redb")).unwrap());
+        let key = SealKey::open_or_create(&place.path().join("secret.key")).unwrap();
+        Accounts::new(&*state, &key).add_user("ann", "", "first password", &[], 1).unwrap();
+        let directory = SharedDirectory::new(load(&state, &key).unwrap());
+        let audit = AuditLog::open(&place.path().join("audit.log")).unwrap();
+        let (control, commands) = channel_with(Arc::new(|| {}));
+        let in_force = Arc::new(AtomicBool::new(false));
+        let done = in_force.clone();
+        std::thread::spawn(move || {
+            while let Ok(command) = commands.recv() {
+                if let Command::DirectoryChanged { reply } = command {
+                    std::thread::sleep(Duration::from_millis(50));
+                    done.store(true, Ordering::SeqCst);
+                    let _ = reply.send(Ok(()));
+                }
+            }
+        });
+        let manager = Manager::new(state, key, directory, control, audit, String::new(), Vec::new());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        Self { manager, runtime, in_force, _directory: place }
+    }
+
+    fn hash_of_ann(&self) -> [u8; 16] {
+        *self.manager.accounts.directory.current().user("ann").unwrap().nt_hash
+    }
+}
+
+#[test]
+fn a_change_is_answered_when_it_is_in_force() {
+    let bench = Bench::new();
+    bench.runtime.block_on(bench.manager.add_group(AddGroup { name: "staff".into() })).unwrap();
+    assert!(bench.in_force.load(Ordering::SeqCst));
+}
+
+#[test]
+fn what_was_changed_before_a_failure_is_in_force_too() {
+    let bench = Bench::new();
+    let before = bench.hash_of_ann();
+    let change = bench.manager.change(|book| -> Result<(), ApiError> {
+        book.accounts().set_password("ann", "second password", 2).map_err(refused)?;
+        Err(ApiError::new(ErrorKind::Conflict, "the second step"))
+    });
+    assert!(bench.runtime.block_on(change).is_err());
+    assert_ne!(bench.hash_of_ann(), before);
+    assert!(bench.in_force.load(Ordering::SeqCst));
+}
