@@ -434,3 +434,84 @@ fn trees_of_a_session_that_logs_on_as_somebody_with_less_end() {
     assert_eq!(write(&mut client, &mut world, file), Some(NtStatus::NETWORK_NAME_DELETED));
     assert_eq!(world.opens_in_volume(), 0);
 }
+
+/// The answer to a TREE_CONNECT during which the share or account changes, while the volume looks its root up.
+fn tree_connect_meanwhile(account: Option<Account>, share: Option<Share>) -> Option<Vec<u8>> {
+    let mut world = World::new();
+    set(&mut world, Some(self::account()), Some(self::share()));
+    let mut client = Client::new(&mut world);
+    client.negotiate(&mut world, &Wishes::default());
+    assert_eq!(client.log_on(&mut world, PASSWORD), NtStatus::SUCCESS);
+    world.layer.0.borrow_mut().hold = true;
+    client.sign = true;
+    let path = wide_from_str(r"\\server\share");
+    let message = client.build(Command::TreeConnect, |out| write_tree_connect_request(out, 0, &path));
+    client.send(&mut world, message);
+    assert!(client.receive(&mut world).is_none());
+    set(&mut world, account, share);
+    world.layer.release(0);
+    world.settle();
+    client.receive(&mut world)
+}
+
+#[test]
+fn a_tree_connect_that_waits_ends_with_the_rights_of_its_end() {
+    let changed = |change: fn(&mut Share)| {
+        let mut changed = share();
+        change(&mut changed);
+        Some(changed)
+    };
+    let granted = |answer: Option<Vec<u8>>| {
+        let answer = answer.expect("an answer");
+        assert_eq!(status(&answer), NtStatus::SUCCESS);
+        let response = TreeConnectResponse::parse(&answer).unwrap();
+        (response.maximal_access.get(), response.share_flags.get() & ShareFlags::ENCRYPT_DATA.bits() != 0)
+    };
+    let refused = |answer: Option<Vec<u8>>| status(&answer.expect("an answer"));
+    assert_eq!(granted(tree_connect_meanwhile(Some(account()), Some(share()))), (rights::FILE_ALL, false));
+    let read_only = changed(|share| share.options.read_only = true);
+    let reads = rights::FILE_GENERIC_READ | rights::FILE_GENERIC_EXECUTE;
+    assert_eq!(granted(tree_connect_meanwhile(Some(account()), read_only)), (reads, false));
+    let encrypted = changed(|share| share.encrypt = true);
+    assert_eq!(granted(tree_connect_meanwhile(Some(account()), encrypted)), (rights::FILE_ALL, true));
+    let nobodys = changed(|share| share.access.clear());
+    assert_eq!(refused(tree_connect_meanwhile(Some(account()), nobodys)), NtStatus::ACCESS_DENIED);
+    let elsewhere = changed(|share| share.path = "elsewhere".into());
+    assert_eq!(refused(tree_connect_meanwhile(Some(account()), elsewhere)), NtStatus::BAD_NETWORK_NAME);
+    assert_eq!(refused(tree_connect_meanwhile(Some(account()), None)), NtStatus::BAD_NETWORK_NAME);
+    let disabled = Some(Account { enabled: false, ..account() });
+    let answer = tree_connect_meanwhile(disabled, Some(share()));
+    assert!(answer.is_none_or(|answer| status(&answer).is_error()));
+}
+
+#[test]
+fn a_create_that_is_past_waiting_when_its_tree_ends_leaves_no_open() {
+    let mut world = World::new();
+    set(&mut world, Some(account()), Some(share()));
+    let mut client = connected(&mut world, 5, "share");
+    world.layer.0.borrow_mut().hold = true;
+    assert!(create(&mut client, &mut world, "file", FILE_OPEN_IF, OPLOCK_LEVEL_NONE, &[]).is_none());
+    let mut narrow = share();
+    narrow.options.read_only = true;
+    set(&mut world, Some(account()), Some(narrow));
+    world.layer.release(0);
+    world.settle();
+    assert!(status(&client.receive(&mut world).unwrap()).is_error());
+    let layer = world.layer.0.borrow();
+    assert!(matches!(layer.asked.last(), Some((_, Operation::Close { .. }))), "the open is closed again");
+    assert_eq!(world.server.gauges().opens, 0);
+}
+
+#[test]
+fn who_could_only_read_goes_on_when_the_share_becomes_read_only() {
+    let mut world = World::over_volume();
+    let mut reads = share();
+    reads.access = vec![(Sid::everyone(), rights::FILE_GENERIC_READ)];
+    set(&mut world, Some(account()), Some(reads.clone()));
+    let mut client = connected(&mut world, 5, "share");
+    let root = open_directory(&mut client, &mut world);
+    reads.options.read_only = true;
+    set(&mut world, Some(account()), Some(reads));
+    let answer = client.call(&mut world, Command::Close, Client::close_body(root));
+    assert_eq!(status(&answer), NtStatus::SUCCESS);
+}

@@ -264,6 +264,7 @@ impl Service {
     pub(super) fn revoke(&mut self, id: OpenId) {
         let Some(open) = self.opens.get_mut(id) else { return };
         open.access = 0;
+        open.granted_by_share = 0;
         open.share.read_only = true;
         open.used = true;
         open.durable = None;
