@@ -12,8 +12,10 @@ use types::NtStatus;
 
 /// Most bytes of a request's stub, over all its fragments.
 const STUB_BYTES_MAX: usize = 256 << 10;
-/// Answers in bytes that may wait to be read before writing is refused.
-const WAITING_BYTES_MAX: usize = 1 << 20;
+/// Answers in bytes that may wait to be read before writing is refused: the longest one fits, and what a client asks ahead.
+const WAITING_BYTES_MAX: usize = 512 << 10;
+/// Calls that one write may make, so that no message costs more than these. Clients make one.
+const CALLS_PER_WRITE_MAX: usize = 4;
 /// Most contexts bound on one pipe.
 const BOUND_MAX: usize = 64;
 
@@ -109,6 +111,8 @@ pub struct Pipe {
     partial: Option<Partial>,
     outgoing: VecDeque<Vec<u8>>,
     waiting_bytes: usize,
+    /// Calls that the write at hand may still make.
+    calls_left: usize,
     policies: Policies,
     is_broken: bool,
 }
@@ -131,6 +135,7 @@ impl Pipe {
             partial: None,
             outgoing: VecDeque::new(),
             waiting_bytes: 0,
+            calls_left: 0,
             policies: Policies::default(),
             is_broken: false,
         })
@@ -146,6 +151,12 @@ impl Pipe {
         self.waiting_bytes
     }
 
+    /// Bytes of memory that it keeps: requests that are not whole, answers that wait.
+    pub fn held_bytes(&self) -> usize {
+        let stub = self.partial.as_ref().map_or(0, |partial| partial.stub.capacity());
+        self.incoming.capacity() + stub + self.waiting_bytes
+    }
+
     /// Takes the client's bytes, which may hold several PDUs or a part of one, and works through those that are whole.
     ///
     /// # Errors
@@ -159,6 +170,7 @@ impl Pipe {
         }
         let mut buffer = std::mem::take(&mut self.incoming);
         buffer.extend_from_slice(bytes);
+        self.calls_left = CALLS_PER_WRITE_MAX;
         let mut at = 0;
         while let Some(pdu) = self.whole_pdu(buffer.get(at..).unwrap_or_default())? {
             if self.waiting_bytes > WAITING_BYTES_MAX {
@@ -167,8 +179,8 @@ impl Pipe {
             at += pdu.len();
             self.dispatch(pdu, directory)?;
         }
-        buffer.drain(..at);
-        self.incoming = buffer;
+        // A part of one PDU is left, at most 64 KiB; not the capacity that a long write needed.
+        self.incoming = buffer.get(at..).unwrap_or_default().to_vec();
         Ok(())
     }
 
@@ -196,6 +208,14 @@ impl Pipe {
     ) -> Result<Option<PipeRead>, PipeError> {
         self.write(bytes, directory)?;
         Ok(self.read(max))
+    }
+
+    /// Ends the pipe, which keeps nothing any more.
+    pub fn abandon(&mut self) {
+        self.is_broken = true;
+        (self.incoming, self.partial) = (Vec::new(), None);
+        self.outgoing.clear();
+        self.waiting_bytes = 0;
     }
 
     fn break_down<T>(&mut self) -> Result<T, PipeError> {
@@ -294,6 +314,10 @@ impl Pipe {
             self.partial = Some(partial);
             return Ok(());
         }
+        if self.calls_left == 0 {
+            return self.break_down();
+        }
+        self.calls_left -= 1;
         let outcome = if self.bound.contains(&partial.context_id) {
             self.call(partial.operation, &partial.stub, directory)
         } else {

@@ -220,7 +220,8 @@ fn share_get_info(
     let name = reader.string()?;
     let level = reader.u32()?;
     let found = check_share_level(level, caller).and_then(|()| {
-        let same = |share: &ShareEntry| share.name.to_lowercase() == name.to_lowercase();
+        let wanted = name.to_lowercase();
+        let same = |share: &ShareEntry| share.name.to_lowercase() == wanted;
         directory.shares().into_iter().find(same).ok_or(Win32::NET_NAME_NOT_FOUND)
     });
     let mut out = Writer::default();
