@@ -2,7 +2,6 @@
 
 use super::caching::{Break, Caching, level_of, state_of};
 use super::opens::{CacheHolder, Lease, LeaseName};
-use super::tasks::Work;
 use super::{Halt, Service, Timer};
 use crate::backend::{
     CacheGrant, CacheRequest, Event, Guid, LeaseRequest, LeaseState, LeaseVersion2, OpenId, OplockLevel,
@@ -10,7 +9,8 @@ use crate::backend::{
 };
 use crate::fs::{FileId, StreamId};
 use crate::security::rights;
-use std::collections::HashSet;
+use smallvec::SmallVec;
+use std::collections::HashMap;
 use types::{Monotonic, NtStatus};
 
 /// Opens with these rights at most do not disturb oplocks.
@@ -62,27 +62,44 @@ impl BreakRequest {
     }
 }
 
-/// One holder on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holder {
     Oplock(OpenId),
     Lease(LeaseName),
 }
 
+/// One holder on a stream.
+struct Held {
+    holder: Holder,
+    /// Its opens on the stream.
+    opens: SmallVec<[OpenId; 1]>,
+    /// The clients of all of them are away, or they are being closed.
+    away: bool,
+}
+
 impl Service {
-    fn holders(&self, stream: StreamId) -> Vec<Holder> {
-        let (mut holders, mut leases) = (Vec::new(), HashSet::new());
+    /// Who caches something of the stream, in the order of their oldest opens.
+    fn holders(&self, stream: StreamId) -> Vec<Held> {
+        let mut holders: Vec<Held> = Vec::new();
+        let mut by_lease: HashMap<LeaseName, usize> = HashMap::new();
         let Some(node) = self.files.get(&stream.file) else { return holders };
-        for &id in &node.opens {
+        for id in node.opens.iter() {
             let Some(open) = self.opens.get(id).filter(|open| open.stream == stream) else { continue };
+            let away = open.disconnected.is_some() || open.closing;
             let holder = match open.holder {
                 CacheHolder::None => continue,
                 CacheHolder::Oplock(_) => Holder::Oplock(id),
-                // Several opens can have one lease.
-                CacheHolder::Lease(name) if !leases.insert(name) => continue,
-                CacheHolder::Lease(name) => Holder::Lease(name),
+                CacheHolder::Lease(name) => {
+                    if let Some(at) = by_lease.get(&name) {
+                        holders[*at].opens.push(id);
+                        holders[*at].away &= away;
+                        continue;
+                    }
+                    by_lease.insert(name, holders.len());
+                    Holder::Lease(name)
+                }
             };
-            holders.push(holder);
+            holders.push(Held { holder, opens: SmallVec::from_iter([id]), away });
         }
         holders
     }
@@ -97,26 +114,6 @@ impl Service {
         }
     }
 
-    /// Opens of a holder whose client is away, if all are.
-    fn disconnected_opens(&self, stream: StreamId, holder: Holder) -> Option<Vec<OpenId>> {
-        let node = self.files.get(&stream.file)?;
-        let mut away = Vec::new();
-        for &id in &node.opens {
-            let Some(open) = self.opens.get(id) else { continue };
-            let same = match (&open.holder, holder) {
-                (CacheHolder::Lease(name), Holder::Lease(other)) => *name == other,
-                (CacheHolder::Oplock(_), Holder::Oplock(other)) => id == other,
-                _ => false,
-            };
-            if !same {
-                continue;
-            }
-            open.disconnected?;
-            away.push(id);
-        }
-        (!away.is_empty()).then_some(away)
-    }
-
     /// Asks holders to give up caching. Returns whether whoever asks has to wait.
     ///
     /// # Errors
@@ -124,7 +121,7 @@ impl Service {
     pub(super) fn ask(&mut self, request: &BreakRequest) -> Result<bool, Halt> {
         let mut wait = false;
         let mut removed = false;
-        for holder in self.holders(request.stream) {
+        for Held { holder, opens, away } in self.holders(request.stream) {
             match holder {
                 Holder::Oplock(id) if !request.oplocks || request.by_open == Some(id) => continue,
                 Holder::Lease(name) if !request.leases || request.by_lease == Some(name) => continue,
@@ -142,10 +139,10 @@ impl Service {
                 wait |= breaking;
                 continue;
             }
-            if let Some(away) = self.disconnected_opens(request.stream, holder) {
-                for id in away {
-                    removed = true;
-                    self.start_internal(Work::CloseQuietly(id));
+            if away {
+                removed = true;
+                for id in opens {
+                    self.revoke(id);
                 }
                 continue;
             }
@@ -249,7 +246,7 @@ impl Service {
             granted.remove(LeaseState::READ);
         }
         let (mut handle_lease, mut oplock) = (false, false);
-        for &id in &node.opens {
+        for id in node.opens.iter() {
             let Some(open) = self.opens.get(id).filter(|open| open.stream == stream) else { continue };
             let state = match &open.holder {
                 CacheHolder::None => LeaseState::empty(),

@@ -56,10 +56,7 @@ impl Service {
             }
         }
         let Some(node) = self.files.get(&stream.file) else { return Ok(false) };
-        let others_on_stream = node
-            .opens
-            .iter()
-            .any(|other| *other != id && self.opens.get(*other).is_some_and(|open| open.stream == stream));
+        let others_on_stream = node.opens.of_stream(stream.index) > 1;
         let mut gone = false;
         if stream.index != 0
             && !others_on_stream
@@ -67,7 +64,7 @@ impl Service {
         {
             match self.fs.unlink_stream(stream, now) {
                 Ok(()) => {
-                    self.reclaims.push(stream);
+                    self.reclaims.push_back(stream);
                     self.watches.changed(&path, notify::REMOVED_STREAM, notify::STREAM_NAME);
                     gone = true;
                 }
@@ -110,7 +107,7 @@ impl Service {
         };
         self.tunnel(link.parent, &link.name);
         if unlinked.last {
-            self.reclaims.push(StreamId { file, index: WHOLE_FILE });
+            self.reclaims.push_back(StreamId { file, index: WHOLE_FILE });
         }
         if let Some(directory_path) = directory_path {
             let what = if directory { notify::DIR_NAME } else { notify::FILE_NAME };
@@ -127,7 +124,7 @@ impl Service {
             return;
         }
         node.deleting.push(link);
-        for id in node.opens.clone() {
+        for id in node.opens.iter().collect::<Vec<_>>() {
             for operation in self.watches.interrupt(id) {
                 self.tasks.forget(operation);
                 self.done(operation, Err(NtStatus::DELETE_PENDING));
@@ -138,6 +135,7 @@ impl Service {
     /// Takes an open out of all tables; what waited on it ends.
     pub(super) fn forget_open(&mut self, id: OpenId) {
         let Some(open) = self.opens.remove(id) else { return };
+        self.owners.closed(id, &open);
         let stream = open.stream;
         for operation in self.watches.remove(id) {
             self.tasks.forget(operation);
@@ -157,12 +155,8 @@ impl Service {
             self.timers.remove(&(at, Timer::WriteTime(id)));
         }
         if let Some(node) = self.files.get_mut(&stream.file) {
-            node.opens.retain(|other| *other != id);
-            let still = node
-                .opens
-                .iter()
-                .any(|other| self.opens.get(*other).is_some_and(|open| open.stream.index == stream.index));
-            if !still {
+            node.opens.remove(open.place, stream.index);
+            if node.opens.of_stream(stream.index) == 0 {
                 node.streams.remove(&stream.index);
             }
         }
@@ -184,13 +178,7 @@ impl Service {
         for operation in self.tasks.creates_of(session) {
             self.abort(operation, NtStatus::USER_SESSION_DELETED);
         }
-        let ids: Vec<OpenId> = self
-            .opens
-            .iter()
-            .filter(|(_, open)| open.session == session && open.disconnected.is_none())
-            .map(|(id, _)| id)
-            .collect();
-        for id in ids {
+        for id in self.owners.of_session(session) {
             if !self.survives(id) {
                 self.close_unasked(id);
             } else {
@@ -222,11 +210,12 @@ impl Service {
         {
             let at = now.after(durable.timeout);
             open.disconnected = Some(at);
+            self.owners.disconnected(id, open);
             self.timers.insert((at, Timer::Disconnected(id)));
         }
         // A break that nobody will acknowledge any more: whoever waits finds the holder gone.
         if self.is_breaking(id) {
-            self.close_unasked(id);
+            self.revoke(id);
         }
         self.wake(stream.file);
     }
@@ -242,9 +231,14 @@ impl Service {
         }
     }
 
-    /// Closes an open for which no client asked.
+    /// Closes an open for which no client asked, soon.
     pub(super) fn close_unasked(&mut self, id: OpenId) {
-        self.start_internal(Work::CloseQuietly(id));
+        if let Some(open) = self.opens.get_mut(id)
+            && !std::mem::replace(&mut open.closing, true)
+        {
+            self.owners.closing(id, open);
+            self.start_internal(Work::CloseQuietly(id));
+        }
     }
 
     pub(super) fn disconnected_timed_out(&mut self, id: OpenId, at: Monotonic) {
@@ -262,7 +256,8 @@ impl Service {
     /// Takes an open from its client. The close may have to wait for metadata; nothing happens through the open meanwhile, and
     /// neither a reconnect nor a replay finds it.
     pub(super) fn revoke(&mut self, id: OpenId) {
-        let Some(open) = self.opens.get_mut(id) else { return };
+        let Some(open) = self.opens.get_mut(id).filter(|open| !open.closing) else { return };
+        self.owners.closing(id, open);
         open.access = 0;
         open.granted_by_share = 0;
         open.share.read_only = true;

@@ -16,7 +16,7 @@ use crate::fs::{Attributes, FileId, FsError, NewFile, StreamId, check_extended_a
 use crate::security::{self, AccessRequest, SecurityDescriptor, rights};
 use std::rc::Rc;
 use std::sync::Arc;
-use types::{NtStatus, attribute};
+use types::{NtStatus, Sid, attribute};
 
 /// NT create options (MS-SMB2 2.2.13).
 pub mod options {
@@ -83,9 +83,7 @@ impl Service {
             return Ok(Outcome::Reply(reply));
         }
         check_request(create)?;
-        if self.opens.len() >= self.config.opens_max {
-            return Err(NtStatus::TOO_MANY_OPENED_FILES.into());
-        }
+        self.make_room(&create.caller.token.user)?;
         if self.too_many_parked() {
             return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
         }
@@ -120,6 +118,18 @@ impl Service {
         };
         let created = self.establish(create, opening);
         Ok(Outcome::Reply(Reply::Created(Box::new(created))))
+    }
+
+    /// A user has no more opens than are left free, those whose clients are away among them: of these the longest away gives way.
+    fn make_room(&mut self, user: &Sid) -> Result<(), NtStatus> {
+        let free = self.config.opens_max.saturating_sub(self.opens.len());
+        let own = self.owners.count_of(user);
+        if free > 0 && own == 0 || own + 2 <= free {
+            return Ok(());
+        }
+        let away = self.owners.longest_away(user).ok_or(NtStatus::TOO_MANY_OPENED_FILES)?;
+        self.revoke(away);
+        Ok(())
     }
 
     /// Goes along the path from `root` downward. Traversing needs no right: everyone holds the privilege to bypass it.
@@ -371,6 +381,7 @@ impl Service {
         let durable: Option<Durable> = self.durable_for(create, handle_cached && !directory);
         let open = Open {
             stream,
+            place: 0,
             directory,
             path: path.whole().into(),
             link,
@@ -391,6 +402,7 @@ impl Service {
             create_guid: super::durable::create_guid(create),
             app_instance: create.app_instance,
             disconnected: None,
+            closing: false,
             used: false,
             fixed_times: FixedTimes::empty(),
             sequences: None,
@@ -401,7 +413,11 @@ impl Service {
             create_action: action,
         };
         let id = self.opens.insert(open);
-        self.files.entry(stream.file).or_default().opens.push(id);
+        let place = self.files.entry(stream.file).or_default().opens.insert(id, stream.index);
+        if let Some(open) = self.opens.get_mut(id) {
+            open.place = place;
+            self.owners.opened(id, open);
+        }
         self.register(id, create);
         let mut created = self.describe(id, cache, path.below_root().into());
         if create.query_maximal_access {

@@ -123,8 +123,8 @@ impl Service {
         let caller = &create.caller;
         let Some(node) = self.files.get(&file.file) else { return Ok(()) };
         let mut replaced = SmallVec::<[OpenId; 2]>::new();
-        for id in &node.opens {
-            let Some(open) = self.opens.get(*id) else { continue };
+        for id in node.opens.iter() {
+            let Some(open) = self.opens.get(id) else { continue };
             let Some(held) = open.app_instance.filter(|held| held.id == asked.id) else { continue };
             // The identifier is no secret: it says which of a user's own opens are meant, and gives no right over another's.
             if open.client == caller.client
@@ -136,7 +136,7 @@ impl Service {
             if held.version.is_some() && asked.version <= held.version {
                 return Err(NtStatus::FILE_FORCED_CLOSED.into());
             }
-            replaced.push(*id);
+            replaced.push(id);
         }
         if replaced.is_empty() {
             return Ok(());
@@ -162,7 +162,7 @@ impl Service {
         self.opens.get(request.open).ok_or(missing)?;
         let path = self.seen_path(request.open)?;
         let open = self.opens.get(request.open).ok_or(missing)?;
-        let durable = open.durable.ok_or(missing)?;
+        let durable = open.durable.filter(|_| !open.closing).ok_or(missing)?;
         let Some(at) = open.disconnected else { return Err(missing.into()) };
         let guid_fits = match durable.request {
             // An open without a GUID has one of zeroes.
@@ -208,6 +208,7 @@ impl Service {
         let locks = node.map_or(0, |node| node.locks.count(request.open));
         self.locks_taken.hand_over(open.session, request.caller.session, locks);
         if let Some(open) = self.opens.get_mut(request.open) {
+            self.owners.reconnecting(request.open, open, request.caller.session);
             open.disconnected = None;
             open.session = request.caller.session;
             open.client = request.caller.client;

@@ -245,8 +245,8 @@ impl Service {
     /// Somebody has said when the file was written: writes before that no longer count.
     pub(super) fn forget_write_times(&mut self, file: FileId) {
         let Some(node) = self.files.get(&file) else { return };
-        for id in &node.opens {
-            if let Some(open) = self.opens.get_mut(*id) {
+        for id in node.opens.iter() {
+            if let Some(open) = self.opens.get_mut(id) {
                 open.write_time.owed = false;
             }
         }

@@ -2,6 +2,7 @@
 
 use super::intervals::Interval;
 use super::locks::{self, LockSequences};
+use super::notify;
 use super::tasks::{Outcome, Wait};
 use super::waiting_locks::WaitingLock;
 use super::{Halt, Service};
@@ -184,6 +185,7 @@ impl Service {
     ) -> Result<Outcome, Halt> {
         let open = self.open_to_list(id)?;
         let (path, file, link) = (open.path.clone(), open.stream.file, open.link.clone());
+        let token = open.token.clone();
         if let Some(link) = link
             && self.files.get(&file).is_some_and(|node| node.deleting.contains(&link))
         {
@@ -192,7 +194,8 @@ impl Service {
         if self.too_many_parked() {
             return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
         }
-        match self.watches.request(id, &path, operation, filter, tree, bytes_max) {
+        let asked = notify::Asked { open: id, user: &token.user, path: &path, filter, tree, bytes_max };
+        match self.watches.request(operation, &asked)? {
             Some(changes) => Ok(Outcome::Reply(Reply::Notify(changes))),
             None => {
                 self.park(operation, None, Wait::Notify(id), false);

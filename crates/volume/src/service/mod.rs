@@ -27,6 +27,7 @@ mod locks;
 mod notify;
 mod open_existing;
 mod opens;
+mod owners;
 mod path;
 mod rename;
 mod review;
@@ -46,7 +47,7 @@ use crate::backend::{Backend, Event, Guid, OpenId, Operation, OperationId, Rulin
 use crate::fs::{Attributes, FileId, FileSystem, FsError, FsEvent, SecurityId, StreamId};
 use crate::security::SecurityDescriptor;
 use opens::{FileNode, LeaseName, Leases, OpenTable};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 use types::{FileTime, Monotonic, NtStatus};
@@ -56,7 +57,8 @@ pub use wildcard::PATTERN_UNITS_MAX;
 /// Limits that an administrator sets.
 #[derive(Debug, Clone, Copy)]
 pub struct ServiceConfig {
-    /// Opens at once; beyond, creates answer TOO_MANY_OPENED_FILES.
+    /// Opens at once, those whose clients are away included; a user has no more than are free. Beyond, creates answer
+    /// TOO_MANY_OPENED_FILES.
     pub opens_max: usize,
     /// Operations that wait for something at once; beyond, they answer INSUFFICIENT_RESOURCES.
     pub parked_max: usize,
@@ -158,6 +160,7 @@ pub struct Service {
     /// What the wall clock showed at a time of the other one.
     wall: (Monotonic, FileTime),
     opens: OpenTable,
+    owners: owners::Owners,
     files: HashMap<FileId, FileNode>,
     leases: Leases,
     locks_taken: locks::LocksTaken,
@@ -174,13 +177,15 @@ pub struct Service {
     /// Parsed descriptors.
     descriptors: HashMap<SecurityId, Rc<SecurityDescriptor>>,
     /// Files and streams without a name and without opens, whose space is still to be given back.
-    reclaims: Vec<StreamId>,
+    reclaims: VecDeque<StreamId>,
     opened: bool,
     failed: Option<FsError>,
 }
 
 /// Rounds of one poll.
 const ROUNDS_MAX: usize = 64;
+/// Files and streams whose space is tried to be given back in one round.
+const RECLAIMS_AT_ONCE: usize = 64;
 /// Marks the whole file in [`Service::reclaims`].
 const WHOLE_FILE: u32 = u32::MAX;
 /// Descriptors kept in parsed form.
@@ -195,6 +200,7 @@ impl Service {
             now,
             wall: (now, wall),
             opens: OpenTable::default(),
+            owners: owners::Owners::default(),
             files: HashMap::new(),
             leases: HashMap::new(),
             locks_taken: locks::LocksTaken::default(),
@@ -208,7 +214,7 @@ impl Service {
             events: Vec::new(),
             fs_events: Vec::new(),
             descriptors: HashMap::new(),
-            reclaims: Vec::new(),
+            reclaims: VecDeque::new(),
             opened: false,
             failed: None,
         }
@@ -305,10 +311,7 @@ impl Service {
                     self.failed = Some(error);
                     self.tasks.retry_misses();
                 }
-                FsEvent::Retry => {
-                    self.tasks.retry_misses();
-                    self.reclaim();
-                }
+                FsEvent::Retry => self.tasks.retry_misses(),
                 FsEvent::Read { token, result } => self.read_done(token, result),
                 FsEvent::Written { token, result } => self.written(token, result),
                 FsEvent::Flushed { token, result } => self.flushed(token, result),
@@ -324,7 +327,8 @@ impl Service {
         }
         let busy: HashSet<FileId> =
             self.in_flight.iter().filter_map(|(_, io)| Some(io.stream()?.file)).collect();
-        for stream in std::mem::take(&mut self.reclaims) {
+        for _ in 0..self.reclaims.len().min(RECLAIMS_AT_ONCE) {
+            let Some(stream) = self.reclaims.pop_front() else { return };
             let result = if busy.contains(&stream.file) {
                 Err(FsError::Miss)
             } else if stream.index == WHOLE_FILE {
@@ -333,7 +337,7 @@ impl Service {
                 self.fs.reclaim_stream(stream)
             };
             if result == Err(FsError::Miss) {
-                self.reclaims.push(stream);
+                self.reclaims.push_back(stream);
             }
         }
     }
@@ -392,6 +396,7 @@ impl Backend for Service {
         for _ in 0..ROUNDS_MAX {
             self.poll_file_system();
             self.run_ready();
+            self.reclaim();
             // Who went on may want something else that is not in memory.
             if !self.fs.wants_poll() {
                 break;

@@ -1,11 +1,13 @@
 //! Change notification: who watches which directory, what they have not been told yet (MS-FSA 2.1.5.11, MS-SMB2 3.3.5.19).
 //!
 //! Paths are those of the volume, in the case in which names are stored. Promises: a watch keeps at most as much as its first request
-//! asked for; beyond, it says that everything may have changed. Never touches files.
+//! asked for, and all together no more than [`KEPT_BYTES_MAX`]; beyond, it says that everything may have changed. A user has no more
+//! watches than [`WATCHES_PER_USER_MAX`], as each costs every change below it. Never touches files.
 
 use super::path;
 use crate::backend::{OpenId, OperationId, WideString};
 use std::collections::{HashMap, VecDeque};
+use types::{NtStatus, Sid};
 
 /// FILE_ACTION_* (MS-FSCC 2.7.1).
 pub const ADDED: u32 = 1;
@@ -33,6 +35,22 @@ pub const STREAM_WRITE: u32 = 0x800;
 
 /// Most changes kept for one watch, whatever it asked for.
 const CHANGES_MAX: usize = 4096;
+/// Memory of the changes of all watches; a user's take no more of it than is free.
+const KEPT_BYTES_MAX: usize = 32 << 20;
+/// Memory that a change takes beside its name.
+const CHANGE_BYTES: usize = 48;
+const WATCHES_MAX: usize = 16_384;
+const WATCHES_PER_USER_MAX: usize = 4096;
+
+/// What is to be watched, and for whom.
+pub struct Asked<'a> {
+    pub open: OpenId,
+    pub user: &'a Sid,
+    pub path: &'a [u16],
+    pub filter: u32,
+    pub tree: bool,
+    pub bytes_max: u32,
+}
 
 /// What a request waits for, or is answered with.
 pub type Changes = Vec<(u32, WideString)>;
@@ -46,6 +64,9 @@ struct Watch {
     changes: Vec<(u32, WideString)>,
     bytes: usize,
     overflow: bool,
+    /// Memory of the changes.
+    kept_bytes: usize,
+    user: Sid,
     requests: VecDeque<OperationId>,
     /// Changes came between requests, or the one that waits can be answered.
     ready: bool,
@@ -57,6 +78,15 @@ pub struct Watches {
     by_path: HashMap<WideString, Vec<OpenId>>,
     /// Watches that have something to answer.
     ready: VecDeque<OpenId>,
+    by_user: HashMap<Sid, WatchUse>,
+    kept_bytes: usize,
+}
+
+/// What a user's watches take.
+#[derive(Debug, Default)]
+struct WatchUse {
+    watches: usize,
+    kept_bytes: usize,
 }
 
 impl Watches {
@@ -66,34 +96,59 @@ impl Watches {
 
     /// A request of an open directory. The first one fixes filter, depth and size of the buffer. Returns the answer where there is one
     /// at once (empty: too much changed).
+    ///
+    /// # Errors
+    /// INSUFFICIENT_RESOURCES where it would be one watch too many.
     pub fn request(
         &mut self,
-        open: OpenId,
-        path: &[u16],
         operation: OperationId,
-        filter: u32,
-        tree: bool,
-        bytes_max: u32,
-    ) -> Option<Changes> {
-        let watch = self.by_open.entry(open).or_insert_with(|| {
-            self.by_path.entry(path.into()).or_default().push(open);
-            Watch {
-                path: path.into(),
-                filter,
-                tree,
-                bytes_max: bytes_max as usize,
-                changes: Vec::new(),
-                bytes: 0,
-                overflow: false,
-                requests: VecDeque::new(),
-                ready: false,
-            }
-        });
+        asked: &Asked<'_>,
+    ) -> Result<Option<Changes>, NtStatus> {
+        if !self.by_open.contains_key(&asked.open) {
+            self.insert(asked)?;
+        }
+        let Some(watch) = self.by_open.get_mut(&asked.open) else { return Err(NtStatus::INTERNAL_ERROR) };
         if watch.requests.is_empty() && (watch.overflow || !watch.changes.is_empty()) {
-            return Some(watch.take());
+            return Ok(Some(self.take(asked.open)));
         }
         watch.requests.push_back(operation);
-        None
+        Ok(None)
+    }
+
+    fn insert(&mut self, asked: &Asked<'_>) -> Result<(), NtStatus> {
+        let count = self.by_user.get(asked.user).map_or(0, |user| user.watches);
+        if count >= WATCHES_PER_USER_MAX.min(WATCHES_MAX.saturating_sub(self.by_open.len())) {
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        self.by_user.entry(asked.user.clone()).or_default().watches += 1;
+        self.by_path.entry(asked.path.into()).or_default().push(asked.open);
+        let watch = Watch {
+            path: asked.path.into(),
+            filter: asked.filter,
+            tree: asked.tree,
+            bytes_max: asked.bytes_max as usize,
+            changes: Vec::new(),
+            bytes: 0,
+            overflow: false,
+            kept_bytes: 0,
+            user: asked.user.clone(),
+            requests: VecDeque::new(),
+            ready: false,
+        };
+        self.by_open.insert(asked.open, watch);
+        Ok(())
+    }
+
+    /// The changes that a watch has kept, which it keeps no more.
+    fn take(&mut self, open: OpenId) -> Changes {
+        let Some(watch) = self.by_open.get_mut(&open) else { return Changes::new() };
+        let before = watch.kept_bytes;
+        let changes = watch.take();
+        self.kept_bytes -= before;
+        if let Some(user) = self.by_user.get_mut(&watch.user) {
+            user.kept_bytes -= before;
+        }
+        changes
     }
 
     /// Something happened to the entry at `path`.
@@ -111,7 +166,13 @@ impl Watches {
                         continue;
                     }
                     let Some(relative) = path::strip_directory(path, &watch.path) else { continue };
-                    watch.add(action, relative);
+                    let Some(user) = self.by_user.get_mut(&watch.user) else { continue };
+                    let before = watch.kept_bytes;
+                    let (others, free) =
+                        (self.kept_bytes - before, KEPT_BYTES_MAX.saturating_sub(self.kept_bytes));
+                    watch.add(action, relative, free.saturating_sub(user.kept_bytes));
+                    self.kept_bytes = others + watch.kept_bytes;
+                    user.kept_bytes = user.kept_bytes - before + watch.kept_bytes;
                     if !watch.ready {
                         watch.ready = true;
                         self.ready.push_back(*open);
@@ -132,7 +193,7 @@ impl Watches {
             let Some(watch) = self.by_open.get_mut(&open) else { continue };
             watch.ready = false;
             if let Some(operation) = watch.requests.pop_front() {
-                return Some((operation, watch.take()));
+                return Some((operation, self.take(open)));
             }
         }
         None
@@ -144,7 +205,14 @@ impl Watches {
 
     /// The open is gone, or its directory is about to: returns the requests that waited.
     pub fn remove(&mut self, open: OpenId) -> Vec<OperationId> {
+        self.take(open);
         let Some(watch) = self.by_open.remove(&open) else { return Vec::new() };
+        if let Some(user) = self.by_user.get_mut(&watch.user) {
+            user.watches -= 1;
+            if user.watches == 0 {
+                self.by_user.remove(&watch.user);
+            }
+        }
         if let Some(opens) = self.by_path.get_mut(&watch.path) {
             opens.retain(|other| *other != open);
             if opens.is_empty() {
@@ -185,7 +253,8 @@ impl Watches {
 }
 
 impl Watch {
-    fn add(&mut self, action: u32, relative: &[u16]) {
+    /// Keeps a change, where it is no more than the client asked for and than `room` bytes of memory.
+    fn add(&mut self, action: u32, relative: &[u16], room: usize) {
         if self.overflow {
             return;
         }
@@ -199,19 +268,67 @@ impl Watch {
         }
         // FILE_NOTIFY_INFORMATION: 12 bytes and the name, to a multiple of 4.
         let bytes = (12 + 2 * relative.len()).next_multiple_of(4);
-        if self.bytes + bytes > self.bytes_max || self.changes.len() >= CHANGES_MAX {
+        let kept_bytes = CHANGE_BYTES + 2 * relative.len();
+        if self.bytes + bytes > self.bytes_max || self.changes.len() >= CHANGES_MAX || kept_bytes > room {
             self.overflow = true;
             self.changes = Vec::new();
-            self.bytes = 0;
+            (self.bytes, self.kept_bytes) = (0, 0);
             return;
         }
         self.bytes += bytes;
+        self.kept_bytes += kept_bytes;
         self.changes.push((action, relative.into()));
     }
 
     fn take(&mut self) -> Changes {
         self.overflow = false;
-        self.bytes = 0;
+        (self.bytes, self.kept_bytes) = (0, 0);
         std::mem::take(&mut self.changes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ADDED, Asked, FILE_NAME, KEPT_BYTES_MAX, WATCHES_PER_USER_MAX, Watches};
+    use crate::backend::{OpenId, OperationId};
+    use types::{NtStatus, Sid};
+
+    fn asked(open: u64, user: &Sid) -> Asked<'_> {
+        Asked { open: OpenId(open), user, path: &[], filter: FILE_NAME, tree: true, bytes_max: 8 << 20 }
+    }
+
+    #[test]
+    fn a_user_has_only_so_many_watches_and_others_have_theirs() {
+        let (mut watches, user, other) = (Watches::default(), Sid::users(), Sid::network());
+        for open in 0..WATCHES_PER_USER_MAX as u64 {
+            assert_eq!(watches.request(OperationId(open), &asked(open, &user)), Ok(None));
+        }
+        let refused = Err(NtStatus::INSUFFICIENT_RESOURCES);
+        assert_eq!(watches.request(OperationId(90_000), &asked(90_000, &user)), refused);
+        assert_eq!(watches.request(OperationId(90_001), &asked(90_001, &other)), Ok(None));
+        watches.remove(OpenId(7));
+        assert_eq!(watches.request(OperationId(90_002), &asked(90_000, &user)), Ok(None));
+    }
+
+    #[test]
+    fn what_watches_keep_of_changes_that_nobody_fetches_is_bounded_and_given_back() {
+        let (mut watches, user) = (Watches::default(), Sid::users());
+        let count = 100;
+        for open in 0..count {
+            watches.request(OperationId(open), &asked(open, &user)).unwrap();
+        }
+        watches.changed(&[1; 10], ADDED, FILE_NAME);
+        while watches.next_ready().is_some() {}
+        for number in 0..2000 {
+            let mut name = vec![1; 200];
+            name[0] = number + 2;
+            watches.changed(&name, ADDED, FILE_NAME);
+            assert!(watches.kept_bytes <= KEPT_BYTES_MAX / 2);
+        }
+        assert!(watches.kept_bytes > 0);
+        for open in 0..count {
+            watches.remove(OpenId(open));
+        }
+        assert_eq!((watches.kept_bytes, watches.by_user.len()), (0, 0));
     }
 }

@@ -160,10 +160,7 @@ impl Service {
     /// Whether an open of this mode cannot be beside those that are.
     pub(super) fn violates(&self, mode: ShareMode, stream: StreamId) -> bool {
         let Some(node) = self.files.get(&stream.file) else { return false };
-        node.opens
-            .iter()
-            .filter_map(|id| self.opens.get(*id))
-            .any(|open| !mode.agrees_with(open.share_mode()))
+        node.opens.iter().filter_map(|id| self.opens.get(id)).any(|open| !mode.agrees_with(open.share_mode()))
     }
 
     fn check_deleting(&self, target: &Target, stream: StreamId) -> Result<(), NtStatus> {
@@ -192,15 +189,14 @@ impl Service {
         check_extended_attributes(&create.extended_attributes).map_err(ea_status)?;
         // Named streams go with the old content, but for those that are open.
         for old in self.fs.streams(file.file)? {
-            let open = self.files.get(&file.file).is_some_and(|node| {
-                node.opens.iter().any(|id| self.opens.get(*id).is_some_and(|open| open.stream == old.stream))
-            });
+            let node = self.files.get(&file.file);
+            let open = node.is_some_and(|node| node.opens.of_stream(old.stream.index) > 0);
             if old.stream.index != 0 && !open {
                 if self.turn.is_spent() {
                     return Err(Halt::Yield);
                 }
                 self.fs.unlink_stream(old.stream, now)?;
-                self.reclaims.push(old.stream);
+                self.reclaims.push_back(old.stream);
                 self.turn.spend_metadata(self.fs.take_steps());
             }
         }

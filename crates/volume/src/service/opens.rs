@@ -13,7 +13,7 @@ use crate::backend::{
     SessionId, ShareOptions, ShareRoot, Standing, Terms, WideString,
 };
 use crate::fs::{FileId, StreamId};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use types::Monotonic;
@@ -69,6 +69,8 @@ pub struct LinkName {
 #[derive(Debug)]
 pub struct Open {
     pub stream: StreamId,
+    /// Its place among the opens of its file.
+    pub place: u64,
     pub directory: bool,
     /// From the volume's root, in the case of the names as stored; with `:stream` where it is one.
     pub path: WideString,
@@ -95,6 +97,8 @@ pub struct Open {
     pub app_instance: Option<AppInstance>,
     /// Its connection is gone; it ends at this time.
     pub disconnected: Option<Monotonic>,
+    /// It is being closed, though its client did not ask for it.
+    pub closing: bool,
     /// Used for something else than its creation: a replayed create is then too late.
     pub used: bool,
     pub fixed_times: FixedTimes,
@@ -220,15 +224,73 @@ pub struct StreamNode {
     pub delete_pending: bool,
 }
 
+/// The opens of one file, in the order they were made.
+#[derive(Debug, Default)]
+pub struct FileOpens {
+    by_place: BTreeMap<u64, OpenId>,
+    next_place: u64,
+    /// How many are of the unnamed stream, and of each other one.
+    unnamed: usize,
+    named: HashMap<u32, usize>,
+}
+
+impl FileOpens {
+    /// Adds an open of this stream; its place.
+    pub fn insert(&mut self, id: OpenId, stream: u32) -> u64 {
+        let place = self.next_place;
+        self.next_place += 1;
+        self.by_place.insert(place, id);
+        match stream {
+            0 => self.unnamed += 1,
+            named => *self.named.entry(named).or_default() += 1,
+        }
+        place
+    }
+
+    pub fn remove(&mut self, place: u64, stream: u32) {
+        if self.by_place.remove(&place).is_none() {
+            return;
+        }
+        match stream {
+            0 => self.unnamed -= 1,
+            named => {
+                if let Some(count) = self.named.get_mut(&named) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.named.remove(&named);
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = OpenId> {
+        self.by_place.values().copied()
+    }
+
+    pub fn len(&self) -> usize {
+        self.by_place.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_place.is_empty()
+    }
+
+    /// Opens of one stream.
+    pub fn of_stream(&self, stream: u32) -> usize {
+        if stream == 0 { self.unnamed } else { self.named.get(&stream).copied().unwrap_or_default() }
+    }
+}
+
 /// What is common to the opens of one file.
 #[derive(Debug, Default)]
 pub struct FileNode {
-    pub opens: Vec<OpenId>,
+    pub opens: FileOpens,
     pub streams: HashMap<u32, StreamNode>,
     /// Names that go when the last open of the file does.
     pub deleting: Vec<LinkName>,
-    /// Operations that wait until somebody's caching is taken back.
-    pub waiting: Vec<OperationId>,
+    /// Operations that wait until somebody's caching is taken back, in the order in which they came.
+    pub waiting: BTreeMap<u64, OperationId>,
 }
 
 impl FileNode {

@@ -168,14 +168,14 @@ impl Service {
 
     fn forget_replaced(&mut self, replaced: Option<Unlinked>) {
         if let Some(Unlinked { file, last: true }) = replaced {
-            self.reclaims.push(StreamId { file, index: WHOLE_FILE });
+            self.reclaims.push_back(StreamId { file, index: WHOLE_FILE });
         }
     }
 
     /// Opens by the old name are by the new one.
     fn moved(&mut self, file: FileId, old: &LinkName, new: &LinkName, old_path: &[u16], new_path: &[u16]) {
-        let ids = self.files.get(&file).map(|node| node.opens.clone()).unwrap_or_default();
-        for id in ids {
+        let Some(node) = self.files.get(&file) else { return };
+        for id in node.opens.iter() {
             let Some(open) = self.opens.get_mut(id) else { continue };
             if open.link.as_ref() != Some(old) {
                 continue;
@@ -203,15 +203,14 @@ impl Service {
         match self.fs.rename_stream(stream, name, now) {
             Err(FsError::Exists) if replace => {
                 let old = self.fs.find_stream(stream.file, name)?;
-                let open = self.files.get(&stream.file).is_some_and(|node| {
-                    node.opens.iter().any(|id| self.opens.get(*id).is_some_and(|open| open.stream == old))
-                });
+                let node = self.files.get(&stream.file);
+                let open = node.is_some_and(|node| node.opens.of_stream(old.index) > 0);
                 // Only an empty stream that nobody has open gives way.
                 if open || self.fs.stream_information(old)?.end_of_file > 0 {
                     return Err(NtStatus::INVALID_PARAMETER.into());
                 }
                 self.fs.unlink_stream(old, now)?;
-                self.reclaims.push(old);
+                self.reclaims.push_back(old);
                 self.fs.rename_stream(stream, name, now)?;
             }
             result => result?,
@@ -219,8 +218,7 @@ impl Service {
         let mut new_path = old_path[..base_units].to_vec();
         new_path.push(u16::from(b':'));
         new_path.extend_from_slice(name);
-        let ids = self.files.get(&stream.file).map(|node| node.opens.clone()).unwrap_or_default();
-        for other in ids {
+        for other in self.files.get(&stream.file).iter().flat_map(|node| node.opens.iter()) {
             if let Some(open) = self.opens.get_mut(other)
                 && open.stream == stream
             {

@@ -7,7 +7,7 @@ use crate::backend::{
     Create, CreateAction, Durability, Event, OpenId, Operation, OperationId, Reply, SessionId,
 };
 use crate::fs::FileId;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::task::Poll;
 use types::NtStatus;
 
@@ -36,8 +36,8 @@ pub struct Attempt {
 pub enum Wait {
     /// The file layer.
     Storage,
-    /// Caching being given up.
-    Break(FileId),
+    /// Caching being given up; its place among those that wait for the same.
+    Break(FileId, u64),
     /// Its turn.
     Nothing,
     /// The next turn of the loop.
@@ -65,7 +65,10 @@ pub struct Tasks {
     ready: VecDeque<OperationId>,
     /// They go on in the next turn.
     yielded: Vec<OperationId>,
+    /// Creates among the parked.
+    creates: BTreeSet<(SessionId, OperationId)>,
     internal: u64,
+    next_place: u64,
 }
 
 impl Tasks {
@@ -94,9 +97,31 @@ impl Tasks {
         }
     }
 
+    fn insert(&mut self, operation: OperationId, parked: Parked) {
+        if let Some(Work::Create(create, _)) = &parked.work {
+            self.creates.insert((create.caller.session, operation));
+        }
+        self.parked.insert(operation, parked);
+    }
+
+    fn remove(&mut self, operation: OperationId) -> Option<Parked> {
+        let parked = self.parked.remove(&operation)?;
+        if let Some(Work::Create(create, _)) = &parked.work {
+            self.creates.remove(&(create.caller.session, operation));
+        }
+        Some(parked)
+    }
+
     /// An operation that is answered elsewhere (a lock, a notification) waits no more.
     pub fn forget(&mut self, operation: OperationId) {
-        self.parked.remove(&operation);
+        self.remove(operation);
+    }
+
+    /// Takes up an operation that waited for its turn: what to do, and whether its client was told that it takes long.
+    fn take_work(&mut self, operation: OperationId) -> Option<(Work, bool)> {
+        self.parked.get(&operation)?.work.as_ref()?;
+        let Parked { work, told, .. } = self.remove(operation)?;
+        Some((work?, told))
     }
 
     fn internal_id(&mut self) -> OperationId {
@@ -116,13 +141,8 @@ impl Tasks {
 
     /// Parked creates of a session.
     pub fn creates_of(&self, session: SessionId) -> Vec<OperationId> {
-        self.parked
-            .iter()
-            .filter(|(_, parked)| {
-                matches!(&parked.work, Some(Work::Create(create, _)) if create.caller.session == session)
-            })
-            .map(|(operation, _)| *operation)
-            .collect()
+        let all = (session, OperationId(0))..=(session, OperationId(u64::MAX));
+        self.creates.range(all).map(|(_, operation)| *operation).collect()
     }
 }
 
@@ -144,7 +164,7 @@ impl Service {
             if operation == OperationId::UNATTENDED { self.tasks.internal_id() } else { operation };
         if self.turn.is_spent() {
             let parked = Parked { work: Some(work), wait: Wait::Nothing, told: false };
-            self.tasks.parked.insert(operation, parked);
+            self.tasks.insert(operation, parked);
             self.tasks.ready.push_back(operation);
             return;
         }
@@ -154,7 +174,7 @@ impl Service {
     /// Does work that nobody waits for.
     pub(super) fn start_internal(&mut self, work: Work) {
         let operation = self.tasks.internal_id();
-        self.tasks.parked.insert(operation, Parked { work: Some(work), wait: Wait::Nothing, told: true });
+        self.tasks.insert(operation, Parked { work: Some(work), wait: Wait::Nothing, told: true });
         self.tasks.ready.push_back(operation);
     }
 
@@ -164,12 +184,9 @@ impl Service {
             while !self.turn.is_spent()
                 && let Some(operation) = self.tasks.ready.pop_front()
             {
-                let Some(parked) = self.tasks.parked.get_mut(&operation) else { continue };
-                let (Some(work), told) = (parked.work.take(), parked.told) else { continue };
-                self.tasks.parked.remove(&operation);
+                let Some((work, told)) = self.tasks.take_work(operation) else { continue };
                 self.run(operation, work, told);
             }
-            self.reclaim();
             self.answer_watches();
             if self.tasks.ready.is_empty() || self.turn.is_spent() {
                 return;
@@ -189,12 +206,16 @@ impl Service {
             Ok(Outcome::Reply(reply)) => self.done(operation, Ok(reply)),
             Ok(Outcome::Later) => (),
             Err(Halt::Closing(file)) => {
-                self.files.entry(file).or_default().waiting.push(operation);
-                let wait = Wait::Break(file);
-                self.tasks.parked.insert(operation, Parked { work: Some(work), wait, told });
+                let wait = self.wait_for_caching(operation, file);
+                self.tasks.insert(operation, Parked { work: Some(work), wait, told });
             }
             Err(Halt::Status(status)) => {
                 self.release_guid(&work);
+                if let Work::CloseQuietly(id) = work
+                    && let Some(open) = self.opens.get_mut(id)
+                {
+                    open.closing = false;
+                }
                 self.done(operation, Err(status))
             }
             Err(Halt::Symlink { data, unparsed_bytes }) => {
@@ -218,10 +239,28 @@ impl Service {
                 if let Work::Create(_, attempt) = &mut work {
                     attempt.again = true;
                 }
-                self.files.entry(file).or_default().waiting.push(operation);
-                self.park(operation, Some(work), Wait::Break(file), told);
+                let wait = self.wait_for_caching(operation, file);
+                self.park(operation, Some(work), wait, told);
             }
         }
+    }
+
+    /// Queues an operation behind the others that wait for what is cached of a file.
+    fn wait_for_caching(&mut self, operation: OperationId, file: FileId) -> Wait {
+        let place = self.tasks.next_place;
+        self.tasks.next_place += 1;
+        let node = self.files.entry(file).or_default();
+        node.waiting.insert(place, operation);
+        // Each try looked at all of them.
+        self.turn.spend(u32::try_from(node.opens.len()).unwrap_or(u32::MAX));
+        Wait::Break(file, place)
+    }
+
+    fn leave_queue(&mut self, file: FileId, place: u64) {
+        if let Some(node) = self.files.get_mut(&file) {
+            node.waiting.remove(&place);
+        }
+        self.drop_idle_file(file);
     }
 
     /// Whether the operation changes metadata and is to be answered only when that is durable.
@@ -263,7 +302,7 @@ impl Service {
         if tell {
             self.events.push(Event::Pending { operation });
         }
-        self.tasks.parked.insert(operation, Parked { work, wait, told: told || tell });
+        self.tasks.insert(operation, Parked { work, wait, told: told || tell });
     }
 
     /// Tries again when metadata has come into memory.
@@ -289,7 +328,7 @@ impl Service {
     /// Whoever waited for caching of this file tries again.
     pub(super) fn wake(&mut self, file: FileId) {
         if let Some(node) = self.files.get_mut(&file) {
-            for operation in std::mem::take(&mut node.waiting) {
+            for operation in std::mem::take(&mut node.waiting).into_values() {
                 self.tasks.make_ready(operation);
             }
             self.drop_idle_file(file);
@@ -311,18 +350,13 @@ impl Service {
             // Short, or about to go on: it is past waiting.
             Wait::Storage | Wait::Nothing => return,
             Wait::Turn => self.tasks.yielded.retain(|yielded| *yielded != operation),
-            Wait::Break(file) => {
-                if let Some(node) = self.files.get_mut(&file) {
-                    node.waiting.retain(|waiting| *waiting != operation);
-                }
-                self.drop_idle_file(file);
-            }
+            Wait::Break(file, place) => self.leave_queue(file, place),
             Wait::Lock(open) => self.forget_waiting_lock(open, operation),
             Wait::Notify(open) => {
                 self.watches.cancel(open, operation);
             }
         }
-        if let Some(Parked { work: Some(work), .. }) = self.tasks.parked.remove(&operation) {
+        if let Some(Parked { work: Some(work), .. }) = self.tasks.remove(operation) {
             self.release_guid(&work);
         }
         self.done(operation, Err(NtStatus::CANCELLED));
@@ -330,12 +364,9 @@ impl Service {
 
     /// Ends an operation that waits, with this status.
     pub(super) fn abort(&mut self, operation: OperationId, status: NtStatus) {
-        let Some(parked) = self.tasks.parked.remove(&operation) else { return };
-        if let Wait::Break(file) = parked.wait {
-            if let Some(node) = self.files.get_mut(&file) {
-                node.waiting.retain(|waiting| *waiting != operation);
-            }
-            self.drop_idle_file(file);
+        let Some(parked) = self.tasks.remove(operation) else { return };
+        if let Wait::Break(file, place) = parked.wait {
+            self.leave_queue(file, place);
         }
         if let Some(work) = &parked.work {
             self.release_guid(work);

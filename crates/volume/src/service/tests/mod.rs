@@ -5,6 +5,7 @@ mod cold;
 mod files;
 mod locks;
 mod lookup;
+mod owners;
 mod random;
 mod short_names;
 
@@ -105,8 +106,18 @@ impl Bench {
     }
 
     pub fn over(fs: FileSystem) -> Self {
+        Self::with(fs, ServiceConfig::default())
+    }
+
+    /// With room for so many opens.
+    pub fn with_opens(opens_max: usize) -> Self {
+        let disk = space::memory::MemoryVirtualDisk::new(BlockCount(65_536), 4096, BlockCount(65_536));
+        Self::with(formatted(disk), ServiceConfig { opens_max, ..ServiceConfig::default() })
+    }
+
+    fn with(fs: FileSystem, config: ServiceConfig) -> Self {
         let now = Monotonic(1);
-        let service = Service::new(fs, ServiceConfig::default(), now, FileTime(2_000_000));
+        let service = Service::new(fs, config, now, FileTime(2_000_000));
         let mut bench =
             Self { service, now, next: 1, answers: HashMap::new(), pending: Vec::new(), told: Vec::new() };
         for _ in 0..100 {

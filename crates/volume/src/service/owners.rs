@@ -1,0 +1,100 @@
+//! Whose opens there are: those of a session while it lasts, those of a user whether connected or not.
+//!
+//! Owns indexes, no open. Promises: the end of a session looks at nobody else's opens; a user holds no more opens than are left free for
+//! everybody else together, so that no user takes all.
+
+use super::opens::Open;
+use crate::backend::{OpenId, SessionId};
+use std::collections::{BTreeSet, HashMap};
+use types::{Monotonic, Sid};
+
+#[derive(Debug, Default)]
+struct UserOpens {
+    count: usize,
+    /// Those whose clients are away, the longest away first.
+    away: BTreeSet<(Monotonic, OpenId)>,
+}
+
+#[derive(Debug, Default)]
+pub struct Owners {
+    connected: HashMap<SessionId, BTreeSet<OpenId>>,
+    users: HashMap<Sid, UserOpens>,
+}
+
+impl Owners {
+    /// A new open, connected.
+    pub fn opened(&mut self, id: OpenId, open: &Open) {
+        self.connected.entry(open.session).or_default().insert(id);
+        self.users.entry(open.token.user.clone()).or_default().count += 1;
+    }
+
+    /// The client of an open is gone: `open` says since when.
+    pub fn disconnected(&mut self, id: OpenId, open: &Open) {
+        self.leave_session(id, open);
+        if let (Some(since), Some(user)) = (away_since(open), self.users.get_mut(&open.token.user)) {
+            user.away.insert((since, id));
+        }
+    }
+
+    /// An open that was disconnected is about to get a session again.
+    pub fn reconnecting(&mut self, id: OpenId, open: &Open, session: SessionId) {
+        if let (Some(since), Some(user)) = (away_since(open), self.users.get_mut(&open.token.user)) {
+            user.away.remove(&(since, id));
+        }
+        self.connected.entry(session).or_default().insert(id);
+    }
+
+    /// The open is about to be closed: it cannot give way to another any more.
+    pub fn closing(&mut self, id: OpenId, open: &Open) {
+        if let (Some(since), Some(user)) = (away_since(open), self.users.get_mut(&open.token.user)) {
+            user.away.remove(&(since, id));
+        }
+    }
+
+    /// The open is gone.
+    pub fn closed(&mut self, id: OpenId, open: &Open) {
+        match away_since(open) {
+            Some(since) => {
+                if let Some(user) = self.users.get_mut(&open.token.user) {
+                    user.away.remove(&(since, id));
+                }
+            }
+            None => self.leave_session(id, open),
+        }
+        if let Some(user) = self.users.get_mut(&open.token.user) {
+            user.count -= 1;
+            if user.count == 0 {
+                self.users.remove(&open.token.user);
+            }
+        }
+    }
+
+    fn leave_session(&mut self, id: OpenId, open: &Open) {
+        if let Some(opens) = self.connected.get_mut(&open.session) {
+            opens.remove(&id);
+            if opens.is_empty() {
+                self.connected.remove(&open.session);
+            }
+        }
+    }
+
+    /// The connected opens of a session.
+    pub fn of_session(&self, session: SessionId) -> Vec<OpenId> {
+        self.connected.get(&session).map(|opens| opens.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// Opens of a user, connected or not.
+    pub fn count_of(&self, user: &Sid) -> usize {
+        self.users.get(user).map_or(0, |user| user.count)
+    }
+
+    /// The open of this user whose client has been away longest.
+    pub fn longest_away(&self, user: &Sid) -> Option<OpenId> {
+        self.users.get(user)?.away.first().map(|(_, id)| *id)
+    }
+}
+
+fn away_since(open: &Open) -> Option<Monotonic> {
+    let timeout = open.durable?.timeout;
+    Some(Monotonic(open.disconnected?.0.saturating_sub(timeout.as_nanos() as u64)))
+}

@@ -1,0 +1,91 @@
+//! Whose opens there are, how many, and that the end of many costs nobody else much.
+
+use super::*;
+use crate::service::turn::{OPERATION_STEPS, STEPS_PER_TURN};
+
+fn durable(session: u64, number: u8) -> Create {
+    let request = DurableRequest::Version2 { create_guid: [number; 16], timeout: None, persistent: false };
+    Create {
+        cache: CacheRequest::Oplock(OplockLevel::Batch),
+        durable: Some(request),
+        ..open_if(session, &format!("file{number}"))
+    }
+}
+
+fn end(bench: &mut Bench, session: u64) {
+    bench.call(Operation::EndSession { session: SessionId(session), logoff: false }).unwrap();
+}
+
+fn by_other(session: u64, path: &str) -> Create {
+    let create = open_if(session, path);
+    Create { caller: Caller { token: user(2), ..create.caller }, ..create }
+}
+
+#[test]
+fn a_user_has_no_more_opens_than_are_free_and_another_has_his_share() {
+    let mut bench = Bench::with_opens(12);
+    for _ in 0..6 {
+        bench.create(open_if(1, "file")).unwrap();
+    }
+    assert_eq!(bench.create(open_if(2, "file")).unwrap_err(), NtStatus::TOO_MANY_OPENED_FILES);
+    for _ in 0..3 {
+        bench.create(by_other(3, "other")).unwrap();
+    }
+    assert_eq!(bench.create(by_other(3, "other")).unwrap_err(), NtStatus::TOO_MANY_OPENED_FILES);
+}
+
+#[test]
+fn opens_whose_client_is_away_count_and_the_longest_away_gives_way_to_the_same_user() {
+    let mut bench = Bench::with_opens(12);
+    let mut opens = Vec::new();
+    for number in 0..6 {
+        opens.push(bench.create(durable(u64::from(number) + 1, number)).unwrap().open);
+    }
+    // The second client goes first.
+    for session in [2, 1, 3, 4, 5, 6] {
+        end(&mut bench, session);
+        bench.pass(Duration::from_secs(1));
+    }
+    assert_eq!(bench.service.open_count(), 6, "they wait for their clients");
+    bench.told.clear();
+    bench.create(open_if(7, "more")).unwrap();
+    assert_eq!(bench.service.open_count(), 6);
+    let closed = |event: &Event| matches!(event, Event::Closed { open } if *open == opens[1]);
+    assert!(bench.told.iter().any(closed), "{:?}", bench.told);
+    // Not at another user's cost.
+    for _ in 0..3 {
+        bench.create(by_other(8, "other")).unwrap();
+    }
+    assert_eq!(bench.create(by_other(8, "other")).unwrap_err(), NtStatus::TOO_MANY_OPENED_FILES);
+}
+
+#[test]
+fn a_session_that_ends_takes_its_own_opens_along_over_several_turns() {
+    let mut bench = Bench::new();
+    for _ in 0..2000 {
+        bench.service.submit(
+            OperationId(bench.next),
+            Operation::Create(Box::new(open_if(1, "file"))),
+            bench.now,
+        );
+        bench.next += 1;
+    }
+    bench.settle();
+    bench.create(open_if(2, "file")).unwrap();
+    assert_eq!(bench.service.open_count(), 2001);
+    // All but 500 operations of the turn are taken already.
+    bench.service.poll(&mut Vec::new());
+    bench.service.turn.spend(STEPS_PER_TURN - 500 * OPERATION_STEPS);
+    let end = Operation::EndSession { session: SessionId(1), logoff: true };
+    bench.service.submit(OperationId(bench.next), end, bench.now);
+    bench.next += 1;
+    let left = bench.service.open_count();
+    assert!((1490..2000).contains(&left), "{left} are left after the turn");
+    assert_eq!(bench.service.next_timeout(), Some(bench.now), "the rest is due");
+    let mut events = Vec::new();
+    for _ in 0..10 {
+        bench.service.poll(&mut events);
+    }
+    assert_eq!(bench.service.open_count(), 1);
+    assert_ne!(bench.service.next_timeout(), Some(bench.now));
+}
