@@ -158,13 +158,20 @@ const DOCUMENTATION: &[(&str, &str)] = &[
         "Connections at a time of one client address, or IPv6 network of 64 bits.",
     ),
     ("limits.sessions", "Sessions at a time."),
-    ("limits.opens", "Open files at a time."),
+    (
+        "limits.opens",
+        "Open files at a time, durable ones whose clients are away included. One user has no more than are free, so half at most; \
+         one session a quarter.",
+    ),
     (
         "limits.locks_per_open",
         "Byte-range locks that one open file holds or waits for; a session has at most 65,536 of them.",
     ),
     ("limits.requests_per_connection", "Requests in work of one connection; the most credits it is granted."),
-    ("limits.bytes_in_flight", "Bytes of payload being received, written or sent."),
+    (
+        "limits.bytes_in_flight",
+        "Bytes of requests and answers being received, worked on or sent. One host has no more than are free, so half at most.",
+    ),
     (
         "limits.cache_bytes",
         "Bytes of RAM for cached reads, buffered writes and metadata, over all volumes; by default a quarter of the memory.",

@@ -1,13 +1,14 @@
 //! How a request goes on: answered, given to a volume, or left waiting; told that it takes long; cancelled; answered in its chain.
 
+use crate::budget::{Charge, ChargeKind};
 use crate::connection::Outgoing;
 use crate::directory::Directory;
 use crate::dispatch::{Element, Started};
-use crate::request::{Body, Chain, ChainFile, Context, Hashed, Request, Response, Step, Work};
+use crate::request::{Body, Chain, ChainFile, Context, Hashed, REQUEST_BYTES, Request, Response, Step, Work};
 use crate::server::Server;
+use crate::waiting::may_wait;
 use smallvec::SmallVec;
 use smb::wire::{Command, HEADER_BYTES, Header, HeaderFlags};
-use sys::Buf;
 use types::{Monotonic, NtStatus};
 use volume::backend::{Backend, OperationId, Reply};
 
@@ -37,9 +38,6 @@ impl<B: Backend, D: Directory> Server<B, D> {
             self.finish_element(&context, chain, NtStatus::NETWORK_NAME_DELETED, Body::no_error_data());
             return Started::Answered;
         }
-        if let Some(connection) = self.connections.get_mut(context.connection) {
-            connection.in_work_bytes += context.bytes + chain.held_bytes;
-        }
         let until = if let Work::Delayed { until, .. } = work { Some(until) } else { None };
         // A message of one request needs no chain to go on with.
         let is_alone = chain.first && chain.at >= chain.message.len();
@@ -50,7 +48,21 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 ..*chain
             })
         });
-        let key = self.requests.insert(Request { context, work, volume, chain });
+        let bytes = REQUEST_BYTES + context.bytes + chain.as_ref().map_or(0, |chain| chain.kept_bytes());
+        let may_wait = may_wait(&work);
+        let Some(connection) = self.connections.get_mut(context.connection) else {
+            // Nobody waits for a further step.
+            let mut rest = chain.map_or_else(|| Chain::of_one(&context), |chain| *chain);
+            self.finish_element(&context, &mut rest, NtStatus::CANCELLED, Body::no_error_data());
+            return Started::Answered;
+        };
+        connection.in_work += 1;
+        connection.in_work_bytes += bytes;
+        let charge = self.memory.work(connection.holder, bytes);
+        let key = self.requests.insert(Request { context, work, volume, chain, charge });
+        if may_wait {
+            connection.waiting.insert(&context, key);
+        }
         if queued && let Some(open) = self.opens.get_mut(context.open) {
             open.enumeration.queued.push_back(key);
         }
@@ -71,38 +83,60 @@ impl<B: Backend, D: Directory> Server<B, D> {
         Started::Waits
     }
 
+    /// Takes a request out of work: it holds nothing any more, and CANCEL does not find it.
+    pub(crate) fn take_request(&mut self, key: u64) -> Option<Request> {
+        let mut request = self.requests.remove(key)?;
+        let charge = std::mem::replace(&mut request.charge, Charge::none());
+        let Request { context, work, .. } = &request;
+        if let Some(connection) = self.connections.get_mut(context.connection) {
+            connection.in_work -= 1;
+            connection.waiting.remove(context, work);
+            match charge.kind {
+                ChargeKind::InWork => connection.in_work_bytes -= charge.bytes,
+                ChargeKind::Parked => connection.parked_bytes -= charge.bytes,
+            }
+        }
+        if charge.kind == ChargeKind::Parked
+            && let Some(session) = self.sessions.get_mut(context.session)
+        {
+            session.parked_bytes -= charge.bytes;
+        }
+        self.memory.release(charge);
+        Some(request)
+    }
+
+    /// Counts what a request holds as parked, which is to be told STATUS_PENDING; false: it may not wait.
+    fn park(&mut self, key: u64) -> bool {
+        let limits = &self.config.limits;
+        let Some(request) = self.requests.get_mut(key) else { return false };
+        let bytes = request.shrink();
+        let Some(connection) = self.connections.get_mut(request.context.connection) else { return false };
+        let Some(session) = self.sessions.get_mut(request.context.session) else { return false };
+        if connection.waiting.pending() >= limits.pending_per_connection
+            || connection.parked_bytes + bytes > limits.parked_bytes_per_connection
+            || session.parked_bytes + bytes > limits.parked_bytes_per_session
+        {
+            return false;
+        }
+        let Some(charge) = self.memory.park(&session.token.user, bytes) else { return false };
+        connection.parked_bytes += bytes;
+        session.parked_bytes += bytes;
+        let in_work = std::mem::replace(&mut request.charge, charge);
+        connection.in_work_bytes -= in_work.bytes;
+        self.memory.release(in_work);
+        true
+    }
+
     /// The volume (or a timer) has answered what the request named `key` waits for.
     pub(crate) fn complete(&mut self, key: u64, result: Result<Reply, NtStatus>, now: Monotonic) {
-        let Some(request) = self.requests.remove(key) else {
+        let Some(request) = self.take_request(key) else {
             return;
         };
         let Request { mut context, work, chain, .. } = request;
-        if let Some(connection) = self.connections.get_mut(context.connection) {
-            let held = chain.as_ref().map_or(0, |chain| chain.held_bytes);
-            connection.in_work_bytes = connection.in_work_bytes.saturating_sub(context.bytes + held);
-            if context.async_id != 0 {
-                connection.pending -= 1;
-            }
-        }
         let step = self
             .finish_work(&mut context, work, result, now)
             .unwrap_or_else(|status| Step::Reply(status, Body::no_error_data()));
-        let mut chain = match chain {
-            Some(chain) => *chain,
-            None => Chain {
-                message: Buf::empty(),
-                at: 0,
-                sealed_by: context.sealed_by,
-                first: true,
-                inheritable: false,
-                session: context.session,
-                tree_id: context.tree_id,
-                file: ChainFile::None,
-                responses: SmallVec::new(),
-                held_bytes: 0,
-                answered_bytes: 0,
-            },
-        };
+        let mut chain = chain.map_or_else(|| Chain::of_one(&context), |chain| *chain);
         let connection = context.connection;
         let async_id = context.async_id;
         match self.take_step(context, step, &mut chain, now) {
@@ -114,14 +148,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 }
                 self.run_chain(connection, chain, now);
             }
-            Started::Waits => {
-                // Still the same request to the client.
-                if async_id != 0
-                    && let Some(connection) = self.connections.get_mut(connection)
-                {
-                    connection.pending += 1;
-                }
-            }
+            // Still the same request to the client.
+            Started::Waits => {}
             Started::Silent => self.run_chain(connection, chain, now),
             Started::Disconnect => self.disconnect_hostile(connection),
         }
@@ -214,21 +242,25 @@ impl<B: Backend, D: Directory> Server<B, D> {
             return;
         }
         let in_the_middle = request.chain.as_ref().is_some_and(|chain| chain.at < chain.message.len());
-        let command = request.context.to.command;
         let context = request.context;
         let volume = request.volume;
-        let too_many = self
-            .connections
-            .get(context.connection)
-            .is_some_and(|found| found.pending >= self.config.limits.pending_per_connection);
-        if too_many || in_the_middle && command != Command::Create {
+        if self.connections.get(context.connection).is_none()
+            && matches!(&request.work, Work::Create(work) if work.is_replayable())
+        {
+            // The client finds it by its GUID.
+            return;
+        }
+        let refusal = if in_the_middle && context.to.command != Command::Create {
             // Only the last request of a compound may wait, but for a CREATE that waits for a break.
+            Some(NtStatus::INTERNAL_ERROR)
+        } else if !self.park(key) {
+            Some(NtStatus::INSUFFICIENT_RESOURCES)
+        } else {
+            None
+        };
+        if let Some(status) = refusal {
             if let Some(request) = self.requests.get_mut(key) {
-                request.work = Work::Refused(if too_many {
-                    NtStatus::INSUFFICIENT_RESOURCES
-                } else {
-                    NtStatus::INTERNAL_ERROR
-                });
+                request.work = Work::Refused(status);
             }
             match volume {
                 Some(volume) => {
@@ -236,7 +268,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                         backend.cancel(OperationId(key));
                     }
                 }
-                None => self.complete(key, Err(NtStatus::INTERNAL_ERROR), now),
+                None => self.complete(key, Err(status), now),
             }
             return;
         }
@@ -248,17 +280,16 @@ impl<B: Backend, D: Directory> Server<B, D> {
         // Never signed: its final answer has the same message identifier, and thus the same nonce.
         let (proof, ends_session, body) = (None, 0, Body::no_error_data());
         let interim = Response { header, body, proof, ends_session, hashed, invalidate };
-        let (mut responses, mut sent_bytes) = (SmallVec::new(), 0);
+        let mut responses = SmallVec::new();
         if let Some(request) = self.requests.get_mut(key) {
             request.context.async_id = async_id;
             if let Some(chain) = &mut request.chain {
                 responses = std::mem::take(&mut chain.responses);
-                sent_bytes = std::mem::take(&mut chain.held_bytes);
+                chain.held_bytes = 0;
             }
         }
         if let Some(connection) = self.connections.get_mut(context.connection) {
-            connection.pending += 1;
-            connection.in_work_bytes = connection.in_work_bytes.saturating_sub(sent_bytes);
+            connection.waiting.told_pending(async_id, key);
         }
         responses.push(interim);
         self.send(context.connection, responses, context.sealed_by);
@@ -286,17 +317,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 return;
             }
         }
-        let by_async_id = header.flags().contains(HeaderFlags::ASYNC_COMMAND);
-        let found = self.requests.iter().find(|(_, request)| {
-            let context = &request.context;
-            context.connection == connection
-                && if by_async_id {
-                    context.async_id != 0 && context.async_id == header.async_id()
-                } else {
-                    context.to.message_id == header.message_id.get()
-                }
-        });
-        let Some((key, request)) = found else { return };
+        let found = self.connections.get(connection).and_then(|found| found.waiting.find(header));
+        let Some(key) = found else { return };
+        let Some(request) = self.requests.get(key) else { return };
         match request.volume {
             Some(volume) => {
                 if let Some(backend) = self.backend(volume) {

@@ -12,6 +12,7 @@ use smb::wire::{
     Command, Guid, Header, HeaderFlags, LEASE_BREAK_ACK_REQUIRED, LeaseBreakNotificationBody,
     OPLOCK_LEVEL_II, OPLOCK_LEVEL_NONE, OplockBreakBody, Put, U64,
 };
+use std::collections::{HashMap, HashSet};
 use volume::backend::{Backend, CacheGrant, LeaseState, OpenId, OplockLevel};
 
 /// What breaks.
@@ -25,7 +26,7 @@ pub(crate) enum Breaking {
 
 /// A break that was told, and not acknowledged yet.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Told {
+struct Told {
     connection: u64,
     step: BreakStep,
 }
@@ -34,6 +35,39 @@ pub(crate) struct Told {
 enum BreakStep {
     Oplock(OplockLevel),
     Lease { from: LeaseState, to: LeaseState, epoch: u16 },
+}
+
+/// Breaks to be acknowledged, and which connection carried each.
+#[derive(Default)]
+pub(crate) struct ToldBreaks {
+    by_break: HashMap<Breaking, Told>,
+    by_connection: HashMap<u64, HashSet<Breaking>>,
+}
+
+impl ToldBreaks {
+    fn insert(&mut self, breaking: Breaking, told: Told) {
+        self.remove(&breaking);
+        self.by_connection.entry(told.connection).or_default().insert(breaking);
+        self.by_break.insert(breaking, told);
+    }
+
+    /// The break is acknowledged, or its holder is gone.
+    pub fn remove(&mut self, breaking: &Breaking) {
+        let Some(told) = self.by_break.remove(breaking) else { return };
+        if let Some(carried) = self.by_connection.get_mut(&told.connection) {
+            carried.remove(breaking);
+            if carried.is_empty() {
+                self.by_connection.remove(&told.connection);
+            }
+        }
+    }
+
+    /// Forgets the breaks that a connection carried.
+    fn take_of(&mut self, connection: u64) -> Vec<(Breaking, BreakStep)> {
+        let carried = self.by_connection.remove(&connection).unwrap_or_default();
+        let told = |breaking| Some((breaking, self.by_break.remove(&breaking)?.step));
+        carried.into_iter().filter_map(told).collect()
+    }
 }
 
 impl<B: Backend, D: Directory> Server<B, D> {
@@ -71,18 +105,11 @@ impl<B: Backend, D: Directory> Server<B, D> {
         epoch: u16,
     ) {
         let encrypt = self.leases.get(&(client, key)).is_some_and(|home| home.encrypt);
-        let sealer = |found: &Connection| self.sealing_session(found);
-        let speaks = |found: &Connection| {
-            found.client_guid == client
-                && !found.sessions.is_empty()
-                && !found.closing
-                && (!encrypt || sealer(found).is_some())
-        };
+        let sealer = |connection: &u64| self.sealing_session(self.connections.get(*connection)?);
         // A lease is its client's, not a connection's: as Windows does, the oldest is told, whichever asked for it.
-        let carrier =
-            self.connections.iter().filter(|(_, found)| speaks(found)).min_by_key(|(_, f)| f.number);
-        let Some((connection, found)) = carrier else { return };
-        let sealed_by = if encrypt { sealer(found).unwrap_or(0) } else { 0 };
+        let carrier = self.clients.oldest_first(client).find(|found| !encrypt || sealer(found).is_some());
+        let Some(connection) = carrier else { return };
+        let sealed_by = if encrypt { sealer(&connection).unwrap_or(0) } else { 0 };
         if acknowledge {
             let step = BreakStep::Lease { from, to, epoch };
             self.told.insert(Breaking::Lease(client, key), Told { connection, step });
@@ -111,14 +138,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
 
     /// Tells again what `connection` carried to its end, if somebody is left to be told.
     pub(crate) fn tell_again(&mut self, connection: u64) {
-        let lost: Vec<(Breaking, BreakStep)> = self
-            .told
-            .iter()
-            .filter(|(_, told)| told.connection == connection)
-            .map(|(breaking, told)| (*breaking, told.step))
-            .collect();
-        for (breaking, step) in lost {
-            self.told.remove(&breaking);
+        for (breaking, step) in self.told.take_of(connection) {
             match (breaking, step) {
                 (Breaking::Oplock(volume, open), BreakStep::Oplock(to)) => {
                     self.send_oplock_break(volume, open, to);

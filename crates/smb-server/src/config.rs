@@ -15,18 +15,29 @@ pub struct Limits {
     pub sessions: usize,
     /// STATUS_INSUFFICIENT_RESOURCES to TREE_CONNECT.
     pub trees_per_session: usize,
-    /// STATUS_TOO_MANY_OPENED_FILES to CREATE.
+    /// STATUS_TOO_MANY_OPENED_FILES to CREATE. A user has no more of them than are free.
     pub opens: usize,
     /// STATUS_TOO_MANY_OPENED_FILES to CREATE.
     pub opens_per_session: usize,
+    /// Opens of named pipes: STATUS_TOO_MANY_OPENED_FILES to CREATE.
+    pub pipes_per_session: usize,
     /// STATUS_INSUFFICIENT_RESOURCES to LOCK. The volume bounds what an open holds and waits for.
     pub locks_per_request: usize,
     /// Most credits of one connection, and so most requests in work on it.
     pub credits: u16,
     /// Asynchronous requests of one connection: STATUS_INSUFFICIENT_RESOURCES to what would be one more.
     pub pending_per_connection: usize,
-    /// Payload and answers held for one connection: above it nothing more is received from it.
+    /// Requests in work and answers held for one connection: above it nothing more is received from it.
     pub bytes_in_flight_per_connection: usize,
+    /// The same over all connections: a host that holds more of it than is free is not received from.
+    pub bytes_in_flight: usize,
+    /// What requests that were told STATUS_PENDING may hold, and what pipes keep: STATUS_INSUFFICIENT_RESOURCES to what would be more.
+    /// A user holds no more of the total than is free.
+    pub parked_bytes: usize,
+    pub parked_bytes_per_session: usize,
+    pub parked_bytes_per_connection: usize,
+    /// Create contexts of one CREATE: STATUS_INVALID_PARAMETER. A security descriptor and extended attributes of 64 KiB each fit.
+    pub create_context_bytes: usize,
     /// Largest READ, WRITE and other payload; multiples of 64 KiB.
     pub read_bytes: u32,
     pub write_bytes: u32,
@@ -48,11 +59,17 @@ impl Default for Limits {
             sessions: 8192,
             trees_per_session: 4096,
             opens: 65_536,
-            opens_per_session: 65_536,
+            opens_per_session: 16_384,
+            pipes_per_session: 128,
             locks_per_request: 4096,
             credits: 8192,
             pending_per_connection: 512,
             bytes_in_flight_per_connection: 64 << 20,
+            bytes_in_flight: 256 << 20,
+            parked_bytes: 128 << 20,
+            parked_bytes_per_session: 32 << 20,
+            parked_bytes_per_connection: 16 << 20,
+            create_context_bytes: 256 << 10,
             read_bytes: 8 << 20,
             write_bytes: 8 << 20,
             transact_bytes: 8 << 20,

@@ -1,14 +1,17 @@
 //! What the server knows of one connection (MS-SMB2 3.3.1.7).
 
+use crate::budget::HolderId;
 use crate::credits::CreditWindow;
 use crate::logon::Acceptor;
 use crate::proof::Challenge;
+use crate::waiting::Waiting;
 use smallvec::SmallVec;
 use smb::crypto::{CipherId, PreauthHash, SigningAlgorithm};
 use smb::wire::{BufferDescriptorV1, Capabilities, Dialect, Guid, SecurityMode};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use sys::Payload;
+use types::Monotonic;
 
 /// Names a connection for its life; never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -107,16 +110,31 @@ pub(crate) struct Connection {
     pub sessions: SmallVec<[u64; 2]>,
     pub transmit: VecDeque<Outgoing>,
     pub transmit_bytes: usize,
-    /// Payload of requests in work.
+    /// What answers keep in the transport.
+    pub unsent_bytes: usize,
+    /// Of requests in work, but for those that were told STATUS_PENDING.
     pub in_work_bytes: usize,
-    /// Requests that were told STATUS_PENDING.
-    pub pending: usize,
+    /// Of these.
+    pub parked_bytes: usize,
+    /// The connection's host, which its bytes are counted against.
+    pub holder: HolderId,
+    /// Requests in work.
+    pub in_work: usize,
+    pub waiting: Waiting,
+    /// When it has to carry a session.
+    pub deadline: Monotonic,
     /// Nothing more is received; closed once all is sent.
     pub closing: bool,
 }
 
 impl Connection {
-    pub fn new(info: ConnectionInfo, number: u64, credits: u16) -> Self {
+    pub fn new(
+        info: ConnectionInfo,
+        number: u64,
+        credits: u16,
+        deadline: Monotonic,
+        holder: HolderId,
+    ) -> Self {
         Self {
             info,
             number,
@@ -135,8 +153,13 @@ impl Connection {
             sessions: SmallVec::new(),
             transmit: VecDeque::new(),
             transmit_bytes: 0,
+            unsent_bytes: 0,
             in_work_bytes: 0,
-            pending: 0,
+            parked_bytes: 0,
+            holder,
+            in_work: 0,
+            waiting: Waiting::default(),
+            deadline,
             closing: false,
         }
     }
@@ -147,6 +170,11 @@ impl Connection {
             Negotiation::Done(dialect) => Some(dialect),
             Negotiation::Nothing | Negotiation::Wildcard => None,
         }
+    }
+
+    /// Bytes in work, and unsent.
+    pub fn bytes_in_flight(&self) -> usize {
+        self.in_work_bytes + self.transmit_bytes + self.unsent_bytes
     }
 
     /// Whether requests may carry more than 64 KiB and cost more than one credit.

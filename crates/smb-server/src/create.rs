@@ -1,5 +1,6 @@
 //! CREATE (MS-SMB2 3.3.5.9): create contexts in and out, durable handles and their reconnect, the wire identity of what was opened.
 
+use crate::budget::HolderId;
 use crate::directory::Directory;
 use crate::dispatch::Element;
 use crate::extended_attributes::read_eas;
@@ -34,6 +35,8 @@ const UNSUPPORTED_OPTIONS: u32 = 0x80 | 0x2000 | 0x10_0000;
 /// Bits of CreateOptions that mean something; MS-SMB2 has no others.
 const VALID_OPTIONS: u32 = 0x00FF_FFFF;
 const IMPERSONATION_LEVEL_MAX: u32 = 3;
+/// Of memory that an extended attribute takes beside its bytes on the wire.
+const EXTENDED_ATTRIBUTE_BYTES: usize = 128;
 
 /// What the answer needs of the request.
 pub(crate) struct CreateWork {
@@ -213,6 +216,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let session = self.session_of(context)?;
         if self.opens.len() >= self.config.limits.opens
             || session.opens.len() >= self.config.limits.opens_per_session
+            || !self.open_shares.may_take(&session.token.user, 1)
         {
             return Err(NtStatus::TOO_MANY_OPENED_FILES);
         }
@@ -222,6 +226,10 @@ impl<B: Backend, D: Directory> Server<B, D> {
         };
         let caller = session.caller(context.session, &tree, root);
         let contexts = Contexts::read(&request, dialect)?;
+        if request.create_contexts_length.get() as usize > self.config.limits.create_context_bytes {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        context.bytes += contexts.extended_attributes.len() * EXTENDED_ATTRIBUTE_BYTES;
         if name.first() == Some(&u16::from(b'\\')) {
             // With DFS_OPERATIONS the name starts with server and share; this server roots no DFS.
             return Err(NtStatus::INVALID_PARAMETER);
@@ -315,6 +323,14 @@ impl<B: Backend, D: Directory> Server<B, D> {
         Ok(Step::Submit { volume, operation, work: Work::Create(Box::new(work)) })
     }
 
+    /// Counts one more open of the user.
+    pub(crate) fn open_holder(&mut self, context: &Context) -> Result<HolderId, NtStatus> {
+        let session = self.sessions.get(context.session).ok_or(NtStatus::USER_SESSION_DELETED)?;
+        let holder = self.open_shares.enter(&session.token.user);
+        self.open_shares.take(holder, 1);
+        Ok(holder)
+    }
+
     pub(crate) fn created(
         &mut self,
         context: &mut Context,
@@ -356,8 +372,10 @@ impl<B: Backend, D: Directory> Server<B, D> {
                     }
                     CacheGrant::Oplock(_) => None,
                 };
+                let holder = self.open_holder(context)?;
                 let key = self.opens.insert(Open {
                     session: context.session,
+                    holder,
                     connection: context.connection,
                     lease,
                     tree_id: work.tree_id,
@@ -381,7 +399,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 });
                 self.by_volume_open.insert((work.volume, created.open), key);
                 if let Some(session) = self.sessions.get_mut(context.session) {
-                    session.opens.insert(key);
+                    session.opens.insert(work.tree_id, key, false);
                 }
                 key
             }

@@ -17,6 +17,10 @@ use sys::{Buf, BufMut};
 use types::{Monotonic, NtStatus};
 use volume::backend::Backend;
 
+/// Most requests of one compound, CANCELs and unknown commands among them: clients send ten at most. MS-SMB2 names no status for more,
+/// and none could be given to CANCEL, so the connection ends.
+const ELEMENTS_MAX: usize = 64;
+
 /// One request within its message.
 #[derive(Clone, Copy)]
 pub(crate) struct Element<'a> {
@@ -95,6 +99,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 at: 0,
                 sealed_by,
                 first: true,
+                elements: 0,
                 inheritable: false,
                 session: 0,
                 tree_id: 0,
@@ -114,6 +119,11 @@ impl<B: Backend, D: Directory> Server<B, D> {
         }
         let message = chain.message.clone();
         while chain.at < message.len() {
+            if chain.elements == ELEMENTS_MAX {
+                self.flush_chain(connection, &mut chain);
+                return self.disconnect_hostile(connection);
+            }
+            chain.elements += 1;
             let Ok((element, rest)) = smb::wire::split_compound(&message[chain.at..]) else {
                 // What came before has been done and is answered; the rest makes no sense.
                 self.flush_chain(connection, &mut chain);
@@ -154,10 +164,6 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let Some(command) = header.command() else {
             return self.refuse_unknown_command(connection, chain, header);
         };
-        if command == Command::Cancel {
-            self.handle_cancel(connection, header, element, now);
-            return Started::Silent;
-        }
         let Some(found) = self.connections.get_mut(connection) else { return Started::Disconnect };
         match found.negotiation {
             Negotiation::Done(_) if command == Command::Negotiate => return Started::Disconnect,
@@ -165,6 +171,10 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 return Started::Disconnect;
             }
             _ => {}
+        }
+        if command == Command::Cancel {
+            self.handle_cancel(connection, header, element, now);
+            return Started::Silent;
         }
         let is_smb3 = found.dialect().is_some_and(|dialect| dialect >= Dialect::Smb300);
         let charge = if found.large_mtu() { header.credit_charge.get().max(1) } else { 1 };
@@ -196,7 +206,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             claims_signature: flags.contains(HeaderFlags::SIGNED),
             async_id: 0,
             channel_sequence: if is_smb3 { header.channel_sequence() } else { 0 },
-            bytes: 0,
+            bytes: element.end - element.start,
             invalidate,
             counted: false,
         };

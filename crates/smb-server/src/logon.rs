@@ -329,6 +329,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 let signing = Rc::new(keys.signing_key(found.signing));
                 session.channels.push(Channel { connection: context.connection, signing });
                 found.sessions.push(key);
+                self.clients.insert(found, context.connection);
                 session.flags
             }
         };
@@ -388,6 +389,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             session.flags |= SessionFlags::ENCRYPT_DATA;
         }
         found.sessions.push(key);
+        self.clients.insert(found, context.connection);
         Ok(session.flags)
     }
 

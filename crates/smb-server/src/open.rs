@@ -1,6 +1,7 @@
 //! The wire identity of opens (MS-SMB2 3.3.1.10): what a FileId names, what only the protocol needs to know of it, and how a
 //! request finds it.
 
+use crate::budget::HolderId;
 use crate::directory::Directory;
 use crate::request::{Chain, ChainFile, Context};
 use crate::server::Server;
@@ -32,6 +33,8 @@ pub(crate) enum OpenKind {
 
 pub(crate) struct Open {
     pub session: u64,
+    /// The user, which it is counted against.
+    pub holder: HolderId,
     /// Where it was opened: what the server says of it unasked goes there first.
     pub connection: u64,
     /// The client and its lease.

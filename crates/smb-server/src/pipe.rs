@@ -1,9 +1,14 @@
 //! Named pipes of IPC$: opens, reads, writes and transactions over `smb::rpc`.
 
+use crate::arena::Arena;
+use crate::budget::Charge;
+use crate::connection::Connection;
 use crate::directory::Directory;
 use crate::open::{Enumeration, Open, OpenKind};
 use crate::request::{Body, Context, Step, Work};
 use crate::server::Server;
+use crate::session::{SessionState, SessionTable};
+use crate::share_uses::ShareUses;
 use smb::rpc::{AccountEntry, PipeError, RpcCaller, ServerEntry, SessionEntry, ShareEntry, ShareKind};
 use smb::wire::{CreateRequest, CreateResponseBody, Put, WriteResponseBody, write_create_response};
 use sys::{Buf, Payload};
@@ -17,17 +22,21 @@ pub(crate) const PIPE_ALLOCATION_BYTES: u64 = 4096;
 pub(crate) struct Pipe {
     /// `None` while it is being worked on.
     end: Option<smb::rpc::Pipe>,
+    /// What it keeps in memory.
+    pub charge: Charge,
     /// READs that wait for something to read, oldest first.
     readers: std::collections::VecDeque<u64>,
 }
 
-/// What the interfaces ask of the server.
+/// What the interfaces ask of the server: looked up when a call asks, and only for this call.
 struct View<'a, D> {
     directory: &'a D,
     server_name: &'a str,
-    sessions: Vec<SessionEntry>,
-    uses: Vec<(String, u32)>,
-    now: FileTime,
+    sessions: &'a SessionTable,
+    connections: &'a Arena<Connection>,
+    uses: &'a ShareUses,
+    now: Monotonic,
+    wall: FileTime,
 }
 
 impl<D: Directory> smb::rpc::Directory for View<'_, D> {
@@ -49,7 +58,7 @@ impl<D: Directory> smb::rpc::Directory for View<'_, D> {
             is_special: false,
             comment: share.comment.clone(),
             path: format!("C:\\{}", share.name),
-            current_uses: self.uses.iter().find(|(name, _)| *name == share.name).map_or(0, |(_, uses)| *uses),
+            current_uses: self.uses.of(&share.name),
             flags: 0,
             security_descriptor: None,
         });
@@ -67,7 +76,24 @@ impl<D: Directory> smb::rpc::Directory for View<'_, D> {
     }
 
     fn sessions(&self) -> Vec<SessionEntry> {
-        self.sessions.clone()
+        let proven = self.sessions.iter().filter(|(_, session)| session.state == SessionState::Valid);
+        proven
+            .map(|(_, session)| {
+                let peer = session
+                    .channels
+                    .first()
+                    .and_then(|channel| self.connections.get(channel.connection))
+                    .map(|connection| connection.info.peer.ip().to_string());
+                SessionEntry {
+                    client: peer.unwrap_or_default(),
+                    user: session.account.clone(),
+                    open_files: session.opens.len() as u32,
+                    active_s: self.now.since(session.created_at).as_secs() as u32,
+                    idle_s: self.now.since(session.last_request_at).as_secs() as u32,
+                    is_guest: false,
+                }
+            })
+            .collect()
     }
 
     fn domain_sid(&self) -> Sid {
@@ -83,41 +109,20 @@ impl<D: Directory> smb::rpc::Directory for View<'_, D> {
     }
 
     fn now(&self) -> FileTime {
-        self.now
+        self.wall
     }
 }
 
 impl<B: Backend, D: Directory> Server<B, D> {
     fn view(&self, now: Monotonic) -> View<'_, D> {
-        let mut uses: Vec<(String, u32)> = Vec::new();
-        let mut sessions = Vec::new();
-        for (_, session) in self.sessions.iter() {
-            for (_, tree) in &session.trees {
-                match uses.iter_mut().find(|(name, _)| name == tree.name()) {
-                    Some((_, count)) => *count += 1,
-                    None => uses.push((tree.name().to_owned(), 1)),
-                }
-            }
-            let peer = session
-                .channels
-                .first()
-                .and_then(|channel| self.connections.get(channel.connection))
-                .map(|connection| connection.info.peer.ip().to_string());
-            sessions.push(SessionEntry {
-                client: peer.unwrap_or_default(),
-                user: session.account.clone(),
-                open_files: session.opens.len() as u32,
-                active_s: now.since(session.created_at).as_secs() as u32,
-                idle_s: now.since(session.last_request_at).as_secs() as u32,
-                is_guest: false,
-            });
-        }
         View {
             directory: &self.directory,
             server_name: &self.config.server_name,
-            sessions,
-            uses,
-            now: self.wall_clock(now),
+            sessions: &self.sessions,
+            connections: &self.connections,
+            uses: &self.share_uses,
+            now,
+            wall: self.wall_clock(now),
         }
     }
 
@@ -130,6 +135,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
     ) -> Result<Step, NtStatus> {
         let text = String::from_utf16(name).map_err(|_| NtStatus::OBJECT_NAME_NOT_FOUND)?;
         let session = self.session_of(context)?;
+        if session.opens.pipes() >= self.config.limits.pipes_per_session {
+            return Err(NtStatus::TOO_MANY_OPENED_FILES);
+        }
         let caller = RpcCaller {
             user: session.account.clone(),
             domain: self.config.server_name.clone(),
@@ -140,12 +148,15 @@ impl<B: Backend, D: Directory> Server<B, D> {
         // Above every name a volume gives, so that the two never meet.
         let persistent = u64::MAX - self.next_pipe;
         self.next_pipe += 1;
+        let holder = self.open_holder(context)?;
+        let pipe = Pipe { end: Some(end), charge: Charge::none(), readers: Default::default() };
         let key = self.opens.insert(Open {
             session: context.session,
+            holder,
             connection: context.connection,
             lease: None,
             tree_id: context.tree_id,
-            kind: OpenKind::Pipe(Box::new(Pipe { end: Some(end), readers: Default::default() })),
+            kind: OpenKind::Pipe(Box::new(pipe)),
             persistent,
             path: name.into(),
             directory: false,
@@ -164,7 +175,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             written_bytes: 0,
         });
         if let Some(session) = self.sessions.get_mut(context.session) {
-            session.opens.insert(key);
+            session.opens.insert(context.tree_id, key, true);
         }
         context.open = key;
         let file_id = self.opens.get(key).map(|open| open.file_id(key)).unwrap_or_default();
@@ -197,7 +208,35 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let mut end = self.pipe(key)?.end.take().ok_or(NtStatus::PIPE_BUSY)?;
         let done = work(&mut end, &self.view(now));
         self.pipe(key)?.end = Some(end);
+        self.charge_pipe(key)?;
         Ok(done)
+    }
+
+    /// Counts what a pipe keeps by now. One that may not keep so much is emptied, and ends.
+    fn charge_pipe(&mut self, key: u64) -> Result<(), NtStatus> {
+        let user = match self.opens.get(key).and_then(|open| self.sessions.get(open.session)) {
+            Some(session) => session.token.user.clone(),
+            None => return Err(NtStatus::USER_SESSION_DELETED),
+        };
+        let pipe = self.pipe(key)?;
+        let bytes = pipe.end.as_ref().map_or(0, smb::rpc::Pipe::held_bytes);
+        let before = std::mem::replace(&mut pipe.charge, Charge::none());
+        self.memory.release(before);
+        if bytes == 0 {
+            return Ok(());
+        }
+        let charge = self.memory.park(&user, bytes);
+        let pipe = self.pipe(key)?;
+        match charge {
+            Some(charge) => pipe.charge = charge,
+            None => {
+                if let Some(end) = &mut pipe.end {
+                    end.abandon();
+                }
+                return Err(NtStatus::INSUFFICIENT_RESOURCES);
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn write_pipe(&mut self, key: u64, bytes: &[u8], now: Monotonic) -> Result<Step, NtStatus> {
@@ -230,6 +269,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let end = pipe.end.as_mut().ok_or(NtStatus::PIPE_BUSY)?;
         match end.read(length as usize) {
             Some(read) => {
+                self.charge_pipe(context.open)?;
                 let status = if read.is_partial { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
                 Ok(Step::Reply(status, Body::Read(Payload::from(Buf::from(&read.bytes[..])))))
             }

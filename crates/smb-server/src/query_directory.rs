@@ -37,6 +37,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let bytes_max = request.output_buffer_length.get() as usize;
         let limit = self.config.limits.transact_bytes;
         let key = self.find_open_for(context, chain, request.file_id, bytes_max, limit)?;
+        context.bytes = context.bytes.max(bytes_max);
         let class =
             DirectoryClass::from_wire(request.file_information_class).ok_or(NtStatus::INVALID_INFO_CLASS)?;
         let pattern = request.pattern()?;

@@ -1,5 +1,6 @@
 //! A request in work: whom to answer, and how to go on when the volume has answered.
 
+use crate::budget::Charge;
 use crate::ioctl::IoctlWork;
 use crate::proof::Verified;
 use crate::query_info::QueryInfoWork;
@@ -33,7 +34,7 @@ pub(crate) struct Context {
     pub async_id: u64,
     /// ChannelSequence of the request; zero before 3.0.
     pub channel_sequence: u16,
-    /// Counted in the connection's bytes in work.
+    /// Bytes of memory that it takes: its own, or the payload that it asks for or brings.
     pub bytes: usize,
     /// The client's registration that ends with the answer.
     pub invalidate: Option<u32>,
@@ -177,6 +178,8 @@ pub(crate) struct Chain {
     pub at: usize,
     pub sealed_by: u64,
     pub first: bool,
+    /// Elements begun.
+    pub elements: usize,
     /// The element before had a session and a tree: one that is related to it inherits them.
     pub inheritable: bool,
     pub session: u64,
@@ -205,6 +208,55 @@ pub(crate) struct Request {
     pub volume: Option<usize>,
     /// The compound it belongs to, where there is one.
     pub chain: Option<Box<Chain>>,
+    pub charge: Charge,
+}
+
+/// What a request that waits takes beside its bytes: its place here and in its volume, and in their indexes.
+pub(crate) const REQUEST_BYTES: usize = 1024;
+
+impl Request {
+    /// Lets go of what the chain does not need any more, before a long wait; the bytes that are held from here on.
+    pub fn shrink(&mut self) -> usize {
+        let rest = self.chain.as_mut().map_or(0, |chain| chain.shrink());
+        REQUEST_BYTES + self.context.bytes + rest
+    }
+}
+
+impl Chain {
+    /// The chain of a message with one request, all of which has been begun.
+    pub fn of_one(context: &Context) -> Self {
+        Self {
+            message: Buf::empty(),
+            at: 0,
+            sealed_by: context.sealed_by,
+            first: true,
+            elements: 1,
+            inheritable: false,
+            session: context.session,
+            tree_id: context.tree_id,
+            file: ChainFile::None,
+            responses: SmallVec::new(),
+            held_bytes: 0,
+            answered_bytes: 0,
+        }
+    }
+
+    /// Bytes that it keeps alive: the whole message if a part of it is still to be done, and the answers so far.
+    pub fn kept_bytes(&self) -> usize {
+        let message = if self.at < self.message.len() { self.message.len() } else { 0 };
+        message + self.held_bytes
+    }
+
+    /// Keeps of the message only what is still to be done; how many bytes that is.
+    fn shrink(&mut self) -> usize {
+        let rest = self.message.len() - self.at;
+        if rest == 0 {
+            (self.message, self.at) = (Buf::empty(), 0);
+        } else if rest <= self.message.len() / 2 {
+            (self.message, self.at) = (Buf::from(&self.message[self.at..]), 0);
+        }
+        self.message.len()
+    }
 }
 
 /// Flags of a request that its answer repeats.

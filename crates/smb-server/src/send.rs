@@ -172,6 +172,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
     pub(crate) fn enqueue(&mut self, connection: u64, outgoing: Outgoing) {
         let Some(found) = self.connections.get_mut(connection) else { return };
         found.transmit_bytes += outgoing.len_bytes();
+        self.memory.in_work.take(found.holder, outgoing.len_bytes());
         if found.transmit.is_empty() {
             self.to_transmit.push(ConnectionId(connection));
         }

@@ -2,21 +2,24 @@
 
 use crate::arena::Arena;
 use crate::bounded::Bounded;
-use crate::breaks::{Breaking, Told};
+use crate::breaks::{Breaking, ToldBreaks};
+use crate::budget::{Budget, Charge, Memory};
+use crate::clients::Clients;
 use crate::config::Config;
 use crate::connection::{Connection, ConnectionId, ConnectionInfo, Outgoing};
 use crate::directory::Directory;
 use crate::logon_failures::LogonFailures;
-use crate::open::{LeaseHome, Open};
+use crate::open::{LeaseHome, Open, OpenKind};
 use crate::request::{Context, Request, Work};
-use crate::session::{Session, SessionTable, Target};
+use crate::session::{Session, SessionState, SessionTable, Target};
+use crate::share_uses::ShareUses;
 use crate::statistics::Counters;
 use smallvec::SmallVec;
 use smb::wire::{Guid, NetworkInterface};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use sys::Payload;
-use types::{FileTime, Monotonic, NtStatus, VolumeId};
+use types::{FileTime, Monotonic, NtStatus, PeerHost, Sid, VolumeId};
 use volume::backend::{Backend, Event, OpenId, Operation, OperationId, SessionId};
 
 /// Operations whose answer nobody waits for.
@@ -44,12 +47,16 @@ pub struct Server<B, D> {
     pub(crate) sessions: SessionTable,
     pub(crate) opens: Arena<Open>,
     pub(crate) requests: Arena<Request>,
+    pub(crate) memory: Memory,
+    /// Opens of each user.
+    pub(crate) open_shares: Budget<Sid>,
     /// Wire identity by the volume's name of an open.
     pub(crate) by_volume_open: HashMap<(usize, OpenId), u64>,
     /// By client and lease key.
     pub(crate) leases: HashMap<(Guid, Guid), LeaseHome>,
-    /// Breaks to be acknowledged.
-    pub(crate) told: HashMap<Breaking, Told>,
+    pub(crate) told: ToldBreaks,
+    pub(crate) clients: Clients,
+    pub(crate) share_uses: ShareUses,
     /// FilePositionInformation of durable opens whose clients are away.
     pub(crate) positions: Bounded<(usize, OpenId), u64>,
     pub(crate) logon_failures: LogonFailures,
@@ -58,7 +65,7 @@ pub struct Server<B, D> {
     /// Requests with [`Work::Delayed`].
     pub(crate) timers: BinaryHeap<Reverse<(Monotonic, u64)>>,
     /// Connections that have to carry a session by then.
-    deadlines: BinaryHeap<Reverse<(Monotonic, u64)>>,
+    deadlines: BTreeSet<(Monotonic, u64)>,
     pub(crate) counters: Counters,
     pub(crate) next_async_id: u64,
     pub(crate) next_pipe: u64,
@@ -85,7 +92,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
         assert!(config.limits.are_possible(), "an answer of the largest payload fits one message");
         let mut file_id_mask = [0; 8];
         random(&mut file_id_mask);
-        let opens_max = config.limits.opens;
+        let limits = &config.limits;
+        let opens_max = limits.opens;
+        let memory = Memory::new(limits.bytes_in_flight, limits.parked_bytes);
         Self {
             config,
             directory,
@@ -97,14 +106,18 @@ impl<B: Backend, D: Directory> Server<B, D> {
             sessions: SessionTable::default(),
             opens: Arena::default(),
             requests: Arena::default(),
+            memory,
+            open_shares: Budget::new(opens_max),
             by_volume_open: HashMap::new(),
             leases: HashMap::new(),
-            told: HashMap::new(),
+            told: ToldBreaks::default(),
+            clients: Clients::default(),
+            share_uses: ShareUses::default(),
             positions: Bounded::new(opens_max),
             logon_failures: LogonFailures::default(),
             file_id_mask: u64::from_le_bytes(file_id_mask),
             timers: BinaryHeap::new(),
-            deadlines: BinaryHeap::new(),
+            deadlines: BTreeSet::new(),
             counters: Counters::default(),
             next_async_id: 1,
             next_pipe: 1,
@@ -203,16 +216,21 @@ impl<B: Backend, D: Directory> Server<B, D> {
         }
         self.counters.connections_opened += 1;
         let number = self.counters.connections_opened;
-        let connection = Connection::new(info, number, self.config.limits.credits);
-        let key = self.connections.insert(connection);
         let deadline = now.after(self.config.limits.negotiation_timeout);
-        self.deadlines.push(Reverse((deadline, key)));
+        let holder = self.memory.in_work.enter(&PeerHost::from(info.peer.ip()));
+        let connection = Connection::new(info, number, self.config.limits.credits, deadline, holder);
+        let key = self.connections.insert(connection);
+        self.deadlines.insert((deadline, key));
         Some(ConnectionId(key))
     }
 
     /// The transport's connection is gone. Durable opens stay with their volumes.
     pub fn connection_closed(&mut self, connection: ConnectionId, now: Monotonic) {
         let Some(gone) = self.connections.remove(connection.0) else { return };
+        self.deadlines.remove(&(gone.deadline, connection.0));
+        self.clients.remove(&gone, connection.0);
+        self.memory.in_work.release(gone.holder, gone.transmit_bytes + gone.unsent_bytes);
+        self.memory.in_work.leave(gone.holder);
         let setups = gone.setups.iter().map(|setup| setup.session);
         let mut ended = SmallVec::<[u64; 2]>::new();
         for key in gone.sessions.iter().copied().chain(setups) {
@@ -222,13 +240,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 ended.push(key);
             }
         }
-        let in_work: Vec<u64> = self
-            .requests
-            .iter()
-            .filter(|(_, request)| request.context.connection == connection.0)
-            .map(|(key, _)| key)
-            .collect();
-        for key in in_work {
+        for key in self.in_work_of(connection.0, &gone) {
             let session = self.requests.get(key).map_or(0, |request| request.context.session);
             if ended.contains(&session) || self.sessions.get(session).is_none() {
                 self.abandon(key);
@@ -240,6 +252,16 @@ impl<B: Backend, D: Directory> Server<B, D> {
             self.end_session(key, false);
         }
         self.tell_again(connection.0);
+    }
+
+    /// Requests in work of a connection that is gone. READ and WRITE are looked for only where there are some: an idle connection costs
+    /// no search.
+    fn in_work_of(&self, key: u64, gone: &Connection) -> Vec<u64> {
+        if gone.in_work == gone.waiting.len() {
+            return gone.waiting.keys().collect();
+        }
+        let own = self.requests.iter().filter(|(_, request)| request.context.connection == key);
+        own.map(|(key, _)| key).take(gone.in_work).collect()
     }
 
     /// A request's channel is gone, its session is not: it ends without an answer, counted like any other, so that what the client
@@ -260,7 +282,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
 
     /// Forgets a request whose client is gone; its volume is asked to stop.
     fn abandon(&mut self, key: u64) {
-        let Some(request) = self.requests.remove(key) else { return };
+        let Some(request) = self.take_request(key) else { return };
         if let Some(volume) = request.volume
             && let Some(backend) = self.backend(volume)
         {
@@ -275,8 +297,11 @@ impl<B: Backend, D: Directory> Server<B, D> {
     pub(crate) fn end_session(&mut self, key: u64, logoff: bool) {
         let Some(session) = self.sessions.remove(key) else { return };
         self.counters.sessions_ended += 1;
-        for key in &session.opens {
-            let Some(open) = self.forget_open(*key) else { continue };
+        for (_, tree) in &session.trees {
+            self.share_uses.remove(tree.name());
+        }
+        for key in session.opens.keys() {
+            let Some(open) = self.forget_open(key) else { continue };
             if let Some(name) = open.volume_open()
                 && open.durable
                 && !logoff
@@ -288,7 +313,14 @@ impl<B: Backend, D: Directory> Server<B, D> {
         for channel in &session.channels {
             if let Some(connection) = self.connections.get_mut(channel.connection) {
                 connection.sessions.retain(|other| *other != key);
+                if connection.sessions.is_empty() {
+                    self.clients.remove(connection, channel.connection);
+                }
             }
+        }
+        // A session whose logon never ended has done nothing with a volume.
+        if session.state == SessionState::InProgress {
+            return;
         }
         let end = Operation::EndSession { session: SessionId(key), logoff };
         for volume in &mut self.volumes {
@@ -300,13 +332,18 @@ impl<B: Backend, D: Directory> Server<B, D> {
 
     /// Drops the wire identity of an open; the volume is not told.
     pub(crate) fn forget_open(&mut self, key: u64) -> Option<Open> {
-        let open = self.opens.remove(key)?;
+        let mut open = self.opens.remove(key)?;
+        self.open_shares.release(open.holder, 1);
+        self.open_shares.leave(open.holder);
+        if let OpenKind::Pipe(pipe) = &mut open.kind {
+            self.memory.release(std::mem::replace(&mut pipe.charge, Charge::none()));
+        }
         if let Some(name) = open.volume_open() {
             self.by_volume_open.remove(&name);
             self.told.remove(&Breaking::Oplock(name.0, name.1));
         }
         if let Some(session) = self.sessions.get_mut(open.session) {
-            session.opens.remove(&key);
+            session.opens.remove(open.tree_id, key, open.volume_open().is_none());
         }
         if let Some(lease) = open.lease
             && let Some(home) = self.leases.get_mut(&lease)
@@ -364,6 +401,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let connection = self.connections.get_mut(connection.0)?;
         while let Some(outgoing) = connection.transmit.pop_front() {
             connection.transmit_bytes -= outgoing.len_bytes();
+            self.memory.in_work.release(connection.holder, outgoing.len_bytes());
             if let Outgoing::Message { payload, .. } = outgoing {
                 return Some(payload);
             }
@@ -376,6 +414,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let connection = self.connections.get_mut(connection.0)?;
         let outgoing = connection.transmit.pop_front()?;
         connection.transmit_bytes -= outgoing.len_bytes();
+        self.memory.in_work.release(connection.holder, outgoing.len_bytes());
         Some(outgoing)
     }
 
@@ -393,9 +432,19 @@ impl<B: Backend, D: Directory> Server<B, D> {
     pub fn wants_messages(&self, connection: ConnectionId) -> bool {
         self.connections.get(connection.0).is_some_and(|found| {
             !found.closing
-                && found.in_work_bytes + found.transmit_bytes
-                    <= self.config.limits.bytes_in_flight_per_connection
+                && found.bytes_in_flight() <= self.config.limits.bytes_in_flight_per_connection
+                && self.memory.in_work.has_room(found.holder)
         })
+    }
+
+    /// The transport keeps so many bytes that it could not send yet: they count like those that it has not fetched. Whether it kept some
+    /// before.
+    pub fn set_unsent(&mut self, connection: ConnectionId, bytes: usize) -> bool {
+        let Some(found) = self.connections.get_mut(connection.0) else { return false };
+        let before = std::mem::replace(&mut found.unsent_bytes, bytes);
+        self.memory.in_work.take(found.holder, bytes);
+        self.memory.in_work.release(found.holder, before);
+        before > 0
     }
 
     /// Longest message in bytes that `connection` may send now.
@@ -418,8 +467,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
 
     /// When [`Self::handle_timeout`] wants to be called next.
     pub fn next_timeout(&self) -> Option<Monotonic> {
-        let own = [&self.timers, &self.deadlines];
-        let own = own.into_iter().filter_map(|heap| heap.peek().map(|Reverse((at, _))| *at));
+        let timer = self.timers.peek().map(|Reverse((at, _))| *at);
+        let own = timer.into_iter().chain(self.deadlines.first().map(|(at, _)| *at));
         let volumes = self.volumes.iter().filter_map(|volume| volume.backend.as_ref()?.next_timeout());
         volumes.chain(own).min()
     }
@@ -444,11 +493,11 @@ impl<B: Backend, D: Directory> Server<B, D> {
             let status = *status;
             self.complete(key, Err(status), now);
         }
-        while let Some(Reverse((at, key))) = self.deadlines.peek().copied() {
+        while let Some((at, key)) = self.deadlines.first().copied() {
             if at > now {
                 break;
             }
-            self.deadlines.pop();
+            self.deadlines.pop_first();
             if self.connections.get(key).is_some_and(|found| found.sessions.is_empty()) {
                 self.close_connection(key);
             }
@@ -495,6 +544,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             && !connection.closing
         {
             connection.closing = true;
+            self.clients.remove(connection, key);
             self.to_close.push(ConnectionId(key));
         }
     }

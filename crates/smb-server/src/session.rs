@@ -49,7 +49,9 @@ pub(crate) struct Session {
     /// By rising identifier.
     pub trees: Vec<(u32, Tree)>,
     pub next_tree: u32,
-    pub opens: BTreeSet<u64>,
+    pub opens: SessionOpens,
+    /// Of requests that were told STATUS_PENDING.
+    pub parked_bytes: usize,
     pub created_at: Monotonic,
     pub last_request_at: Monotonic,
     pub read_bytes: u64,
@@ -81,7 +83,8 @@ impl Session {
             opening: None,
             trees: Vec::new(),
             next_tree: 1,
-            opens: BTreeSet::new(),
+            opens: SessionOpens::default(),
+            parked_bytes: 0,
             created_at: now,
             last_request_at: now,
             read_bytes: 0,
@@ -126,6 +129,43 @@ impl Session {
             share: tree.options(),
             standing: tree.standing(),
         }
+    }
+}
+
+/// The opens of a session, by tree connect: the end of one does not look at the opens of others.
+#[derive(Default)]
+pub(crate) struct SessionOpens {
+    by_tree: BTreeSet<(u32, u64)>,
+    pipes: usize,
+}
+
+impl SessionOpens {
+    pub fn len(&self) -> usize {
+        self.by_tree.len()
+    }
+
+    /// How many of them are of pipes.
+    pub fn pipes(&self) -> usize {
+        self.pipes
+    }
+
+    pub fn insert(&mut self, tree_id: u32, key: u64, is_pipe: bool) {
+        self.by_tree.insert((tree_id, key));
+        self.pipes += usize::from(is_pipe);
+    }
+
+    pub fn remove(&mut self, tree_id: u32, key: u64, is_pipe: bool) {
+        if self.by_tree.remove(&(tree_id, key)) {
+            self.pipes -= usize::from(is_pipe);
+        }
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = u64> {
+        self.by_tree.iter().map(|(_, key)| *key)
+    }
+
+    pub fn of_tree(&self, tree_id: u32) -> impl Iterator<Item = u64> {
+        self.by_tree.range((tree_id, 0)..=(tree_id, u64::MAX)).map(|(_, key)| *key)
     }
 }
 

@@ -41,6 +41,10 @@ pub struct Gauges {
     pub sessions: usize,
     pub opens: usize,
     pub requests_in_work: usize,
+    /// Bytes of requests in work, and of answers that are not sent.
+    pub in_flight_bytes: usize,
+    /// Bytes of requests that wait for somebody, and of what named pipes keep.
+    pub parked_bytes: usize,
 }
 
 /// A session, as `session list` shows it.
@@ -103,6 +107,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
             sessions: self.sessions.len(),
             opens: self.opens.len(),
             requests_in_work: self.requests.len(),
+            in_flight_bytes: self.memory.in_work.held(),
+            parked_bytes: self.memory.parked.held(),
         }
     }
 

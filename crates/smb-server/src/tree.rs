@@ -141,7 +141,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
         let maximal_access = tree.access;
+        let name = tree.name().to_owned();
         let id = session.add_tree(tree)?;
+        self.share_uses.add(&name);
         context.tree_id = id;
         context.to.tree_id = id;
         let mut body = Vec::new();
@@ -169,14 +171,10 @@ impl<B: Backend, D: Directory> Server<B, D> {
     /// Removes a tree connect and closes what was opened through it.
     pub(crate) fn end_tree(&mut self, session: u64, tree_id: u32, now: Monotonic) {
         let Some(found) = self.sessions.get_mut(session) else { return };
-        if found.remove_tree(tree_id).is_none() {
-            return;
-        }
-        let opens: Vec<u64> = found.opens.iter().copied().collect();
+        let Some(tree) = found.remove_tree(tree_id) else { return };
+        self.share_uses.remove(tree.name());
+        let opens: Vec<u64> = found.opens.of_tree(tree_id).collect();
         for key in opens {
-            if self.opens.get(key).is_none_or(|open| open.tree_id != tree_id) {
-                continue;
-            }
             let Some(open) = self.forget_open(key) else { continue };
             if let Some((volume, name)) = open.volume_open()
                 && let Some(backend) = self.backend(volume)

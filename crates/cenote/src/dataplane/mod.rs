@@ -43,12 +43,13 @@ use jobs::Jobs;
 pub(crate) use sessions::transport_name;
 use smb_server::{Config, ConnectionId as SmbConnection, ConnectionInfo, Server, Transport};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::{Duration, SystemTime};
 use storage::Storage;
+use sys::Buf;
 use sys::driver::{Driver, DriverChoice, DriverKind, Waker};
 use tcp::{ConnectionId as TcpConnection, Tcp, TcpEvent, TcpLimits};
 use types::{FileTime, IdentityMap, Monotonic, PoolId, VolumeId};
@@ -75,6 +76,12 @@ const RECOVERY_MAX: Duration = Duration::from_secs(15);
 const SLEEP_MAX: Duration = Duration::from_secs(5);
 /// How long the loop listens at most where something is due that only a disk's answer can move.
 const DUE_PAUSE: Duration = Duration::from_millis(1);
+/// As that, while clients wait to be received from again: what they wait for may be a client that others wait for too.
+const PAUSED_SLEEP: Duration = Duration::from_millis(10);
+/// Opens that one session may always have, however few the server may.
+const SESSION_OPENS_MIN: usize = 16;
+/// Of connections that wait so many are looked at in one round, so that their number costs others nothing.
+const LOOKED_AT_ONCE: usize = 64;
 /// Share of the cache's bytes that is kept as free memory beside it, for what is written over and over: a sixteenth.
 const KEPT_DIVISOR: usize = 16;
 
@@ -240,7 +247,9 @@ fn server_config(guid: &[u8; 16], policy: &crate::control::SmbPolicy, limits: &L
     config.limits.connections = 4 * limits.connections as usize;
     config.limits.sessions = limits.sessions as usize;
     config.limits.opens = limits.opens as usize;
-    config.limits.opens_per_session = limits.opens as usize;
+    // A user has at most half of them; a session, half of that.
+    config.limits.opens_per_session = (limits.opens as usize / 4).max(SESSION_OPENS_MIN);
+    config.limits.bytes_in_flight = usize::try_from(limits.bytes_in_flight).unwrap_or(usize::MAX);
     config.limits.locks_per_request = limits.locks_per_open as usize;
     config.limits.credits = u16::try_from(limits.requests_per_connection).unwrap_or(u16::MAX);
     config
@@ -253,8 +262,12 @@ struct Turns {
     tcp: Tcp,
     by_tcp: IdentityMap<TcpConnection, SmbConnection>,
     by_smb: IdentityMap<SmbConnection, TcpConnection>,
-    /// Not received from, until the server has worked off what it holds.
-    paused: Vec<TcpConnection>,
+    /// Not received from, until the server has worked off what it holds; the one that is looked at next is in front.
+    paused: VecDeque<TcpConnection>,
+    /// What had come from these already, in order.
+    held: IdentityMap<TcpConnection, VecDeque<Buf>>,
+    /// Connections that take less than is sent to them.
+    slow: VecDeque<SmbConnection>,
     events: Vec<TcpEvent>,
     connections: Vec<SmbConnection>,
     wall_clock_at: Monotonic,
@@ -284,7 +297,9 @@ impl Turns {
             tcp,
             by_tcp: IdentityMap::default(),
             by_smb: IdentityMap::default(),
-            paused: Vec::new(),
+            paused: VecDeque::new(),
+            held: IdentityMap::default(),
+            slow: VecDeque::new(),
             events: Vec::new(),
             connections: Vec::new(),
             wall_clock_at: Monotonic(0),
@@ -318,6 +333,7 @@ impl Turns {
             worked |= plane.storage.poll();
             worked |= plane.server.borrow_mut().poll(now);
             self.transmit();
+            self.count_unsent();
             if serving {
                 worked |= self.with_direct(|direct| direct.put_on_wire(now));
             }
@@ -349,7 +365,8 @@ impl Turns {
         let next = server.map_or(next, |at| at.min(next));
         let direct = self.plane.direct.borrow().as_ref().and_then(Direct::next_timeout);
         let next = direct.map_or(next, |at| at.min(next));
-        next.since(now).min(SLEEP_MAX)
+        let most = if self.paused.is_empty() { SLEEP_MAX } else { PAUSED_SLEEP };
+        next.since(now).min(most)
     }
 
     fn with_direct(&self, work: impl FnOnce(&mut Direct) -> bool) -> bool {
@@ -382,10 +399,16 @@ impl Turns {
                 TcpEvent::Message { connection, message } => {
                     let Some(&smb) = self.by_tcp.get(&connection) else { continue };
                     let mut server = self.plane.server.borrow_mut();
-                    server.handle_message(smb, message, now);
-                    if !server.wants_messages(smb) && !self.paused.contains(&connection) {
+                    if !self.held.is_empty()
+                        && let Some(held) = self.held.get_mut(&connection)
+                    {
+                        held.push_back(message);
+                    } else if server.wants_messages(smb) {
+                        server.handle_message(smb, message, now);
+                    } else {
                         self.tcp.pause(connection);
-                        self.paused.push(connection);
+                        self.paused.push_back(connection);
+                        self.held.insert(connection, VecDeque::from([message]));
                     }
                 }
                 TcpEvent::Opened { connection, peer, local } => {
@@ -404,22 +427,49 @@ impl Turns {
                         self.by_smb.remove(&smb);
                         self.plane.server.borrow_mut().connection_closed(smb, now);
                     }
-                    self.paused.retain(|paused| *paused != connection);
+                    self.held.remove(&connection);
                 }
             }
         }
         self.events = events;
-        self.resume();
-        worked
+        worked | self.resume(now)
     }
 
-    fn resume(&mut self) {
-        let server = self.plane.server.borrow();
-        for at in (0..self.paused.len()).rev() {
-            let connection = self.paused[at];
-            if self.by_tcp.get(&connection).is_some_and(|smb| server.wants_messages(*smb)) {
-                self.paused.swap_remove(at);
+    /// Goes on with connections whose requests the server has worked off; whether there were any.
+    fn resume(&mut self, now: Monotonic) -> bool {
+        let mut moved = false;
+        let mut server = self.plane.server.borrow_mut();
+        for _ in 0..self.paused.len().min(LOOKED_AT_ONCE) {
+            let Some(connection) = self.paused.pop_front() else { break };
+            // It may have ended meanwhile.
+            let Some(held) = self.held.get_mut(&connection) else { continue };
+            let Some(&smb) = self.by_tcp.get(&connection) else { continue };
+            while server.wants_messages(smb)
+                && let Some(message) = held.pop_front()
+            {
+                moved = true;
+                server.handle_message(smb, message, now);
+            }
+            if held.is_empty() && server.wants_messages(smb) {
+                self.held.remove(&connection);
                 self.tcp.resume(connection);
+            } else {
+                self.paused.push_back(connection);
+            }
+        }
+        moved
+    }
+
+    /// Tells the server how much the sockets keep of what it sent to clients that take less.
+    fn count_unsent(&mut self) {
+        let server = &mut *self.plane.server.borrow_mut();
+        for _ in 0..self.slow.len().min(LOOKED_AT_ONCE) {
+            let Some(smb) = self.slow.pop_front() else { return };
+            let Some(&tcp) = self.by_smb.get(&smb) else { continue };
+            let bytes = self.tcp.queued_bytes(tcp);
+            server.set_unsent(smb, bytes);
+            if bytes > 0 {
+                self.slow.push_back(smb);
             }
         }
     }
@@ -443,6 +493,10 @@ impl Turns {
                 self.tcp.send(tcp, message);
             }
             self.tcp.flush(tcp);
+            let unsent = self.tcp.queued_bytes(tcp);
+            if unsent > 0 && !server.set_unsent(smb, unsent) {
+                self.slow.push_back(smb);
+            }
             // Changes with a logon, and with the last logoff.
             if self.tcp.set_message_bytes_max(tcp, server.message_bytes_max(smb)) {
                 self.tcp.set_standing(tcp, server.user(smb));

@@ -32,6 +32,7 @@ fn service_config(limits: &Limits) -> ServiceConfig {
     let locks_per_open = limits.locks_per_open as usize;
     let config = ServiceConfig::default();
     ServiceConfig {
+        opens_max: limits.opens as usize,
         locks_per_open,
         locks_per_session: config.locks_per_session.max(locks_per_open),
         locks_max: config.locks_max.max(locks_per_open),

@@ -249,6 +249,21 @@ fn show_metrics(counters: &smb_server::Counters, gauges: smb_server::Gauges, lim
         gauge("smb_sessions_limit", "Sessions at most (limits.sessions).", limits.sessions as usize),
         gauge("smb_opens_limit", "Open files at most (limits.opens).", limits.opens as usize),
         gauge("smb_requests_in_work", "Requests that are not answered yet.", gauges.requests_in_work),
+        gauge(
+            "smb_in_flight_bytes",
+            "Memory of requests in work and of answers that are not sent.",
+            gauges.in_flight_bytes,
+        ),
+        gauge(
+            "smb_in_flight_limit_bytes",
+            "Memory above which clients are not received from (limits.bytes_in_flight).",
+            limits.bytes_in_flight as usize,
+        ),
+        gauge(
+            "smb_parked_bytes",
+            "Memory of requests that wait for another client, and of named pipes.",
+            gauges.parked_bytes,
+        ),
         counter("smb_received_bytes", "Bytes received from SMB clients.", counters.bytes_received),
         counter("smb_sent_bytes", "Bytes sent to SMB clients.", counters.bytes_sent),
         counter("smb_errors", "Requests answered with an error.", counters.errors),

@@ -143,5 +143,6 @@ proptest! {
         world.settle();
         let left = world.server.gauges();
         prop_assert_eq!((left.connections, left.sessions, left.opens, left.requests_in_work), (0, 0, 0, 0));
+        prop_assert_eq!((left.in_flight_bytes, left.parked_bytes), (0, 0));
     }
 }
