@@ -326,8 +326,11 @@ fn the_end_of_a_tree_or_a_session_with_many_opens_is_split_over_turns() {
         world.server.handle_message(client.connection, sys::Buf::from(&message[..]), world.now);
         let open = other.build(Command::Create, Client::create_body("other"));
         world.server.handle_message(other.connection, sys::Buf::from(&open[..]), world.now);
+        // Each takes at least 64 steps of 200,000, and those of the turn in which the message came are used up first.
+        let left = world.layer.0.borrow().volume.as_ref().unwrap().open_count();
+        assert!(left > 2500, "{left} are open at the end of the turn in which the message came");
         let turns = turns_until_open(&mut world, 2);
-        assert!((2..50).contains(&turns), "{turns} turns");
+        assert!((1..50).contains(&turns), "{turns} turns");
         assert_eq!(status(&other.receive(&mut world).expect("an answer")), NtStatus::SUCCESS);
     }
 }
