@@ -229,7 +229,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let more_allowed = match context.to.command {
             Command::Negotiate => false,
             Command::SessionSetup => !status.is_error() && status != NtStatus::MORE_PROCESSING_REQUIRED,
-            _ => true,
+            _ => !found.sessions.is_empty(),
         };
         let more = if more_allowed { context.credits_requested.saturating_sub(1) } else { 0 };
         found.window.grant(charge.saturating_add(more))

@@ -11,8 +11,14 @@ use std::time::Duration;
 pub struct Limits {
     /// More are closed at once.
     pub connections: usize,
-    /// STATUS_INSUFFICIENT_RESOURCES to SESSION_SETUP.
+    /// STATUS_INSUFFICIENT_RESOURCES to SESSION_SETUP. Of one user, and of one host, at most half of those that others leave.
     pub sessions: usize,
+    /// SESSION_SETUP exchanges in progress: when there are more, one that was left alone ends.
+    pub setups: usize,
+    pub setups_per_host: usize,
+    pub setups_per_connection: usize,
+    /// A SESSION_SETUP exchange that lasts longer ends.
+    pub setup_timeout: Duration,
     /// STATUS_INSUFFICIENT_RESOURCES to TREE_CONNECT.
     pub trees_per_session: usize,
     /// STATUS_TOO_MANY_OPENED_FILES to CREATE. A user has no more of them than are free.
@@ -57,6 +63,10 @@ impl Default for Limits {
         Self {
             connections: 4096,
             sessions: 8192,
+            setups: 4096,
+            setups_per_host: 512,
+            setups_per_connection: 16,
+            setup_timeout: Duration::from_secs(45),
             trees_per_session: 4096,
             opens: 65_536,
             opens_per_session: 16_384,

@@ -2,8 +2,6 @@
 
 use crate::budget::HolderId;
 use crate::credits::CreditWindow;
-use crate::logon::Acceptor;
-use crate::proof::Challenge;
 use crate::waiting::Waiting;
 use smallvec::SmallVec;
 use smb::crypto::{CipherId, PreauthHash, SigningAlgorithm};
@@ -63,26 +61,6 @@ pub(crate) enum Negotiation {
     Done(Dialect),
 }
 
-/// A SESSION_SETUP exchange in progress on this connection.
-pub(crate) struct Setup {
-    pub session: u64,
-    pub acceptor: Acceptor,
-    pub preauth: PreauthHash,
-    pub purpose: SetupPurpose,
-    /// Shared with other bindings of the session. `None`: the logon has one of its own.
-    pub challenge: Option<Challenge>,
-    /// The last request of a binding may have come before.
-    pub is_repeated: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SetupPurpose {
-    New,
-    Reauthentication,
-    /// One more channel of a session that another connection carries.
-    Binding,
-}
-
 /// What payload that goes by RDMA may be protected by (MS-SMB2 3.3.1.7 RDMATransformIds).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct RdmaTransforms {
@@ -105,7 +83,8 @@ pub(crate) struct Connection {
     pub signing: SigningAlgorithm,
     pub rdma_transforms: RdmaTransforms,
     pub window: CreditWindow,
-    pub setups: Vec<Setup>,
+    /// SESSION_SETUP exchanges begun on it since one ended well.
+    pub setups_begun: u32,
     /// Sessions with a channel on this connection.
     pub sessions: SmallVec<[u64; 2]>,
     pub transmit: VecDeque<Outgoing>,
@@ -149,7 +128,7 @@ impl Connection {
             signing: SigningAlgorithm::HmacSha256,
             rdma_transforms: RdmaTransforms::default(),
             window: CreditWindow::new(credits),
-            setups: Vec::new(),
+            setups_begun: 0,
             sessions: SmallVec::new(),
             transmit: VecDeque::new(),
             transmit_bytes: 0,

@@ -1,6 +1,5 @@
 //! SESSION_SETUP and LOGOFF (MS-SMB2 3.3.5.5, 3.3.5.6): logon, logon anew, further channels, and what a failed one costs.
 
-use crate::connection::{Setup, SetupPurpose};
 use crate::directory::{Account, Directory};
 use crate::dispatch::Element;
 use crate::policy::Credential;
@@ -8,6 +7,7 @@ use crate::proof::{Bindings, CHALLENGE_BYTES, Challenge, Verified};
 use crate::request::{Body, Context, Step, Work};
 use crate::server::Server;
 use crate::session::{Channel, Session, SessionState};
+use crate::setups::{Setup, SetupId, SetupPurpose};
 use smb::auth::{Accepted, AccountLookup, Identity, NtHash, ServerNames, Step as Verdict};
 use smb::crypto::{KeySchedule, PreauthHash, SessionKeys, SigningAlgorithm};
 use smb::wire::{
@@ -23,8 +23,6 @@ pub(crate) use smb::auth::Acceptor;
 
 /// Connections that carry one session.
 const CHANNELS_PER_SESSION_MAX: usize = 32;
-/// Logons in progress at a time on one connection.
-const SETUPS_PER_CONNECTION_MAX: usize = 128;
 
 /// The directory as the authentication asks it; remembers whom it found, since the directory may be another one a moment later.
 struct Lookup<'a, D> {
@@ -48,21 +46,19 @@ impl<B: Backend, D: Directory> Server<B, D> {
         element: Element<'_>,
         now: Monotonic,
     ) -> Result<Step, NtStatus> {
+        if element.bytes().len() != element.whole.len() {
+            // A logon may wait, and a compound would wait with it, of a peer who has proved nothing. No client sends it in one.
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
         let request = SessionSetupRequest::parse(element.bytes())?;
         let token = request.security_buffer()?;
         let header = Header::parse(element.bytes())?;
         let dialect = self.dialect_of(context);
         let binding = request.flags & SESSION_FLAG_BINDING != 0;
         self.find_setup(context, header, element, binding, dialect, now)?;
-        let key = context.session;
-        context.to.session_id = key;
+        context.to.session_id = context.session;
         let wall = self.wall_clock(now);
-        let found = self.connections.get_mut(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
-        let setup = found
-            .setups
-            .iter_mut()
-            .find(|setup| setup.session == key)
-            .ok_or(NtStatus::USER_SESSION_DELETED)?;
+        let setup = self.setups.get_mut(setup_id(context)).ok_or(NtStatus::USER_SESSION_DELETED)?;
         if dialect == Dialect::Smb311 {
             setup.preauth.update(element.bytes());
         }
@@ -103,21 +99,15 @@ impl<B: Backend, D: Directory> Server<B, D> {
         dialect: Dialect,
         now: Monotonic,
     ) -> Result<(), NtStatus> {
-        let names = ServerNames::standalone(&self.config.server_name);
         let connection = context.connection;
-        let found = self.connections.get_mut(connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
-        let begun = found.setups.iter().find(|setup| setup.session == context.session);
-        let begun = begun.map(|setup| setup.purpose);
+        let begun = self.setups.get(setup_id(context)).map(|setup| setup.purpose);
         let (mut challenge, mut is_repeated) = (None, false);
         let purpose = if context.session == 0 {
             if binding {
                 return Err(NtStatus::USER_SESSION_DELETED);
             }
-            if self.sessions.len() >= self.config.limits.sessions {
-                return Err(NtStatus::INSUFFICIENT_RESOURCES);
-            }
-            let session = Session::new(dialect, found.client_guid, now);
-            context.session = self.sessions.insert(session, &mut self.random);
+            let is_used = |name| self.setups.names_session(name);
+            context.session = self.sessions.unused_name(&mut self.random, is_used);
             SetupPurpose::New
         } else if binding {
             is_repeated = self.check_binding(context, header, element, dialect)?;
@@ -125,12 +115,13 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 challenge = self.challenge_of_binding(context.session, now);
             }
             SetupPurpose::Binding
+        } else if begun == Some(SetupPurpose::New) {
+            // Only a first logon goes on without a key. A binding says in each leg that it is one, and each is verified.
+            return Ok(());
         } else {
             let session = self.sessions.get(context.session).ok_or(NtStatus::USER_SESSION_DELETED)?;
             if session.channel(connection).is_none() {
-                // Only a first logon goes on without a key. A binding says in each leg that it is one, and each is verified.
-                let goes_on = begun == Some(SetupPurpose::New);
-                return if goes_on { Ok(()) } else { Err(NtStatus::USER_SESSION_DELETED) };
+                return Err(NtStatus::USER_SESSION_DELETED);
             }
             // A logon anew is protected by the session it is in.
             if context.sealed_by == 0 {
@@ -144,31 +135,18 @@ impl<B: Backend, D: Directory> Server<B, D> {
             }
             SetupPurpose::Reauthentication
         };
-        let Some(found) = self.connections.get_mut(connection) else {
-            return Err(NtStatus::CONNECTION_DISCONNECTED);
-        };
-        if let Some(setup) = found.setups.iter_mut().find(|setup| setup.session == context.session) {
+        if let Some(setup) = self.setups.get_mut(setup_id(context)) {
             setup.is_repeated = is_repeated;
             return Ok(());
         }
-        let setups_in_progress = found.setups.len();
-        if setups_in_progress >= SETUPS_PER_CONNECTION_MAX {
-            if purpose == SetupPurpose::New {
-                self.end_session(context.session, true);
-            }
-            return Err(NtStatus::INSUFFICIENT_RESOURCES);
-        }
-        let Some(found) = self.connections.get_mut(connection) else {
-            return Err(NtStatus::CONNECTION_DISCONNECTED);
-        };
-        found.setups.push(Setup {
-            session: context.session,
-            acceptor: Acceptor::new(names),
-            preauth: found.preauth,
-            purpose,
-            challenge,
-            is_repeated,
-        });
+        let found = self.connections.get_mut(connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
+        let names = ServerNames::standalone(&self.config.server_name);
+        let acceptor = Acceptor::new(names);
+        let setup = Setup { acceptor, preauth: found.preauth, purpose, challenge, is_repeated };
+        found.setups_begun = found.setups_begun.saturating_add(1);
+        let host = found.info.peer.ip().into();
+        let evicted = self.setups.begin(setup_id(context), host, found.setups_begun, setup, now);
+        self.counters.setups_evicted += u64::from(evicted);
         Ok(())
     }
 
@@ -261,15 +239,13 @@ impl<B: Backend, D: Directory> Server<B, D> {
     ) -> Step {
         self.counters.logons_failed += 1;
         let mut until = now;
-        let mut purpose = None;
         if let Some(found) = self.connections.get_mut(context.connection) {
             let delay = self.config.limits.logon_failure_delay;
             until = self.logon_failures.failed(user, found.info.peer.ip(), delay, now);
-            let at = found.setups.iter().position(|setup| setup.session == context.session);
-            purpose = at.map(|at| found.setups.remove(at).purpose);
         }
-        // A session that never was, or whose user could not prove to be the same again, ends.
-        if matches!(purpose, Some(SetupPurpose::New | SetupPurpose::Reauthentication)) {
+        // A session whose user could not prove to be the same again ends.
+        let setup = self.setups.end(setup_id(context));
+        if setup.is_some_and(|setup| setup.purpose == SetupPurpose::Reauthentication) {
             self.end_session(context.session, true);
         }
         Step::Park(Work::Delayed { until, status })
@@ -294,18 +270,18 @@ impl<B: Backend, D: Directory> Server<B, D> {
         };
         let found = self.connections.get_mut(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
         self.logon_failures.succeeded(&account.name, found.info.peer.ip());
-        let at = found.setups.iter().position(|setup| setup.session == key);
-        let setup = found.setups.remove(at.ok_or(NtStatus::USER_SESSION_DELETED)?);
+        found.setups_begun = 0;
+        let setup = self.setups.end(setup_id(context)).ok_or(NtStatus::USER_SESSION_DELETED)?;
         if setup.challenge.is_some() && setup.is_repeated {
             // The user's own proof would be new: somebody says again what was heard on another connection.
             return Err(NtStatus::ACCESS_DENIED);
         }
         self.counters.logons += 1;
         let flags = match setup.purpose {
-            SetupPurpose::New => self.establish(context, &setup.preauth, request, account, &accepted)?,
+            SetupPurpose::New => self.establish(context, &setup.preauth, request, account, &accepted, now)?,
             SetupPurpose::Reauthentication => {
                 let session = self.sessions.get_mut(key).ok_or(NtStatus::USER_SESSION_DELETED)?;
-                session.credential = Some(Credential::of(&account));
+                session.credential = Credential::of(&account);
                 session.token = account.token;
                 session.account = account.name;
                 let flags = session.flags;
@@ -340,7 +316,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         Ok(Step::ok(body))
     }
 
-    /// Makes the session valid: keys, demands, and the end of the one it replaces.
+    /// Makes the session: keys, demands, and the end of the one it replaces.
     fn establish(
         &mut self,
         context: &Context,
@@ -348,6 +324,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         request: &SessionSetupRequest<'_>,
         account: Account,
         accepted: &Accepted,
+        now: Monotonic,
     ) -> Result<SessionFlags, NtStatus> {
         let key = context.session;
         let previous = request.previous_session_id.get();
@@ -363,34 +340,33 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let require_encryption = self.config.require_encryption;
         let require_signing = self.config.require_signing;
         let found = self.connections.get_mut(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
-        let session = self.sessions.get_mut(key).ok_or(NtStatus::USER_SESSION_DELETED)?;
-        let keys = SessionKeys::new(schedule(session.dialect, preauth), &accepted.session_key[..]);
+        let dialect = found.dialect().ok_or(NtStatus::USER_SESSION_DELETED)?;
+        let host = found.info.peer.ip().into();
+        let mut session = Session::new(dialect, found.client_guid, account, host, now);
+        let keys = SessionKeys::new(schedule(dialect, preauth), &accepted.session_key[..]);
         if let Some(cipher) = found.cipher {
             let pair = keys.server_ciphers(cipher).map_err(|_| NtStatus::INTERNAL_ERROR)?;
             session.sealing = Some(pair.0);
             session.opening = Some(pair.1);
         } else if require_encryption {
-            self.end_session(key, true);
             return Err(NtStatus::ACCESS_DENIED);
         }
         let signing = Rc::new(keys.signing_key(found.signing));
         session.signing = Some(signing.clone());
         session.bindings = Bindings::new(context.to.message_id);
         session.channels.push(Channel { connection: context.connection, signing });
-        session.credential = Some(Credential::of(&account));
-        session.account = account.name;
-        session.token = account.token;
         session.encrypt = require_encryption;
         session.signing_required = require_signing
             || request.security_mode & SecurityMode::SIGNING_REQUIRED.bits() as u8 != 0
             || found.client_security_mode.contains(SecurityMode::SIGNING_REQUIRED);
-        session.state = SessionState::Valid;
         if session.encrypt {
             session.flags |= SessionFlags::ENCRYPT_DATA;
         }
+        let flags = session.flags;
+        self.sessions.insert(key, session)?;
         found.sessions.push(key);
         self.clients.insert(found, context.connection);
-        Ok(session.flags)
+        Ok(flags)
     }
 
     pub(crate) fn handle_logoff(&mut self, context: &mut Context) -> Result<Step, NtStatus> {
@@ -401,6 +377,11 @@ impl<B: Backend, D: Directory> Server<B, D> {
         session.state = SessionState::Ended;
         Ok(Step::ok(body))
     }
+}
+
+/// The exchange that a SESSION_SETUP belongs to.
+fn setup_id(context: &Context) -> SetupId {
+    SetupId { connection: context.connection, session: context.session }
 }
 
 fn schedule<'a>(dialect: Dialect, preauth: &'a PreauthHash) -> KeySchedule<'a> {

@@ -51,10 +51,10 @@ impl Credential {
 }
 
 impl Logon {
-    /// Who is logged on in a session; `None` as long as nobody is.
-    pub fn of(session: &Session) -> Option<Self> {
-        let credential = session.credential?;
-        Some(Self { account: session.account.clone(), credential, token: session.token.clone() })
+    /// Who is logged on in a session.
+    pub fn of(session: &Session) -> Self {
+        let Session { account, credential, token, .. } = session;
+        Self { account: account.clone(), credential: *credential, token: token.clone() }
     }
 
     /// Whom the user acts as today; `None`: the logon is not good any more.
@@ -183,7 +183,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let mut review = Review::new(&self.directory);
         let (mut sessions, mut trees) = (Vec::new(), Vec::new());
         for (key, session) in self.sessions.iter_mut() {
-            let Some(logon) = Logon::of(session) else { continue };
+            let logon = Logon::of(session);
             match review.token(&logon) {
                 None => sessions.push(key),
                 Some(token) => session.token = token,
@@ -214,7 +214,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
     /// A session's user has logged on anew: its trees stand on that logon. Those that give the new one less end.
     pub(crate) fn logged_on_anew(&mut self, key: u64, now: Monotonic) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        let Some(logon) = Logon::of(session) else { return };
+        let logon = Logon::of(session);
         let mut narrowed = Vec::new();
         for (id, tree) in &mut session.trees {
             let Target::Disk { share, .. } = &tree.target else { continue };

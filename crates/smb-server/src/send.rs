@@ -5,6 +5,7 @@ use crate::directory::Directory;
 use crate::proof::Verified;
 use crate::request::{Body, Hashed, Response};
 use crate::server::Server;
+use crate::setups::SetupId;
 use smallvec::SmallVec;
 use smb::wire::{
     HEADER_BYTES, Header, HeaderFlags, READ_RESPONSE_DATA_OFFSET, READ_RESPONSE_RDMA_TRANSFORM,
@@ -142,12 +143,15 @@ impl<B: Backend, D: Directory> Server<B, D> {
     }
 
     fn hash(&mut self, connection: u64, hashed: Hashed, built: &Built) {
-        let Some(found) = self.connections.get_mut(connection) else { return };
         match hashed {
             Hashed::No => {}
-            Hashed::Connection => found.preauth.update(&built.head),
+            Hashed::Connection => {
+                if let Some(found) = self.connections.get_mut(connection) {
+                    found.preauth.update(&built.head);
+                }
+            }
             Hashed::Setup(session) => {
-                if let Some(setup) = found.setups.iter_mut().find(|setup| setup.session == session) {
+                if let Some(setup) = self.setups.get_mut(SetupId { connection, session }) {
                     setup.preauth.update(&built.head);
                 }
             }

@@ -11,7 +11,8 @@ use crate::directory::Directory;
 use crate::logon_failures::LogonFailures;
 use crate::open::{LeaseHome, Open, OpenKind};
 use crate::request::{Context, Request, Work};
-use crate::session::{Session, SessionState, SessionTable, Target};
+use crate::session::{Session, SessionTable, Target};
+use crate::setups::Setups;
 use crate::share_uses::ShareUses;
 use crate::statistics::Counters;
 use smallvec::SmallVec;
@@ -45,6 +46,8 @@ pub struct Server<B, D> {
     pub(crate) volumes: Vec<Volume<B>>,
     pub(crate) connections: Arena<Connection>,
     pub(crate) sessions: SessionTable,
+    /// Logons in progress.
+    pub(crate) setups: Setups,
     pub(crate) opens: Arena<Open>,
     pub(crate) requests: Arena<Request>,
     pub(crate) memory: Memory,
@@ -94,6 +97,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         random(&mut file_id_mask);
         let limits = &config.limits;
         let opens_max = limits.opens;
+        let sessions = SessionTable::new(limits.sessions);
+        let setups = Setups::new(limits);
         let memory = Memory::new(limits.bytes_in_flight, limits.parked_bytes);
         Self {
             config,
@@ -103,7 +108,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
             wall_at: now,
             volumes: Vec::new(),
             connections: Arena::default(),
-            sessions: SessionTable::default(),
+            sessions,
+            setups,
             opens: Arena::default(),
             requests: Arena::default(),
             memory,
@@ -231,9 +237,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.clients.remove(&gone, connection.0);
         self.memory.in_work.release(gone.holder, gone.transmit_bytes + gone.unsent_bytes);
         self.memory.in_work.leave(gone.holder);
-        let setups = gone.setups.iter().map(|setup| setup.session);
+        self.setups.end_connection(connection.0);
         let mut ended = SmallVec::<[u64; 2]>::new();
-        for key in gone.sessions.iter().copied().chain(setups) {
+        for key in gone.sessions.iter().copied() {
             let Some(session) = self.sessions.get_mut(key) else { continue };
             session.channels.retain(|channel| channel.connection != connection.0);
             if session.channels.is_empty() {
@@ -317,10 +323,6 @@ impl<B: Backend, D: Directory> Server<B, D> {
                     self.clients.remove(connection, channel.connection);
                 }
             }
-        }
-        // A session whose logon never ended has done nothing with a volume.
-        if session.state == SessionState::InProgress {
-            return;
         }
         let end = Operation::EndSession { session: SessionId(key), logoff };
         for volume in &mut self.volumes {
@@ -470,10 +472,11 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let timer = self.timers.peek().map(|Reverse((at, _))| *at);
         let own = timer.into_iter().chain(self.deadlines.first().map(|(at, _)| *at));
         let volumes = self.volumes.iter().filter_map(|volume| volume.backend.as_ref()?.next_timeout());
-        volumes.chain(own).min()
+        volumes.chain(own).chain(self.setups.next_timeout()).min()
     }
 
     pub fn handle_timeout(&mut self, now: Monotonic) {
+        self.setups.expire(now);
         for volume in &mut self.volumes {
             if let Some(backend) = &mut volume.backend
                 && backend.next_timeout().is_some_and(|at| at <= now)

@@ -1,8 +1,9 @@
 //! Sessions, their channels and their tree connects (MS-SMB2 3.3.1.8, 3.3.1.9, 3.3.1.13).
 
-use crate::directory::Share;
+use crate::directory::{Account, Share};
 use crate::policy::Credential;
 use crate::proof::Bindings;
+use crate::session_shares::{Holder, SessionShares};
 use smallvec::SmallVec;
 use smb::crypto::{OpeningKey, SealingKey, SigningKey};
 use smb::wire::{Dialect, Guid, SessionFlags};
@@ -10,13 +11,11 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
-use types::{Monotonic, NtStatus, Sid};
-use volume::backend::{AccessToken, Caller, Privileges, SessionId, ShareOptions, ShareRoot, Standing};
+use types::{Monotonic, NtStatus, PeerHost};
+use volume::backend::{AccessToken, Caller, SessionId, ShareOptions, ShareRoot, Standing};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionState {
-    /// The first logon is not finished: nothing but SESSION_SETUP is allowed.
-    InProgress,
     Valid,
     /// Logged off; gone once that is answered.
     Ended,
@@ -28,13 +27,15 @@ pub(crate) struct Channel {
     pub signing: Rc<SigningKey>,
 }
 
+/// A session whose user has proved who it is. Before that there is only a [`crate::setups::Setup`].
 pub(crate) struct Session {
     pub state: SessionState,
+    holder: Holder,
     pub dialect: Dialect,
     pub client_guid: Guid,
     pub account: String,
     /// `None` before the first logon.
-    pub credential: Option<Credential>,
+    pub credential: Credential,
     pub token: Arc<AccessToken>,
     pub flags: SessionFlags,
     pub signing_required: bool,
@@ -59,20 +60,22 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// A session whose logon has begun.
-    pub fn new(dialect: Dialect, client_guid: Guid, now: Monotonic) -> Self {
+    /// A session of `account`, which has logged on from `host`.
+    pub fn new(
+        dialect: Dialect,
+        client_guid: Guid,
+        account: Account,
+        host: PeerHost,
+        now: Monotonic,
+    ) -> Self {
         Self {
-            state: SessionState::InProgress,
+            state: SessionState::Valid,
+            holder: Holder { user: account.token.user.clone(), host },
             dialect,
             client_guid,
-            account: String::new(),
-            credential: None,
-            token: Arc::new(AccessToken {
-                user: Sid::anonymous(),
-                primary_group: Sid::anonymous(),
-                groups: Vec::new(),
-                privileges: Privileges::empty(),
-            }),
+            credential: Credential::of(&account),
+            account: account.name,
+            token: account.token,
             flags: SessionFlags::empty(),
             signing_required: false,
             encrypt: false,
@@ -216,9 +219,9 @@ const NAMES_KEPT: usize = 4096;
 
 /// Sessions by their wire name: 32 bits, as some clients keep no more; such that nobody can guess another's, and not the same one
 /// soon again.
-#[derive(Default)]
 pub(crate) struct SessionTable {
     sessions: HashMap<u64, Session, BuildHasherDefault<IdHasher>>,
+    shares: SessionShares,
     /// Names of those that ended last, at most [`NAMES_KEPT`].
     ended: VecDeque<u64>,
 }
@@ -245,8 +248,13 @@ impl Hasher for IdHasher {
 }
 
 impl SessionTable {
-    /// Gives the session a name that `random` chooses.
-    pub fn insert(&mut self, session: Session, random: &mut dyn FnMut(&mut [u8])) -> u64 {
+    /// Holds `most` sessions.
+    pub fn new(most: usize) -> Self {
+        Self { sessions: HashMap::default(), shares: SessionShares::new(most), ended: VecDeque::new() }
+    }
+
+    /// A name that `random` chooses and no session has, nor anything else that `is_used` knows of.
+    pub fn unused_name(&self, random: &mut dyn FnMut(&mut [u8]), is_used: impl Fn(u64) -> bool) -> u64 {
         loop {
             let mut name = [0; 4];
             random(&mut name);
@@ -255,12 +263,22 @@ impl SessionTable {
             let is_free = key != 0
                 && key != u64::from(u32::MAX)
                 && !self.sessions.contains_key(&key)
-                && !self.ended.contains(&key);
+                && !self.ended.contains(&key)
+                && !is_used(key);
             if is_free {
-                self.sessions.insert(key, session);
                 return key;
             }
         }
+    }
+
+    /// Takes in a session under a name from [`Self::unused_name`]; refused when its user or host holds its share.
+    pub fn insert(&mut self, key: u64, session: Session) -> Result<(), NtStatus> {
+        if !self.shares.take(&session.holder) {
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        let replaced = self.sessions.insert(key, session);
+        assert!(replaced.is_none(), "a session's name is its own");
+        Ok(())
     }
 
     pub fn get(&self, key: u64) -> Option<&Session> {
@@ -277,6 +295,7 @@ impl SessionTable {
             self.ended.pop_front();
         }
         self.ended.push_back(key);
+        self.shares.give_back(&session.holder);
         Some(session)
     }
 

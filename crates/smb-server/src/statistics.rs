@@ -27,6 +27,8 @@ pub struct Counters {
     pub sessions_ended: u64,
     pub logons: u64,
     pub logons_failed: u64,
+    /// SESSION_SETUP exchanges that ended because others took their places.
+    pub setups_evicted: u64,
     pub opens: u64,
     pub protocol_errors: u64,
     pub bad_signatures: u64,
@@ -39,6 +41,8 @@ pub struct Counters {
 pub struct Gauges {
     pub connections: usize,
     pub sessions: usize,
+    /// SESSION_SETUP exchanges in progress.
+    pub setups: usize,
     pub opens: usize,
     pub requests_in_work: usize,
     /// Bytes of requests in work, and of answers that are not sent.
@@ -105,6 +109,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         Gauges {
             connections: self.connections.len(),
             sessions: self.sessions.len(),
+            setups: self.setups.len(),
             opens: self.opens.len(),
             requests_in_work: self.requests.len(),
             in_flight_bytes: self.memory.in_work.held(),

@@ -72,7 +72,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             .position(|volume| volume.id == share.volume && volume.backend.is_some())
             .ok_or(NtStatus::BAD_NETWORK_NAME)?;
         let session = self.session_of(context)?;
-        let logon = Logon::of(session).ok_or(NtStatus::USER_SESSION_DELETED)?;
+        let logon = Logon::of(session);
         if policy::access_of(&share, &session.token) == 0 {
             return Err(NtStatus::ACCESS_DENIED);
         }

@@ -10,6 +10,7 @@ use smb_server::{Account, Config, ConnectionId, ConnectionInfo, Directory, Serve
 use space::memory::MemoryVirtualDisk;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -188,13 +189,16 @@ pub struct Policy {
     pub shares: HashMap<String, Option<Share>>,
 }
 
+/// Who may log on, with [`PASSWORD`].
+const USERS: [&str; 3] = ["user", "second", "third"];
+
 pub fn user_sid() -> Sid {
     Sid::new(5, &[21, 1, 2, 3, 1000]).unwrap()
 }
 
-fn token() -> Arc<AccessToken> {
+fn token(number: usize) -> Arc<AccessToken> {
     Arc::new(AccessToken {
-        user: user_sid(),
+        user: Sid::new(5, &[21, 1, 2, 3, 1000 + number as u32]).unwrap(),
         primary_group: Sid::users(),
         groups: vec![Sid::everyone(), Sid::authenticated_users(), Sid::users()],
         privileges: Privileges::empty(),
@@ -209,15 +213,8 @@ impl Directory for People {
             return changed.clone();
         }
         let nt_hash = *NtHash::from_password(PASSWORD).as_bytes();
-        let token = match user {
-            "user" => token(),
-            "second" => Arc::new(AccessToken {
-                user: Sid::new(5, &[21, 1, 2, 3, 1001]).unwrap(),
-                ..AccessToken::clone(&token())
-            }),
-            _ => return None,
-        };
-        Some(Account { name: user.to_owned(), nt_hash, enabled: true, token })
+        let number = USERS.iter().position(|known| known.eq_ignore_ascii_case(user))?;
+        Some(Account { name: USERS[number].to_owned(), nt_hash, enabled: true, token: token(number) })
     }
 
     fn share(&self, name: &str) -> Option<Arc<Share>> {
@@ -345,8 +342,12 @@ impl World {
     }
 
     pub fn connect_by(&mut self, transport: Transport) -> Option<ConnectionId> {
+        self.connect_from("10.0.0.2", transport)
+    }
+
+    pub fn connect_from(&mut self, address: &str, transport: Transport) -> Option<ConnectionId> {
         let info = ConnectionInfo {
-            peer: "10.0.0.2:50000".parse().unwrap(),
+            peer: (address.parse::<IpAddr>().unwrap(), 50000).into(),
             local: "10.0.0.1:445".parse().unwrap(),
             transport,
         };
@@ -453,10 +454,22 @@ impl Wishes {
 impl Client {
     /// Connected, nothing said.
     pub fn new(world: &mut World) -> Self {
+        let connection = world.connect().unwrap();
+        Self::on(connection)
+    }
+
+    /// Connected from this address, and negotiated.
+    pub fn from(world: &mut World, address: &str) -> Self {
+        let mut client = Self::on(world.connect_from(address, Transport::Tcp).unwrap());
+        client.negotiate(world, &Wishes::default());
+        client
+    }
+
+    fn on(connection: ConnectionId) -> Self {
         Self {
             user: "user".to_owned(),
             guid: [5; 16],
-            connection: world.connect().unwrap(),
+            connection,
             dialect: Dialect::Smb311,
             message_id: 0,
             session: 0,
@@ -580,7 +593,18 @@ impl Client {
 
     /// `None`: the last answer has not come yet.
     pub fn try_log_on(&mut self, world: &mut World, password: &str) -> Option<Vec<u8>> {
-        self.exchange(world, password, None)
+        self.exchange(world, password, None, |_| {})
+    }
+
+    /// Logs on while `between` happens between the two halves.
+    pub fn log_on_with(
+        &mut self,
+        world: &mut World,
+        password: &str,
+        between: impl FnOnce(&mut World),
+    ) -> NtStatus {
+        let answer = self.exchange(world, password, None, between);
+        answer.map_or(NtStatus::PENDING, |answer| status(&answer))
     }
 
     /// Makes this connection one more channel of another client's session; that one's key signs the requests.
@@ -592,10 +616,16 @@ impl Client {
     pub fn try_bind(&mut self, world: &mut World, other: &Client) -> Vec<u8> {
         self.session = other.session;
         self.tree = other.tree;
-        self.exchange(world, PASSWORD, Some(other)).expect("an answer")
+        self.exchange(world, PASSWORD, Some(other), |_| {}).expect("an answer")
     }
 
-    fn exchange(&mut self, world: &mut World, password: &str, binds: Option<&Client>) -> Option<Vec<u8>> {
+    fn exchange(
+        &mut self,
+        world: &mut World,
+        password: &str,
+        binds: Option<&Client>,
+        between: impl FnOnce(&mut World),
+    ) -> Option<Vec<u8>> {
         // Each logon has a key of its own.
         let mut random = seeded_random(self.connection.0);
         let mut initiator = Initiator::new(Credentials::User {
@@ -619,6 +649,7 @@ impl Client {
             return Some(challenge);
         }
         self.session = Header::parse(&challenge).unwrap().session_id.get();
+        between(world);
         let token = SessionSetupResponse::parse(&challenge).unwrap().security_buffer().unwrap();
         let InitiatorStep::Send(answer) = initiator.step(token, WALL, &mut random).unwrap() else {
             panic!("the server cannot be done yet");
@@ -655,7 +686,23 @@ impl Client {
         Some(answer)
     }
 
-    fn session_setup(&mut self, token: &[u8], binds: Option<&Client>) -> Vec<u8> {
+    /// The first half of a logon, and no more of it; answers the status.
+    pub fn begin_log_on(&mut self, world: &mut World) -> NtStatus {
+        self.begin_log_on_in(world, 0)
+    }
+
+    /// As that, within a session; zero: in none.
+    pub fn begin_log_on_in(&mut self, world: &mut World, session: u64) -> NtStatus {
+        let first = Initiator::new(Credentials::Anonymous).first_token().to_vec();
+        self.session = session;
+        let message = self.session_setup(&first, None);
+        world.deliver(self.connection, &message);
+        let answer = self.receive(world).expect("an answer");
+        self.session = Header::parse(&answer).unwrap().session_id.get();
+        status(&answer)
+    }
+
+    pub fn session_setup(&mut self, token: &[u8], binds: Option<&Client>) -> Vec<u8> {
         let flags = if binds.is_some() { SESSION_FLAG_BINDING } else { 0 };
         let mut message = self.build(Command::SessionSetup, |out| {
             let body = SessionSetupRequestBody { security_mode: 1, flags, ..Default::default() };

@@ -181,10 +181,8 @@ fn limits_of_connections_and_sessions_hold() {
     let mut second = Client::new(&mut world);
     assert!(world.connect().is_none());
     second.negotiate(&mut world, &Wishes::default());
-    let answer = second.call(&mut world, Command::SessionSetup, |out| {
-        write_session_setup_request(out, SessionSetupRequestBody::default(), b"token");
-    });
-    assert_eq!(status(&answer), NtStatus::INSUFFICIENT_RESOURCES);
+    assert_eq!(second.log_on(&mut world, PASSWORD), NtStatus::INSUFFICIENT_RESOURCES);
+    assert_eq!(world.server.gauges().sessions, 1);
 }
 
 #[test]

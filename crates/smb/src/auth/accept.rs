@@ -5,7 +5,10 @@ use super::spnego::{Mechanism, NegState, NegTokenInit, NegTokenResp, Negotiation
 use super::{Accepted, AccountLookup, Denied, DeniedReason, Identity, ServerNames, Step, TOKEN_BYTES_MAX};
 use types::FileTime;
 
-/// One logon of one client: fed with tokens until it is done or denied.
+/// Longest encoded MechTypeList in bytes that is kept until the logon is over; 32 identifiers of common length fill half of it.
+const MECHANISMS_BYTES_MAX: usize = 1024;
+
+/// One logon of one client: fed with tokens until it is done or denied. Keeps a few KiB between them at most.
 pub struct Acceptor {
     ntlm: NtlmAcceptor,
     framing: Framing,
@@ -92,6 +95,9 @@ impl Acceptor {
     ) -> Result<Step, Denied> {
         if !init.mechanisms.contains(&Some(Mechanism::Ntlm)) {
             return Err(DeniedReason::Unsupported.into());
+        }
+        if init.mechanisms_encoded.len() > MECHANISMS_BYTES_MAX {
+            return Err(DeniedReason::Malformed.into());
         }
         let preferred = init.mechanisms.first() == Some(&Some(Mechanism::Ntlm));
         self.framing = Framing::Negotiated {

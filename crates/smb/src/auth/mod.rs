@@ -20,6 +20,9 @@ use zeroize::Zeroizing;
 
 /// Longest token in bytes that is looked at: Kerberos tickets with many groups stay below it.
 pub const TOKEN_BYTES_MAX: usize = 64 << 10;
+/// Longest message of NTLM in bytes that is looked at. Names are at most 512 bytes each, the target information that a client
+/// repeats with its proof a few hundred.
+pub const NTLM_BYTES_MAX: usize = 8 << 10;
 
 /// The key that a session's other keys are derived from.
 pub type SessionKey = Zeroizing<[u8; 16]>;

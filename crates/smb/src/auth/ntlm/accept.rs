@@ -9,7 +9,7 @@ use super::messages::{
     MIC, av, decode_text, encode_challenge, encode_pairs, encode_text, parse_authenticate, parse_blob,
     parse_negotiate, utf16, value_of,
 };
-use crate::auth::{AccountLookup, Denied, DeniedReason, Identity, ServerNames};
+use crate::auth::{AccountLookup, Denied, DeniedReason, Identity, NTLM_BYTES_MAX, ServerNames};
 use types::FileTime;
 use zeroize::Zeroizing;
 
@@ -17,6 +17,8 @@ use zeroize::Zeroizing;
 const ANSWER_WITHIN: u64 = 5 * 60 * 10_000_000;
 /// 100 ns units that a client's clock may differ where it did not use the challenge's time: 36 hours (MS-NLMP 3.1.1.1).
 const CLOCK_SKEW: u64 = 36 * 3600 * 10_000_000;
+/// Longest NEGOTIATE in bytes, which is kept until the logon is over: a header, and two names of at most 255 characters in OEM.
+const NEGOTIATE_BYTES_MAX: usize = 1024;
 /// A response to NTLMv1 has exactly this many bytes.
 const NTLM_V1_RESPONSE_BYTES: usize = 24;
 const PROOF_BYTES: usize = 16;
@@ -75,6 +77,9 @@ impl NtlmAcceptor {
         now: FileTime,
         random: &mut dyn FnMut(&mut [u8]),
     ) -> Result<Challenged, Denied> {
+        if negotiate.len() > NEGOTIATE_BYTES_MAX {
+            return Err(DeniedReason::Malformed.into());
+        }
         let asked = parse_negotiate(negotiate).map_err(|_| DeniedReason::Malformed)?;
         let text = if asked.contains(Flags::UNICODE) {
             Flags::UNICODE
@@ -128,6 +133,9 @@ impl NtlmAcceptor {
         now: FileTime,
         random: &mut dyn FnMut(&mut [u8]),
     ) -> Result<NtlmStep, Denied> {
+        if message.len() > NTLM_BYTES_MAX {
+            return Err(DeniedReason::Malformed.into());
+        }
         let fields = parse_authenticate(message).map_err(|_| DeniedReason::Malformed)?;
         // The client narrows what was offered and cannot widen it.
         let flags = challenged.flags & fields.flags;

@@ -1,6 +1,7 @@
 //! A client that builds its own AUTHENTICATE: wrong password times every flag and field it could bend.
 
 use super::*;
+use crate::auth::der::element;
 use crate::auth::ntlm::testing::{Forgery, forge};
 
 /// What is bent, and how.
@@ -182,4 +183,38 @@ fn a_second_negotiate_instead_of_an_answer_is_refused() {
     let negotiate = forge::negotiate(&Forgery::honest("Ana", PASSWORD));
     token(server.step(&negotiate, &OneUser, NOW, &mut counting(9)));
     assert_eq!(denied(server.step(&negotiate, &OneUser, NOW, &mut counting(9))), DeniedReason::Malformed);
+}
+
+#[test]
+fn messages_that_would_be_kept_or_looked_at_for_long_are_refused_for_their_length() {
+    let forgery = Forgery::honest("Ana", PASSWORD);
+    let negotiate_of = |len: usize| {
+        let mut negotiate = forge::negotiate(&forgery);
+        negotiate.resize(len, 0);
+        negotiate
+    };
+    let begin = |negotiate: &[u8]| acceptor().step(negotiate, &OneUser, NOW, &mut counting(9));
+    assert!(matches!(begin(&negotiate_of(1024)), Step::Continue(_)));
+    assert_eq!(denied(begin(&negotiate_of(1025))), DeniedReason::Malformed);
+
+    let finish = |len: usize| {
+        let mut server = acceptor();
+        let negotiate = forge::negotiate(&forgery);
+        let challenge = token(server.step(&negotiate, &OneUser, NOW, &mut counting(9)));
+        let without_mic = Forgery { announce_mic: false, ..Forgery::honest("Ana", PASSWORD) };
+        let mut authenticate = forge::authenticate(&without_mic, &negotiate, &challenge);
+        authenticate.resize(len, 0);
+        server.step(&authenticate, &OneUser, NOW, &mut counting(8))
+    };
+    assert!(matches!(finish(NTLM_BYTES_MAX), Step::Done(_)));
+    assert_eq!(denied(finish(NTLM_BYTES_MAX + 1)), DeniedReason::Malformed);
+
+    // A list of mechanisms that are each a KiB long.
+    let identifier = element(6, &[0x2B; 1024]);
+    let ntlm = element(6, &[0x2B, 6, 1, 4, 1, 0x82, 0x37, 2, 2, 10]);
+    let list = element(0x30, &[ntlm, identifier].concat());
+    let fields = element(0x30, &element(0xA0, &list));
+    let mut frame = element(6, &[0x2B, 6, 1, 5, 5, 2]);
+    frame.extend(element(0xA0, &fields));
+    assert_eq!(denied(begin(&element(0x60, &frame))), DeniedReason::Malformed);
 }
