@@ -157,7 +157,10 @@ const DOCUMENTATION: &[(&str, &str)] = &[
         "limits.connections_per_host",
         "Connections at a time of one client address, or IPv6 network of 64 bits.",
     ),
-    ("limits.sessions", "Sessions at a time."),
+    (
+        "limits.sessions",
+        "Sessions at a time; at most half of those that others leave for one user, or one address.",
+    ),
     (
         "limits.opens",
         "Open files at a time, durable ones whose clients are away included. One user has no more than are free, so half at most; \

@@ -5,6 +5,7 @@
 //! from the queue when its waker fires, and answers through the sender in the command.
 
 use crate::directory::SharedDirectory;
+use crate::logon_lines::LogonLines;
 use crate::rdma_devices::RdmaDevices;
 use api::model::{Provisioning, RdmaTrace, Resiliency, Snapshot};
 use cluster::{FaultDomain, RedbState};
@@ -295,6 +296,7 @@ pub struct DataPlaneOptions {
     pub smb: SmbPolicy,
     pub limits: Limits,
     pub directory: SharedDirectory,
+    pub logon_lines: LogonLines,
 }
 
 /// A running data plane, as `dataplane::start(DataPlaneOptions) -> Result<DataPlane, CommandError>` answers it once every

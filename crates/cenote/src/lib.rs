@@ -17,6 +17,7 @@ mod health_watch;
 mod https;
 pub mod interfaces;
 mod locate;
+pub mod logon_lines;
 pub mod manager;
 mod memory;
 pub mod node;

@@ -45,7 +45,7 @@ pub fn load(state: &RedbState, key: &SealKey) -> Result<Directory, AccountError>
 pub struct Manager {
     accounts: Arc<AccountBook>,
     control: ControlHandle,
-    audit: AuditLog,
+    audit: Arc<AuditLog>,
     config: String,
     /// Where disks are looked for.
     search: Vec<PathBuf>,
@@ -60,7 +60,7 @@ impl Manager {
         key: SealKey,
         directory: SharedDirectory,
         control: ControlHandle,
-        audit: AuditLog,
+        audit: Arc<AuditLog>,
         config: String,
         search: Vec<PathBuf>,
     ) -> Self {

@@ -8,6 +8,7 @@ use crate::control::{Command, CommandError, ControlHandle, DataPlane, DataPlaneO
 use crate::directory::SharedDirectory;
 use crate::health_watch::{self, Webhook};
 use crate::interfaces::{self, Interfaces};
+use crate::logon_lines::LogonLines;
 use crate::manager::{self, Manager};
 use crate::rdma_devices::RdmaDevices;
 use cluster::RedbState;
@@ -208,7 +209,7 @@ impl Node {
         let key = SealKey::open_or_create(&directory.join(KEY_FILE))?;
         let token =
             Arc::new(api::Token::open_or_create(&directory.join(TOKEN_FILE)).map_err(io_of(TOKEN_FILE))?);
-        let audit = AuditLog::open(&directory.join(AUDIT_FILE)).map_err(io_of(AUDIT_FILE))?;
+        let audit = Arc::new(AuditLog::open(&directory.join(AUDIT_FILE)).map_err(io_of(AUDIT_FILE))?);
         let state = Arc::new(RedbState::open(&directory.join(STATE_FILE))?);
         let settings = ServerSettings::open_or_create(&*state)?.value;
         Accounts::new(&*state, &key).create_builtin_groups()?;
@@ -238,6 +239,7 @@ impl Node {
             smb: SmbPolicy { interfaces: told.clone(), ..config.smb_policy() },
             limits: config.limits(),
             directory: shared.clone(),
+            logon_lines: LogonLines::to(audit.clone()).map_err(io_of(AUDIT_FILE))?,
         })?;
         let manager = Arc::new(Manager::new(
             state,

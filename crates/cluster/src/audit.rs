@@ -1,4 +1,4 @@
-//! The audit log: what administrators did and what was refused, a JSON object a line.
+//! The audit log: what administrators did, what was refused, and whose logon failed; a JSON object a line.
 //!
 //! Owns one file of mode 0600 and its predecessors (`NAME.1` is the youngest). Promises: a line is written whole, before the
 //! action is answered. Never holds secrets: callers name targets, not contents.
@@ -28,7 +28,7 @@ pub enum Outcome {
 pub struct AuditEvent<'a> {
     /// Seconds since 1970-01-01 00:00 UTC.
     pub unix_s: u64,
-    /// Who: `api`, or a user's name.
+    /// Who: `api`, or `smb` for a client that has not proved who it is.
     pub actor: &'a str,
     /// From where, such as 127.0.0.1:40112.
     pub source: &'a str,

@@ -38,7 +38,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             self.finish_element(&context, chain, NtStatus::NETWORK_NAME_DELETED, Body::no_error_data());
             return Started::Answered;
         }
-        let until = if let Work::Delayed { until, .. } = work { Some(until) } else { None };
+        let due = work.due();
         // A message of one request needs no chain to go on with.
         let is_alone = chain.first && chain.at >= chain.message.len();
         let chain = (!is_alone).then(|| {
@@ -72,8 +72,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         if let Some((len_bytes, descriptors)) = fetch {
             self.enqueue(context.connection, Outgoing::RemoteRead { token: key, len_bytes, descriptors });
         }
-        if let Some(until) = until {
-            self.timers.push(std::cmp::Reverse((until, key)));
+        if let Some(due) = due {
+            self.timers.push(std::cmp::Reverse((due, key)));
         }
         if let Some((volume, operation)) = submit
             && let Some(backend) = self.backend(volume)

@@ -16,10 +16,6 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
         Self { found: HashMap::new(), order: VecDeque::new(), most: most.max(1) }
     }
 
-    pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        self.found.get_mut(key)
-    }
-
     pub fn insert(&mut self, key: K, value: V) {
         if let Some(place) = self.found.get_mut(&key) {
             *place = value;
@@ -44,10 +40,6 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
     pub fn retain(&mut self, mut keep: impl FnMut(&K) -> bool) {
         self.found.retain(|key, _| keep(key));
     }
-
-    pub fn is_empty(&self) -> bool {
-        self.found.is_empty()
-    }
 }
 
 #[cfg(test)]
@@ -67,6 +59,6 @@ mod tests {
         }
         assert_eq!((map.remove(&98), map.remove(&5)), (Some(99), None));
         map.retain(|_| false);
-        assert!(map.is_empty());
+        assert!(map.found.is_empty());
     }
 }

@@ -54,7 +54,7 @@ pub struct Limits {
     pub copy_total_bytes: u32,
     /// A connection without a session is closed after it.
     pub negotiation_timeout: Duration,
-    /// How late a failed logon is refused; twice as late with each of the same account or address, eight times at most.
+    /// How late a failed logon is refused; twice as late with each of the same user or host, eight times at most.
     pub logon_failure_delay: Duration,
 }
 

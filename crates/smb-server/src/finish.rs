@@ -119,6 +119,10 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 Ok(Step::ok(lease_break_body(key, state)))
             }
             Work::Delayed { status, .. } | Work::Refused(status) => Err(status),
+            Work::HeldLogon(held) => {
+                result?;
+                self.judge_held_logon(context, *held, now)
+            }
             Work::PipeRead { length } => {
                 result?;
                 self.read_pipe(context, length, now)

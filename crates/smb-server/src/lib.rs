@@ -8,7 +8,7 @@
 //!
 //! How it is used: [`Server::connection_opened`], then [`Server::handle_message`] for each message; [`Server::poll`] until it answers
 //! false; [`Server::poll_transmit`] for each connection of [`Server::take_transmitters`]; [`Server::handle_timeout`] when
-//! [`Server::next_timeout`] has come.
+//! [`Server::next_timeout`] has come; [`Server::take_logon_lines`] for the audit log.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +30,8 @@ mod file;
 mod finish;
 mod ioctl;
 mod logon;
-mod logon_failures;
+mod logon_audit;
+mod logon_guard;
 mod negotiate;
 mod open;
 mod pipe;
@@ -55,5 +56,6 @@ mod waiting;
 pub use config::{Config, Limits};
 pub use connection::{ConnectionId, ConnectionInfo, Outgoing, Transport};
 pub use directory::{Account, Directory, Share};
+pub use logon_audit::{LogonAction, LogonLine};
 pub use server::{RandomSource, Server};
 pub use statistics::{Caching, Counters, Gauges, OpenInfo, SessionInfo};

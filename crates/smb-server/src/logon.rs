@@ -1,7 +1,9 @@
-//! SESSION_SETUP and LOGOFF (MS-SMB2 3.3.5.5, 3.3.5.6): logon, logon anew, further channels, and what a failed one costs.
+//! SESSION_SETUP and LOGOFF (MS-SMB2 3.3.5.5, 3.3.5.6): logon, logon anew, further channels; held and refused as the guard says.
 
 use crate::directory::{Account, Directory};
 use crate::dispatch::Element;
+use crate::logon_audit::LogonAction;
+use crate::logon_guard::{Admission, Attempt, Outcome, Ticket, UserName, lateness};
 use crate::policy::Credential;
 use crate::proof::{Bindings, CHALLENGE_BYTES, Challenge, Verified};
 use crate::request::{Body, Context, Step, Work};
@@ -14,7 +16,7 @@ use smb::wire::{
     Capabilities, Dialect, EmptyBody, Header, HeaderFlags, Put, SESSION_FLAG_BINDING, SecurityMode,
     SessionFlags, SessionSetupRequest, write_session_setup_response,
 };
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use types::{Monotonic, NtStatus};
 use volume::backend::Backend;
@@ -24,19 +26,48 @@ pub(crate) use smb::auth::Acceptor;
 /// Connections that carry one session.
 const CHANNELS_PER_SESSION_MAX: usize = 32;
 
-/// The directory as the authentication asks it; remembers whom it found, since the directory may be another one a moment later.
+/// The directory as the authentication asks it: it knows only the user who was admitted.
 struct Lookup<'a, D> {
     directory: &'a D,
+    admitted: Option<&'a str>,
+    /// A password's proof was looked at.
+    was_asked: Cell<bool>,
+    /// Whom it found: the directory may be another one a moment later.
     found: RefCell<Option<Account>>,
 }
 
 impl<D: Directory> AccountLookup for Lookup<'_, D> {
     fn nt_hash(&self, user: &str, domain: &str) -> Option<NtHash> {
+        self.admitted.filter(|admitted| *admitted == user)?;
+        self.was_asked.set(true);
         let account = self.directory.account(domain, user).filter(|account| account.enabled)?;
         let hash = NtHash::from_bytes(account.nt_hash);
         self.found.replace(Some(account));
         Some(hash)
     }
+}
+
+/// What a SESSION_SETUP says besides its token.
+#[derive(Debug, Clone, Copy)]
+struct Wishes {
+    signing_required: bool,
+    /// Zero: none.
+    previous_session: u64,
+}
+
+/// A password that may be looked at from now on.
+struct Admitted {
+    /// As the client wrote it.
+    user: String,
+    ticket: Ticket,
+}
+
+/// A logon whose password is not looked at before `due`.
+pub(crate) struct HeldLogon {
+    pub due: Monotonic,
+    token: Box<[u8]>,
+    wishes: Wishes,
+    admitted: Admitted,
 }
 
 impl<B: Backend, D: Directory> Server<B, D> {
@@ -57,35 +88,129 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let binding = request.flags & SESSION_FLAG_BINDING != 0;
         self.find_setup(context, header, element, binding, dialect, now)?;
         context.to.session_id = context.session;
-        let wall = self.wall_clock(now);
         let setup = self.setups.get_mut(setup_id(context)).ok_or(NtStatus::USER_SESSION_DELETED)?;
+        if setup.is_held {
+            return Err(NtStatus::REQUEST_NOT_ACCEPTED);
+        }
         if dialect == Dialect::Smb311 {
             setup.preauth.update(element.bytes());
         }
-        let lookup = Lookup { directory: &self.directory, found: RefCell::default() };
+        let wishes = Wishes {
+            signing_required: request.security_mode & SecurityMode::SIGNING_REQUIRED.bits() as u8 != 0,
+            previous_session: request.previous_session_id.get(),
+        };
+        let Some(user) = setup.acceptor.claimed_user(token) else {
+            return self.judge_logon(context, token, wishes, None, now);
+        };
+        let attempt = self.attempt_of(context, &user)?;
+        match self.logon_guard.admit(attempt, now) {
+            Admission::Now(ticket) => {
+                self.judge_logon(context, token, wishes, Some(Admitted { user, ticket }), now)
+            }
+            Admission::At(due, ticket) => {
+                let admitted = Admitted { user, ticket };
+                Ok(self.hold_logon(context, HeldLogon { due, token: token.into(), wishes, admitted }, now))
+            }
+            Admission::Refused => Ok(self.refuse_logon(context, &user, now)),
+        }
+    }
+
+    fn attempt_of(&self, context: &Context, user: &str) -> Result<Attempt, NtStatus> {
+        let found = self.connections.get(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
+        let user = UserName::from(user);
+        // The session's key has protected the request of one who logs on anew, or over one more connection.
+        let session = self.sessions.get(context.session);
+        let in_own_session = session.is_some_and(|session| UserName::from(session.account.as_str()) == user);
+        Ok(Attempt { user, host: found.info.peer.ip().into(), in_own_session })
+    }
+
+    fn hold_logon(&mut self, context: &mut Context, held: HeldLogon, now: Monotonic) -> Step {
+        self.counters.logons_delayed += 1;
+        let detail =
+            format!("its password is looked at {} s later, after failures", held.due.since(now).as_secs());
+        self.note_logon(context, LogonAction::Delayed, Some(&held.admitted.user), detail, now);
+        if let Some(setup) = self.setups.get_mut(setup_id(context)) {
+            setup.is_held = true;
+        }
+        context.bytes = held.token.len();
+        Step::Park(Work::HeldLogon(Box::new(held)))
+    }
+
+    /// The time of a held logon has come.
+    pub(crate) fn judge_held_logon(
+        &mut self,
+        context: &mut Context,
+        held: HeldLogon,
+        now: Monotonic,
+    ) -> Result<Step, NtStatus> {
+        let HeldLogon { token, wishes, admitted, .. } = held;
+        context.bytes = 0;
+        let Some(setup) = self.setups.get_mut(setup_id(context)) else {
+            self.logon_guard.settle(&admitted.ticket, Outcome::Unseen, now);
+            return Err(NtStatus::USER_SESSION_DELETED);
+        };
+        setup.is_held = false;
+        self.judge_logon(context, &token, wishes, Some(admitted), now)
+    }
+
+    /// Takes the exchange's next token. A password is looked at only if its user was `admitted`.
+    fn judge_logon(
+        &mut self,
+        context: &mut Context,
+        token: &[u8],
+        wishes: Wishes,
+        admitted: Option<Admitted>,
+        now: Monotonic,
+    ) -> Result<Step, NtStatus> {
+        let wall = self.wall_clock(now);
+        let setup = self.setups.get_mut(setup_id(context)).ok_or(NtStatus::USER_SESSION_DELETED)?;
         let (challenge, random) = (setup.challenge, &mut self.random);
         let wall = challenge.map_or(wall, |challenge| challenge.wall);
+        let user = admitted.as_ref().map(|admitted| admitted.user.as_str());
+        let lookup = Lookup {
+            directory: &self.directory,
+            admitted: user,
+            was_asked: Cell::new(false),
+            found: RefCell::default(),
+        };
         let verdict = setup.acceptor.step(token, &lookup, wall, &mut |bytes| match challenge {
             // Of what a logon takes at random only its challenge is that long.
             Some(shared) if bytes.len() == CHALLENGE_BYTES => bytes.copy_from_slice(&shared.bytes),
             _ => random(bytes),
         });
+        let outcome = match &verdict {
+            Verdict::Done(_) => Outcome::Right,
+            Verdict::Denied(_) if lookup.was_asked.get() => Outcome::Wrong,
+            Verdict::Continue(_) | Verdict::Denied(_) => Outcome::Unseen,
+        };
         let account = lookup.found.into_inner();
+        let failures = admitted.map_or(1, |admitted| self.logon_guard.settle(&admitted.ticket, outcome, now));
         match verdict {
             Verdict::Continue(answer) => {
                 let mut body = Vec::with_capacity(8 + answer.len());
                 write_session_setup_response(&mut body, SessionFlags::empty(), &answer);
                 Ok(Step::Reply(NtStatus::MORE_PROCESSING_REQUIRED, Body::Bytes(body)))
             }
-            Verdict::Done(accepted) => self.logged_on(context, &request, *accepted, account, now),
+            Verdict::Done(accepted) => self.logged_on(context, wishes, *accepted, account, now),
             Verdict::Denied(denied) => {
-                tracing::info!(
-                    user = denied.user.as_deref().unwrap_or(""),
-                    reason = %denied.reason,
-                    "logon denied"
-                );
-                Ok(self.logon_failed(context, denied.user.as_deref(), denied.status(), now))
+                self.counters.logons_failed += 1;
+                let reason = denied.reason.to_string();
+                self.note_logon(context, LogonAction::Failed, denied.user.as_deref(), reason, now);
+                Ok(self.end_failed_logon(context, denied.status(), failures, now))
             }
+        }
+    }
+
+    fn note_logon(
+        &mut self,
+        context: &Context,
+        action: LogonAction,
+        user: Option<&str>,
+        detail: String,
+        now: Monotonic,
+    ) {
+        if let Some(found) = self.connections.get(context.connection) {
+            self.logon_audit.note(action, user, found.info.peer, detail, now);
         }
     }
 
@@ -142,7 +267,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let found = self.connections.get_mut(connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
         let names = ServerNames::standalone(&self.config.server_name);
         let acceptor = Acceptor::new(names);
-        let setup = Setup { acceptor, preauth: found.preauth, purpose, challenge, is_repeated };
+        let setup =
+            Setup { acceptor, preauth: found.preauth, purpose, challenge, is_repeated, is_held: false };
         found.setups_begun = found.setups_begun.saturating_add(1);
         let host = found.info.peer.ip().into();
         let evicted = self.setups.begin(setup_id(context), host, found.setups_begun, setup, now);
@@ -230,31 +356,35 @@ impl<B: Backend, D: Directory> Server<B, D> {
         Ok(())
     }
 
-    fn logon_failed(
+    fn refuse_logon(&mut self, context: &Context, user: &str, now: Monotonic) -> Step {
+        self.counters.logons_refused += 1;
+        let detail = "too many failures; its password was not looked at".to_owned();
+        self.note_logon(context, LogonAction::Refused, Some(user), detail, now);
+        // Clients say of this status that the user is locked out, and do not ask for another password.
+        self.end_failed_logon(context, NtStatus::ACCOUNT_LOCKED_OUT, u32::MAX, now)
+    }
+
+    /// Ends the exchange, and answers the later, the more `failures` there were.
+    fn end_failed_logon(
         &mut self,
         context: &Context,
-        user: Option<&str>,
         status: NtStatus,
+        failures: u32,
         now: Monotonic,
     ) -> Step {
-        self.counters.logons_failed += 1;
-        let mut until = now;
-        if let Some(found) = self.connections.get_mut(context.connection) {
-            let delay = self.config.limits.logon_failure_delay;
-            until = self.logon_failures.failed(user, found.info.peer.ip(), delay, now);
-        }
         // A session whose user could not prove to be the same again ends.
         let setup = self.setups.end(setup_id(context));
         if setup.is_some_and(|setup| setup.purpose == SetupPurpose::Reauthentication) {
             self.end_session(context.session, true);
         }
+        let until = now.after(lateness(self.config.limits.logon_failure_delay, failures));
         Step::Park(Work::Delayed { until, status })
     }
 
     fn logged_on(
         &mut self,
         context: &mut Context,
-        request: &SessionSetupRequest<'_>,
+        wishes: Wishes,
         accepted: Accepted,
         account: Option<Account>,
         now: Monotonic,
@@ -265,20 +395,20 @@ impl<B: Backend, D: Directory> Server<B, D> {
             Identity::User { .. } => account,
         };
         let Some(account) = account else {
-            tracing::info!("anonymous logon refused");
-            return Ok(self.logon_failed(context, None, NtStatus::ACCESS_DENIED, now));
+            self.counters.logons_failed += 1;
+            let detail = "anonymous logons are not allowed".to_owned();
+            self.note_logon(context, LogonAction::Failed, None, detail, now);
+            return Ok(self.end_failed_logon(context, NtStatus::ACCESS_DENIED, 1, now));
         };
         let found = self.connections.get_mut(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
-        self.logon_failures.succeeded(&account.name, found.info.peer.ip());
         found.setups_begun = 0;
         let setup = self.setups.end(setup_id(context)).ok_or(NtStatus::USER_SESSION_DELETED)?;
         if setup.challenge.is_some() && setup.is_repeated {
             // The user's own proof would be new: somebody says again what was heard on another connection.
             return Err(NtStatus::ACCESS_DENIED);
         }
-        self.counters.logons += 1;
         let flags = match setup.purpose {
-            SetupPurpose::New => self.establish(context, &setup.preauth, request, account, &accepted, now)?,
+            SetupPurpose::New => self.establish(context, &setup.preauth, wishes, account, &accepted, now)?,
             SetupPurpose::Reauthentication => {
                 let session = self.sessions.get_mut(key).ok_or(NtStatus::USER_SESSION_DELETED)?;
                 session.credential = Credential::of(&account);
@@ -309,6 +439,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 session.flags
             }
         };
+        self.counters.logons += 1;
         // The final answer is signed in any case: it proves the key to the client (MS-SMB2 3.3.5.5.3).
         context.proof = Some(Verified::by_logon(key, context.connection, &accepted));
         let mut body = Vec::with_capacity(8 + accepted.token.len());
@@ -321,13 +452,13 @@ impl<B: Backend, D: Directory> Server<B, D> {
         &mut self,
         context: &Context,
         preauth: &PreauthHash,
-        request: &SessionSetupRequest<'_>,
+        wishes: Wishes,
         account: Account,
         accepted: &Accepted,
         now: Monotonic,
     ) -> Result<SessionFlags, NtStatus> {
         let key = context.session;
-        let previous = request.previous_session_id.get();
+        let previous = wishes.previous_session;
         if previous != 0
             && previous != key
             && let Some(old) = self.sessions.get(previous)
@@ -357,7 +488,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         session.channels.push(Channel { connection: context.connection, signing });
         session.encrypt = require_encryption;
         session.signing_required = require_signing
-            || request.security_mode & SecurityMode::SIGNING_REQUIRED.bits() as u8 != 0
+            || wishes.signing_required
             || found.client_security_mode.contains(SecurityMode::SIGNING_REQUIRED);
         if session.encrypt {
             session.flags |= SessionFlags::ENCRYPT_DATA;

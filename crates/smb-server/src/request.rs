@@ -163,12 +163,25 @@ pub(crate) enum Work {
         until: Monotonic,
         status: NtStatus,
     },
+    /// A logon whose password is not looked at before a time.
+    HeldLogon(Box<crate::logon::HeldLogon>),
     /// READ of a pipe that has nothing to say yet.
     PipeRead {
         length: u32,
     },
     /// It was cancelled here, and is answered with this once the volume has let go of it.
     Refused(NtStatus),
+}
+
+impl Work {
+    /// When it goes on by itself.
+    pub fn due(&self) -> Option<Monotonic> {
+        match self {
+            Self::Delayed { until, .. } => Some(*until),
+            Self::HeldLogon(held) => Some(held.due),
+            _ => None,
+        }
+    }
 }
 
 /// The rest of a compound (MS-SMB2 3.3.5.2.7) and what its elements share.

@@ -8,7 +8,8 @@ use crate::clients::Clients;
 use crate::config::Config;
 use crate::connection::{Connection, ConnectionId, ConnectionInfo, Outgoing};
 use crate::directory::Directory;
-use crate::logon_failures::LogonFailures;
+use crate::logon_audit::{LogonAudit, LogonLine};
+use crate::logon_guard::LogonGuard;
 use crate::open::{LeaseHome, Open, OpenKind};
 use crate::request::{Context, Request, Work};
 use crate::session::{Session, SessionTable, Target};
@@ -21,7 +22,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use sys::Payload;
 use types::{FileTime, Monotonic, NtStatus, PeerHost, Sid, VolumeId};
-use volume::backend::{Backend, Event, OpenId, Operation, OperationId, SessionId};
+use volume::backend::{Backend, Event, OpenId, Operation, OperationId, Reply, SessionId};
 
 /// Operations whose answer nobody waits for.
 pub(crate) const UNATTENDED: OperationId = OperationId::UNATTENDED;
@@ -62,10 +63,11 @@ pub struct Server<B, D> {
     pub(crate) share_uses: ShareUses,
     /// FilePositionInformation of durable opens whose clients are away.
     pub(crate) positions: Bounded<(usize, OpenId), u64>,
-    pub(crate) logon_failures: LogonFailures,
+    pub(crate) logon_guard: LogonGuard,
+    pub(crate) logon_audit: LogonAudit,
     /// Over what volumes call their opens: after a start of the server, nobody's FileId means another's open.
     pub(crate) file_id_mask: u64,
-    /// Requests with [`Work::Delayed`].
+    /// Requests with [`Work::due`].
     pub(crate) timers: BinaryHeap<Reverse<(Monotonic, u64)>>,
     /// Connections that have to carry a session by then.
     deadlines: BTreeSet<(Monotonic, u64)>,
@@ -120,7 +122,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
             clients: Clients::default(),
             share_uses: ShareUses::default(),
             positions: Bounded::new(opens_max),
-            logon_failures: LogonFailures::default(),
+            logon_guard: LogonGuard::default(),
+            logon_audit: LogonAudit::default(),
             file_id_mask: u64::from_le_bytes(file_id_mask),
             timers: BinaryHeap::new(),
             deadlines: BTreeSet::new(),
@@ -472,11 +475,13 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let timer = self.timers.peek().map(|Reverse((at, _))| *at);
         let own = timer.into_iter().chain(self.deadlines.first().map(|(at, _)| *at));
         let volumes = self.volumes.iter().filter_map(|volume| volume.backend.as_ref()?.next_timeout());
-        volumes.chain(own).chain(self.setups.next_timeout()).min()
+        let logons = [self.setups.next_timeout(), self.logon_audit.next_timeout()];
+        volumes.chain(own).chain(logons.into_iter().flatten()).min()
     }
 
     pub fn handle_timeout(&mut self, now: Monotonic) {
         self.setups.expire(now);
+        self.logon_audit.turn(now);
         for volume in &mut self.volumes {
             if let Some(backend) = &mut volume.backend
                 && backend.next_timeout().is_some_and(|at| at <= now)
@@ -489,12 +494,9 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 break;
             }
             self.timers.pop();
-            let Some(Work::Delayed { status, .. }) = self.requests.get(key).map(|request| &request.work)
-            else {
-                continue;
-            };
-            let status = *status;
-            self.complete(key, Err(status), now);
+            if self.requests.get(key).is_some_and(|request| request.work.due().is_some()) {
+                self.complete(key, Ok(Reply::Done), now);
+            }
         }
         while let Some((at, key)) = self.deadlines.first().copied() {
             if at > now {
@@ -505,6 +507,11 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 self.close_connection(key);
             }
         }
+    }
+
+    /// Lines for the audit log since the last call.
+    pub fn take_logon_lines(&mut self) -> Vec<LogonLine> {
+        self.logon_audit.take()
     }
 
     /// Takes no new connections; those there are go on.

@@ -39,6 +39,8 @@ pub(crate) struct Setup {
     pub challenge: Option<Challenge>,
     /// The last request of a binding may have come before.
     pub is_repeated: bool,
+    /// Its last request waits until its password may be looked at.
+    pub is_held: bool,
 }
 
 /// Who holds a place, and since when.
@@ -183,6 +185,7 @@ mod tests {
             purpose: SetupPurpose::New,
             challenge: None,
             is_repeated: false,
+            is_held: false,
         };
         setups.begin(id, host(from), attempt, setup, Monotonic(session));
         id

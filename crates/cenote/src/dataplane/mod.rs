@@ -34,6 +34,7 @@ pub mod volumes;
 use crate::control::{
     Command, CommandError, CommandErrorKind, DataPlane, DataPlaneOptions, Limits, channel_with,
 };
+use crate::logon_lines::LogonLines;
 use crate::rdma_devices::RdmaDevices;
 use accounts::ServerDirectory;
 use backoff::Backoff;
@@ -162,6 +163,7 @@ pub(crate) struct Plane {
     pub jobs: RefCell<Jobs>,
     pub state: Arc<RedbState>,
     pub limits: Limits,
+    logon_lines: LogonLines,
     pub started: Monotonic,
     /// Takes no more connections.
     pub draining: Cell<bool>,
@@ -204,6 +206,7 @@ impl Plane {
             jobs: RefCell::default(),
             state: options.state,
             limits,
+            logon_lines: options.logon_lines,
             started: now,
             draining: Cell::new(false),
             unsent_bytes: Cell::new(0),
@@ -346,6 +349,10 @@ impl Turns {
             let mut server = plane.server.borrow_mut();
             if server.next_timeout().is_some_and(|at| at <= now) {
                 server.handle_timeout(now);
+            }
+            let lines = server.take_logon_lines();
+            if !lines.is_empty() {
+                plane.logon_lines.send(lines);
             }
         }
         let sleep = if plane.storage.has_unsent() { Duration::ZERO } else { self.sleep(now) };

@@ -268,7 +268,19 @@ fn show_metrics(counters: &smb_server::Counters, gauges: smb_server::Gauges, lim
         counter("smb_sent_bytes", "Bytes sent to SMB clients.", counters.bytes_sent),
         counter("smb_errors", "Requests answered with an error.", counters.errors),
         counter("smb_logons", "Successful logons.", counters.logons),
-        counter("smb_logons_failed", "Refused logons.", counters.logons_failed),
+        counter("smb_logons_failed", "Logons with a wrong password or user.", counters.logons_failed),
+        counter(
+            "smb_logons_delayed",
+            "Logons held back because of failures before.",
+            counters.logons_delayed,
+        ),
+        counter(
+            "smb_logons_refused",
+            "Logons refused unseen because of failures before.",
+            counters.logons_refused,
+        ),
+        gauge("smb_setups", "Logons in progress.", gauges.setups),
+        counter("smb_setups_evicted", "Logons in progress that ended for others.", counters.setups_evicted),
         counter(
             "smb_connections_refused",
             "Connections refused because of limits.",

@@ -34,6 +34,7 @@ fn start_in(directory: &Path) -> DataPlane {
         smb: SmbPolicy { server_name: "TEST".to_owned(), ..SmbPolicy::default() },
         limits: Limits { cache_bytes: 16 << 20, ..Limits::default() },
         directory: SharedDirectory::new(accounts),
+        logon_lines: LogonLines::nowhere(),
     })
     .expect("a data plane")
 }

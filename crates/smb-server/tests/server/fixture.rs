@@ -619,6 +619,24 @@ impl Client {
         self.exchange(world, PASSWORD, Some(other), |_| {}).expect("an answer")
     }
 
+    /// As that, as another user or with another password; `None`: the last answer has not come yet.
+    pub fn try_bind_with(&mut self, world: &mut World, other: &Client, password: &str) -> Option<NtStatus> {
+        self.session = other.session;
+        Some(status(&self.exchange(world, password, Some(other), |_| {})?))
+    }
+
+    /// Waits for the next message, in steps of 50 ms; how long, and its status.
+    pub fn wait_for_status(&mut self, world: &mut World) -> (Duration, NtStatus) {
+        let began = world.now;
+        for _ in 0..1200 {
+            if let Some(answer) = self.receive(world) {
+                return (world.now.since(began), status(&answer));
+            }
+            world.wait(Duration::from_millis(50));
+        }
+        panic!("no answer in a minute");
+    }
+
     fn exchange(
         &mut self,
         world: &mut World,

@@ -11,6 +11,7 @@ mod encryption;
 mod files;
 mod fixture;
 mod grants;
+mod guesses;
 mod half_logons;
 mod holding;
 mod hostile;

@@ -36,6 +36,19 @@ impl Acceptor {
         Self { ntlm: NtlmAcceptor::new(names), framing: Framing::Unknown }
     }
 
+    /// The user whose password the next token would have looked at; `None`: it would have none looked at. So a caller can decide
+    /// about the user before [`Self::step`] does about the password.
+    pub fn claimed_user(&self, token: &[u8]) -> Option<String> {
+        match &self.framing {
+            Framing::Raw => self.ntlm.claimed_user(token),
+            Framing::Negotiated { .. } => match NegotiationToken::parse(token) {
+                Ok(NegotiationToken::Resp(resp)) => self.ntlm.claimed_user(resp.token?),
+                _ => None,
+            },
+            Framing::Unknown | Framing::Over => None,
+        }
+    }
+
     /// Takes the client's next token. `random` fills a slice with bytes nobody can guess.
     pub fn step(
         &mut self,

@@ -71,6 +71,18 @@ impl NtlmAcceptor {
         }
     }
 
+    /// The user that an AUTHENTICATE names, if one is due.
+    pub(in crate::auth) fn claimed_user(&self, message: &[u8]) -> Option<String> {
+        let State::Challenged(challenged) = &self.state else { return None };
+        if message.len() > NTLM_BYTES_MAX {
+            return None;
+        }
+        let fields = parse_authenticate(message).ok()?;
+        let user = decode_text(fields.user, challenged.flags & fields.flags).ok()?;
+        let is_anonymous = user.is_empty() && fields.nt_response.is_empty();
+        if is_anonymous { None } else { String::from_utf16(&user).ok() }
+    }
+
     fn challenge(
         &self,
         negotiate: &[u8],

@@ -1,0 +1,92 @@
+//! Lines of the SMB server on logons, on their way to the audit log.
+//!
+//! Promises: the data plane never waits for the log's disk; lines that the disk is too slow for are given up, and the daemon's log
+//! says how many.
+
+use crate::node::unix_now_s;
+use cluster::audit::{AuditEvent, AuditLog, Outcome};
+use smb_server::{LogonAction, LogonLine};
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+/// Lines on their way: the SMB server makes fewer in a minute.
+const LINES_MAX: usize = 256;
+
+/// The data plane's end of the way.
+pub struct LogonLines(SyncSender<LogonLine>);
+
+impl LogonLines {
+    /// A way to `audit`, which ends with it.
+    ///
+    /// # Errors
+    /// Those of starting a thread.
+    pub fn to(audit: Arc<AuditLog>) -> io::Result<Self> {
+        let (sender, lines) = sync_channel(LINES_MAX);
+        std::thread::Builder::new().name("cenote-audit".into()).spawn(move || write(&audit, &lines))?;
+        Ok(Self(sender))
+    }
+
+    /// A way that leads nowhere.
+    pub fn nowhere() -> Self {
+        Self(sync_channel(0).0)
+    }
+
+    pub fn send(&self, lines: Vec<LogonLine>) {
+        let lost = lines.into_iter().filter_map(|line| self.0.try_send(line).err()).count();
+        if lost > 0 {
+            tracing::warn!(lost, "logons are missing in the audit log");
+        }
+    }
+}
+
+fn write(audit: &AuditLog, lines: &Receiver<LogonLine>) {
+    for line in lines {
+        let outcome = match line.action {
+            LogonAction::Delayed => Outcome::Done,
+            LogonAction::Failed | LogonAction::Refused | LogonAction::LeftOut => Outcome::Refused,
+        };
+        let event = AuditEvent {
+            unix_s: unix_now_s(),
+            actor: "smb",
+            source: &line.source,
+            action: line.action.name(),
+            target: &line.user,
+            outcome,
+            detail: &line.detail,
+        };
+        if let Err(error) = audit.write(&event) {
+            tracing::error!(%error, action = event.action, source = event.source, "the audit log cannot be written");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LogonLines;
+    use cluster::audit::AuditLog;
+    use smb_server::{LogonAction, LogonLine};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    #[test]
+    fn a_failed_logon_is_a_line_of_the_audit_log() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.log");
+        let lines = LogonLines::to(Arc::new(AuditLog::open(&path).unwrap())).unwrap();
+        lines.send(vec![LogonLine {
+            action: LogonAction::Failed,
+            user: "anna".into(),
+            source: "192.0.2.7:40000".into(),
+            detail: "wrong password".into(),
+        }]);
+        let written = (0..500).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            let text = std::fs::read_to_string(&path).unwrap();
+            text.ends_with('\n').then_some(text)
+        });
+        let line = written.expect("a line");
+        let expected = r#""actor":"smb","source":"192.0.2.7:40000","action":"failed logon","target":"anna","outcome":"refused","detail":"wrong password"}"#;
+        assert!(line.trim_end().ends_with(expected), "{line}");
+    }
+}
