@@ -6,7 +6,7 @@
 use cluster::accounts::{Group, UserSecret};
 use cluster::shares::Share;
 use smb::rpc::{AccountEntry, AccountKind};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 use types::Sid;
 use volume::backend::{AccessToken, Privileges};
@@ -16,6 +16,10 @@ pub struct Directory {
     /// By lower-cased name.
     users: BTreeMap<String, UserSecret>,
     groups: Vec<Group>,
+    /// Names and kinds of both: clients ask for a thousand at a time.
+    by_sid: HashMap<Sid, (String, AccountKind)>,
+    /// By lower-cased name.
+    group_sids: BTreeMap<String, Sid>,
     /// By lower-cased name.
     shares: BTreeMap<String, Arc<Share>>,
     /// The SID that this server's accounts are relative to.
@@ -25,7 +29,15 @@ pub struct Directory {
 impl Directory {
     /// `domain`: the SID that this server's accounts are relative to.
     pub fn new(domain: Sid, users: Vec<UserSecret>, groups: Vec<Group>, shares: Vec<Share>) -> Self {
+        // A user goes before a group, and what was recorded first before what came later.
+        let names = groups.iter().rev().map(|group| (&group.sid, &group.name, AccountKind::Alias));
+        let names = names
+            .chain(users.iter().rev().map(|secret| (&secret.user.sid, &secret.user.name, AccountKind::User)));
+        let by_sid = names.map(|(sid, name, kind)| (sid.clone(), (name.clone(), kind))).collect();
+        let group_sids = groups.iter().rev().map(|group| (fold(&group.name), group.sid.clone())).collect();
         Self {
+            by_sid,
+            group_sids,
             users: users.into_iter().map(|secret| (fold(&secret.user.name), secret)).collect(),
             groups,
             shares: shares.into_iter().map(|share| (fold(&share.name), Arc::new(share))).collect(),
@@ -50,14 +62,14 @@ impl Directory {
 
     /// An account or group of this server by its SID.
     pub fn account_by_sid(&self, sid: &Sid) -> Option<AccountEntry> {
-        if let Some(secret) = self.users.values().find(|secret| secret.user.sid == *sid) {
-            return Some(entry(sid, &secret.user.name, AccountKind::User));
+        let found = self.by_sid.get(sid);
+        if let Some((name, AccountKind::User)) = found {
+            return Some(entry(sid, name, AccountKind::User));
         }
         if self.domain.child(DOMAIN_USERS).as_ref() == Some(sid) {
             return Some(entry(sid, "None", AccountKind::Group));
         }
-        let group = self.groups.iter().find(|group| group.sid == *sid)?;
-        Some(entry(sid, &group.name, AccountKind::Alias))
+        found.map(|(name, kind)| entry(sid, name, *kind))
     }
 
     /// An account or group of this server by its name, whatever its case.
@@ -65,8 +77,7 @@ impl Directory {
         if let Some(secret) = self.user(name) {
             return Some(entry(&secret.user.sid, &secret.user.name, AccountKind::User));
         }
-        let group = self.groups.iter().find(|group| fold(&group.name) == fold(name))?;
-        Some(entry(&group.sid, &group.name, AccountKind::Alias))
+        self.account_by_sid(self.group_sids.get(&fold(name))?)
     }
 
     /// The name of an account, a group or a well-known SID; a SID's text where nobody has it.

@@ -500,3 +500,22 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn one_write_makes_four_calls_and_no_more() {
+    for (calls, taken) in [(4, Ok(())), (5, Err(PipeError::Protocol))] {
+        let mut pipe = bound("srvsvc");
+        let many = request(21, &[1; 12]).repeat(calls);
+        assert_eq!(pipe.write(&many, &FILER), taken, "{calls} calls");
+    }
+}
+
+#[test]
+fn a_long_write_leaves_no_capacity_behind() {
+    let mut pipe = bound("srvsvc");
+    // Calls that are orphaned, and the beginning of one more PDU.
+    let mut many = pdu(19, 3, 1, &[]).repeat(20_000);
+    many.extend_from_slice(&pdu(0, 3, 1, &[0; 100])[..50]);
+    pipe.write(&many, &FILER).unwrap();
+    assert!((50..1000).contains(&pipe.held_bytes()), "{}", pipe.held_bytes());
+}
