@@ -435,9 +435,16 @@ impl<B: Backend, D: Directory> Server<B, D> {
 
     /// Whether more may be received from `connection`: false while it has too much in work or unsent.
     pub fn wants_messages(&self, connection: ConnectionId) -> bool {
+        /// Of a connection without a session: its answers are small, and one at a time is enough.
+        const UNPROVEN_BYTES_IN_FLIGHT_MAX: usize = 64 << 10;
         self.connections.get(connection.0).is_some_and(|found| {
+            let bytes_max = if found.sessions.is_empty() {
+                UNPROVEN_BYTES_IN_FLIGHT_MAX
+            } else {
+                self.config.limits.bytes_in_flight_per_connection
+            };
             !found.closing
-                && found.bytes_in_flight() <= self.config.limits.bytes_in_flight_per_connection
+                && found.bytes_in_flight() <= bytes_max
                 && self.memory.in_work.has_room(found.holder)
         })
     }

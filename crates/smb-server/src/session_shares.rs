@@ -1,9 +1,9 @@
 //! Who holds the sessions that the server has places for.
 //!
-//! Promises: there are never more than the bound; a user, and a host, gets one more only if at least as many places are free as it
-//! holds already. So one of them takes at most half of all places, two at most three quarters, and others still find one.
+//! Promises: there are never more than the bound; a user, and a host, holds no more of them than are free ([`Budget`]). So one of them
+//! takes at most half of all places, and others still find one.
 
-use std::collections::HashMap;
+use crate::budget::{Budget, HolderId};
 use std::hash::Hash;
 use types::{PeerHost, Sid};
 
@@ -16,44 +16,42 @@ pub(crate) struct Holder {
 }
 
 pub(crate) struct SessionShares {
-    free: usize,
-    by_user: HashMap<Sid, usize>,
-    by_host: HashMap<PeerHost, usize>,
+    users: Budget<Sid>,
+    hosts: Budget<PeerHost>,
 }
 
 impl SessionShares {
     pub fn new(most: usize) -> Self {
-        Self { free: most, by_user: HashMap::new(), by_host: HashMap::new() }
+        Self { users: Budget::new(most), hosts: Budget::new(most) }
     }
 
     /// Takes a place. False: there is none for this holder.
     #[must_use]
     pub fn take(&mut self, holder: &Holder) -> bool {
-        let of_user = self.by_user.get(&holder.user).copied().unwrap_or(0);
-        let of_host = self.by_host.get(&holder.host).copied().unwrap_or(0);
-        if of_user.max(of_host) >= self.free {
-            return false;
+        let may_take = self.users.may_take(&holder.user, 1) && self.hosts.may_take(&holder.host, 1);
+        if may_take {
+            count(&mut self.users, &holder.user, Budget::take);
+            count(&mut self.hosts, &holder.host, Budget::take);
         }
-        self.free -= 1;
-        *self.by_user.entry(holder.user.clone()).or_default() += 1;
-        *self.by_host.entry(holder.host).or_default() += 1;
-        true
+        may_take
     }
 
     /// Gives a place back that was taken.
     pub fn give_back(&mut self, holder: &Holder) {
-        self.free += 1;
-        give_back(&mut self.by_user, &holder.user);
-        give_back(&mut self.by_host, &holder.host);
+        count(&mut self.users, &holder.user, Budget::release);
+        count(&mut self.hosts, &holder.host, Budget::release);
     }
 }
 
-fn give_back<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
-    let count = counts.get_mut(key).expect("what is given back was taken");
-    *count -= 1;
-    if *count == 0 {
-        counts.remove(key);
-    }
+/// A holder is known to its budget as long as it holds something.
+fn count<K: Hash + Eq + Clone>(
+    budget: &mut Budget<K>,
+    key: &K,
+    change: impl FnOnce(&mut Budget<K>, HolderId, usize),
+) {
+    let holder = budget.enter(key);
+    change(budget, holder, 1);
+    budget.leave(holder);
 }
 
 #[cfg(test)]
@@ -88,7 +86,7 @@ mod tests {
                 shares.give_back(&holder(1, 1));
             }
         }
-        assert_eq!((shares.free, shares.by_user.len(), shares.by_host.len()), (4, 0, 0));
+        assert_eq!((shares.users.held(), shares.hosts.held()), (0, 0));
     }
 
     #[test]
