@@ -11,6 +11,7 @@ pub mod rdma;
 mod refusals;
 pub mod requests;
 mod routes;
+mod seats;
 mod server;
 pub mod tls;
 mod token;

@@ -1,13 +1,14 @@
 //! The HTTP server of the API.
 //!
-//! Owns connections and authentication. Promises: at most [`CONNECTIONS_MAX`] connections a listener, each with bounded headers,
-//! body and time (I7); everything under `/api/` needs the token, and over TLS everything but `/healthz`; what is refused is in the
+//! Owns connections and authentication. Promises: at most [`CONNECTIONS_MAX`] connections a listener ([`crate::seats`]), each with bounded
+//! headers, body and time (I7); everything under `/api/` needs the token, and over TLS everything but `/healthz`; what is refused is in the
 //! audit log, in bounded numbers. Never listens: it is given sockets.
 
 use crate::management::{ApiError, ErrorKind, Management};
 use crate::metrics;
 use crate::refusals::{MINUTE, Refusals};
 use crate::routes::{Peer, Shared, router};
+use crate::seats::{Seat, Seats};
 use crate::tls::Identity;
 use crate::token::Token;
 use axum::Router;
@@ -25,12 +26,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Info, OpenApi, RefOr};
 
-/// Connections of one listener served at a time; more wait.
+/// Connections of one listener served at a time.
 pub const CONNECTIONS_MAX: usize = 128;
 const BODY_BYTES_MAX: usize = 64 << 10;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -79,21 +79,16 @@ pub async fn serve_tls(
 }
 
 async fn accept(listener: TcpListener, app: Router, tls: Option<TlsAcceptor>, refusals: Arc<Refusals>) {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let seats = Seats::new();
     let mut minutes = tokio::time::interval(MINUTE);
     loop {
-        let accepted = async {
-            let permit = permits.clone().acquire_owned().await;
-            (permit, listener.accept().await)
-        };
-        let (permit, accepted) = tokio::select! {
-            accepted = accepted => accepted,
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
             _ = minutes.tick() => {
                 refusals.turn();
                 continue;
             }
         };
-        let Ok(permit) = permit else { return };
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -103,10 +98,16 @@ async fn accept(listener: TcpListener, app: Router, tls: Option<TlsAcceptor>, re
                 continue;
             }
         };
-        let app = app.clone().layer(axum::Extension(Peer(peer)));
-        let (tls, refusals) = (tls.clone(), refusals.clone());
-        tokio::spawn(async move {
-            let _permit = permit;
+        let Some(seat) = seats.take(peer) else {
+            tracing::warn!(%peer, "an API connection was refused: too many");
+            continue;
+        };
+        let seat = Arc::new(seat);
+        let app = app.clone().layer(axum::Extension(Peer(peer))).layer(axum::Extension(seat.clone()));
+        let (tls, refusals, its_seat) = (tls.clone(), refusals.clone(), seat.clone());
+        let task = tokio::spawn(async move {
+            // Free when the connection has ended, not when its last request has.
+            let _seat = its_seat;
             let Some(tls) = tls else { return converse(stream, app, peer).await };
             match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
                 Ok(Ok(stream)) => converse(stream, app, peer).await,
@@ -120,6 +121,7 @@ async fn accept(listener: TcpListener, app: Router, tls: Option<TlsAcceptor>, re
                 Err(_) => refusals.note(peer, "connect", "", "no TLS handshake in time"),
             }
         });
+        seat.is_of(task.abort_handle());
     }
 }
 
@@ -187,6 +189,9 @@ async fn authenticate(State(guard): State<Guard>, peer: Peer, request: Request, 
     }
     let given = request.headers().get(header::AUTHORIZATION);
     if given.is_some_and(|given| guard.token.admits(given.as_bytes())) {
+        if let Some(seat) = request.extensions().get::<Arc<Seat>>() {
+            seat.prove();
+        }
         return next.run(request).await;
     }
     let detail = if given.is_some() { "wrong token" } else { "no token" };

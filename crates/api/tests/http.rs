@@ -389,3 +389,14 @@ fn the_openapi_document_names_every_path_and_the_token() {
 fn healthz_answers_without_a_token() {
     assert_eq!(server().request("GET", "/healthz", None, "").0, 200);
 }
+
+#[test]
+fn connections_that_say_nothing_keep_nobody_out() {
+    let server = server();
+    let silent: Vec<TcpStream> =
+        (0..api::CONNECTIONS_MAX + 40).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    let began = std::time::Instant::now();
+    assert_eq!(server.ask("GET", "/api/v1/disks", "").0, 200);
+    assert!(began.elapsed() < Duration::from_secs(5), "it waited until they were given up");
+    drop(silent);
+}

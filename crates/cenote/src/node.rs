@@ -229,6 +229,8 @@ impl Node {
             sysfs: interfaces::SYSFS.into(),
         };
         let told = interfaces.read();
+        let has_rdma = !interfaces.rdma.is_empty();
+        let limits = descriptors::bound(config.limits(), descriptors::raise_limit(), has_rdma);
         let data_plane = start_data_plane(DataPlaneOptions {
             smb_listeners: listeners.smb,
             rdma_listeners: listeners.rdma,
@@ -237,7 +239,7 @@ impl Node {
             disk_paths: config.disks.search.clone(),
             server_guid: settings.server_guid.into_bytes(),
             smb: SmbPolicy { interfaces: told.clone(), ..config.smb_policy() },
-            limits: config.limits(),
+            limits,
             directory: shared.clone(),
             logon_lines: LogonLines::to(audit.clone()).map_err(io_of(AUDIT_FILE))?,
         })?;
