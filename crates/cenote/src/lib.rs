@@ -9,6 +9,7 @@ pub mod cli;
 pub mod config;
 pub mod control;
 pub mod dataplane;
+mod descriptors;
 pub mod directory;
 mod discovery;
 #[cfg(feature = "fault-injection")]

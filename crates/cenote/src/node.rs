@@ -5,6 +5,7 @@
 
 use crate::config::Config;
 use crate::control::{Command, CommandError, ControlHandle, DataPlane, DataPlaneOptions, SmbPolicy};
+use crate::descriptors;
 use crate::directory::SharedDirectory;
 use crate::health_watch::{self, Webhook};
 use crate::interfaces::{self, Interfaces};
@@ -124,6 +125,10 @@ pub struct TlsListeners {
 /// A process that was killed keeps its port for a moment: the kernel tears its io_uring down after its end.
 const PORT_RELEASE: Duration = Duration::from_secs(2);
 
+/// Connections that the kernel holds until they are accepted, as far as it lets us (net.core.somaxconn). With the 128 of the standard library
+/// a client that comes amid many others tries anew after a second.
+const BACKLOG: i32 = 4096;
+
 /// Binds one address; waits a little for one that is taken.
 ///
 /// # Errors
@@ -138,6 +143,11 @@ pub fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, No
             bound => break bound,
         }
     };
+    let bound = bound.and_then(|listener| {
+        // It listens already: this changes how many may wait.
+        rustix::net::listen(&listener, BACKLOG)?;
+        Ok(listener)
+    });
     bound.map_err(|source| {
         let hint = match source.kind() {
             io::ErrorKind::AddrInUse => {
