@@ -94,17 +94,17 @@ def silence(target, sources, count):
         yield None
 
 
-@scenario("5,000 silent connections of one address", open_defect=True)
+@scenario("5,000 silent connections of one address")
 def silent(target):
     return silence(target, [target.source], 5000)
 
 
-@scenario("5,000 silent connections of 100 addresses", open_defect=True)
+@scenario("5,000 silent connections of 100 addresses")
 def silent_crowd(target):
     return silence(target, [f"127.0.9.{host}" for host in range(1, 101)], 5000)
 
 
-@scenario("2,060 frames of 256 KiB announced, 28 bytes sent", memory_mib=64, open_defect=True)
+@scenario("2,060 frames of 256 KiB announced, 28 bytes sent", memory_mib=64)
 def partial_frames(target):
     announced = struct.pack(">I", 256 << 10) + smb2.header(smb2.NEGOTIATE)[:24]
     with held() as connections:
@@ -114,7 +114,7 @@ def partial_frames(target):
         yield None
 
 
-@scenario("2,060 frames of 256 KiB of 100 addresses, 28 bytes sent", memory_mib=64, open_defect=True)
+@scenario("2,060 frames of 256 KiB of 100 addresses, 28 bytes sent", memory_mib=64)
 def partial_crowd(target):
     announced = struct.pack(">I", 256 << 10) + smb2.header(smb2.NEGOTIATE)[:24]
     with held() as connections:
