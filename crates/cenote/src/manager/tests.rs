@@ -19,7 +19,7 @@ impl Bench {
         let key = SealKey::open_or_create(&place.path().join("secret.key")).unwrap();
         Accounts::new(&*state, &key).add_user("ann", "", "first password", &[], 1).unwrap();
         let directory = SharedDirectory::new(load(&state, &key).unwrap());
-        let audit = AuditLog::open(&place.path().join("audit.log")).unwrap();
+        let audit = Arc::new(AuditLog::open(&place.path().join("audit.log")).unwrap());
         let (control, commands) = channel_with(Arc::new(|| {}));
         let in_force = Arc::new(AtomicBool::new(false));
         let done = in_force.clone();
