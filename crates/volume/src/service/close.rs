@@ -256,13 +256,12 @@ impl Service {
     /// Takes an open from its client. The close may have to wait for metadata; nothing happens through the open meanwhile, and
     /// neither a reconnect nor a replay finds it.
     pub(super) fn revoke(&mut self, id: OpenId) {
-        let Some(open) = self.opens.get_mut(id).filter(|open| !open.closing) else { return };
+        let Some(open) = self.opens.get_mut(id) else { return };
+        open.take_rights();
+        if open.closing {
+            return;
+        }
         self.owners.closing(id, open);
-        open.access = 0;
-        open.granted_by_share = 0;
-        open.share.read_only = true;
-        open.used = true;
-        open.durable = None;
         if let Some(at) = open.disconnected.take() {
             self.timers.remove(&(at, Timer::Disconnected(id)));
         }

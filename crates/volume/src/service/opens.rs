@@ -127,6 +127,15 @@ impl Open {
         self.listing = None;
     }
 
+    /// Nothing can be done through it from here on, and neither a reconnect nor a replay finds it.
+    pub fn take_rights(&mut self) {
+        self.access = 0;
+        self.granted_by_share = 0;
+        self.share.read_only = true;
+        self.used = true;
+        self.durable = None;
+    }
+
     /// What the share that it was made through lets its client do.
     pub fn grant(&self) -> Grant {
         Grant::new(self.granted_by_share, self.share)

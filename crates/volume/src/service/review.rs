@@ -24,7 +24,9 @@ impl Service {
         for (id, open) in self.opens.iter_mut() {
             match judge(&open.standing) {
                 Ruling::Keep => {}
-                Ruling::Amend(terms) => open.amend(terms),
+                // What is being closed gets nothing back.
+                Ruling::Amend(terms) if !open.closing => open.amend(terms),
+                Ruling::Amend(_) => {}
                 Ruling::Close => closed.push(id),
             }
         }

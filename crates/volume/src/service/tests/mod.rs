@@ -7,6 +7,7 @@ mod locks;
 mod lookup;
 mod owners;
 mod random;
+mod review;
 mod short_names;
 
 use super::{Service, ServiceConfig};
