@@ -242,7 +242,10 @@ class Logged:
         self.session = Session(self.connection, USER, PASSWORD, require_encryption=False)
         self.session.connect()
         self.tree = TreeConnect(self.session, rf"\\127.0.0.1\{SHARE}")
+        # 3.1.1 takes it only signed (MS-SMB2 3.3.5.7); what follows is not signed, as signed payload does not go by RDMA without a transform.
+        self.session.signing_required = True
         self.tree.connect()
+        self.session.signing_required = False
         self.file = Open(self.tree, "placed")
         self.file.create(
             ImpersonationLevel.Impersonation, FilePipePrinterAccessMask.GENERIC_ALL, FileAttributes.FILE_ATTRIBUTE_NORMAL,
