@@ -111,7 +111,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 let admitted = Admitted { user, ticket };
                 Ok(self.hold_logon(context, HeldLogon { due, token: token.into(), wishes, admitted }, now))
             }
-            Admission::Refused => Ok(self.refuse_logon(context, &user, now)),
+            Admission::Refused => self.refuse_logon(context, &user, now),
         }
     }
 
@@ -184,7 +184,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             Verdict::Continue(_) | Verdict::Denied(_) => Outcome::Unseen,
         };
         let account = lookup.found.into_inner();
-        let failures = admitted.map_or(1, |admitted| self.logon_guard.settle(&admitted.ticket, outcome, now));
+        let failures = admitted.map_or(0, |admitted| self.logon_guard.settle(&admitted.ticket, outcome, now));
         match verdict {
             Verdict::Continue(answer) => {
                 let mut body = Vec::with_capacity(8 + answer.len());
@@ -196,7 +196,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
                 self.counters.logons_failed += 1;
                 let reason = denied.reason.to_string();
                 self.note_logon(context, LogonAction::Failed, denied.user.as_deref(), reason, now);
-                Ok(self.end_failed_logon(context, denied.status(), failures, now))
+                self.end_failed_logon(context, denied.status(), failures, now)
             }
         }
     }
@@ -356,7 +356,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         Ok(())
     }
 
-    fn refuse_logon(&mut self, context: &Context, user: &str, now: Monotonic) -> Step {
+    fn refuse_logon(&mut self, context: &Context, user: &str, now: Monotonic) -> Result<Step, NtStatus> {
         self.counters.logons_refused += 1;
         let detail = "too many failures; its password was not looked at".to_owned();
         self.note_logon(context, LogonAction::Refused, Some(user), detail, now);
@@ -364,21 +364,24 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.end_failed_logon(context, NtStatus::ACCOUNT_LOCKED_OUT, u32::MAX, now)
     }
 
-    /// Ends the exchange, and answers the later, the more `failures` there were.
+    /// Ends the exchange, and answers the later, the more `failures` there were; at once if no password was looked at.
     fn end_failed_logon(
         &mut self,
         context: &Context,
         status: NtStatus,
         failures: u32,
         now: Monotonic,
-    ) -> Step {
+    ) -> Result<Step, NtStatus> {
         // A session whose user could not prove to be the same again ends.
         let setup = self.setups.end(setup_id(context));
         if setup.is_some_and(|setup| setup.purpose == SetupPurpose::Reauthentication) {
             self.end_session(context.session, true);
         }
+        if failures == 0 {
+            return Err(status);
+        }
         let until = now.after(lateness(self.config.limits.logon_failure_delay, failures));
-        Step::Park(Work::Delayed { until, status })
+        Ok(Step::Park(Work::Delayed { until, status }))
     }
 
     fn logged_on(
@@ -398,7 +401,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             self.counters.logons_failed += 1;
             let detail = "anonymous logons are not allowed".to_owned();
             self.note_logon(context, LogonAction::Failed, None, detail, now);
-            return Ok(self.end_failed_logon(context, NtStatus::ACCESS_DENIED, 1, now));
+            return self.end_failed_logon(context, NtStatus::ACCESS_DENIED, 0, now);
         };
         let found = self.connections.get_mut(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
         found.setups_begun = 0;

@@ -4,15 +4,16 @@
 //! right. Who owes much waits for the *attempt*, not for its refusal: until then nothing tells a right password from a wrong one. An
 //! attempt that would wait longer than [`HELD_FOR_MAX`] is refused unseen.
 //!
-//! Three debts, each of which is paid off with time alone, so that nobody is locked out for good:
+//! Four debts, each of which is paid off with time alone, so that nobody is locked out for good:
 //!
 //! - of a **host**, for whomever it tries. Nobody's success lessens it: one who guesses may have an account of his own, or sit
 //!   behind one address with good users.
 //! - of a **user**, from wherever. It makes hosts that failed lately wait, up to [`HELD_FOR_MAX`]; one that did not, at most
 //!   [`MILD_WAIT_MAX`]. So one who guesses keeps nobody out at other addresses.
 //! - of a user **at a host from which that user has logged on** before. There it stands in for the other two: the neighbours behind
-//!   one address, and guesses from elsewhere, do not hold the user up. The same debt counts for a logon that is protected by a
-//!   session of that user: one anew, or a further channel.
+//!   one address, and guesses from elsewhere, do not hold the user up.
+//! - of a user **in a session of that user**, for logons anew and further channels, which the session's key protects: nobody else's
+//!   guesses hold them up.
 //!
 //! Users that exist and others are treated alike. Memory is bounded; when it is full the smallest debts are forgotten, never the
 //! largest, and of hosts that users logged on from the oldest of the user with the most.
@@ -28,6 +29,8 @@ const OF_HOST: Terms = Terms { free: 10, each: Duration::from_secs(5) };
 const OF_USER: Terms = Terms { free: 20, each: Duration::from_secs(2) };
 /// A user's failures at a host from which that user has logged on. Few are free: one address may have many of these.
 const OF_KNOWN_HOST: Terms = Terms { free: 5, each: Duration::from_secs(5) };
+/// A user's failures within sessions of that user, wherever they are.
+const OF_OWN_SESSION: Terms = Terms { free: 5, each: Duration::from_secs(5) };
 /// No attempt is held longer: smbclient gives up after 20 seconds.
 const HELD_FOR_MAX: Duration = Duration::from_secs(15);
 /// What others' failures cost a host that has none of its own.
@@ -234,8 +237,18 @@ pub(crate) struct Attempt {
 #[derive(Debug)]
 pub(crate) struct Ticket {
     attempt: Attempt,
-    /// The debt is that of the user at this host.
-    at_known_host: bool,
+    debtor: Debtor,
+}
+
+/// Whose debt an attempt is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Debtor {
+    /// Who holds sessions of the user.
+    OwnSession,
+    /// The user, at this host.
+    KnownHost,
+    /// The host and the user, each.
+    Stranger,
 }
 
 /// What a guard says of an attempt.
@@ -263,6 +276,8 @@ pub(crate) struct LogonGuard {
     hosts: Debts<PeerHost>,
     users: Debts<UserName>,
     known: KnownHosts,
+    /// Of attempts within a user's own sessions.
+    own_sessions: Debts<UserName>,
     /// Attempts that are held, and when they come due.
     held: Vec<(PeerHost, Monotonic)>,
 }
@@ -273,6 +288,7 @@ impl Default for LogonGuard {
             hosts: Debts::new(OF_HOST),
             users: Debts::new(OF_USER),
             known: KnownHosts::default(),
+            own_sessions: Debts::new(OF_OWN_SESSION),
             held: Vec::new(),
         }
     }
@@ -281,15 +297,15 @@ impl Default for LogonGuard {
 impl LogonGuard {
     /// Decides on an attempt, and charges it unless it is refused.
     pub fn admit(&mut self, attempt: Attempt, now: Monotonic) -> Admission {
-        let Attempt { user, host, in_own_session } = &attempt;
-        if *in_own_session {
-            self.known.remember(user, *host, now);
-        }
-        let known = self.known.get_mut(user, *host);
-        let at_known_host = known.is_some();
-        let (wait, may_skip) = match known {
-            Some(known) => (known.debt.wait(OF_KNOWN_HOST, now), false),
-            None => self.wait_of_strangers(user, *host, now),
+        let Attempt { user, host, .. } = &attempt;
+        let debtor = self.debtor(&attempt);
+        let (wait, may_skip) = match debtor {
+            Debtor::OwnSession => (self.own_sessions.wait(user, now), false),
+            Debtor::KnownHost => {
+                let known = self.known.get_mut(user, *host);
+                (known.map_or(Duration::ZERO, |known| known.debt.wait(OF_KNOWN_HOST, now)), false)
+            }
+            Debtor::Stranger => self.wait_of_strangers(user, *host, now),
         };
         let at = now.after(wait);
         if wait > HELD_FOR_MAX {
@@ -299,15 +315,30 @@ impl LogonGuard {
         if !has_place && !may_skip {
             return Admission::Refused;
         }
-        match self.known.get_mut(user, *host) {
-            Some(known) => known.debt.charge(OF_KNOWN_HOST, now),
-            None => {
+        match debtor {
+            Debtor::OwnSession => self.own_sessions.charge(user, now),
+            Debtor::KnownHost => {
+                if let Some(known) = self.known.get_mut(user, *host) {
+                    known.debt.charge(OF_KNOWN_HOST, now);
+                }
+            }
+            Debtor::Stranger => {
                 self.hosts.charge(host, now);
                 self.users.charge(user, now);
             }
         }
-        let ticket = Ticket { attempt, at_known_host };
+        let ticket = Ticket { attempt, debtor };
         if wait.is_zero() || !has_place { Admission::Now(ticket) } else { Admission::At(at, ticket) }
+    }
+
+    fn debtor(&mut self, attempt: &Attempt) -> Debtor {
+        if attempt.in_own_session {
+            Debtor::OwnSession
+        } else if self.known.get_mut(&attempt.user, attempt.host).is_some() {
+            Debtor::KnownHost
+        } else {
+            Debtor::Stranger
+        }
     }
 
     /// How long an attempt from a host waits that the user has not logged on from; true: others' failures alone make it wait.
@@ -329,35 +360,39 @@ impl LogonGuard {
         has_room
     }
 
-    /// Ends an attempt. Answers how many failures its host or user owes by then.
+    /// Ends an attempt. Answers how many failures are owed by then.
     pub fn settle(&mut self, ticket: &Ticket, outcome: Outcome, now: Monotonic) -> u32 {
-        let Ticket { attempt: Attempt { user, host, .. }, at_known_host } = ticket;
-        let owed = match outcome {
-            Outcome::Wrong if *at_known_host => {
-                let known = self.known.get_mut(user, *host);
-                known.map_or(1, |known| known.debt.owed(OF_KNOWN_HOST, now))
-            }
-            Outcome::Wrong => self.hosts.failed(host, now).max(self.users.failed(user, now)),
-            Outcome::Right | Outcome::Unseen => {
-                self.pay_back(ticket, now);
-                0
-            }
-        };
+        let Attempt { user, host, .. } = &ticket.attempt;
         if outcome == Outcome::Right {
             self.known.remember(user, *host, now);
         }
-        owed
+        if outcome != Outcome::Wrong {
+            self.pay_back(ticket, now);
+            return 0;
+        }
+        match ticket.debtor {
+            Debtor::OwnSession => self.own_sessions.failed(user, now),
+            Debtor::KnownHost => {
+                let known = self.known.get_mut(user, *host);
+                known.map_or(1, |known| known.debt.owed(OF_KNOWN_HOST, now))
+            }
+            Debtor::Stranger => self.hosts.failed(host, now).max(self.users.failed(user, now)),
+        }
     }
 
     fn pay_back(&mut self, ticket: &Ticket, now: Monotonic) {
-        let Ticket { attempt: Attempt { user, host, .. }, at_known_host } = ticket;
-        if *at_known_host {
-            if let Some(known) = self.known.get_mut(user, *host) {
-                known.debt.pay_back(OF_KNOWN_HOST);
+        let Attempt { user, host, .. } = &ticket.attempt;
+        match ticket.debtor {
+            Debtor::OwnSession => self.own_sessions.pay_back(user, now),
+            Debtor::KnownHost => {
+                if let Some(known) = self.known.get_mut(user, *host) {
+                    known.debt.pay_back(OF_KNOWN_HOST);
+                }
             }
-        } else {
-            self.hosts.pay_back(host, now);
-            self.users.pay_back(user, now);
+            Debtor::Stranger => {
+                self.hosts.pay_back(host, now);
+                self.users.pay_back(user, now);
+            }
         }
     }
 }
