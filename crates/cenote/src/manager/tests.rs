@@ -32,7 +32,7 @@ impl Bench {
                 }
             }
         });
-        let manager = Manager::new(state, key, directory, control, audit.into(), String::new(), Vec::new());
+        let manager = Manager::new(state, key, directory, control, audit, String::new(), Vec::new());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         Self { manager, runtime, in_force, _directory: place }
     }
