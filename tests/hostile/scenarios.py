@@ -150,14 +150,14 @@ def half_logons_of(target, connections, count, token):
                     client.challenge(token)
 
 
-@scenario("75 connections of 128 half logons", open_defect=True)
+@scenario("75 connections of 128 half logons")
 def half_logons(target):
     with held() as connections:
         half_logons_of(target, connections, 75, smb2.NTLM_NEGOTIATE)
         yield None
 
 
-@scenario("20 connections of 128 half logons of 64 KiB", memory_mib=64, open_defect=True)
+@scenario("20 connections of 128 half logons of 64 KiB", memory_mib=64)
 def large_half_logons(target):
     with held() as connections:
         half_logons_of(target, connections, 20, smb2.NTLM_NEGOTIATE + bytes(65535 - len(smb2.NTLM_NEGOTIATE)))
@@ -169,7 +169,7 @@ GUESSES = 299
 HELD_BACK_SECONDS = 2
 
 
-@scenario("300 guesses at a password, the last one right, of 60 connections", open_defect=True)
+@scenario("300 guesses at a password, the last one right, of 60 connections")
 def guesses(target):
     began = time.monotonic()
     right, wrong = (smb2.response_key("guessed", password) for password in (PASSWORD, "wrong"))
@@ -285,7 +285,7 @@ def cancels_first(target):
         yield None
 
 
-@scenario("compounds of 110,000 CANCELs with 400 requests waiting", memory_mib=128, open_defect=True)
+@scenario("compounds of 110,000 CANCELs with 400 requests waiting", memory_mib=128)
 def cancels_of_a_user(target):
     with held() as connections:
         client = target.client()
@@ -309,7 +309,7 @@ def extended_attributes(count):
     return b"".join(out)
 
 
-@scenario("65,536 extended attributes by CREATE, SET_INFO and QUERY_INFO", memory_mib=96, open_defect=True)
+@scenario("65,536 extended attributes by CREATE, SET_INFO and QUERY_INFO", memory_mib=96)
 def attributes(target):
     full, some = extended_attributes(65_536), extended_attributes(4000)
     with held() as connections:
@@ -328,7 +328,7 @@ def attributes(target):
         yield None
 
 
-@scenario("directory patterns of 64 KB over 100 files", open_defect=True)
+@scenario("directory patterns of 64 KB over 100 files")
 def patterns(target):
     with held() as connections:
         client = target.client()
@@ -344,7 +344,7 @@ def patterns(target):
         yield None
 
 
-@scenario("byte-range locks without end on one open", open_defect=True)
+@scenario("byte-range locks without end on one open")
 def locks(target):
     with held() as connections:
         client = target.client(timeout=60)
@@ -360,7 +360,7 @@ def locks(target):
         yield None
 
 
-@scenario("100 CREATEs of 8 MiB wait behind a batch oplock", memory_mib=160, open_defect=True)
+@scenario("100 CREATEs of 8 MiB wait behind a batch oplock", memory_mib=160)
 def parked_creates(target):
     with held() as connections:
         holder = target.client()
@@ -397,7 +397,7 @@ def answers_not_read(target):
         yield None
 
 
-@scenario("a compound of three READs of 8 MiB", memory_mib=128, open_defect=True)
+@scenario("a compound of three READs of 8 MiB", memory_mib=128)
 def large_compound(target):
     with held() as connections:
         client = target.client()
@@ -517,7 +517,7 @@ def names_in(client):
 UPWARDS = ["..\\{}", "../{}", "x\\..\\..\\{}", "\\..\\{}", ".\\..\\{}", "x/../../{}", "..\\..\\{}", "sub\\..\\..\\{}", "..\\public\\..\\{}"]
 
 
-@scenario("paths that lead out of a share of a subdirectory", open_defect=True)
+@scenario("paths that lead out of a share of a subdirectory")
 def escapes(target):
     with held() as connections:
         whole = target.client("bob", "whole")
@@ -551,7 +551,7 @@ def escapes(target):
         yield None
 
 
-@scenario("writes of every kind with a grant to read", open_defect=True)
+@scenario("writes of every kind with a grant to read")
 def read_only_grant(target):
     with held() as connections:
         owner = target.client(os.environ["USER"], "readable")
