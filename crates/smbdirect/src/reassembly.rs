@@ -85,7 +85,7 @@ mod tests {
     const MAX: u32 = 1 << 20;
 
     fn pattern(len: usize) -> Vec<u8> {
-        (0..len).map(|at| (at * 7 ^ at >> 9) as u8).collect()
+        (0..len).map(|at| ((at * 7) ^ (at >> 9)) as u8).collect()
     }
 
     fn push(to: &mut Reassembly, data: &[u8], remaining_bytes: usize) -> Result<Option<Buf>, NotAMessage> {
