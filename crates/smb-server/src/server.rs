@@ -12,7 +12,7 @@ use crate::logon_audit::{LogonAudit, LogonLine};
 use crate::logon_guard::LogonGuard;
 use crate::open::{LeaseHome, Open, OpenKind};
 use crate::request::{Context, Request, Work};
-use crate::session::{Session, SessionTable, Target};
+use crate::session::{Session, SessionTable, Target, Tree};
 use crate::setups::Setups;
 use crate::share_uses::ShareUses;
 use crate::statistics::Counters;
@@ -185,20 +185,16 @@ impl<B: Backend, D: Directory> Server<B, D> {
         for key in in_work {
             self.complete(key, Err(NtStatus::FILE_FORCED_CLOSED), now);
         }
-        let opens: Vec<u64> = self
-            .opens
-            .iter()
-            .filter(|(_, open)| open.volume_open().is_some_and(|(volume, _)| volume == index))
-            .map(|(key, _)| key)
-            .collect();
-        for key in opens {
-            self.forget_open(key);
-        }
         // Their roots are directories of what was taken away, also if a volume of the same name comes back.
-        for (_, session) in self.sessions.iter_mut() {
-            session
-                .trees
-                .retain(|(_, tree)| !matches!(tree.target, Target::Disk { volume, .. } if volume == index));
+        let mut trees = Vec::new();
+        for (key, session) in self.sessions.iter() {
+            let leads_there =
+                |tree: &Tree| matches!(tree.target, Target::Disk { volume, .. } if volume == index);
+            trees
+                .extend(session.trees.iter().filter(|(_, tree)| leads_there(tree)).map(|(id, _)| (key, *id)));
+        }
+        for (session, tree) in trees {
+            self.end_tree(session, tree, now);
         }
         self.positions.retain(|(volume, _)| *volume != index);
         backend

@@ -2,7 +2,7 @@
 
 use crate::fixture::*;
 use smb::wire::*;
-use smb_server::{ConnectionInfo, Transport};
+use smb_server::{Account, ConnectionInfo, Directory, Transport};
 use types::NtStatus;
 use volume::backend::{Event, Operation};
 
@@ -259,6 +259,61 @@ fn what_a_pipe_keeps_is_counted_until_it_is_closed() {
     client.call(&mut world, Command::Write, Client::write_body(pipe, &pdu));
     client.call(&mut world, Command::Close, Client::close_body(pipe));
     assert_eq!(world.server.gauges().parked_bytes, 0);
+}
+
+/// A PDU of DCE/RPC (C706 12.6.3.1) that is whole.
+fn pdu(kind: u8, body: &[u8]) -> Vec<u8> {
+    let mut out = vec![5, 0, kind, 3, 0x10, 0, 0, 0, (16 + body.len()) as u8, 0, 0, 0, 1, 0, 0, 0];
+    out.extend_from_slice(body);
+    out
+}
+
+/// The tree connects that NetrShareGetInfo counts of `share` (MS-SRVS 3.1.4.10, SHARE_INFO_2), asked over a session of its own.
+fn uses_of_share(world: &mut World) -> u32 {
+    const BIND: u8 = 11;
+    const GET_INFO: u8 = 16;
+    let mut client = Client::ready_at(world, "IPC$");
+    let pipe = client.create(world, "srvsvc");
+    let mut bind = vec![0xB8, 0x10, 0xB8, 0x10, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0];
+    bind.extend([
+        0xC8, 0x4F, 0x32, 0x4B, 0x70, 0x16, 0xD3, 1, 0x12, 0x78, 0x5A, 0x47, 0xBF, 0x6E, 0xE1, 0x88,
+    ]);
+    bind.extend([3, 0, 0, 0]);
+    bind.extend([4, 0x5D, 0x88, 0x8A, 0xEB, 0x1C, 0xC9, 0x11, 0x9F, 0xE8, 8, 0, 0x2B, 0x10, 0x48, 0x60]);
+    bind.extend([2, 0, 0, 0]);
+    // No server's name; the share's; the level.
+    let mut stub: Vec<u8> = [0_u32, 6, 0, 6].iter().flat_map(|number| number.to_le_bytes()).collect();
+    stub.extend("share\0".encode_utf16().flat_map(u16::to_le_bytes));
+    stub.extend(2_u32.to_le_bytes());
+    let mut request = vec![stub.len() as u8, 0, 0, 0, 0, 0, GET_INFO, 0];
+    request.extend(stub);
+    let mut answer = Vec::new();
+    for written in [pdu(BIND, &bind), pdu(0, &request)] {
+        client.call(world, Command::Write, Client::write_body(pipe, &written));
+        answer = client.call(world, Command::Read, Client::read_body(pipe, 4280));
+    }
+    let at = READ_RESPONSE_DATA_OFFSET + 24;
+    let number = |nth: usize| u32::from_le_bytes(answer[at + 4 * nth..at + 4 * nth + 4].try_into().unwrap());
+    assert_eq!(number(0), 2, "the level");
+    number(7)
+}
+
+#[test]
+fn the_tree_connects_that_end_with_their_volume_are_no_longer_counted() {
+    let mut world = World::new();
+    let mut token = (*world.people.account("", "user").unwrap().token).clone();
+    token.groups.push(types::Sid::administrators());
+    let account = Account { token: token.into(), ..world.people.account("", "user").unwrap() };
+    world.people.0.borrow_mut().account = Some(Some(account));
+    let mut client = Client::ready(&mut world);
+    client.create(&mut world, "file");
+    assert_eq!(uses_of_share(&mut world), 1);
+    let volume = types::VolumeId::from_bytes([9; 16]);
+    let layer = world.server.remove_volume(volume, world.now).unwrap();
+    world.server.add_volume(volume, layer);
+    assert_eq!(uses_of_share(&mut world), 0);
+    assert_eq!(client.tree_connect(&mut world, "share"), NtStatus::SUCCESS);
+    assert_eq!(uses_of_share(&mut world), 1);
 }
 
 #[test]
