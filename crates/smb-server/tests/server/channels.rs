@@ -17,20 +17,10 @@ fn channel(world: &mut World, first: &Client) -> Client {
 
 /// A CREATE that the client could replay.
 fn durable_create(name: &str) -> impl FnOnce(&mut Vec<u8>) {
-    let name = wide_from_str(name);
-    move |out| {
-        let mut contexts = CreateContextWriter::default();
-        let durable = DurableRequestV2 { create_guid: [8; 16], ..Default::default() };
-        contexts.push_struct(CONTEXT_DURABLE_REQUEST_V2, &durable);
-        let body = CreateRequestBody {
-            impersonation_level: 2.into(),
-            desired_access: 0x001F_01FF.into(),
-            share_access: 7.into(),
-            create_disposition: FILE_OPEN_IF.into(),
-            ..Default::default()
-        };
-        write_create_request(out, body, &name, &contexts.finish());
-    }
+    let mut contexts = CreateContextWriter::default();
+    let durable = DurableRequestV2 { create_guid: [8; 16], ..Default::default() };
+    contexts.push_struct(CONTEXT_DURABLE_REQUEST_V2, &durable);
+    Client::create_body_with(name, 0x001F_01FF, FILE_OPEN_IF, contexts.finish())
 }
 
 /// A request with this ChannelSequence, as a replay or not.

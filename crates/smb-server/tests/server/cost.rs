@@ -16,18 +16,7 @@ fn attributes(names: impl Iterator<Item = String>) -> Vec<u8> {
 fn create_with(name: &str, list: &[u8]) -> impl FnOnce(&mut Vec<u8>) {
     let mut contexts = CreateContextWriter::default();
     contexts.push(CONTEXT_EXTENDED_ATTRIBUTES, list);
-    let contexts = contexts.finish();
-    let name = wide_from_str(name);
-    move |out| {
-        let body = CreateRequestBody {
-            impersonation_level: 2.into(),
-            desired_access: 0x001F_01FF.into(),
-            share_access: 7.into(),
-            create_disposition: FILE_OPEN_IF.into(),
-            ..Default::default()
-        };
-        write_create_request(out, body, &name, &contexts);
-    }
+    Client::create_body_with(name, 0x001F_01FF, FILE_OPEN_IF, contexts.finish())
 }
 
 fn set_attributes(file_id: FileId, list: &[u8]) -> impl FnOnce(&mut Vec<u8>) {
@@ -128,17 +117,7 @@ fn as_many_extended_attributes_as_a_file_can_have_are_stored_and_found_and_one_m
 }
 
 fn open_body(name: &str) -> impl FnOnce(&mut Vec<u8>) {
-    let name = wide_from_str(name);
-    move |out| {
-        let body = CreateRequestBody {
-            impersonation_level: 2.into(),
-            desired_access: 0x0012_0089.into(),
-            share_access: 7.into(),
-            create_disposition: FILE_OPEN.into(),
-            ..Default::default()
-        };
-        write_create_request(out, body, &name, &[]);
-    }
+    Client::create_body_with(name, 0x0012_0089, FILE_OPEN, Vec::new())
 }
 
 fn directory_query(file_id: FileId, pattern: &str) -> impl FnOnce(&mut Vec<u8>) {

@@ -750,17 +750,28 @@ impl Client {
         status(&answer)
     }
 
+    /// A CREATE that makes the file unless it is there, with all rights.
     pub fn create_body(name: &str) -> impl FnOnce(&mut Vec<u8>) {
+        Self::create_body_with(name, 0x001F_01FF, FILE_OPEN_IF, Vec::new())
+    }
+
+    /// A CREATE that shares the file with everybody; `contexts` as the wire has them.
+    pub fn create_body_with(
+        name: &str,
+        access: u32,
+        disposition: u32,
+        contexts: Vec<u8>,
+    ) -> impl FnOnce(&mut Vec<u8>) {
         let name = wide_from_str(name);
         move |out| {
             let body = CreateRequestBody {
                 impersonation_level: 2.into(),
-                desired_access: 0x001F_01FF.into(),
+                desired_access: access.into(),
                 share_access: 7.into(),
-                create_disposition: FILE_OPEN_IF.into(),
+                create_disposition: disposition.into(),
                 ..Default::default()
             };
-            write_create_request(out, body, &name, &[]);
+            write_create_request(out, body, &name, &contexts);
         }
     }
 
