@@ -70,10 +70,8 @@ class Client:
 class File:
     """What a file may hold: for each block the tags it may have; the length in blocks it may have."""
 
-    def __init__(self):
-        self.blocks = []
-        self.lengths = {0}
-        self.exists = {True}
+    def __init__(self, blocks=None, lengths=frozenset({0}), exists=frozenset({True})):
+        self.blocks, self.lengths, self.exists = blocks or [], set(lengths), set(exists)
 
     def written(self, at, tags, durable):
         while len(self.blocks) < at + len(tags):
@@ -82,6 +80,21 @@ class File:
             self.blocks[number] = {tag} if durable else self.blocks[number] | {tag}
         end = max(max(self.lengths), at + len(tags))
         self.lengths = {end} if durable else self.lengths | set(range(min(self.lengths), end + 1))
+
+    def differences(self, data):
+        """What the file must not hold."""
+        differences = []
+        length = -(-len(data) // BLOCK)
+        if length not in self.lengths:
+            differences.append(f"has {length} blocks, not one of {sorted(self.lengths)[:8]}...")
+        for number, offset in enumerate(range(0, len(data), BLOCK)):
+            found = data[offset:offset + BLOCK]
+            tag = int.from_bytes(found[:8], "little")
+            allowed = self.blocks[number] if number < len(self.blocks) else set()
+            whole = found == block(tag)[:len(found)]
+            if not whole or tag not in allowed | ({ZERO} if len(self.lengths) > 1 else set()):
+                differences.append(f"block {number} holds {tag if whole else 'a mixture'}, not {sorted(allowed)}")
+        return differences
 
 
 class Model:
@@ -122,87 +135,97 @@ class Model:
             file.written(at, tags, durable=True)
             self.acknowledged += len(tags)
 
+    def known(self):
+        """Files that are there for certain."""
+        return [name for name, file in self.files.items() if file.exists == {True}]
+
     def step(self, client):
-        known = [name for name, file in self.files.items() if file.exists == {True}]
+        known = self.known()
         action = self.random.random()
         if (action < 0.35 and len(known) < 30) or not known:
-            self.name += 1
-            name = f"f{self.name}"
-            file = self.files[name] = File()
-            file.exists = {True, False}
-            handle = client.open(name, CreateDisposition.FILE_CREATE)
-            pending = self.write_some(client, name, handle)
-            handle.close()
-            file.exists = {True}
-            self.settle(file, pending)
+            self.create(client)
         elif action < 0.8:
-            name = self.random.choice(known)
-            handle = client.open(name, CreateDisposition.FILE_OPEN)
-            pending = self.write_some(client, name, handle)
-            handle.close()
-            self.settle(self.files[name], pending)
+            self.overwrite(client, self.random.choice(known))
         elif action < 0.9:
-            old = self.random.choice(known)
-            self.name += 1
-            new = f"r{self.name}"
-            handle = client.open(old, CreateDisposition.FILE_OPEN)
-            file = self.files[old]
-            moved = File()
-            moved.blocks, moved.lengths, moved.exists = file.blocks, file.lengths, {True, False}
-            self.files[new] = moved
-            file.exists = {True, False}
-            information = FileRenameInformation()
-            information["replace_if_exists"] = False
-            information["file_name"] = new.encode("utf-16-le")
-            client.set_information(handle, information)
-            handle.close()
-            moved.exists = {True}
-            del self.files[old]
+            self.rename(client, self.random.choice(known))
         elif len(known) > 20 or action > 0.96:
-            name = self.random.choice(known)
-            handle = client.open(name, CreateDisposition.FILE_OPEN)
-            self.files[name].exists = {True, False}
-            information = FileDispositionInformation()
-            information["delete_pending"] = True
-            client.set_information(handle, information)
-            handle.close()
-            del self.files[name]
+            self.delete(client, self.random.choice(known))
 
-    def verify(self, client):
-        """Every file is one of those it may be; afterwards the model knows which."""
+    def create(self, client):
+        self.name += 1
+        name = f"f{self.name}"
+        file = self.files[name] = File()
+        file.exists = {True, False}
+        handle = client.open(name, CreateDisposition.FILE_CREATE)
+        pending = self.write_some(client, name, handle)
+        handle.close()
+        file.exists = {True}
+        self.settle(file, pending)
+
+    def overwrite(self, client, name):
+        handle = client.open(name, CreateDisposition.FILE_OPEN)
+        pending = self.write_some(client, name, handle)
+        handle.close()
+        self.settle(self.files[name], pending)
+
+    def rename(self, client, old):
+        self.name += 1
+        new = f"r{self.name}"
+        handle = client.open(old, CreateDisposition.FILE_OPEN)
+        file = self.files[old]
+        moved = self.files[new] = File(file.blocks, file.lengths, {True, False})
+        file.exists = {True, False}
+        information = FileRenameInformation()
+        information["replace_if_exists"] = False
+        information["file_name"] = new.encode("utf-16-le")
+        client.set_information(handle, information)
+        handle.close()
+        moved.exists = {True}
+        del self.files[old]
+
+    def delete(self, client, name):
+        handle = client.open(name, CreateDisposition.FILE_OPEN)
+        self.files[name].exists = {True, False}
+        information = FileDispositionInformation()
+        information["delete_pending"] = True
+        client.set_information(handle, information)
+        handle.close()
+        del self.files[name]
+
+    def verify(self, client, adopt=True):
+        """Every file is one of those it may be; afterwards the model knows which, if what was read is durable (`adopt`)."""
         losses = []
         for name in list(self.files):
             file = self.files[name]
-            try:
-                handle = client.open(name, CreateDisposition.FILE_OPEN)
-            except exceptions.SMBResponseException as error:
-                if error.status != 0xC0000034:
-                    raise
+            data = self.read_back(client, name)
+            if data is None:
                 if file.exists == {True}:
                     losses.append(f"{name} is gone")
-                del self.files[name]
+                if adopt:
+                    del self.files[name]
                 continue
-            size = handle.end_of_file
-            length = -(-size // BLOCK)
-            if length not in file.lengths:
-                losses.append(f"{name} has {length} blocks, not one of {sorted(file.lengths)[:8]}...")
-            blocks = []
-            for start in range(0, size, 1 << 18):
-                data = handle.read(start, min(1 << 18, size - start))
-                if len(data) != min(1 << 18, size - start):
-                    losses.append(f"{name} reads short at {start}")
-                for offset in range(0, len(data), BLOCK):
-                    number = (start + offset) // BLOCK
-                    found = data[offset:offset + BLOCK]
-                    tag = int.from_bytes(found[:8], "little")
-                    allowed = file.blocks[number] if number < len(file.blocks) else set()
-                    whole = found == block(tag)[:len(found)]
-                    if not whole or tag not in allowed | ({ZERO} if len(file.lengths) > 1 else set()):
-                        losses.append(f"{name} block {number} holds {tag if whole else 'a mixture'}, not {sorted(allowed)}")
-                    blocks.append({tag})
-            handle.close()
-            file.blocks, file.lengths, file.exists = blocks, {length}, {True}
+            losses += [f"{name} {difference}" for difference in file.differences(data)]
+            if adopt:
+                tags = [int.from_bytes(data[at:at + 8], "little") for at in range(0, len(data), BLOCK)]
+                self.files[name] = File([{tag} for tag in tags], {len(tags)}, {True})
         return losses
+
+    def read_back(self, client, name):
+        """All of a file; None if there is no such file."""
+        try:
+            handle = client.open(name, CreateDisposition.FILE_OPEN)
+        except exceptions.SMBResponseException as error:
+            if error.status != 0xC0000034:
+                raise
+            return None
+        data, size = bytearray(), handle.end_of_file
+        while len(data) < size:
+            piece = handle.read(len(data), min(1 << 18, size - len(data)))
+            if not piece:
+                raise ValueError(f"{name} of {size} bytes reads short at {len(data)}")
+            data += piece
+        handle.close()
+        return bytes(data)
 
 
 def launch(command):

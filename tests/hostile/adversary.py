@@ -12,7 +12,7 @@ from scenarios import SCENARIOS
 
 VICTIM_SOURCE = "127.0.0.2"
 # On two noisy processors shared by server, adversary and victim. The server's own promise, 50 ms a turn, is counted in
-# instructions elsewhere (tests/complexity).
+# instructions elsewhere (tests/rawserver).
 STALL_SECONDS = 1.0
 # A step that is as slow when nothing else happens says that the machine is too busy for any of this.
 QUIET_SECONDS_MAX = 0.5

@@ -49,6 +49,9 @@ check "metrics count each corrupt block once ($corrupt of 2560)" test "$corrupt"
 check "metrics count repaired blocks ($repaired)" test "$repaired" -gt 0
 check "disk list shows them" bash -c "'$CENOTE' --data '$work/data' --json disk list | grep -E '\"corrupt_blocks\": [1-9]'"
 check "health names the disk" bash -c "'$CENOTE' --data '$work/data' health | grep -i disk-1.img"
+named() { cli health 2>/dev/null | grep -i 'disk-1.img' | grep -E 'file f[1-4]|files f[1-4]'; }
+for _ in $(seq 150); do named >/dev/null && break; sleep 0.2; done
+check "health names files that had damaged blocks" named
 check "job list shows the repair" bash -c "'$CENOTE' --data '$work/data' job list | grep -iE 'repair|scrub|check'"
 stop_server
 start_server || { not_ok "starts after the repair"; summary; }
@@ -57,5 +60,6 @@ for i in 1 2 3 4; do
     smb "get f$i back" >/dev/null 2>&1
     equal "after a restart file $i reads right" "$(sha f$i)" "$(sha back)"
 done
+check "the corrupt blocks are known after the restart" test "$(metric cenote_disk_corrupt_blocks_total)" -ge "$corrupt"
 stop_server
 summary

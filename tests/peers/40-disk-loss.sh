@@ -34,4 +34,43 @@ for file in before during; do
 done
 stop_server
 mv away data/disks/disk-1.img
+
+# A disk that does not answer at all when the server starts: with a write lease on its file, opening it waits.
+python3 - data/disks/disk-1.img <<'PYTHON' &
+import fcntl, signal, sys, time
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+with open(sys.argv[1], "r+b") as file:
+    # The kernel holds a server's files for a moment after its end.
+    for _ in range(50):
+        try:
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            break
+        except BlockingIOError:
+            time.sleep(0.05)
+    time.sleep(25)
+PYTHON
+holder=$!
+sleep 0.5
+began=$SECONDS
+cat >config.toml <<TOML
+[server]
+data_dir = "$work/data"
+[smb]
+listen = ["127.0.0.1:$smb_port"]
+[api]
+listen = "127.0.0.1:$http_port"
+[disks]
+search = []
+TOML
+serve_config config.toml 60 || { not_ok "starts with a disk that does not answer"; summary; }
+check "is ready within 12 s with a disk that does not answer" test $((SECONDS - began)) -le 12
+rm -f back
+smb "get before back" >/dev/null 2>&1
+equal "the file reads right with a disk that does not answer" "$(sha before)" "$(sha back 2>/dev/null)"
+check "health says that the disk does not answer" bash -c "'$CENOTE' --data '$work/data' health | grep 'disk-1.img.*does not answer'"
+kill "$holder"
+end=$((SECONDS + 60))
+until cli health >/dev/null 2>&1 || ((SECONDS > end)); do sleep 0.5; done
+check "health is clean when the disk has answered" cli health
+stop_server
 summary

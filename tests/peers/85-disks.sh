@@ -103,9 +103,10 @@ check "the retired disk leaves" until_is none id_of disk-6.img
 reads_right "after that" f1 f2 f3
 refuses "there is nothing to resume" "no stopped job" cli job resume 4711
 
-# Volumes grow and go. What is shown is the room for files: 64 MiB are the file system's own.
-check "another volume is made" cli volume create extra --size 128MiB
-check "it grows" cli volume resize extra --size 256MiB
+# Volumes grow and go. What is shown is the room for files: a slab of 64 MiB is for the journal, another for metadata.
+refuses "one too small is refused, with what is enough" "192 MiB" cli volume create extra --size 128MiB
+check "another volume is made" cli volume create extra --size 192MiB
+check "it grows" cli volume resize extra --size 384MiB
 check "and shows it" bash -c "'$CENOTE' --data data --json volume show extra | python3 -c 'import json,sys; sys.exit(json.load(sys.stdin)[\"size_bytes\"] < 192 << 20)'"
 refuses "a fixed volume larger than the pool is refused" "room for" cli volume create solid --fixed --size 1TiB
 check "a fixed volume is made" cli volume create solid --fixed --size 256MiB

@@ -1,11 +1,15 @@
 //! `cargo xtask NAME`: the project's own chores.
 //!
-//! `cargo xtask sim [--first SEED] [--seeds N] [--stop]` runs the simulator; `cargo xtask sim --planted [NAME] [--seeds N]` plants each
-//! known bug in turn and requires that the simulator finds it. `--release` runs many seeds fast, without checked arithmetic.
+//! `cargo xtask sim [--world space|stack] [--first SEED] [--seeds N | --seconds N] [--stop]` runs the simulator on all cores;
+//! `cargo xtask sim --planted [NAME] [--quick]` plants bugs, one after the other, and requires that the simulator finds them. `--release`
+//! runs many seeds fast, without checked arithmetic.
+//!
+//! `cargo xtask tidy [RULE ...]` checks the rules of the house ([`tidy`]).
 //!
 //! `cargo xtask soak rdma [--minutes N]` lets clients load a daemon while their connections are killed ([`soak`]).
 
 mod soak;
+mod tidy;
 
 use std::process::{Command, ExitCode};
 
@@ -13,10 +17,13 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
         Some("sim") => simulate(&arguments.collect::<Vec<_>>()),
+        Some("tidy") => tidy::run(&arguments.collect::<Vec<_>>()),
         Some("soak") => soak::run(arguments.collect()),
         _ => {
             eprintln!(
-                "usage: cargo xtask sim [--planted [NAME]] [--first SEED] [--seeds N] [--stop] [--release]\n       \
+                "usage: cargo xtask sim [--planted [NAME] [--quick]] [--world space|stack] [--first SEED] [--seeds N | --seconds N] [--threads N] \
+                 [--stop] [--release]\n       \
+                 cargo xtask tidy [RULE ...]\n       \
                  cargo xtask soak rdma [--minutes N] [--release | --cenote BINARY] [--seed N]"
             );
             ExitCode::from(2)
@@ -28,7 +35,7 @@ fn main() -> ExitCode {
 /// a build that has none.
 fn simulate(arguments: &[String]) -> ExitCode {
     let mut command = Command::new("cargo");
-    command.args(["run", "-q", "-p", "cenote-sim", "--example", "sim"]);
+    command.args(["run", "-q", "-p", "cenote-sim"]);
     if arguments.iter().any(|argument| argument == "--planted") {
         command.args(["--features", "planted-bugs"]);
     }

@@ -17,5 +17,6 @@ pub mod tls;
 mod token;
 
 pub use management::{Answer, ApiError, ErrorKind, Management};
-pub use server::{CONNECTIONS_MAX, openapi, serve, serve_tls};
+pub use seats::CONNECTIONS_MAX;
+pub use server::{openapi, serve, serve_tls};
 pub use token::Token;

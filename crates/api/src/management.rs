@@ -2,7 +2,7 @@
 //!
 //! Owns the trait and the error. Never knows HTTP beyond an error's status code.
 
-use crate::model::{Rdma, RdmaTrace, Snapshot};
+use crate::model::{Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use crate::requests::{
     AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, GroupView,
     ImportPool, ImportedPool, LocatedDisk, Replaced, ResizeVolume, SetAcl, SetGroup, SetPool, SetUser,
@@ -83,6 +83,7 @@ pub trait Management: Send + Sync + 'static {
     fn resize_volume(&self, name: String, request: ResizeVolume) -> Answer<'_, ()>;
     fn delete_volume(&self, name: String) -> Answer<'_, ()>;
     fn check_volume(&self, name: String, request: CheckVolume) -> Answer<'_, Started>;
+    fn volume_damage(&self, name: String) -> Answer<'_, VolumeDamage>;
 
     fn shares(&self) -> Answer<'_, Vec<ShareView>>;
     fn create_share(&self, request: CreateShare) -> Answer<'_, ()>;

@@ -64,11 +64,42 @@ fn disks(snapshot: &Snapshot, families: &mut Families) {
                 "Blocks of 4 KiB written again from another copy.",
                 counters.repaired_blocks,
             ),
+            (
+                "cenote_disk_medium_errors_total",
+                "Blocks of 4 KiB that the disk could not read.",
+                counters.medium_errors,
+            ),
+            (
+                "cenote_disk_lost_writes_total",
+                "Writes that the disk answered and lost.",
+                counters.lost_writes,
+            ),
         ] {
             families.counter(name, help, &labels, value);
         }
+        let device = disk.device_health.unwrap_or_default();
+        for (name, help, value) in [
+            ("cenote_disk_device_used_percent", USED, device.used_percent.map(u64::from)),
+            (
+                "cenote_disk_device_spare_percent",
+                "Left of the device's spare blocks.",
+                device.spare_percent.map(u64::from),
+            ),
+            ("cenote_disk_device_written_bytes", "Written in the device's whole life.", device.written_bytes),
+            (
+                "cenote_disk_device_media_errors",
+                "Blocks that the device could not give in its whole life.",
+                device.media_errors,
+            ),
+        ] {
+            if let Some(value) = value {
+                families.gauge(name, help, &labels, value as f64);
+            }
+        }
     }
 }
+
+const USED: &str = "Of the writes that the device is made for, by its own account.";
 
 fn pools(snapshot: &Snapshot, families: &mut Families) {
     for pool in &snapshot.pools {

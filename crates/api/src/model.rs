@@ -67,6 +67,8 @@ pub struct Disk {
     pub block_bytes: u32,
     pub rotational: bool,
     pub counters: DiskCounters,
+    /// What the device says of itself (SMART, NVMe); `None` if it does not, or may not be asked.
+    pub device_health: Option<DeviceHealth>,
 }
 
 /// Since the daemon started.
@@ -79,10 +81,31 @@ pub struct DiskCounters {
     pub flushes: u64,
     /// Operations the disk answered with an error, or not in time.
     pub errors: u64,
-    /// Blocks of 4 KiB whose checksum failed.
+    /// Blocks of 4 KiB whose checksum failed; this and what follows: since the server has the disk, over restarts.
     pub corrupt_blocks: u64,
     /// Of those, blocks written again from another copy.
     pub repaired_blocks: u64,
+    /// Of the corrupt blocks, those that the disk could not read.
+    pub medium_errors: u64,
+    /// Pages and blocks whose write the disk answered and lost: they held what was there before.
+    pub lost_writes: u64,
+}
+
+/// What a device says of itself; `None`: it does not say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeviceHealth {
+    /// Its own verdict: `false` predicts that it fails.
+    pub passed: Option<bool>,
+    /// Of the writes it is made for; may exceed 100.
+    pub used_percent: Option<u32>,
+    /// Left of its spare blocks.
+    pub spare_percent: Option<u32>,
+    /// Fewer spare blocks, and it predicts its failure.
+    pub spare_threshold_percent: Option<u32>,
+    /// In its whole life.
+    pub written_bytes: Option<u64>,
+    /// Blocks that it could not give, in its whole life.
+    pub media_errors: Option<u64>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -141,6 +164,8 @@ pub enum VolumeStatus {
     Degraded,
     /// One copy is left.
     NoRedundancy,
+    /// A structure is damaged on all copies: files can be read, nothing can be changed.
+    ReadOnly,
     /// It cannot be served.
     Detached,
 }
@@ -171,6 +196,33 @@ pub struct Volume {
     pub stale_bytes: u64,
 }
 
+/// What of a volume has no intact copy, as far as it was met by reads, scrubs and checks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VolumeDamage {
+    /// By path.
+    pub files: Vec<DamagedFile>,
+    /// Damaged bytes that no file has: of structures, or of files that are gone.
+    pub other_bytes: u64,
+    /// Damaged pages of the volume's tree: what they hold cannot be named, and files are missing in the list if they are among it.
+    pub unreadable_pages: u64,
+    /// There is more than is listed.
+    pub truncated: bool,
+}
+
+/// A file of which some bytes cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DamagedFile {
+    /// From the volume's root, `\` between names; a named stream behind a colon.
+    pub path: String,
+    pub ranges: Vec<DamagedRange>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DamagedRange {
+    pub offset_bytes: u64,
+    pub length_bytes: u64,
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Session {
     pub id: u64,
@@ -185,9 +237,9 @@ pub struct Session {
     pub transport: String,
     /// Its connections.
     pub channels: Vec<Channel>,
-    /// Algorithm, or empty where messages are not signed.
+    /// Algorithm, or empty if messages are not signed.
     pub signing: String,
-    /// Cipher, or empty where messages are not encrypted.
+    /// Cipher, or empty if messages are not encrypted.
     pub encryption: String,
     pub shares: Vec<String>,
     pub opens: u64,
@@ -253,7 +305,7 @@ pub struct Job {
     pub total_bytes: u64,
     pub started_unix_s: u64,
     pub ended_unix_s: Option<u64>,
-    /// `None` where it cannot be told.
+    /// `None` if it cannot be told.
     pub remaining_s: Option<u64>,
     /// What it found or why it failed; may be empty.
     pub message: String,

@@ -129,7 +129,7 @@ pub struct RdmaListener {
 pub struct RdmaInterface {
     pub name: String,
     pub addresses: Vec<String>,
-    /// Bits per second, where the interface says so.
+    /// Bits per second, if the interface says so.
     pub speed_bits_s: Option<u64>,
     pub capable: bool,
     /// Why not, and what to do.
@@ -167,7 +167,7 @@ pub struct RdmaState {
 pub struct Rdma {
     pub interfaces: Vec<RdmaInterface>,
     pub devices: Vec<RdmaDevice>,
-    /// Why no device can be used; empty where one can.
+    /// Why no device can be used; empty if one can.
     #[serde(default)]
     pub no_devices: String,
     #[serde(flatten)]

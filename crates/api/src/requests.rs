@@ -14,10 +14,10 @@ use utoipa::ToSchema;
 pub struct AddDisk {
     /// Absolute path of a file, a partition or a whole block device.
     pub path: String,
-    /// Makes a sparse file of this size where there is none.
+    /// Makes a sparse file of this size if there is none.
     #[serde(default)]
     pub create_size_bytes: Option<u64>,
-    /// Name of the pool; may be left out where there is only one.
+    /// Name of the pool; may be left out if there is only one.
     #[serde(default)]
     pub pool: Option<String>,
     #[serde(default)]
@@ -70,14 +70,14 @@ pub struct LocateDisk {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct LocatedDisk {
     pub path: String,
-    /// The device behind the path, where it is one.
+    /// The device behind the path, if it is one.
     pub device: Option<String>,
     pub serial: Option<String>,
     /// Enclosure and slot, as the kernel names them.
     pub slot: Option<String>,
     /// Whether its LED was switched.
     pub led: bool,
-    /// Why not, where it was not.
+    /// Why not, if it was not.
     pub message: String,
 }
 
@@ -85,13 +85,13 @@ pub struct LocatedDisk {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImportPool {
-    /// Its name or id; may be left out where the disks of one pool only are found.
+    /// Its name or id; may be left out if the disks of one pool only are found.
     #[serde(default)]
     pub pool: Option<String>,
     /// Absolute paths of disks.
     #[serde(default)]
     pub disks: Vec<String>,
-    /// Directories, or disks, to look for labelled disks in; those of the configuration where neither these nor disks are given.
+    /// Directories, or disks, to look for labelled disks in; those of the configuration if neither these nor disks are given.
     #[serde(default)]
     pub search: Vec<String>,
     /// The name it gets here.
@@ -127,7 +127,7 @@ pub struct ImportedPool {
 #[serde(deny_unknown_fields)]
 pub struct CreateVolume {
     pub name: String,
-    /// Name of the pool; may be left out where there is only one.
+    /// Name of the pool; may be left out if there is only one.
     #[serde(default)]
     pub pool: Option<String>,
     #[serde(default)]
@@ -182,6 +182,7 @@ pub struct ShareView {
     #[schema(value_type = String)]
     pub durability: ShareDurability,
     pub read_only: bool,
+    /// Writes are durable when answered, as with `durability` `write`. Clients are not told: no handle survives the server.
     pub continuously_available: bool,
     pub encrypt: bool,
     pub access_based_enumeration: bool,
@@ -226,6 +227,7 @@ pub struct ShareOptions {
     pub durability: Option<ShareDurability>,
     #[serde(default)]
     pub read_only: Option<bool>,
+    /// Writes are durable when answered, as with `durability` `write`. Clients are not told: no handle survives the server.
     #[serde(default)]
     pub continuously_available: Option<bool>,
     #[serde(default)]

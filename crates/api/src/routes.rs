@@ -6,6 +6,7 @@
 use crate::management::{Answer, ApiError, ErrorKind, Management};
 use crate::model::{
     Disk, HealthReport, Job, OpenFile, Performance, Pool, Rdma, RdmaTrace, Session, Snapshot, Volume,
+    VolumeDamage,
 };
 use crate::requests::{
     AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, GroupView,
@@ -298,6 +299,12 @@ async fn check_volume(
     .await
 }
 
+/// What of the volume has no intact copy, by file.
+#[utoipa::path(get, path = "/volumes/{name}/damage", params(("name" = String, Path)), responses((status = OK, body = VolumeDamage)))]
+async fn volume_damage(State(m): State<Shared>, Name(name): Name<String>) -> Reply<VolumeDamage> {
+    m.volume_damage(name).await.map(Json)
+}
+
 // --- Shares and their ACLs ------------------------------------------------------------------------------------------
 
 #[utoipa::path(get, path = "/shares", responses((status = OK, body = Vec<ShareView>)))]
@@ -505,6 +512,7 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         .routes(routes!(volumes, create_volume))
         .routes(routes!(resize_volume, delete_volume))
         .routes(routes!(check_volume))
+        .routes(routes!(volume_damage))
         .routes(routes!(shares, create_share))
         .routes(routes!(set_share, delete_share))
         .routes(routes!(acl, set_acl))

@@ -3,12 +3,14 @@
 //! Promises: at most [`CONNECTIONS_MAX`] at a time; connections that have not shown the token make room for others, those of the host with most
 //! of them first, so that nobody is kept out by connections that say nothing.
 
-use crate::server::CONNECTIONS_MAX;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::AbortHandle;
 use types::{Admission, AdmissionLimits, PeerHost};
+
+/// Connections of one listener served at a time.
+pub const CONNECTIONS_MAX: usize = 128;
 
 /// Names a connection of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

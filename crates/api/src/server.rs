@@ -1,6 +1,6 @@
 //! The HTTP server of the API.
 //!
-//! Owns connections and authentication. Promises: at most [`CONNECTIONS_MAX`] connections a listener ([`crate::seats`]), each with bounded
+//! Owns connections and authentication. Promises: at most [`crate::seats::CONNECTIONS_MAX`] connections a listener, each with bounded
 //! headers, body and time (I7); everything under `/api/` needs the token, and over TLS everything but `/healthz`; what is refused is in the
 //! audit log, in bounded numbers. Never listens: it is given sockets.
 
@@ -23,15 +23,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
+use tokio::sync::Mutex;
 use tokio_rustls::TlsAcceptor;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Info, OpenApi, RefOr};
 
-/// Connections of one listener served at a time.
-pub const CONNECTIONS_MAX: usize = 128;
 const BODY_BYTES_MAX: usize = 64 << 10;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -139,11 +138,11 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, app: Router, peer
 /// The OpenAPI document, and everything that is served.
 fn app(management: Arc<dyn Management>, token: Arc<Token>, open: Open, refusals: Arc<Refusals>) -> Router {
     let (api, document) = documented();
-    let guard = Guard { refusals, token, open };
+    let (guard, pulse) = (Guard { refusals, token, open }, Pulse::default());
     let document = document.to_json().unwrap_or_default();
     Router::new()
         .nest("/api/v1", api)
-        .route("/healthz", get(healthz))
+        .route("/healthz", get(move |State(management)| healthz(pulse, management)))
         .route("/metrics", get(scrape))
         .route(
             "/openapi.json",
@@ -213,11 +212,36 @@ async fn bounded_time(request: Request<Body>, next: Next) -> Response {
     }
 }
 
+/// Whether the data plane answers. Anybody may ask; it is asked by one at a time and once a [`Pulse::LASTS_FOR`], as a snapshot of many
+/// opens takes it long.
+#[derive(Clone, Default)]
+struct Pulse(Arc<Mutex<Option<(Instant, bool)>>>);
+
+impl Pulse {
+    const LASTS_FOR: Duration = Duration::from_secs(1);
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    async fn feel(&self, management: &dyn Management) -> bool {
+        let mut last = self.0.lock().await;
+        if let Some((felt_at, answers)) = *last
+            && felt_at.elapsed() < Self::LASTS_FOR
+        {
+            return answers;
+        }
+        let answers = tokio::time::timeout(Self::PATIENCE, management.snapshot())
+            .await
+            .is_ok_and(|answer| answer.is_ok());
+        *last = Some((Instant::now(), answers));
+        answers
+    }
+}
+
 /// 200 while the data plane answers.
-async fn healthz(State(management): State<Shared>) -> (StatusCode, &'static str) {
-    match tokio::time::timeout(Duration::from_secs(5), management.snapshot()).await {
-        Ok(Ok(_)) => (StatusCode::OK, "ok\n"),
-        _ => (StatusCode::SERVICE_UNAVAILABLE, "the data plane does not answer\n"),
+async fn healthz(pulse: Pulse, management: Shared) -> (StatusCode, &'static str) {
+    if pulse.feel(&*management).await {
+        (StatusCode::OK, "ok\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "the data plane does not answer\n")
     }
 }
 

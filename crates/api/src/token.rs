@@ -16,7 +16,7 @@ impl Token {
     /// Reads the token file, or makes one where there is none.
     ///
     /// # Errors
-    /// Those of the file; `PermissionDenied` where others can read it; `InvalidData` where it holds no token.
+    /// Those of the file; `PermissionDenied` if others can read it; `InvalidData` if it holds no token.
     pub fn open_or_create(path: &Path) -> io::Result<Self> {
         match Self::read(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

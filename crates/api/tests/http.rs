@@ -1,7 +1,8 @@
 //! The API over real sockets, before a daemon that only remembers what it was asked.
 
 use api::model::{
-    Disk, DiskCounters, DiskStatus, DiskUsage, Health, HealthIssue, HealthReport, Rdma, RdmaTrace, Snapshot,
+    DamagedFile, DamagedRange, DeviceHealth, Disk, DiskCounters, DiskStatus, DiskUsage, Health, HealthIssue,
+    HealthReport, Rdma, RdmaTrace, Snapshot, VolumeDamage,
 };
 use api::requests::*;
 use api::{Answer, ApiError, ErrorKind, Management, Token};
@@ -9,12 +10,14 @@ use cluster::audit::Outcome;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use types::{DiskId, PoolId, VolumeId};
 
 #[derive(Default)]
 struct Daemon {
+    snapshots: AtomicUsize,
     done: Mutex<Vec<String>>,
     audited: Mutex<Vec<(String, String, Outcome)>>,
 }
@@ -39,12 +42,20 @@ fn disk() -> Disk {
         allocated_bytes: 0,
         block_bytes: 512,
         rotational: false,
-        counters: DiskCounters { corrupt_blocks: 3, repaired_blocks: 2, ..DiskCounters::default() },
+        counters: DiskCounters {
+            corrupt_blocks: 3,
+            repaired_blocks: 2,
+            medium_errors: 1,
+            lost_writes: 4,
+            ..DiskCounters::default()
+        },
+        device_health: Some(DeviceHealth { used_percent: Some(5), ..DeviceHealth::default() }),
     }
 }
 
 impl Management for Daemon {
     fn snapshot(&self) -> Answer<'_, Box<Snapshot>> {
+        self.snapshots.fetch_add(1, Ordering::Relaxed);
         let issue = HealthIssue {
             health: Health::Warning,
             code: "disk_corrupt".into(),
@@ -122,6 +133,11 @@ impl Management for Daemon {
     }
     fn check_volume(&self, name: String, _: CheckVolume) -> Answer<'_, Started> {
         self.did(name, Started { job: 4 })
+    }
+    fn volume_damage(&self, name: String) -> Answer<'_, VolumeDamage> {
+        let ranges = vec![DamagedRange { offset_bytes: 8192, length_bytes: 4096 }];
+        let files = vec![DamagedFile { path: r"plans\a".into(), ranges }];
+        self.did(name, VolumeDamage { files, ..VolumeDamage::default() })
     }
     fn shares(&self) -> Answer<'_, Vec<ShareView>> {
         Box::pin(async { Ok(Vec::new()) })
@@ -278,7 +294,7 @@ fn one_who_tries_tokens_without_end_does_not_fill_the_audit_log() {
         assert_eq!(server.request("GET", &long, Some("x"), "").0, 401);
     }
     let audited = server.daemon.audited.lock().unwrap().clone();
-    // More only where the attempts took longer than a minute.
+    // More only if the attempts took longer than a minute.
     assert!((10..40).contains(&audited.len()), "{}", audited.len());
     assert!(audited.iter().all(|(_, target, _)| target.len() < 1000));
 }
@@ -364,6 +380,15 @@ fn metrics_are_prometheus_text_with_labels_escaped() {
     let line = text.lines().find(|line| line.starts_with("cenote_disk_corrupt_blocks_total{")).unwrap();
     assert!(line.ends_with(sample), "{line}");
     assert!(text.contains("# TYPE cenote_disk_corrupt_blocks_total counter"));
+    for (name, value) in [
+        ("cenote_disk_medium_errors_total", "1"),
+        ("cenote_disk_lost_writes_total", "4"),
+        ("cenote_disk_device_used_percent", "5"),
+    ] {
+        let line = text.lines().find(|line| line.starts_with(&format!("{name}{{"))).expect(name);
+        assert!(line.ends_with(&format!(" {value}")), "{line}");
+    }
+    assert!(!text.contains("cenote_disk_device_spare_percent"), "a device that does not say is left out");
     assert!(text.contains("\ncenote_health 1\n"), "{text}");
     for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
         let (name, value) = line.rsplit_once(' ').unwrap();
@@ -391,6 +416,17 @@ fn healthz_answers_without_a_token() {
 }
 
 #[test]
+fn those_who_ask_without_end_whether_it_is_alive_ask_the_data_plane_once_a_second() {
+    let server = server();
+    let began = std::time::Instant::now();
+    for _ in 0..100 {
+        assert_eq!(server.request("GET", "/healthz", None, "").0, 200);
+    }
+    let (asked, seconds) = (server.daemon.snapshots.load(Ordering::Relaxed), began.elapsed().as_secs());
+    assert!(asked <= 1 + seconds as usize, "{asked} times in {seconds} s");
+}
+
+#[test]
 fn connections_that_say_nothing_keep_nobody_out() {
     let server = server();
     let silent: Vec<TcpStream> =
@@ -399,4 +435,17 @@ fn connections_that_say_nothing_keep_nobody_out() {
     assert_eq!(server.ask("GET", "/api/v1/disks", "").0, 200);
     assert!(began.elapsed() < Duration::from_secs(5), "it waited until they were given up");
     drop(silent);
+}
+
+#[test]
+fn damage_is_listed_by_file_and_in_the_document() {
+    let server = server();
+    let (status, damage) = server.ask("GET", "/api/v1/volumes/projects/damage", "");
+    assert_eq!(status, 200);
+    assert_eq!(damage["files"][0]["path"], r"plans\a");
+    assert_eq!(damage["files"][0]["ranges"][0]["offset_bytes"], 8192);
+    let (_, document) = server.ask("GET", "/openapi.json", "");
+    assert!(document["paths"]["/api/v1/volumes/{name}/damage"]["get"].is_object());
+    let disk = &document["components"]["schemas"]["DiskCounters"]["properties"];
+    assert!(disk["medium_errors"].is_object() && disk["lost_writes"].is_object());
 }

@@ -3,9 +3,10 @@
 //! Owns the keys, their defaults and their documentation. Promises: an unknown key, a wrong type or a value out of range is
 //! refused with its name and line; the effective configuration, printed, reads back as itself. Never opens anything.
 
-use crate::control::{Limits, SmbPolicy};
-use crate::health_watch::Webhook;
+use crate::control::SmbPolicy;
 use crate::interfaces::InterfaceRule;
+use crate::limits::Limits;
+use crate::rdma_devices::AUTO;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -84,14 +85,20 @@ pub struct LimitKeys {
     pub busy_poll_us: u64,
 }
 
+/// Where changes are posted.
+#[derive(Debug, Clone)]
+pub struct Webhook {
+    /// `http://` or `https://`.
+    pub url: String,
+    /// Who may vouch for an HTTPS server's name; `None`: those the system trusts.
+    pub authorities: Option<PathBuf>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
     pub level: String,
 }
-
-/// In `smb.rdma_devices`: each address of `smb.listen` that leads to a device.
-pub const AUTO: &str = "auto";
 
 const BUSY_POLL_US_MAX: u64 = 10_000;
 

@@ -5,9 +5,10 @@
 //! from the queue when its waker fires, and answers through the sender in the command.
 
 use crate::directory::SharedDirectory;
+use crate::limits::Limits;
 use crate::logon_lines::LogonLines;
 use crate::rdma_devices::RdmaDevices;
-use api::model::{Provisioning, RdmaTrace, Resiliency, Snapshot};
+use api::model::{Provisioning, RdmaTrace, Resiliency, Snapshot, VolumeDamage};
 use cluster::{FaultDomain, RedbState};
 use smb::wire::NetworkInterface;
 use std::net::TcpListener;
@@ -103,6 +104,12 @@ pub enum Command {
         volume: VolumeId,
         repair: bool,
         reply: Reply<u64>,
+    },
+
+    /// What has no intact copy, by file.
+    VolumeDamage {
+        volume: VolumeId,
+        reply: Reply<VolumeDamage>,
     },
 
     /// The self-relative security descriptor (MS-DTYP 2.4.6) of `path` (`\` between names, empty: the root).
@@ -216,53 +223,6 @@ impl CommandError {
             CommandErrorKind::Unavailable,
             "the data plane has ended; see the daemon's log for the reason, then start it again",
         )
-    }
-}
-
-/// Limits of the server; each is enforced with the NTSTATUS that MS-SMB2 names.
-#[derive(Debug, Clone)]
-pub struct Limits {
-    pub connections: u32,
-    /// Of these, of one host.
-    pub connections_per_host: u32,
-    pub sessions: u32,
-    pub opens: u32,
-    pub locks_per_open: u32,
-    /// Requests in work on one connection; also the most credits it is granted.
-    pub requests_per_connection: u32,
-    /// Payload being received, written or sent, over all connections.
-    pub bytes_in_flight: u64,
-    /// RAM for cached reads, buffered writes (D14) and metadata, over all volumes.
-    pub cache_bytes: u64,
-    /// A disk that does not answer an operation within it is taken out.
-    pub disk_timeout: Duration,
-    /// A disk that stays away longer has its slabs rebuilt onto others.
-    pub repair_delay: Duration,
-    /// Every block is verified once in it; zero: never.
-    pub scrub_period: Duration,
-    /// Bytes a second that a scrub reads at most.
-    pub scrub_rate: u64,
-    /// How long the loop looks for work before it sleeps, while work keeps coming; zero: not at all.
-    pub busy_poll: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections: 4096,
-            connections_per_host: 1024,
-            sessions: 8192,
-            opens: 65_536,
-            locks_per_open: 4096,
-            requests_per_connection: 8192,
-            bytes_in_flight: 256 << 20,
-            cache_bytes: crate::memory::default_cache_bytes(),
-            disk_timeout: Duration::from_secs(5),
-            repair_delay: Duration::from_secs(30 * 60),
-            scrub_period: Duration::from_secs(14 * 24 * 3600),
-            scrub_rate: 32 << 20,
-            busy_poll: Duration::ZERO,
-        }
     }
 }
 

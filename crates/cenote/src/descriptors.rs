@@ -1,6 +1,6 @@
 //! The process's descriptors: clients' sockets never take those that disks and the API need.
 
-use crate::control::Limits;
+use crate::limits::Limits;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 /// For disks, the cluster state, the log, the loop, and the API's listeners with 128 connections each.

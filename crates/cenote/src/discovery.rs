@@ -5,8 +5,8 @@
 
 use cluster::image::PoolImage;
 use cluster::import::FoundDisk;
-use disk::{FileDiskOptions, StandaloneDisk};
-use std::collections::BTreeMap;
+use disk::{FileDiskOptions, StandaloneDisk, partition};
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -34,7 +34,8 @@ fn identity(path: &Path) -> Option<(DiskId, types::PoolId)> {
     store::identify(disk).ok().map(|label| (label.disk, label.pool))
 }
 
-/// Files and block devices at these paths, and in those of them that are directories; each once.
+/// Files and block devices at these paths, and in those of them that are directories; each once, and a device that has partitions
+/// among them not at all: a disk of ours on it is one of them.
 fn candidates(places: &[PathBuf]) -> Vec<PathBuf> {
     let mut found: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
     for place in places {
@@ -51,7 +52,9 @@ fn candidates(places: &[PathBuf]) -> Vec<PathBuf> {
             }
         }
     }
-    found.into_values().collect()
+    let devices: BTreeSet<PathBuf> =
+        found.keys().filter_map(|real| partition::whole_device_of(real)).collect();
+    found.into_iter().filter(|(real, _)| !devices.contains(real)).map(|(_, path)| path).collect()
 }
 
 /// What was found.

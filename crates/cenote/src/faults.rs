@@ -139,7 +139,7 @@ fn tell(handle: &FaultHandle, verb: &str, rest: &[&str]) -> Result<(), String> {
                 _ => return Err(format!("{what} is none of read, write, flush, discard, any")),
             };
             const EIO: i32 = 5;
-            let action = FaultAction::Fail(DiskError::Io(EIO));
+            let action = FaultAction::Fail(DiskError::Medium(EIO));
             handle.inject(Fault { target, skip: 0, times: number(times)?, action });
         }
         _ => return Err(format!("there is no command `{verb}` with {} arguments", rest.len())),

@@ -6,6 +6,7 @@
 
 mod acl;
 pub mod cli;
+mod clock;
 pub mod config;
 pub mod control;
 pub mod dataplane;
@@ -17,13 +18,14 @@ pub mod faults;
 mod health_watch;
 mod https;
 pub mod interfaces;
+mod limits;
 mod locate;
 pub mod logon_lines;
 pub mod manager;
 mod memory;
 pub mod node;
 pub mod quickstart;
-pub mod rdma_bandwidth;
 pub mod rdma_devices;
 mod rdma_host;
-pub mod rdma_ping;
+mod size;
+mod smart;

@@ -4,15 +4,18 @@
 //! one at a time. Never touches disks.
 
 mod account_book;
+mod devices;
+mod files;
 
 use crate::acl;
+use crate::clock::unix_now_s;
 use crate::control::{
     Command, CommandError, CommandErrorKind, ControlHandle, NewDisk, NewVolume, Reply as CommandReply,
 };
 use crate::directory::{Directory, SharedDirectory};
-use crate::node::unix_now_s;
+use crate::smart::DeviceHealths;
 use account_book::{AccountBook, apply};
-use api::model::{Rdma, RdmaTrace, Snapshot};
+use api::model::{Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use api::requests::{
     AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, FaultDomain,
     GroupView, ImportPool, ImportedPool, LocatedDisk, Replaced, ResizeVolume, SetAcl, SetGroup, SetPool,
@@ -27,7 +30,7 @@ use cluster::settings::ServerSettings;
 use cluster::shares::{self, Share, ShareAccess};
 use cluster::{RedbState, StateError};
 use std::path::{Component, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use tokio::sync::oneshot;
 use types::{DiskId, PoolId, Sid, VolumeId};
 
@@ -49,6 +52,7 @@ pub struct Manager {
     config: String,
     /// Where disks are looked for.
     search: Vec<PathBuf>,
+    devices: Arc<DeviceHealths>,
     /// Held while a pool comes or goes.
     moving: tokio::sync::Mutex<()>,
 }
@@ -64,15 +68,20 @@ impl Manager {
         config: String,
         search: Vec<PathBuf>,
     ) -> Self {
-        let accounts = AccountBook { state, key, directory, changing: Mutex::new(()) };
+        let accounts = AccountBook::new(state, key, directory);
         Self {
             accounts: Arc::new(accounts),
             control,
             audit,
             config,
             search,
+            devices: Arc::default(),
             moving: tokio::sync::Mutex::default(),
         }
+    }
+
+    pub fn devices(&self) -> Arc<DeviceHealths> {
+        self.devices.clone()
     }
 
     /// Carries out a change of accounts or shares off the event loop, since it waits for a disk, and publishes it. Answers when it is
@@ -84,17 +93,22 @@ impl Manager {
         let book = self.accounts.clone();
         Box::pin(async move {
             let control = self.control.clone();
+            let changing = book.clone();
             let done = tokio::task::spawn_blocking(move || {
-                let _one_at_a_time = book.changing.lock().unwrap_or_else(PoisonError::into_inner);
-                let changed = change(&book);
-                // A change that failed at its second step has made its first one.
-                let published = load(&book.state, &book.key).map(|now| book.directory.replace(now));
+                let _one_at_a_time = changing.changing.lock().unwrap_or_else(PoisonError::into_inner);
+                let changed = change(&changing);
+                // A change that failed at its second step has made its first one, and one whose outcome is unknown may be there.
+                let published = changing.publish();
                 let (reply, in_force) = oneshot::channel();
                 control.send(Command::DirectoryChanged { reply });
-                (changed.and_then(|changed| published.map(|()| changed).map_err(refused)), in_force)
+                (changed, published.map_err(refused), in_force)
             });
             let interrupted = |_| ApiError::new(ErrorKind::Internal, "the change was interrupted");
-            let (changed, in_force) = done.await.map_err(interrupted)?;
+            let (changed, published, in_force) = done.await.map_err(interrupted)?;
+            if published.is_err() {
+                book.catch_up(self.control.clone());
+            }
+            let changed = changed.and_then(|changed| published.map(|()| changed));
             // Without an answer the data plane has ended, and with it everybody's connection.
             let _ = in_force.await;
             changed
@@ -248,7 +262,12 @@ fn check_name(kind: &str, name: &str) -> Result<(), ApiError> {
 
 impl Management for Manager {
     fn snapshot(&self) -> Answer<'_, Box<Snapshot>> {
-        Box::pin(self.look())
+        Box::pin(async move {
+            let mut snapshot = self.look().await?;
+            self.tell_devices(&mut snapshot);
+            self.tell_files(&mut snapshot.health);
+            Ok(snapshot)
+        })
     }
 
     fn config(&self) -> String {
@@ -410,6 +429,13 @@ impl Management for Manager {
             let job =
                 self.call(|reply| Command::CheckVolume { volume, repair: request.repair, reply }).await?;
             Ok(Started { job })
+        })
+    }
+
+    fn volume_damage(&self, name: String) -> Answer<'_, VolumeDamage> {
+        Box::pin(async move {
+            let volume = self.volume_named(&name).await?;
+            self.call(|reply| Command::VolumeDamage { volume, reply }).await
         })
     }
 

@@ -3,15 +3,16 @@
 //! Owns the data directory. Promises: nothing of it is touched before its lock is held, so that a second instance is refused;
 //! ports are bound before any disk is opened; a stop finishes what clients were told, or says that it could not.
 
-use crate::config::Config;
+use crate::config::{Config, Webhook};
 use crate::control::{Command, CommandError, ControlHandle, DataPlane, DataPlaneOptions, SmbPolicy};
 use crate::descriptors;
 use crate::directory::SharedDirectory;
-use crate::health_watch::{self, Webhook};
+use crate::health_watch;
 use crate::interfaces::{self, Interfaces};
 use crate::logon_lines::LogonLines;
 use crate::manager::{self, Manager};
 use crate::rdma_devices::RdmaDevices;
+use crate::smart;
 use cluster::RedbState;
 use cluster::accounts::{AccountError, Accounts};
 use cluster::audit::AuditLog;
@@ -24,7 +25,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Names within the data directory.
@@ -61,11 +62,6 @@ pub enum NodeError {
     DataPlane(#[from] CommandError),
     #[error("{0}")]
     Setup(String),
-}
-
-/// Seconds since 1970-01-01 00:00 UTC.
-pub fn unix_now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// A data directory, locked for this process.
@@ -314,6 +310,7 @@ impl Node {
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(watch_interfaces(self.interfaces, self.told, self.data_plane.control.clone()));
         tasks.spawn(health_watch::watch(self.manager.clone(), self.server_name, self.webhook));
+        tasks.spawn(smart::watch(self.manager.devices(), self.manager.clone()));
         if let Some(TlsListeners { listeners, identity }) = self.api_tls {
             for listener in listeners {
                 let (listener, identity) = (asynchronous(listener)?, identity.clone());

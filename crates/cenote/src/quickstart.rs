@@ -3,16 +3,17 @@
 //! Owns the defaults of a first start. Promises: what a start finds it keeps; a password is shown only when it was generated
 //! here; nothing outside the data directory is written. Never listens beyond loopback unless told to.
 
-use crate::cli::args::Quickstart;
 use crate::config::Config;
 use crate::control::{CommandError, DataPlane, DataPlaneOptions};
 use crate::node::{DataDirectory, Listeners, Node, NodeError, listen};
+use crate::size::parse_size;
 use api::Management;
 use api::model::{Provisioning, Resiliency};
 use api::requests::{
     AddDisk, AddUser, CreatePool, CreateShare, CreateVolume, FaultDomain, Grant, ImportPool, SetUser,
     ShareOptions,
 };
+use clap::Args;
 use cluster::shares::ShareAccess;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -21,6 +22,35 @@ const POOL: &str = "pool";
 const VOLUME: &str = "demo";
 const SHARE: &str = "demo";
 const ADMINISTRATORS: &str = "Administrators";
+
+/// What the trial server is made of.
+#[derive(Debug, Clone, Args)]
+pub struct Quickstart {
+    /// Number of file-backed disks (only at the first start)
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub disks: u32,
+    /// Size of each disk file, which grows as it is written (only at the first start)
+    #[arg(long, default_value = "8GiB", value_parser = parse_size, value_name = "SIZE")]
+    pub disk_size: u64,
+    /// Address and port of the SMB server [default: 127.0.0.1:445 as root, else 127.0.0.1:4455]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub smb: Option<SocketAddr>,
+    /// Address and port of SMB Direct [default: 127.0.0.1:5445 where this build has it]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub rdma: Option<SocketAddr>,
+    /// SMB Direct without CRC where the client does without too: loopback has no wire
+    #[arg(long)]
+    pub rdma_no_crc: bool,
+    /// Address and port of the management API
+    #[arg(long, default_value = "127.0.0.1:9445", value_name = "ADDR:PORT")]
+    pub http: SocketAddr,
+    /// The user to make; with --password also: whose password to set
+    #[arg(long, default_value = "user", value_name = "NAME")]
+    pub user: String,
+    /// The user's password [default: generated and printed at the first start]
+    #[arg(long, value_name = "PW")]
+    pub password: Option<String>,
+}
 
 /// The ports tried where none is given, in order.
 const SMB_PORTS: [u16; 2] = [445, 4455];

@@ -2,7 +2,6 @@
 //!
 //! Looks once, when the server starts. What cannot be had is said in words; it never keeps the server from starting.
 
-use crate::config::AUTO;
 use rdma::ibverbs::{Listening, try_listen};
 use rdma::{Device, Transport};
 use std::net::{IpAddr, SocketAddr};
@@ -10,6 +9,9 @@ use std::net::{IpAddr, SocketAddr};
 /// MS-SMBD 2.1: over InfiniBand and RoCE, and over iWARP.
 const PORT: u16 = 445;
 const IWARP_PORT: u16 = 5445;
+
+/// In `smb.rdma_devices`: each address of `smb.listen` that leads to a device.
+pub const AUTO: &str = "auto";
 
 /// Addresses to listen on by their devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -84,6 +86,15 @@ fn served(smb: &[SocketAddr], address: IpAddr) -> bool {
         // Listeners on [::] take IPv4 too.
         own == address || own.is_unspecified() && (own.is_ipv6() || address.is_ipv4())
     })
+}
+
+/// Names a transport as people write it.
+pub(crate) fn transport_name(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Iwarp => "iWARP",
+        Transport::RoCe => "RoCE",
+        Transport::InfiniBand => "InfiniBand",
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! Only reads /sys and the list of addresses, and asks libibverbs for its devices.
 
-use crate::dataplane::transport_name;
+use crate::rdma_devices::transport_name;
 use api::model::{Rdma, RdmaDevice, RdmaInterface, RdmaListener, RdmaState};
 use rdma::{Device, PortState};
 use std::collections::BTreeMap;

@@ -4,17 +4,17 @@
 //! a deleted account is gone from every group and share in the same transaction. Never stores a password: only its NT hash,
 //! sealed.
 
+use crate::account_error::{check_name, folded};
 use crate::seal::{SealError, SealKey};
 use crate::settings::ServerSettings;
 use crate::shares::Share;
-use crate::{BlockingState, Record, StateError, Stored, Transaction, Typed};
+use crate::{BlockingState, Record, Stored, Transaction, Typed};
 use md4::{Digest, Md4};
 use serde::{Deserialize, Serialize};
 use types::Sid;
 use zeroize::Zeroizing;
 
-/// Longest name of a user or group, in characters.
-pub const NAME_CHARS_MAX: usize = 64;
+pub use crate::account_error::{AccountError, NAME_CHARS_MAX};
 /// Longest password, in characters (as Windows' own dialog has it).
 pub const PASSWORD_CHARS_MAX: usize = 256;
 
@@ -79,32 +79,6 @@ impl Record for Group {
     }
 }
 
-/// Names are compared without regard to case.
-pub(crate) fn folded(name: &str) -> String {
-    name.to_lowercase()
-}
-
-/// Why a change of an account or share was not made; nothing was changed.
-#[derive(Debug, thiserror::Error)]
-pub enum AccountError {
-    #[error("there is no {kind} '{name}'; `cenote {kind} list` shows those there are")]
-    NotFound { kind: &'static str, name: String },
-    #[error("there is a {kind} '{name}' already; choose another name")]
-    Exists { kind: &'static str, name: String },
-    #[error("'{name}' is not a name for a {kind}: {why}")]
-    BadName { kind: &'static str, name: String, why: &'static str },
-    #[error("the password is refused: {0}")]
-    BadPassword(&'static str),
-    #[error("group '{0}' is one of Windows' own groups and stays")]
-    Builtin(String),
-    #[error("{0}")]
-    Invalid(String),
-    #[error(transparent)]
-    State(#[from] StateError),
-    #[error(transparent)]
-    Seal(#[from] SealError),
-}
-
 /// The account database: state and key together.
 pub struct Accounts<'a, S> {
     state: &'a S,
@@ -116,7 +90,7 @@ impl<'a, S: BlockingState> Accounts<'a, S> {
         Self { state, key }
     }
 
-    /// Makes Windows' own groups where they are missing.
+    /// Makes Windows' own groups if they are missing.
     ///
     /// # Errors
     /// [`AccountError::State`].
@@ -136,7 +110,7 @@ impl<'a, S: BlockingState> Accounts<'a, S> {
     }
 
     /// # Errors
-    /// [`AccountError::State`], or [`AccountError::Seal`] where a hash does not open with this key.
+    /// [`AccountError::State`], or [`AccountError::Seal`] if a hash does not open with this key.
     pub fn users(&self) -> Result<Vec<UserSecret>, AccountError> {
         let records: Vec<Stored<UserRecord>> = self.state.list()?;
         records.into_iter().map(|found| self.open(found.value)).collect()
@@ -253,7 +227,7 @@ impl<'a, S: BlockingState> Accounts<'a, S> {
     /// Adds and removes members, given by name.
     ///
     /// # Errors
-    /// `NotFound`, `Invalid` where a group would come to hold itself, or the state's.
+    /// `NotFound`, `Invalid` if a group would come to hold itself, or the state's.
     pub fn set_members(&self, name: &str, add: &[String], remove: &[String]) -> Result<Group, AccountError> {
         let mut found = self.group(name)?;
         for member in add {
@@ -415,21 +389,4 @@ fn nt_hash(password: &str) -> Result<Zeroizing<[u8; 16]>, AccountError> {
     let wide: Zeroizing<Vec<u8>> =
         Zeroizing::new(password.encode_utf16().flat_map(u16::to_le_bytes).collect());
     Ok(Zeroizing::new(Md4::digest(wide.as_slice()).into()))
-}
-
-fn check_name(kind: &'static str, name: &str) -> Result<(), AccountError> {
-    let bad = |why| Err(AccountError::BadName { kind, name: name.into(), why });
-    if name.trim().is_empty() || name != name.trim() {
-        return bad("it is empty, or begins or ends with a space");
-    }
-    if name.chars().count() > NAME_CHARS_MAX {
-        return bad("it is longer than 64 characters");
-    }
-    if name.chars().any(|c| c.is_control() || r#""/\[]:;|=,+*?<>@%"#.contains(c)) {
-        return bad(r#"it holds a control character or one of "/\[]:;|=,+*?<>@%"#);
-    }
-    if name.ends_with('.') || name.parse::<Sid>().is_ok() {
-        return bad("it ends with a dot or reads as a SID");
-    }
-    Ok(())
 }

@@ -1,7 +1,8 @@
 //! The audit log: what administrators did, what was refused, and whose logon failed; a JSON object a line.
 //!
-//! Owns one file of mode 0600 and its predecessors (`NAME.1` is the youngest). Promises: a line is written whole, before the
-//! action is answered. Never holds secrets: callers name targets, not contents.
+//! Owns one file of mode 0600 and its predecessors (`NAME.1` is the youngest). Promises: a line is written whole or not at all,
+//! before the action is answered; a full or failing file system costs the lines of that time and no others. Never holds
+//! secrets: callers name targets, not contents.
 
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
@@ -42,32 +43,73 @@ pub struct AuditEvent<'a> {
 
 pub struct AuditLog {
     path: PathBuf,
-    file: Mutex<(File, u64)>,
+    open: Mutex<Open>,
+}
+
+struct Open {
+    file: File,
+    len_bytes: u64,
+    /// A part of a line may be behind the length.
+    is_torn: bool,
+    trouble: Option<AuditTrouble>,
+}
+
+/// Why lines are missing; until one is written again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditTrouble {
+    pub path: PathBuf,
+    pub why: String,
+    pub since_unix_s: u64,
+    /// Lines that could not be written since then.
+    pub lost: u64,
 }
 
 impl AuditLog {
     /// # Errors
     /// Those of opening the file for appending.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.to_owned(), file: Mutex::new(append_to(path)?) })
+        Ok(Self { path: path.to_owned(), open: Mutex::new(append_to(path)?) })
     }
 
     /// # Errors
-    /// Those of writing to the file.
+    /// Those of writing to the file: the line is not there.
     pub fn write(&self, event: &AuditEvent<'_>) -> io::Result<()> {
         let mut line = serde_json::to_vec(event)?;
         line.push(b'\n');
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        if file.1 >= FILE_BYTES_MAX {
-            self.put_aside()?;
-            *file = append_to(&self.path)?;
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        // A file that cannot be put aside takes more lines than it should: better than none.
+        if open.len_bytes >= FILE_BYTES_MAX
+            && let Ok(fresh) = self.put_aside().and_then(|()| append_to(&self.path))
+        {
+            *open = Open { trouble: open.trouble.take(), ..fresh };
         }
-        file.0.write_all(&line)?;
-        file.1 += line.len() as u64;
-        Ok(())
+        let written = open.append(&line);
+        match &written {
+            Ok(()) => open.trouble = None,
+            Err(error) => {
+                let trouble = open.trouble.get_or_insert_with(|| AuditTrouble {
+                    path: self.path.clone(),
+                    why: String::new(),
+                    since_unix_s: event.unix_s,
+                    lost: 0,
+                });
+                trouble.why = error.to_string();
+                trouble.lost += 1;
+            }
+        }
+        written
+    }
+
+    /// Why the last line is missing, if it is; asks no disk.
+    pub fn trouble(&self) -> Option<AuditTrouble> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).trouble.clone()
     }
 
     fn put_aside(&self) -> io::Result<()> {
+        // It was put aside before, and no new one could be made then.
+        if !self.path.try_exists()? {
+            return Ok(());
+        }
         let predecessor = |number: u32| {
             let mut name = self.path.clone().into_os_string();
             name.push(format!(".{number}"));
@@ -83,8 +125,76 @@ impl AuditLog {
     }
 }
 
-fn append_to(path: &Path) -> io::Result<(File, u64)> {
+impl Open {
+    fn append(&mut self, line: &[u8]) -> io::Result<()> {
+        // What is left of a line that failed would make this one unreadable.
+        if self.is_torn {
+            self.file.set_len(self.len_bytes)?;
+            self.is_torn = false;
+        }
+        self.is_torn = true;
+        self.file.write_all(line)?;
+        self.is_torn = false;
+        self.len_bytes += line.len() as u64;
+        Ok(())
+    }
+}
+
+fn append_to(path: &Path) -> io::Result<Open> {
     let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
     let len_bytes = file.metadata()?.len();
-    Ok((file, len_bytes))
+    Ok(Open { file, len_bytes, is_torn: false, trouble: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AuditEvent, AuditLog, Outcome};
+
+    fn event(target: &str) -> AuditEvent<'_> {
+        let (actor, source, action) = ("api", "127.0.0.1:1", "volume delete");
+        AuditEvent { unix_s: 7, actor, source, action, target, outcome: Outcome::Done, detail: "" }
+    }
+
+    #[test]
+    fn a_line_that_was_cut_off_is_taken_away_and_told_until_one_is_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.log");
+        let log = AuditLog::open(&path).unwrap();
+        log.write(&event("first")).unwrap();
+        {
+            // As a full file system leaves it.
+            let mut open = log.open.lock().unwrap();
+            std::io::Write::write_all(&mut open.file, b"{\"unix_s\":7,\"act").unwrap();
+            open.is_torn = true;
+            open.file = std::fs::File::open(&path).unwrap();
+        }
+        assert!(log.write(&event("lost")).is_err());
+        assert!(log.write(&event("lost")).is_err());
+        let trouble = log.trouble().unwrap();
+        assert_eq!((trouble.lost, trouble.since_unix_s), (2, 7));
+        log.open.lock().unwrap().file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+        log.write(&event("second")).unwrap();
+        assert_eq!(log.trouble(), None);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let targets = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let targets: Vec<String> = targets.map(|line| line["target"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(targets, ["first", "second"]);
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_put_aside_takes_lines_on_and_loses_no_predecessor() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.log");
+        let log = AuditLog::open(&path).unwrap();
+        let first = directory.path().join("audit.log.1");
+        std::fs::write(&first, "the youngest predecessor\n").unwrap();
+        log.open.lock().unwrap().len_bytes = super::FILE_BYTES_MAX;
+        // It was put aside, and a new one cannot be made.
+        std::fs::rename(&path, directory.path().join("aside")).unwrap();
+        std::os::unix::fs::symlink(directory.path().join("nothing/audit.log"), &path).unwrap();
+        log.write(&event("on")).unwrap();
+        log.write(&event("and on")).unwrap();
+        assert_eq!(std::fs::read_to_string(directory.path().join("aside")).unwrap().lines().count(), 2);
+        assert_eq!(std::fs::read_to_string(first).unwrap(), "the youngest predecessor\n");
+    }
 }

@@ -17,7 +17,7 @@ pub trait BlockingState {
 /// Typed access to any [`BlockingState`].
 pub trait Typed: BlockingState {
     /// # Errors
-    /// [`StateError::Malformed`] where the value is no `R`; [`StateError::Unknown`].
+    /// [`StateError::Malformed`] if the value is no `R`; [`StateError::Unknown`].
     fn read<R: Record>(&self, id: &str) -> Result<Option<Stored<R>>, StateError> {
         let key = R::key_of(id);
         match self.call(Request::Get { key: key.clone() })? {
@@ -48,7 +48,7 @@ pub trait Typed: BlockingState {
     /// Writes a record that must still have `revision` (0: must not exist); returns its new revision.
     ///
     /// # Errors
-    /// [`StateError::Conflict`] where it has another; [`StateError::Unknown`].
+    /// [`StateError::Conflict`] if it has another; [`StateError::Unknown`].
     fn write<R: Record>(&self, record: &R, revision: u64) -> Result<u64, StateError> {
         let key = record.key();
         self.commit(Transaction::default().when(key.clone(), revision).put(key, record.encode()))

@@ -11,7 +11,7 @@ use crate::settings::ServerSettings;
 use crate::shares::Share;
 use crate::{DeletedVolume, DiskRecord, PoolRecord, Record, StateDump, VolumeRecord};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use types::{Epoch, PoolId, VolumeId};
 use uuid::Uuid;
 
@@ -68,7 +68,7 @@ pub enum ImageError {
 }
 
 impl PoolImage {
-    /// What a pool's disks are to carry; `None` where the state does not have the pool.
+    /// What a pool's disks are to carry; `None` if the state does not have the pool.
     pub fn of(dump: &StateDump, pool: PoolId, host: &str, now_unix_s: u64) -> Option<Self> {
         let find = |key: &str| {
             dump.entries
@@ -99,7 +99,7 @@ impl PoolImage {
         Some(Self { header, entries: ranked.into_iter().map(|(_, entry)| entry.clone()).collect() })
     }
 
-    /// As text of at most `bytes_max`. Accounts and shares that have no room are counted and left out; `None` where not even
+    /// As text of at most `bytes_max`. Accounts and shares that have no room are counted and left out; `None` if not even
     /// pool, disks and volumes have room.
     pub fn encode(&self, bytes_max: usize) -> Option<Vec<u8>> {
         let mut body = Vec::new();
@@ -161,7 +161,7 @@ impl PoolImage {
     /// All records of a kind.
     ///
     /// # Errors
-    /// [`ImageError::Malformed`] where one does not parse.
+    /// [`ImageError::Malformed`] if one does not parse.
     pub fn records<R: Record>(&self) -> Result<Vec<R>, ImageError> {
         self.entries
             .iter()
@@ -172,8 +172,26 @@ impl PoolImage {
             .collect()
     }
 
+    /// Whether this copy tells of changes that a server's own records do not have: these come from an older copy of its state, or the
+    /// pool was taken elsewhere. A state that was restored counts its revisions on from there, so the volumes' epochs tell as
+    /// well: each is in the state before it is on a disk.
+    pub fn is_ahead_of(&self, own: &Self) -> bool {
+        let (carried, known) = (self.header.version, own.header.version);
+        self.header.pool == own.header.pool
+            && carried.generation >= known.generation
+            && (carried > known || self.header.history != own.header.history || self.has_later_epoch(own))
+    }
+
+    /// Whether some volume has a later epoch here than in the other copy.
+    pub(crate) fn has_later_epoch(&self, other: &Self) -> bool {
+        let volumes = |image: &Self| image.records::<VolumeRecord>().unwrap_or_default();
+        let known: BTreeMap<VolumeId, Epoch> =
+            volumes(other).into_iter().map(|volume| (volume.id, volume.epoch)).collect();
+        volumes(self).iter().any(|volume| known.get(&volume.id).is_some_and(|epoch| *epoch < volume.epoch))
+    }
+
     /// Whether the other says the same, but for what changes while writes go on and may be older on the disks: a volume's
-    /// epoch, and up to which it is settled.
+    /// epoch, up to which it is settled, and what its disks have promised.
     pub fn says_the_same(&self, other: &Self) -> bool {
         let header = |image: &Self| ImageHeader {
             version: ImageVersion::default(),
@@ -214,7 +232,7 @@ pub fn parse_header(bytes: &[u8]) -> Result<ImageHeader, ImageError> {
 fn same_volume(left: &(String, Vec<u8>), right: &(String, Vec<u8>)) -> bool {
     let still = |(key, value): &(String, Vec<u8>)| {
         let mut record = VolumeRecord::decode(key, value).ok()?;
-        (record.epoch, record.settled) = (Epoch(0), Epoch(0));
+        (record.epoch, record.settled, record.promised) = (Epoch(0), Epoch(0), Epoch(0));
         Some(record)
     };
     left.0 == right.0 && left.0.starts_with(VolumeRecord::PREFIX) && still(left) == still(right)

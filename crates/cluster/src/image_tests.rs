@@ -274,3 +274,34 @@ proptest! {
         let _ = PoolImage::parse(&bytes);
     }
 }
+
+#[test]
+fn a_state_that_was_restored_is_behind_what_disks_carry_however_often_it_is_written_since() {
+    let server = Server::furnished();
+    let restored = server.image();
+    server.expel(3);
+    let carried = server.image();
+    assert!(carried.is_ahead_of(&restored) && !restored.is_ahead_of(&carried));
+    assert!(!carried.is_ahead_of(&carried));
+    // It counts its revisions on from where it was; nothing is claimed meanwhile.
+    let mut later = restored.clone();
+    later.header.version.revision = carried.header.version.revision + 10;
+    assert!(carried.is_ahead_of(&later));
+    // An import makes anew what the disks that it did not find carry.
+    later.header.version.generation += 1;
+    later.header.history = uuid::Uuid::from_u128(5);
+    assert!(!carried.is_ahead_of(&later));
+}
+
+#[test]
+fn a_server_that_went_on_from_an_older_copy_of_its_state_is_not_believed() {
+    let server = Server::furnished();
+    let mut forked = server.image();
+    server.expel(3);
+    forked.header.version.revision = server.image().header.version.revision + 10;
+    let disks = [found(1, &server.image()), found(2, &server.image()), found(3, &forked)];
+    let refused = import::plan(&disks, &yes(), "here");
+    assert!(matches!(refused, Err(ImportError::TwoHistories { .. })), "{refused:?}");
+    let plan = import::plan(&disks[..2], &yes(), "here").unwrap();
+    assert_eq!(plan.volumes[0].in_sync.len(), 2);
+}

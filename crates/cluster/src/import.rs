@@ -1,7 +1,7 @@
 //! Bringing a pool back from the copies of its records that its disks carry (D8).
 //!
 //! Owns the choice among these copies, and what an import changes in the cluster state. Promises: the newest copy counts, and
-//! only where so many of the pool's disks are there that no newer one can be elsewhere, or the administrator says to go on
+//! only if so many of the pool's disks are there that no newer one can be elsewhere, or the administrator says to go on
 //! without the others; everything is committed at once, or nothing; what cannot come back is said. Never writes a disk.
 //!
 //! Why the newest copy is safe: a coordinator goes on under a changed record of its volume (members, chunks being built) only
@@ -85,7 +85,8 @@ pub enum ImportError {
     #[error("no disk of pool {0} carries its records: {1}")]
     NoRecords(PoolId, String),
     #[error(
-        "two servers imported pool '{pool}' apart from each other: {disks}; give only the disks of the one whose data you want"
+        "two servers had pool '{pool}' apart from each other, or one went on from an older copy of its state: {disks}; give only the disks \
+         of the one whose data you want"
     )]
     TwoHistories { pool: String, disks: String },
     #[error(
@@ -215,12 +216,12 @@ fn newest<'a>(pool: PoolId, disks: &[&'a FoundDisk]) -> Result<&'a PoolImage, Im
         return Err(ImportError::NoRecords(pool, why.collect::<Vec<_>>().join("; ")));
     };
     let generation = newest.header.version.generation;
-    let histories: BTreeSet<Uuid> = images
-        .iter()
-        .filter(|(_, image)| image.header.version.generation == generation)
-        .map(|(_, image)| image.header.history)
-        .collect();
-    if histories.len() > 1 {
+    let of_generation = || {
+        images.iter().map(|(_, image)| image).filter(|image| image.header.version.generation == generation)
+    };
+    let histories: BTreeSet<Uuid> = of_generation().map(|image| image.header.history).collect();
+    // Within one history an older copy has no later epoch: a server went on from an older copy of its state.
+    if histories.len() > 1 || of_generation().any(|image| image.has_later_epoch(newest)) {
         let shown = images.iter().map(|(disk, image)| format!("{} by {}", disk.path, image.header.host));
         let disks = shown.collect::<Vec<_>>().join(", ");
         return Err(ImportError::TwoHistories { pool: pool.to_string(), disks });
@@ -228,11 +229,11 @@ fn newest<'a>(pool: PoolId, disks: &[&'a FoundDisk]) -> Result<&'a PoolImage, Im
     Ok(newest)
 }
 
-/// Commits what was planned. `old_key` opens passwords that were sealed on another server. Where this server has no pools,
+/// Commits what was planned. `old_key` opens passwords that were sealed on another server. If this server has no pools,
 /// shares and users yet, it takes over the identity that SIDs on the disks belong to.
 ///
 /// # Errors
-/// `Exists` where the pool or its name is here already; those of state and key. Nothing is changed then.
+/// `Exists` if the pool or its name is here already; those of state and key. Nothing is changed then.
 pub fn commit(
     state: &impl BlockingState,
     key: &SealKey,

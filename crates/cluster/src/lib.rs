@@ -16,6 +16,8 @@
 //! | `disk/` + disk id | [`DiskRecord`] | `records` |
 //! | `deleted-volume/` + volume id | [`DeletedVolume`]: slabs to be given back | `records` |
 //! | `volume/` + volume id | [`VolumeRecord`]; changed by the volume's coordinator only | `records` |
+//! | `disk-damage/` + disk id | [`DiskDamage`]: what was found wrong with a disk, for people | `records` |
+//! | `lost-blocks/` + volume id | [`LostBlocks`]: blocks without an intact copy, as far as known | `records` |
 //! | `job/` + job id | [`JobRecord`] | `records` |
 //! | `health/` + subject | [`HealthRecord`] | `records` |
 //! | `user/`, `group/` | accounts | `accounts` |
@@ -27,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+mod account_error;
 pub mod accounts;
 pub mod audit;
 mod blocking;
@@ -44,10 +47,10 @@ pub use blocking::{BlockingState, Stored, Typed};
 pub use memory::{Fault, MemoryClient, MemoryState};
 pub use pool::FaultDomain;
 pub use records::{
-    DeletedVolume, DiskRecord, DiskState, HealthRecord, JobId, JobKind, JobRecord, JobState, PoolRecord,
-    Provisioning, Record, Resiliency, Severity, StaleDisk, VolumeRecord,
+    DeletedVolume, DiskDamage, DiskRecord, DiskState, HealthRecord, JobId, JobKind, JobRecord, JobState,
+    LostBlocks, PoolRecord, Provisioning, Record, Resiliency, Severity, StaleDisk, VolumeRecord,
 };
-pub use redb_engine::{RedbClient, RedbState, StateDump};
+pub use redb_engine::{RedbClient, RedbState, StateDump, StateTrouble};
 pub use state::{
     Answer, Change, ClusterState, Condition, Request, StateCompletion, StateError, Transaction, Versioned,
 };

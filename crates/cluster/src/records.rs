@@ -52,7 +52,7 @@ impl Resiliency {
         }
     }
 
-    /// Copies a write must reach at least where nothing else is configured.
+    /// Copies a write must reach at least if nothing else is configured.
     pub const fn default_min_copies(self) -> u8 {
         match self {
             Self::Simple | Self::TwoWay => 1,
@@ -77,6 +77,9 @@ pub struct StaleDisk {
     /// The lowest epoch of a write it may have missed: regions last written in this epoch or a later one are copied when it
     /// returns (I4).
     pub since: Epoch,
+    /// It had promised at least this epoch when it left: a disk that says less has gone back in time.
+    #[serde(default)]
+    pub promised: Epoch,
 }
 
 /// A virtual disk. Its coordinator alone changes it, by compare-and-swap of the whole record (I2).
@@ -88,7 +91,7 @@ pub struct VolumeRecord {
     pub resiliency: Resiliency,
     pub size_bytes: u64,
     pub provisioning: Provisioning,
-    /// Writes are refused where fewer in-sync copies can be reached.
+    /// Writes are refused if fewer in-sync copies can be reached.
     pub min_copies: u8,
     /// Grows with every change of the members, with every opening, and while writes go on.
     pub epoch: Epoch,
@@ -96,6 +99,10 @@ pub struct VolumeRecord {
     /// copies after a crash and is made equal before it is served (I10).
     #[serde(default)]
     pub settled: Epoch,
+    /// Every disk that is in sync has promised at least this epoch: one that says less has gone back in time, and is stale from the
+    /// beginning.
+    #[serde(default)]
+    pub promised: Epoch,
     /// Which opening of the volume wrote the record last; 0: none yet.
     #[serde(default)]
     pub coordinator: u128,
@@ -142,6 +149,7 @@ impl VolumeRecord {
             min_copies: resiliency.default_min_copies(),
             epoch: Epoch(1),
             settled: Epoch(1),
+            promised: Epoch(0),
             coordinator: 0,
             min_holders: resiliency.copies(),
             in_sync: disks,
@@ -240,6 +248,47 @@ impl Record for DiskRecord {
     const PREFIX: &'static str = "disk/";
     fn id(&self) -> String {
         self.id.to_string()
+    }
+}
+
+/// What was found wrong with a disk since this server has it. For people only: nothing is decided by it. It is no part of what the
+/// disks carry of the records, so that a disk on which every block fails does not make the others write.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskDamage {
+    pub disk: DiskId,
+    #[serde(default)]
+    pub medium_errors: u64,
+    #[serde(default)]
+    pub lost_writes: u64,
+    #[serde(default)]
+    pub corrupt_blocks: u64,
+    #[serde(default)]
+    pub repaired_blocks: u64,
+    /// Where a fault was met last, in words; may be empty.
+    #[serde(default)]
+    pub last: String,
+}
+
+impl Record for DiskDamage {
+    const PREFIX: &'static str = "disk-damage/";
+    fn id(&self) -> String {
+        self.disk.to_string()
+    }
+}
+
+/// Blocks of a volume that have no intact copy, as far as they were met. They are compared again before anybody relies on it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostBlocks {
+    pub volume: VolumeId,
+    pub since_unix_s: u64,
+    /// First block and number of blocks, in order.
+    pub ranges: Vec<(u64, u64)>,
+}
+
+impl Record for LostBlocks {
+    const PREFIX: &'static str = "lost-blocks/";
+    fn id(&self) -> String {
+        self.volume.to_string()
     }
 }
 

@@ -3,13 +3,22 @@
 //! Every commit is durable before it is answered. `quick_repair` keeps the allocator's state in each commit, so that
 //! opening after a crash does not read the whole file. A commit that fails half-way is answered `Unknown`: whether it is
 //! there is known only after the file was opened again.
+//!
+//! redb refuses all work after one I/O error. [`RedbState`] then closes the database and opens it again, on a thread of its own
+//! and as often as it takes: `reopening` says how. Until it is open every request is answered `Unknown` at once, and
+//! [`RedbState::trouble`] says why.
+
+mod reopening;
 
 use crate::{
     Answer, BlockingState, Change, ClusterState, Request, StateCompletion, StateError, Transaction, Versioned,
 };
-use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::backends::FileBackend;
+use redb::{Builder, Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, TableDefinition};
+pub use reopening::StateTrouble;
+use reopening::{Pauses, Reopened};
+use std::fs::File;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 /// Key to (revision, value).
@@ -18,12 +27,13 @@ const ENTRIES: TableDefinition<&str, (u64, &[u8])> = TableDefinition::new("entri
 const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 const REVISION: &str = "revision";
 
+/// Makes a database of an open file; it must be one already, or empty.
+type MakeDatabase = dyn Fn(File) -> Result<Database, DatabaseError> + Send + Sync;
+
 /// A redb state. Cloning shares it; any thread may use it.
 #[derive(Clone)]
 pub struct RedbState {
-    database: Arc<Database>,
-    /// Of the last commit.
-    revision: Arc<AtomicU64>,
+    database: Arc<Reopened>,
 }
 
 /// Everything in the state as of one revision.
@@ -38,24 +48,29 @@ impl RedbState {
     /// Opens or creates the database file.
     ///
     /// # Errors
-    /// [`StateError::Open`] where the file cannot be opened, is no such database, or another process has it open.
+    /// [`StateError::Open`] if the file cannot be opened, is no such database or a damaged one, or another process has it open.
     pub fn open(path: &Path) -> Result<Self, StateError> {
-        let open = |error: &dyn std::fmt::Display| StateError::Open(format!("{}: {error}", path.display()));
-        let database = Database::create(path).map_err(|error| open(&error))?;
-        let mut transaction = database.begin_write().map_err(|error| open(&error))?;
-        transaction.set_quick_repair(true);
-        transaction.open_table(ENTRIES).map_err(|error| open(&error))?;
-        transaction.open_table(COUNTERS).map_err(|error| open(&error))?;
-        transaction.commit().map_err(|error| open(&error))?;
-        let state = Self { database: Arc::new(database), revision: Arc::default() };
-        let revision = state.dump().map_err(|error| open(&error))?.revision;
-        state.revision.store(revision, Ordering::Release);
-        Ok(state)
+        Self::open_with(path, Box::new(database_of), Pauses::default())
+    }
+
+    fn open_with(path: &Path, make: Box<MakeDatabase>, pauses: Pauses) -> Result<Self, StateError> {
+        Ok(Self { database: Reopened::open(path, make, pauses)? })
     }
 
     /// The revision of the last commit; asks no disk.
     pub fn revision(&self) -> u64 {
-        self.revision.load(Ordering::Acquire)
+        self.database.revision()
+    }
+
+    /// Why the database is closed, while it is; asks no disk.
+    pub fn trouble(&self) -> Option<StateTrouble> {
+        self.database.trouble()
+    }
+
+    /// As if the file failed now; for tests of what is above.
+    pub fn fail(&self, why: &str) {
+        let failed = |_: &Database| Err::<(), _>(redb::Error::Io(std::io::Error::other(why.to_owned())));
+        let _ = self.database.with(failed);
     }
 
     /// Everything as of one moment.
@@ -63,25 +78,14 @@ impl RedbState {
     /// # Errors
     /// [`StateError::Unknown`].
     pub fn dump(&self) -> Result<StateDump, StateError> {
-        self.read_all().map_err(|error| StateError::Unknown(error.to_string()))
-    }
-
-    fn read_all(&self) -> Result<StateDump, redb::Error> {
-        let transaction = self.database.begin_read()?;
-        let revision = transaction.open_table(COUNTERS)?.get(REVISION)?.map_or(0, |entry| entry.value());
-        let mut entries = Vec::new();
-        for entry in transaction.open_table(ENTRIES)?.iter()? {
-            let (key, value) = entry?;
-            entries.push((key.value().to_owned(), value.value().1.to_vec()));
-        }
-        Ok(StateDump { revision, entries })
+        self.database.with(read_all)
     }
 
     /// A handle for the data plane: requests are answered on a thread of their own, in order. `wake` is called after each
     /// answer, so that the data plane's loop polls.
     ///
     /// # Errors
-    /// [`StateError::Open`] where the thread cannot be started.
+    /// [`StateError::Open`] if the thread cannot be started.
     pub fn client(&self, wake: impl Fn() + Send + 'static) -> Result<RedbClient, StateError> {
         let (requests, take) = mpsc::channel::<(u64, Request)>();
         let (give, answers) = mpsc::channel();
@@ -90,7 +94,7 @@ impl RedbState {
             .name("cluster-state".into())
             .spawn(move || {
                 for (token, request) in take {
-                    let answer = state.answer(&request).unwrap_or(Answer::Unknown);
+                    let answer = state.call(request).unwrap_or(Answer::Unknown);
                     if give.send(StateCompletion { token, answer }).is_err() {
                         break;
                     }
@@ -100,66 +104,105 @@ impl RedbState {
             .map_err(|error| StateError::Open(format!("no thread for the cluster state: {error}")))?;
         Ok(RedbClient { requests, answers, refused: Vec::new() })
     }
+}
 
-    fn answer(&self, request: &Request) -> Result<Answer, redb::Error> {
-        match request {
-            Request::Get { key } => {
-                let table = self.database.begin_read()?.open_table(ENTRIES)?;
-                let found = table.get(key.as_str())?.map(|entry| versioned(entry.value()));
-                Ok(Answer::Value(found))
-            }
-            Request::List { prefix } => {
-                let table = self.database.begin_read()?.open_table(ENTRIES)?;
-                let mut listed = Vec::new();
-                for entry in table.range(prefix.as_str()..)? {
-                    let (key, value) = entry?;
-                    if !key.value().starts_with(prefix.as_str()) {
-                        break;
-                    }
-                    listed.push((key.value().to_owned(), versioned(value.value())));
+/// The integrity of a file that a crash or an error left is checked, since redb would trust it: the state is small.
+fn database_of(file: File) -> Result<Database, DatabaseError> {
+    builder().create_with_backend(FileBackend::new(file)?)
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder.set_check_integrity_on_open(true);
+    builder
+}
+
+/// Makes the tables if they are missing, and proves with a commit of its own that the database takes commits.
+fn prepare(database: &Database) -> Result<StateDump, redb::Error> {
+    let mut transaction = database.begin_write()?;
+    transaction.set_quick_repair(true);
+    transaction.open_table(ENTRIES)?;
+    {
+        let mut counters = transaction.open_table(COUNTERS)?;
+        let revision = counters.get(REVISION)?.map_or(0, |entry| entry.value());
+        counters.insert(REVISION, revision)?;
+    }
+    transaction.commit()?;
+    read_all(database)
+}
+
+fn read_all(database: &Database) -> Result<StateDump, redb::Error> {
+    let transaction = database.begin_read()?;
+    let revision = transaction.open_table(COUNTERS)?.get(REVISION)?.map_or(0, |entry| entry.value());
+    let mut entries = Vec::new();
+    for entry in transaction.open_table(ENTRIES)?.iter()? {
+        let (key, value) = entry?;
+        entries.push((key.value().to_owned(), value.value().1.to_vec()));
+    }
+    Ok(StateDump { revision, entries })
+}
+
+fn answer(database: &Database, request: &Request) -> Result<Answer, redb::Error> {
+    match request {
+        Request::Get { key } => {
+            let table = database.begin_read()?.open_table(ENTRIES)?;
+            let found = table.get(key.as_str())?.map(|entry| versioned(entry.value()));
+            Ok(Answer::Value(found))
+        }
+        Request::List { prefix } => {
+            let table = database.begin_read()?.open_table(ENTRIES)?;
+            let mut listed = Vec::new();
+            for entry in table.range(prefix.as_str()..)? {
+                let (key, value) = entry?;
+                if !key.value().starts_with(prefix.as_str()) {
+                    break;
                 }
-                Ok(Answer::Listed(listed))
+                listed.push((key.value().to_owned(), versioned(value.value())));
             }
-            Request::Commit(transaction) => self.commit(transaction),
+            Ok(Answer::Listed(listed))
+        }
+        Request::Commit(transaction) => commit(database, transaction),
+    }
+}
+
+fn commit(database: &Database, wanted: &Transaction) -> Result<Answer, redb::Error> {
+    let mut transaction = database.begin_write()?;
+    transaction.set_quick_repair(true);
+    transaction.set_durability(Durability::Immediate).map_err(redb::Error::from)?;
+    let revision;
+    {
+        let mut entries = transaction.open_table(ENTRIES)?;
+        for condition in &wanted.conditions {
+            let found = entries.get(condition.key.as_str())?.map_or(0, |entry| entry.value().0);
+            if found != condition.revision {
+                return Ok(Answer::Conflict);
+            }
+        }
+        let mut counters = transaction.open_table(COUNTERS)?;
+        revision = counters.get(REVISION)?.map_or(0, |entry| entry.value()) + 1;
+        counters.insert(REVISION, revision)?;
+        for change in &wanted.changes {
+            match change {
+                Change::Put { key, value } => {
+                    entries.insert(key.as_str(), (revision, value.as_slice()))?;
+                }
+                Change::Delete { key } => {
+                    entries.remove(key.as_str())?;
+                }
+            }
         }
     }
-
-    fn commit(&self, wanted: &Transaction) -> Result<Answer, redb::Error> {
-        let mut transaction = self.database.begin_write()?;
-        transaction.set_quick_repair(true);
-        transaction.set_durability(Durability::Immediate).map_err(redb::Error::from)?;
-        let revision;
-        {
-            let mut entries = transaction.open_table(ENTRIES)?;
-            for condition in &wanted.conditions {
-                let found = entries.get(condition.key.as_str())?.map_or(0, |entry| entry.value().0);
-                if found != condition.revision {
-                    return Ok(Answer::Conflict);
-                }
-            }
-            let mut counters = transaction.open_table(COUNTERS)?;
-            revision = counters.get(REVISION)?.map_or(0, |entry| entry.value()) + 1;
-            counters.insert(REVISION, revision)?;
-            for change in &wanted.changes {
-                match change {
-                    Change::Put { key, value } => {
-                        entries.insert(key.as_str(), (revision, value.as_slice()))?;
-                    }
-                    Change::Delete { key } => {
-                        entries.remove(key.as_str())?;
-                    }
-                }
-            }
-        }
-        transaction.commit()?;
-        self.revision.fetch_max(revision, Ordering::AcqRel);
-        Ok(Answer::Committed { revision })
-    }
+    transaction.commit()?;
+    Ok(Answer::Committed { revision })
 }
 
 impl BlockingState for RedbState {
     fn call(&self, request: Request) -> Result<Answer, StateError> {
-        self.answer(&request).map_err(|error| StateError::Unknown(error.to_string()))
+        let answered = self.database.with(|database| answer(database, &request))?;
+        if let Answer::Committed { revision } = answered {
+            self.database.committed(revision);
+        }
+        Ok(answered)
     }
 }
 
@@ -187,3 +230,6 @@ impl ClusterState for RedbClient {
         out.extend(self.answers.try_iter());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,10 +35,10 @@ pub enum SealError {
 pub struct SealKey(LessSafeKey);
 
 impl SealKey {
-    /// Reads the key file, or makes one of mode 0600 where there is none.
+    /// Reads the key file, or makes one of mode 0600 if there is none.
     ///
     /// # Errors
-    /// [`SealError`] where it cannot be read or made, is readable by others, or is no key.
+    /// [`SealError`] if it cannot be read or made, is readable by others, or is no key.
     pub fn open_or_create(path: &Path) -> Result<Self, SealError> {
         let io = |source| SealError::Io { path: path.display().to_string(), source };
         match File::open(path) {

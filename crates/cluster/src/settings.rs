@@ -28,10 +28,10 @@ impl Record for ServerSettings {
 pub(crate) const ID: &str = "server";
 
 impl ServerSettings {
-    /// The settings, made now where there are none.
+    /// The settings, made now if there are none.
     ///
     /// # Errors
-    /// [`StateError`] of the state; `Unknown` where the system has no random numbers.
+    /// [`StateError`] of the state; `Unknown` if the system has no random numbers.
     pub fn open_or_create(state: &impl BlockingState) -> Result<Stored<Self>, StateError> {
         if let Some(found) = state.read(ID)? {
             return Ok(found);

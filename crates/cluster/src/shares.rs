@@ -2,7 +2,7 @@
 //!
 //! Owns the share records. Promises: a name is unique whatever its case. Never knows SMB's wire.
 
-use crate::accounts::{AccountError, folded};
+use crate::account_error::{AccountError, folded};
 use crate::{BlockingState, Record, Stored, Typed};
 use serde::{Deserialize, Serialize};
 use types::{Sid, VolumeId};
@@ -58,6 +58,7 @@ pub struct Share {
     pub durability: ShareDurability,
     #[serde(default)]
     pub read_only: bool,
+    /// Writes are durable when answered. Clients are not told: that would promise handles that survive the server.
     #[serde(default)]
     pub continuously_available: bool,
     /// Only encrypted sessions reach it.

@@ -81,6 +81,35 @@ pub fn block_matches(volume: VolumeId, lba: Lba, block: &[u8], checksum: u64) ->
     if checksum == UNWRITTEN { is_zero(block) } else { block_checksum(volume, lba, block) == checksum }
 }
 
+/// Bytes at the end of a block that proves itself: its order and its checksum.
+pub const SEAL_BYTES: usize = 16;
+
+/// Makes a block prove itself: writes `order` and the checksum into its last [`SEAL_BYTES`] bytes, both little-endian. The checksum
+/// is seeded with volume and address as [`block_checksum`] is.
+///
+/// # Panics
+/// When the block is shorter than [`SEAL_BYTES`].
+pub fn seal_block(volume: VolumeId, lba: Lba, order: u64, block: &mut [u8]) {
+    let (body, seal) = block.split_at_mut(block.len() - SEAL_BYTES);
+    let (order_bytes, checksum) = seal.split_at_mut(8);
+    order_bytes.copy_from_slice(&order.to_le_bytes());
+    let mut digest = Seeded::new(volume).at(lba);
+    digest.update(body);
+    digest.update(order_bytes);
+    checksum.copy_from_slice(&finish(&digest).to_le_bytes());
+}
+
+/// The order of a block that proves itself: of two intact ones written to one place the higher came later. A block of zeroes is
+/// intact, of order 0. `None`: not intact.
+pub fn sealed_order(volume: VolumeId, lba: Lba, block: &[u8]) -> Option<u64> {
+    let (body, checksum) = block.split_last_chunk::<8>()?;
+    let (_, order) = body.split_last_chunk::<8>()?;
+    if block_checksum(volume, lba, body) == u64::from_le_bytes(*checksum) {
+        return Some(u64::from_le_bytes(*order));
+    }
+    is_zero(block).then_some(0)
+}
+
 /// The checksums of a payload's blocks, the first of which lies at `first`. Blocks may straddle parts; a last block
 /// cut short is digested as it is.
 pub fn payload_checksums(volume: VolumeId, first: Lba, payload: &Payload) -> Vec<u64> {

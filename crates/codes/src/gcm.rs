@@ -39,7 +39,7 @@ impl GcmSealer {
     }
 
     /// Encrypts `parts`, one after the other, into `out`, and authenticates `additional` before them. A nonce is used once for
-    /// each key, or the key is lost. Answers the tag; `None` where `out` is not as long as all parts, or 2 GiB and more are asked for: `out` is
+    /// each key, or the key is lost. Answers the tag; `None` if `out` is not as long as all parts, or 2 GiB and more are asked for: `out` is
     /// of no use then.
     pub fn seal(
         &mut self,

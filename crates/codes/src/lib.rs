@@ -6,7 +6,7 @@ mod crc;
 mod gcm;
 
 pub use crc::{
-    LOST, UNWRITTEN, block_checksum, block_matches, crc64, crc64_append, crc64_scalar, payload_checksums,
-    payload_matches,
+    LOST, SEAL_BYTES, UNWRITTEN, block_checksum, block_matches, crc64, crc64_append, crc64_scalar,
+    payload_checksums, payload_matches, seal_block, sealed_order,
 };
 pub use gcm::{GCM_NONCE_BYTES, GCM_TAG_BYTES, GcmSealer};

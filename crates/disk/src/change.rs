@@ -1,13 +1,45 @@
 //! A change of a disk's bytes that a power cut may keep, lose or tear, on whatever holds the bytes.
 
-use crate::crash::{Fate, TEAR_BYTES};
 use crate::image::SparseImage;
+use crate::random::Random;
 use rustix::fs::FallocateFlags;
 use std::convert::Infallible;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use sys::Payload;
+
+/// The unit in bytes that a power cut keeps or loses whole.
+pub const TEAR_BYTES: u64 = 512;
+
+/// What a power cut does to one change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    Lost,
+    Kept,
+    /// The first `n` sectors are kept.
+    First(u64),
+    /// The last `n` sectors are kept.
+    Last(u64),
+    /// All but this sector are kept.
+    Without(u64),
+    /// Each sector by a coin that this seed throws.
+    Mixed(u64),
+}
+
+impl Fate {
+    /// Whether the sector at `index` of `count` is kept.
+    pub(crate) fn keeps(self, index: u64, count: u64) -> bool {
+        match self {
+            Self::Lost => false,
+            Self::Kept => true,
+            Self::First(n) => index < n,
+            Self::Last(n) => index >= count.saturating_sub(n),
+            Self::Without(n) => index != n,
+            Self::Mixed(seed) => Random::new(seed ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15)).coin(),
+        }
+    }
+}
 
 /// What changes are applied to.
 pub(crate) trait Medium {

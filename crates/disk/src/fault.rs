@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn a_rule_fails_the_operation_it_names() {
         let (mut disk, handle, _) = disk();
-        handle.inject(Fault::nth(FaultTarget::Write, 1, FaultAction::Fail(DiskError::Io(5))));
+        handle.inject(Fault::nth(FaultTarget::Write, 1, FaultAction::Fail(DiskError::Medium(5))));
         write(&mut disk, 1);
         write(&mut disk, 2);
         let failed: Vec<u64> = answers(&mut disk)

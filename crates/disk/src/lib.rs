@@ -11,6 +11,7 @@ pub mod fault;
 mod file;
 mod image;
 pub mod memory;
+pub mod partition;
 mod random;
 pub mod volatile;
 
@@ -40,10 +41,16 @@ pub struct DiskCompletion {
     pub result: Result<Option<BufMut>, DiskError>,
 }
 
-/// Why an operation failed. After `Io` on a write or a flush, nothing is known about earlier writes (I9).
+/// Why an operation failed (D20). After any of these but `Invalid` and `NoSpace` on a write or a flush, nothing is known about earlier
+/// writes (I9).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DiskError {
-    /// The device answered with an error (errno).
+    /// The medium cannot give, or take, the blocks of this operation (errno): of a read, one of them at least; the rest of the disk is
+    /// as good as before.
+    Medium(i32),
+    /// The host lacked something, such as memory, for as long as an operation may take (errno). Says nothing about the disk.
+    Host(i32),
+    /// The device answered with another error (errno).
     Io(i32),
     /// No answer within the bounded time of an operation.
     TimedOut,
@@ -58,6 +65,10 @@ pub enum DiskError {
 impl fmt::Display for DiskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Medium(errno) => write!(f, "medium error: {}", std::io::Error::from_raw_os_error(*errno)),
+            Self::Host(errno) => {
+                write!(f, "this machine is short of something: {}", std::io::Error::from_raw_os_error(*errno))
+            }
             Self::Io(errno) => write!(f, "{}", std::io::Error::from_raw_os_error(*errno)),
             Self::TimedOut => f.write_str("no answer in time"),
             Self::Gone => f.write_str("the device is gone"),
@@ -68,6 +79,25 @@ impl fmt::Display for DiskError {
 }
 
 impl std::error::Error for DiskError {}
+
+impl DiskError {
+    /// Tells faults of the medium, of the device and of this host apart by errno (Linux' `blk_errors` in block/blk-core.c).
+    pub fn of_system(error: &std::io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT) => Self::NoSpace,
+            Some(libc::ENODEV | libc::ENXIO | libc::ENOMEDIUM | libc::ESHUTDOWN) => Self::Gone,
+            // EIO is BLK_STS_IOERR, ENODATA BLK_STS_MEDIUM, EILSEQ BLK_STS_PROTECTION, EREMOTEIO BLK_STS_TARGET.
+            Some(errno @ (libc::EIO | libc::ENODATA | libc::EILSEQ | libc::EREMOTEIO | libc::EBADMSG)) => {
+                Self::Medium(errno)
+            }
+            Some(errno @ (libc::ENOMEM | libc::EAGAIN | libc::ENOBUFS | libc::EINTR | libc::EBUSY)) => {
+                Self::Host(errno)
+            }
+            Some(errno) => Self::Io(errno),
+            None => Self::Medium(libc::EIO),
+        }
+    }
+}
 
 /// Facts about a disk that do not change while it is open.
 #[derive(Debug, Clone)]

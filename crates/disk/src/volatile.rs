@@ -7,7 +7,8 @@
 //! answered. The process has to end then: the kernel keeps the file. Never meant for data that anybody wants.
 
 use crate::change::Change;
-use crate::crash::choice::{self, Fate};
+use crate::change::Fate;
+use crate::crash::choice;
 use crate::crash::overlaps;
 use crate::random::Random;
 use crate::{Disk, DiskCompletion, DiskError, DiskInfo, DiskOperation, OpenedFile, check_fit};
@@ -68,10 +69,6 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn classify(error: &io::Error) -> DiskError {
-    DiskError::Io(error.raw_os_error().unwrap_or(libc::EIO))
-}
-
 impl State {
     /// Performs an operation.
     fn perform(&mut self, entry: InFlight) {
@@ -85,7 +82,7 @@ impl State {
             }
             DiskOperation::Flush => self.write_back(entry.submitted_after, 0).map(|()| None),
         };
-        let result = result.map_err(|error| classify(&error));
+        let result = result.map_err(|error| DiskError::of_system(&error));
         self.answers.push(DiskCompletion { token: entry.token, result });
     }
 
@@ -217,8 +214,17 @@ impl Disk for VolatileDisk {
         self.opened.info()
     }
 
-    fn submit(&mut self, token: u64, operation: DiskOperation) {
+    fn submit(&mut self, token: u64, mut operation: DiskOperation) {
         let fits = check_fit(self.opened.info(), &operation);
+        // From here on in bytes of the file, in which the disk may be a partition.
+        match &mut operation {
+            DiskOperation::Read { offset, .. }
+            | DiskOperation::Write { offset, .. }
+            | DiskOperation::Discard { offset, .. } => {
+                *offset = offset.saturating_add(self.opened.base_bytes);
+            }
+            DiskOperation::Flush => {}
+        }
         let mut state = lock(&self.state);
         if state.pulled {
             return;
@@ -349,6 +355,30 @@ mod tests {
         machine.done(discard);
         machine.done(DiskOperation::Flush);
         assert_eq!([0, 1].map(|block| machine.on_medium(block)[0]), [0, 0]);
+    }
+
+    #[test]
+    fn a_partition_in_an_image_is_written_where_it_lies_and_nowhere_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("device");
+        create_file_disk(&path, 64 << 20).unwrap();
+        crate::partition::write_for_tests(&path, 512);
+        let before = std::fs::read(&path).unwrap();
+        let opened = OpenedFile::open(&path.to_string_lossy(), FileDiskOptions::default()).unwrap();
+        let base = opened.base_bytes;
+        assert_eq!(base, 1 << 20);
+        let (disk, plug) = VolatileDisk::new(opened, 1, Box::new(|| {})).unwrap();
+        let mut machine = Machine { disk, plug, path, _directory: directory };
+        machine.write(0, 1, true);
+        machine.write(1, 2, false);
+        let read = DiskOperation::Read { offset: 0, into: BufMut::for_overwrite(2 * BLOCK as usize) };
+        let bytes = machine.done(read).unwrap();
+        assert_eq!((bytes[0], bytes[BLOCK as usize]), (1, 2));
+        machine.done(DiskOperation::Flush);
+        assert_eq!([0, 1].map(|block| machine.on_medium(base / BLOCK + block)[0]), [1, 2]);
+        machine.done(DiskOperation::Discard { offset: 0, len_bytes: 2 * BLOCK });
+        machine.done(DiskOperation::Flush);
+        assert!(std::fs::read(&machine.path).unwrap() == before, "the table and all else is as it was");
     }
 
     #[test]

@@ -55,7 +55,7 @@ fn print(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// `-ye` ends with 1 even where it succeeds, as DiskSpd does.
+/// `-ye` ends with 1 even if it succeeds, as DiskSpd does.
 fn set_event(name: &str) -> ExitCode {
     match events::set(name) {
         Ok(()) => {

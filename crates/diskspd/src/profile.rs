@@ -204,7 +204,7 @@ pub struct Target {
     pub thread_stride_bytes: u64,
     pub priority: Priority,
     pub weight: u32,
-    /// (thread, weight): which threads of a pool use it, all where empty.
+    /// (thread, weight): which threads of a pool use it, all if empty.
     pub thread_targets: Vec<(u32, Option<u32>)>,
 }
 
@@ -327,15 +327,32 @@ impl TimeSpan {
 
 impl Target {
     fn validate(&self, span: &TimeSpan, found: &mut Findings) {
+        let told = |checks: &[(bool, &str)]| -> Vec<String> {
+            checks.iter().filter(|(applies, _)| *applies).map(|(_, text)| (*text).to_owned()).collect()
+        };
+        found.errors.extend(told(&self.errors(span)));
+        if let Some(distribution) = &self.distribution {
+            found.errors.extend(distribution.validate(self.block_bytes));
+        }
+        found.warnings.extend(told(&self.warnings(span)));
+    }
+
+    /// Threads that work on the target.
+    fn threads_in(&self, span: &TimeSpan) -> u32 {
+        if span.thread_count > 0 { span.thread_count } else { self.threads }
+    }
+
+    /// What makes the target impossible, and whether it does.
+    fn errors(&self, span: &TimeSpan) -> [(bool, &'static str); 17] {
         let pool = span.request_count > 0;
-        let random = self.random_percent > 0;
-        let threads = if span.thread_count > 0 { span.thread_count } else { self.threads };
+        let random = self.is_random();
+        let threads = self.threads_in(span);
         let cached_only = self.cache != CacheMode::DisableOsCache;
         let source_too_small = match &self.content {
             WriteContent::Source { size_bytes, .. } => *size_bytes < u64::from(self.block_bytes),
             _ => false,
         };
-        let checks: [(bool, &str); 17] = [
+        [
             (
                 pool && self.throughput.is_some(),
                 "ERROR: -g throughput control cannot be used with -O outstanding requests per thread",
@@ -380,12 +397,14 @@ impl Target {
                 self.max_offset_bytes > 0 && self.max_offset_bytes <= self.base_offset_bytes,
                 "ERROR: maximum file offset (-f) must be greater than base file offset (-B)",
             ),
-        ];
-        found.errors.extend(checks.iter().filter(|(wrong, _)| *wrong).map(|(_, text)| (*text).to_owned()));
-        if let Some(distribution) = &self.distribution {
-            found.errors.extend(distribution.validate(self.block_bytes));
-        }
-        let warnings = [
+        ]
+    }
+
+    /// What makes the target strange, and whether it does.
+    fn warnings(&self, span: &TimeSpan) -> [(bool, &'static str); 3] {
+        let random = self.is_random();
+        let threads = self.threads_in(span);
+        [
             (
                 self.parallel_async && self.request_count == 1,
                 "WARNING: -p does not have effect unless outstanding I/O count (-o) is > 1",
@@ -399,10 +418,7 @@ impl Target {
                     && !self.parallel_async,
                 "WARNING: target access pattern will not be sequential, consider -si",
             ),
-        ];
-        found
-            .warnings
-            .extend(warnings.iter().filter(|(strange, _)| *strange).map(|(_, text)| (*text).to_owned()));
+        ]
     }
 }
 

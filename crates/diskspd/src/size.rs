@@ -40,7 +40,7 @@ pub fn parse(text: &str, block_bytes: u64) -> Result<u64, SizeError> {
     }
 }
 
-/// The largest unit that fits: whole where it is exact, two decimals else, plain bytes under 1 KiB.
+/// The largest unit that fits: whole if it is exact, two decimals else, plain bytes under 1 KiB.
 pub fn display(bytes: u64) -> String {
     for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
         let one = 1u64 << shift;

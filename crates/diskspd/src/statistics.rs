@@ -65,7 +65,7 @@ impl Histogram {
         self.max_ns = self.max_ns.max(latency_ns);
     }
 
-    /// Adds a latency that occurred so many times; `None` where the count does not fit.
+    /// Adds a latency that occurred so many times; `None` if the count does not fit.
     pub fn record_many(&mut self, latency_ns: u64, count: u64) -> Option<()> {
         let Some(more) = count.checked_sub(1) else { return Some(()) };
         let total = self.count.checked_add(count)?;
@@ -151,7 +151,7 @@ impl Histogram {
     }
 }
 
-/// Completions by interval, for the deviation of IOPS, and their latency where it is measured.
+/// Completions by interval, for the deviation of IOPS, and their latency if it is measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Intervals {
     pub bucket_ms: u32,
@@ -193,12 +193,12 @@ impl Moments {
         self.sum_squared_ns2 += other.sum_squared_ns2;
     }
 
-    /// 0 where there are none.
+    /// 0 if there are none.
     pub fn mean_ms(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum_ns as f64 / self.count as f64 / 1e6 }
     }
 
-    /// Of the population; 0 where there are none.
+    /// Of the population; 0 if there are none.
     pub fn std_dev_ms(&self) -> f64 {
         if self.count == 0 {
             return 0.0;
@@ -287,6 +287,33 @@ pub struct EffectiveRange {
     pub len_bytes: u64,
 }
 
+/// How a thread spent its waits (`-vs`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WaitStatistics {
+    /// Waits for a completion alone.
+    pub completion_waits: u64,
+    /// Waits that a throttle or think time bounds, and those of them of more than 1 ms.
+    pub throttle_waits: u64,
+    pub throttle_sleeps: u64,
+    /// Completions that were there beside the one waited for.
+    pub batched_completions: u64,
+}
+
+/// What a thread's sessions are, and what they did while the run measured.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SmbUse {
+    pub server: String,
+    pub is_rdma: bool,
+    /// Why SMB Direct was not used though it was hoped for.
+    pub fallback: Option<String>,
+    pub dialect: String,
+    pub channels: u32,
+    pub is_signed: bool,
+    /// The cipher, if messages are encrypted.
+    pub cipher: Option<String>,
+    pub counters: smb_client::Counters,
+}
+
 /// One thread on one target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetResult {
@@ -339,11 +366,11 @@ pub struct SpanResult {
     /// By thread, then by target.
     pub threads: Vec<Vec<TargetResult>>,
     /// By thread.
-    pub waits: Vec<crate::engine::WaitStatistics>,
+    pub waits: Vec<WaitStatistics>,
     /// User and kernel time of this process while it measured.
     pub process_cpu_ns: u64,
     /// Sessions at SMB servers, by thread.
-    pub smb_sessions: Vec<crate::port::SmbUse>,
+    pub smb_sessions: Vec<SmbUse>,
 }
 
 /// The machine that ran it.

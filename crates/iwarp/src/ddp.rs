@@ -223,7 +223,7 @@ impl ReadRequest {
 pub enum AtomicOperation {
     /// Adds within the fields that `mask` delimits: a set bit stops the carry out of it (RFC 7306 section 5.1.1).
     FetchAdd { add: u64, mask: u64 },
-    /// Replaces the bits of `swap_mask` where the bits of `compare_mask` are equal (section 5.1.3).
+    /// Replaces the bits of `swap_mask` if the bits of `compare_mask` are equal (section 5.1.3).
     CompareSwap { compare: u64, compare_mask: u64, swap: u64, swap_mask: u64 },
 }
 

@@ -8,7 +8,7 @@ use sys::{Buf, Payload};
 
 /// Bytes before the ULPDU.
 pub const LENGTH_BYTES: usize = 2;
-/// Bytes of the CRC field, there also where CRC is off.
+/// Bytes of the CRC field, there also if CRC is off.
 pub const CRC_BYTES: usize = 4;
 /// Longest ULPDU that may be sent (RFC 5044 section 4.5).
 pub const ULPDU_BYTES_MAX: usize = 64_768;
@@ -204,7 +204,7 @@ impl Outgoing {
             copied = &part[range];
         }
         self.next = from.after(parts, len);
-        // Written where they stay: bytes that were just written in small parts are slow to read in larger ones.
+        // Written if they stay: bytes that were just written in small parts are slow to read in larger ones.
         let (start, pad) = (self.own.len(), pad_bytes(length));
         let head_at = LENGTH_BYTES + header.len_bytes();
         let copied_at = head_at + head.len();

@@ -1,4 +1,4 @@
-//! Markers (RFC 5044 section 4.3): a sender puts one into every 512 bytes of the stream where its peer asks for them at start-up.
+//! Markers (RFC 5044 section 4.3): a sender puts one into every 512 bytes of the stream if its peer asks for them at start-up.
 //!
 //! Only what is sent: this end never asks for markers. Bytes are copied here, since a marker may fall into payload; hardware that asks
 //! for markers is of the time of RDMAC.
@@ -63,7 +63,7 @@ impl Markers {
         Payload::from(Buf::from(&out[..]))
     }
 
-    /// Puts a marker where one is due; it points back to the FPDU's length field at `start`.
+    /// Puts a marker if one is due; it points back to the FPDU's length field at `start`.
     fn mark(&mut self, out: &mut Vec<u8>, start: usize) {
         if self.until_next == 0 {
             let pointer = (out.len() - start) as u16;

@@ -18,14 +18,14 @@ pub struct DomainId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StreamId(pub u64);
 
-/// What a peer may do with a region.
+/// Rights of a peer to a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Access {
     pub remote_read: bool,
     pub remote_write: bool,
     /// The peer may end the registration by Send with Invalidate.
     pub remote_invalidate: bool,
-    /// Room without content, of which the owner looks only at what the peer wrote: bytes that the peer may write may change also where
+    /// Room without content, of which the owner looks only at what the peer wrote: bytes that the peer may write may change also if
     /// it did not name them.
     pub unspecified_content: bool,
 }
@@ -155,7 +155,7 @@ impl Memory {
     /// Ends a registration; writable bytes are handed back.
     ///
     /// # Errors
-    /// `Stag` where there is none. `Busy` while an inbound read still takes bytes from it or a placement is under way: nobody finds it
+    /// `Stag` if there is none. `Busy` while an inbound read still takes bytes from it or a placement is under way: nobody finds it
     /// any more, and it goes, with its bytes, when that is over.
     pub fn deregister(&mut self, stag: Stag) -> Result<Option<BufMut>, MemoryError> {
         match self.regions.get_mut(&stag) {
@@ -176,7 +176,7 @@ impl Memory {
         })
     }
 
-    /// The bytes of a region for the kernel to receive into, where only this stream reaches it and only to write. It stays busy until
+    /// The bytes of a region for the kernel to receive into, if only this stream reaches it and only to write. It stays busy until
     /// [`Self::give_back`].
     pub(crate) fn lend(&mut self, stag: Stag, stream: StreamId) -> Option<BufMut> {
         let region = self.regions.get_mut(&stag)?;
@@ -282,7 +282,7 @@ impl Memory {
         range.ok_or(MemoryError::Bounds)
     }
 
-    /// The bytes of a checked range, for a response: shared where the region is never written, copied else.
+    /// The bytes of a checked range, for a response: shared if the region is never written, copied else.
     pub(crate) fn readable(&self, stag: Stag, at: usize, len_bytes: usize) -> Result<Payload, MemoryError> {
         let region = self.regions.get(&stag).ok_or(MemoryError::Stag)?;
         let end = at.checked_add(len_bytes).ok_or(MemoryError::Wrap)?;
@@ -295,7 +295,7 @@ impl Memory {
         }
     }
 
-    /// The bytes of a region, for its owner; `None` also while they are received into, and of room where nothing was placed.
+    /// The bytes of a region, for its owner; `None` also while they are received into, and of room if nothing was placed.
     pub fn bytes(&self, stag: Stag) -> Option<&[u8]> {
         match &self.regions.get(&stag)?.bytes {
             Bytes::Shared(bytes) => Some(bytes),

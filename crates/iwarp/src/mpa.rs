@@ -95,7 +95,7 @@ impl StartFrame {
         out
     }
 
-    /// Reads a frame from the front of `bytes`: the frame and its length, or `None` where more bytes are needed. A wrong key is
+    /// Reads a frame from the front of `bytes`: the frame and its length, or `None` if more bytes are needed. A wrong key is
     /// found at its first wrong byte.
     ///
     /// # Errors
@@ -175,7 +175,7 @@ impl LegacyDepths {
     }
 }
 
-/// Our own block at the start of private data, by which two ends of this code agree on what the RFCs leave open. Only sent where
+/// Our own block at the start of private data, by which two ends of this code agree on what the RFCs leave open. Only sent if
 /// configured, or in answer to one. Where [`LegacyDepths`] are there too they come first: whoever looks for them finds them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extension {

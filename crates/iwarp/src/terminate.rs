@@ -15,7 +15,7 @@ macro_rules! codes {
         impl TerminateCode {
             $($(#[$doc])* pub const $name: Self = Self { layer: $layer, error_type: $kind, code: $code };)*
 
-            /// What it says, where it is a code of the registries.
+            /// What it says, if it is a code of the registries.
             pub const fn text(self) -> Option<&'static str> {
                 match (self.layer, self.error_type, self.code) {
                     $(($layer, $kind, $code) => Some($text),)*
@@ -88,7 +88,7 @@ pub struct OffendingSegment {
 }
 
 impl TerminateCode {
-    /// The Terminate payload: the control word and, where given, the offending segment's length and headers.
+    /// The Terminate payload: the control word and, if given, the offending segment's length and headers.
     pub fn encode(self, segment: Option<&OffendingSegment>) -> Vec<u8> {
         let mut out = vec![self.layer << 4 | self.error_type & 0xF, self.code, 0, 0];
         if let Some(segment) = segment {

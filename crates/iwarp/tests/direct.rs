@@ -581,7 +581,7 @@ fn what_comes_behind_a_message_that_is_shorter_than_it_tells_is_never_taken_for_
         }
         pair.drive();
         assert!(received(&pair)[0] == first);
-        // A message that ended where an FPDU of it was expected has left with what came behind it.
+        // A message that ended when an FPDU of it was expected has left with what came behind it.
         let is_lost = len_bytes == 2 * 61_440;
         let expected = is_lost.then_some((false, TerminateCode::DDP_UNTAGGED_TOO_LONG));
         assert_eq!(pair.server.terminated, expected, "{len_bytes}");

@@ -59,7 +59,7 @@ pub fn repair_plan(pool: &PoolView, chunks: &[ChunkCopies]) -> (Vec<Repair>, u64
     (plan, unplaced)
 }
 
-/// The copy to give up where a chunk has more than it should: of a disk that is not usable (retired), else of one in the fault domain
+/// The copy to give up if a chunk has more than it should: of a disk that is not usable (retired), else of one in the fault domain
 /// of another copy, else of the fullest.
 pub fn surplus(pool: &PoolView, chunk: &ChunkCopies) -> Option<DiskId> {
     if chunk.holders.len() <= usize::from(chunk.copies) {

@@ -38,8 +38,8 @@ pub struct PoolView {
     pub promised_slabs: u64,
 }
 
-/// How many disks' worth of space is kept for repair where nothing else is said: one for each node, at most four, as Storage
-/// Spaces Direct recommends; none where fewer than three disks would make it a third or more of the pool for nothing.
+/// How many disks' worth of space is kept for repair if nothing else is said: one for each node, at most four, as Storage
+/// Spaces Direct recommends; none if fewer than three disks would make it a third or more of the pool for nothing.
 pub fn default_reserve_disks(domains: &[FaultDomain]) -> u32 {
     let nodes: BTreeSet<(&str, &str)> =
         domains.iter().map(|domain| (domain.rack.as_str(), domain.node.as_str())).collect();

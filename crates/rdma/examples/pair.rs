@@ -22,7 +22,7 @@ type Failure = Box<dyn Error>;
 
 /// Of each Write and Read.
 const BLOCK_BYTES: usize = 256 << 10;
-/// Writes, and reads where the peer serves as many, that are outstanding at a time.
+/// Writes, and reads if the peer serves as many, that are outstanding at a time.
 const DEPTH: usize = 8;
 const ROUNDS: usize = 50;
 const MESSAGE_BYTES: usize = 4096;

@@ -1,6 +1,6 @@
 //! Deadlines of many connections, of which few ever pass: arming costs nothing while a deadline only moves back.
 //!
-//! Each connection has at most a few entries in a heap. One that comes up early is looked at and put back where the connection's
+//! Each connection has at most a few entries in a heap. One that comes up early is looked at and put back if the connection's
 //! deadline is by then.
 
 use std::cmp::Reverse;

@@ -1,6 +1,8 @@
 //! The interface that providers share, in the words of verbs and of the RDMA connection manager.
 
+pub use ::iwarp::Access;
 pub use ::iwarp::connection::HEAD_BYTES_MAX;
+
 use std::io;
 use std::net::SocketAddr;
 use sys::{Buf, BufMut, Payload};
@@ -43,16 +45,6 @@ pub struct RegionKey(pub u32);
 /// Chosen by the owner of a queue pair, given back with the completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WorkId(pub u64);
-
-/// What the peer may do with a registration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Access {
-    pub remote_read: bool,
-    pub remote_write: bool,
-    pub remote_invalidate: bool,
-    /// Room without content, of which the owner looks only at what the peer wrote: what else it holds may change while the peer may write.
-    pub unspecified_content: bool,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
@@ -112,7 +104,7 @@ pub struct Completion {
     pub id: WorkId,
     pub kind: CompletionKind,
     pub status: Status,
-    /// Of this work; where its provider tells Sends and Writes together, of all since the last completion of one.
+    /// Of this work; if its provider tells Sends and Writes together, of all since the last completion of one.
     pub len_bytes: usize,
     /// The bytes of a received message.
     pub buffer: Option<Buf>,
@@ -236,7 +228,7 @@ pub trait Verbs {
     /// Registers bytes that only the peer of this connection may write, or that our reads fill.
     ///
     /// # Errors
-    /// Where the connection has ended, or a device refuses; the bytes are lost.
+    /// If the connection has ended, or a device refuses; the bytes are lost.
     fn register(
         &mut self,
         bytes: BufMut,
@@ -263,7 +255,7 @@ pub trait Verbs {
     fn register_shared(&mut self, bytes: Buf, queue_pair: QueuePairId) -> Result<RegionKey, RegisterError>;
     /// How the peer addresses the first byte of a registration; the bytes after it follow.
     fn remote_offset(&self, key: RegionKey) -> u64;
-    /// Ends a registration; gives writable bytes back. `None` also where there is no such registration.
+    /// Ends a registration; gives writable bytes back. `None` also if there is no such registration.
     fn deregister(&mut self, key: RegionKey) -> Option<BufMut>;
 
     /// Room for one message of `len_bytes` at most; its completion brings the buffer.
@@ -319,7 +311,7 @@ pub trait Verbs {
 
     /// Moves what happened into `out`, and work onto the wire.
     fn poll(&mut self, now: Monotonic, out: &mut Vec<Event>);
-    /// Work was posted since the last `poll`, which alone sends it; `false` where posting does.
+    /// Work was posted since the last `poll`, which alone sends it; `false` if posting does.
     fn wants_poll(&self) -> bool {
         false
     }

@@ -2,6 +2,7 @@
 
 use crate::oracle::{Register, ZERO};
 use crate::random::Random;
+use crate::world::VOLUME;
 use space::api::SpaceRequest;
 use std::collections::BTreeMap;
 use store::api::WriteClass;
@@ -14,6 +15,8 @@ pub(crate) const CHUNK_BLOCKS: u64 = 512;
 pub(crate) const CHUNKS: u64 = 5;
 /// First blocks, within a chunk, of what clients touch: both regions, and their border.
 const PLACES: [u64; 4] = [0, 100, 253, 400];
+/// Where in a block its value stands a second time: before what proves a block of class Append.
+const END: usize = BLOCK_BYTES - codes::SEAL_BYTES - 8;
 
 /// What a client waits for.
 #[derive(Debug, Clone)]
@@ -57,8 +60,6 @@ pub(crate) struct History {
     pub next_value: u64,
     pub garbage: Vec<String>,
     pub discards: bool,
-    /// Stores lose power in the middle of a block.
-    pub tears: bool,
 }
 
 impl History {
@@ -118,10 +119,6 @@ impl History {
         (Doing::Write { lba, blocks, value }, request)
     }
 
-    fn may_be_torn(&self, lba: u64) -> bool {
-        self.registers.get(&lba).is_some_and(Register::has_unanswered_write)
-    }
-
     pub fn wrote(&mut self, lba: u64, blocks: u64, value: u64, step: u64) {
         for at in lba..lba + blocks {
             self.registers.entry(at).or_default().write_ended(value, step);
@@ -135,9 +132,6 @@ impl History {
             match value_of(block, lba) {
                 Some(ZERO) => self.registers.entry(lba).or_default().read_zeroes(began, step),
                 Some(value) => self.registers.entry(lba).or_default().read(value, began, step),
-                // Class Append has no checksums: what it held is lost where a write that was not acknowledged was torn, and
-                // whoever reads it has to see that.
-                None if self.tears && is_append(lba) && self.may_be_torn(lba) => {}
                 None => {
                     self.garbage.push(format!("block {lba} was read as something that was never written"))
                 }
@@ -150,14 +144,18 @@ fn is_append(lba: u64) -> bool {
     lba / CHUNK_BLOCKS == CHUNKS - 1
 }
 
-/// A block that says which write it is from, and where it belongs.
+/// A block that says which write it is from, and where it belongs; one of class Append proves it, later ones by a higher order.
 fn payload(value: u64, lba: u64, blocks: u64) -> Payload {
     let mut data = BufMut::zeroed(blocks as usize * BLOCK_BYTES);
     for (at, block) in data.chunks_mut(BLOCK_BYTES).enumerate() {
+        let lba = lba + at as u64;
         block.fill((value % 251) as u8 + 1);
         block[..8].copy_from_slice(&value.to_le_bytes());
-        block[8..16].copy_from_slice(&(lba + at as u64).to_le_bytes());
-        block[BLOCK_BYTES - 8..].copy_from_slice(&value.to_le_bytes());
+        block[8..16].copy_from_slice(&lba.to_le_bytes());
+        block[END..END + 8].copy_from_slice(&value.to_le_bytes());
+        if is_append(lba) {
+            codes::seal_block(VOLUME, Lba(lba), value, block);
+        }
     }
     Payload::from(data.freeze())
 }
@@ -166,11 +164,12 @@ fn payload(value: u64, lba: u64, blocks: u64) -> Payload {
 pub(crate) fn value_of(block: &[u8], lba: u64) -> Option<u64> {
     let word =
         |at: usize| block.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
-    let (value, address, end) = (word(0)?, word(8)?, word(BLOCK_BYTES - 8)?);
+    let (value, address, end) = (word(0)?, word(8)?, word(END)?);
     if block.iter().all(|byte| *byte == 0) {
         return Some(ZERO);
     }
     let fill = (value % 251) as u8 + 1;
-    let whole = block[16..BLOCK_BYTES - 8].iter().all(|byte| *byte == fill);
-    (whole && value == end && address == lba).then_some(value)
+    let whole = block[16..END].iter().all(|byte| *byte == fill);
+    let proven = !is_append(lba) || codes::sealed_order(VOLUME, Lba(lba), block) == Some(value);
+    (whole && proven && value == end && address == lba).then_some(value)
 }

@@ -1,6 +1,5 @@
 //! Faults, planned so that the volume should survive them, and their end.
 
-use crate::client::CHUNK_BLOCKS;
 use crate::narrate;
 use crate::nodes::Medium;
 use crate::world::{Event, MILLISECOND, VOLUME, World};
@@ -204,7 +203,6 @@ impl World {
         let calm = record.stale.is_empty() && record.building.is_empty() && self.retired.is_none();
         let lbas = self.registers_written();
         let Some(lba) = self.random.pick(&lbas) else { return };
-        let append = lba / CHUNK_BLOCKS == crate::client::CHUNKS - 1;
         let stores =
             || self.disks.iter().enumerate().filter_map(|(at, disk)| Some((at, disk.medium.fake()?)));
         let holders: Vec<usize> = stores()
@@ -217,7 +215,6 @@ impl World {
         let Some(disk) = self.random.pick(&holders) else { return };
         if calm
             && healthy
-            && !append
             && holders.len() > 1
             && let Some(store) = self.disks[disk].medium.fake()
         {

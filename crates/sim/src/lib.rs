@@ -1,12 +1,15 @@
-//! The deterministic simulator of `space`: several nodes, disks, a network and a cluster state in virtual time, on one thread.
+//! The deterministic simulator: two worlds in virtual time, each on one thread.
 //!
-//! Owns the environment only: coordinators, replicas and placement are the real ones. A run has two phases: faults, under which
-//! nothing acknowledged may be lost nor anything wrong be read; then everything is healed, and the volume must serve and
-//! become fully redundant again. Faults are planned so that the volume should survive them: every violation is a bug. A seed
-//! replays bit for bit. Never ships.
+//! [`World::Space`]: coordinators and replicas of several nodes, over a network that loses and delays, with a cluster state that
+//! fails. [`World::Stack`]: one server from the volume's backend down to disks that fail in every way ([`stack`]). Both own the
+//! environment only: what runs in them is what ships. A run has phases of faults, under which nothing acknowledged may be lost nor
+//! anything wrong be read; then everything is healed, and must serve and become fully redundant again. Faults are planned so that
+//! they should be survived: every violation is a bug. A seed replays bit for bit. Never ships.
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "planted-bugs")]
+pub mod bugs;
 mod client;
 mod faults;
 pub mod invariants;
@@ -19,6 +22,7 @@ pub mod oracle;
 mod random;
 mod replicas;
 mod scenario;
+pub mod stack;
 mod trace;
 mod traffic;
 mod world;
@@ -26,21 +30,67 @@ mod world;
 pub use scenario::Scenario;
 pub use world::{Coverage, Report, run};
 
-/// Every planted bug is found by one of so many seeds.
-pub const SEEDS_TO_FIND: u64 = 1_000;
+/// Seeds that failed once, and what was wrong: `WORLD SEED # why`. They run before all others.
+pub const KEPT_SEEDS: &str = include_str!("../kept-seeds.txt");
 
-/// Plants a bug, and runs seeds until one finds it that finds nothing without it.
-#[cfg(feature = "planted-bugs")]
-pub fn find_planted(bug: space::planted::Planted, first: u64, seeds: u64) -> Option<Report> {
-    let run_with = |bug, seed| {
-        space::planted::plant(bug);
-        let report = run(seed);
-        space::planted::plant(None);
-        report
+/// Which of the two is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum World {
+    Space,
+    Stack,
+}
+
+/// What a run found.
+#[derive(Debug, Clone)]
+pub struct Finding {
+    pub world: World,
+    pub seed: u64,
+    pub violations: Vec<String>,
+    /// The scenario, in words.
+    pub scenario: String,
+    /// Equal for equal seeds, bit for bit.
+    pub trace: u64,
+}
+
+impl World {
+    pub const ALL: [Self; 2] = [Self::Space, Self::Stack];
+
+    /// As it is called on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Space => "space",
+            Self::Stack => "stack",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|world| world.name() == name)
+    }
+
+    pub fn run(self, seed: u64) -> Finding {
+        match self {
+            Self::Space => {
+                let Report { violations, trace, .. } = run(seed);
+                let scenario = format!("{:?}", Scenario::of_seed(seed));
+                Finding { world: self, seed, violations, scenario, trace }
+            }
+            Self::Stack => {
+                let stack::Report { violations, trace, .. } = stack::run(seed);
+                let scenario = format!("{:?}", stack::Scenario::of_seed(seed));
+                Finding { world: self, seed, violations, scenario, trace }
+            }
+        }
+    }
+}
+
+/// The seeds that are kept.
+pub fn kept_seeds() -> Vec<(World, u64)> {
+    let lines = KEPT_SEEDS.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let parse = |line: &str| {
+        let (world, seed) = line.trim().split_once(' ')?;
+        Some((World::from_name(world)?, seed.trim().parse().ok()?))
     };
-    (first..first.saturating_add(seeds))
-        .map(|seed| run_with(Some(bug), seed))
-        .find(|report| !report.violations.is_empty() && run_with(None, report.seed).violations.is_empty())
+    lines.filter_map(parse).collect()
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ pub(crate) fn record(at: Moment, record: &VolumeRecord, retired: Option<DiskId>)
 pub(crate) fn request(at: Moment, from: usize, to: usize, request: &Request) {
     let Some(chunk) = chunk() else { return };
     let said = match &request.operation {
-        Operation::Open | Operation::Chunks | Operation::Promise => format!("{:?}", request.operation),
+        Operation::Open { .. } | Operation::Chunks | Operation::Promise => format!("{:?}", request.operation),
         Operation::Allocate { chunk: index, .. }
         | Operation::Free { chunk: index }
         | Operation::Regions { chunk: index }

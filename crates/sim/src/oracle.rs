@@ -93,11 +93,6 @@ impl Register {
         self.values.iter().any(|(name, value)| *name != ZERO && value.write.end < NEVER)
     }
 
-    /// Whether some write began and was never answered.
-    pub fn has_unanswered_write(&self) -> bool {
-        self.values.values().any(|value| value.write.end == NEVER)
-    }
-
     pub fn read(&mut self, value: u64, start: u64, end: u64) {
         match self.values.get_mut(&value) {
             Some(found) => found.reads.push(Interval { start, end }),

@@ -114,3 +114,19 @@ fn an_unanswered_write_may_take_effect_late_or_never_but_once() {
     register.read(2, 60, 61);
     assert!(!register.violations().is_empty());
 }
+
+#[test]
+fn a_seed_of_the_stack_replays_bit_for_bit() {
+    use crate::stack::{Kind, Scenario, run_scenario};
+    let scenario =
+        Scenario { faults: vec![Kind::Hang], clients: 2, kills: 0, power_cuts: 1000, ..Scenario::of_seed(1) };
+    let (first, second) = (run_scenario(1, scenario.clone()), run_scenario(1, scenario));
+    assert_eq!((first.trace, first.turns, first.coverage), (second.trace, second.turns, second.coverage));
+    assert!(first.coverage.writes > 0 && first.coverage.faults == 1, "{:?}", first.coverage);
+}
+
+#[test]
+fn kept_seeds_are_lines_that_can_be_read() {
+    let lines = crate::KEPT_SEEDS.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).count();
+    assert_eq!(crate::kept_seeds().len(), lines);
+}

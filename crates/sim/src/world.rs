@@ -201,11 +201,7 @@ impl World {
             revision,
             records,
             clients: (0..scenario.clients).map(|_| Client::default()).collect(),
-            history: History {
-                discards: scenario.discards,
-                tears: scenario.real_stores,
-                ..History::default()
-            },
+            history: History { discards: scenario.discards, ..History::default() },
             openings: 0,
             open_not_before: 0,
             faults_end: scenario.faults_ms * MILLISECOND,
@@ -293,7 +289,7 @@ impl World {
                 let node = self.disks[to].node;
                 if self.reaches(from, incarnations.0, node, incarnations.1) {
                     narrate::request(self.moment(), from, to, &request);
-                    if matches!(request.operation, Operation::Open | Operation::Promise) {
+                    if matches!(request.operation, Operation::Open { .. } | Operation::Promise) {
                         let asked = (request.session, request.id);
                         self.disks[to].asked_promises.insert(asked, request.epoch);
                     }

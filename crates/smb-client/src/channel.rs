@@ -2,17 +2,27 @@
 //! requests whose payload goes by RDMA.
 
 use crate::connection::{Connection, Event, Limits, Protection, Token};
-use crate::link::Link;
 use crate::operation::{Reply, Request, Transfer};
 use crate::{ClientError, Counters, Options};
 use rdma::RegionKey;
 use smallvec::SmallVec;
-use smb::wire::{BufferDescriptorV1, CHANNEL_RDMA_V1, CHANNEL_RDMA_V1_INVALIDATE, Dialect};
+use smb::wire::{BufferDescriptorV1, CHANNEL_RDMA_V1, CHANNEL_RDMA_V1_INVALIDATE, Dialect, U32, U64};
+use smb_transport::client::Link;
+use smbdirect::BufferDescriptor;
 use sys::{Buf, BufMut};
 use types::{IdentityMap, Monotonic, NtStatus};
 
 /// Most descriptors of one request; a payload in more parts is put together first.
 const DESCRIPTORS_MAX: usize = 16;
+
+/// A descriptor as requests carry it (MS-SMBD 2.2.3.1).
+fn on_the_wire(descriptor: BufferDescriptor) -> BufferDescriptorV1 {
+    BufferDescriptorV1 {
+        offset: U64::new(descriptor.offset),
+        token: U32::new(descriptor.token),
+        length: U32::new(descriptor.len_bytes),
+    }
+}
 
 /// What is lent to the server for one request.
 enum Loan {
@@ -118,7 +128,7 @@ impl Channel {
         let loan = match &request.transfer {
             Some(Transfer::Read { len, .. }) => {
                 let Some((key, descriptor)) = link.lend_room(*len as usize) else { return };
-                descriptors.push(descriptor);
+                descriptors.push(on_the_wire(descriptor));
                 Loan::Room(key, protection)
             }
             Some(Transfer::Write { data, .. }) => {
@@ -140,7 +150,7 @@ impl Channel {
                         return;
                     };
                     keys.push(key);
-                    descriptors.push(descriptor);
+                    descriptors.push(on_the_wire(descriptor));
                 }
                 Loan::Bytes(keys)
             }

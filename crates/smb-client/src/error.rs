@@ -3,6 +3,7 @@
 use smb::auth::InitiateError;
 use smb::crypto::CryptoError;
 use smb::wire::{Command, WireError};
+use smb_transport::client::LinkError;
 use std::io;
 use types::NtStatus;
 
@@ -38,6 +39,18 @@ pub enum ClientError {
     /// The caller asked for what cannot be: a length over the server's limit, an empty list.
     #[error("invalid request: {0}")]
     Invalid(&'static str),
+}
+
+impl From<LinkError> for ClientError {
+    fn from(error: LinkError) -> Self {
+        match error {
+            LinkError::Io(error) => Self::Io(error),
+            LinkError::Rdma(reason) => Self::Rdma(reason),
+            LinkError::Framing(_) | LinkError::EmptyMessage => {
+                Self::Protocol("a message of impossible length")
+            }
+        }
+    }
 }
 
 impl ClientError {

@@ -43,6 +43,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bandwidth;
 mod channel;
 mod client;
 mod connection;
@@ -50,14 +51,14 @@ mod counters;
 mod engine;
 mod error;
 mod file;
-mod link;
 mod location;
 mod logon;
 mod operation;
 mod options;
+pub mod ping;
 
 pub use client::Client;
-pub use connection::{Connection, Event, Limits, Outgoing, Random, Token};
+pub use connection::{Connection, Event, Limits, Random, Token};
 pub use counters::Counters;
 pub use engine::Engine;
 pub use error::ClientError;
@@ -67,3 +68,4 @@ pub use logon::{Logon, LogonError};
 pub use operation::{Reply, Request};
 pub use options::{Encryption, Options, RDMA_PORT, RdmaDevice, Signing, Transport};
 pub use smb::auth::{Credentials, NtHash};
+pub use smb_transport::client::Outgoing;

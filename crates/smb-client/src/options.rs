@@ -2,6 +2,7 @@
 
 use smb::crypto::{CipherId, SigningAlgorithm};
 use smb::wire::{Dialect, Guid};
+use smb_transport::client::LinkOptions;
 use std::time::Duration;
 
 /// Whether messages are signed.
@@ -147,6 +148,15 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Gives the settings of a link that has `timeout` to come up.
+    pub(crate) fn of_link(&self, timeout: Duration) -> LinkOptions {
+        let device = match &self.rdma_device {
+            RdmaDevice::Named(name) => Some(name.clone()),
+            RdmaDevice::Any | RdmaDevice::Software => None,
+        };
+        LinkOptions { timeout, crc: self.rdma_crc, device }
+    }
+
     /// The dialects to offer, oldest first.
     pub(crate) fn dialects(&self) -> Vec<Dialect> {
         Dialect::ALL.into_iter().filter(|d| (self.oldest..=self.newest).contains(d)).collect()

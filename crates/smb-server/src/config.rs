@@ -1,4 +1,4 @@
-//! What the server is told once: its name, what it demands of clients, its limits.
+//! Configuration: the server's name, its demands on clients, its limits.
 
 use smb::wire::{
     CIPHER_AES_128_CCM, CIPHER_AES_128_GCM, CIPHER_AES_256_CCM, CIPHER_AES_256_GCM, Dialect, Guid,
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Bounds on what clients can make the server hold. Each is enforced with the NTSTATUS that MS-SMB2 names.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// More are closed at once.
+    /// Connections; one more is closed at once.
     pub connections: usize,
     /// STATUS_INSUFFICIENT_RESOURCES to SESSION_SETUP. Of one user, and of one host, at most half of those that others leave.
     pub sessions: usize,
@@ -52,9 +52,9 @@ pub struct Limits {
     pub copy_chunks: u32,
     pub copy_chunk_bytes: u32,
     pub copy_total_bytes: u32,
-    /// A connection without a session is closed after it.
+    /// The time after which a connection without a session is closed.
     pub negotiation_timeout: Duration,
-    /// How late a failed logon is refused; twice as late with each of the same user or host, eight times at most.
+    /// The delay of the answer to a failed logon; it doubles with each failure of the same user or host, up to eight times as much.
     pub logon_failure_delay: Duration,
 }
 
@@ -104,13 +104,13 @@ impl Limits {
         payload + ANSWER_OVERHEAD_BYTES
     }
 
-    /// Whether every answer can be framed.
+    /// Answers whether every answer can be framed.
     pub(crate) fn are_possible(&self) -> bool {
         self.answer_bytes_max() + ANSWER_OVERHEAD_BYTES <= MESSAGE_BYTES_MAX
     }
 }
 
-/// What the server is and demands.
+/// The server's identity and its demands on clients.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub server_guid: Guid,
@@ -124,7 +124,7 @@ pub struct Config {
     /// Most wanted first (MS-SMB2 2.2.3.1.2); none: no encryption.
     pub ciphers: Vec<u16>,
     pub multichannel: bool,
-    /// What FSCTL_QUERY_NETWORK_INTERFACE_INFO tells: only what is true belongs here. Empty: the FSCTL is not supported.
+    /// The interfaces that FSCTL_QUERY_NETWORK_INTERFACE_INFO lists. If there are none, the FSCTL is not supported.
     pub interfaces: Vec<NetworkInterface>,
     pub limits: Limits,
 }

@@ -1,4 +1,4 @@
-//! Who may log on and what is shared, as the daemon answers it from RAM.
+//! Accounts and shares, as the daemon answers them from memory.
 
 use smb::rpc::AccountEntry;
 use std::sync::Arc;
@@ -15,6 +15,16 @@ pub struct Account {
     pub token: Arc<AccessToken>,
 }
 
+/// The password by which somebody logged on: its NT hash, which can only be compared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Credential([u8; 16]);
+
+impl Credential {
+    pub fn of(account: &Account) -> Self {
+        Self(account.nt_hash)
+    }
+}
+
 /// A name under which clients reach a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
@@ -24,14 +34,14 @@ pub struct Share {
     /// Directory of the volume that is the share's root, `\` between names; empty: the volume's root.
     pub path: String,
     pub options: ShareOptions,
-    /// Only encrypted requests reach it.
+    /// Whether only encrypted requests reach it.
     pub encrypt: bool,
-    /// Who may do what at most (access masks of MS-SMB2 2.2.13.1); nobody else has access.
+    /// The most that each user or group may do (access masks of MS-SMB2 2.2.13.1); nobody else has access.
     pub access: Vec<(Sid, u32)>,
 }
 
 impl Share {
-    /// What someone with this token may do through the share at most; 0: nothing.
+    /// Says what the holder of this token may do at most through the share; 0 means nothing.
     pub fn access_of(&self, token: &AccessToken) -> u32 {
         self.access
             .iter()
@@ -42,15 +52,15 @@ impl Share {
 
 /// Answers at once, without I/O; every answer is of one version of accounts and shares.
 pub trait Directory {
-    /// By name, whatever its case; `domain` is what the client said and may be empty.
+    /// Finds an account by its name, whatever its case; `domain` is the one that the client named and may be empty.
     fn account(&self, domain: &str, user: &str) -> Option<Account>;
-    /// By name, whatever its case.
+    /// Finds a share by its name, whatever its case.
     fn share(&self, name: &str) -> Option<Arc<Share>>;
     fn shares(&self) -> Vec<Arc<Share>>;
     /// The SID of this server's own accounts' domain (S-1-5-21-...).
     fn domain_sid(&self) -> Sid;
-    /// An account or group by its SID; well-known ones are not asked for.
+    /// Finds an account or group by its SID; well-known ones are not asked for.
     fn account_by_sid(&self, sid: &Sid) -> Option<AccountEntry>;
-    /// An account or group by its name, whatever its case.
+    /// Finds an account or group by its name, whatever its case.
     fn account_by_name(&self, name: &str) -> Option<AccountEntry>;
 }

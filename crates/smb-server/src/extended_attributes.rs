@@ -1,8 +1,6 @@
 //! Extended attributes on the wire: the lists that clients set (MS-FSCC 2.4.16) and ask for (2.4.16.1), and the answers.
 
-use crate::query_info::QueryInfoWork;
-use crate::request::{Body, Step};
-use smb::wire::{FullEa, FullEas, Put, parse_get_ea_names, put_full_ea, write_output_buffer_response};
+use smb::wire::{FullEa, FullEas, Put, parse_get_ea_names, put_full_ea};
 use std::collections::HashMap;
 use types::NtStatus;
 use volume::backend::ExtendedAttribute;
@@ -67,10 +65,16 @@ fn full(ea: &ExtendedAttribute) -> FullEa<'_> {
     FullEa { flags: ea.flags, name: &ea.name, value: &ea.value }
 }
 
-/// FileFullEaInformation: the attributes asked for among those of the file.
-pub(crate) fn ea_answer(found: &[ExtendedAttribute], work: &QueryInfoWork) -> Result<Step, NtStatus> {
-    let mut answer = Answer { bytes_max: work.bytes_max, ..Answer::default() };
-    match &work.names {
+/// Lists the attributes asked for among those of a file (FileFullEaInformation), in at most `bytes_max` bytes. `names`: those asked for;
+/// `None` means all, and `single` the first one only.
+pub(crate) fn list_eas(
+    found: &[ExtendedAttribute],
+    names: Option<&[Vec<u8>]>,
+    single: bool,
+    bytes_max: usize,
+) -> Result<(NtStatus, Vec<u8>), NtStatus> {
+    let mut answer = Answer { bytes_max, ..Answer::default() };
+    match names {
         Some(names) => {
             let by_name: HashMap<_, _> = found.iter().map(|ea| (EaName::new(&ea.name), ea)).collect();
             let missing = |name| FullEa { flags: 0, name, value: &[] };
@@ -84,7 +88,7 @@ pub(crate) fn ea_answer(found: &[ExtendedAttribute], work: &QueryInfoWork) -> Re
         None if found.is_empty() => return Err(NtStatus::NO_EAS_ON_FILE),
         None => {
             for ea in found {
-                if !answer.push(full(ea)) || work.single {
+                if !answer.push(full(ea)) || single {
                     break;
                 }
             }
@@ -93,8 +97,6 @@ pub(crate) fn ea_answer(found: &[ExtendedAttribute], work: &QueryInfoWork) -> Re
     if answer.overflow && answer.bytes.is_empty() {
         return Err(NtStatus::BUFFER_TOO_SMALL);
     }
-    let mut body = Vec::new();
-    write_output_buffer_response(&mut body, &answer.bytes);
     let status = if answer.overflow { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
-    Ok(Step::Reply(status, Body::Bytes(body)))
+    Ok((status, answer.bytes))
 }

@@ -6,56 +6,38 @@
 //! client can make the server hold is bounded ([`Limits`]). Never touches a disk, a socket or a clock: files live in
 //! [`volume::backend`], bytes come from and go to a transport.
 //!
+//! Its rooms, each of which uses only those above it:
+//!
+//! - `state/`: what is held for clients, in parts that own their state: connections, sessions, opens, leases, volumes, budgets.
+//! - `exchange.rs`: a request and its next step, as commands see them. `pipes.rs` and `remote.rs`: named pipes, and payload by RDMA.
+//! - `commands/`: a file for each command of SMB2, which knows no other; FSCTLs are rows of a table in `commands/ioctl/file.rs`.
+//! - `request/`: from a message to its requests, onward, and from answers to messages; breaks of oplocks and leases.
+//! - `server.rs`: what the owner of the server may call.
+//!
 //! How it is used: [`Server::connection_opened`], then [`Server::handle_message`] for each message; [`Server::poll`] until it answers
 //! false; [`Server::poll_transmit`] for each connection of [`Server::take_transmitters`]; [`Server::handle_timeout`] when
 //! [`Server::next_timeout`] has come; [`Server::take_logon_lines`] for the audit log.
 
 #![forbid(unsafe_code)]
 
-mod advance;
-mod arena;
-mod bounded;
-mod breaks;
-mod budget;
-mod clients;
+mod commands;
 mod config;
-mod connection;
-mod copy;
-mod create;
-mod credits;
 mod directory;
-mod dispatch;
+mod exchange;
 mod extended_attributes;
-mod file;
-mod finish;
-mod ioctl;
+mod lists;
 mod logon;
-mod logon_audit;
-mod logon_guard;
-mod negotiate;
-mod open;
-mod pipe;
-mod policy;
-mod proof;
-mod query_directory;
-mod query_info;
-mod read_write;
+mod pipes;
 mod remote;
 mod request;
-mod send;
 mod server;
-mod session;
-mod session_shares;
-mod set_info;
-mod setups;
-mod share_uses;
-mod statistics;
-mod tree;
-mod waiting;
+mod state;
 
 pub use config::{Config, Limits};
-pub use connection::{ConnectionId, ConnectionInfo, Outgoing, Transport};
 pub use directory::{Account, Directory, Share};
-pub use logon_audit::{LogonAction, LogonLine};
-pub use server::{RandomSource, Server};
-pub use statistics::{Caching, Counters, Gauges, OpenInfo, SessionInfo};
+pub use lists::{Caching, Gauges, OpenInfo, SessionInfo};
+pub use logon::audit::{LogonAction, LogonLine};
+pub use server::Server;
+pub use state::RandomSource;
+pub use state::connections::{ConnectionId, ConnectionInfo, Outgoing, Transport};
+pub use state::counters::Counters;

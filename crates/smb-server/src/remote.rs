@@ -4,11 +4,12 @@
 //! Where a signature or encryption protects the request, its payload goes by RDMA only with the same protection, by an RDMA transform
 //! that was negotiated (2.2.43); without one such requests are refused, as payload would escape their protection.
 
-use crate::connection::{ConnectionId, Outgoing, RdmaTransforms, Transport};
 use crate::directory::Directory;
-use crate::proof::Verified;
-use crate::request::{Body, Context, Step, Work};
-use crate::server::Server;
+use crate::exchange::{Body, Context};
+use crate::state::State;
+use crate::state::connections::{Connections, Outgoing, RdmaTransforms, Transport};
+use crate::state::proof::Verified;
+use crate::state::sessions::Sessions;
 use smallvec::SmallVec;
 use smb::wire::{
     BufferDescriptorV1, CHANNEL_NONE, CHANNEL_RDMA_TRANSFORM, CHANNEL_RDMA_V1, CHANNEL_RDMA_V1_INVALIDATE,
@@ -16,8 +17,8 @@ use smb::wire::{
     WriteRequest,
 };
 use sys::{Buf, BufMut, Payload};
-use types::{Monotonic, NtStatus};
-use volume::backend::{Backend, OpenId, Operation, Reply};
+use types::NtStatus;
+use volume::backend::Backend;
 
 /// Most descriptors of one request.
 const DESCRIPTORS_MAX: usize = 256;
@@ -29,7 +30,7 @@ pub(crate) struct RemoteMemory {
     pub protection: Protection,
 }
 
-/// What protects a payload that goes by RDMA.
+/// The protection of a payload that goes by RDMA.
 #[derive(Debug, Clone)]
 pub(crate) enum Protection {
     None,
@@ -53,7 +54,7 @@ pub(crate) enum Protection {
 const TRANSFORM_FIELD_BYTES_MAX: usize = 64;
 
 /// The registration that ends with the answer to this request, whatever the answer says (MS-SMB2 3.3.5.12, 3.3.5.13). The client counts
-/// it as ended then; where it is not, its device refuses to register that memory again and the connection dies of it.
+/// it as ended then; if it is not, its device refuses to register that memory again and the connection dies of it.
 pub(crate) fn registration_to_end(command: Command, dialect: Option<Dialect>, request: &[u8]) -> Option<u32> {
     let (channel, descriptors) = match command {
         Command::Read => {
@@ -80,205 +81,158 @@ pub(crate) fn registration_to_end(command: Command, dialect: Option<Dialect>, re
     descriptors.first().filter(|_| ends).map(|one| one.token.get())
 }
 
-/// A WRITE whose payload is being fetched.
-pub(crate) struct RemoteWriteWork {
-    pub memory: RemoteMemory,
-    pub volume: usize,
-    pub open: OpenId,
-    pub offset: u64,
-    pub length: u32,
-    pub write_through: bool,
-    pub unbuffered: bool,
-    pub data: Option<Buf>,
+/// Reads which memory of the client a READ names.
+pub(crate) fn memory_to_write(
+    connections: &Connections,
+    context: &Context,
+    channel: u32,
+    length: u32,
+    request: &ReadRequest<'_>,
+) -> Result<RemoteMemory, NtStatus> {
+    let descriptors = request.channel_info()?;
+    let transforms = check_channel(connections, context, channel, length, descriptors)?;
+    let protection = if context.sealed_by.is_some() && transforms.encryption {
+        Protection::Encrypt
+    } else {
+        match context.proof {
+            _ if context.sealed_by.is_some() => return Err(NtStatus::INVALID_PARAMETER),
+            Some(proof) if transforms.signing => Protection::Sign(proof),
+            Some(_) => return Err(NtStatus::INVALID_PARAMETER),
+            None => Protection::None,
+        }
+    };
+    Ok(RemoteMemory { descriptors: descriptors.to_vec(), protection })
 }
 
-impl RemoteWriteWork {
-    /// What the transport has to fetch: bytes, and where they lie.
-    pub(crate) fn fetch(&self) -> (usize, Vec<BufferDescriptorV1>) {
-        (self.length as usize, self.memory.descriptors.clone())
-    }
-}
-
-impl<B: Backend, D: Directory> Server<B, D> {
-    /// The memory that a READ names.
-    pub(crate) fn memory_to_write(
-        &self,
-        context: &Context,
-        channel: u32,
-        length: u32,
-        request: &ReadRequest<'_>,
-    ) -> Result<RemoteMemory, NtStatus> {
+/// Reads which memory of the client a WRITE names.
+pub(crate) fn memory_to_read(
+    connections: &Connections,
+    context: &Context,
+    channel: u32,
+    length: u32,
+    request: &WriteRequest<'_>,
+) -> Result<RemoteMemory, NtStatus> {
+    if channel != CHANNEL_RDMA_TRANSFORM {
         let descriptors = request.channel_info()?;
-        let transforms = self.check_channel(context, channel, length, descriptors)?;
-        let protection = if context.sealed_by != 0 && transforms.encryption {
-            Protection::Encrypt
-        } else {
-            match context.proof {
-                _ if context.sealed_by != 0 => return Err(NtStatus::INVALID_PARAMETER),
-                Some(proof) if transforms.signing => Protection::Sign(proof),
-                Some(_) => return Err(NtStatus::INVALID_PARAMETER),
-                None => Protection::None,
-            }
-        };
-        Ok(RemoteMemory { descriptors: descriptors.to_vec(), protection })
-    }
-
-    /// The memory that a WRITE names.
-    pub(crate) fn memory_to_read(
-        &self,
-        context: &Context,
-        channel: u32,
-        length: u32,
-        request: &WriteRequest<'_>,
-    ) -> Result<RemoteMemory, NtStatus> {
-        if channel != CHANNEL_RDMA_TRANSFORM {
-            let descriptors = request.channel_info()?;
-            self.check_channel(context, channel, length, descriptors)?;
-            if context.proof.is_some() || context.sealed_by != 0 {
-                return Err(NtStatus::INVALID_PARAMETER);
-            }
-            return Ok(RemoteMemory { descriptors: descriptors.to_vec(), protection: Protection::None });
-        }
-        let transform = RdmaTransform::parse(request.channel_bytes()?)?;
-        let transforms = self.check_channel(context, transform.channel, length, transform.descriptors)?;
-        let fields = [transform.signature, transform.nonce];
-        if fields.iter().any(|field| field.len() > TRANSFORM_FIELD_BYTES_MAX) {
+        check_channel(connections, context, channel, length, descriptors)?;
+        if context.proof.is_some() || context.sealed_by.is_some() {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        let [signature, nonce] = fields.map(<[u8]>::to_vec);
-        let protection = match transform.transform_type {
-            RDMA_TRANSFORM_ENCRYPTION if context.sealed_by != 0 && transforms.encryption => {
-                Protection::Encrypted { nonce, tag: signature }
-            }
-            RDMA_TRANSFORM_SIGNING
-                if context.sealed_by == 0 && context.proof.is_some() && transforms.signing =>
-            {
-                Protection::Signed { nonce, signature }
-            }
-            _ => return Err(NtStatus::INVALID_PARAMETER),
-        };
-        Ok(RemoteMemory { descriptors: transform.descriptors.to_vec(), protection })
+        return Ok(RemoteMemory { descriptors: descriptors.to_vec(), protection: Protection::None });
     }
-
-    /// Whether the connection knows the channel and the memory is enough. Answers which transforms it has.
-    fn check_channel(
-        &self,
-        context: &Context,
-        channel: u32,
-        length: u32,
-        descriptors: &[BufferDescriptorV1],
-    ) -> Result<RdmaTransforms, NtStatus> {
-        let connection = self.connections.get(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
-        let dialect = self.dialect_of(context);
-        let known = match channel {
-            CHANNEL_RDMA_V1 => dialect >= Dialect::Smb300,
-            CHANNEL_RDMA_V1_INVALIDATE => dialect >= Dialect::Smb302,
-            _ => false,
-        };
-        let total: u64 = descriptors.iter().map(|one| u64::from(one.length.get())).sum();
-        let wraps =
-            |one: &BufferDescriptorV1| one.offset.get().checked_add(one.length.get().into()).is_none();
-        if !known
-            || connection.info.transport != Transport::SmbDirect
-            || descriptors.is_empty()
-            || descriptors.len() > DESCRIPTORS_MAX
-            || total < u64::from(length)
-            || descriptors.iter().any(wraps)
+    let transform = RdmaTransform::parse(request.channel_bytes()?)?;
+    let transforms = check_channel(connections, context, transform.channel, length, transform.descriptors)?;
+    let fields = [transform.signature, transform.nonce];
+    if fields.iter().any(|field| field.len() > TRANSFORM_FIELD_BYTES_MAX) {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let [signature, nonce] = fields.map(<[u8]>::to_vec);
+    let protection = match transform.transform_type {
+        RDMA_TRANSFORM_ENCRYPTION if context.sealed_by.is_some() && transforms.encryption => {
+            Protection::Encrypted { nonce, tag: signature }
+        }
+        RDMA_TRANSFORM_SIGNING
+            if context.sealed_by.is_none() && context.proof.is_some() && transforms.signing =>
         {
-            return Err(NtStatus::INVALID_PARAMETER);
+            Protection::Signed { nonce, signature }
         }
-        Ok(connection.rdma_transforms)
-    }
+        _ => return Err(NtStatus::INVALID_PARAMETER),
+    };
+    Ok(RemoteMemory { descriptors: transform.descriptors.to_vec(), protection })
+}
 
-    /// What was read goes to the client's memory; the answer says how much that was.
-    pub(crate) fn read_into_remote(
-        &mut self,
-        context: &mut Context,
-        memory: RemoteMemory,
-        data: Payload,
-    ) -> Result<Step, NtStatus> {
-        let count = u32::try_from(data.len()).map_err(|_| NtStatus::INTERNAL_ERROR)?;
-        let (payload, body) = match memory.protection {
-            Protection::Encrypt => {
-                let session = self.sessions.get_mut(context.session);
-                let sealing = session.and_then(|session| session.sealing.as_mut());
-                let parts: SmallVec<[&[u8]; 4]> = data.parts().iter().map(|part| &part[..]).collect();
-                let mut sealed = BufMut::for_overwrite(data.len());
-                let (nonce, tag) = sealing
-                    .ok_or(NtStatus::USER_SESSION_DELETED)?
-                    .seal_payload(&parts, &mut sealed)
-                    .map_err(|_| NtStatus::INTERNAL_ERROR)?;
-                let transform = transform_of(RDMA_TRANSFORM_ENCRYPTION, &tag, nonce.as_bytes());
-                (Payload::from(sealed.freeze()), Body::ReadTransformed(count, transform))
-            }
-            Protection::Sign(proof) => {
-                let (nonce, signature) = proof
-                    .sign_payload(&self.sessions, &data, context.to.message_id)
-                    .ok_or(NtStatus::USER_SESSION_DELETED)?;
-                let transform = transform_of(RDMA_TRANSFORM_SIGNING, &signature, nonce.as_bytes());
-                (data, Body::ReadTransformed(count, transform))
-            }
-            Protection::None => (data, Body::ReadRemote(count)),
-            Protection::Encrypted { .. } | Protection::Signed { .. } => {
-                return Err(NtStatus::INTERNAL_ERROR);
-            }
-        };
-        self.enqueue(context.connection, Outgoing::RemoteWrite { payload, descriptors: memory.descriptors });
-        Ok(Step::Reply(NtStatus::SUCCESS, body))
+/// Whether the connection knows the channel and the memory is enough. Answers which transforms it has.
+fn check_channel(
+    connections: &Connections,
+    context: &Context,
+    channel: u32,
+    length: u32,
+    descriptors: &[BufferDescriptorV1],
+) -> Result<RdmaTransforms, NtStatus> {
+    let connection = connections.get(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
+    let dialect = context.dialect(connections);
+    let known = match channel {
+        CHANNEL_RDMA_V1 => dialect >= Dialect::Smb300,
+        CHANNEL_RDMA_V1_INVALIDATE => dialect >= Dialect::Smb302,
+        _ => false,
+    };
+    let total: u64 = descriptors.iter().map(|one| u64::from(one.length.get())).sum();
+    let wraps = |one: &BufferDescriptorV1| one.offset.get().checked_add(one.length.get().into()).is_none();
+    if !known
+        || connection.info.transport != Transport::SmbDirect
+        || descriptors.is_empty()
+        || descriptors.len() > DESCRIPTORS_MAX
+        || total < u64::from(length)
+        || descriptors.iter().any(wraps)
+    {
+        return Err(NtStatus::INVALID_PARAMETER);
     }
+    Ok(connection.rdma_transforms)
+}
 
-    /// The transport's answer to [`Outgoing::RemoteRead`]; `None`: the client's memory could not be read.
-    pub fn remote_read(&mut self, connection: ConnectionId, token: u64, data: Option<Buf>, now: Monotonic) {
-        let Some(request) = self.requests.get_mut(token) else { return };
-        if request.context.connection != connection.0 {
-            return;
+/// Sends what was read into the client's memory. Answers the body that says how much that was.
+pub(crate) fn send<B: Backend, D: Directory>(
+    state: &mut State<B, D>,
+    context: &Context,
+    memory: RemoteMemory,
+    data: Payload,
+) -> Result<Body, NtStatus> {
+    let count = u32::try_from(data.len()).map_err(|_| NtStatus::INTERNAL_ERROR)?;
+    let (payload, body) = match memory.protection {
+        Protection::Encrypt => {
+            let sealing = context.session_mut(&mut state.sessions)?.sealing.as_mut();
+            let parts: SmallVec<[&[u8]; 4]> = data.parts().iter().map(|part| &part[..]).collect();
+            let mut sealed = BufMut::for_overwrite(data.len());
+            let (nonce, tag) = sealing
+                .ok_or(NtStatus::USER_SESSION_DELETED)?
+                .seal_payload(&parts, &mut sealed)
+                .map_err(|_| NtStatus::INTERNAL_ERROR)?;
+            let transform = transform_of(RDMA_TRANSFORM_ENCRYPTION, &tag, nonce.as_bytes());
+            (Payload::from(sealed.freeze()), Body::ReadTransformed(count, transform))
         }
-        let Work::WriteRemote(work) = &mut request.work else { return };
-        let result = match data {
-            Some(data) => {
-                work.data = Some(data);
-                Ok(Reply::Done)
-            }
-            None => Err(NtStatus::INVALID_PARAMETER),
-        };
-        self.complete(token, result, now);
-    }
-
-    /// The payload is here: if it is what the client protected, the volume takes it.
-    pub(crate) fn remote_fetched(&self, context: &Context, work: RemoteWriteWork) -> Result<Step, NtStatus> {
-        let mut data = work.data.ok_or(NtStatus::INTERNAL_ERROR)?;
-        match &work.memory.protection {
-            Protection::None => {}
-            Protection::Encrypted { nonce, tag } => {
-                let opening = self.session_of(context)?.opening.as_ref();
-                let mut plain = BufMut::for_overwrite(data.len());
-                opening
-                    .ok_or(NtStatus::USER_SESSION_DELETED)?
-                    .open_payload(nonce, tag, &data, &mut plain)
-                    .map_err(|_| NtStatus::AUTH_TAG_MISMATCH)?;
-                data = plain.freeze();
-            }
-            Protection::Signed { nonce, signature } => {
-                let session = self.session_of(context)?;
-                let channel = session.channel(context.connection).ok_or(NtStatus::USER_SESSION_DELETED)?;
-                channel
-                    .signing
-                    .verify_payload(&[&data], nonce, signature)
-                    .map_err(|_| NtStatus::INVALID_SIGNATURE)?;
-            }
-            Protection::Encrypt | Protection::Sign(_) => return Err(NtStatus::INTERNAL_ERROR),
+        Protection::Sign(proof) => {
+            let (nonce, signature) = proof
+                .sign_payload(&state.sessions, &data, context.to.message_id)
+                .ok_or(NtStatus::USER_SESSION_DELETED)?;
+            let transform = transform_of(RDMA_TRANSFORM_SIGNING, &signature, nonce.as_bytes());
+            (data, Body::ReadTransformed(count, transform))
         }
-        Ok(Step::Submit {
-            volume: work.volume,
-            operation: Operation::Write {
-                open: work.open,
-                offset: work.offset,
-                data: Payload::from(data),
-                write_through: work.write_through,
-                unbuffered: work.unbuffered,
-            },
-            work: Work::Write { length: work.length },
-        })
+        Protection::None => (data, Body::ReadRemote(count)),
+        Protection::Encrypted { .. } | Protection::Signed { .. } => return Err(NtStatus::INTERNAL_ERROR),
+    };
+    let outgoing = Outgoing::RemoteWrite { payload, descriptors: memory.descriptors };
+    state.connections.enqueue(context.connection, outgoing, &mut state.memory);
+    Ok(body)
+}
+
+/// Checks that a payload which was fetched is the one that the client protected, and decrypts it.
+pub(crate) fn open(
+    sessions: &Sessions,
+    context: &Context,
+    memory: &RemoteMemory,
+    data: Buf,
+) -> Result<Buf, NtStatus> {
+    match &memory.protection {
+        Protection::None => Ok(data),
+        Protection::Encrypted { nonce, tag } => {
+            let opening = context.session(sessions)?.opening.as_ref();
+            let mut plain = BufMut::for_overwrite(data.len());
+            opening
+                .ok_or(NtStatus::USER_SESSION_DELETED)?
+                .open_payload(nonce, tag, &data, &mut plain)
+                .map_err(|_| NtStatus::AUTH_TAG_MISMATCH)?;
+            Ok(plain.freeze())
+        }
+        Protection::Signed { nonce, signature } => {
+            let session = context.session(sessions)?;
+            let channel = session.channel(context.connection).ok_or(NtStatus::USER_SESSION_DELETED)?;
+            channel
+                .signing
+                .verify_payload(&[&data], nonce, signature)
+                .map_err(|_| NtStatus::INVALID_SIGNATURE)?;
+            Ok(data)
+        }
+        Protection::Encrypt | Protection::Sign(_) => Err(NtStatus::INTERNAL_ERROR),
     }
 }
 

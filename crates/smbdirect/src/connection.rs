@@ -20,13 +20,13 @@ pub enum Role {
     Server,
 }
 
-/// Transfers where receives take memory only as messages come ([`Config::receives_on_demand`]): one holds a READ or WRITE of 1 MiB
+/// Bytes of a transfer when receives take memory only as messages come ([`Config::receives_on_demand`]): one holds a READ or WRITE of 1 MiB
 /// with its headers, encrypted or not.
 const ON_DEMAND_BYTES: u32 = (1 << 20) + 1024;
 
 /// Where the payload of a WRITE lies in its transfer: behind the header of MS-SMBD, the one of SMB2, and the request's body.
 pub const WRITE_PAYLOAD_AT: usize = DATA_OFFSET + 64 + 48;
-/// The same where it is encrypted: SMB2 TRANSFORM_HEADER (MS-SMB2 2.2.41) lies before.
+/// The same if it is encrypted: SMB2 TRANSFORM_HEADER (MS-SMB2 2.2.41) lies before.
 const SEALED_WRITE_PAYLOAD_AT: usize = WRITE_PAYLOAD_AT + 52;
 /// Where the payload of a READ's answer lies in its transfer, which is before that of a WRITE: the answer's body is shorter.
 pub const READ_PAYLOAD_AT: usize = DATA_OFFSET + 64 + 16;
@@ -472,7 +472,7 @@ impl Connection {
         Some(self.transfer(len_bytes as u32, 0))
     }
 
-    /// Takes the bytes of one receive; gives the message that is whole with them: a slice of it where it came in one transfer.
+    /// Takes the bytes of one receive; gives the message that is whole with them: a slice of it if it came in one transfer.
     pub fn handle_receive(&mut self, bytes: Buf, now: Monotonic) -> Option<Buf> {
         let result = match self.state {
             State::Established => self.handle_transfer(bytes),

@@ -5,13 +5,13 @@
 //! least [`TARGET_MIN`] and at most its own receives.
 //!
 //! 1. Whoever sees the peer at one credit or fewer, and has two receives posted to grant, owes a grant ([`Credits::owes_grant`]) and
-//!    sends an empty transfer where no data is at hand. With T at least three, two receives are there to be posted then. A credit
+//!    sends an empty transfer if no data is at hand. With T at least three, two receives are there to be posted then. A credit
 //!    for it is there too: by the last-credit rule an end holds at least one unless a grant is on its way, and the transfer
 //!    grants, so even the last one may be used.
 //! 2. So after every exchange both ends hold two credits or more, or a grant is on its way: an end with data to send is never
 //!    blocked for good.
 //! 3. Empty transfers die out: each lifts the peer to three credits or more and costs its sender one. Answered by another, both ends
-//!    stand at two or more, where nothing is owed.
+//!    stand at two or more, if nothing is owed.
 //!
 //! `tests/credits.rs` explores every order of events of two ends with small targets, and this code against the grant rules of
 //! other implementations.
@@ -79,7 +79,7 @@ impl Credits {
         self.posted += count;
     }
 
-    /// The peer used a credit; `false` where it had none.
+    /// The peer used a credit; `false` if it had none.
     #[must_use]
     pub fn received(&mut self) -> bool {
         let had = self.granted > 0;
@@ -87,7 +87,7 @@ impl Credits {
         had
     }
 
-    /// The peer granted; `false` where that is more than any sender can hold.
+    /// The peer granted; `false` if that is more than any sender can hold.
     #[must_use]
     pub fn peer_granted(&mut self, count: u16) -> bool {
         match self.send.checked_add(count) {

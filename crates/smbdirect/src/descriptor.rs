@@ -69,12 +69,12 @@ pub struct ReadBudget {
 }
 
 impl ReadBudget {
-    /// `depth`: the outbound read depth of the connection. `None` where the peer serves no reads: writes come inline only.
+    /// `depth`: the outbound read depth of the connection. `None` if the peer serves no reads: writes come inline only.
     pub fn new(depth: u16) -> Option<Self> {
         (depth > 0).then_some(Self { depth, outstanding: 0 })
     }
 
-    /// Takes one read, where one is free.
+    /// Takes one read, if one is free.
     pub fn take(&mut self) -> bool {
         let free = self.outstanding < self.depth;
         self.outstanding += u16::from(free);

@@ -1,7 +1,8 @@
 //! MS-SMBD: SMB messages over RDMA Sends, as a sans-IO state machine.
 //!
 //! Owns negotiation, fragmentation and reassembly, credits in both directions, keepalive. Promises: credits never deadlock
-//! ([`credits`] has the argument). Never knows SMB2, verbs or a socket.
+//! ([`credits`] has the argument). Knows of SMB2 only how long its headers are, so that payload lands aligned; knows no verbs and
+//! no socket.
 
 #![forbid(unsafe_code)]
 

@@ -145,7 +145,7 @@ impl NegotiateResponse {
 }
 
 impl DataTransfer {
-    /// The header: 24 bytes where data follows, 20 else.
+    /// The header: 24 bytes if data follows, 20 else.
     pub fn encode(&self) -> ([u8; DATA_OFFSET], usize) {
         let mut out = [0; DATA_OFFSET];
         out[..2].copy_from_slice(&self.credits_requested.to_le_bytes());
@@ -157,7 +157,7 @@ impl DataTransfer {
         (out, if self.data_bytes > 0 { DATA_OFFSET } else { DATA_HEADER_BYTES })
     }
 
-    /// The header, unchecked; `None` where it is not whole.
+    /// The header, unchecked; `None` if it is not whole.
     pub(crate) fn header(bytes: &[u8]) -> Option<Self> {
         // Its length is known from here on: nothing is checked field by field.
         let bytes: &[u8; DATA_HEADER_BYTES] = bytes.first_chunk()?;

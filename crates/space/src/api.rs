@@ -6,11 +6,21 @@ use types::{BlockCount, Lba};
 
 #[derive(Debug)]
 pub enum SpaceRequest {
-    /// Answers `Data` of `blocks` blocks. `copy`: only this copy (0, 1, 2), for data that proves itself; otherwise any
-    /// in-sync copy, repaired from another where its checksum fails (I6).
+    /// Answers `Data` of `blocks` blocks, as they were last written: a block that one copy has corrupt, or that its disk cannot read, is
+    /// taken from another copy and written again (I6). Blocks of class `Append` are read from all in-sync copies that can be
+    /// reached, and of each the one of the highest order is answered and written to the others, so that a plain read finds the
+    /// newest also when a disk lost a write of it.
+    ///
+    /// Blocks that no copy has intact fail the read with `Corrupt`, which names them all. Of class `Append` that is also what a write
+    /// that was never acknowledged leaves when a crash tears it on every copy (a volume may have a single copy): at the end of a
+    /// journal it is the end. Such a block reads again once it is written or discarded.
+    ///
+    /// `copy`: this copy first (0, 1, 2), to look at each by itself; it too is answered from the others when it is corrupt. The first copy
+    /// of blocks of class `Append` is read as without `copy`: all are compared, and made equal.
     Read { lba: Lba, blocks: u32, copy: Option<u8> },
     /// Answers `Done` when durable on every in-sync copy (I1). Whole blocks; any length; a write within one 1 MiB-aligned
-    /// range is atomic unless of class `Append`.
+    /// range is atomic unless of class `Append`. Every block of class `Append` must prove itself ([`codes::seal_block`]), with an order
+    /// that grows with every write of its place.
     Write { lba: Lba, class: WriteClass, data: Payload },
     /// The blocks read as zeroes afterwards; their space may be given back.
     Discard { lba: Lba, blocks: u64 },

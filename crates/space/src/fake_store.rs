@@ -8,6 +8,7 @@ use crate::seam::BlockStore;
 use disk::DiskError;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::rc::Rc;
 use store::api::{
     ChunkEntry, Regions, ScrubProgress, StoreCompletion, StoreError, StoreReply, StoreRequest, WriteClass,
@@ -33,6 +34,21 @@ impl Slab {
     }
 }
 
+impl Slab {
+    /// Written blocks that should prove themselves and do not.
+    fn unproven(&self, volume: VolumeId, lba: Lba, range: Range<u64>) -> Vec<Lba> {
+        if !self.append {
+            return Vec::new();
+        }
+        let first = range.start;
+        let written = self.blocks.range(range).map(|(at, block)| (lba.offset(at - first), block));
+        written
+            .filter(|(lba, block)| codes::sealed_order(volume, *lba, block).is_none())
+            .map(|(lba, _)| lba)
+            .collect()
+    }
+}
+
 /// How the store fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FakeFault {
@@ -40,10 +56,16 @@ pub enum FakeFault {
     None,
     /// Nothing is answered any more.
     Hang,
+    /// Reads are not answered any more.
+    ReadsHang,
     /// Writes fail.
     WriteErrors,
+    /// Writes find no room, and change nothing.
+    NoRoom,
     /// Everything fails.
     Errors,
+    /// Everything fails, and not by the disk.
+    HostErrors,
 }
 
 struct Inner {
@@ -52,11 +74,20 @@ struct Inner {
     chunks: BTreeMap<(VolumeId, ChunkIndex), Slab>,
     promised: BTreeMap<VolumeId, Epoch>,
     corrupt: BTreeSet<(VolumeId, Lba)>,
+    /// As corrupt, whatever is written to them.
+    bad: BTreeSet<(VolumeId, Lba)>,
     /// Marked as lost on all copies.
     lost: BTreeSet<(VolumeId, Lba)>,
     records: Vec<u8>,
     pending: VecDeque<(u64, StoreRequest)>,
     fault: FakeFault,
+}
+
+/// What a store held at one time.
+#[derive(Clone)]
+pub struct FakeImage {
+    chunks: BTreeMap<(VolumeId, ChunkIndex), Slab>,
+    promised: BTreeMap<VolumeId, Epoch>,
 }
 
 /// A handle to a store in memory: clones share it, so that a test keeps one while a replica owns another.
@@ -73,6 +104,7 @@ impl FakeStore {
             chunks: BTreeMap::new(),
             promised: BTreeMap::new(),
             corrupt: BTreeSet::new(),
+            bad: BTreeSet::new(),
             lost: BTreeSet::new(),
             records: Vec::new(),
             pending: VecDeque::new(),
@@ -91,6 +123,42 @@ impl FakeStore {
         let (chunk, offset) = inner.locate(lba);
         if inner.chunks.get(&(volume, chunk)).is_some_and(|slab| slab.blocks.contains_key(&offset)) {
             inner.corrupt.insert((volume, lba));
+        }
+    }
+
+    /// The block fails its checksum however often it is written.
+    pub fn corrupt_for_good(&self, volume: VolumeId, lba: Lba) {
+        self.inner.borrow_mut().bad.insert((volume, lba));
+    }
+
+    /// All that the store holds now.
+    pub fn image(&self) -> FakeImage {
+        let inner = self.inner.borrow();
+        FakeImage { chunks: inner.chunks.clone(), promised: inner.promised.clone() }
+    }
+
+    /// An older image is restored.
+    pub fn go_back_to(&self, image: &FakeImage) {
+        let mut inner = self.inner.borrow_mut();
+        inner.chunks = image.chunks.clone();
+        inner.promised = image.promised.clone();
+    }
+
+    /// The block has this content, as if it was never written otherwise.
+    pub fn put(&self, volume: VolumeId, lba: Lba, block: &[u8]) {
+        let mut inner = self.inner.borrow_mut();
+        let (chunk, offset) = inner.locate(lba);
+        if let Some(slab) = inner.chunks.get_mut(&(volume, chunk)) {
+            slab.blocks.insert(offset, Buf::from(block));
+        }
+    }
+
+    /// The store does not know any more that the block was written.
+    pub fn forget_block(&self, volume: VolumeId, lba: Lba) {
+        let mut inner = self.inner.borrow_mut();
+        let (chunk, offset) = inner.locate(lba);
+        if let Some(slab) = inner.chunks.get_mut(&(volume, chunk)) {
+            slab.blocks.remove(&offset);
         }
     }
 
@@ -169,6 +237,12 @@ impl Inner {
     fn perform(&mut self, request: StoreRequest) -> Result<StoreReply, StoreError> {
         if self.fault == FakeFault::Errors {
             return Err(StoreError::Disk(DiskError::Io(5)));
+        }
+        if self.fault == FakeFault::HostErrors {
+            return Err(StoreError::Disk(DiskError::Host(12)));
+        }
+        if self.fault == FakeFault::NoRoom && matches!(request, StoreRequest::Write { .. }) {
+            return Err(StoreError::NoSpace);
         }
         match request {
             StoreRequest::Promise { volume, epoch } => {
@@ -250,7 +324,11 @@ impl Inner {
         let slab = self.chunks.get(&(volume, chunk)).ok_or(StoreError::NotMapped)?;
         let lbas: Vec<Lba> = (0..u64::from(blocks))
             .map(|at| lba.offset(at))
-            .filter(|lba| self.corrupt.contains(&(volume, *lba)) || self.lost.contains(&(volume, *lba)))
+            .filter(|lba| {
+                let known = [&self.corrupt, &self.bad, &self.lost];
+                known.iter().any(|blocks| blocks.contains(&(volume, *lba)))
+            })
+            .chain(slab.unproven(volume, lba, offset..offset + u64::from(blocks)))
             .collect();
         if !lbas.is_empty() {
             return Err(StoreError::Corrupt { lbas });
@@ -310,7 +388,11 @@ impl BlockStore for FakeStore {
     fn poll(&mut self, out: &mut Vec<StoreCompletion>) {
         let mut inner = self.inner.borrow_mut();
         while inner.fault != FakeFault::Hang {
-            let Some((token, request)) = inner.pending.pop_front() else { break };
+            let hangs = inner.fault == FakeFault::ReadsHang;
+            let ready =
+                |(_, request): &(u64, StoreRequest)| !hangs || !matches!(request, StoreRequest::Read { .. });
+            let Some(next) = inner.pending.iter().position(ready) else { break };
+            let Some((token, request)) = inner.pending.remove(next) else { break };
             let result = inner.perform(request);
             out.push(StoreCompletion { token, result });
         }

@@ -292,6 +292,18 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         self.inner.borrow_mut().volumes.remove(&volume);
     }
 
+    /// Forgets all volumes, unless one of them is served; whether they are forgotten.
+    pub fn forget_unserved(&self) -> bool {
+        let mut inner = self.inner.borrow_mut();
+        let is_served =
+            |volume: &Volume| matches!(volume.coordinator.phase(), Phase::Serving | Phase::Closing);
+        if inner.volumes.values().any(is_served) {
+            return false;
+        }
+        inner.volumes.clear();
+        true
+    }
+
     /// Looks at, or changes, a volume's coordinator.
     pub fn with_volume<R>(&self, volume: VolumeId, look: impl FnOnce(&mut Coordinator) -> R) -> Option<R> {
         let mut inner = self.change();
@@ -346,6 +358,14 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         if let Some(replica) = self.change().bus.replicas.get_mut(&disk) {
             replica.submit_owner(SCRUB_TOKEN, StoreRequest::Scrub { bytes });
         }
+    }
+
+    /// Has all volumes look, beside their work, for what the disk lost without a word.
+    pub fn survey(&self, disk: DiskId) {
+        let mut inner = self.change();
+        let now = inner.now;
+        inner.volumes.values_mut().for_each(|volume| volume.coordinator.survey(now, disk));
+        inner.pump();
     }
 
     /// Compares the copies of a region; answered by an event.

@@ -15,8 +15,10 @@ use types::{ChunkIndex, DiskId, Epoch, Lba, VolumeId};
 #[derive(Debug, Clone)]
 pub enum Operation {
     /// Begins a session and durably promises the epoch: lower ones are refused from then on (I3). Answered when no operation of
-    /// an earlier session of the volume is in work. SMB2 CREATE (2.2.13) with a create context of (volume, epoch, session).
-    Open,
+    /// an earlier session of the volume is in work, with the epoch that the disk had promised before. A disk that had promised less
+    /// than `least` refuses and promises nothing: it has gone back in time. SMB2 CREATE (2.2.13) with a create context of
+    /// (volume, epoch, session, least).
+    Open { least: Epoch },
     /// Durably promises the request's epoch within the session. SMB2 IOCTL (2.2.31), an FSCTL of our own.
     Promise,
     /// The chunks that have a slab on the disk. SMB2 IOCTL, FSCTL_QUERY_ALLOCATED_RANGES (MS-FSCC 2.3.48) at slab grain.
@@ -60,7 +62,14 @@ pub struct Request {
 #[derive(Debug, Clone)]
 pub enum Answer {
     Done,
-    Data { data: Payload, checksums: Checksums },
+    /// What the disk had promised before.
+    Opened {
+        promised: Epoch,
+    },
+    Data {
+        data: Payload,
+        checksums: Checksums,
+    },
     Regions(Regions),
     Chunks(Vec<ChunkEntry>),
 }
@@ -72,6 +81,8 @@ pub enum BusError {
     Store(StoreError),
     /// The replica does not know the session: it was restarted, or a newer session began.
     NoSession,
+    /// The disk has promised less than it must have: an older image of it was restored.
+    WentBack { promised: Epoch },
     /// The transport cannot reach the replica.
     Unreachable,
 }
@@ -80,6 +91,9 @@ impl fmt::Display for BusError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Store(error) => write!(f, "{error}"),
+            Self::WentBack { promised } => {
+                write!(f, "it holds an older state than it had before: epoch {promised} is its last promise")
+            }
             Self::NoSession => f.write_str("the session is over"),
             Self::Unreachable => f.write_str("the disk cannot be reached"),
         }

@@ -14,27 +14,55 @@ pub enum Planted {
     AckBeforeCas,
     /// A write is acknowledged when the first copy has it.
     AckFirstCopy,
+    /// Of copies of a block that proves itself the one of the lowest disk id is believed.
+    AppendByLowestId,
+    /// After a crash copies are believed in order of disk ids alone.
+    BelievedByLowestId,
+    /// A disk that has a corrupt block is put out.
+    CorruptExpelsDisk,
+    /// A pool of which disks are away for a moment is taken for full.
+    FullWhenAway,
     /// A state change whose outcome is unknown counts as committed.
     GuessOnUnknown,
+    /// A disk whose machine is short of memory is put out.
+    HostExpelsDisk,
     /// A copy becomes in-sync while writes that do not reach it still run, and they are not sent to it afterwards either:
     /// each of the two alone is enough.
     JoinBeforeDrain,
+    /// An opening goes on without disks that may have the last copy of something.
+    MinHoldersIgnored,
+    /// A move takes what it copies from one copy and gives another one up.
+    MoveFromOneCopy,
     /// Copies that differ after a crash are left as they are.
     NoReconcile,
+    /// A disk that has promised less than it must have is taken for what it was.
+    PromisedLessAccepted,
     /// A copy that is not in-sync serves reads.
     ReadStaleCopy,
+    /// A read that met a corrupt copy fails if that cannot be repaired.
+    ReadFailsWithRepair,
+    /// A new copy of a region is not complete before every block of it is.
+    RebuildRetriesForEver,
+    /// A repair that failed, since a disk was just away, is forgotten.
+    RepairOnce,
+    /// A block that no copy that counts has intact is taken from a disk that returns, whether or not that missed a write of it.
+    RescueOfMissed,
     /// A resync leaves a region out.
     ResyncSkipsRegion,
     /// A block that fails its checksum is returned.
     ServeCorrupt,
+    /// What may differ between copies counts as settled before they were compared.
+    SettledEarly,
     /// A disk answers the opening of a session before its promise of the epoch is durable.
     SkipPromise,
     /// What a copy missed is counted from an epoch too late.
     StaleSinceTooLate,
+    /// A copy beyond those that are wanted is given up without a look at what the others have.
+    SurplusUnverified,
 }
 
 impl Planted {
-    /// All of them.
+    /// Those that the simulator of `space` alone finds.
     pub const ALL: [Self; 12] = [
         Self::AcceptOldEpochs,
         Self::AcceptReplays,
@@ -48,6 +76,24 @@ impl Planted {
         Self::ServeCorrupt,
         Self::SkipPromise,
         Self::StaleSinceTooLate,
+    ];
+
+    /// Those that need the faults of a whole stack: blocks that cannot be read, writes that disks lose, disks that go back in time.
+    pub const OF_DISKS: [Self; 14] = [
+        Self::AppendByLowestId,
+        Self::BelievedByLowestId,
+        Self::CorruptExpelsDisk,
+        Self::FullWhenAway,
+        Self::HostExpelsDisk,
+        Self::MinHoldersIgnored,
+        Self::MoveFromOneCopy,
+        Self::PromisedLessAccepted,
+        Self::ReadFailsWithRepair,
+        Self::RebuildRetriesForEver,
+        Self::RepairOnce,
+        Self::RescueOfMissed,
+        Self::SettledEarly,
+        Self::SurplusUnverified,
     ];
 
     #[cfg(feature = "planted-bugs")]

@@ -1,7 +1,8 @@
 //! The replica: one disk's store as coordinators see it.
 //!
 //! Owns the sessions of the volumes' coordinators. Promises: an operation is carried out at most once, only within the
-//! session it was sent in, and never under an epoch lower than the one the disk has promised (I3). Never knows other disks.
+//! session it was sent in, and never under an epoch lower than the one the disk has promised (I3); a session begins only if the disk
+//! has promised what its coordinator knows it to have promised. Never knows other disks.
 
 use crate::message::{Answer, BusError, Operation, Request, Response};
 use crate::planted::Planted;
@@ -51,7 +52,8 @@ struct Work {
     volume: VolumeId,
     session: u64,
     id: u64,
-    opens: bool,
+    /// It opens a session: what the disk had promised before.
+    opens: Option<Epoch>,
     epoch: Epoch,
 }
 
@@ -108,9 +110,8 @@ impl<S: BlockStore> Replica<S> {
 
     /// Takes a coordinator's request.
     pub fn handle(&mut self, request: Request) {
-        if matches!(request.operation, Operation::Open) {
-            self.handle_open(request);
-            return;
+        if let Operation::Open { least } = request.operation {
+            return self.handle_open(request, least);
         }
         let Some(session) = self.sessions.get_mut(&request.volume) else {
             return self.answer(&request, Err(BusError::NoSession));
@@ -127,7 +128,7 @@ impl<S: BlockStore> Replica<S> {
         }
         let (volume, epoch) = (request.volume, request.epoch);
         let store_request = match request.operation {
-            Operation::Open | Operation::Promise => StoreRequest::Promise { volume, epoch },
+            Operation::Open { .. } | Operation::Promise => StoreRequest::Promise { volume, epoch },
             Operation::Chunks => StoreRequest::Chunks { volume },
             Operation::Allocate { chunk, append } => {
                 StoreRequest::AllocateChunk { volume, epoch, chunk, append }
@@ -141,7 +142,7 @@ impl<S: BlockStore> Replica<S> {
             Operation::MarkLost { lba, blocks } => StoreRequest::MarkLost { volume, epoch, lba, blocks },
             Operation::Regions { chunk } => StoreRequest::Regions { volume, chunk },
         };
-        let work = Work { volume, session: request.session, id: request.id, opens: false, epoch };
+        let work = Work { volume, session: request.session, id: request.id, opens: None, epoch };
         self.start(work, store_request);
     }
 
@@ -170,7 +171,7 @@ impl<S: BlockStore> Replica<S> {
         out.append(&mut self.owner_answers);
     }
 
-    fn handle_open(&mut self, request: Request) {
+    fn handle_open(&mut self, request: Request, least: Epoch) {
         let newest = self.sessions.get(&request.volume).map(|session| (session.epoch, session.id));
         if newest.is_some_and(|newest| newest >= (request.epoch, request.session)) {
             let promised = self.store.promised(request.volume);
@@ -190,6 +191,9 @@ impl<S: BlockStore> Replica<S> {
         if promised > request.epoch {
             return self.answer(&request, Err(BusError::Store(StoreError::Fenced { promised })));
         }
+        if promised < least && !Planted::PromisedLessAccepted.is_planted() {
+            return self.answer(&request, Err(BusError::WentBack { promised }));
+        }
         self.sessions.insert(request.volume, session);
         self.opening.retain(|waiting| waiting.volume != request.volume);
         self.opening.push(request);
@@ -205,12 +209,13 @@ impl<S: BlockStore> Replica<S> {
             std::mem::take(&mut self.opening).into_iter().partition(|open| !busy.contains(&open.volume));
         self.opening = waiting;
         for open in ready {
+            let (volume, epoch) = (open.volume, open.epoch);
+            let promised = self.store.promised(volume);
             if Planted::SkipPromise.is_planted() {
-                self.answer(&open, Ok(Answer::Done));
+                self.answer(&open, Ok(Answer::Opened { promised }));
                 continue;
             }
-            let (volume, epoch) = (open.volume, open.epoch);
-            let work = Work { volume, session: open.session, id: open.id, opens: true, epoch };
+            let work = Work { volume, session: open.session, id: open.id, opens: Some(promised), epoch };
             self.start(work, StoreRequest::Promise { volume, epoch });
         }
     }
@@ -230,14 +235,16 @@ impl<S: BlockStore> Replica<S> {
         }
         let Some(work) = self.work.remove(&completion.token) else { return };
         let result = match completion.result {
-            Ok(StoreReply::Done) => Ok(Answer::Done),
+            Ok(StoreReply::Done) => {
+                Ok(work.opens.map_or(Answer::Done, |promised| Answer::Opened { promised }))
+            }
             Ok(StoreReply::Data { data, checksums }) => Ok(Answer::Data { data, checksums }),
             Ok(StoreReply::Regions(regions)) => Ok(Answer::Regions(regions)),
             Ok(StoreReply::Chunks(chunks)) => Ok(Answer::Chunks(chunks)),
             Ok(StoreReply::Scrubbed(_)) => Err(BusError::Store(StoreError::Invalid("not an answer to this"))),
             Err(error) => Err(BusError::Store(error)),
         };
-        if work.opens && result.is_err() {
+        if work.opens.is_some() && result.is_err() {
             // A session that was not opened must not be used.
             let current = self.sessions.get(&work.volume).map(|session| (session.epoch, session.id));
             if current == Some((work.epoch, work.session)) {

@@ -220,7 +220,7 @@ fn memory() {
         grown >> 10,
         store.health().cached_pages * 4
     );
-    println!("slab table {} bytes in RAM", store.table_bytes());
+    println!("slab table and page versions {} bytes in RAM", store.table_bytes());
 }
 
 /// Opens a disk whose journal is as full as it gets.

@@ -1,6 +1,6 @@
 //! The anchor: where the journal begins, and who may continue it; and the records slots (docs/ON_DISK.md, "Anchor", "Records").
 
-use crate::bytes::{Reader, put_u64, sealed_crc, u64_at};
+use crate::bytes::{COUNT_MAX, Reader, put_u64, sealed_crc, u64_at};
 use crate::layout::{PAGE_BYTES, RECORDS_BYTES_MAX};
 use types::DiskId;
 
@@ -67,7 +67,8 @@ pub fn parse_anchor(disk: DiskId, block: &[u8]) -> Option<Anchor> {
     let (sequence, incarnation, tail_sequence) = (reader.u64()?, reader.u64()?, reader.u64()?);
     let (previous, durable_through, next_generation) = (reader.u64()?, reader.u64()?, reader.u64()?);
     let (tail_block, scrub_slab, scrub_block) = (reader.u32()?, reader.u32()?, reader.u32()?);
-    (tail_sequence > 0).then_some(Anchor {
+    let counts = [sequence, incarnation, tail_sequence, durable_through, next_generation];
+    (tail_sequence > 0 && counts.iter().all(|&count| count < COUNT_MAX)).then_some(Anchor {
         sequence,
         incarnation,
         tail_sequence,
@@ -102,7 +103,7 @@ pub fn parse_records(disk: DiskId, slot: &[u8]) -> Option<(u64, &[u8])> {
     }
     let mut reader = Reader::new(slot.get(16..)?);
     let (sequence, len) = (reader.u64()?, usize::try_from(reader.u64()?).ok()?);
-    if len > RECORDS_BYTES_MAX {
+    if len > RECORDS_BYTES_MAX || sequence >= COUNT_MAX {
         return None;
     }
     let sealed = slot.get(..PAGE_BYTES + len)?;

@@ -12,8 +12,9 @@ pub enum WriteClass {
     Overwrite,
     /// Blocks that nothing points to yet: written once, in place; checksums by a journal record.
     Fresh,
-    /// Chunks that carry a volume's own journal or tree: written once, in place, durable, not atomic, no checksum kept: what
-    /// is written there proves itself.
+    /// Chunks that carry a volume's superblocks and journal: in place, durable, not atomic, no checksum kept: each block proves itself
+    /// ([`codes::seal_block`]). One that does not is refused with `Invalid` when it is written (if the store verifies writes) and is
+    /// `Corrupt` when it is read. A block of zeroes proves itself.
     Append,
 }
 
@@ -34,8 +35,9 @@ pub enum StoreRequest {
     Write { volume: VolumeId, epoch: Epoch, lba: Lba, class: WriteClass, data: Payload, checksums: Checksums },
     /// The blocks read as zeroes afterwards; their space may be given back.
     Discard { volume: VolumeId, epoch: Epoch, lba: Lba, blocks: u32 },
-    /// What the blocks held is gone, here and on every other copy: reads of them answer `Corrupt` until they are written again. For
-    /// chunks that carry checksums.
+    /// What the blocks held is gone, here and on every other copy: reads of them answer `Corrupt` until they are written again, block by
+    /// block. At most 1 MiB. Also for append chunks, whose blocks prove themselves: a block that the medium gives and that does not prove
+    /// itself on any copy was torn on all, so it was never acknowledged, and may be written as zeroes instead.
     MarkLost { volume: VolumeId, epoch: Epoch, lba: Lba, blocks: u32 },
     /// The epoch of the last write of each region of the chunk; answers `Regions`.
     Regions { volume: VolumeId, chunk: ChunkIndex },

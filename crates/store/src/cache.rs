@@ -109,16 +109,17 @@ impl PageCache {
             Some(old) => self.dirty_pages -= usize::from(old.dirty),
             None => self.clock.push_back(key),
         }
-        self.evict();
+        self.evict(key);
     }
 
-    fn evict(&mut self) {
+    /// Makes room for a page, which stays itself: whoever waits for it is about to use it, and would only ask for it again.
+    fn evict(&mut self, newest: u64) {
         let mut tries = 2 * self.clock.len();
         while self.pages.len() > self.budget_pages && tries > 0 {
             tries -= 1;
             let Some(key) = self.clock.pop_front() else { return };
             let Some(page) = self.pages.get_mut(&key) else { continue };
-            if page.pins > 0 || page.dirty || page.writing || page.used {
+            if page.pins > 0 || page.dirty || page.writing || page.used || key == newest {
                 page.used = false;
                 self.clock.push_back(key);
             } else {
@@ -150,11 +151,23 @@ impl PageCache {
     pub(crate) fn undo_write(&mut self, key: u64) {
         if let Some(page) = self.pages.get_mut(&key) {
             page.writing = false;
-            if !page.dirty {
-                page.dirty = true;
-                self.dirty_pages += 1;
-            }
         }
+        self.mark_dirty(key);
+    }
+
+    /// The page is written again by the next checkpoint.
+    pub(crate) fn mark_dirty(&mut self, key: u64) {
+        if let Some(page) = self.pages.get_mut(&key)
+            && !page.dirty
+        {
+            page.dirty = true;
+            self.dirty_pages += 1;
+        }
+    }
+
+    /// Whether the page is here, and what lies in place has to be the same.
+    pub(crate) fn is_clean(&self, key: u64) -> bool {
+        self.pages.get(&key).is_some_and(|page| !page.dirty && !page.writing)
     }
 
     /// Forgets all pages of a slab, dirty or not.

@@ -2,12 +2,13 @@
 
 use crate::anchor::{Anchor, encode_records};
 use crate::io::{Io, Work};
-use crate::label::{Label, LabelError, parse_label};
+use crate::label::{Features, Label, LabelError, parse_label};
 use crate::layout::{
-    ANCHOR_SLOTS, AREA_BYTES, FORMAT_VERSION, LABEL_SLOTS, Layout, PAGE_BYTES, PROMISE_PAGES, RECORDS_SLOTS,
+    ANCHOR_SLOTS, AREA_BYTES, LABEL_SLOTS, Layout, PAGE_BYTES, PROMISE_PAGES, RECORDS_SLOTS,
 };
 use crate::signature;
 use crate::tables::{encode_promise_page, encode_slab_page};
+use crate::versions::PageVersions;
 use disk::{Disk, DiskError};
 use sys::{Buf, BufMut, Payload};
 use types::{DiskId, PoolId};
@@ -53,6 +54,25 @@ pub enum FormatError {
 /// [`FormatError`]; without `force` also where the disk is not empty.
 pub fn format<D: Disk + 'static>(disk: D, parameters: FormatParameters) -> Result<D, FormatError> {
     let (result, disk) = Work::new(disk, |io| run(io, parameters)).run();
+    result.map(|()| disk)
+}
+
+/// Looks whether a device that is to be partitioned holds anything, and gives it back.
+///
+/// # Errors
+/// [`FormatError`] if it does, is too small, or cannot be read; nothing was changed.
+pub fn refuse_used_disk<D: Disk + 'static>(disk: D) -> Result<D, FormatError> {
+    let (result, disk) = Work::new(disk, |io| async move {
+        let size_bytes = io.info().size_bytes;
+        let (slab_bytes, journal_bytes) = Layout::default_sizes(size_bytes);
+        let layout = Layout::compute(size_bytes, slab_bytes, journal_bytes)
+            .ok_or(FormatError::TooSmall { size_bytes })?;
+        for area in layout.areas() {
+            refuse_used(&io.read(area, AREA_BYTES as usize).await?)?;
+        }
+        Ok(())
+    })
+    .run();
     result.map(|()| disk)
 }
 
@@ -103,7 +123,14 @@ fn refuse_used(area: &[u8]) -> Result<(), FormatError> {
         let slot = area.get(slot as usize..slot as usize + PAGE_BYTES).unwrap_or(&[]);
         match parse_label(slot) {
             Ok(label) => return Err(FormatError::InUse { disk: label.disk, pool: label.pool }),
-            Err(LabelError::Newer(_)) => return Err(FormatError::Foreign("a newer version of this format")),
+            Err(LabelError::Newer(_) | LabelError::UnknownFeatures(_)) => {
+                return Err(FormatError::Foreign("a newer version of this format"));
+            }
+            Err(LabelError::Older(_)) => {
+                return Err(FormatError::Foreign(
+                    "an older version of this format: copy what it holds with the release that wrote it",
+                ));
+            }
             Err(LabelError::Damaged) => return Err(FormatError::Foreign("a damaged label of this format")),
             Err(LabelError::Absent) => {}
         }
@@ -136,6 +163,11 @@ async fn write_all<D: Disk>(
     for copy in layout.tables {
         io.write(copy, tables.clone(), false).await?;
     }
+    let versions = PageVersions::new(&layout);
+    for page in 0..layout.version_pages() {
+        let bytes = Buf::from(&versions.encode_page(parameters.disk, page)[..]);
+        io.write(layout.versions + (page * PAGE_BYTES) as u64, bytes.into(), false).await?;
+    }
     let anchor = Anchor { sequence: 1, tail_sequence: 1, next_generation: 1, ..Anchor::default() };
     let anchor = Buf::from(&anchor.encode(parameters.disk)[..]);
     let records = Buf::from(&encode_records(parameters.disk, 1, &[])[..]);
@@ -146,7 +178,7 @@ async fn write_all<D: Disk>(
     io.flush().await?;
     let areas = layout.areas();
     let label = Label {
-        format_version: FORMAT_VERSION,
+        features: Features::default(),
         sequence: 1,
         disk: parameters.disk,
         pool: parameters.pool,

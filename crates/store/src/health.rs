@@ -60,10 +60,16 @@ pub struct StoreHealth {
     pub overlay_kept_bytes: u64,
     pub cached_pages: u64,
     pub dirty_pages: u64,
-    /// Blocks found corrupt by reads, scrub and replay.
+    /// Blocks found corrupt by reads, scrub and replay. A damaged metadata page counts as one; the blocks whose checksums are lost with it are
+    /// not at fault. Those of append chunks that do not prove themselves: by scrubs alone, since a crash
+    /// tears such blocks.
     pub corrupt_blocks: u64,
-    /// Metadata leaves found corrupt; each loses the checksums of 63 blocks.
+    /// Of these, the blocks and pages that the medium did not give.
+    pub medium_errors: u64,
+    /// Metadata leaves found corrupt; each loses the checksums of 62 blocks.
     pub damaged_metadata_leaves: u64,
+    /// Writes of metadata pages that the disk acknowledged and lost: the page is older than its version. Its checksums count as lost.
+    pub lost_writes: u64,
     pub written: WrittenBytes,
     pub read_bytes: u64,
     /// Bytes of payload in acknowledged writes.

@@ -6,13 +6,14 @@ use crate::label::{Label, LabelError, parse_label};
 use crate::layout::{
     ANCHOR_SLOTS, AREA_BYTES, LABEL_SLOTS, LEAF_BYTES, LEAVES_PER_PAGE, PAGE_BYTES, RECORDS_SLOTS,
 };
-use crate::open::{OpenError, examine, read_label};
+use crate::metadata::parse_page;
+use crate::open::{MergedPages, OpenError, Opened, examine, page_identity, read_label};
 use crate::tables::{parse_promise_leaf, parse_slab_leaf};
 use disk::{Disk, DiskError};
 use std::collections::BTreeMap;
 use std::fmt;
 use sys::Buf;
-use types::{Epoch, VolumeId};
+use types::{Epoch, SlabIndex, VolumeId};
 
 /// One of several copies of a structure.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -186,8 +187,8 @@ async fn read_copy<D: Disk>(
     len: usize,
 ) -> Result<Option<Buf>, DiskError> {
     match io.read(offset, len).await {
-        Err(DiskError::Io(errno)) => {
-            let why = DiskError::Io(errno).to_string();
+        Err(error @ DiskError::Medium(_)) => {
+            let why = error.to_string();
             found.copies.push(CopyState { what, offset, state: Err(why) });
             Ok(None)
         }
@@ -240,11 +241,18 @@ async fn inspect_content<D: Disk>(io: &Io<D>, found: &mut Inspection) -> Result<
     if replayed.corrupt_blocks > 0 {
         found.problems.push(format!("{} blocks rotted in the journal", replayed.corrupt_blocks));
     }
-    if opened.damaged_leaves > 0 {
-        let lost = opened.damaged_leaves;
-        found
-            .problems
-            .push(format!("{lost} metadata leaves are damaged; each loses the checksums of 63 blocks"));
+    let pages = inspect_pages(io, &opened).await?;
+    for (count, what) in [
+        (pages.damaged_leaves, "metadata leaves are damaged; each loses the checksums of 62 blocks"),
+        (pages.lost_writes, "metadata pages are older than they should be: the disk lost writes of them"),
+        (
+            opened.damaged_version_leaves,
+            "leaves of the page versions are damaged; until their pages are written again, a lost write of one is not told",
+        ),
+    ] {
+        if count > 0 {
+            found.problems.push(format!("{count} {what}"));
+        }
     }
     for entry in opened.slabs.iter().flatten() {
         let volume = found.volumes.entry(entry.volume).or_default();
@@ -256,6 +264,30 @@ async fn inspect_content<D: Disk>(io: &Io<D>, found: &mut Inspection) -> Result<
     }
     found.free_slabs = Some(opened.slabs.iter().filter(|entry| entry.is_none()).count() as u32);
     Ok(())
+}
+
+/// All metadata pages of slabs in use, as they lie on disk.
+async fn inspect_pages<D: Disk>(io: &Io<D>, opened: &Opened) -> Result<MergedPages, DiskError> {
+    let layout = &opened.label.layout;
+    let mut found = MergedPages::default();
+    for (slab, entry) in (0..).map(SlabIndex).zip(&opened.slabs) {
+        let Some(entry) = entry else { continue };
+        let bytes_of_slab = layout.metadata_pages_per_slab() as usize * PAGE_BYTES;
+        let bytes = io.read_salvaging(layout.page_offset(slab, 0), bytes_of_slab).await?;
+        for (page, bytes) in (0..).zip(bytes.chunks_exact(PAGE_BYTES)) {
+            let identity = page_identity(opened.label.disk, slab, entry, page);
+            let at_least = opened.versions.get(slab, page);
+            let mut judged = parse_page(identity, at_least, bytes);
+            if !judged.is_whole() {
+                // A server at work may have been writing it.
+                let again = io.read_salvaging(layout.page_offset(slab, page), PAGE_BYTES).await?;
+                judged = parse_page(identity, at_least, &again);
+            }
+            found.damaged_leaves += u64::from(judged.damaged);
+            found.lost_writes += u64::from(judged.stale > 0);
+        }
+    }
+    Ok(found)
 }
 
 impl fmt::Display for Inspection {

@@ -63,9 +63,16 @@ impl<D: Disk> Io<D> {
         .await
     }
 
+    /// Reads; what the medium does not give is asked for once more, since many such errors pass.
     pub(crate) async fn read(&self, offset: u64, len: usize) -> Result<Buf, DiskError> {
         let started = self.start_read(offset, len);
-        self.finish_read(started).await
+        match self.finish_read(started).await {
+            Err(DiskError::Medium(_)) => {
+                let again = self.start_read(offset, len);
+                self.finish_read(again).await
+            }
+            read => read,
+        }
     }
 
     pub(crate) async fn finish_read(&self, started: Started) -> Result<Buf, DiskError> {
@@ -76,14 +83,14 @@ impl<D: Disk> Io<D> {
     /// As [`Self::read`], with zeroes for pages that the device cannot read: what they held proves itself, or is damaged.
     pub(crate) async fn read_salvaging(&self, offset: u64, len: usize) -> Result<Buf, DiskError> {
         match self.read(offset, len).await {
-            Err(DiskError::Io(_)) => {}
+            Err(DiskError::Medium(_)) => {}
             other => return other,
         }
         let mut whole = BufMut::zeroed(len);
         for (page, place) in whole.chunks_mut(PAGE_BYTES).enumerate() {
             match self.read(offset + (page * PAGE_BYTES) as u64, place.len()).await {
                 Ok(bytes) => place.copy_from_slice(&bytes),
-                Err(DiskError::Io(_)) => {}
+                Err(DiskError::Medium(_)) => {}
                 Err(error) => return Err(error),
             }
         }

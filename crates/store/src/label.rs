@@ -10,10 +10,34 @@ const CRC_AT: usize = 8;
 const TAG_BYTES_MAX: usize = 255;
 const TAGS_MAX: usize = 16;
 
+/// What a disk's format has beyond its version, a bit each, as file systems have it: a program that does not know a bit may use
+/// the disk (compat), may only read it (ro-compat), or must leave it alone (incompat). No bit has a meaning yet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Features {
+    pub compat: u64,
+    pub ro_compat: u64,
+    pub incompat: u64,
+}
+
+impl Features {
+    /// Those that this program does not know and that keep it from the disk; none: it may use it.
+    fn refused(self) -> Option<Self> {
+        let Self { ro_compat, incompat, .. } = self;
+        (ro_compat | incompat != 0).then_some(Self { compat: 0, ro_compat, incompat })
+    }
+}
+
+impl fmt::Display for Features {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { compat, ro_compat, incompat } = self;
+        write!(f, "compat {compat:#x}, ro-compat {ro_compat:#x}, incompat {incompat:#x}")
+    }
+}
+
 /// What a disk says about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
-    pub format_version: u32,
+    pub features: Features,
     /// Grows with every change of the label; the highest valid copy counts.
     pub sequence: u64,
     pub disk: DiskId,
@@ -32,6 +56,10 @@ pub enum LabelError {
     Absent,
     #[error("a label of format version {0}, newer than this program's {FORMAT_VERSION}")]
     Newer(u32),
+    #[error("a label of format version {0}, older than this program's {FORMAT_VERSION}")]
+    Older(u32),
+    #[error("a label with features that this program does not know: {0}")]
+    UnknownFeatures(Features),
     #[error("a damaged label")]
     Damaged,
 }
@@ -50,8 +78,11 @@ impl Label {
         let mut out = Vec::with_capacity(PAGE_BYTES);
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&[0; 8]);
-        out.extend_from_slice(&self.format_version.to_le_bytes());
+        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
         out.extend_from_slice(&self.block_bytes.to_le_bytes());
+        for bits in [self.features.compat, self.features.ro_compat, self.features.incompat] {
+            out.extend_from_slice(&bits.to_le_bytes());
+        }
         out.extend_from_slice(&self.sequence.to_le_bytes());
         out.extend_from_slice(&self.disk.to_bytes());
         out.extend_from_slice(&self.pool.to_bytes());
@@ -74,7 +105,7 @@ impl Label {
 /// Reads one copy of a label.
 ///
 /// # Errors
-/// [`LabelError`]: absent (no magic), newer (and otherwise intact), or damaged.
+/// [`LabelError`]: absent (no magic), damaged, or intact and of another version or of features that are not known.
 pub fn parse_label(block: &[u8]) -> Result<Label, LabelError> {
     if block.len() != PAGE_BYTES || !block.starts_with(&MAGIC) {
         return Err(LabelError::Absent);
@@ -84,20 +115,28 @@ pub fn parse_label(block: &[u8]) -> Result<Label, LabelError> {
     }
     let mut reader = Reader::new(block.get(16..).unwrap_or(&[]));
     let version = reader.u32().ok_or(LabelError::Damaged)?;
-    if version > FORMAT_VERSION {
-        return Err(LabelError::Newer(version));
+    match version {
+        0 => return Err(LabelError::Damaged),
+        FORMAT_VERSION => {}
+        1..FORMAT_VERSION => return Err(LabelError::Older(version)),
+        _ => return Err(LabelError::Newer(version)),
     }
-    parse_body(version, &mut reader).ok_or(LabelError::Damaged)
+    let label = parse_body(&mut reader).ok_or(LabelError::Damaged)?;
+    match label.features.refused() {
+        Some(unknown) => Err(LabelError::UnknownFeatures(unknown)),
+        None => Ok(label),
+    }
 }
 
-fn parse_body(format_version: u32, reader: &mut Reader<'_>) -> Option<Label> {
+fn parse_body(reader: &mut Reader<'_>) -> Option<Label> {
     let block_bytes = reader.u32()?;
+    let features = Features { compat: reader.u64()?, ro_compat: reader.u64()?, incompat: reader.u64()? };
     let sequence = reader.u64()?;
     let disk = DiskId::from_bytes(reader.array()?);
     let pool = PoolId::from_bytes(reader.array()?);
     let (size_bytes, slab_bytes, journal_bytes) = (reader.u64()?, reader.u64()?, reader.u64()?);
     let layout = Layout::compute(size_bytes, slab_bytes, journal_bytes)?;
-    if layout.size_bytes != size_bytes || format_version == 0 {
+    if layout.size_bytes != size_bytes {
         return None;
     }
     let count = reader.u32()? as usize;
@@ -112,7 +151,7 @@ fn parse_body(format_version: u32, reader: &mut Reader<'_>) -> Option<Label> {
     for _ in 0..count {
         tags.push((text()?, text()?));
     }
-    Some(Label { format_version, sequence, disk, pool, block_bytes, layout, tags })
+    Some(Label { features, sequence, disk, pool, block_bytes, layout, tags })
 }
 
 impl fmt::Display for Label {
@@ -120,7 +159,8 @@ impl fmt::Display for Label {
         let layout = &self.layout;
         writeln!(f, "disk           {}", self.disk)?;
         writeln!(f, "pool           {}", self.pool)?;
-        writeln!(f, "format         {} (label {})", self.format_version, self.sequence)?;
+        writeln!(f, "format         {FORMAT_VERSION} (label {})", self.sequence)?;
+        writeln!(f, "features       {}", self.features)?;
         writeln!(
             f,
             "size           {} bytes, logical blocks of {} bytes",

@@ -2,8 +2,8 @@
 
 use types::{BLOCK_BYTES, SlabIndex};
 
-/// Newest format that this code writes and reads.
-pub const FORMAT_VERSION: u32 = 1;
+/// The format that this code writes and reads.
+pub const FORMAT_VERSION: u32 = 2;
 /// Most bytes of the opaque records (D8).
 pub const RECORDS_BYTES_MAX: usize = 256 << 10;
 /// Blocks of one region: the granularity of region epochs, 1 MiB.
@@ -13,8 +13,8 @@ pub(crate) const PAGE_BYTES: usize = BLOCK_BYTES;
 const PAGE: u64 = PAGE_BYTES as u64;
 /// Bytes of a leaf: the unit that every disk writes whole or not at all.
 pub(crate) const LEAF_BYTES: usize = 512;
-/// 64-bit words of a metadata leaf besides its CRC.
-pub(crate) const LEAF_WORDS: usize = LEAF_BYTES / 8 - 1;
+/// 64-bit words of a metadata leaf besides its CRC and its version.
+pub(crate) const LEAF_WORDS: usize = LEAF_BYTES / 8 - 2;
 pub(crate) const LEAVES_PER_PAGE: usize = PAGE_BYTES / LEAF_BYTES;
 pub(crate) const PAGE_WORDS: usize = LEAF_WORDS * LEAVES_PER_PAGE;
 
@@ -30,6 +30,10 @@ pub(crate) const SLAB_ENTRIES_PER_PAGE: usize = SLAB_ENTRIES_PER_LEAF * LEAVES_P
 pub(crate) const PROMISE_ENTRIES_PER_LEAF: usize = 20;
 /// Pages of the promise table: room for 10240 volumes.
 pub(crate) const PROMISE_PAGES: usize = 64;
+
+/// Entries of 4 bytes behind a CRC of 8.
+pub(crate) const VERSIONS_PER_LEAF: usize = (LEAF_BYTES - 8) / 4;
+pub(crate) const VERSIONS_PER_PAGE: usize = VERSIONS_PER_LEAF * LEAVES_PER_PAGE;
 
 const SLAB_BYTES_MIN: u64 = 1 << 20;
 const SLAB_BYTES_MAX: u64 = 1 << 30;
@@ -50,6 +54,8 @@ pub struct Layout {
     /// The first block of slab 0.
     pub slabs: u64,
     pub slab_count: u32,
+    /// The versions of the metadata pages: at the other end of the disk.
+    pub versions: u64,
 }
 
 impl Layout {
@@ -75,7 +81,7 @@ impl Layout {
         let mut slab_count = u32::try_from(usable / per_slab).unwrap_or(u32::MAX - 1).min(u32::MAX - 1);
         while slab_count > 0 {
             let layout = Self::with_count(usable, slab_bytes, journal_bytes, slab_count);
-            if layout.slabs + u64::from(slab_count) * slab_bytes <= layout.tables[1] {
+            if layout.slabs + u64::from(slab_count) * slab_bytes <= layout.versions {
                 return Some(layout);
             }
             slab_count -= 1;
@@ -90,7 +96,9 @@ impl Layout {
         let metadata = journal + journal_bytes;
         let metadata_bytes = u64::from(slab_count) * u64::from(metadata_pages(slab_bytes)) * PAGE;
         let slabs = (metadata + metadata_bytes).next_multiple_of(1 << 20);
-        Self { size_bytes, slab_bytes, journal_bytes, tables, journal, metadata, slabs, slab_count }
+        let version_bytes = version_pages(slab_count, slab_bytes) as u64 * PAGE;
+        let versions = tables[1].saturating_sub(version_bytes);
+        Self { size_bytes, slab_bytes, journal_bytes, tables, journal, metadata, slabs, slab_count, versions }
     }
 
     pub fn slab_blocks(&self) -> u32 {
@@ -115,6 +123,9 @@ impl Layout {
     pub(crate) fn slab_table_pages(&self) -> usize {
         slab_table_pages(self.slab_count)
     }
+    pub(crate) fn version_pages(&self) -> usize {
+        version_pages(self.slab_count, self.slab_bytes)
+    }
     pub(crate) fn page_offset(&self, slab: SlabIndex, page: u32) -> u64 {
         self.metadata
             + (u64::from(slab.0) * u64::from(self.metadata_pages_per_slab()) + u64::from(page)) * PAGE
@@ -135,6 +146,11 @@ impl Layout {
 fn metadata_pages(slab_bytes: u64) -> u32 {
     let blocks = slab_bytes / PAGE;
     (blocks + blocks / u64::from(REGION_BLOCKS)).div_ceil(PAGE_WORDS as u64) as u32
+}
+
+/// Pages of the table of metadata pages' versions.
+fn version_pages(slab_count: u32, slab_bytes: u64) -> usize {
+    (slab_count as usize * metadata_pages(slab_bytes) as usize).div_ceil(VERSIONS_PER_PAGE)
 }
 
 fn slab_table_pages(slab_count: u32) -> usize {

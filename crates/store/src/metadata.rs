@@ -1,8 +1,11 @@
 //! Metadata pages: a word per block (its checksum) and a word per region (its epoch) of one slab
-//! (docs/ON_DISK.md, "Slab metadata"). Each 512-byte leaf proves itself, so that a torn page is a mix of whole leaves.
+//! (docs/ON_DISK.md, "Slab metadata"). Each 512-byte leaf proves itself, so that a torn page is a mix of whole leaves, and says which
+//! checkpoint wrote it.
 
 use crate::bytes::{put_u64, u64_at};
 use crate::layout::{LEAF_BYTES, LEAF_WORDS, LEAVES_PER_PAGE, PAGE_BYTES, PAGE_WORDS};
+use crate::planted::Planted;
+use crate::versions::PageVersion;
 use codes::LOST;
 use sys::{Buf, BufMut};
 use types::{DiskId, SlabIndex};
@@ -30,23 +33,48 @@ impl PageIdentity {
     }
 }
 
+/// Bytes of CRC and version before a leaf's words.
+const LEAF_HEADER_BYTES: usize = 16;
+
+/// A page as it was found.
+pub struct FoundPage {
+    /// Those of a damaged and of a stale leaf are [`LOST`].
+    pub words: Words,
+    /// Leaves that do not prove themselves.
+    pub damaged: u32,
+    /// Leaves that are intact and older than the disk once said they were.
+    pub stale: u32,
+}
+
+impl FoundPage {
+    pub(crate) fn is_whole(&self) -> bool {
+        self.damaged == 0 && self.stale == 0
+    }
+}
+
 /// A page with nothing written.
 pub(crate) fn unwritten_words() -> Words {
     Box::new([codes::UNWRITTEN; PAGE_WORDS])
 }
 
 /// The page as it lies on disk.
-pub(crate) fn encode_page(identity: PageIdentity, words: &[u64; PAGE_WORDS]) -> Buf {
+pub(crate) fn encode_page(identity: PageIdentity, version: PageVersion, words: &[u64; PAGE_WORDS]) -> Buf {
     let mut out = BufMut::for_overwrite(PAGE_BYTES);
-    encode_page_into(identity, words, &mut out);
+    encode_page_into(identity, version, words, &mut out);
     out.freeze()
 }
 
 /// Fills `out`, one page long.
-pub(crate) fn encode_page_into(identity: PageIdentity, words: &[u64; PAGE_WORDS], out: &mut [u8]) {
+pub(crate) fn encode_page_into(
+    identity: PageIdentity,
+    version: PageVersion,
+    words: &[u64; PAGE_WORDS],
+    out: &mut [u8],
+) {
     let leaves = out.chunks_exact_mut(LEAF_BYTES).zip(words.chunks_exact(LEAF_WORDS));
     for (at, (leaf, words)) in leaves.enumerate() {
-        for (place, word) in leaf[8..].as_chunks_mut::<8>().0.iter_mut().zip(words) {
+        put_u64(leaf, 8, u64::from(version.0));
+        for (place, word) in leaf[LEAF_HEADER_BYTES..].as_chunks_mut::<8>().0.iter_mut().zip(words) {
             *place = word.to_le_bytes();
         }
         let crc = codes::crc64_append(identity.leaf_seed(at), &leaf[8..]);
@@ -54,19 +82,23 @@ pub(crate) fn encode_page_into(identity: PageIdentity, words: &[u64; PAGE_WORDS]
     }
 }
 
-/// Reads a page. The words of a damaged leaf come out as [`LOST`]; the number of such leaves with them.
-pub fn parse_page(identity: PageIdentity, bytes: &[u8]) -> (Words, u32) {
-    let mut words = Box::new([LOST; PAGE_WORDS]);
-    let mut damaged = LEAVES_PER_PAGE as u32;
-    let leaves = bytes.chunks_exact(LEAF_BYTES).zip(words.chunks_exact_mut(LEAF_WORDS));
+/// Reads a page, no leaf of which may be older than `at_least`.
+pub fn parse_page(identity: PageIdentity, at_least: PageVersion, bytes: &[u8]) -> FoundPage {
+    let mut found =
+        FoundPage { words: Box::new([LOST; PAGE_WORDS]), damaged: LEAVES_PER_PAGE as u32, stale: 0 };
+    let leaves = bytes.chunks_exact(LEAF_BYTES).zip(found.words.chunks_exact_mut(LEAF_WORDS));
     for (at, (leaf, words)) in leaves.enumerate() {
         if u64_at(leaf, 0) != codes::crc64_append(identity.leaf_seed(at), &leaf[8..]) {
             continue;
         }
-        damaged -= 1;
-        for (word, place) in words.iter_mut().zip(leaf[8..].as_chunks::<8>().0) {
+        found.damaged -= 1;
+        if u64_at(leaf, 8) < u64::from(at_least.0) && !Planted::NoPageVersions.is_planted() {
+            found.stale += 1;
+            continue;
+        }
+        for (word, place) in words.iter_mut().zip(leaf[LEAF_HEADER_BYTES..].as_chunks::<8>().0) {
             *word = u64::from_le_bytes(*place);
         }
     }
-    (words, damaged)
+    found
 }

@@ -2,17 +2,19 @@
 //! Everything is read and judged first; the first write comes when all was found sound.
 
 use crate::anchor::{Anchor, parse_anchor, parse_records};
-use crate::io::Io;
-use crate::label::{Label, LabelError, parse_label};
+use crate::io::{Io, Started};
+use crate::label::{Features, Label, LabelError, parse_label};
 use crate::layout::{
     ANCHOR_SLOTS, AREA_BYTES, LABEL_SLOTS, LEAF_BYTES, LEAVES_PER_PAGE, PAGE_BYTES, PAGE_WORDS,
     PROMISE_PAGES, RECORDS_SLOTS, SLAB_ENTRIES_PER_LEAF,
 };
-use crate::metadata::{PageIdentity, Words, parse_page};
+use crate::metadata::{FoundPage, PageIdentity, Words, parse_page};
+use crate::planted::Planted;
 use crate::replay::{Replayed, replay};
-use crate::tables::{SlabEntry, parse_promise_leaf, parse_slab_leaf};
+use crate::tables::{PromisePlaces, SlabEntry, parse_promise_leaf, parse_slab_leaf};
+use crate::versions::{PageVersion, PageVersions};
 use disk::{Disk, DiskError};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use sys::Buf;
 use types::{DiskId, Epoch, PoolId, SlabIndex, VolumeId};
 
@@ -30,6 +32,16 @@ pub enum OpenError {
         "the disk has format version {found}, newer than this program's {supported}; nothing was changed"
     )]
     NewerFormat { found: u32, supported: u32 },
+    #[error(
+        "the disk has format version {found}, which this program (version {supported}) does not read; nothing was changed: copy what it \
+         holds with the release that wrote it, then format it anew"
+    )]
+    OlderFormat { found: u32, supported: u32 },
+    #[error(
+        "the disk has features that this program does not know ({0}); nothing was changed: use a newer release (with ro-compat features \
+         alone it could be read, but to open a disk read-only is not supported)"
+    )]
+    UnknownFeatures(Features),
     #[error("the disk belongs to pool {found}")]
     OtherPool { found: PoolId },
     #[error("the disk shrank from {label_bytes} to {size_bytes} bytes")]
@@ -52,11 +64,23 @@ pub(crate) struct Opened {
     pub(crate) records_sequence: u64,
     pub(crate) slabs: Vec<Option<SlabEntry>>,
     pub(crate) promises: HashMap<VolumeId, Epoch>,
+    pub(crate) promise_places: PromisePlaces,
     pub(crate) table_sequence: u64,
+    pub(crate) tables_differ: TablesDiffer,
+    pub(crate) versions: PageVersions,
+    pub(crate) damaged_version_leaves: u64,
     pub(crate) replayed: Replayed,
-    /// Metadata pages with the replayed changes.
+    pub(crate) merged: MergedPages,
+}
+
+/// Metadata pages with the replayed changes.
+#[derive(Default)]
+pub(crate) struct MergedPages {
     pub(crate) pages: Vec<(u64, Words)>,
     pub(crate) damaged_leaves: u64,
+    pub(crate) damaged_pages: u64,
+    /// Pages whose last write the disk lost.
+    pub(crate) lost_writes: u64,
 }
 
 /// Everything that opening reads, without a write.
@@ -78,9 +102,11 @@ pub(crate) async fn examine<D: Disk>(io: &Io<D>, pool: Option<PoolId>) -> Result
         return Err(OpenError::Damaged { what: "the anchor" });
     }
     let (records_sequence, records) = read_records(io, &label).await?;
-    let (mut slabs, mut promises, table_sequence) = read_tables(io, &label).await?;
+    let Tables { mut slabs, mut promises, promise_places, sequence: table_sequence, differ: tables_differ } =
+        read_tables(io, &label).await?;
     let mut replayed = replay(io, &label, &anchor, &mut slabs, &mut promises).await?;
-    let (pages, damaged_leaves) = merge_pages(io, &label, &slabs, &mut replayed).await?;
+    let (versions, damaged_version_leaves) = read_versions(io, &label, &anchor).await?;
+    let merged = merge_pages(io, &label, &slabs, &versions, &mut replayed).await?;
     let promises = promises.into_iter().collect();
     Ok(Opened {
         label,
@@ -89,17 +115,24 @@ pub(crate) async fn examine<D: Disk>(io: &Io<D>, pool: Option<PoolId>) -> Result
         records_sequence,
         slabs,
         promises,
+        promise_places,
         table_sequence,
+        tables_differ,
+        versions,
+        damaged_version_leaves,
         replayed,
-        pages,
-        damaged_leaves,
+        merged,
     })
 }
 
-/// Claims the disk: a new incarnation, so that batches of the last one that were never acknowledged are not taken for ours;
+/// Claims the disk: what replay found is durable, then a new incarnation, so that batches of the last one that were never acknowledged are not taken for ours;
 /// and heals label copies. Waits until both are durable.
 pub(crate) async fn claim<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<(), DiskError> {
     let label = &opened.label;
+    // A batch that replay found may be in a cache alone, if its write was never answered. From here on it counts as durable.
+    if !Planted::ClaimWithoutFlush.is_planted() {
+        io.flush().await?;
+    }
     opened.anchor.sequence += 1;
     let found = opened.replayed.live.back().map_or(0, |batch| batch.sequence);
     opened.anchor.durable_through = opened.anchor.durable_through.max(found);
@@ -129,7 +162,8 @@ pub(crate) async fn read_label<D: Disk>(io: &Io<D>) -> Result<Label, OpenError> 
         return Err(OpenError::Blank);
     }
     let mut best: Option<Label> = None;
-    let (mut newer, mut damaged) = (None, false);
+    let supported = crate::layout::FORMAT_VERSION;
+    let (mut refused, mut damaged) = (None, false);
     let mut judge = |block: &[u8], best: &mut Option<Label>| match parse_label(block) {
         Ok(label) => {
             let better =
@@ -138,7 +172,9 @@ pub(crate) async fn read_label<D: Disk>(io: &Io<D>) -> Result<Label, OpenError> 
                 *best = Some(label);
             }
         }
-        Err(LabelError::Newer(version)) => newer = Some(version),
+        Err(LabelError::Newer(found)) => refused = Some(OpenError::NewerFormat { found, supported }),
+        Err(LabelError::Older(found)) => refused = Some(OpenError::OlderFormat { found, supported }),
+        Err(LabelError::UnknownFeatures(unknown)) => refused = Some(OpenError::UnknownFeatures(unknown)),
         Err(LabelError::Damaged) => damaged = true,
         Err(LabelError::Absent) => {}
     };
@@ -150,8 +186,8 @@ pub(crate) async fn read_label<D: Disk>(io: &Io<D>) -> Result<Label, OpenError> 
     for slot in LABEL_SLOTS {
         judge(&io.read_salvaging(end_area + slot, PAGE_BYTES).await?, &mut best);
     }
-    match (newer, best) {
-        (Some(found), _) => Err(OpenError::NewerFormat { found, supported: crate::layout::FORMAT_VERSION }),
+    match (refused, best) {
+        (Some(error), _) => Err(error),
         (None, Some(label)) => Ok(label),
         (None, None) if damaged => Err(OpenError::Damaged { what: "the label" }),
         (None, None) => {
@@ -185,7 +221,22 @@ pub(crate) async fn read_records<D: Disk>(io: &Io<D>, label: &Label) -> Result<(
     Ok(best)
 }
 
-type Tables = (Vec<Option<SlabEntry>>, HashMap<VolumeId, Epoch>, u64);
+/// Both tables.
+pub(crate) struct Tables {
+    slabs: Vec<Option<SlabEntry>>,
+    promises: HashMap<VolumeId, Epoch>,
+    promise_places: PromisePlaces,
+    /// Sequence of the newest leaf.
+    sequence: u64,
+    differ: TablesDiffer,
+}
+
+/// Where the copies of the tables differ: a crash, damage or a lost write. To be written again, before the other copy fails too.
+#[derive(Default)]
+pub(crate) struct TablesDiffer {
+    pub(crate) slab_pages: BTreeSet<usize>,
+    pub(crate) promises: bool,
+}
 
 /// Both tables, leaf by leaf from whichever copy is intact and newer.
 pub(crate) async fn read_tables<D: Disk>(io: &Io<D>, label: &Label) -> Result<Tables, OpenError> {
@@ -198,16 +249,23 @@ pub(crate) async fn read_tables<D: Disk>(io: &Io<D>, label: &Label) -> Result<Ta
     let leaf_of = |copy: usize, leaf: usize| &copies[copy][leaf * LEAF_BYTES..(leaf + 1) * LEAF_BYTES];
     let slab_leaves = layout.slab_table_pages() * LEAVES_PER_PAGE;
     let (mut slabs, mut promises) = (Vec::with_capacity(slab_leaves * SLAB_ENTRIES_PER_LEAF), HashMap::new());
-    let mut newest = 0;
+    let (mut newest, mut differ) = (0, TablesDiffer::default());
     for leaf in 0..slab_leaves {
         let found = (0..2).filter_map(|copy| parse_slab_leaf(label.disk, leaf as u32, leaf_of(copy, leaf)));
-        let (sequence, entries) = found
-            .max_by_key(|(sequence, _)| *sequence)
-            .ok_or(OpenError::Damaged { what: "the slab table" })?;
+        let (sequence, entries) =
+            found
+                .max_by_key(|(sequence, _)| {
+                    if Planted::StaleTableCopy.is_planted() { u64::MAX - sequence } else { *sequence }
+                })
+                .ok_or(OpenError::Damaged { what: "the slab table" })?;
         newest = newest.max(sequence);
         slabs.extend_from_slice(&entries);
+        if leaf_of(0, leaf) != leaf_of(1, leaf) {
+            differ.slab_pages.insert(leaf / LEAVES_PER_PAGE);
+        }
     }
     slabs.truncate(layout.slab_count as usize);
+    let mut promise_places = PromisePlaces::default();
     for leaf in 0..PROMISE_PAGES * LEAVES_PER_PAGE {
         let at = slab_leaves + leaf;
         let found = (0..2).filter_map(|copy| parse_promise_leaf(label.disk, leaf as u32, leaf_of(copy, at)));
@@ -215,9 +273,61 @@ pub(crate) async fn read_tables<D: Disk>(io: &Io<D>, label: &Label) -> Result<Ta
             .max_by_key(|(sequence, _)| *sequence)
             .ok_or(OpenError::Damaged { what: "the promise table" })?;
         newest = newest.max(sequence);
-        promises.extend(entries.into_iter().flatten());
+        for entry in entries {
+            promise_places.found(entry.map(|(volume, _)| volume));
+            if let Some((volume, epoch)) = entry {
+                let known: &mut Epoch = promises.entry(volume).or_default();
+                *known = (*known).max(epoch);
+            }
+        }
+        differ.promises |= leaf_of(0, at) != leaf_of(1, at);
     }
-    Ok((slabs, promises, newest))
+    Ok(Tables { slabs, promises, promise_places, sequence: newest, differ })
+}
+
+/// The versions of the metadata pages, and how many leaves of them are damaged.
+async fn read_versions<D: Disk>(
+    io: &Io<D>,
+    label: &Label,
+    anchor: &Anchor,
+) -> Result<(PageVersions, u64), DiskError> {
+    const READ_PAGES: usize = 256;
+    // A checkpoint may have written versions, and no anchor.
+    let newest = PageVersion::of_anchor(anchor.sequence + 1);
+    let layout = &label.layout;
+    let (mut versions, mut damaged_leaves) = (PageVersions::new(layout), 0);
+    let pages = layout.version_pages();
+    for first in (0..pages).step_by(READ_PAGES) {
+        let count = READ_PAGES.min(pages - first);
+        let offset = layout.versions + (first * PAGE_BYTES) as u64;
+        let bytes = io.read_salvaging(offset, count * PAGE_BYTES).await?;
+        for (page, bytes) in (first..).zip(bytes.chunks_exact(PAGE_BYTES)) {
+            let damaged = versions.read_leaves(label.disk, page * LEAVES_PER_PAGE, newest, bytes);
+            if damaged > 0 {
+                versions.mark_changed([page]);
+            }
+            damaged_leaves += damaged;
+        }
+    }
+    Ok((versions, damaged_leaves))
+}
+
+/// Reads a metadata page; one that is not whole is read twice, since what went wrong may pass.
+async fn read_page<D: Disk>(
+    io: &Io<D>,
+    offset: u64,
+    identity: PageIdentity,
+    at_least: PageVersion,
+    started: Started,
+) -> Result<FoundPage, DiskError> {
+    let first = match io.finish_read(started).await {
+        Err(DiskError::Medium(_)) => None,
+        read => Some(parse_page(identity, at_least, &read?)),
+    };
+    match first {
+        Some(found) if found.is_whole() || Planted::PassingErrorMarksLost.is_planted() => Ok(found),
+        _ => Ok(parse_page(identity, at_least, &io.read_salvaging(offset, PAGE_BYTES).await?)),
+    }
 }
 
 /// Reads the metadata pages that replayed records change, and changes them.
@@ -225,38 +335,39 @@ async fn merge_pages<D: Disk>(
     io: &Io<D>,
     label: &Label,
     slabs: &[Option<SlabEntry>],
+    versions: &PageVersions,
     replayed: &mut Replayed,
-) -> Result<(Vec<(u64, Words)>, u64), DiskError> {
+) -> Result<MergedPages, DiskError> {
     let layout = &label.layout;
     let mut changes: Vec<(u64, Vec<(u16, u64)>)> = replayed.changes.drain().collect();
+    let entry_of = |key: u64| slabs.get((key >> 32) as usize).and_then(Option::as_ref);
+    changes.retain(|(key, _)| entry_of(*key).is_some());
     changes.sort_unstable_by_key(|(key, _)| *key);
-    let (mut pages, mut damaged_leaves) = (Vec::with_capacity(changes.len()), 0);
+    let mut merged = MergedPages { pages: Vec::with_capacity(changes.len()), ..MergedPages::default() };
     for group in changes.chunks(READS_IN_FLIGHT) {
-        let started: Vec<_> = group
-            .iter()
-            .map(|(key, _)| {
-                io.start_read(layout.page_offset(SlabIndex((key >> 32) as u32), *key as u32), PAGE_BYTES)
-            })
-            .collect();
+        let offset_of = |key: u64| layout.page_offset(SlabIndex((key >> 32) as u32), key as u32);
+        let started: Vec<_> =
+            group.iter().map(|(key, _)| io.start_read(offset_of(*key), PAGE_BYTES)).collect();
         for ((key, words_changed), started) in group.iter().zip(started) {
-            let bytes = match io.finish_read(started).await {
-                Err(DiskError::Io(_)) => Buf::from(&[0; PAGE_BYTES][..]),
-                read => read?,
-            };
             let (slab, page) = (SlabIndex((key >> 32) as u32), *key as u32);
-            let Some(Some(entry)) = slabs.get(slab.0 as usize) else { continue };
-            let (mut words, damaged) = parse_page(page_identity(label.disk, slab, entry, page), &bytes);
-            damaged_leaves += u64::from(damaged);
+            let Some(entry) = entry_of(*key) else { continue };
+            let identity = page_identity(label.disk, slab, entry, page);
+            let at_least = versions.get(slab, page);
+            let FoundPage { mut words, damaged, stale } =
+                read_page(io, offset_of(*key), identity, at_least, started).await?;
+            merged.damaged_leaves += u64::from(damaged);
+            merged.damaged_pages += u64::from(damaged > 0);
+            merged.lost_writes += u64::from(stale > 0);
             for (at, word) in words_changed {
                 let index = page * PAGE_WORDS as u32 + u32::from(*at);
                 if let Some(place) = words.get_mut(usize::from(*at)) {
                     *place = merged_word(index >= layout.slab_blocks(), *place, *word);
                 }
             }
-            pages.push((*key, words));
+            merged.pages.push((*key, words));
         }
     }
-    Ok((pages, damaged_leaves))
+    Ok(merged)
 }
 
 pub(crate) fn page_identity(disk: DiskId, slab: SlabIndex, entry: &SlabEntry, page: u32) -> PageIdentity {

@@ -1,6 +1,6 @@
 //! Journal batches: header, records, chain (docs/ON_DISK.md, "Journal"). Parses without trust.
 
-use crate::bytes::{Reader, put_u64, sealed_crc, u64_at};
+use crate::bytes::{COUNT_MAX, Reader, put_u64, sealed_crc, u64_at};
 use crate::layout::PAGE_BYTES;
 use types::{ChunkIndex, DiskId, Epoch, SlabIndex, VolumeId};
 
@@ -26,7 +26,7 @@ pub enum Record {
         chunk: ChunkIndex,
         checksums: Vec<u64>,
     },
-    /// The blocks' data lie in place, durable before this record was written.
+    /// The blocks' data lie in place, durable before this record was written. Of an append slab: the blocks' words.
     Fresh {
         slab: SlabIndex,
         first: u32,
@@ -186,6 +186,9 @@ impl Record {
                 let (chunk, append) = (ChunkIndex(reader.u32()?), reader.u32()? != 0);
                 let volume = VolumeId::from_bytes(reader.array()?);
                 let (epoch, generation) = (Epoch(reader.u64()?), reader.u64()?);
+                if generation >= COUNT_MAX {
+                    return None;
+                }
                 Self::Allocate { slab, volume, chunk, epoch, append, generation }
             }
             FREE => Self::Free { slab },
@@ -205,6 +208,8 @@ fn words(reader: &mut Reader<'_>, count: u32) -> Option<Vec<u64>> {
 
 /// The word of a written block of an append slab.
 pub(crate) const APPEND_WRITTEN: u64 = 1;
+/// The word of a block of an append slab of which no copy proved itself: it reads as corrupt until it is written again.
+pub(crate) const APPEND_LOST: u64 = 2;
 
 /// The fields of a batch's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,11 @@
 //! The slab table and the promise table (docs/ON_DISK.md, "Tables"): small, whole in RAM, two copies on disk.
 
-use crate::bytes::{Reader, put_u64, sealed_crc, u64_at};
+use crate::bytes::{COUNT_MAX, Reader, put_u64, sealed_crc, u64_at};
 use crate::layout::{
     LEAF_BYTES, LEAVES_PER_PAGE, PAGE_BYTES, PROMISE_ENTRIES_PER_LEAF, SLAB_ENTRIES_PER_LEAF,
     SLAB_ENTRIES_PER_PAGE,
 };
+use std::collections::BTreeMap;
 use types::{ChunkIndex, DiskId, Epoch, SlabIndex, VolumeId};
 
 const HEADER_BYTES: usize = 32;
@@ -49,7 +50,7 @@ fn seal(disk: DiskId, kind: u8, leaf: u32, sequence: u64, bytes: &mut [u8]) {
 fn unseal(disk: DiskId, kind: u8, leaf: u32, bytes: &[u8]) -> Option<(u64, Reader<'_>)> {
     let intact =
         bytes.len() == LEAF_BYTES && u64_at(bytes, 0) == sealed_crc(&identity(disk, kind, leaf), bytes, 0);
-    intact.then(|| (u64_at(bytes, 8), Reader::new(&bytes[HEADER_BYTES..])))
+    (intact && u64_at(bytes, 8) < COUNT_MAX).then(|| (u64_at(bytes, 8), Reader::new(&bytes[HEADER_BYTES..])))
 }
 
 /// Page `page` of the slab table; `sequence` tells which of two copies is newer.
@@ -76,20 +77,51 @@ pub(crate) fn encode_slab_page(
     out
 }
 
+/// Where each volume's promise stands in the table: always in the same place, so that no two leaves have to change together. A crash
+/// keeps or loses leaves one by one, and one that moved from leaf to leaf could be in neither.
+#[derive(Debug, Default)]
+pub(crate) struct PromisePlaces(Vec<Option<VolumeId>>);
+
+impl PromisePlaces {
+    /// Notes where a volume was found when the table was read, from its beginning on.
+    pub(crate) fn found(&mut self, volume: Option<VolumeId>) {
+        let known = volume.is_some_and(|volume| self.0.contains(&Some(volume)));
+        self.0.push(volume.filter(|_| !known));
+    }
+
+    /// The promises by their places; new ones take the first that are free.
+    pub(crate) fn arrange(&mut self, promises: &[(VolumeId, Epoch)]) -> Vec<Option<(VolumeId, Epoch)>> {
+        let mut left: BTreeMap<VolumeId, Epoch> = promises.iter().copied().collect();
+        let mut placed: Vec<Option<(VolumeId, Epoch)>> =
+            self.0.iter().map(|place| place.and_then(|volume| left.remove_entry(&volume))).collect();
+        let mut at = 0;
+        for promise in left {
+            while placed.get(at).is_some_and(Option::is_some) {
+                at += 1;
+            }
+            if at == placed.len() {
+                placed.push(None);
+            }
+            placed[at] = Some(promise);
+        }
+        self.0 = placed.iter().map(|place| place.map(|(volume, _)| volume)).collect();
+        placed
+    }
+}
+
 /// Page `page` of the promise table.
 pub(crate) fn encode_promise_page(
     disk: DiskId,
     page: usize,
     sequence: u64,
-    promises: &[(VolumeId, Epoch)],
+    promises: &[Option<(VolumeId, Epoch)>],
 ) -> Vec<u8> {
     let mut out = vec![0; PAGE_BYTES];
     for (at, leaf) in out.chunks_exact_mut(LEAF_BYTES).enumerate() {
         let index = page * LEAVES_PER_PAGE + at;
         let entries = promises.iter().skip(index * PROMISE_ENTRIES_PER_LEAF).take(PROMISE_ENTRIES_PER_LEAF);
-        for (place, (volume, epoch)) in
-            leaf[HEADER_BYTES..].chunks_exact_mut(PROMISE_ENTRY_BYTES).zip(entries)
-        {
+        for (place, entry) in leaf[HEADER_BYTES..].chunks_exact_mut(PROMISE_ENTRY_BYTES).zip(entries) {
+            let Some((volume, epoch)) = entry else { continue };
             place[..16].copy_from_slice(&volume.to_bytes());
             place[16..24].copy_from_slice(&epoch.0.to_le_bytes());
         }
@@ -105,6 +137,9 @@ pub fn parse_slab_leaf(disk: DiskId, leaf: u32, bytes: &[u8]) -> Option<SlabLeaf
     for entry in &mut entries {
         let (volume, chunk, flags) = (reader.array()?, reader.u32()?, reader.u32()?);
         let (epoch, generation, _reserved) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        if flags & FLAG_ALLOCATED != 0 && generation >= COUNT_MAX {
+            return None;
+        }
         if flags & FLAG_ALLOCATED != 0 {
             *entry = Some(SlabEntry {
                 volume: VolumeId::from_bytes(volume),

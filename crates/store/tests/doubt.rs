@@ -2,11 +2,11 @@
 
 mod common;
 
-use common::{EPOCH, Rig, VOLUME, crash_disk, pattern, small};
+use common::{EPOCH, Rig, VOLUME, crash_disk, pattern, sealed, small};
 use disk::crash::CrashDisk;
 use store::api::{StoreError, StoreReply, StoreRequest, WriteClass};
 use store::{Layout, format};
-use types::{BLOCK_BYTES, ChunkIndex, Lba};
+use types::{BLOCK_BYTES, ChunkIndex, Epoch, Lba};
 
 /// Blocks of one chunk, which is one region.
 const CHUNK: u64 = 256;
@@ -91,4 +91,31 @@ fn lost_blocks_read_as_corrupt_alone_until_they_are_written_again() {
     let mut rig = rig.reopen();
     assert_eq!((rig.read(22, 1), rig.read(23, 1)), (Ok(pattern(4, 1)), Ok(pattern(5, 1))));
     assert!(matches!(rig.run(mark(0, 257)), Err(StoreError::Invalid(_))));
+}
+
+#[test]
+fn lost_blocks_of_an_append_chunk_read_as_corrupt_alone_until_they_are_written_again() {
+    let mut rig = common::new_rig();
+    rig.allocate(0, true);
+    rig.write(WriteClass::Append, 20, &pattern(3, 8)).unwrap();
+    let mark = |lba, blocks| StoreRequest::MarkLost { volume: VOLUME, epoch: EPOCH, lba: Lba(lba), blocks };
+    rig.run(mark(22, 3)).unwrap();
+    let lost = |lbas: &[u64]| Err(StoreError::Corrupt { lbas: lbas.iter().map(|lba| Lba(*lba)).collect() });
+    for round in 0..3 {
+        assert_eq!(rig.read(20, 8), lost(&[22, 23, 24]), "round {round}");
+        assert_eq!(rig.read(25, 3), Ok(sealed(20, &pattern(3, 8))[5 * BLOCK_BYTES..].to_vec()));
+        rig = if round == 0 { rig.reopen() } else { rig };
+        rig.checkpoint();
+    }
+    rig.write(WriteClass::Append, 23, &pattern(4, 1)).unwrap();
+    // Later writes beside them reveal nothing.
+    rig.discard(100, 10).unwrap();
+    rig.write(WriteClass::Append, 100, &pattern(5, 1)).unwrap();
+    rig.run(common::write_request_at(Epoch(9), WriteClass::Append, 21, &pattern(6, 1))).unwrap();
+    let mut rig = rig.reopen();
+    assert_eq!(rig.read(0, 256), lost(&[22, 24]));
+    assert_eq!(
+        (rig.read(21, 1), rig.read(23, 1)),
+        (Ok(sealed(21, &pattern(6, 1))), Ok(sealed(23, &pattern(4, 1))))
+    );
 }

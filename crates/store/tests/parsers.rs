@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use std::sync::OnceLock;
 use store::api::{StoreRequest, WriteClass};
 use store::{
-    Layout, PageIdentity, Store, inspect, parse_anchor, parse_batch, parse_batch_header, parse_label,
-    parse_page, parse_promise_leaf, parse_records, parse_slab_leaf,
+    Layout, PageIdentity, PageVersion, Store, inspect, parse_anchor, parse_batch, parse_batch_header,
+    parse_label, parse_page, parse_promise_leaf, parse_records, parse_slab_leaf, parse_version_leaf,
 };
-use types::{Epoch, Lba, SlabIndex};
+use types::{ChunkIndex, Epoch, Lba, SlabIndex};
 
 fn parse_all(bytes: &[u8]) {
     let _ = parse_label(bytes);
@@ -21,7 +21,9 @@ fn parse_all(bytes: &[u8]) {
     let _ = parse_promise_leaf(DISK, 0, bytes);
     let _ = parse_batch_header(bytes);
     let _ = parse_batch(DISK, bytes);
-    let _ = parse_page(PageIdentity { disk: DISK, slab: SlabIndex(0), generation: 1, page: 0 }, bytes);
+    let identity = PageIdentity { disk: DISK, slab: SlabIndex(0), generation: 1, page: 0 };
+    let _ = parse_page(identity, PageVersion(1), bytes);
+    let _ = parse_version_leaf(DISK, 0, bytes);
 }
 
 /// A disk with something of everything.
@@ -124,5 +126,78 @@ proptest! {
             }
         }
         let _ = rig.run(common::write_request_at(EPOCH, WriteClass::Overwrite, 0, &pattern(1, 1)));
+    }
+}
+
+/// Puts a number into a structure, and a right checksum over it, in all of its copies.
+fn reseal(disk: &CrashDisk, kind: u8, at: u64, number: u64) {
+    let layout = Layout::compute(16 << 20, 1 << 20, 256 << 10).unwrap();
+    let end = (16 << 20) - (1 << 20);
+    let promises = (layout.slab_count as u64).div_ceil(80) * 4096;
+    let (places, len, crc_at) = match kind {
+        b'A' => (vec![8192, 12288, end + 8192, end + 12288], 4096, 8),
+        b'S' => (layout.tables.to_vec(), 512, 0),
+        b'P' => (layout.tables.map(|copy| copy + promises).to_vec(), 512, 0),
+        b'V' => (vec![layout.versions], 512, 0),
+        _ => (vec![layout.journal], 4096, 8),
+    };
+    for place in places {
+        let mut bytes = disk.peek(place, len);
+        if bytes.iter().all(|byte| *byte == 0) {
+            continue;
+        }
+        let at = (16 + at % (len as u64 - 24)) as usize / 4 * 4;
+        bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
+        bytes[crc_at..crc_at + 8].fill(0);
+        let mut identity = DISK.to_bytes().to_vec();
+        if len == 512 {
+            identity.push(kind);
+            identity.extend_from_slice(&[0; 4]);
+        }
+        let crc = codes::crc64(&[&identity[..], &bytes].concat());
+        bytes[crc_at..crc_at + 8].copy_from_slice(&crc.to_le_bytes());
+        disk.poke(place, &bytes);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(30))]
+
+    /// A disk that rotted and was sealed again, or that somebody made: it is refused, or what is asked of it is answered.
+    #[test]
+    fn a_disk_with_any_numbers_under_right_checksums_is_refused_or_answers(
+        kind in prop::sample::select(&b"ASPVB"[..]),
+        at in prop_oneof![0u64..64, 0u64..4096],
+        number in prop_oneof![
+            Just(0), Just(u64::MAX), Just(u64::MAX - 1), Just(u64::from(u32::MAX)), Just(1 << 62), any::<u64>(), 0u64..300
+        ],
+    ) {
+        let disk = used_disk();
+        reseal(&disk, kind, at, number);
+        let _ = inspect(disk.fork());
+        let Ok(store) = Store::open_with(disk, small_options()) else { return Ok(()) };
+        let mut rig = Rig::new(store);
+        let epoch = Epoch(1 << 61);
+        let allocate = StoreRequest::AllocateChunk { volume: VOLUME, epoch, chunk: ChunkIndex(3), append: false };
+        let _ = rig.run(allocate);
+        for lba in [0, 40, 300, 800] {
+            for class in [WriteClass::Overwrite, WriteClass::Fresh, WriteClass::Append] {
+                let _ = rig.run(common::write_request_at(epoch, class, lba, &pattern(9, 3)));
+            }
+            let _ = rig.read(lba, 20);
+        }
+        for chunk in 0..4 {
+            let _ = rig.run(StoreRequest::Regions { volume: VOLUME, chunk: ChunkIndex(chunk) });
+        }
+        let _ = rig.run(StoreRequest::Scrub { bytes: u64::MAX });
+        let _ = rig.run(StoreRequest::Promise { volume: VOLUME, epoch });
+        let _ = rig.run(StoreRequest::SetRecords { records: vec![1; 100] });
+        rig.checkpoint();
+        for chunk in 0..4 {
+            let _ = rig.run(StoreRequest::FreeChunk { volume: VOLUME, epoch, chunk: ChunkIndex(chunk) });
+        }
+        rig.checkpoint();
+        let disk = rig.store.into_disk();
+        let _ = Store::open_with(disk, small_options()).map(Rig::new);
     }
 }

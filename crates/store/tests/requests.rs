@@ -3,7 +3,7 @@
 mod common;
 
 use common::{
-    EPOCH, POOL, Rig, VOLUME, crash_disk, new_rig, pattern, small, small_options, write_request,
+    EPOCH, POOL, Rig, VOLUME, crash_disk, new_rig, pattern, sealed, small, small_options, write_request,
     write_request_at,
 };
 use store::api::{StoreError, StoreReply, StoreRequest, WriteClass};
@@ -30,7 +30,7 @@ fn every_class_reads_back_at_once_after_a_checkpoint_and_after_a_restart() {
     expected[40 * BLOCK_BYTES..56 * BLOCK_BYTES].copy_from_slice(&over);
     let check = |rig: &mut Rig<_>| {
         assert_eq!(rig.read(10, 200).as_ref(), Ok(&expected));
-        assert_eq!(rig.read(256 + 9, 7).as_ref(), Ok(&append));
+        assert_eq!(rig.read(256 + 9, 7).as_ref(), Ok(&sealed(256 + 9, &append)));
         assert_eq!(rig.read(256, 9), Ok(vec![0; 9 * BLOCK_BYTES]));
         assert_eq!(rig.read(256 + 16, 240), Ok(vec![0; 240 * BLOCK_BYTES]));
     };
@@ -230,7 +230,7 @@ fn regions_carry_the_epoch_of_their_last_change() {
     let mut rig = rig.reopen();
     assert_eq!(rig.regions(0), [Epoch(8), Epoch(5), Epoch(6), none]);
     assert_eq!(rig.regions(1), [none, Epoch(9), none, none]);
-    assert_eq!(rig.read(1024 + 300, 2), Ok(pattern(2, 2)));
+    assert_eq!(rig.read(1024 + 300, 2), Ok(sealed(1024 + 300, &pattern(2, 2))));
 }
 
 #[test]
@@ -412,12 +412,14 @@ fn a_scrub_reads_everything_and_goes_on_where_it_stopped() {
         other => panic!("{other:?}"),
     };
     let first = scrub(&mut rig);
-    assert_eq!((first.checked_bytes, first.total_bytes, first.finished), (1 << 20, 2 << 20, false));
+    assert_eq!((first.checked_bytes, first.total_bytes, first.finished), (1 << 20, 3 << 20, false));
     rig.checkpoint();
     let mut rig = rig.reopen();
-    let second = scrub(&mut rig);
-    assert_eq!((second.checked_bytes, second.finished), (1 << 20, true));
-    assert!(second.corrupt.is_empty());
+    for finished in [false, true] {
+        let next = scrub(&mut rig);
+        assert_eq!((next.checked_bytes, next.finished), (1 << 20, finished));
+        assert!(next.corrupt.is_empty());
+    }
 }
 
 /// Replay folds the changes of many records of the same blocks.

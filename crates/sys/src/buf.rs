@@ -4,14 +4,12 @@
 //! (see [`crate::recycle`]). Memory is always initialised, so that "unspecified content" means bytes of an earlier buffer.
 
 use crate::recycle::{Allocation, give_back, take};
+use crate::sizes::ALIGN_BYTES;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::ops::{Bound, Deref, DerefMut, RangeBounds};
 use std::ptr::NonNull;
 use std::sync::atomic::{self, AtomicU32, Ordering};
-
-/// Alignment in bytes of every allocation, and what a page has.
-pub const ALIGN_BYTES: usize = 4096;
 
 /// Longest buffer.
 pub const BUFFER_BYTES_MAX: usize = u32::MAX as usize - ALIGN_BYTES;
@@ -76,7 +74,7 @@ impl Drop for Shared {
 }
 
 /// First byte and length, both below 4 GiB, in one word: with the reference beside it a view is two words, which calls pass in registers.
-/// Where a view was three, each call wrote it to memory word by word and read it back in other parts, for which a processor waits.
+/// When a view was three words, each call wrote it to memory word by word and read it back in other parts, for which a processor waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Span(NonZeroU64);
 
@@ -84,7 +82,7 @@ impl Span {
     const EMPTY: Self = Self(NonZeroU64::MIN);
 
     /// # Panics
-    /// Where the bytes do not end within 4 GiB.
+    /// When the bytes do not end within 4 GiB.
     #[inline]
     fn new(start: usize, len: usize) -> Self {
         assert!(start.checked_add(len).is_some_and(|end| end < u32::MAX as usize), "a buffer of 4 GiB");
@@ -106,14 +104,14 @@ impl Span {
 /// A shared, read-only view of an allocation. Cloning and slicing copy no bytes.
 #[derive(Clone)]
 pub struct Buf {
-    /// `None` only where there are no bytes.
+    /// `None` only if there are no bytes.
     shared: Option<Shared>,
     span: Span,
 }
 
 /// The only view of an allocation, writable.
 pub struct BufMut {
-    /// `None` only where there are no bytes.
+    /// `None` only if there are no bytes.
     shared: Option<Shared>,
     span: Span,
 }
@@ -155,7 +153,7 @@ impl BufMut {
     /// Forgets the first `count` bytes.
     ///
     /// # Panics
-    /// Where `count` is larger than the length.
+    /// When `count` is larger than the length.
     pub fn advance(&mut self, count: usize) {
         assert!(count <= self.len(), "advance past the end of a buffer");
         self.span = Span::new(self.span.start() + count, self.len() - count);
@@ -218,7 +216,7 @@ impl Buf {
     /// A view of part of these bytes.
     ///
     /// # Panics
-    /// Where the range does not lie within the buffer.
+    /// When the range does not lie within the buffer.
     #[must_use]
     #[inline]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Self {
@@ -229,7 +227,7 @@ impl Buf {
     /// As [`Self::slice`], for bytes of which no more than that is wanted: they are shared with nobody more than before.
     ///
     /// # Panics
-    /// Where the range does not lie within the buffer.
+    /// When the range does not lie within the buffer.
     #[must_use]
     #[inline]
     pub fn into_slice(self, range: impl RangeBounds<usize>) -> Self {
@@ -237,7 +235,7 @@ impl Buf {
         Self { shared: self.shared, span }
     }
 
-    /// The view of bytes that were borrowed from this one; `None` where they lie elsewhere.
+    /// The view of bytes that were borrowed from this one; `None` if they lie elsewhere.
     #[inline]
     pub fn view_of(&self, part: &[u8]) -> Option<Self> {
         let at = part.as_ptr().addr().checked_sub(self.as_ptr().addr())?;
@@ -279,7 +277,7 @@ impl Buf {
         self.shared.as_ref().map_or(0, |shared| shared.allocation().capacity)
     }
 
-    /// A word for each page of this view, where it is whole pages of a larger allocation: whoever computes from a page what others
+    /// A word for each page of this view, if it is whole pages of a larger allocation: whoever computes from a page what others
     /// will want again leaves it there. Zero: nobody did. All views of the allocation share the words, and they are gone once it is
     /// written again.
     pub fn page_words(&self) -> Option<&[AtomicU32]> {
@@ -289,7 +287,7 @@ impl Buf {
     /// As [`Self::page_words`], of a part of this view.
     ///
     /// # Panics
-    /// Where the range does not lie within the buffer.
+    /// When the range does not lie within the buffer.
     pub fn page_words_in(&self, range: impl RangeBounds<usize>) -> Option<&[AtomicU32]> {
         let (span, allocation) = (self.checked(range), self.shared.as_ref()?.allocation());
         if !span.start().is_multiple_of(ALIGN_BYTES)
@@ -303,10 +301,10 @@ impl Buf {
         words.get(span.start() / ALIGN_BYTES..(span.start() + span.len()) / ALIGN_BYTES)
     }
 
-    /// Makes the bytes writable where nobody else shares the allocation.
+    /// Makes the bytes writable if nobody else shares the allocation.
     ///
     /// # Errors
-    /// Returns the buffer itself where it is shared.
+    /// Returns the buffer itself if it is shared.
     pub fn try_into_mut(mut self) -> Result<BufMut, Self> {
         if self.shared.as_mut().is_none_or(Shared::make_writable) {
             Ok(BufMut { shared: self.shared, span: self.span })

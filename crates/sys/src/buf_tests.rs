@@ -1,7 +1,8 @@
 //! Views share and never alias a writer; memory comes back, within its bound.
 
 use super::*;
-use crate::recycle::{CLASS_BYTES, KEPT_SMALL_BYTES, kept_bytes};
+use crate::recycle::{KEPT_SMALL_BYTES, kept_bytes};
+use crate::sizes::CLASS_BYTES;
 
 /// Runs on a thread of its own, whose free lists are empty.
 fn on_fresh_thread(test: impl FnOnce() + Send + 'static) {

@@ -1,7 +1,7 @@
 //! An io_uring of one thread for reading and writing files with a fixed set of buffers: what a load generator needs and no more.
 //!
 //! Each operation goes by a slot, which owns a buffer for reads and one for writes. No operation allocates or takes a lock:
-//! files and buffers are registered once, where the system permits. Safe to call: a slot in flight is refused to its user, and
+//! files and buffers are registered once, if the system permits. Safe to call: a slot in flight is refused to its user, and
 //! memory that the kernel may still write to is never freed. The daemon's loop, with its sockets and timers, is
 //! [`crate::driver`].
 
@@ -84,7 +84,7 @@ pub struct FileRing {
 
 impl FileRing {
     /// # Errors
-    /// Where io_uring is not permitted here, or there is no memory.
+    /// If io_uring is not permitted here, or there is no memory.
     pub fn new(setup: FileRingSetup) -> io::Result<Self> {
         let entries = (setup.slots + 2).next_power_of_two().min(ENTRIES_MAX);
         let ring = IoUring::builder()
@@ -157,7 +157,7 @@ impl FileRing {
     /// The bytes that a write of this slot would write.
     ///
     /// # Panics
-    /// Where the slot is in flight.
+    /// When the slot is in flight.
     pub fn write_buffer(&mut self, slot: u32) -> &mut [u8] {
         self.idle(slot);
         let at = slot as usize * self.stride_bytes + self.read_bytes.next_multiple_of(crate::ALIGN_BYTES);
@@ -169,7 +169,7 @@ impl FileRing {
     /// The bytes that the slot's last read read.
     ///
     /// # Panics
-    /// Where the slot is in flight.
+    /// When the slot is in flight.
     pub fn read_buffer(&mut self, slot: u32) -> &mut [u8] {
         self.idle(slot);
         let at = slot as usize * self.stride_bytes;
@@ -189,7 +189,7 @@ impl FileRing {
     /// Queues a read into the slot's buffer; [`Self::wait`] hands it to the kernel.
     ///
     /// # Panics
-    /// Where the slot is in flight, the length over its buffer's or the file unknown.
+    /// If the slot is in flight, the length over its buffer's or the file unknown.
     pub fn read(&mut self, operation: &FileOperation) {
         self.idle(operation.slot);
         assert!(operation.len_bytes as usize <= self.read_bytes, "a read over its buffer");
@@ -280,7 +280,7 @@ impl FileRing {
     /// Hands what is queued to the kernel, and sleeps until something completes, a tick or `timeout` has passed.
     ///
     /// # Errors
-    /// Where the kernel refuses to go on with the ring itself; nothing that one operation did.
+    /// When the kernel refuses to go on with the ring itself; nothing that one operation did.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.arm_tick();
         let is_ready = !self.ring.completion().is_empty();

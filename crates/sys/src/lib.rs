@@ -14,12 +14,14 @@ mod prefetch;
 mod receive_window;
 mod recycle;
 pub mod region;
+mod sizes;
 mod spans;
 
-pub use buf::{ALIGN_BYTES, BUFFER_BYTES_MAX, Buf, BufMut};
+pub use buf::{BUFFER_BYTES_MAX, Buf, BufMut};
 pub use clock::monotonic_now;
 pub use interfaces::{InterfaceAddress, interface_addresses};
 pub use payload::Payload;
 pub use prefetch::prefetch;
 pub use receive_window::widen_receive_window;
 pub use recycle::{keep_free_memory, populate_memory_ahead, trim_free_memory};
+pub use sizes::ALIGN_BYTES;

@@ -61,7 +61,7 @@ impl Payload {
     /// A view of `len` bytes from `start`.
     ///
     /// # Panics
-    /// Where the range does not lie within the payload.
+    /// When the range does not lie within the payload.
     #[must_use]
     pub fn slice(&self, start: usize, len: usize) -> Self {
         assert!(start + len <= self.len, "slice {start}+{len} of a payload of {} bytes", self.len);
@@ -94,7 +94,7 @@ impl Payload {
         }
     }
 
-    /// The bytes as one slice: no copy where there is one part already.
+    /// The bytes as one slice: no copy if there is one part already.
     pub fn contiguous(&self) -> Buf {
         if let [only] = &self.parts[..] {
             return only.clone();

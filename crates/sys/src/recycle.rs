@@ -6,10 +6,10 @@
 //! than the one that took it, and then serves that one. Allocations above the largest size class go straight back to the allocator.
 //!
 //! Memory that goes to the kernel and comes back costs a fault and a clearing for each page, more than all else that is done with a
-//! payload. So a server keeps what its cache lets go of in bursts, and gives it up by and by where nobody took it
+//! payload. So a server keeps what its cache lets go of in bursts, and gives it up by and by if nobody took it
 //! ([`trim_free_memory`]).
 
-use crate::ALIGN_BYTES;
+use crate::sizes::{ALIGN_BYTES, CLASS_BYTES, KEPT_BYTES_MAX, most_idle};
 use crate::spans::{self, Piece};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
@@ -17,40 +17,10 @@ use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 
-/// Free memory in large pieces that the process keeps, in bytes, unless it is told otherwise.
-pub(crate) const KEPT_BYTES_MAX: usize = 32 << 20;
 /// Free memory in small pieces that a thread keeps.
 pub(crate) const KEPT_SMALL_BYTES: usize = 4 << 20;
 /// Most that one call of [`trim_free_memory`] gives up, in bytes: a thread that serves clients does not stop for long.
 const TRIMMED_AT_ONCE: usize = 16 << 20;
-
-const KIB: usize = 1024;
-
-/// Capacities of recycled allocations in bytes. Powers of two, and each with a page more: a payload of that size often has a
-/// header before it.
-pub(crate) const CLASS_BYTES: [usize; 20] = [
-    4 * KIB,
-    8 * KIB,
-    12 * KIB,
-    16 * KIB,
-    20 * KIB,
-    32 * KIB,
-    36 * KIB,
-    // From here on cut from spans.
-    64 * KIB,
-    68 * KIB,
-    128 * KIB,
-    132 * KIB,
-    256 * KIB,
-    260 * KIB,
-    512 * KIB,
-    516 * KIB,
-    1024 * KIB,
-    1088 * KIB,
-    2112 * KIB,
-    4160 * KIB,
-    8256 * KIB,
-];
 
 /// Classes that are small.
 const SMALL: usize = 7;
@@ -190,13 +160,6 @@ pub fn trim_free_memory() {
     }
 }
 
-/// Of the other classes, of whose free pieces nobody took so many, the one with most bytes of them.
-pub(crate) fn most_idle(untaken: &[usize], class: usize) -> Option<usize> {
-    let idle = |other: usize| untaken[other] * CLASS_BYTES[other];
-    let others = (0..untaken.len()).filter(|&other| other != class && idle(other) > 0);
-    others.max_by_key(|&other| idle(other))
-}
-
 impl FreeLists {
     fn take(&mut self, class: usize) -> Option<NonNull<Allocation>> {
         let free = self.by_class[class].pop()?;
@@ -206,7 +169,7 @@ impl FreeLists {
     }
 
     /// Keeps a piece; says which are given up for it: ones of other sizes that nobody took since the last trimming, so that what a thread
-    /// worked with before does not keep out what it works with now. Where there are none, the piece itself.
+    /// worked with before does not keep out what it works with now. If there are none, the piece itself.
     fn keep(&mut self, allocation: NonNull<Allocation>, class: usize) -> Vec<NonNull<Allocation>> {
         let mut given_up = Vec::new();
         loop {

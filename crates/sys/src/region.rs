@@ -28,7 +28,7 @@ impl Region {
     /// `len` zero bytes. With `large_pages` from the system's reserve of huge pages, and from nowhere else.
     ///
     /// # Errors
-    /// Where there is no such memory.
+    /// When there is no such memory.
     pub fn new(len: usize, large_pages: bool) -> io::Result<Self> {
         let unit = if large_pages { LARGE_PAGE_BYTES } else { PAGE_BYTES };
         let mapped_bytes = len
@@ -125,7 +125,7 @@ impl Mapping {
         unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
     }
 
-    /// `around_cache`: with non-temporal stores where the processor has them.
+    /// `around_cache`: with non-temporal stores if the processor has them.
     ///
     /// # Panics
     /// Outside of the mapping.

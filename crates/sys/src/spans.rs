@@ -2,7 +2,7 @@
 //!
 //! A span whose pieces are all free serves any other size as it is: what a cache lets go of in one size becomes room for another
 //! without leaving for the kernel and coming back, which costs a fault and a clearing for each page, more than moving the bytes.
-//! Promises: all threads together keep at most [`Spans::kept_bytes_max`] of free memory; where there is more, sizes give way that
+//! Promises: all threads together keep at most [`Spans::kept_bytes_max`] of free memory; if there is more, sizes give way that
 //! nobody took lately, and whole spans before parts of some. Address space is kept: it grows with the most that was ever in use,
 //! memory does not. Spans begin at huge pages, which the kernel is asked to use.
 //!
@@ -10,7 +10,7 @@
 //! guest whose host has to find the memory ten times that. So a process that asks for it has a thread that populates some spans before
 //! they are needed, while there is demand ([`populate_ahead`]).
 
-use crate::recycle::{CLASS_BYTES, KEPT_BYTES_MAX, most_idle};
+use crate::sizes::{CLASS_BYTES, KEPT_BYTES_MAX, most_idle};
 use std::ptr::NonNull;
 use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
 
@@ -496,7 +496,7 @@ impl Spans {
     }
 }
 
-/// Gives memory to the kernel; what is read there later are zeroes. Whoever takes it next relies on that, and it held bytes of clients: where
+/// Gives memory to the kernel; what is read there later are zeroes. Whoever takes it next relies on that, and it held bytes of clients: if
 /// the kernel does not take it (memory that is locked, a filter of system calls), it is cleared here.
 ///
 /// # Safety

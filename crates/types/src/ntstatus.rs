@@ -18,7 +18,7 @@ macro_rules! statuses {
         impl NtStatus {
             $(pub const $name: Self = Self($value);)*
 
-            /// The name without `STATUS_`, where it is one of those listed here.
+            /// The name without `STATUS_`, if it is one of those listed here.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($value => Some(stringify!($name)),)*

@@ -84,7 +84,7 @@ impl Sid {
     pub fn relative_id(&self) -> Option<u32> {
         self.sub_authorities.last().copied()
     }
-    /// The SID of `relative_id` in the domain that this SID names; `None` where there is no room.
+    /// The SID of `relative_id` in the domain that this SID names; `None` if there is no room.
     pub fn child(&self, relative_id: u32) -> Option<Self> {
         let mut child = self.clone();
         child.sub_authorities.push(relative_id);
@@ -107,7 +107,7 @@ impl Sid {
     /// Reads the binary form from the front of `bytes`; longer input is fine.
     ///
     /// # Errors
-    /// [`InvalidSid`] where it is cut short, has another revision or too many sub-authorities.
+    /// [`InvalidSid`] if it is cut short, has another revision or too many sub-authorities.
     pub fn parse(bytes: &[u8]) -> Result<Self, InvalidSid> {
         let [1, count, rest @ ..] = bytes else { return Err(InvalidSid) };
         let count = usize::from(*count);

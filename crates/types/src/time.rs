@@ -12,7 +12,7 @@ impl Monotonic {
     pub const fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(duration.as_nanos() as u64))
     }
-    /// Time passed since `earlier`; zero where `earlier` is later.
+    /// Time passed since `earlier`; zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

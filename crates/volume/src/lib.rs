@@ -7,5 +7,6 @@
 
 pub mod backend;
 pub mod fs;
+pub mod planted;
 pub mod security;
 pub mod service;

@@ -3,8 +3,8 @@
 use crate::cli::args;
 use crate::cli::client::{Client, Failure};
 use crate::cli::output::{Align, Column, health as colored, json, table, word};
-use crate::cli::size::{show_seconds, show_size};
-use crate::node::unix_now_s;
+use crate::clock::unix_now_s;
+use crate::size::{show_seconds, show_size};
 use anstream::println;
 use api::model::{
     Health, HealthReport, Job, JobState, OpenFile, OperationCounters, Performance, Session, SmbDirectCounters,

@@ -2,6 +2,7 @@
 
 use crate::cli::client::Failure;
 use anstream::println;
+use disk::partition::TableState;
 use disk::{FileDiskOptions, StandaloneDisk};
 use std::path::Path;
 
@@ -14,7 +15,11 @@ pub fn disk(path: &Path) -> Result<(), Failure> {
     let found = store::inspect(disk)
         .map_err(|error| Failure::new(format!("{} cannot be read: {error}", path.display())))?;
     println!("{found}");
-    match found.problems.len() {
+    let table = disk::partition::look_after_table(path, false);
+    if let TableState::Damaged(copy, why) = &table {
+        println!("{copy} is damaged; the other one is intact: {why}");
+    }
+    match found.problems.len() + usize::from(table != TableState::Whole) {
         0 => Ok(()),
         count => Err(Failure::new(format!("{}: {count} problems", path.display()))),
     }

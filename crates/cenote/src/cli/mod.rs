@@ -9,7 +9,6 @@ mod client;
 mod inspect;
 mod output;
 mod rdma;
-mod size;
 mod smb;
 mod storage;
 
@@ -17,7 +16,6 @@ use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 pub use client::Failure;
 use client::{Client, data_directory};
-pub use size::show_size;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;

@@ -3,12 +3,11 @@
 use crate::cli::args;
 use crate::cli::client::{Client, Failure};
 use crate::cli::output::{Align, Column, json, pairs, table};
-use crate::cli::size::show_size;
-use crate::{rdma_bandwidth, rdma_ping};
+use crate::size::show_size;
 use anstream::println;
 use api::model::{CounterKind, Rdma, RdmaConnection, RdmaTrace};
 use owo_colors::OwoColorize;
-use smb_client::{Credentials, NtHash};
+use smb_client::{Credentials, NtHash, bandwidth, ping};
 use std::time::{Duration, Instant};
 
 pub fn rdma(client: &Client, as_json: bool, command: args::Rdma) -> Result<(), Failure> {
@@ -177,14 +176,14 @@ fn counters(client: &Client, as_json: bool, interval: Duration) -> Result<(), Fa
 
 pub fn ping(options: args::RdmaPing, as_json: bool) -> Result<(), Failure> {
     let crc = !options.no_crc;
-    let report = rdma_ping::ping(&rdma_ping::Options {
+    let report = ping::ping(&ping::Settings {
         host: options.host.clone(),
         count: options.count,
         step_timeout: Duration::from_secs(options.timeout),
         crc,
     })
     .map_err(|error| Failure::new(error.to_string()))?;
-    let mut bandwidth = None;
+    let mut measured = None;
     if let (Some(share), Some(user)) = (&options.share, options.user) {
         let password = super::accounts::read_password(options.password)?
             .ok_or_else(|| Failure::new("give the password with --password or --password-stdin"))?;
@@ -198,16 +197,16 @@ pub fn ping(options: args::RdmaPing, as_json: bool) -> Result<(), Failure> {
         };
         let (server, bytes) = (report.server, options.mib << 20);
         let address = server.ip().to_string();
-        let measured = rdma_bandwidth::measure(&address, server.port(), share, credentials, bytes, crc)
-            .map_err(|error| {
+        let found =
+            bandwidth::measure(&address, server.port(), share, credentials, bytes, crc).map_err(|error| {
                 Failure::new(format!(
                     "{server} is on RDMA, but nothing could be measured on share '{share}': {error}"
                 ))
             })?;
-        bandwidth = Some(measured);
+        measured = Some(found);
     }
     if as_json {
-        return json(&serde_json::json!({ "path": report, "bandwidth": bandwidth }));
+        return json(&serde_json::json!({ "path": report, "bandwidth": measured }));
     }
     println!("{} {}", report.server, "is on RDMA".bold());
     let time = |us: f64| format!("{:.3} ms", us / 1000.0);
@@ -260,7 +259,7 @@ pub fn ping(options: args::RdmaPing, as_json: bool) -> Result<(), Failure> {
         ]
     });
     table(&columns, rows.collect(), "");
-    if let Some(measured) = bandwidth {
+    if let Some(measured) = measured {
         let rate = |bytes_s: f64| format!("{:.1} MB/s", bytes_s / 1e6);
         pairs(&[
             (

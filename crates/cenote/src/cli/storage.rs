@@ -4,9 +4,9 @@ use crate::cli::activity::watch;
 use crate::cli::args;
 use crate::cli::client::{Client, Failure, escaped};
 use crate::cli::output::{Align, Column, confirm, health, json, pairs, table, word};
-use crate::cli::size::show_size;
+use crate::size::show_size;
 use anstream::{print, println};
-use api::model::{Disk, Job, JobState, Pool, Provisioning, Resiliency, Volume};
+use api::model::{DamagedRange, Disk, Job, JobState, Pool, Provisioning, Resiliency, Volume, VolumeDamage};
 use api::requests::{
     AddDisk, CheckVolume, CreatePool, CreateVolume, FaultDomain, ImportPool, ImportedPool, LocateDisk,
     LocatedDisk, Replaced, ResizeVolume, SetPool, Started,
@@ -112,6 +112,9 @@ fn list_disks(disks: &[Disk]) {
         Column("ALLOCATED", Align::Right),
         Column("CORRUPT", Align::Right),
         Column("REPAIRED", Align::Right),
+        Column("MEDIUM ERRORS", Align::Right),
+        Column("LOST WRITES", Align::Right),
+        Column("DEVICE", Align::Left),
         Column("FAULT DOMAIN", Align::Left),
         Column("ID", Align::Left),
     ];
@@ -125,11 +128,28 @@ fn list_disks(disks: &[Disk]) {
             show_size(disk.allocated_bytes),
             disk.counters.corrupt_blocks.to_string(),
             disk.counters.repaired_blocks.to_string(),
+            disk.counters.medium_errors.to_string(),
+            disk.counters.lost_writes.to_string(),
+            show_device(disk),
             disk.fault_domain.clone(),
             disk.id.to_string(),
         ]
     });
     table(&columns, rows.collect(), "no disks; `cenote pool create NAME DISK...` makes a pool of some");
+}
+
+/// What the device says of itself, in a few words; a dash if it says nothing.
+fn show_device(disk: &Disk) -> String {
+    let device = disk.device_health.unwrap_or_default();
+    let words = [
+        device.passed.map(|passed| if passed { "ok" } else { "FAILING" }.to_owned()),
+        device.used_percent.map(|percent| format!("{percent}% used")),
+        device.spare_percent.map(|percent| format!("{percent}% spare")),
+        device.written_bytes.map(|bytes| format!("{} written", show_size(bytes))),
+        device.media_errors.map(|errors| format!("{errors} media errors")),
+    ];
+    let words: Vec<String> = words.into_iter().flatten().collect();
+    if words.is_empty() { "-".to_owned() } else { words.join(", ") }
 }
 
 pub fn pool(client: &Client, as_json: bool, command: args::Pool) -> Result<(), Failure> {
@@ -341,6 +361,13 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
             client.delete(&format!("/volumes/{name}?confirm={name}"))?;
             println!("volume '{}' is gone", volume.name);
         }
+        args::Volume::Damage { name } => {
+            let damage: VolumeDamage = client.get(&format!("/volumes/{}/damage", escaped(&name)))?;
+            if as_json {
+                return json(&damage);
+            }
+            show_damage(&damage);
+        }
         args::Volume::Check { name, repair: false, watch: watching, .. } => {
             let path = format!("/volumes/{}/check", escaped(&name));
             let started: Started = client.post(&path, &CheckVolume::default())?;
@@ -351,6 +378,33 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
         }
     }
     Ok(())
+}
+
+fn show_damage(damage: &VolumeDamage) {
+    let columns = [Column("FILE", Align::Left), Column("AT", Align::Right), Column("LENGTH", Align::Right)];
+    let row = |path: &str, range: &DamagedRange| {
+        vec![path.to_owned(), range.offset_bytes.to_string(), range.length_bytes.to_string()]
+    };
+    let rows = damage.files.iter().flat_map(|file| file.ranges.iter().map(|range| row(&file.path, range)));
+    table(&columns, rows.collect(), "no file is damaged, as far as is known");
+    if damage.other_bytes > 0 {
+        println!("{} bytes that no file has are damaged, too", damage.other_bytes);
+    }
+    if damage.unreadable_pages > 0 {
+        println!(
+            "{} pages of the volume's tree of files are damaged on all copies: the files and directories that they hold cannot be named. \
+             Copy all that can be read to another volume, and restore the rest there",
+            damage.unreadable_pages
+        );
+    }
+    if damage.truncated {
+        println!("there is more: these are the first");
+    }
+    if !damage.files.is_empty() {
+        println!(
+            "Reads of these bytes fail, everything else is served: write them again, or restore the files."
+        );
+    }
 }
 
 /// Checks first, says what a repair will do, asks, and does it.
@@ -372,8 +426,8 @@ fn repair_volume(client: &Client, volume: &Volume, watching: bool, yes: Option<&
         _ => return Err(Failure::new(format!("the check did not end: {}", found.message))),
     }
     let what = format!(
-        "the check of volume '{}' found: {}\nThe repair writes copies of these blocks again from intact ones; where intact copies \
-         differ, that of the disk with the lowest id counts and the others are lost. Structures are not changed",
+        "the check of volume '{}' found: {}\nThe repair writes copies of these blocks again from intact ones, the newest first; where nothing \
+         tells which is newer, that of the disk with the lowest id counts and the others are lost. Structures are not changed",
         volume.name, found.message
     );
     println!("{what}");

@@ -11,7 +11,8 @@ use super::{Plane, failed, tasks, unix_seconds};
 use crate::control::{CommandError, CommandErrorKind, NewDisk};
 use api::model::JobKind;
 use cluster::{DiskRecord, DiskState, PoolRecord, Record, Transaction, Typed, VolumeRecord};
-use disk::{FileDiskOptions, OpenError, StandaloneDisk};
+use disk::{FileDiskOptions, OpenError, StandaloneDisk, partition};
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 use types::{DiskId, PoolId};
@@ -40,6 +41,8 @@ impl Plane {
         self.retry_volumes();
         self.scrub_if_due();
         self.checkpoint_idle_disks();
+        self.keep_damage();
+        self.name_damaged_files();
     }
 
     /// The reserve is there for disks that are lost: what has been lost needs it no more.
@@ -179,10 +182,11 @@ impl Plane {
                     opened => break opened.map_err(|error| error.to_string()),
                 }
             }?;
-            store::erase(disk, id).map_err(|error| error.to_string())
+            store::erase(disk, id).map_err(|error| error.to_string())?;
+            partition::remove(Path::new(&path)).map_err(|error| format!("its partition table: {error}"))
         });
         if let Some(Err(why)) = erased.await {
-            tracing::warn!(disk = %id, path = record.path, why, "the label of a removed disk is still there");
+            tracing::warn!(disk = %id, path = record.path, why, "the label or table of a removed disk is still there");
         }
     }
 

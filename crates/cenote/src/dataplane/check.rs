@@ -1,7 +1,7 @@
 //! `volume check`: the structures of a volume with each other and with what is allocated, and all copies of all its data.
 //!
-//! Promises: without repair nothing is written. With it, copies whose checksum fails, or that differ, are written again from an
-//! intact one, and compared once more; structures are never changed. Works beside clients: a region is locked while it is
+//! Promises: without repair nothing is written. With it, copies that are corrupt, or older than another, are written again from the
+//! newest that is intact, and compared once more; structures are never changed. Works beside clients: a region is locked while it is
 //! compared.
 
 use super::commands::error;
@@ -12,9 +12,10 @@ use crate::control::{CommandError, CommandErrorKind};
 use api::model::{JobKind, JobState};
 use space::coordinator::{Comparison, Event};
 use space::local::LocalEvent;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
-use types::{BLOCK_BYTES, Lba, VolumeId};
+use types::{BLOCK_BYTES, DiskId, Lba, VolumeId};
 use volume::fs::{Check, FsError};
 
 /// Regions compared in one go, and how long the check rests after.
@@ -35,6 +36,16 @@ struct Found {
     lost: u64,
     repaired: u64,
     unseen: u64,
+    /// Regions of which fewer copies were there than the volume keeps.
+    few: u64,
+    /// Disks whose copies are corrupt or older, and of how many blocks.
+    wrong: BTreeMap<DiskId, u64>,
+}
+
+/// A comparison of one region: what was found, and on which disks.
+struct Seen {
+    found: Comparison,
+    wrong: Vec<(DiskId, u64)>,
 }
 
 impl Found {
@@ -46,12 +57,23 @@ impl Found {
         if self.differing > 0 {
             words.push(format!("{} blocks differ between intact copies", self.differing));
         }
+        if !self.wrong.is_empty() {
+            let disks: Vec<String> =
+                self.wrong.iter().map(|(disk, blocks)| format!("disk {disk} has {blocks}")).collect();
+            words.push(format!("blocks that are corrupt or older than another copy: {}", disks.join(", ")));
+        }
         if self.lost > 0 {
             words
                 .push(format!("{} blocks have no intact copy: restore their files from a backup", self.lost));
         }
         if self.repaired > 0 {
             words.push(format!("{} regions of 1 MiB were made whole", self.repaired));
+        }
+        if self.few > 0 {
+            words.push(format!(
+                "{} regions have fewer copies in sync than they should: those that are there were compared",
+                self.few
+            ));
         }
         if self.unseen > 0 {
             words.push(format!("{} regions could not be looked at", self.unseen));
@@ -173,6 +195,10 @@ impl Plane {
             found.unseen += u64::from(mapped);
             return;
         };
+        seen.wrong.iter().for_each(|(disk, blocks)| *found.wrong.entry(*disk).or_default() += blocks);
+        let seen = seen.found;
+        let wanted = space.with_volume(volume, |coordinator| coordinator.record().resiliency.copies());
+        found.few += u64::from(wanted.is_some_and(|wanted| seen.copies < wanted));
         found.differing += seen.differing;
         found.corrupt += seen.corrupt;
         if !repair || (seen.differing == 0 && seen.corrupt == 0) {
@@ -181,7 +207,7 @@ impl Plane {
         }
         space.equalize(volume, lba);
         match self.compare(volume, space, lba).await {
-            Some(after) => {
+            Some(Seen { found: after, .. }) => {
                 found.lost += after.lost;
                 found.repaired += u64::from(after.differing == 0 && after.corrupt < seen.corrupt.max(1));
             }
@@ -189,14 +215,14 @@ impl Plane {
         }
     }
 
-    async fn compare(&self, volume: VolumeId, space: &PoolSpace, lba: Lba) -> Option<Comparison> {
+    async fn compare(&self, volume: VolumeId, space: &PoolSpace, lba: Lba) -> Option<Seen> {
         for attempt in 0..TRIES {
             if attempt > 0 {
                 self.rest(TRY_AGAIN).await;
             }
             space.compare(volume, lba);
             let seen = tasks::until(|| self.compared(volume, lba)).await;
-            if let Some(seen) = seen.filter(|seen| seen.copies > 0) {
+            if let Some(seen) = seen.filter(|seen| seen.found.copies > 0) {
                 return Some(seen);
             }
             if space.with_volume(volume, |coordinator| coordinator.is_mapped(lba)) != Some(true) {
@@ -207,14 +233,16 @@ impl Plane {
     }
 
     /// What a comparison saw, once it did; `None` inside: the volume is gone.
-    fn compared(&self, volume: VolumeId, lba: Lba) -> Option<Option<Comparison>> {
+    fn compared(&self, volume: VolumeId, lba: Lba) -> Option<Option<Seen>> {
         let mut events = self.storage.events.borrow_mut();
         let at = events.iter().position(|(_, event)| match event {
             LocalEvent::Volume(id, Event::Compared { lba: seen, .. }) => *id == volume && *seen == lba,
             _ => false,
         });
         match at.and_then(|at| events.remove(at)) {
-            Some((_, LocalEvent::Volume(_, Event::Compared { found, .. }))) => Some(Some(found)),
+            Some((_, LocalEvent::Volume(_, Event::Compared { found, wrong, .. }))) => {
+                Some(Some(Seen { found, wrong }))
+            }
             _ => {
                 self.volumes.borrow().get(&volume).is_none_or(|entry| entry.served.is_none()).then_some(None)
             }

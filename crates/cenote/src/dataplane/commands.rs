@@ -1,19 +1,18 @@
 //! What the control plane asks for, and how it is done. Each command is answered once.
 
+use super::formatting::format_disks;
 use super::jobs::SpaceJob;
 use super::{Plane, failed, tasks, unix_seconds, wall_clock};
 use crate::control::{Command, CommandError, CommandErrorKind, NewDisk, NewVolume, Reply};
+use crate::size::show_size;
 use api::model::{self, JobKind};
 use cluster::{
     DiskRecord, DiskState, FaultDomain, PoolRecord, Provisioning, Record, RedbState, Resiliency, StateError,
     Transaction, Typed, VolumeRecord,
 };
-use disk::{Disk, FileDiskOptions, StandaloneDisk};
 use space::coordinator::Phase;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
-use store::{FormatError, FormatParameters, Layout};
 use types::{DiskId, PoolId, VolumeId};
 use uuid::Uuid;
 use volume::fs::Format;
@@ -90,6 +89,9 @@ impl Plane {
             }
             Command::CheckVolume { volume, repair, reply } => {
                 answer(reply, self.check_volume(volume, repair))
+            }
+            Command::VolumeDamage { volume, reply } => {
+                self.task(reply, async move |plane| plane.volume_damage(volume).await);
             }
             Command::QuerySecurity { volume, path, reply } => {
                 self.task(reply, async move |plane| plane.query_security(volume, &path).await);
@@ -256,6 +258,13 @@ impl Plane {
         let size_bytes = new.size_bytes.checked_next_multiple_of(slab_bytes);
         let size_bytes =
             size_bytes.ok_or_else(|| error(CommandErrorKind::Invalid, "the size is too large"))?;
+        let least_bytes = u64::from(volume::fs::CHUNKS_MIN) * slab_bytes;
+        if size_bytes < least_bytes {
+            return Err(error(
+                CommandErrorKind::Invalid,
+                format!("the smallest volume of this pool has {}: make it larger", show_size(least_bytes)),
+            ));
+        }
         let resiliency = match new.resiliency {
             model::Resiliency::Simple => Resiliency::Simple,
             model::Resiliency::TwoWayMirror => Resiliency::TwoWay,
@@ -347,6 +356,7 @@ impl Plane {
             (closed || self.now() >= deadline).then_some(())
         })
         .await;
+        self.write_damage().await;
         self.storage.records_kept(|| self.now() >= deadline).await;
         tracing::info!("drained");
     }
@@ -360,98 +370,4 @@ pub(super) fn check_reserve(reserve_disks: u32, disks: usize) -> Done<()> {
     let message =
         format!("a reserve of {reserve_disks} disks leaves nothing of a pool of {disks} disks for data");
     Err(error(CommandErrorKind::Invalid, message))
-}
-
-/// Formats disks that hold nothing; runs on a helper thread.
-fn format_disks(
-    pool: PoolId,
-    disks: &[NewDisk],
-    slab_bytes: Option<u64>,
-    time_bound: Duration,
-) -> Done<Vec<DiskRecord>> {
-    // All are found and locked before the first is changed.
-    let mut made: Vec<PathBuf> = Vec::new();
-    let result = open_all(disks, time_bound, &mut made).and_then(|opened| {
-        let smallest = opened.iter().map(|disk| disk.info().size_bytes).min().unwrap_or(0);
-        let slab_bytes = slab_bytes.unwrap_or_else(|| Layout::default_sizes(smallest).0);
-        let mut records = Vec::with_capacity(disks.len());
-        for (disk, new) in opened.into_iter().zip(disks) {
-            records.push(format_disk(pool, disk, new, slab_bytes)?);
-        }
-        Ok(records)
-    });
-    if result.is_err() {
-        // Only files that were made here, a moment ago.
-        for path in made {
-            let _ = std::fs::remove_file(path);
-        }
-    }
-    result
-}
-
-fn open_all(disks: &[NewDisk], time_bound: Duration, made: &mut Vec<PathBuf>) -> Done<Vec<StandaloneDisk>> {
-    let mut opened = Vec::with_capacity(disks.len());
-    for new in disks {
-        let shown = new.path.display();
-        if let Some(size_bytes) = new.create_size_bytes
-            && !new.path.exists()
-        {
-            disk::create_file_disk(&new.path, size_bytes)
-                .map_err(|why| failed(format!("{shown} cannot be made: {why}")))?;
-            made.push(new.path.clone());
-        }
-        let path = new
-            .path
-            .to_str()
-            .ok_or_else(|| error(CommandErrorKind::Invalid, format!("the path {shown} is not UTF-8")))?;
-        let options = FileDiskOptions { time_bound, ..FileDiskOptions::default() };
-        let disk = StandaloneDisk::open(path, options).map_err(|why| {
-            let kind = match why {
-                disk::OpenError::InUse { .. } => CommandErrorKind::Conflict,
-                disk::OpenError::NotADisk { .. } | disk::OpenError::BlockSize { .. } => {
-                    CommandErrorKind::Invalid
-                }
-                disk::OpenError::Io { .. } => CommandErrorKind::Io,
-            };
-            error(kind, why.to_string())
-        })?;
-        opened.push(disk);
-    }
-    Ok(opened)
-}
-
-fn format_disk(pool: PoolId, disk: StandaloneDisk, new: &NewDisk, slab_bytes: u64) -> Done<DiskRecord> {
-    let id = DiskId(Uuid::new_v4());
-    let size_bytes = disk.info().size_bytes;
-    let path = disk.info().path.clone();
-    let mut parameters = FormatParameters::new(id, pool);
-    parameters.slab_bytes = Some(slab_bytes);
-    parameters.tags = tags(&new.fault_domain);
-    store::format(disk, parameters).map_err(|why| {
-        let kind = match why {
-            FormatError::InUse { .. } | FormatError::Foreign(_) => CommandErrorKind::Conflict,
-            FormatError::TooSmall { .. } | FormatError::Tags => CommandErrorKind::Invalid,
-            FormatError::Disk(_) => CommandErrorKind::Io,
-        };
-        error(kind, format!("{path} was not formatted: {why}"))
-    })?;
-    Ok(DiskRecord {
-        id,
-        pool,
-        path,
-        size_bytes,
-        slab_bytes,
-        fault_domain: new.fault_domain.clone(),
-        state: DiskState::Healthy,
-        since_unix_s: unix_seconds(),
-        scrubbed_unix_s: unix_seconds(),
-    })
-}
-
-fn tags(domain: &FaultDomain) -> Vec<(String, String)> {
-    [("rack", &domain.rack), ("node", &domain.node), ("enclosure", &domain.enclosure)]
-        .into_iter()
-        .filter(|(_, name)| !name.is_empty())
-        .map(|(level, name)| (level.to_owned(), name.clone()))
-        .collect()
 }

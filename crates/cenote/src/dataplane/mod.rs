@@ -10,10 +10,13 @@ mod accounts;
 mod backoff;
 mod care;
 mod check;
+mod clients;
 mod commands;
-mod direct;
+mod damage;
+mod damage_kept;
+mod damaged_files;
 pub mod disks;
-mod group;
+mod formatting;
 mod jobs;
 mod opening;
 mod pools;
@@ -21,39 +24,33 @@ mod rdma_providers;
 mod records;
 mod scrub;
 mod sessions;
-pub mod smb_direct;
 mod snapshot;
 pub mod storage;
 pub mod tasks;
-pub mod tcp;
 #[cfg(test)]
 mod tests;
 mod volume_commands;
 pub mod volumes;
 
-use crate::control::{
-    Command, CommandError, CommandErrorKind, DataPlane, DataPlaneOptions, Limits, channel_with,
-};
+use crate::control::{Command, CommandError, CommandErrorKind, DataPlane, DataPlaneOptions, channel_with};
+use crate::limits::Limits;
 use crate::logon_lines::LogonLines;
 use crate::rdma_devices::RdmaDevices;
 use accounts::ServerDirectory;
 use backoff::Backoff;
+use clients::{Behind, Clients};
 use cluster::{RedbState, VolumeRecord};
-use direct::{Direct, Standing};
 use jobs::Jobs;
-pub(crate) use sessions::transport_name;
-use smb_server::{Config, ConnectionId as SmbConnection, ConnectionInfo, Server, Transport};
+use smb_server::{Config, Server};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::{Duration, SystemTime};
 use storage::Storage;
-use sys::Buf;
 use sys::driver::{Driver, DriverChoice, DriverKind, Waker};
-use tcp::{ConnectionId as TcpConnection, Tcp, TcpEvent, TcpLimits};
-use types::{FileTime, IdentityMap, Monotonic, PoolId, VolumeId};
+use types::{FileTime, Monotonic, PoolId, VolumeId};
 use volumes::ServedVolume;
 
 /// Seconds since 1970-01-01 00:00 UTC.
@@ -81,8 +78,6 @@ const DUE_PAUSE: Duration = Duration::from_millis(1);
 const PAUSED_SLEEP: Duration = Duration::from_millis(10);
 /// Opens that one session may always have, however few the server may.
 const SESSION_OPENS_MIN: usize = 16;
-/// Of connections that wait so many are looked at in one round, so that their number costs others nothing.
-const LOOKED_AT_ONCE: usize = 64;
 /// Share of the cache's bytes that is kept as free memory beside it, for what is written over and over: a sixteenth.
 const KEPT_DIVISOR: usize = 16;
 
@@ -123,7 +118,7 @@ fn run(options: DataPlaneOptions, ready: &Ready) -> Result<(), CommandError> {
     let (control, commands) = channel_with(Arc::new(move || waker.wake()));
     let plane = Plane::new(options, driver)?;
     plane.recover();
-    let mut turns = Turns::new(plane, commands)?;
+    let mut turns = Turns::new(plane, commands);
     // Recorded disks and volumes first: whoever connects finds what there is.
     let patience = turns.plane.started.after(RECOVERY_MAX);
     while !turns.plane.recovered() && turns.plane.now() < patience {
@@ -153,12 +148,13 @@ pub(crate) struct VolumeEntry {
     pub openings: Backoff,
 }
 
-/// Everything the thread owns but its sockets; shared with tasks.
+/// The thread's state that tasks share.
 pub(crate) struct Plane {
     pub storage: Rc<Storage>,
     pub server: RefCell<Server<ServedVolume, ServerDirectory>>,
-    /// `None` until the loop begins.
-    direct: RefCell<Option<Direct>>,
+    clients: RefCell<Clients>,
+    /// Addresses on which SMB Direct listens in software.
+    rdma_addresses: Vec<std::net::SocketAddr>,
     pub volumes: RefCell<BTreeMap<VolumeId, VolumeEntry>>,
     pub jobs: RefCell<Jobs>,
     pub state: Arc<RedbState>,
@@ -167,16 +163,17 @@ pub(crate) struct Plane {
     pub started: Monotonic,
     /// Takes no more connections.
     pub draining: Cell<bool>,
-    /// Messages not yet sent, over all connections.
+    /// Bytes of messages that are not sent yet, over all connections by TCP.
     pub unsent_bytes: Cell<usize>,
     /// The thread may end.
     pub ended: Cell<bool>,
-    listeners: RefCell<Vec<std::net::TcpListener>>,
-    rdma_listeners: RefCell<Vec<std::net::TcpListener>>,
-    rdma_devices: RefCell<RdmaDevices>,
-    rdma_crc_optional: bool,
+    rdma_devices: RdmaDevices,
     /// Code and target of issues whose beginning nothing else records, and when they were first seen.
     issues_seen: RefCell<BTreeMap<(String, String), u64>>,
+    /// What the cluster state has of damage.
+    damage_kept: RefCell<damage_kept::Kept>,
+    /// Files that have damaged blocks.
+    damaged_files: RefCell<damaged_files::DamagedFiles>,
 }
 
 impl Plane {
@@ -191,6 +188,16 @@ impl Plane {
         };
         let (search, state) = (options.disk_paths, RedbState::clone(&options.state));
         let storage = Storage::new(driver, limits.disk_timeout, space_config, search, state, now);
+        let mut rdma_devices = options.rdma_devices;
+        let providers = rdma_providers::open(
+            &storage.driver,
+            &limits,
+            options.rdma_listeners,
+            options.smb.rdma_crc_optional,
+            &mut rdma_devices,
+        )?;
+        let (providers, rdma_addresses) = providers;
+        let clients = clients::open(&storage.driver, &limits, options.smb_listeners, providers)?;
         let config = server_config(&options.server_guid, &options.smb, &limits);
         let directory = ServerDirectory(options.directory);
         let random = Box::new(|bytes: &mut [u8]| {
@@ -201,7 +208,8 @@ impl Plane {
         Ok(Rc::new(Self {
             storage,
             server: RefCell::new(server),
-            direct: RefCell::new(None),
+            clients: RefCell::new(clients),
+            rdma_addresses,
             volumes: RefCell::default(),
             jobs: RefCell::default(),
             state: options.state,
@@ -211,11 +219,10 @@ impl Plane {
             draining: Cell::new(false),
             unsent_bytes: Cell::new(0),
             ended: Cell::new(false),
-            listeners: RefCell::new(options.smb_listeners),
-            rdma_listeners: RefCell::new(options.rdma_listeners),
-            rdma_devices: RefCell::new(options.rdma_devices),
-            rdma_crc_optional: options.smb.rdma_crc_optional,
+            rdma_devices,
             issues_seen: RefCell::default(),
+            damage_kept: RefCell::default(),
+            damaged_files: RefCell::default(),
         }))
     }
 
@@ -234,6 +241,24 @@ impl Plane {
             jobs.joined(volume, disk, name);
         }
         jobs.update(&current, name);
+    }
+
+    /// Carries messages of clients to the server; says whether there were any.
+    fn hear_clients(&self, now: Monotonic) -> bool {
+        let mut clients = self.clients.borrow_mut();
+        if self.draining.get() {
+            clients.drain();
+        }
+        clients.hear(&mut Behind(&mut self.server.borrow_mut()), now)
+    }
+
+    /// Carries the server's messages to clients.
+    fn transmit(&self) {
+        let mut clients = self.clients.borrow_mut();
+        clients.transmit(&mut Behind(&mut self.server.borrow_mut()));
+        if self.draining.get() {
+            self.unsent_bytes.set(clients.unsent_bytes());
+        }
     }
 
     pub fn waker(&self) -> Waker {
@@ -262,52 +287,16 @@ fn server_config(guid: &[u8; 16], policy: &crate::control::SmbPolicy, limits: &L
 struct Turns {
     plane: Rc<Plane>,
     commands: Receiver<Command>,
-    tcp: Tcp,
-    by_tcp: IdentityMap<TcpConnection, SmbConnection>,
-    by_smb: IdentityMap<SmbConnection, TcpConnection>,
-    /// Not received from, until the server has worked off what it holds; the one that is looked at next is in front.
-    paused: VecDeque<TcpConnection>,
-    /// What had come from these already, in order.
-    held: IdentityMap<TcpConnection, VecDeque<Buf>>,
-    /// Connections that take less than is sent to them.
-    slow: VecDeque<SmbConnection>,
-    events: Vec<TcpEvent>,
-    connections: Vec<SmbConnection>,
     wall_clock_at: Monotonic,
     trim_at: Monotonic,
 }
 
 impl Turns {
-    fn new(plane: Rc<Plane>, commands: Receiver<Command>) -> Result<Self, CommandError> {
-        let limits = TcpLimits {
-            connections: plane.limits.connections as usize,
-            connections_per_host: plane.limits.connections_per_host as usize,
-            receiving_bytes_max: usize::try_from(plane.limits.bytes_in_flight).unwrap_or(usize::MAX),
-            ..TcpLimits::default()
-        };
+    fn new(plane: Rc<Plane>, commands: Receiver<Command>) -> Self {
         let cache_bytes = usize::try_from(plane.limits.cache_bytes).unwrap_or(usize::MAX);
         sys::keep_free_memory(cache_bytes / KEPT_DIVISOR);
         sys::populate_memory_ahead();
-        let listeners = std::mem::take(&mut *plane.listeners.borrow_mut());
-        let tcp = Tcp::new(&plane.storage.driver, listeners, limits)
-            .map_err(|error| failed(format!("a listener cannot be served: {error}")))?;
-        let listeners = std::mem::take(&mut *plane.rdma_listeners.borrow_mut());
-        let direct = Direct::new(&plane, listeners)?;
-        *plane.direct.borrow_mut() = Some(direct);
-        Ok(Self {
-            plane,
-            commands,
-            tcp,
-            by_tcp: IdentityMap::default(),
-            by_smb: IdentityMap::default(),
-            paused: VecDeque::new(),
-            held: IdentityMap::default(),
-            slow: VecDeque::new(),
-            events: Vec::new(),
-            connections: Vec::new(),
-            wall_clock_at: Monotonic(0),
-            trim_at: Monotonic(0),
-        })
+        Self { plane, commands, wall_clock_at: Monotonic(0), trim_at: Monotonic(0) }
     }
 
     /// Works until nothing moves, then sleeps. `serving`: clients and commands are heard.
@@ -328,17 +317,15 @@ impl Turns {
         loop {
             let mut worked = false;
             if serving {
-                worked |= self.hear_clients(now);
-                worked |= self.with_direct(|direct| direct.hear(&plane, now));
+                worked |= plane.hear_clients(now);
                 worked |= self.hear_commands();
             }
             // Behind what was heard: a request that waits for nothing is answered in the same round.
             worked |= plane.storage.poll();
             worked |= plane.server.borrow_mut().poll(now);
-            self.transmit();
-            self.count_unsent();
+            plane.transmit();
             if serving {
-                worked |= self.with_direct(|direct| direct.put_on_wire(now));
+                worked |= plane.clients.borrow_mut().put_on_wire(now);
             }
             // What clients' operations asked for while they went on, too.
             if !worked && !plane.storage.has_unsent() {
@@ -370,14 +357,10 @@ impl Turns {
         let server = server.map(|at| if at <= now { now.after(DUE_PAUSE) } else { at });
         let next = self.plane.storage.next_timeout();
         let next = server.map_or(next, |at| at.min(next));
-        let direct = self.plane.direct.borrow().as_ref().and_then(Direct::next_timeout);
-        let next = direct.map_or(next, |at| at.min(next));
-        let most = if self.paused.is_empty() { SLEEP_MAX } else { PAUSED_SLEEP };
+        let clients = self.plane.clients.borrow();
+        let next = clients.next_timeout().map_or(next, |at| at.min(next));
+        let most = if clients.has_held() { PAUSED_SLEEP } else { SLEEP_MAX };
         next.since(now).min(most)
-    }
-
-    fn with_direct(&self, work: impl FnOnce(&mut Direct) -> bool) -> bool {
-        self.plane.direct.borrow_mut().as_mut().is_some_and(work)
     }
 
     fn tell_wall_clock(&self, now: Monotonic) {
@@ -387,144 +370,6 @@ impl Turns {
             if let Some(served) = &entry.served {
                 served.with_mut(|service| service.set_wall_clock(now, wall));
             }
-        }
-    }
-
-    fn hear_clients(&mut self, now: Monotonic) -> bool {
-        if self.plane.draining.get() {
-            self.tcp.stop_listening();
-        }
-        let mut events = std::mem::take(&mut self.events);
-        // What waits is worked off first: what one connection may send meanwhile is bounded by what the sockets hold.
-        let worked = !events.is_empty() || self.tcp.poll(now, &mut events);
-        let group = group::of(&events, |event| match event {
-            TcpEvent::Message { connection, .. } => Some(*connection),
-            _ => None,
-        });
-        for event in events.drain(..group) {
-            match event {
-                TcpEvent::Message { connection, message } => {
-                    let Some(&smb) = self.by_tcp.get(&connection) else { continue };
-                    let mut server = self.plane.server.borrow_mut();
-                    if !self.held.is_empty()
-                        && let Some(held) = self.held.get_mut(&connection)
-                    {
-                        held.push_back(message);
-                    } else if server.wants_messages(smb) {
-                        server.handle_message(smb, message, now);
-                    } else {
-                        self.tcp.pause(connection);
-                        self.paused.push_back(connection);
-                        self.held.insert(connection, VecDeque::from([message]));
-                    }
-                }
-                TcpEvent::Opened { connection, peer, local } => {
-                    let info = ConnectionInfo { peer, local, transport: Transport::Tcp };
-                    match self.plane.server.borrow_mut().connection_opened(info, now) {
-                        Some(smb) => {
-                            self.by_tcp.insert(connection, smb);
-                            self.by_smb.insert(smb, connection);
-                        }
-                        None => self.tcp.close(connection, false),
-                    }
-                }
-                TcpEvent::Closed { connection, reason } => {
-                    tracing::debug!(connection = connection.0, ?reason, "connection closed");
-                    if let Some(smb) = self.by_tcp.remove(&connection) {
-                        self.by_smb.remove(&smb);
-                        self.plane.server.borrow_mut().connection_closed(smb, now);
-                    }
-                    self.held.remove(&connection);
-                }
-            }
-        }
-        self.events = events;
-        worked | self.resume(now)
-    }
-
-    /// Goes on with connections whose requests the server has worked off; whether there were any.
-    fn resume(&mut self, now: Monotonic) -> bool {
-        let mut moved = false;
-        let mut server = self.plane.server.borrow_mut();
-        for _ in 0..self.paused.len().min(LOOKED_AT_ONCE) {
-            let Some(connection) = self.paused.pop_front() else { break };
-            // It may have ended meanwhile.
-            let Some(held) = self.held.get_mut(&connection) else { continue };
-            let Some(&smb) = self.by_tcp.get(&connection) else { continue };
-            while server.wants_messages(smb)
-                && let Some(message) = held.pop_front()
-            {
-                moved = true;
-                server.handle_message(smb, message, now);
-            }
-            if held.is_empty() && server.wants_messages(smb) {
-                self.held.remove(&connection);
-                self.tcp.resume(connection);
-            } else {
-                self.paused.push_back(connection);
-            }
-        }
-        moved
-    }
-
-    /// Tells the server how much the sockets keep of what it sent to clients that take less.
-    fn count_unsent(&mut self) {
-        let server = &mut *self.plane.server.borrow_mut();
-        for _ in 0..self.slow.len().min(LOOKED_AT_ONCE) {
-            let Some(smb) = self.slow.pop_front() else { return };
-            let Some(&tcp) = self.by_smb.get(&smb) else { continue };
-            let bytes = self.tcp.queued_bytes(tcp);
-            server.set_unsent(smb, bytes);
-            if bytes > 0 {
-                self.slow.push_back(smb);
-            }
-        }
-    }
-
-    /// Hands what the server has to say to the sockets.
-    fn transmit(&mut self) {
-        let server = &mut *self.plane.server.borrow_mut();
-        let mut connections = std::mem::take(&mut self.connections);
-        server.take_transmitters(&mut connections);
-        for smb in connections.drain(..) {
-            if let Some(direct) = self.plane.direct.borrow_mut().as_mut()
-                && let Some(standing) = direct.transmit(smb, |smb| server.poll_outgoing(smb))
-            {
-                if standing == Standing::Guest && server.user(smb).is_some() {
-                    direct.become_member(smb);
-                }
-                continue;
-            }
-            let Some(&tcp) = self.by_smb.get(&smb) else { continue };
-            while let Some(message) = server.poll_transmit(smb) {
-                self.tcp.send(tcp, message);
-            }
-            self.tcp.flush(tcp);
-            let unsent = self.tcp.queued_bytes(tcp);
-            if unsent > 0 && !server.set_unsent(smb, unsent) {
-                self.slow.push_back(smb);
-            }
-            // Changes with a logon, and with the last logoff.
-            if self.tcp.set_message_bytes_max(tcp, server.message_bytes_max(smb)) {
-                self.tcp.set_standing(tcp, server.user(smb));
-            }
-        }
-        server.take_closing(&mut connections);
-        for smb in connections.drain(..) {
-            match self.by_smb.get(&smb) {
-                Some(&tcp) => self.tcp.close(tcp, true),
-                None => {
-                    self.with_direct(|direct| {
-                        direct.close(smb);
-                        true
-                    });
-                }
-            }
-        }
-        self.connections = connections;
-        if self.plane.draining.get() {
-            let unsent = self.by_tcp.keys().map(|&tcp| self.tcp.queued_bytes(tcp)).sum();
-            self.plane.unsent_bytes.set(unsent);
         }
     }
 

@@ -3,14 +3,16 @@
 use super::backoff::Backoff;
 use super::volumes::ServedVolume;
 use super::{Plane, VolumeEntry, failed, tasks, wall_clock};
-use crate::control::{CommandError, CommandErrorKind, Limits};
+use crate::control::{CommandError, CommandErrorKind};
+use crate::limits::Limits;
 use cluster::{
-    DeletedVolume, DiskRecord, PoolRecord, Record, RedbState, StateError, Stored, Typed, VolumeRecord,
+    DeletedVolume, DiskDamage, DiskRecord, LostBlocks, PoolRecord, Record, RedbState, StateError, Stored,
+    Typed, VolumeRecord,
 };
 use space::coordinator::Phase;
 use std::rc::Rc;
 use std::time::Duration;
-use types::{PoolId, VolumeId};
+use types::{DiskId, PoolId, VolumeId};
 use volume::backend::Backend;
 use volume::fs::{Config, FileSystem, Format};
 use volume::service::{Service, ServiceConfig};
@@ -56,6 +58,8 @@ pub(super) struct Records {
     disks: Vec<Stored<DiskRecord>>,
     volumes: Vec<Stored<VolumeRecord>>,
     deleted: Vec<Stored<DeletedVolume>>,
+    damage: Vec<Stored<DiskDamage>>,
+    lost: Vec<Stored<LostBlocks>>,
 }
 
 impl Records {
@@ -65,6 +69,8 @@ impl Records {
             disks: state.list()?,
             volumes: state.list()?,
             deleted: state.list()?,
+            damage: state.list()?,
+            lost: state.list()?,
         })
     }
 
@@ -74,6 +80,10 @@ impl Records {
         self.disks.retain(|record| record.value.pool == pool);
         self.volumes.retain(|record| record.value.pool == pool);
         self.deleted.retain(|record| record.value.pool == pool);
+        let disks: Vec<DiskId> = self.disks.iter().map(|record| record.value.id).collect();
+        self.damage.retain(|record| disks.contains(&record.value.disk));
+        let volumes: Vec<VolumeId> = self.volumes.iter().map(|record| record.value.id).collect();
+        self.lost.retain(|record| volumes.contains(&record.value.volume));
         self
     }
 }
@@ -91,7 +101,11 @@ impl Plane {
 
     /// Begins to open what these records tell of.
     pub(super) fn open_recorded(self: &Rc<Self>, records: Records) {
-        let Records { pools, disks, volumes, deleted } = records;
+        let Records { pools, disks, volumes, deleted, damage, lost } = records;
+        self.remember_damage(
+            damage.into_iter().map(|stored| stored.value).collect(),
+            lost.into_iter().map(|stored| stored.value).collect(),
+        );
         for Stored { value: mut pool, .. } in pools {
             let id = pool.id;
             if pool.exported {
@@ -197,6 +211,9 @@ impl Plane {
         getrandom::fill(&mut incarnation).map_err(|error| failed(format!("no random bytes: {error}")))?;
         let incarnation = u128::from_ne_bytes(incarnation) | 1;
         tasks::until(|| self.storage.disks_settled().then_some(())).await;
+        if let Some(why) = self.storage.why_superseded(record.pool) {
+            return Err(failed(why));
+        }
         let space = self
             .storage
             .space(record.pool)

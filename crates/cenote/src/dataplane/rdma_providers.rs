@@ -2,20 +2,27 @@
 
 use super::{Plane, failed};
 use crate::control::CommandError;
+use crate::limits::Limits;
+use crate::rdma_devices::RdmaDevices;
 use api::model::{Health, HealthIssue};
 use rdma::ibverbs::{IbverbsOptions, IbverbsProvider};
 use rdma::iwarp::{CrcPolicy, IwarpOptions, IwarpProvider, Shape};
 use rdma::providers::Providers;
 use std::net::{SocketAddr, TcpListener};
+use sys::driver::Driver;
 
-/// Both, listening, and where the software listens. A device that cannot be listened on becomes a health issue.
+/// Opens both providers, listening, and gives the addresses on which the software listens. A device that cannot be listened on becomes a
+/// health issue.
 pub(super) fn open(
-    plane: &Plane,
+    driver: &Driver,
+    limits: &Limits,
     listeners: Vec<TcpListener>,
+    is_crc_optional: bool,
+    wanted: &mut RdmaDevices,
 ) -> Result<(Providers, Vec<SocketAddr>), CommandError> {
     // As many again may be on their way to be established, so that these never take the others' places.
-    let queue_pairs_max = 2 * plane.limits.connections as usize;
-    let crc = if plane.rdma_crc_optional { CrcPolicy::OffUnlessAsked } else { CrcPolicy::On };
+    let queue_pairs_max = 2 * limits.connections as usize;
+    let crc = if is_crc_optional { CrcPolicy::OffUnlessAsked } else { CrcPolicy::On };
     let options = IwarpOptions {
         crc,
         queue_pairs_max,
@@ -26,7 +33,7 @@ pub(super) fn open(
         tells_sent_together: true,
         ..IwarpOptions::default()
     };
-    let mut iwarp = IwarpProvider::new(&plane.storage.driver, options, rdma::random_names());
+    let mut iwarp = IwarpProvider::new(driver, options, rdma::random_names());
     let mut addresses = Vec::with_capacity(listeners.len());
     for listener in listeners {
         let address = iwarp
@@ -34,12 +41,11 @@ pub(super) fn open(
             .map_err(|error| failed(format!("an SMB Direct listener cannot be served: {error}")))?;
         addresses.push(address);
     }
-    let wanted = &mut *plane.rdma_devices.borrow_mut();
     let devices = if wanted.listen.is_empty() {
         None
     } else {
         let options = IbverbsOptions { queue_pairs_max, ..IbverbsOptions::default() };
-        match IbverbsProvider::new(&plane.storage.driver, options) {
+        match IbverbsProvider::new(driver, options) {
             Ok(mut provider) => {
                 for address in &wanted.listen {
                     listen(&mut provider, *address, &mut wanted.refused);
@@ -72,10 +78,9 @@ fn listen(provider: &mut IbverbsProvider, address: SocketAddr, refused: &mut Vec
 }
 
 impl Plane {
-    /// What of the configuration's RDMA devices is not served.
+    /// Shows which of the configuration's RDMA devices are not served.
     pub(super) fn show_rdma_devices(&self, issues: &mut Vec<HealthIssue>) {
-        let devices = self.rdma_devices.borrow();
-        issues.extend(devices.refused.iter().map(|reason| HealthIssue {
+        issues.extend(self.rdma_devices.refused.iter().map(|reason| HealthIssue {
             health: Health::Warning,
             code: "rdma_not_served".to_owned(),
             target: "SMB Direct".to_owned(),

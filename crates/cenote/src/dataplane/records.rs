@@ -2,7 +2,8 @@
 //!
 //! Owns which revision of the cluster state every reachable disk carries. Promises: a coordinator hears that a change of its
 //! volume's record was committed only after all disks of the pool that can be reached carry it, so that nothing is ever
-//! acknowledged under members that a later import could not learn of. A disk that does not take its copy holds that up no longer
+//! acknowledged under members that a later import could not learn of; neither does it read a record back before (it reads where the
+//! outcome of its change is unknown). A disk that does not take its copy holds that up no longer
 //! than a disk may take to answer: it is taken out, or health tells. Never blocks: the state is read on a helper thread.
 //!
 //! A volume's epoch and what is settled change while writes go on; the disks may have them older ([`PoolImage::says_the_same`]),
@@ -11,7 +12,9 @@
 use super::storage::Storage;
 use super::tasks::{blocking, until};
 use cluster::image::PoolImage;
-use cluster::{Answer, ClusterState, RedbClient, RedbState, Request, StateCompletion, StateDump, StateError};
+use cluster::{
+    Answer, ClusterState, RedbClient, RedbState, Request, StateCompletion, StateDump, StateError, Versioned,
+};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -34,6 +37,8 @@ struct Copy {
 /// See the module.
 pub struct Keeper {
     state: RedbState,
+    /// The state's revision when this process began: what it had not seen before then is not its own.
+    began_at: u64,
     /// All disks that can be reached carry this revision, but for what they may have older.
     kept: Rc<Cell<u64>>,
     running: Cell<bool>,
@@ -51,6 +56,7 @@ impl Keeper {
     pub fn new(state: RedbState) -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         Self {
+            began_at: state.revision(),
             state,
             kept: Rc::default(),
             running: Cell::new(false),
@@ -74,6 +80,23 @@ impl Keeper {
     /// The state's last revision.
     pub fn revision(&self) -> u64 {
         self.state.revision()
+    }
+
+    /// What a disk carries is compared with this: the pool as the state has it, under the revision of this process's beginning if the
+    /// disk was not here since.
+    pub(super) fn own(
+        &self,
+        pool: PoolId,
+        was_here: bool,
+    ) -> impl FnOnce() -> Option<PoolImage> + Send + 'static {
+        let (state, began_at) = (self.state.clone(), self.began_at);
+        move || {
+            let mut own = PoolImage::of(&state.dump().ok()?, pool, "", 0)?;
+            if !was_here {
+                own.header.version.revision = own.header.version.revision.min(began_at);
+            }
+            Some(own)
+        }
     }
 
     /// A disk came: it is given what the others carry.
@@ -207,7 +230,7 @@ impl Storage {
     }
 }
 
-/// The cluster state for coordinators: a commit is answered once the disks carry it.
+/// The cluster state for coordinators: a commit, and what was read, is answered once the disks carry it.
 pub struct KeptClient {
     inner: RedbClient,
     kept: Rc<Cell<u64>>,
@@ -223,8 +246,10 @@ impl ClusterState for KeptClient {
     fn poll(&mut self, out: &mut Vec<StateCompletion>) {
         self.inner.poll(&mut self.answers);
         for completion in self.answers.drain(..) {
-            match completion.answer {
-                Answer::Committed { revision } => self.held.push((revision, completion)),
+            match &completion.answer {
+                Answer::Committed { revision } | Answer::Value(Some(Versioned { revision, .. })) => {
+                    self.held.push((*revision, completion));
+                }
                 _ => out.push(completion),
             }
         }
@@ -234,5 +259,35 @@ impl ClusterState for KeptClient {
                 out.push(self.held.swap_remove(at).1);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Keeper;
+    use cluster::{Answer, ClusterState, RedbState, Request, Transaction, Typed};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_coordinator_neither_hears_of_nor_reads_back_what_the_disks_do_not_carry_yet() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = RedbState::open(&directory.path().join("state.redb")).unwrap();
+        let revision = state.commit(Transaction::default().put("volume/x", vec![1])).unwrap();
+        let keeper = Keeper::new(state);
+        let mut client = keeper.client(|| {}).unwrap();
+        client.submit(1, Request::Get { key: "volume/x".into() });
+        client
+            .submit(2, Request::Commit(Transaction::default().when("volume/x", 0).put("volume/x", vec![2])));
+        let mut answers = Vec::new();
+        let patience = Instant::now() + Duration::from_secs(20);
+        while answers.is_empty() {
+            assert!(Instant::now() < patience);
+            client.poll(&mut answers);
+        }
+        // In order: the reading was answered before.
+        assert_eq!((answers.len(), &answers[0].answer), (1, &Answer::Conflict));
+        keeper.kept.set(revision);
+        client.poll(&mut answers);
+        assert!(matches!(&answers[1].answer, Answer::Value(Some(found)) if found.revision == revision));
     }
 }

@@ -1,7 +1,8 @@
 //! The scheduled scrub: every block on every disk is read and verified once in a period, a disk at a time.
 //!
 //! Promises: no faster than the configured rate; after a restart it goes on where it was (the position is the store's, the time of
-//! the last whole round the disk record's). What it finds corrupt, coordinators write again from another copy.
+//! the last whole round the disk record's). What it finds corrupt, coordinators write again from another copy. Meanwhile they look at the
+//! other copies for what the disk lost without a word.
 //! Also: a disk that nobody writes to for a while has its journal applied, so that the next opening has nothing to replay.
 
 use super::tasks;
@@ -50,6 +51,9 @@ impl Plane {
         let (mut done, mut corrupt) = (0, 0);
         let rest =
             Duration::from_secs_f64(STEP_BYTES as f64 / self.limits.scrub_rate.max(1) as f64).max(REST_MIN);
+        if let Some(space) = self.storage.space(record.pool) {
+            space.survey(record.id);
+        }
         loop {
             if self.is_cancelled(job) {
                 // Not again before the next period: the administrator does not want it.

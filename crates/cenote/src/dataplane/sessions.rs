@@ -1,15 +1,18 @@
 //! What the SMB server shows of its clients: sessions, open files, counts.
 
-use super::direct::Direct;
-use super::smb_direct::Shown;
 use super::{Plane, unix_seconds};
-use crate::control::Limits;
+use crate::limits::Limits;
+use crate::rdma_devices::transport_name;
 use api::model::{
-    Channel, ChannelRdma, Metric, MetricKind, OpenFile, OperationCounters, Performance, RdmaConnection,
-    RdmaListener, RdmaState, RdmaTrace, RdmaTraceEvent, Session, SmbDirectCounters, Snapshot,
+    Channel, ChannelRdma, Metric, MetricKind, OpenFile, OperationCounters, Performance, RdmaActivity,
+    RdmaConnection, RdmaListener, RdmaState, RdmaTrace, RdmaTraceEvent, Session, SmbDirectCounters, Snapshot,
 };
+use rdma::ibverbs::IbverbsProvider;
+use rdma::providers::Providers;
 use smb::wire::Command;
 use smb_server::{Caching, OpenInfo, SessionInfo, Transport};
+use smb_transport::server::smb_direct::{Counters, Shown, SmbDirect};
+use std::net::SocketAddr;
 use volume::backend::{LeaseState, OplockLevel};
 use volume::security::rights;
 
@@ -19,9 +22,9 @@ impl Plane {
         let server = self.server.borrow();
         let now = self.now();
         let wall = unix_seconds();
-        let direct = self.direct.borrow();
-        let direct = direct.as_ref();
-        let rdma = direct.map(show_rdma).unwrap_or_default();
+        let clients = self.clients.borrow();
+        let direct = clients.direct();
+        let rdma = show_rdma(&self.rdma_addresses, direct);
         let mut metrics = show_metrics(server.counters(), server.gauges(), &self.limits);
         metrics.extend(show_transferred_by_smb_direct(&rdma.counters));
         Snapshot {
@@ -40,8 +43,8 @@ impl Plane {
 
     /// The last protocol events of an RDMA connection.
     pub(super) fn show_trace(&self, connection: u64) -> Option<RdmaTrace> {
-        let direct = self.direct.borrow();
-        let trace = direct.as_ref()?.trace(connection)?;
+        let clients = self.clients.borrow();
+        let trace = clients.direct().trace(connection)?;
         let newest = trace.entries().last().map(|entry| entry.at).unwrap_or_default();
         let events = trace.entries().map(|entry| RdmaTraceEvent {
             before_newest_us: u64::try_from(newest.since(entry.at).as_micros()).unwrap_or(u64::MAX),
@@ -80,17 +83,18 @@ impl Plane {
 /// The provider of listeners that need no device.
 const SOFTWARE: &str = "software";
 
-fn show_rdma(direct: &Direct) -> RdmaState {
-    let software = direct.listeners().iter().map(|address| RdmaListener {
+fn show_rdma(addresses: &[SocketAddr], direct: &SmbDirect<Providers>) -> RdmaState {
+    let software = addresses.iter().map(|address| RdmaListener {
         address: address.to_string(),
         transport: transport_name(rdma::Transport::Iwarp).to_owned(),
         provider: SOFTWARE.to_owned(),
     });
-    let devices = direct.device_listeners().map(|listening| RdmaListener {
-        address: listening.address.to_string(),
-        transport: transport_name(listening.transport).to_owned(),
-        provider: listening.device.clone(),
-    });
+    let devices =
+        direct.verbs().devices.iter().flat_map(IbverbsProvider::listening).map(|listening| RdmaListener {
+            address: listening.address.to_string(),
+            transport: transport_name(listening.transport).to_owned(),
+            provider: listening.device.clone(),
+        });
     let connection = |shown: Shown| RdmaConnection {
         client: shown.info.peer.to_string(),
         server: shown.info.local.to_string(),
@@ -100,16 +104,8 @@ fn show_rdma(direct: &Direct) -> RdmaState {
     RdmaState {
         listeners: software.chain(devices).collect(),
         connections: direct.show_all().into_iter().map(connection).collect(),
-        activity: direct.activity(),
-        counters: direct.counters(),
-    }
-}
-
-pub(crate) fn transport_name(transport: rdma::Transport) -> &'static str {
-    match transport {
-        rdma::Transport::Iwarp => "iWARP",
-        rdma::Transport::RoCe => "RoCE",
-        rdma::Transport::InfiniBand => "InfiniBand",
+        activity: show_activity(direct.activity()),
+        counters: show_smb_direct(&direct.counters()),
     }
 }
 
@@ -121,7 +117,45 @@ fn show_channel(shown: &Shown) -> ChannelRdma {
         crc: shown.info.crc,
         inbound_read_depth: shown.info.inbound_read_depth,
         outbound_read_depth: shown.info.outbound_read_depth,
-        counters: shown.counters,
+        counters: show_smb_direct(&shown.counters),
+    }
+}
+
+fn show_activity(activity: rdma::Activity) -> RdmaActivity {
+    RdmaActivity {
+        accepted_connections: activity.accepted_connections,
+        active_connections: activity.active_connections,
+        completion_queue_errors: activity.completion_queue_errors,
+        connection_errors: activity.connection_errors,
+        failed_connection_attempts: activity.failed_connection_attempts,
+        inbound_bytes: activity.inbound_bytes,
+        inbound_frames: activity.inbound_frames,
+        initiated_connections: activity.initiated_connections,
+        outbound_bytes: activity.outbound_bytes,
+        outbound_frames: activity.outbound_frames,
+    }
+}
+
+fn show_smb_direct(counters: &Counters) -> SmbDirectCounters {
+    SmbDirectCounters {
+        bytes_rdma_read: counters.bytes_rdma_read,
+        bytes_rdma_written: counters.bytes_rdma_written,
+        bytes_received: counters.bytes_received,
+        bytes_sent: counters.bytes_sent,
+        memory_regions: counters.memory_regions,
+        rcq_notification_events: counters.rcq_notification_events,
+        rdma_registrations: counters.rdma_registrations,
+        receives: counters.receives,
+        remote_invalidations: counters.remote_invalidations,
+        scq_notification_events: counters.scq_notification_events,
+        sends: counters.sends,
+        // Software wakes nobody without a completion.
+        spurious_rcq_notification_events: 0,
+        spurious_scq_notification_events: 0,
+        stalls_rdma_read: counters.stalls_rdma_read,
+        stalls_rdma_registrations: counters.stalls_rdma_registrations,
+        stalls_send_credit: counters.stalls_send_credit,
+        stalls_send_queue: counters.stalls_send_queue,
     }
 }
 
@@ -143,11 +177,11 @@ fn show_transferred_by_smb_direct(direct: &SmbDirectCounters) -> Vec<Metric> {
     ]
 }
 
-fn show_session(session: SessionInfo, direct: Option<&Direct>, wall: u64) -> Session {
+fn show_session(session: SessionInfo, direct: &SmbDirect<Providers>, wall: u64) -> Session {
     let channel = |connection: &smb_server::ConnectionInfo| {
         let shown = match connection.transport {
             Transport::Tcp => None,
-            Transport::SmbDirect => direct.and_then(|direct| direct.show(connection.peer, connection.local)),
+            Transport::SmbDirect => direct.find(connection.peer, connection.local),
         };
         Channel {
             client: connection.peer.to_string(),

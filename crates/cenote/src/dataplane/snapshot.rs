@@ -1,14 +1,16 @@
 //! What the control plane is shown: everything as of one moment.
 
+use super::damage::{disk_faults, table_fault};
 use super::storage::{Condition, DiskSlot};
 use super::{Plane, VolumeEntry};
-use crate::cli::show_size;
+use crate::size::show_size;
 use api::model::{
     Disk, DiskCounters, DiskStatus, DiskUsage, Health, HealthIssue, HealthReport, Pool, Provisioning,
     Resiliency, Snapshot, Volume, VolumeStatus,
 };
 use cluster::{DiskState, VolumeRecord};
 use types::{BLOCK_BYTES, VolumeId};
+use volume::fs::FsError;
 
 /// Stands for a beginning that nothing records: when the issue was first seen. Health is looked at every few seconds.
 pub(super) const SINCE_SEEN: u64 = 0;
@@ -58,18 +60,18 @@ impl Plane {
         let slab_bytes = record.slab_bytes;
         let mut status = if retired { DiskStatus::Retiring } else { DiskStatus::Ok };
         let mut health = if retired { Health::Warning } else { Health::Healthy };
-        let (mut allocated_bytes, mut block_bytes, mut rotational, mut corrupt_blocks) = (0, 0, false, 0);
+        let damage = self.storage.damage(record.id);
+        let (mut allocated_bytes, mut block_bytes, mut rotational) = (0, 0, false);
         match &slot.condition {
             Condition::Present(store) => store.with(|store| {
                 allocated_bytes = u64::from(store.slab_count() - store.free_slabs()) * slab_bytes;
                 block_bytes = store.disk_info().block_bytes;
                 rotational = store.disk_info().rotational;
-                corrupt_blocks = store.health().corrupt_blocks;
                 if store.is_poisoned() {
                     (status, health) = (DiskStatus::IoError, Health::Unhealthy);
                 }
             }),
-            Condition::Opening | Condition::Absent { .. } => {
+            Condition::Opening { .. } | Condition::Absent { .. } => {
                 (status, health) = (DiskStatus::LostCommunication, Health::Unhealthy);
                 issues.push(lost_disk(slot));
             }
@@ -77,9 +79,13 @@ impl Plane {
         if let Some((why, since_unix_s)) = &slot.unrecorded {
             issues.push(unrecorded_disk(slot, why, *since_unix_s));
         }
-        if corrupt_blocks > 0 {
+        let (last, files) = (self.last_fault(record.id), self.files_damaged_by(record.id));
+        let mut told = disk_faults(slot, &damage, last.as_deref(), files.as_deref());
+        told.extend(self.went_back(slot));
+        told.extend(table_fault(slot));
+        if !told.is_empty() {
             health = health.max(Health::Warning);
-            issues.push(corrupt_disk(slot, corrupt_blocks));
+            issues.extend(told);
         }
         let domain = &record.fault_domain;
         let places = [&domain.rack, &domain.node, &domain.enclosure];
@@ -105,9 +111,12 @@ impl Plane {
                 write_bytes: counters.write_bytes.get(),
                 flushes: counters.flushes.get(),
                 errors: counters.errors.get(),
-                corrupt_blocks,
-                repaired_blocks: self.storage.repaired_blocks(record.id),
+                corrupt_blocks: damage.corrupt_blocks,
+                repaired_blocks: damage.repaired_blocks,
+                medium_errors: damage.medium_errors,
+                lost_writes: damage.lost_writes,
             },
+            device_health: None,
         }
     }
 
@@ -161,8 +170,13 @@ impl Plane {
         let statistics =
             entry.served.as_ref().map(|served| served.with(|service| service.file_system().statistics()));
         let resyncing = space.jobs().iter().any(|(volume, _)| *volume == id);
+        let read_only = entry.served.as_ref().and_then(|served| {
+            let (damage, since) = served.with(|service| service.file_system().read_only())?;
+            Some((damage, super::unix_seconds().saturating_sub(self.now().since(since).as_secs())))
+        });
         let status = match () {
             () if !running => VolumeStatus::Detached,
+            () if read_only.is_some() => VolumeStatus::ReadOnly,
             () if few > 0 && copies > 1 && record.stale.is_empty() && resyncing => VolumeStatus::InService,
             () if few > 0 && copies == 2 => VolumeStatus::NoRedundancy,
             () if few > 0 || !record.stale.is_empty() => VolumeStatus::Degraded,
@@ -170,7 +184,7 @@ impl Plane {
         };
         let health = match status {
             VolumeStatus::Ok => Health::Healthy,
-            VolumeStatus::Detached => Health::Unhealthy,
+            VolumeStatus::Detached | VolumeStatus::ReadOnly => Health::Unhealthy,
             _ => Health::Warning,
         };
         if let Some(why) = &entry.failure {
@@ -180,21 +194,23 @@ impl Plane {
         } else if few > 0 {
             issues.push(degraded_volume(&record, (few, chunks, without_room), resyncing));
         }
-        let unwritten = entry.served.as_ref().and_then(|served| {
+        let unwritten = entry.served.as_ref().filter(|_| read_only.is_none()).and_then(|served| {
             served.with(|service| {
                 let (error, since) = service.file_system().write_back_failure()?;
-                Some((error.to_string(), self.now().since(since)))
+                Some((error.clone(), self.now().since(since)))
             })
         });
-        if let Some((why, lasted)) = unwritten {
-            issues.push(unwritten_changes(
-                &record,
-                &why,
-                super::unix_seconds().saturating_sub(lasted.as_secs()),
-            ));
+        if let Some((error, lasted)) = unwritten {
+            let since_unix_s = super::unix_seconds().saturating_sub(lasted.as_secs());
+            issues.push(unwritten_changes(&record, &error, &self.absent_members(&record), since_unix_s));
+        }
+        if let Some((damage, since_unix_s)) = &read_only {
+            let dirty_bytes = statistics.map_or(0, |found| found.dirty_bytes);
+            issues.push(read_only_volume(&record, damage, dirty_bytes, *since_unix_s));
         }
         if let Some((blocks, first, since_unix_s)) = self.storage.lost_blocks(id) {
-            issues.push(lost_blocks(&record, blocks, first.0, since_unix_s));
+            let place = (first.0, self.disks_of_lost(id), self.damaged_files_in_words(id, None));
+            issues.push(lost_blocks(&record, blocks, &place, since_unix_s));
         }
         let available = statistics.map_or(0, |found| found.available_bytes);
         let total = statistics.map_or(record.size_bytes, |found| found.total_bytes);
@@ -227,14 +243,19 @@ impl Plane {
 }
 
 impl Plane {
-    fn waiting_volume(&self, record: &VolumeRecord) -> HealthIssue {
+    /// Paths of disks that hold what was written last and are not there.
+    fn absent_members(&self, record: &VolumeRecord) -> String {
         let disks = self.storage.disks.borrow();
         let absent =
             disks.values().filter(|slot| slot.store().is_none() && record.in_sync.contains(&slot.record.id));
-        let absent: Vec<&str> = absent.map(|slot| slot.record.path.as_str()).collect();
+        absent.map(|slot| slot.record.path.as_str()).collect::<Vec<_>>().join(", ")
+    }
+
+    fn waiting_volume(&self, record: &VolumeRecord) -> HealthIssue {
+        let absent = self.absent_members(record);
         let what = match absent.is_empty() {
             true => "it is being opened".to_owned(),
-            false => format!("it waits for disks that hold what was written last: {}", absent.join(", ")),
+            false => format!("it waits for disks that hold what was written last: {absent}"),
         };
         HealthIssue { what, ..detached_volume(record, "") }
     }
@@ -334,22 +355,6 @@ fn unrecorded_disk(slot: &DiskSlot, why: &str, since_unix_s: u64) -> HealthIssue
     }
 }
 
-fn corrupt_disk(slot: &DiskSlot, blocks: u64) -> HealthIssue {
-    HealthIssue {
-        health: Health::Warning,
-        code: "disk_corrupt_blocks".to_owned(),
-        target: format!("disk {}", slot.record.id),
-        since_unix_s: slot.since_unix_s,
-        what: format!("{blocks} blocks of 4 KiB on {} failed their checksum", slot.record.path),
-        meaning: "They were read from another copy and written again where there is one; nothing wrong was returned."
-            .to_owned(),
-        action: format!(
-            "Check the disk and its cable. If the number grows, replace it: `cenote disk retire {}`.",
-            slot.record.id
-        ),
-    }
-}
-
 fn degraded_volume(
     record: &VolumeRecord,
     (few, chunks, without_room): (u64, u64, u64),
@@ -377,32 +382,99 @@ fn degraded_volume(
     }
 }
 
-fn unwritten_changes(record: &VolumeRecord, why: &str, since_unix_s: u64) -> HealthIssue {
+/// `absent`: paths of members that are not there.
+fn unwritten_changes(record: &VolumeRecord, error: &FsError, absent: &str, since_unix_s: u64) -> HealthIssue {
+    let waits = "Nothing is lost: what was acknowledged as durable is on the disks, the rest stays in memory and would be lost in a crash, as \
+                 always. What is there can be read. Who waits for a write is answered with the error after half a minute.";
+    let again = "It is tried again by itself, every 30 seconds at the latest.";
+    let (what, meaning, action) = match error {
+        FsError::NoSpace => (
+            "it waits for room in the pool".to_owned(),
+            waits,
+            format!("Delete files, or add a disk to the pool. {again}"),
+        ),
+        FsError::Unavailable if !absent.is_empty() => (
+            format!("it waits for copies: too few can be reached; missing: {absent}"),
+            waits,
+            format!("Bring the disks back. {again}"),
+        ),
+        FsError::Unavailable => (
+            "it waits for copies: too few can be reached".to_owned(),
+            waits,
+            format!("See to the disks and to the cluster state, as other issues name them. {again}"),
+        ),
+        error => (
+            format!("changes in memory cannot be written: {error}"),
+            "What clients have not been told is durable may be lost in a crash. They are told of the error when they flush or close a \
+             file; what memory has no room for is refused.",
+            format!("See to the disks that are named. {again}"),
+        ),
+    };
     HealthIssue {
         health: Health::Unhealthy,
         code: "volume_unwritten".to_owned(),
         target: format!("volume {}", record.name),
         since_unix_s,
-        what: format!("changes in memory cannot be written: {why}"),
-        meaning: "What clients have not been told is durable may be lost in a crash. They are told of the error when they flush or \
-                  close a file; what memory has no room for is refused."
-            .to_owned(),
-        action: "See to the disks that are named, or to room in the pool: writing is tried again by itself, every 30 seconds at the \
-                 latest."
-            .to_owned(),
+        what,
+        meaning: meaning.to_owned(),
+        action,
     }
 }
 
-fn lost_blocks(record: &VolumeRecord, blocks: usize, first: u64, since_unix_s: u64) -> HealthIssue {
+/// `dirty_bytes`: what clients wrote before and cannot be stored.
+fn read_only_volume(
+    record: &VolumeRecord,
+    damage: &FsError,
+    dirty_bytes: u64,
+    since_unix_s: u64,
+) -> HealthIssue {
+    let name = &record.name;
+    let dirty = match dirty_bytes {
+        0 => String::new(),
+        bytes => format!(
+            " {} that clients wrote before is in memory only, and would be lost in a restart.",
+            show_size(bytes)
+        ),
+    };
+    HealthIssue {
+        health: Health::Unhealthy,
+        code: "volume_read_only".to_owned(),
+        target: format!("volume {name}"),
+        since_unix_s,
+        what: format!("{damage}; no copy of this page of its tree of files is intact"),
+        meaning: format!(
+            "Files can be read, except those that the page holds. Every change is refused (STATUS_MEDIA_WRITE_PROTECTED), because it could \
+             not be stored for good. Changes that were acknowledged as durable are safe in the journal.{dirty}"
+        ),
+        action: format!(
+            "If a disk of the volume is away, bring it back: it may hold an intact copy, and the volume goes on by itself within seconds. \
+             If all disks are there, nothing brings the page back: `cenote volume damage {name}` says what cannot be read. Copy everything \
+             else to a new volume, restore what is missing from a backup, and delete this volume."
+        ),
+    }
+}
+
+/// The first block, the disks that are known to have damaged it, and the files, in words.
+fn lost_blocks(
+    record: &VolumeRecord,
+    blocks: usize,
+    (first, disks, files): &(u64, String, String),
+    since_unix_s: u64,
+) -> HealthIssue {
+    let on = if disks.is_empty() { String::new() } else { format!(" on {disks}") };
+    let at = show_size(first * BLOCK_BYTES as u64);
     HealthIssue {
         health: Health::Unhealthy,
         code: "volume_lost_blocks".to_owned(),
         target: format!("volume {}", record.name),
         since_unix_s,
-        what: format!("{blocks} blocks of 4 KiB have no intact copy, the first is block {first}"),
+        what: format!(
+            "{blocks} blocks of 4 KiB have no intact copy{on}; the first is at {at} of the volume; affected: {files}"
+        ),
         meaning: "Reads of these blocks fail; everything else of the volume is served.".to_owned(),
         action: format!(
-            "Write the files concerned again, or delete them; then `cenote volume check {}` looks at the blocks anew.",
+            "`cenote volume damage {0}` lists the files. Write these blocks again, or restore the files or delete them; then `cenote \
+             volume check {0}` looks at the blocks anew.",
             record.name
         ),
     }
@@ -418,5 +490,42 @@ fn detached_volume(record: &VolumeRecord, why: &str) -> HealthIssue {
         meaning: "Its files cannot be reached. Nothing on its disks is changed meanwhile.".to_owned(),
         action: "Bring missing disks back: it is opened by itself, and tried again from time to time."
             .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FsError, read_only_volume, show_size, unwritten_changes};
+    use cluster::{Provisioning, Resiliency, VolumeRecord};
+    use types::{Lba, PoolId, VolumeId};
+
+    #[test]
+    fn health_says_why_a_volume_is_read_only_and_what_to_do() {
+        let (id, pool) = (VolumeId::from_bytes([1; 16]), PoolId::from_bytes([2; 16]));
+        let (two, thin) = (Resiliency::TwoWay, Provisioning::Thin);
+        let record = VolumeRecord::new(id, pool, "plans", two, 1 << 30, thin, Vec::new(), 0);
+        let damage = FsError::ReadOnly { what: "tree page", lba: Lba(1160) };
+        let issue = read_only_volume(&record, &damage, 8192, 7);
+        assert_eq!((issue.code.as_str(), issue.since_unix_s), ("volume_read_only", 7));
+        assert!(issue.what.contains("can only be read") && issue.what.contains("1160"), "{issue:?}");
+        assert!(issue.meaning.contains(&show_size(8192)), "{issue:?}");
+        assert!(issue.action.contains("cenote volume damage plans"), "{issue:?}");
+    }
+
+    #[test]
+    fn health_says_what_a_volume_waits_for_and_that_nothing_is_lost() {
+        let (id, pool) = (VolumeId::from_bytes([1; 16]), PoolId::from_bytes([2; 16]));
+        let (two, thin) = (Resiliency::TwoWay, Provisioning::Thin);
+        let record = VolumeRecord::new(id, pool, "plans", two, 1 << 30, thin, Vec::new(), 0);
+        for (error, absent, what, action) in [
+            (FsError::NoSpace, "", "room in the pool", "Delete files"),
+            (FsError::Unavailable, "/dev/sdq", "missing: /dev/sdq", "Bring the disks back"),
+            (FsError::Unavailable, "", "too few can be reached", "cluster state"),
+        ] {
+            let issue = unwritten_changes(&record, &error, absent, 7);
+            assert!(issue.what.contains(what) && issue.action.contains(action), "{issue:?}");
+            assert!(issue.meaning.starts_with("Nothing is lost"), "{issue:?}");
+            assert_eq!((issue.since_unix_s, issue.target.as_str()), (7, "volume plans"));
+        }
     }
 }

@@ -7,7 +7,9 @@ use super::backoff::Backoff;
 use super::disks::{CountedDisk, Counters, on_loop};
 use super::records::{Keeper, KeptClient};
 use super::tasks::{Tasks, blocking, until};
-use cluster::{DiskRecord, DiskState, PoolRecord, RedbState, StateError};
+use cluster::image::PoolImage;
+use cluster::{DiskDamage, DiskRecord, DiskState, LostBlocks, PoolRecord, RedbState, StateError};
+use disk::partition::{TableState, look_after_table};
 use disk::{FileDiskOptions, OpenedFile};
 use space::coordinator::{Config, Event, REGION_BLOCKS};
 use space::local::{LocalEvent, LocalSpace};
@@ -38,7 +40,12 @@ const FREE_AGAIN: Duration = Duration::from_secs(1);
 /// Events kept for whoever asks.
 const EVENTS_MAX: usize = 1024;
 /// Blocks without an intact copy that are remembered of one volume.
-const LOST_MAX: usize = 4096;
+pub const LOST_MAX: usize = 4096;
+/// Damaged blocks of one disk and volume that are remembered, to name their files: the first ones.
+const MET_MAX: usize = 256;
+/// How often, and how many of its regions at once, it is looked whether they are intact again.
+const LOST_RECHECK: Duration = Duration::from_secs(60);
+const LOST_REGIONS: usize = 16;
 
 /// A disk's store, as a replica needs it; shared with whoever looks after the disk.
 #[derive(Clone)]
@@ -47,6 +54,11 @@ pub struct PlaneStore(Rc<RefCell<Store<CountedDisk>>>);
 impl PlaneStore {
     pub fn with<T>(&self, look: impl FnOnce(&Store<CountedDisk>) -> T) -> T {
         look(&self.0.borrow())
+    }
+
+    /// See [`Store::retry`].
+    fn retry(&self) {
+        self.0.borrow_mut().retry();
     }
 
     /// Applies everything in the journal soon.
@@ -81,7 +93,10 @@ impl BlockStore for PlaneStore {
 pub enum Condition {
     Present(PlaneStore),
     /// A task opens it.
-    Opening,
+    Opening {
+        /// Since when it has not answered at all; none once its file is open, since everything then has its time bound.
+        unanswered_since: Option<Monotonic>,
+    },
     Absent {
         retry_at: Monotonic,
     },
@@ -92,7 +107,7 @@ pub struct DiskSlot {
     pub record: DiskRecord,
     pub counters: Rc<Counters>,
     pub condition: Condition,
-    /// Why it is not there; empty where it is, or was not tried yet.
+    /// Why it is not there; empty if it is, or while nothing is known yet of the first try.
     pub why: String,
     /// Since when the condition holds, in Unix seconds.
     pub since_unix_s: u64,
@@ -102,8 +117,12 @@ pub struct DiskSlot {
     pub recorded: (DiskState, String),
     /// A task works on its record.
     pub busy: bool,
+    /// It was in use since this process began: its records are this server's.
+    was_here: bool,
     /// Writes that it was asked for so far, and for how many seconds there were no others.
     pub idle: (u64, u32),
+    /// What was wrong with the partition table that it lies in, when it was opened last.
+    pub table: TableState,
     /// Why its state cannot be written down, and since when (Unix seconds).
     pub unrecorded: Option<(String, u64)>,
     pub recordings: Backoff,
@@ -112,7 +131,7 @@ pub struct DiskSlot {
 }
 
 impl DiskSlot {
-    fn new(record: DiskRecord) -> Self {
+    pub(super) fn new(record: DiskRecord) -> Self {
         let condition = Condition::Absent { retry_at: Monotonic(0) };
         let since_unix_s = super::unix_seconds();
         let (counters, why) = (Rc::default(), String::new());
@@ -122,11 +141,13 @@ impl DiskSlot {
             fault: DiskState::Missing,
             recorded,
             busy: false,
+            was_here: false,
             idle: (0, 0),
             counters,
             condition,
             why,
             since_unix_s,
+            table: TableState::default(),
             unrecorded: None,
             recordings: RECORDINGS,
             openings: OPENINGS,
@@ -201,13 +222,45 @@ pub struct Storage {
     search: Vec<PathBuf>,
     /// How often a disk came or came back.
     pub arrivals: Cell<u64>,
-    repaired: RefCell<BTreeMap<DiskId, u64>>,
+    /// By disk, without what its present store counts.
+    damage: RefCell<BTreeMap<DiskId, Damage>>,
+    /// Pools whose records in the state are older than what a disk carries, and why nothing of them is used.
+    superseded: RefCell<BTreeMap<PoolId, String>>,
+    /// Every recorded disk was tried once: before, no disk is given records, which may turn out to be too old.
+    settled_once: Cell<bool>,
+    /// Where a fault of a disk was met last before this process began, in words.
+    last_faults: RefCell<BTreeMap<DiskId, String>>,
+    /// Blocks of which a disk's copy was corrupt or older than it should be, as far as they were met.
+    met: RefCell<BTreeMap<(VolumeId, DiskId), BTreeSet<Lba>>>,
     /// Blocks without an intact copy, by volume, and since when (Unix seconds) there are any.
     lost: RefCell<BTreeMap<VolumeId, (u64, BTreeSet<Lba>)>>,
     /// Disks that were brought up to date since the list of jobs was last brought up to date.
     pub joined: RefCell<Vec<(VolumeId, DiskId)>>,
     space_config: Config,
     supervise_at: Cell<Monotonic>,
+    recheck_lost_at: Cell<Monotonic>,
+}
+
+/// What was found wrong with a disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// Blocks that could not be read.
+    pub medium_errors: u64,
+    /// Blocks, and pages of metadata, that are older than what the disk acknowledged.
+    pub lost_writes: u64,
+    /// Blocks that could not be read, or whose checksum failed.
+    pub corrupt_blocks: u64,
+    /// Blocks written again from another copy.
+    pub repaired_blocks: u64,
+}
+
+impl Damage {
+    fn add_store(&mut self, store: &PlaneStore) {
+        let health = store.with(Store::health);
+        self.medium_errors += health.medium_errors;
+        self.lost_writes += health.lost_writes;
+        self.corrupt_blocks += health.corrupt_blocks;
+    }
 }
 
 impl Storage {
@@ -230,11 +283,16 @@ impl Storage {
             keeper: Keeper::new(state),
             search,
             arrivals: Cell::default(),
-            repaired: RefCell::default(),
+            damage: RefCell::default(),
+            superseded: RefCell::default(),
+            settled_once: Cell::default(),
+            last_faults: RefCell::default(),
+            met: RefCell::default(),
             lost: RefCell::default(),
             joined: RefCell::default(),
             space_config,
             supervise_at: Cell::new(now),
+            recheck_lost_at: Cell::new(now),
         })
     }
 
@@ -259,6 +317,12 @@ impl Storage {
         // Its stores, and with them the files and their locks, go here.
         drop(entry);
         self.keeper.forget(pool);
+        self.superseded.borrow_mut().remove(&pool);
+    }
+
+    /// Why nothing of the pool is used, if its records in the state are older than what one of its disks carries.
+    pub fn why_superseded(&self, pool: PoolId) -> Option<String> {
+        self.superseded.borrow().get(&pool).cloned()
     }
 
     /// A recorded disk: it is looked for from the next turn on.
@@ -284,7 +348,10 @@ impl Storage {
 
     /// Runs what is ready. `true`: something moved.
     pub fn poll(self: &Rc<Self>) -> bool {
-        if self.keeper.begin() {
+        if !self.settled_once.get() && self.disks_settled() {
+            self.settled_once.set(true);
+        }
+        if self.settled_once.get() && self.keeper.begin() {
             self.tasks.spawn(self.clone().keep_records());
         }
         let mut moved = self.tasks.poll();
@@ -309,9 +376,53 @@ impl Storage {
         self.supervise_at.set(self.supervise_at.get().min(at));
     }
 
-    /// Blocks of the disk that were written again from another copy, as far as events tell.
-    pub fn repaired_blocks(&self, disk: DiskId) -> u64 {
-        self.repaired.borrow().get(&disk).copied().unwrap_or(0)
+    /// What was found wrong with the disk since this server has it.
+    pub fn damage(&self, disk: DiskId) -> Damage {
+        let mut damage = self.damage.borrow().get(&disk).copied().unwrap_or_default();
+        if let Some(store) = self.disks.borrow().get(&disk).and_then(DiskSlot::store) {
+            damage.add_store(store);
+        }
+        damage
+    }
+
+    /// What was known of damage before this process began.
+    pub fn remember_damage(&self, disks: Vec<DiskDamage>, lost: Vec<LostBlocks>) {
+        for known in disks {
+            let DiskDamage { disk, medium_errors, lost_writes, corrupt_blocks, repaired_blocks, last } =
+                known;
+            let damage = Damage { medium_errors, lost_writes, corrupt_blocks, repaired_blocks };
+            self.damage.borrow_mut().insert(disk, damage);
+            if !last.is_empty() {
+                self.last_faults.borrow_mut().insert(disk, last);
+            }
+        }
+        for LostBlocks { volume, since_unix_s, ranges } in lost {
+            let blocks = ranges
+                .into_iter()
+                .flat_map(|(first, blocks)| (first..).take(blocks.min(LOST_MAX as u64) as usize));
+            let known = blocks.map(Lba).take(LOST_MAX).collect();
+            self.lost.borrow_mut().insert(volume, (since_unix_s, known));
+        }
+    }
+
+    /// Where a fault of the disk was met last before this process began.
+    pub fn last_fault_before(&self, disk: DiskId) -> Option<String> {
+        self.last_faults.borrow().get(&disk).cloned()
+    }
+
+    /// Blocks of which a disk's copy was found damaged, by volume and disk: at most the first 256 of each.
+    pub fn met_blocks(&self) -> Vec<((VolumeId, DiskId), BTreeSet<Lba>)> {
+        self.met.borrow().iter().map(|(key, blocks)| (*key, blocks.clone())).collect()
+    }
+
+    fn note_met(&self, volume: VolumeId, disk: DiskId, lbas: &[Lba]) {
+        let mut met = self.met.borrow_mut();
+        let known = met.entry((volume, disk)).or_default();
+        for lba in lbas {
+            if known.len() < MET_MAX {
+                known.insert(*lba);
+            }
+        }
     }
 
     /// When [`Storage::tell_time`] is due at the latest.
@@ -323,15 +434,26 @@ impl Storage {
 
     fn note(&self, event: LocalEvent) {
         tracing::debug!(?event);
-        if let LocalEvent::Volume(_, Event::Repaired { disk, blocks, .. }) = &event {
-            *self.repaired.borrow_mut().entry(*disk).or_default() += blocks;
-        }
         match &event {
+            LocalEvent::Volume(_, Event::Repaired { disk, blocks, .. }) => {
+                self.damage.borrow_mut().entry(*disk).or_default().repaired_blocks += blocks;
+            }
+            LocalEvent::Volume(volume, Event::CorruptRead { disk, lbas, .. }) => {
+                self.note_met(*volume, *disk, lbas);
+            }
+            LocalEvent::Volume(volume, Event::LostWrite { disk, chunk, blocks, lbas }) => {
+                self.note_met(*volume, *disk, lbas);
+                tracing::error!(%disk, %volume, ?chunk, blocks, "a disk lost writes that it had acknowledged");
+                self.damage.borrow_mut().entry(*disk).or_default().lost_writes += blocks;
+            }
+            LocalEvent::Volume(volume, Event::WentBack { disk, promised, expected }) => {
+                let why = "an older image of a disk was put back";
+                tracing::error!(%disk, %volume, %promised, %expected, why);
+            }
             LocalEvent::Volume(volume, Event::Unrepairable { lbas, .. }) => self.note_lost(*volume, lbas),
-            LocalEvent::Volume(volume, Event::Compared { lba, found })
-                if found.copies > 0 && found.lost == 0 =>
-            {
+            LocalEvent::Volume(volume, Event::Compared { lba, found, lost, .. }) if found.copies > 0 => {
                 self.forget_lost(*volume, *lba);
+                self.note_lost(*volume, lost);
             }
             _ => {}
         }
@@ -347,6 +469,9 @@ impl Storage {
 
     /// Blocks that have no intact copy, by volume, and since when.
     fn note_lost(&self, volume: VolumeId, lbas: &[Lba]) {
+        if lbas.is_empty() {
+            return;
+        }
         let mut lost = self.lost.borrow_mut();
         let (since_unix_s, known) = lost.entry(volume).or_insert_with(|| (0, BTreeSet::new()));
         if known.is_empty() {
@@ -366,6 +491,21 @@ impl Storage {
         }
     }
 
+    /// Blocks of the volume without an intact copy, as far as they were met (at most 4,096), as (first, count) in order. Known until they
+    /// are found intact, or given back, by a comparison, which is made every minute.
+    pub fn lost_ranges(&self, volume: VolumeId) -> Vec<(Lba, u64)> {
+        let lost = self.lost.borrow();
+        let known = lost.get(&volume).map(|(_, known)| known.iter()).into_iter().flatten();
+        let mut ranges: Vec<(Lba, u64)> = Vec::new();
+        for &lba in known {
+            match ranges.last_mut() {
+                Some((first, blocks)) if first.0 + *blocks == lba.0 => *blocks += 1,
+                _ => ranges.push((lba, 1)),
+            }
+        }
+        ranges
+    }
+
     /// Blocks of the volume without an intact copy, as far as they were met, the first of them, and since when.
     pub fn lost_blocks(&self, volume: VolumeId) -> Option<(usize, Lba, u64)> {
         let lost = self.lost.borrow();
@@ -373,9 +513,41 @@ impl Storage {
         known.first().map(|first| (known.len(), *first, *since_unix_s))
     }
 
+    /// Whether it is known that the block has no intact copy.
+    pub fn is_lost(&self, volume: VolumeId, lba: Lba) -> bool {
+        self.lost.borrow().get(&volume).is_some_and(|(_, known)| known.contains(&lba))
+    }
+
+    /// Has regions compared in which blocks were lost: their files may have been written again, or deleted.
+    fn recheck_lost(&self) {
+        let regions: Vec<(VolumeId, Lba)> = {
+            let lost = self.lost.borrow();
+            let region = |lba: &Lba| Lba(lba.0 / REGION_BLOCKS * REGION_BLOCKS);
+            let of = |(id, (_, known)): (&VolumeId, &(u64, BTreeSet<Lba>))| {
+                let regions: BTreeSet<Lba> = known.iter().map(region).collect();
+                regions.into_iter().take(LOST_REGIONS).map(|lba| (*id, lba)).collect::<Vec<_>>()
+            };
+            lost.iter().flat_map(of).collect()
+        };
+        for (volume, lba) in regions {
+            let pools = self.pools.borrow();
+            let mapped =
+                |entry: &PoolEntry| entry.space.with_volume(volume, |coordinator| coordinator.is_mapped(lba));
+            match pools.values().find_map(|entry| Some((entry, mapped(entry)?))) {
+                Some((entry, true)) => entry.space.compare(volume, lba),
+                Some((_, false)) => self.forget_lost(volume, lba),
+                None => {}
+            }
+        }
+    }
+
     /// Closes what failed, and tries again to open what is not there.
     fn supervise(self: &Rc<Self>) {
         let now = self.now.get();
+        if now >= self.recheck_lost_at.get() {
+            self.recheck_lost_at.set(now.after(LOST_RECHECK));
+            self.recheck_lost();
+        }
         self.supervise_at.set(now.after(SUPERVISION));
         let mut failed = Vec::new();
         let mut due = Vec::new();
@@ -384,19 +556,28 @@ impl Storage {
                 Condition::Present(store) => {
                     let lost = slot.counters.lost.get();
                     if !lost && !store.with(Store::is_poisoned) {
+                        store.retry();
                         continue;
                     }
                     slot.why = if lost { "it does not answer" } else { "a write failed" }.to_owned();
                     slot.fault = if lost { DiskState::Missing } else { DiskState::Failed };
                     tracing::error!(disk = %id, path = slot.record.path, why = slot.why, "a disk is taken out");
+                    self.damage.borrow_mut().entry(id).or_default().add_store(store);
                     let retry_at = slot.openings.broke(now);
                     slot.change(Condition::Absent { retry_at });
                     failed.push((id, slot.record.pool));
                 }
                 Condition::Absent { retry_at } if *retry_at <= now => {
                     due.push((slot.record.clone(), slot.counters.clone()));
-                    slot.condition = Condition::Opening;
+                    slot.condition = Condition::Opening { unanswered_since: Some(now) };
                     slot.openings.tried(now);
+                }
+                Condition::Opening { unanswered_since: Some(since) }
+                    if slot.why.is_empty() && now.since(*since) >= self.disk_timeout =>
+                {
+                    // The kernel gives up when the device does; volumes are opened without it meanwhile.
+                    slot.why = "it does not answer".to_owned();
+                    tracing::error!(disk = %id, path = slot.record.path, why = slot.why, "a disk cannot be opened");
                 }
                 _ => {}
             }
@@ -420,6 +601,12 @@ impl Storage {
                     record.path = path;
                     result = storage.open_store(&record, counters).await;
                 }
+                let result = match result {
+                    Ok(opened) => {
+                        storage.refuse_newer_records(&record, opened.0.records()).await.map(|()| opened)
+                    }
+                    failed => failed,
+                };
                 storage.opened(&record, result);
             });
         }
@@ -435,7 +622,7 @@ impl Storage {
         &self,
         record: &DiskRecord,
         counters: Rc<Counters>,
-    ) -> Result<Store<CountedDisk>, String> {
+    ) -> Result<(Store<CountedDisk>, TableState), String> {
         let (path, time_bound) = (record.path.clone(), self.disk_timeout);
         let opened = blocking(self.driver.waker(), move || {
             OpenedFile::open(&path, FileDiskOptions { time_bound, ..FileDiskOptions::default() })
@@ -443,6 +630,9 @@ impl Storage {
         .await
         .ok_or("no thread to open it on")?
         .map_err(|error| error.to_string())?;
+        if let Some(slot) = self.disks.borrow_mut().get_mut(&record.id) {
+            slot.condition = Condition::Opening { unanswered_since: None };
+        }
         counters.lost.set(false);
         let disk = on_loop(&self.driver, opened, time_bound).map_err(|error| error.to_string())?;
         // The space, which computes the checksums, is in this process.
@@ -453,12 +643,22 @@ impl Storage {
         if store.label().disk != record.id {
             return Err(format!("another disk of the pool is there: {}", store.label().disk));
         }
-        Ok(store)
+        // The label is there, and the disk is ours alone: nothing else lies where the table does.
+        let path = PathBuf::from(&record.path);
+        let table =
+            blocking(self.driver.waker(), move || look_after_table(&path, true)).await.unwrap_or_default();
+        match &table {
+            TableState::Whole => {}
+            TableState::Repaired(what) => {
+                tracing::warn!(path = record.path, "{what} was damaged, and was written again")
+            }
+            TableState::Damaged(what, why) => tracing::error!(path = record.path, "{what} is damaged: {why}"),
+        }
+        Ok((store, table))
     }
 
-    fn opened(&self, record: &DiskRecord, result: Result<Store<CountedDisk>, String>) {
-        let attached = result.and_then(|store| {
-            self.refuse_newer_records(record, store.records())?;
+    fn opened(&self, record: &DiskRecord, result: Result<(Store<CountedDisk>, TableState), String>) {
+        let attached = result.and_then(|(store, table)| {
             let store = PlaneStore(Rc::new(RefCell::new(store)));
             let space = self.space(record.pool).ok_or("its pool is not recorded")?;
             let domain = record.fault_domain.clone();
@@ -466,17 +666,22 @@ impl Storage {
                 space.set_retired(record.id, true);
             }
             space.attach_disk(record.id, store.clone(), domain).map_err(|error| error.to_string())?;
-            Ok(store)
+            Ok((store, table))
         });
         let mut disks = self.disks.borrow_mut();
         let Some(slot) = disks.get_mut(&record.id) else { return };
         match attached {
-            Ok(store) => {
+            Ok((store, table)) => {
+                // What was repaired is told until the server starts anew.
+                if !matches!((&slot.table, &table), (TableState::Repaired(_), TableState::Whole)) {
+                    slot.table = table;
+                }
                 tracing::info!(disk = %record.id, path = record.path, "disk opened");
                 slot.why.clear();
                 slot.record.path.clone_from(&record.path);
                 slot.fault = DiskState::Missing;
                 self.arrivals.set(self.arrivals.get() + 1);
+                slot.was_here = true;
                 slot.change(Condition::Present(store));
                 self.keeper.disk_came();
             }
@@ -491,22 +696,47 @@ impl Storage {
     }
 
     /// A cluster state that is older than what a disk carries was restored from a copy, or the pool was imported elsewhere
-    /// meanwhile: what it says of the copies in sync is no longer true.
-    fn refuse_newer_records(&self, record: &DiskRecord, carried: &[u8]) -> Result<(), String> {
-        let Ok(header) = cluster::image::parse_header(carried) else { return Ok(()) };
-        let pools = self.pools.borrow();
-        let pool = &pools.get(&record.pool).ok_or("its pool is not recorded")?.record;
-        let own = (pool.generation, self.keeper.revision());
-        let other = (header.version.generation, header.version.revision);
-        if header.pool != pool.id || (other <= own && (other.0 < own.0 || header.history == pool.history)) {
-            return Ok(());
+    /// meanwhile: what it says of the copies in sync is no longer true, of the pool's other disks neither. Unless a volume is served already,
+    /// nothing of the pool is used from then on: a disk with old data could be served as the newest, and the newest be written over.
+    async fn refuse_newer_records(&self, record: &DiskRecord, carried: &[u8]) -> Result<(), String> {
+        let (disk, pool) = (record.id, record.pool);
+        let Ok(carried) = PoolImage::parse(carried) else { return Ok(()) };
+        let was_here = self.disks.borrow().get(&disk).is_some_and(|slot| slot.was_here);
+        let own = blocking(self.driver.waker(), self.keeper.own(pool, was_here)).await.flatten();
+        let own = own.ok_or("what the state says of its pool cannot be read")?;
+        if !carried.is_ahead_of(&own) {
+            return self.why_superseded(pool).map_or(Ok(()), Err);
         }
-        Err(format!(
-            "it carries newer records of pool '{}' (by server {}) than this server's state: the state was restored from an \
+        let name = own.records::<PoolRecord>().ok().and_then(|records| Some(records.first()?.name.clone()));
+        let why = format!(
+            "{} carries newer records of pool '{}' (by server {}) than this server's state: the state was restored from an \
              old copy, or the pool was imported elsewhere. Stop the server, move state.redb away, start it and import the \
              pool (`cenote pool import`)",
-            pool.name, header.host
-        ))
+            record.path,
+            name.unwrap_or_default(),
+            carried.header.host
+        );
+        if self.space(pool).is_some_and(|space| space.forget_unserved()) {
+            self.supersede(pool, &why);
+        }
+        Err(why)
+    }
+
+    /// Lets go of all disks of the pool, and of what else it has.
+    fn supersede(&self, pool: PoolId, why: &str) {
+        self.superseded.borrow_mut().entry(pool).or_insert_with(|| why.to_owned());
+        let now = self.now.get();
+        let mut present = Vec::new();
+        for (&id, slot) in self.disks.borrow_mut().iter_mut().filter(|(_, slot)| slot.record.pool == pool) {
+            if slot.store().is_some() {
+                slot.why = why.to_owned();
+                slot.condition = Condition::Absent { retry_at: slot.openings.broke(now) };
+                present.push(id);
+            }
+        }
+        if let Some(space) = self.space(pool) {
+            present.into_iter().for_each(|disk| drop(space.detach_disk(disk)));
+        }
     }
 
     /// Asks every disk of the pool to give back what it has of a volume that no longer exists. `true`: all are there, and none
@@ -537,8 +767,7 @@ impl Storage {
     /// Every recorded disk has been tried.
     pub fn disks_settled(&self) -> bool {
         !self.disks.borrow().values().any(|slot| match &slot.condition {
-            Condition::Opening => true,
-            Condition::Absent { .. } => slot.why.is_empty(),
+            Condition::Opening { .. } | Condition::Absent { .. } => slot.why.is_empty(),
             Condition::Present(_) => false,
         })
     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::control::{ControlHandle, NewDisk, NewVolume, SmbPolicy};
 use crate::directory::{Directory, SharedDirectory};
 use api::model::{Health, Provisioning, Resiliency, VolumeStatus};
-use cluster::FaultDomain;
+use cluster::{FaultDomain, Typed};
 use std::net::TcpListener;
 use std::path::Path;
 use types::Sid;
@@ -120,4 +120,92 @@ fn disks_that_hold_something_are_refused_and_stay_as_they_are() {
         assert_eq!((snapshot.pools.len(), snapshot.health.health), (1, Health::Healthy));
     });
     drain(plane);
+}
+
+/// Damages what the disk holds of the volume's superblocks.
+fn damage_superblocks(disk: &Path) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::options().read(true).write(true).open(disk).expect("the disk");
+    let (mut block, mut at, mut damaged) = (vec![0; 1 << 20], 0, 0);
+    while file.read_exact_at(&mut block, at).is_ok() {
+        for inside in (0..block.len()).step_by(4096) {
+            if block[inside..].starts_with(b"CENOTEFS") {
+                file.write_all_at(&[0x55; 64], at + inside as u64 + 200).expect("a write");
+                damaged += 1;
+            }
+        }
+        at += block.len() as u64;
+    }
+    assert!(damaged > 0, "no superblock on {}", disk.display());
+}
+
+/// Looks until something is so.
+fn until_shown(plane: &DataPlane, what: &str, mut shown: impl FnMut(&api::model::Snapshot) -> bool) {
+    let begun = std::time::Instant::now();
+    loop {
+        let snapshot = runtime().block_on(plane.control.snapshot()).expect("a snapshot");
+        if shown(&snapshot) {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{what}: {:#?} {:#?}", snapshot.health, snapshot.disks);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn what_was_found_wrong_with_a_disk_is_known_after_a_restart() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let plane = start_in(directory.path());
+    runtime().block_on(async {
+        let pool = make_pool(&plane.control, directory.path()).await;
+        make_volume(&plane.control, pool, Resiliency::TwoWayMirror).await.expect("a volume");
+    });
+    drain(plane);
+    let bad = directory.path().join("disk-0");
+    damage_superblocks(&bad);
+    let repaired = |snapshot: &api::model::Snapshot| {
+        let disk = snapshot.disks.iter().find(|disk| Path::new(&disk.path) == bad).expect("the disk");
+        disk.counters.repaired_blocks
+    };
+    // The opening of the volume finds the damage; the next start has nothing to find.
+    for round in ["found", "known"] {
+        let plane = start_in(directory.path());
+        until_shown(&plane, round, |snapshot| repaired(snapshot) > 0);
+        drain(plane);
+    }
+}
+
+#[test]
+fn blocks_without_an_intact_copy_are_known_after_a_restart_until_they_are_found_intact() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let plane = start_in(directory.path());
+    let volume = runtime().block_on(async {
+        let pool = make_pool(&plane.control, directory.path()).await;
+        make_volume(&plane.control, pool, Resiliency::TwoWayMirror).await.expect("a volume")
+    });
+    drain(plane);
+    {
+        let path = directory.path().join("state.redb");
+        let state = (0..500).find_map(|_| {
+            RedbState::open(&path).ok().or_else(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                None
+            })
+        });
+        let lost = cluster::LostBlocks { volume, since_unix_s: 77, ranges: vec![(50_000, 2)] };
+        state.expect("the state").write(&lost, 0).expect("a record");
+    }
+    for _ in 0..2 {
+        let plane = start_in(directory.path());
+        until_shown(&plane, "the lost blocks are known", |snapshot| {
+            let mut issues = snapshot.health.issues.iter();
+            issues.any(|issue| {
+                issue.code == "volume_lost_blocks"
+                    && issue.since_unix_s == 77
+                    && issue.what.starts_with("2 blocks")
+                    && issue.what.contains("no file has these blocks")
+            })
+        });
+        drain(plane);
+    }
 }

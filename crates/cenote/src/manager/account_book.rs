@@ -1,19 +1,26 @@
 //! Accounts, shares and imported pools in the cluster state: what the control plane changes without the data plane.
 
-use super::refused;
+use super::{load, refused};
+use crate::clock::unix_now_s;
+use crate::control::{Command, ControlHandle};
 use crate::directory::SharedDirectory;
 use crate::discovery::discover;
-use crate::node::unix_now_s;
 use api::requests::{ImportPool, ShareOptions};
 use api::{ApiError, ErrorKind};
 use cluster::RedbState;
-use cluster::accounts::Accounts;
+use cluster::accounts::{AccountError, Accounts};
 use cluster::import::{self, ImportError, Wanted};
 use cluster::seal::SealKey;
 use cluster::shares::{Share, ShareAccess};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
 use types::{PoolId, Sid};
+
+/// The state is read again so often where that failed after a change.
+const CATCH_UP_EVERY: Duration = Duration::from_millis(500);
 
 /// What a change of accounts needs; one at a time holds `changing`.
 pub(super) struct AccountBook {
@@ -21,9 +28,48 @@ pub(super) struct AccountBook {
     pub key: SealKey,
     pub directory: SharedDirectory,
     pub changing: Mutex<()>,
+    /// The state could not be read after a change: the directory may be older than it. A task catches up.
+    is_behind: AtomicBool,
 }
 
 impl AccountBook {
+    pub fn new(state: Arc<RedbState>, key: SealKey, directory: SharedDirectory) -> Self {
+        Self { state, key, directory, changing: Mutex::new(()), is_behind: AtomicBool::new(false) }
+    }
+
+    /// Makes the directory what the state holds. One at a time: the caller holds `changing`.
+    pub fn publish(&self) -> Result<(), AccountError> {
+        load(&self.state, &self.key).map(|now| self.directory.replace(now))
+    }
+
+    /// Publishes as soon as the state can be read: whoever was disabled, or lost a password or a right, must not keep it because
+    /// the state's file failed in that moment.
+    pub fn catch_up(self: Arc<Self>, control: ControlHandle) {
+        if self.is_behind.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(CATCH_UP_EVERY).await;
+                let book = self.clone();
+                let caught_up = tokio::task::spawn_blocking(move || {
+                    let _one_at_a_time = book.changing.lock().unwrap_or_else(PoisonError::into_inner);
+                    book.publish().inspect(|()| book.is_behind.store(false, Ordering::Release))
+                });
+                if matches!(caught_up.await, Ok(Ok(()))) {
+                    let (reply, in_force) = oneshot::channel();
+                    control.send(Command::DirectoryChanged { reply });
+                    let _ = in_force.await;
+                    return;
+                }
+            }
+        });
+    }
+
+    pub fn is_behind(&self) -> bool {
+        self.is_behind.load(Ordering::Acquire)
+    }
+
     pub fn accounts(&self) -> Accounts<'_, RedbState> {
         Accounts::new(&self.state, &self.key)
     }

@@ -33,7 +33,7 @@ impl Bench {
             }
         });
         let manager = Manager::new(state, key, directory, control, audit, String::new(), Vec::new());
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         Self { manager, runtime, in_force, _directory: place }
     }
 
@@ -60,4 +60,41 @@ fn what_was_changed_before_a_failure_is_in_force_too() {
     assert!(bench.runtime.block_on(change).is_err());
     assert_ne!(bench.hash_of_ann(), before);
     assert!(bench.in_force.load(Ordering::SeqCst));
+}
+
+#[test]
+fn health_tells_of_a_state_that_cannot_be_read_and_what_was_changed_is_in_force_when_it_can_again() {
+    let bench = Bench::new();
+    let path = bench._directory.path().join("state.redb");
+    let before = bench.hash_of_ann();
+    let kept = path.with_extension("kept");
+    let (state, moved) = (bench.manager.accounts.state.clone(), kept.clone());
+    let change = bench.manager.change(move |book| -> Result<(), ApiError> {
+        book.accounts().set_password("ann", "second password", 2).map_err(refused)?;
+        // The file fails right after the commit, before the directory is read.
+        std::fs::rename(&path, &moved).unwrap();
+        book.state.fail("no room");
+        Ok(())
+    });
+    let refused = bench.runtime.block_on(change).unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Unavailable, "{refused:?}");
+    assert_eq!(bench.hash_of_ann(), before);
+    let mut report = api::model::HealthReport::default();
+    bench.manager.tell_files(&mut report);
+    assert_eq!(report.health, api::model::Health::Unhealthy);
+    assert_eq!(report.issues[0].code, "cluster_state");
+    std::fs::rename(&kept, state.trouble().unwrap().path).unwrap();
+    bench.runtime.block_on(async {
+        for _ in 0..200 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            if !bench.manager.accounts.is_behind() {
+                return;
+            }
+        }
+        panic!("the directory does not catch up");
+    });
+    assert_ne!(bench.hash_of_ann(), before);
+    let mut report = api::model::HealthReport::default();
+    bench.manager.tell_files(&mut report);
+    assert!(report.issues.is_empty());
 }

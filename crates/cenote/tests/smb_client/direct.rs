@@ -3,6 +3,7 @@
 use crate::fixture::{Server, pattern, plain};
 use smb::crypto::{CipherId, SigningAlgorithm};
 use smb::wire::Dialect;
+use smb_client::ping::{self, PingError};
 use smb_client::{Client, Encryption, Engine, File, OpenOptions, Options, Reply, Signing, Token, Transport};
 use std::time::{Duration, Instant};
 use sys::{Buf, Payload};
@@ -270,4 +271,23 @@ fn without_a_listener_the_automatic_choice_is_tcp_and_says_why() {
     }
     let none = Client::connect("127.0.0.1", 1, Server::credentials(), plain(Transport::Rdma));
     assert!(none.is_err_and(|error| error.is_fatal()));
+}
+
+#[test]
+fn the_way_to_a_server_is_checked_without_a_logon() {
+    let server = Server::start();
+    let settings = |port| ping::Settings {
+        host: format!("127.0.0.1:{port}"),
+        count: 20,
+        step_timeout: Duration::from_secs(10),
+        crc: true,
+    };
+    let report = ping::ping(&settings(server.rdma_port)).unwrap();
+    assert_eq!((report.dialect.as_str(), report.crc), ("3.1.1", true));
+    assert!(report.smb2_read_bytes_max as usize >= MIB && report.read_write_bytes_max as usize >= MIB);
+    let counts: Vec<(usize, u32)> =
+        report.round_trips.iter().map(|times| (times.message_bytes, times.count)).collect();
+    assert_eq!(counts, [(68, 20), (4096, 20)]);
+    let error = ping::ping(&settings(server.smb_port)).unwrap_err();
+    assert!(matches!(error, PingError::Rdma { .. }), "{error}");
 }

@@ -94,3 +94,25 @@ proptest! {
         prop_assert!(!payload_matches(VOLUME, Lba(5), &payload, &checksums[1..]));
     }
 }
+
+#[test]
+fn a_sealed_block_tells_its_order_at_its_own_place_only() {
+    let volume = VolumeId::from_bytes([3; 16]);
+    let mut block = vec![0xA5; BLOCK_BYTES];
+    seal_block(volume, Lba(9), 77, &mut block);
+    assert_eq!(sealed_order(volume, Lba(9), &block), Some(77));
+    assert_eq!(sealed_order(volume, Lba(8), &block), None);
+    assert_eq!(sealed_order(VolumeId::from_bytes([4; 16]), Lba(9), &block), None);
+    for byte in [0, 100, BLOCK_BYTES - 16, BLOCK_BYTES - 1] {
+        let mut rotten = block.clone();
+        rotten[byte] ^= 1;
+        assert_eq!(sealed_order(volume, Lba(9), &rotten), None, "byte {byte}");
+    }
+}
+
+#[test]
+fn a_block_of_zeroes_is_intact_and_of_order_zero() {
+    let volume = VolumeId::from_bytes([3; 16]);
+    assert_eq!(sealed_order(volume, Lba(1), &[0; BLOCK_BYTES]), Some(0));
+    assert_eq!(sealed_order(volume, Lba(1), &[]), None);
+}

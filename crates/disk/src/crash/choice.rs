@@ -1,35 +1,7 @@
 //! What a power cut does to the writes it may lose, and which of the many possibilities a test should visit.
 
+use crate::change::Fate;
 use crate::random::Random;
-
-/// What happens to one candidate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    Lost,
-    Kept,
-    /// The first `n` sectors are kept.
-    First(u64),
-    /// The last `n` sectors are kept.
-    Last(u64),
-    /// All but this sector are kept.
-    Without(u64),
-    /// Each sector by a coin that this seed throws.
-    Mixed(u64),
-}
-
-impl Fate {
-    /// Whether the sector at `index` of `count` is kept.
-    pub(crate) fn keeps(self, index: u64, count: u64) -> bool {
-        match self {
-            Self::Lost => false,
-            Self::Kept => true,
-            Self::First(n) => index < n,
-            Self::Last(n) => index >= count.saturating_sub(n),
-            Self::Without(n) => index != n,
-            Self::Mixed(seed) => Random::new(seed ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15)).coin(),
-        }
-    }
-}
 
 /// A fate for each candidate, in their order; candidates beyond its end are lost.
 #[derive(Debug, Clone, PartialEq, Eq)]

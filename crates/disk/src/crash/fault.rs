@@ -24,6 +24,11 @@ pub enum FaultTarget {
         offset: u64,
         len_bytes: u64,
     },
+    /// Reads that touch the range.
+    ReadRange {
+        offset: u64,
+        len_bytes: u64,
+    },
     /// Writes that touch the range.
     WriteRange {
         offset: u64,
@@ -41,6 +46,8 @@ pub enum FaultAction {
     LoseWrite,
     /// A write is acknowledged and lands elsewhere.
     MisdirectWrite { to_offset: u64 },
+    /// A write is acknowledged and some of its sectors never happen.
+    TearWrite,
 }
 
 impl Fault {
@@ -76,9 +83,10 @@ impl FaultTarget {
             | (Self::Write, DiskOperation::Write { .. })
             | (Self::Flush, DiskOperation::Flush)
             | (Self::Discard, DiskOperation::Discard { .. }) => true,
-            (Self::Range { offset, len_bytes }, DiskOperation::Read { offset: at, into }) => {
-                overlaps(offset, len_bytes, *at, into.len() as u64)
-            }
+            (
+                Self::Range { offset, len_bytes } | Self::ReadRange { offset, len_bytes },
+                DiskOperation::Read { offset: at, into },
+            ) => overlaps(offset, len_bytes, *at, into.len() as u64),
             (
                 Self::Range { offset, len_bytes } | Self::WriteRange { offset, len_bytes },
                 DiskOperation::Write { offset: at, data, .. },

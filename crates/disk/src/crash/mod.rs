@@ -8,7 +8,8 @@
 //!   (those in flight last, by submission). Any other order of overlapping candidates is equal to tearing one of them.
 //! - A [`CrashChoice`] says which fate each candidate meets; [`choice`] enumerates them.
 //!
-//! Beside that: errors, hangs, lost and misdirected writes by [`Fault`] rules, and bit rot. All of it is deterministic: the
+//! Beside that: errors, hangs, lost, torn and misdirected writes by [`Fault`] rules, sectors that cannot be read until they are
+//! written, bit rot, a medium that goes back in time, a full file below. All of it is deterministic: the
 //! same seed, operations and polls give the same answers. A [`CrashDisk`] is a handle: clones share one disk, so that a test
 //! keeps one while the layer under test owns another.
 
@@ -18,16 +19,14 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use choice::{CrashChoice, Fate, Limits};
+pub use crate::change::{Fate, TEAR_BYTES};
+pub use choice::{CrashChoice, Limits};
 pub(crate) use fault::overlaps;
 pub use fault::{Fault, FaultAction, FaultTarget};
 
 use crate::{Disk, DiskCompletion, DiskInfo, DiskOperation};
 use state::State;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// The unit in bytes that a power cut keeps or loses whole.
-pub const TEAR_BYTES: u64 = 512;
 
 /// How a [`CrashDisk`] behaves while nothing is wrong with it.
 #[derive(Debug, Clone)]
@@ -132,6 +131,11 @@ impl CrashDisk {
         self.state().faults.push(fault);
     }
 
+    /// Rules that have not acted as often as they may.
+    pub fn waiting_faults(&self) -> usize {
+        self.state().faults.iter().filter(|fault| fault.times > 0).count()
+    }
+
     /// Removes all rules. What hangs goes on hanging.
     pub fn clear_faults(&self) {
         self.state().faults.clear();
@@ -156,6 +160,38 @@ impl CrashDisk {
     /// Flips at least one bit in each 512 bytes of the range, on the medium.
     pub fn rot(&self, offset: u64, len_bytes: u64) {
         self.state().rot(offset, len_bytes);
+    }
+
+    /// Reads of these bytes (widened to blocks of 4096) answer EIO until they are written. Survives power cuts.
+    pub fn make_unreadable(&self, offset: u64, len_bytes: u64) {
+        self.state().make_unreadable(offset, len_bytes);
+    }
+
+    /// Blocks of 4096 bytes that cannot be read.
+    pub fn unreadable_blocks(&self) -> usize {
+        self.state().unreadable_blocks()
+    }
+
+    /// Writes that need more than so many bytes of content in all answer [`crate::DiskError::NoSpace`].
+    pub fn limit_allocation(&self, bytes_max: Option<u64>) {
+        self.state().allocation_max = bytes_max;
+    }
+
+    /// The process that had it open was killed: what it had in flight happens or does not, by chance, and is never answered.
+    /// What completed stays in the cache.
+    pub fn abandon(&self) {
+        self.state().abandon();
+    }
+
+    /// The medium is what it was when `earlier` was forked from it: a disk restored from an image.
+    pub fn roll_back(&self, earlier: &Self) {
+        let earlier = earlier.state().clone_without_answers();
+        self.state().roll_back(&earlier);
+    }
+
+    /// Operations whose answer the next polls bring; what hangs is not among them.
+    pub fn operations_in_flight(&self) -> usize {
+        self.state().operations_in_flight()
     }
 
     /// What a read would find, for a test's own eyes.

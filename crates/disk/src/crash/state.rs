@@ -6,7 +6,13 @@ use crate::change::Change;
 use crate::image::SparseImage;
 use crate::random::Random;
 use crate::{DiskCompletion, DiskError, DiskInfo, DiskOperation, check_fit};
+use std::collections::BTreeSet;
 use sys::{BufMut, Payload};
+
+/// The unit of what cannot be read.
+const UNREADABLE_BYTES: u64 = 4096;
+/// What a read of it answers.
+const EIO: i32 = 5;
 
 /// A change that completed. Those that are `forced` survive a power cut; they stay in the log only where an older overlapping
 /// change does, because fates are applied in the log's order.
@@ -44,6 +50,10 @@ pub(super) struct State {
     pub(super) faults: Vec<Fault>,
     pub(super) submitted: u64,
     pub(super) stop_at: Option<u64>,
+    /// Blocks of [`UNREADABLE_BYTES`] that cannot be read until they are written.
+    unreadable: BTreeSet<u64>,
+    /// Content takes no more memory than this.
+    pub(super) allocation_max: Option<u64>,
 }
 
 impl State {
@@ -66,6 +76,8 @@ impl State {
             faults: Vec::new(),
             submitted: 0,
             stop_at: None,
+            unreadable: BTreeSet::new(),
+            allocation_max: None,
         }
     }
 
@@ -132,7 +144,10 @@ impl State {
         };
         match operation {
             DiskOperation::Read { offset, mut into } => {
-                if let Some(error) = failure {
+                let end = offset + into.len() as u64;
+                let touched = offset / UNREADABLE_BYTES..end.div_ceil(UNREADABLE_BYTES);
+                let unreadable = self.unreadable.range(touched).next();
+                if let Some(error) = failure.or(unreadable.map(|_| DiskError::Medium(EIO))) {
                     return Err(error);
                 }
                 self.current.read(offset, &mut into);
@@ -145,6 +160,11 @@ impl State {
                     return Err(error);
                 }
                 (None, Some(FaultAction::LoseWrite)) => {}
+                (None, Some(FaultAction::TearWrite)) => {
+                    let fate = Fate::Mixed(self.random.next());
+                    self.happen_in_part(offset, data, fate);
+                }
+                (None, _) if self.is_full(data.len() as u64) => return Err(DiskError::NoSpace),
                 (None, Some(FaultAction::MisdirectWrite { to_offset })) => {
                     self.happen(to_offset, Change::Write(data), durable);
                 }
@@ -169,8 +189,20 @@ impl State {
         Ok(None)
     }
 
+    /// Whether so many bytes more are beyond what content may take. Bytes that are there already are counted again: a file
+    /// system that copies on write fails so too.
+    fn is_full(&self, len_bytes: u64) -> bool {
+        self.allocation_max.is_some_and(|max| self.current.allocated_bytes() + len_bytes > max)
+    }
+
     /// A change completes.
     fn happen(&mut self, offset: u64, change: Change, forced: bool) {
+        let end = (offset + change.len_bytes()) / UNREADABLE_BYTES;
+        let written = offset.div_ceil(UNREADABLE_BYTES)..end;
+        if !self.unreadable.is_empty() && matches!(change, Change::Write(_)) {
+            // A sector that is written gets another place.
+            self.unreadable.retain(|block| !written.contains(block));
+        }
         let Ok(()) = change.apply(&mut self.current, offset);
         self.completions += 1;
         self.log.push(Logged { completion: self.completions, offset, change, forced });
@@ -207,10 +239,10 @@ impl State {
     fn settle(&mut self) {
         let mut waiting: Vec<Logged> = Vec::with_capacity(self.log.len());
         for logged in std::mem::take(&mut self.log) {
-            let overtakes = waiting.iter().any(|older| {
+            let overtakes = |older: &Logged| {
                 overlaps(older.offset, older.change.len_bytes(), logged.offset, logged.change.len_bytes())
-            });
-            if logged.forced && !overtakes {
+            };
+            if logged.forced && !waiting.iter().any(overtakes) {
                 let Ok(()) = logged.change.apply(&mut self.durable, logged.offset);
             } else {
                 waiting.push(logged);
@@ -266,7 +298,39 @@ impl State {
         for (at, (offset, change)) in self.unanswered().enumerate() {
             let Ok(()) = change.apply_fate(&mut image, offset, choice.fate(candidate + at));
         }
-        Self::with_image(self.info.clone(), self.random.clone(), self.shuffle, image)
+        let state = Self::with_image(self.info.clone(), self.random.clone(), self.shuffle, image);
+        Self { unreadable: self.unreadable.clone(), allocation_max: self.allocation_max, ..state }
+    }
+
+    /// The process that had it open is gone: what is in flight happens, or not, by chance; nobody is answered.
+    pub(super) fn abandon(&mut self) {
+        self.answers.clear();
+        for entry in std::mem::take(&mut self.in_flight).into_iter().chain(std::mem::take(&mut self.hanging))
+        {
+            if self.random.coin() {
+                self.complete(entry);
+            }
+        }
+    }
+
+    /// The medium holds what that of `other` holds.
+    pub(super) fn roll_back(&mut self, other: &Self) {
+        let random = self.random.clone();
+        let state = Self::with_image(self.info.clone(), random, self.shuffle, other.current.clone());
+        let (faults, submitted) = (std::mem::take(&mut self.faults), self.submitted);
+        *self = Self { faults, submitted, allocation_max: self.allocation_max, ..state };
+    }
+
+    pub(super) fn make_unreadable(&mut self, offset: u64, len_bytes: u64) {
+        self.unreadable.extend(offset / UNREADABLE_BYTES..(offset + len_bytes).div_ceil(UNREADABLE_BYTES));
+    }
+
+    pub(super) fn unreadable_blocks(&self) -> usize {
+        self.unreadable.len()
+    }
+
+    pub(super) fn operations_in_flight(&self) -> usize {
+        self.in_flight.len() + self.answers.len()
     }
 
     /// A copy; its answers and reads in flight stay with the original, which owns their buffers.
@@ -279,6 +343,8 @@ impl State {
         copy.faults = self.faults.clone();
         copy.submitted = self.submitted;
         copy.stop_at = self.stop_at;
+        copy.unreadable = self.unreadable.clone();
+        copy.allocation_max = self.allocation_max;
         copy.in_flight = self.in_flight.iter().filter_map(InFlight::copy).collect();
         copy.hanging = self.hanging.iter().filter_map(InFlight::copy).collect();
         copy

@@ -3,7 +3,8 @@
 //! Promises: no operation stays without an answer longer than its time bound, whatever the device does; a durable write is
 //! answered when the kernel says so of RWF_DSYNC; memory of any alignment is taken (what O_DIRECT cannot use is copied).
 //! After a time-out the disk counts as hung: it takes no more operations until it is opened again. A write that timed out
-//! may still happen later.
+//! may still happen later. An operation that this machine lacks something for, such as memory, is tried again within its time bound:
+//! the disk is not at fault. A discard goes in pieces, each of them with the time bound of one operation.
 
 mod open;
 mod standalone;
@@ -11,6 +12,7 @@ mod standalone;
 mod tests;
 
 pub use open::{FileDiskOptions, OpenError, OpenedFile, create_file_disk};
+pub(crate) use open::{RELEASE, RELEASE_PAUSE};
 pub use standalone::StandaloneDisk;
 
 use crate::{Disk, DiskCompletion, DiskError, DiskInfo, DiskOperation, check_fit};
@@ -22,6 +24,12 @@ use sys::{BufMut, Payload};
 
 /// Token of the timer that looks after time bounds; operations have smaller ones.
 const TIMER: u64 = u64::MAX;
+/// Token of the timer after which operations are tried again.
+const RETRY_TIMER: u64 = u64::MAX - 1;
+/// Pause before an operation that the host was short for is tried again: memory pressure passes in about that time or in much more.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+/// Longest piece of a discard in bytes: slow flash takes a second for this much, and up to five for a slab.
+const DISCARD_BYTES_MAX: u64 = 16 << 20;
 
 /// What the driver was asked for a caller.
 struct Outstanding {
@@ -31,22 +39,45 @@ struct Outstanding {
     kind: Kind,
     /// Not answered yet; false after a time-out.
     waiting: bool,
+    /// When it was first tried, if this is not the first time.
+    tried_at: Option<Instant>,
 }
 
 enum Kind {
     Read {
-        /// Where the bytes have to go, where O_DIRECT could not use it.
+        offset: u64,
+        /// Where the bytes have to go, if O_DIRECT could not use it.
         target: Option<BufMut>,
     },
-    Write,
+    Write {
+        offset: u64,
+        data: Payload,
+        durable: bool,
+    },
     Flush,
-    Discard,
+    /// What is left, of which the first piece is under way.
+    Discard {
+        offset: u64,
+        len_bytes: u64,
+    },
+}
+
+/// An operation that waits to be tried again.
+struct Again {
+    tried_at: Instant,
+    token: u64,
+    kind: Kind,
+    /// Of a read.
+    buffer: Option<BufMut>,
+    error: DiskError,
 }
 
 /// See the module.
 pub struct FileDisk {
     info: DiskInfo,
     file: Descriptor,
+    /// Where the disk begins in the file.
+    base_bytes: u64,
     queue: Queue,
     time_bound: Duration,
     outstanding: Vec<Outstanding>,
@@ -57,6 +88,8 @@ pub struct FileDisk {
     timer_armed: bool,
     hung: bool,
     gone: bool,
+    /// Tried again when the retry timer has run out, which runs while there are any.
+    again: Vec<Again>,
     answers: Vec<DiskCompletion>,
     completions: Vec<Completion>,
 }
@@ -77,10 +110,11 @@ impl FileDisk {
 
     /// Serves an opened file on this thread's loop.
     pub fn new(driver: &Driver, opened: OpenedFile) -> Self {
-        let OpenedFile { file, info, time_bound } = opened;
+        let OpenedFile { file, info, base_bytes, time_bound } = opened;
         Self {
             info,
             file,
+            base_bytes,
             queue: driver.queue(),
             time_bound,
             outstanding: Vec::new(),
@@ -89,6 +123,7 @@ impl FileDisk {
             timer_armed: false,
             hung: false,
             gone: false,
+            again: Vec::new(),
             answers: Vec::new(),
             completions: Vec::new(),
         }
@@ -99,16 +134,33 @@ impl FileDisk {
         self.hung
     }
 
-    fn start(&mut self, token: u64, kind: Kind, operation: Operation) {
+    fn start(&mut self, token: u64, kind: Kind, buffer: Option<BufMut>, tried_at: Option<Instant>) {
+        let (file, base) = (self.file.clone(), self.base_bytes);
+        let operation = match (&kind, buffer) {
+            (Kind::Read { offset, .. }, Some(into)) => Operation::Read { file, offset: base + offset, into },
+            (Kind::Write { offset, data, durable }, _) => {
+                Operation::Write { file, offset: base + offset, data: data.clone(), durable: *durable }
+            }
+            (Kind::Discard { offset, len_bytes }, _) => {
+                let len_bytes = (*len_bytes).min(DISCARD_BYTES_MAX);
+                Operation::PunchHole { file, offset: base + offset, len_bytes }
+            }
+            (Kind::Flush, _) => Operation::SyncData { file },
+            (Kind::Read { .. }, None) => {
+                let result = Err(DiskError::Invalid("a read without its buffer"));
+                return self.answers.push(DiskCompletion { token, result });
+            }
+        };
         let place = self.free.pop().unwrap_or_else(|| {
             let (kind, waiting) = (Kind::Flush, false);
-            self.outstanding.push(Outstanding { generation: 0, token: 0, kind, waiting });
+            self.outstanding.push(Outstanding { generation: 0, token: 0, kind, waiting, tried_at: None });
             (self.outstanding.len() - 1) as u32
         });
         let entry = &mut self.outstanding[place as usize];
         entry.token = token;
         entry.kind = kind;
         entry.waiting = true;
+        entry.tried_at = tried_at;
         let generation = entry.generation;
         self.deadlines.push_back((Instant::now() + self.time_bound, place, generation));
         self.queue.submit(u64::from(generation) << 32 | u64::from(place), operation);
@@ -118,11 +170,11 @@ impl FileDisk {
         }
     }
 
-    fn complete(&mut self, completion: Completion) {
+    fn complete(&mut self, mut completion: Completion) {
         let place = completion.token as u32;
         let Some(entry) = self.outstanding.get_mut(place as usize) else { return };
         let waiting = std::mem::replace(&mut entry.waiting, false);
-        let token = entry.token;
+        let (token, tried_at) = (entry.token, entry.tried_at);
         let kind = std::mem::replace(&mut entry.kind, Kind::Flush);
         // Half of the range keeps the token below the timer's.
         entry.generation = entry.generation.wrapping_add(1) & 0x7fff_ffff;
@@ -130,19 +182,59 @@ impl FileDisk {
         if !waiting {
             return;
         }
+        if let Err(error) = &completion.result
+            && let error @ DiskError::Host(_) = DiskError::of_system(error)
+            && self.may_try_again(&kind)
+        {
+            let (tried_at, buffer) = (tried_at.unwrap_or_else(Instant::now), completion.buffer.take());
+            return self.try_later(Again { tried_at, token, kind, buffer, error });
+        }
         let result = match kind {
-            Kind::Read { target } => read_result(completion, target).map(Some),
-            Kind::Write | Kind::Flush => completion.result.map(|_| None).map_err(classify),
-            Kind::Discard => match completion.result {
+            Kind::Read { target, .. } => read_result(completion, target).map(Some),
+            Kind::Write { .. } | Kind::Flush => {
+                completion.result.map(|_| None).map_err(|error| DiskError::of_system(&error))
+            }
+            Kind::Discard { offset, len_bytes } => match completion.result {
                 Err(error) if not_supported(&error) => {
                     self.info.discards = false;
                     Ok(None)
                 }
-                other => other.map(|_| None).map_err(classify),
+                Ok(_) if len_bytes > DISCARD_BYTES_MAX => {
+                    let (offset, len_bytes) = (offset + DISCARD_BYTES_MAX, len_bytes - DISCARD_BYTES_MAX);
+                    return self.start(token, Kind::Discard { offset, len_bytes }, None, None);
+                }
+                other => other.map(|_| None).map_err(|error| DiskError::of_system(&error)),
             },
         };
         self.gone |= matches!(result, Err(DiskError::Gone));
         self.answers.push(DiskCompletion { token, result });
+    }
+
+    /// Whether doing the operation a second time is the same as doing it once. What a flush, or a write through the page cache, reported as
+    /// failed may be forgotten by the kernel, and succeed the second time without having happened.
+    fn may_try_again(&self, kind: &Kind) -> bool {
+        match kind {
+            Kind::Read { .. } | Kind::Discard { .. } => true,
+            Kind::Write { .. } => self.info.direct,
+            Kind::Flush => false,
+        }
+    }
+
+    fn try_later(&mut self, operation: Again) {
+        if operation.tried_at.elapsed() >= self.time_bound {
+            let Again { token, error, .. } = operation;
+            return self.answers.push(DiskCompletion { token, result: Err(error) });
+        }
+        if self.again.is_empty() {
+            self.queue.submit(RETRY_TIMER, Operation::Timeout { after: RETRY_PAUSE });
+        }
+        self.again.push(operation);
+    }
+
+    fn try_again(&mut self) {
+        for Again { tried_at, token, kind, buffer, .. } in std::mem::take(&mut self.again) {
+            self.start(token, kind, buffer, Some(tried_at));
+        }
     }
 
     /// Answers what is overdue and arms the timer for the oldest of the rest.
@@ -210,7 +302,6 @@ impl Disk for FileDisk {
             self.answers.push(DiskCompletion { token, result: Err(error) });
             return;
         }
-        let file = self.file.clone();
         match operation {
             DiskOperation::Read { offset, into } => {
                 let (into, target) = if self.usable(&into) {
@@ -218,16 +309,16 @@ impl Disk for FileDisk {
                 } else {
                     (BufMut::for_overwrite(into.len()), Some(into))
                 };
-                self.start(token, Kind::Read { target }, Operation::Read { file, offset, into });
+                self.start(token, Kind::Read { offset, target }, Some(into), None);
             }
             DiskOperation::Write { offset, data, durable } => {
                 let data = self.usable_payload(data);
-                self.start(token, Kind::Write, Operation::Write { file, offset, data, durable });
+                self.start(token, Kind::Write { offset, data, durable }, None, None);
             }
-            DiskOperation::Flush => self.start(token, Kind::Flush, Operation::SyncData { file }),
+            DiskOperation::Flush => self.start(token, Kind::Flush, None, None),
             DiskOperation::Discard { offset, len_bytes } => {
                 if self.info.discards {
-                    self.start(token, Kind::Discard, Operation::PunchHole { file, offset, len_bytes });
+                    self.start(token, Kind::Discard { offset, len_bytes }, None, None);
                 } else {
                     self.answers.push(DiskCompletion { token, result: Ok(None) });
                 }
@@ -240,10 +331,10 @@ impl Disk for FileDisk {
         self.queue.poll(&mut completions);
         let mut timer = false;
         for completion in completions.drain(..) {
-            if completion.token == TIMER {
-                timer = true;
-            } else {
-                self.complete(completion);
+            match completion.token {
+                TIMER => timer = true,
+                RETRY_TIMER => self.try_again(),
+                _ => self.complete(completion),
             }
         }
         self.completions = completions;
@@ -263,12 +354,12 @@ fn read_result(completion: Completion, target: Option<BufMut>) -> Result<BufMut,
     let count = match completion.result {
         Ok(Outcome::Bytes(count)) => count,
         Ok(_) => 0,
-        Err(error) => return Err(classify(error)),
+        Err(error) => return Err(DiskError::of_system(&error)),
     };
-    let Some(buffer) = completion.buffer else { return Err(DiskError::Io(libc::EIO)) };
+    let Some(buffer) = completion.buffer else { return Err(DiskError::Medium(libc::EIO)) };
     if count < buffer.len() {
         // The file was cut under us: what is missing is not zeroes.
-        return Err(DiskError::Io(libc::EIO));
+        return Err(DiskError::Medium(libc::EIO));
     }
     match target {
         None => Ok(buffer),
@@ -276,15 +367,6 @@ fn read_result(completion: Completion, target: Option<BufMut>) -> Result<BufMut,
             target.copy_from_slice(&buffer);
             Ok(target)
         }
-    }
-}
-
-fn classify(error: io::Error) -> DiskError {
-    match error.raw_os_error() {
-        Some(libc::ENOSPC | libc::EDQUOT) => DiskError::NoSpace,
-        Some(libc::ENODEV | libc::ENXIO | libc::ENOMEDIUM) => DiskError::Gone,
-        Some(errno) => DiskError::Io(errno),
-        None => DiskError::Io(libc::EIO),
     }
 }
 

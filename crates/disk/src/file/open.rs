@@ -1,6 +1,7 @@
 //! Opens a file or block device as a disk: locks it for this process, finds its size, block and abilities.
 
 use crate::DiskInfo;
+use crate::partition::{self, Place};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::fmt;
@@ -18,7 +19,7 @@ use sys::driver::Descriptor;
 pub struct FileDiskOptions {
     /// How long one operation may take before it is answered with [`crate::DiskError::TimedOut`].
     pub time_bound: Duration,
-    /// Past the page cache where the file system can do it.
+    /// Past the page cache where the file system can do it. Where it cannot, opening for writing drops what the page cache has of the file.
     pub direct: bool,
     /// Only looks: takes no lock, and writes fail.
     pub read_only: bool,
@@ -85,6 +86,8 @@ impl std::error::Error for OpenError {
 pub struct OpenedFile {
     pub(super) file: Descriptor,
     pub(super) info: DiskInfo,
+    /// Where the disk begins in the file.
+    pub(crate) base_bytes: u64,
     pub(super) time_bound: Duration,
 }
 
@@ -123,16 +126,24 @@ impl OpenedFile {
             return Err(OpenError::BlockSize { path: path.to_owned(), block_bytes });
         }
         let end = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(failed)?;
+        if !direct && !options.read_only {
+            forget_cached(&file);
+        }
         let id = if device { stat.st_rdev } else { stat.st_dev };
+        // A device that we partitioned, or an image of one, is our partition: whether the kernel knows it or not.
+        let blocks_bytes: &[u32] = if device { &[block_bytes] } else { &[512, 4096] };
+        let place = our_partition(path, end, blocks_bytes)
+            .unwrap_or(Place { offset_bytes: 0, len_bytes: end - end % u64::from(block_bytes) });
         let info = DiskInfo {
             path: path.to_owned(),
-            size_bytes: end - end % u64::from(block_bytes),
+            size_bytes: place.len_bytes,
             block_bytes,
             rotational: queue_attribute(id, "rotational").is_some_and(|value| value != 0),
             discards: !device || queue_attribute(id, "discard_max_bytes").is_none_or(|value| value != 0),
             direct,
         };
-        Ok(Self { file: Arc::new(file), info, time_bound: options.time_bound })
+        let (base_bytes, time_bound) = (place.offset_bytes, options.time_bound);
+        Ok(Self { file: Arc::new(file), info, base_bytes, time_bound })
     }
 
     pub fn info(&self) -> &DiskInfo {
@@ -140,11 +151,18 @@ impl OpenedFile {
     }
 }
 
+/// Through a handle of its own, since reads of a table are not aligned. `blocks_bytes`: a device's logical block, or those that the
+/// device may have had of which a file is an image.
+fn our_partition(path: &str, size_bytes: u64, blocks_bytes: &[u32]) -> Option<Place> {
+    let file = File::open(path).ok()?;
+    blocks_bytes.iter().find_map(|&block_bytes| partition::find(&file, size_bytes, block_bytes))
+}
+
 /// A holder keeps its claim for a moment after it let go: the kernel tears a killed process's io_uring down after its end, and
 /// an answered operation holds its file until its loop turns again.
-const RELEASE: Duration = Duration::from_secs(1);
+pub(crate) const RELEASE: Duration = Duration::from_secs(1);
 /// Between two looks whether a claim is free.
-pub(super) const RELEASE_PAUSE: Duration = Duration::from_millis(10);
+pub(crate) const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
 /// The file, this process's own unless it only looks, and whether it goes past the page cache.
 fn claim(
@@ -184,6 +202,15 @@ fn open_file(path: &str, device: bool, options: &FileDiskOptions) -> Result<(Own
         }
     }
     Ok((rustix::fs::open(path, flags, Mode::empty())?, false))
+}
+
+/// Lets reads see the medium. After a write that failed, the page cache may hold what never got there, marked as clean; only dropping
+/// such pages shows what did (I9). File systems in memory have no other medium, and one that keeps pages for reasons of its own goes on
+/// doing so.
+fn forget_cached(file: &OwnedFd) {
+    // The error of a write that nobody waits for any more: what it leaves on the medium is what the reads are to see.
+    let _ = rustix::fs::fdatasync(file);
+    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
 }
 
 /// Some file systems accept the flag and refuse the first access.

@@ -22,6 +22,11 @@ impl StandaloneDisk {
             .map_err(|error| OpenError::Io { path: path.to_owned(), error })?;
         Ok(Self { disk: FileDisk::open(&driver, path, options)?, driver, in_flight: 0 })
     }
+
+    /// It is the partition of a whole device that has a table of ours ([`crate::partition`]).
+    pub fn is_partition(&self) -> bool {
+        self.disk.base_bytes > 0
+    }
 }
 
 impl Disk for StandaloneDisk {

@@ -162,7 +162,7 @@ fn a_file_cut_short_is_an_error_and_never_zeroes() {
         fixture.wait();
         fixture.disk().poll(&mut out);
     }
-    assert!(matches!(out[0].result, Err(DiskError::Io(_))));
+    assert!(matches!(out[0].result, Err(DiskError::Medium(_))));
 }
 
 /// A pipe that nobody writes to stands in for a device that never answers.
@@ -176,8 +176,12 @@ fn hung_disk(driver: &Driver) -> (FileDisk, OwnedPipe) {
         discards: false,
         direct: false,
     };
-    let opened =
-        OpenedFile { file: std::sync::Arc::new(reader), info, time_bound: Duration::from_millis(50) };
+    let opened = OpenedFile {
+        file: std::sync::Arc::new(reader),
+        info,
+        base_bytes: 0,
+        time_bound: Duration::from_millis(50),
+    };
     (FileDisk::new(driver, opened), writer)
 }
 
@@ -209,10 +213,14 @@ fn a_device_that_does_not_answer_is_hung_after_its_time_bound() {
 
 #[test]
 fn an_error_number_becomes_its_class() {
-    let class = |errno| classify(io::Error::from_raw_os_error(errno));
+    let class = |errno| DiskError::of_system(&io::Error::from_raw_os_error(errno));
     assert_eq!(class(libc::ENOSPC), DiskError::NoSpace);
     assert_eq!(class(libc::ENODEV), DiskError::Gone);
-    assert_eq!(class(libc::EIO), DiskError::Io(libc::EIO));
+    assert_eq!(class(libc::EIO), DiskError::Medium(libc::EIO));
+    assert_eq!(class(libc::ENODATA), DiskError::Medium(libc::ENODATA));
+    assert_eq!(class(libc::ENOMEM), DiskError::Host(libc::ENOMEM));
+    assert_eq!(class(libc::EAGAIN), DiskError::Host(libc::EAGAIN));
+    assert_eq!(class(libc::EINVAL), DiskError::Io(libc::EINVAL));
 }
 
 #[test]
@@ -233,4 +241,93 @@ fn a_standalone_disk_drives_itself() {
     let path = path.to_str().expect("a path").to_owned();
     let disk = StandaloneDisk::open(&path, FileDiskOptions::default()).expect("a disk");
     conformance::run(&mut Standalone(Some(disk), path));
+}
+
+/// Whether a page in the middle of the file is in the page cache: opening reads what may be a partition table at both ends.
+fn is_cached(path: &str) -> bool {
+    let file = std::fs::File::open(path).expect("the file");
+    let mut page = [0; 4096];
+    let mut bufs = [io::IoSliceMut::new(&mut page)];
+    rustix::io::preadv2(&file, &mut bufs, SIZE / 2, rustix::io::ReadWriteFlags::NOWAIT).is_ok()
+}
+
+#[test]
+fn a_file_opened_without_o_direct_is_read_from_the_medium_not_from_the_page_cache() {
+    let options = FileDiskOptions { direct: false, ..FileDiskOptions::default() };
+    // Beside the test binary: a temporary directory may be in memory.
+    let binary = std::env::current_exe().expect("a path");
+    let parent = binary.parent().and_then(std::path::Path::to_str);
+    let mut fixture = FileFixture::new(fallback(), parent, options);
+    std::fs::write(&fixture.path, vec![1; SIZE as usize]).expect("a write");
+    if !is_cached(&fixture.path) {
+        eprintln!("this file system does not tell what is cached");
+        return;
+    }
+    fixture.reopen();
+    assert!(!is_cached(&fixture.path));
+}
+
+#[test]
+fn a_long_discard_goes_in_pieces_and_is_answered_once() {
+    for driver in [io_uring(), Some(fallback())].into_iter().flatten() {
+        let mut fixture = FileFixture::new(driver, None, FileDiskOptions::default());
+        let file = std::fs::OpenOptions::new().write(true).open(&fixture.path).expect("the file");
+        file.set_len(5 * DISCARD_BYTES_MAX).expect("more room");
+        fixture.reopen();
+        let (offset, len_bytes) = (4096, 3 * DISCARD_BYTES_MAX + 8192);
+        std::os::unix::fs::FileExt::write_all_at(&file, &[1; 4096], 0).expect("a write");
+        for at in [offset, offset + 2 * DISCARD_BYTES_MAX, offset + len_bytes - 4096, offset + len_bytes] {
+            std::os::unix::fs::FileExt::write_all_at(&file, &[1; 4096], at).expect("a write");
+        }
+        fixture.disk().submit(7, DiskOperation::Discard { offset, len_bytes });
+        let mut out = Vec::new();
+        while out.is_empty() {
+            fixture.wait();
+            fixture.disk().poll(&mut out);
+        }
+        fixture.disk().poll(&mut out);
+        assert!(out.len() == 1 && out[0].token == 7 && out[0].result.is_ok());
+        let bytes = std::fs::read(&fixture.path).expect("the content");
+        let end = (offset + len_bytes) as usize;
+        assert!(bytes[offset as usize..end].iter().all(|byte| *byte == 0));
+        assert_eq!((bytes[0], bytes[end]), (1, 1));
+    }
+}
+
+#[test]
+fn what_the_host_was_short_for_is_tried_again_and_answered_once() {
+    for driver in [io_uring(), Some(fallback())].into_iter().flatten() {
+        let mut fixture = FileFixture::new(driver, None, FileDiskOptions::default());
+        let data = Payload::from(sys::Buf::from(&[7; 4096][..]));
+        let disk = fixture.disk.as_mut().expect("an open disk");
+        let short = |disk: &mut FileDisk, buffer| {
+            let place = disk.outstanding.iter().position(|entry| entry.waiting).expect("an operation");
+            let token = u64::from(disk.outstanding[place].generation) << 32 | place as u64;
+            let result = Err(io::Error::from_raw_os_error(libc::ENOMEM));
+            disk.complete(Completion { token, result, buffer, scatter: None });
+            assert!(disk.answers.is_empty() && disk.again.len() == 1);
+        };
+        disk.submit(1, DiskOperation::Write { offset: 4096, data, durable: true });
+        if disk.info.direct {
+            short(disk, None);
+        }
+        let mut out = Vec::new();
+        while out.is_empty() {
+            fixture.wait();
+            fixture.disk().poll(&mut out);
+        }
+        assert!(out[0].token == 1 && out[0].result.is_ok());
+        let disk = fixture.disk.as_mut().expect("an open disk");
+        disk.submit(2, DiskOperation::Read { offset: 4096, into: BufMut::for_overwrite(4096) });
+        short(disk, Some(BufMut::for_overwrite(4096)));
+        out.clear();
+        while out.is_empty() {
+            fixture.wait();
+            fixture.disk().poll(&mut out);
+        }
+        fixture.disk().poll(&mut out);
+        assert!(out.len() == 1 && out[0].token == 2);
+        let read = out.remove(0).result.expect("an answer").expect("a buffer");
+        assert!(read.iter().all(|byte| *byte == 7));
+    }
 }

@@ -39,7 +39,7 @@ pub struct CommandLine {
     pub smb: SmbOptions,
 }
 
-/// Options that may stand beside `-X`, where they were given.
+/// Options that may stand beside `-X`, if they were given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
     pub duration_s: Option<u32>,

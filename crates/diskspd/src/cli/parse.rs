@@ -123,20 +123,49 @@ impl Parser {
         let mut letters = argument[1..].chars();
         let letter = letters.next().unwrap_or_default();
         let value = letters.as_str();
-        let number = || value.parse::<u32>().ok();
-        let positive = || number().filter(|count| *count > 0);
         if self.line.xml.is_some() && !matches!(letter, 'v' | 'z' | 'R' | 'W' | 'd' | 'C' | 'X') {
             return fail(format!(
                 "ERROR: invalid XML profile specification; parameter {argument} not compatible with -X"
             ));
         }
         let understood = match letter {
-            ':' => number().map(|flags| self.line.profile.experiment_flags = flags),
             'a' => return self.affinity(value),
-            // Read in the first pass.
-            'b' => Some(()),
             'B' => return self.base(argument, value),
             'c' => return self.sized(argument, value, |target, size| target.create_bytes = Some(size)),
+            'f' => return self.hints_or_extent(argument, value),
+            'h' if value.is_empty() => return self.cache_flags("h", "-h"),
+            'r' => return self.random(argument, value),
+            'R' => return self.results(value),
+            's' => return self.sequential(argument, value),
+            'S' => return self.cache_flags(value, argument),
+            'T' => return self.sized(argument, value, |target, size| target.thread_stride_bytes = size),
+            'w' => return self.write_percent(argument, value),
+            'X' if self.line.xml.is_some() => return fail("ERROR: multiple XML profiles specified (-X)"),
+            'Z' => return self.content(argument, value),
+            // Read in the first pass.
+            'b' => Some(()),
+            ':' | 'C' | 'd' | 'D' | 'F' | 'L' | 'n' | 'O' | 'P' | 'W' | 'x' | 'X' | 'z' => {
+                self.run_option(letter, value)
+            }
+            'e' => self.trace(value),
+            'g' => self.throughput(value),
+            'i' | 'j' | 'l' | 'o' | 'p' | 't' => self.target_option(letter, value),
+            'I' => self.priority(value),
+            'N' => self.flush_mode(value),
+            'v' => self.verbose(value),
+            'y' => self.event(value),
+            'h' => None,
+            _ => return fail(format!("ERROR: invalid option: '{argument}'")),
+        };
+        understood.ok_or_else(|| CommandLineError(wrong(argument)))
+    }
+
+    /// An option of the whole run; `None`: its value is none.
+    fn run_option(&mut self, letter: char, value: &str) -> Option<()> {
+        let number = || value.parse::<u32>().ok();
+        let positive = || number().filter(|count| *count > 0);
+        match letter {
+            ':' => number().map(|flags| self.line.profile.experiment_flags = flags),
             'C' => number().map(|seconds| {
                 self.span.cool_down_s = seconds;
                 self.line.changes.cool_down_s = Some(seconds);
@@ -149,18 +178,7 @@ impl Parser {
                 self.span.iops_std_dev = true;
                 if value.is_empty() { Some(()) } else { positive().map(|ms| self.span.bucket_ms = ms) }
             }
-            'e' => self.trace(value),
-            'f' => return self.hints_or_extent(argument, value),
             'F' => positive().map(|count| self.span.thread_count = count),
-            'g' => self.throughput(value),
-            'h' if value.is_empty() => return self.cache_flags("h", "-h"),
-            'i' => positive().map(|count| self.target.burst_size = count),
-            'I' => self.priority(value),
-            'j' => positive().map(|ms| self.target.think_time_ms = ms),
-            'l' if value.is_empty() => {
-                self.target.large_pages = true;
-                Some(())
-            }
             'L' if value.is_empty() => {
                 self.span.measure_latency = true;
                 Some(())
@@ -170,29 +188,12 @@ impl Parser {
                 self.span.affinity = Affinity::Disabled;
                 Some(())
             }
-            'N' => self.flush_mode(value),
-            'o' => positive().map(|count| self.target.request_count = count),
             'O' => positive().map(|count| self.span.request_count = count),
-            'p' if value.is_empty() => {
-                self.target.parallel_async = true;
-                Some(())
-            }
             'P' if value.is_empty() => {
                 self.line.profile.progress = 65_536;
                 Some(())
             }
             'P' => positive().map(|count| self.line.profile.progress = count),
-            'r' => return self.random(argument, value),
-            'R' => return self.results(value),
-            's' => return self.sequential(argument, value),
-            'S' => return self.cache_flags(value, argument),
-            't' => positive().map(|count| {
-                self.seen.threads = true;
-                self.target.threads = count;
-            }),
-            'T' => return self.sized(argument, value, |target, size| target.thread_stride_bytes = size),
-            'v' => self.verbose(value),
-            'w' => return self.write_percent(argument, value),
             'W' => number().map(|seconds| {
                 self.span.warm_up_s = seconds;
                 self.line.changes.warm_up_s = Some(seconds);
@@ -201,12 +202,10 @@ impl Parser {
                 self.span.completion_routines = true;
                 Some(())
             }
-            'X' if self.line.xml.is_some() => return fail("ERROR: multiple XML profiles specified (-X)"),
             'X' if !value.is_empty() => {
                 self.line.xml = Some(value.to_owned());
                 Some(())
             }
-            'y' => self.event(value),
             'z' => {
                 let seed = if value.is_empty() { Some(self.clock_ms) } else { number() };
                 seed.map(|seed| {
@@ -214,11 +213,31 @@ impl Parser {
                     self.line.changes.random_seed = Some(seed);
                 })
             }
-            'Z' => return self.content(argument, value),
-            'h' | 'l' | 'L' | 'n' | 'p' | 'x' | 'X' => None,
-            _ => return fail(format!("ERROR: invalid option: '{argument}'")),
-        };
-        understood.ok_or_else(|| CommandLineError(wrong(argument)))
+            _ => None,
+        }
+    }
+
+    /// An option of the targets that follow; `None`: its value is none.
+    fn target_option(&mut self, letter: char, value: &str) -> Option<()> {
+        let positive = || value.parse::<u32>().ok().filter(|count| *count > 0);
+        match letter {
+            'i' => positive().map(|count| self.target.burst_size = count),
+            'j' => positive().map(|ms| self.target.think_time_ms = ms),
+            'l' if value.is_empty() => {
+                self.target.large_pages = true;
+                Some(())
+            }
+            'o' => positive().map(|count| self.target.request_count = count),
+            'p' if value.is_empty() => {
+                self.target.parallel_async = true;
+                Some(())
+            }
+            't' => positive().map(|count| {
+                self.seen.threads = true;
+                self.target.threads = count;
+            }),
+            _ => None,
+        }
     }
 
     fn takes_value(name: &str) -> bool {

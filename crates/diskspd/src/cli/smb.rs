@@ -18,7 +18,7 @@ pub struct SmbOptions {
     pub channels: u8,
     pub sign: bool,
     pub seal: bool,
-    /// SMB Direct in software: no CRC where the server does without.
+    /// SMB Direct in software: no CRC if the server does without.
     pub no_crc: bool,
     /// Microseconds that a thread looks for answers before it sleeps.
     pub busy_poll_us: u64,

@@ -57,7 +57,7 @@ impl Control {
         self.is_failed.load(Ordering::Relaxed)
     }
 
-    /// Nanoseconds measured; 0 where it was stopped before.
+    /// Nanoseconds measured; 0 if it was stopped before.
     pub fn measured_ns(&self) -> u64 {
         self.measure_to_ns().saturating_sub(self.measure_from_ns())
     }

@@ -17,7 +17,7 @@ mod tests;
 mod worker;
 
 pub use control::{Control, Live};
-pub use worker::{ThreadTarget, WaitStatistics, Worker, WorkerFailure, WorkerSetup};
+pub use worker::{ThreadTarget, Worker, WorkerFailure, WorkerSetup};
 
 /// One operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,16 +58,16 @@ pub struct Done {
 pub trait Port {
     fn now_ns(&mut self) -> u64;
 
-    /// Takes an operation. Gives when it began: `now_ns`, or later where its data had to be made first.
+    /// Takes an operation. Gives when it began: `now_ns`, or later if its data had to be made first.
     ///
     /// # Errors
-    /// Where nothing can be submitted any more.
+    /// When nothing can be submitted any more.
     fn submit(&mut self, request: &Request, now_ns: u64) -> Result<u64, Failure>;
 
     /// Starts what was taken, and waits until something has ended or the time has come, whichever is first; may return
     /// early with nothing.
     ///
     /// # Errors
-    /// Where the port is of no further use.
+    /// When the port is of no further use.
     fn wait(&mut self, until_ns: u64, done: &mut Vec<Done>) -> Result<(), Failure>;
 }

@@ -16,7 +16,7 @@ pub struct TooSmall;
 /// A share of the operations over a share of the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
-    /// Shares of this span and those before it. The last one's is the whole: a hundred, or less where a target is too small
+    /// Shares of this span and those before it. The last one's is the whole: a hundred, or less if a target is too small
     /// for some of the ranges.
     pub cumulative: u32,
     /// In units of the alignment, from the base on.
@@ -57,7 +57,7 @@ impl Offsets {
     /// `size_bytes` is the target's; `thread` counts the target's own threads; `shared` is the target's interlocked offset.
     ///
     /// # Errors
-    /// Where not one operation fits.
+    /// When not one operation fits.
     pub fn new(
         target: &Target,
         size_bytes: u64,

@@ -34,7 +34,7 @@ impl Random {
         result
     }
 
-    /// Uniform in `0..bound`; 0 where `bound` is 0.
+    /// Uniform in `0..bound`; 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         // The high word of a product: the bias is under bound / 2^64.
         ((u128::from(self.word()) * u128::from(bound)) >> 64) as u64

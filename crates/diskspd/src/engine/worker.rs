@@ -5,7 +5,7 @@ use super::offsets::Offsets;
 use super::pace::Pace;
 use super::random::Random;
 use super::{Done, Failure, Port, Request};
-use crate::statistics::{Direction, Intervals, TargetResult};
+use crate::statistics::{Direction, Intervals, TargetResult, WaitStatistics};
 use std::sync::Arc;
 
 /// One target as a thread uses it.
@@ -15,7 +15,7 @@ pub struct ThreadTarget {
     pub file_bytes: u64,
     pub block_bytes: u32,
     pub write_percent: u32,
-    /// Slots of its own; 0 in a pool, where slots choose among targets by weight.
+    /// Slots of its own; 0 in a pool, if slots choose among targets by weight.
     pub slots: u32,
     pub weight: u32,
     pub offsets: Offsets,
@@ -36,23 +36,11 @@ pub struct WorkerSetup {
     pub live: Arc<Live>,
 }
 
-/// How a thread spent its waits (`-vs`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct WaitStatistics {
-    /// Waits for a completion alone.
-    pub completion_waits: u64,
-    /// Waits that a throttle or think time bounds, and those of them of more than 1 ms.
-    pub throttle_waits: u64,
-    pub throttle_sleeps: u64,
-    /// Completions that were there beside the one waited for.
-    pub batched_completions: u64,
-}
-
 /// What ended a thread before its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerFailure {
     pub thread: u32,
-    /// Which target, and whether by a write; `None` where the port itself failed.
+    /// Which target, and whether by a write; `None` if the port itself failed.
     pub operation: Option<(u32, bool)>,
     pub failure: Failure,
 }

@@ -6,7 +6,7 @@ mod smb;
 
 pub use local::{LocalPort, LocalTarget, RingTarget};
 pub use mapped::MappedSetup;
-pub use smb::{SmbPort, SmbPortTarget, SmbUse};
+pub use smb::{SmbPort, SmbPortTarget};
 
 use crate::engine::{Done, Failure, Port, Request};
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// Pieces of `block_bytes` of a source of `len_bytes`, at page boundaries where it has more than a page.
+    /// Pieces of `block_bytes` of a source of `len_bytes`, at page boundaries if it has more than a page.
     pub fn source(index: usize, len_bytes: usize, block_bytes: u32) -> Self {
         let spare = len_bytes.saturating_sub(block_bytes as usize);
         let step_bytes = if spare >= sys::ALIGN_BYTES { sys::ALIGN_BYTES } else { 512 };

@@ -4,9 +4,10 @@ use super::{TICK, no_target, now_ns};
 use crate::engine::random::Random;
 use crate::engine::{Done, Failure, Port, Request};
 use crate::profile::{CacheMode, Target, WriteThrough};
+use crate::statistics::SmbUse;
 use smb::crypto::CipherId;
 use smb::wire::{Dialect, READ_FLAG_UNBUFFERED, WRITE_FLAG_UNBUFFERED, WRITE_FLAG_WRITE_THROUGH};
-use smb_client::{Client, ClientError, Counters, Engine, File, Reply, Request as SmbRequest, Token};
+use smb_client::{Client, ClientError, Engine, File, Reply, Request as SmbRequest, Token};
 use std::time::Duration;
 use sys::{Buf, BufMut};
 use types::IdentityMap;
@@ -47,21 +48,6 @@ impl SmbPortTarget {
             steps,
         }
     }
-}
-
-/// What a thread's sessions are, and what they did while the run measured.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SmbUse {
-    pub server: String,
-    pub is_rdma: bool,
-    /// Why SMB Direct was not used though it was hoped for.
-    pub fallback: Option<String>,
-    pub dialect: String,
-    pub channels: u32,
-    pub is_signed: bool,
-    /// The cipher, where messages are encrypted.
-    pub cipher: Option<String>,
-    pub counters: Counters,
 }
 
 struct Session {

@@ -5,7 +5,7 @@ use crate::statistics::{EffectiveRange, TargetResult};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// Writes the block; nothing where no target has a distribution.
+/// Writes the block; nothing if no target has a distribution.
 pub fn block(out: &mut String, threads: &[Vec<TargetResult>]) {
     // Equal distributions are told once: targets of one size have the same.
     let mut users: BTreeMap<&[EffectiveRange], BTreeMap<&str, BTreeSet<usize>>> = BTreeMap::new();

@@ -60,34 +60,43 @@ fn time_span(out: &mut String, span: &TimeSpan, style: ReportStyle) {
     }
 }
 
+/// Writes a target's lines, each below its path.
+struct Lines<'a>(&'a mut String);
+
+impl Lines<'_> {
+    fn line(&mut self, text: impl AsRef<str>) {
+        self.0.push_str("\t\t");
+        self.0.push_str(text.as_ref());
+        self.0.push('\n');
+    }
+}
+
 fn target(out: &mut String, span: &TimeSpan, target: &Target, style: ReportStyle) {
-    let size = |bytes: u64| style::bytes(style, bytes);
     let _ = writeln!(out, "\tpath: '{}'", target.path);
-    let mut line = |text: String| {
-        out.push_str("\t\t");
-        out.push_str(&text);
-        out.push('\n');
-    };
-    line(format!("think time: {}ms", target.think_time_ms));
-    line(format!("burst size: {}", target.burst_size));
-    line(
-        match target.cache {
-            CacheMode::Cached => "using software cache",
-            CacheMode::DisableLocalCache => "local software cache disabled, remote cache enabled",
-            CacheMode::DisableOsCache => "software cache disabled",
+    let mut lines = Lines(out);
+    lines.line(format!("think time: {}ms", target.think_time_ms));
+    lines.line(format!("burst size: {}", target.burst_size));
+    caching(&mut lines, target);
+    content(&mut lines, target, style);
+    access(&mut lines, span, target, style);
+    sizes(&mut lines, target, style);
+    threads(&mut lines, span, target);
+    limits(&mut lines, target, style);
+}
+
+fn caching(lines: &mut Lines<'_>, target: &Target) {
+    lines.line(match target.cache {
+        CacheMode::Cached => "using software cache",
+        CacheMode::DisableLocalCache => "local software cache disabled, remote cache enabled",
+        CacheMode::DisableOsCache => "software cache disabled",
+    });
+    lines.line(match (target.write_through, target.cache) {
+        (WriteThrough::Off, _) => "using hardware write cache, writethrough off",
+        (WriteThrough::On, CacheMode::DisableOsCache) => {
+            "hardware and software write caches disabled, writethrough on"
         }
-        .into(),
-    );
-    line(
-        match (target.write_through, target.cache) {
-            (WriteThrough::Off, _) => "using hardware write cache, writethrough off",
-            (WriteThrough::On, CacheMode::DisableOsCache) => {
-                "hardware and software write caches disabled, writethrough on"
-            }
-            (WriteThrough::On, _) => "hardware write cache disabled, writethrough on",
-        }
-        .into(),
-    );
+        (WriteThrough::On, _) => "hardware write cache disabled, writethrough on",
+    });
     if target.memory_mapped {
         let mode = match target.flush_mode {
             None => "",
@@ -95,30 +104,38 @@ fn target(out: &mut String, span: &TimeSpan, target: &Target, style: ReportStyle
             Some(FlushMode::NonVolatileMemory) => ", flush mode: FlushNonVolatileMemory",
             Some(FlushMode::NonVolatileMemoryNoDrain) => ", flush mode: FlushNonVolatileMemory with no drain",
         };
-        line(format!("memory mapped I/O enabled{mode}"));
+        lines.line(format!("memory mapped I/O enabled{mode}"));
     }
+}
+
+fn content(lines: &mut Lines<'_>, target: &Target, style: ReportStyle) {
+    let size = |bytes: u64| style::bytes(style, bytes);
     match &target.content {
         WriteContent::Sequential => {}
-        WriteContent::Zero => line("zeroing write buffers".into()),
+        WriteContent::Zero => lines.line("zeroing write buffers"),
         WriteContent::Source { size_bytes, file } => {
-            line(format!("write buffer size: {}", size(*size_bytes)));
-            line(match file {
+            lines.line(format!("write buffer size: {}", size(*size_bytes)));
+            lines.line(match file {
                 Some(file) => format!("write buffer source: '{file}'"),
-                None => "write buffer source: random fill".into(),
+                None => "write buffer source: random fill".to_owned(),
             });
         }
     }
+}
+
+fn access(lines: &mut Lines<'_>, span: &TimeSpan, target: &Target, style: ReportStyle) {
+    let size = |bytes: u64| style::bytes(style, bytes);
     if target.parallel_async {
-        line("using parallel async I/O".into());
+        lines.line("using parallel async I/O");
     }
-    line(match target.write_percent {
+    lines.line(match target.write_percent {
         0 => "performing read test".into(),
         100 => "performing write test".into(),
         writes => format!("performing mix test (read/write ratio: {}/{writes})", 100 - writes),
     });
-    line(format!("block size: {}", size(u64::from(target.block_bytes))));
+    lines.line(format!("block size: {}", size(u64::from(target.block_bytes))));
     let stride = size(target.stride());
-    line(match target.random_percent {
+    lines.line(match target.random_percent {
         0 => format!(
             "using{} sequential I/O (stride: {stride})",
             if target.interlocked { " interlocked" } else { "" }
@@ -129,10 +146,14 @@ fn target(out: &mut String, span: &TimeSpan, target: &Target, style: ReportStyle
         }
     });
     if span.request_count > 0 {
-        line(format!("relative IO weight in thread pool: {}", target.weight));
+        lines.line(format!("relative IO weight in thread pool: {}", target.weight));
     } else {
-        line(format!("number of outstanding I/O operations per thread: {}", target.request_count));
+        lines.line(format!("number of outstanding I/O operations per thread: {}", target.request_count));
     }
+}
+
+fn sizes(lines: &mut Lines<'_>, target: &Target, style: ReportStyle) {
+    let size = |bytes: u64| style::bytes(style, bytes);
     for (bytes, name) in [
         (target.base_offset_bytes, "base file offset"),
         (target.max_offset_bytes, "max file size"),
@@ -141,7 +162,7 @@ fn target(out: &mut String, span: &TimeSpan, target: &Target, style: ReportStyle
         // The older layout always has this one.
         let is_always = style == ReportStyle::V2_0_17 && name == "thread stride size";
         if bytes > 0 || is_always {
-            line(format!("{name}: {}", size(bytes)));
+            lines.line(format!("{name}: {}", size(bytes)));
         }
     }
     for (set, name) in [
@@ -151,23 +172,27 @@ fn target(out: &mut String, span: &TimeSpan, target: &Target, style: ReportStyle
         (target.large_pages, "using large pages"),
     ] {
         if set {
-            line(name.into());
+            lines.line(name);
         }
     }
+}
+
+fn threads(lines: &mut Lines<'_>, span: &TimeSpan, target: &Target) {
     if span.thread_count == 0 {
-        line(format!("threads per file: {}", target.threads));
+        lines.line(format!("threads per file: {}", target.threads));
     }
     if target.request_count > 1 && span.request_count == 0 || span.request_count > 1 {
-        line(
-            if span.completion_routines {
-                "using completion routines (ReadFileEx/WriteFileEx)"
-            } else {
-                "using I/O Completion Ports"
-            }
-            .into(),
-        );
+        lines.line(if span.completion_routines {
+            "using completion routines (ReadFileEx/WriteFileEx)"
+        } else {
+            "using I/O Completion Ports"
+        });
     }
-    line(format!(
+}
+
+fn limits(lines: &mut Lines<'_>, target: &Target, style: ReportStyle) {
+    let size = |bytes: u64| style::bytes(style, bytes);
+    lines.line(format!(
         "IO priority: {}",
         match target.priority {
             Priority::VeryLow => "very low",
@@ -177,20 +202,20 @@ fn target(out: &mut String, span: &TimeSpan, target: &Target, style: ReportStyle
     ));
     match target.throughput {
         None => {}
-        Some(Throughput::Iops(rate)) => line(format!("throughput rate-limited to {rate} IOPS")),
+        Some(Throughput::Iops(rate)) => lines.line(format!("throughput rate-limited to {rate} IOPS")),
         Some(Throughput::BytesPerMillisecond(rate)) => {
-            line(format!("throughput rate-limited to {rate} B/ms"))
+            lines.line(format!("throughput rate-limited to {rate} B/ms"))
         }
     }
     if let Some(distribution) = &target.distribution {
-        line("IO Distribution:".into());
+        lines.line("IO Distribution:");
         let (ranges, percent) = match distribution {
             Distribution::Percent(ranges) => (ranges, true),
             Distribution::Absolute(ranges) => (ranges, false),
         };
         for (share, extent) in ranges {
             let extent = if percent { format!("{extent}%") } else { size(*extent) };
-            line(format!("   {share:3}% of IO => {extent} of target"));
+            lines.line(format!("   {share:3}% of IO => {extent} of target"));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What the report adds for SMB targets, after DiskSpd's own blocks: how they were reached, and what that cost.
 
-use crate::port::SmbUse;
+use crate::statistics::SmbUse;
 use crate::statistics::SpanResult;
 use std::fmt::Write;
 

@@ -3,8 +3,8 @@
 use super::{Report, text};
 use crate::cli::{ReportStyle, parse};
 use crate::engine::offsets::Offsets;
-use crate::port::SmbUse;
 use crate::size;
+use crate::statistics::SmbUse;
 use crate::statistics::{
     Direction, Histogram, Intervals, ProcessorPlace, ProcessorUse, SpanResult, SystemInformation,
     TargetResult,

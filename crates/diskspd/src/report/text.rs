@@ -1,4 +1,4 @@
-//! The text report of DiskSpd 2.2, byte for byte, and of 2.0.17 where it is asked for.
+//! The text report of DiskSpd 2.2, byte for byte, and of 2.0.17 if it is asked for.
 
 use super::style;
 use crate::cli::ReportStyle;

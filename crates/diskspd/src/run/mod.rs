@@ -6,13 +6,12 @@ mod plan;
 mod thread;
 
 use crate::cli::{Events, SmbOptions};
+use crate::engine::WorkerFailure;
 use crate::engine::control::{Control, Live, Totals};
-use crate::engine::{WaitStatistics, WorkerFailure};
 use crate::events;
-use crate::port::SmbUse;
 use crate::profile::{Profile, TimeSpan};
 use crate::progress::{Phase, Progress};
-use crate::statistics::{Intervals, SpanResult, TargetResult};
+use crate::statistics::{Intervals, SmbUse, SpanResult, TargetResult, WaitStatistics};
 use crate::system;
 use crate::target::TargetError;
 use plan::Plan;

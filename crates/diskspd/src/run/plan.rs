@@ -28,7 +28,7 @@ pub(super) struct Prepared {
     pub(super) target: Target,
     pub(super) kind: PreparedKind,
     pub(super) size_bytes: u64,
-    /// What writes come from, where it is not the slots' own memory.
+    /// What writes come from, if it is not the slots' own memory.
     pub(super) source: Option<Arc<Region>>,
     /// The same for files on shares.
     pub(super) smb_source: Option<Buf>,
@@ -137,7 +137,7 @@ impl Plan {
     }
 }
 
-/// Makes files before the first time span, where the profile wants it; gives the paths made.
+/// Makes files before the first time span, if the profile wants it; gives the paths made.
 pub(super) fn precreate(profile: &Profile, options: &RunOptions<'_>) -> Result<Vec<String>, RunError> {
     let Some(mode) = profile.precreate else { return Ok(Vec::new()) };
     let mut made: Vec<String> = Vec::new();

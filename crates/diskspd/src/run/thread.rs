@@ -75,7 +75,7 @@ pub(super) fn run(
     let port = match open(plan, number) {
         Ok(port) => port,
         Err(error) => {
-            // The watching thread is gone where another one failed before.
+            // The watching thread is gone if another one failed before.
             let _ = ready.send(Err(error));
             return;
         }

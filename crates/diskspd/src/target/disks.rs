@@ -10,7 +10,7 @@ const NOT_DISKS: [&str; 5] = ["loop", "ram", "zram", "sr", "fd"];
 /// The device of `#number`.
 ///
 /// # Errors
-/// Where there is no such disk.
+/// When there is no such disk.
 pub fn by_number(number: &str) -> Result<PathBuf, TargetError> {
     let disks = list(Path::new("/sys/block"));
     number.parse::<usize>().ok().and_then(|number| disks.get(number)).cloned().ok_or_else(|| {

@@ -1,7 +1,7 @@
 //! What may be overwritten: a file that `-c` made, a file without data, and what `--yes-overwrite` names.
 //!
 //! A file that `-c` makes is marked: here with an extended attribute that holds its size, on a share with a named stream, which
-//! replacing the file takes away. Where the file system has neither, its content tells: what `-c` and default writes leave (see
+//! replacing the file takes away. If the file system has neither, its content tells: what `-c` and default writes leave (see
 //! [`is_ours`]).
 
 use super::TargetError;

@@ -15,7 +15,7 @@ const FILL_BYTES: usize = 1 << 20;
 /// is asked now and then.
 ///
 /// # Errors
-/// The system's; where the file holds data that is not to be lost.
+/// The system's; if the file holds data that is not to be lost.
 pub fn create(
     target: &Target,
     path: &Path,
@@ -183,7 +183,7 @@ pub fn open(target: &Target, path: &Path) -> Result<File, TargetError> {
 /// The memory that writes of a target come from: `-Z<size>[,file]`, or one block.
 ///
 /// # Errors
-/// Where there is no memory, or the file cannot be read.
+/// If there is no memory, or the file cannot be read.
 pub fn source(
     content: &WriteContent,
     block_bytes: u32,

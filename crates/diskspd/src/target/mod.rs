@@ -71,7 +71,7 @@ pub fn place(path: &str) -> Result<Place, TargetError> {
 /// The checks of options that only some kinds of target can have.
 ///
 /// # Errors
-/// DiskSpd's message where it has one.
+/// DiskSpd's message if it has one.
 pub fn check_options(target: &Target, place: &Place) -> Result<(), TargetError> {
     use crate::profile::CacheMode;
     let problem = match place {

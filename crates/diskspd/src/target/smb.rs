@@ -24,7 +24,7 @@ pub struct Access {
 
 impl Access {
     /// # Errors
-    /// Where the credentials file cannot be read.
+    /// When the credentials file cannot be read.
     pub fn new(options: &SmbOptions) -> Result<Self, TargetError> {
         let logon = match &options.credentials {
             Some(path) => {
@@ -52,7 +52,7 @@ impl Access {
     /// A session of its own at the target's server.
     ///
     /// # Errors
-    /// Where the server is not there, or refuses.
+    /// If the server is not there, or refuses.
     pub fn connect(&self, engine: &Engine, path: &Location) -> Result<Client, TargetError> {
         engine.busy_poll(self.busy_poll);
         let usual = if self.transport == SmbTransport::Rdma { RDMA_PORT } else { TCP_PORT };
@@ -141,7 +141,7 @@ const READ_WRITE_ACCESS: u32 = 0x0012_0183;
 /// Makes the file of `-c`: its size set, and every byte written once.
 ///
 /// # Errors
-/// The server's; where the file holds data that is not to be lost.
+/// The server's; if the file holds data that is not to be lost.
 pub fn create(
     client: &mut Client,
     tree: Tree,

@@ -189,25 +189,6 @@ fn target(root: &Element) -> Read<Target> {
                 ratio = Some(percent);
             }
             "Distribution" => target.distribution = Some(distribution(element)?),
-            "DisableAllCache" if boolean(element)? => {
-                target.cache = CacheMode::DisableOsCache;
-                target.write_through = WriteThrough::On;
-            }
-            "DisableLocalCache" if boolean(element)? => target.cache = CacheMode::DisableLocalCache,
-            "DisableOSCache" if boolean(element)? => target.cache = CacheMode::DisableOsCache,
-            "WriteThrough" if boolean(element)? => target.write_through = WriteThrough::On,
-            "DisableAllCache" | "DisableLocalCache" | "DisableOSCache" | "WriteThrough" => {}
-            "MemoryMappedIo" => target.memory_mapped = boolean(element)?,
-            "FlushType" => {
-                target.flush_mode = Some(named(
-                    element,
-                    &[
-                        ("ViewOfFile", FlushMode::ViewOfFile),
-                        ("NonVolatileMemory", FlushMode::NonVolatileMemory),
-                        ("NonVolatileMemoryNoDrain", FlushMode::NonVolatileMemoryNoDrain),
-                    ],
-                )?);
-            }
             "WriteBufferContent" => target.content = content(element)?,
             "BurstSize" => target.burst_size = number(element)?,
             "ThinkTime" => target.think_time_ms = number(element)?,
@@ -233,12 +214,45 @@ fn target(root: &Element) -> Read<Target> {
                     target.thread_targets.push(thread_target(child)?);
                 }
             }
-            _ => return unknown(root, element),
+            _ => caching(&mut target, root, element)?,
         }
     }
     if target.path.is_empty() {
         return Err(XmlError("a target has no path".into()));
     }
+    pattern(&mut target, stride, random, ratio);
+    Ok(target)
+}
+
+/// Reads how the target is cached, which several elements say together.
+fn caching(target: &mut Target, root: &Element, element: &Element) -> Read<()> {
+    match element.name.as_str() {
+        "DisableAllCache" if boolean(element)? => {
+            target.cache = CacheMode::DisableOsCache;
+            target.write_through = WriteThrough::On;
+        }
+        "DisableLocalCache" if boolean(element)? => target.cache = CacheMode::DisableLocalCache,
+        "DisableOSCache" if boolean(element)? => target.cache = CacheMode::DisableOsCache,
+        "WriteThrough" if boolean(element)? => target.write_through = WriteThrough::On,
+        "DisableAllCache" | "DisableLocalCache" | "DisableOSCache" | "WriteThrough" => {}
+        "MemoryMappedIo" => target.memory_mapped = boolean(element)?,
+        "FlushType" => {
+            target.flush_mode = Some(named(
+                element,
+                &[
+                    ("ViewOfFile", FlushMode::ViewOfFile),
+                    ("NonVolatileMemory", FlushMode::NonVolatileMemory),
+                    ("NonVolatileMemoryNoDrain", FlushMode::NonVolatileMemoryNoDrain),
+                ],
+            )?);
+        }
+        _ => return unknown(root, element),
+    }
+    Ok(())
+}
+
+/// Takes together what says where operations go: a stride, random operations' alignment, and their share.
+fn pattern(target: &mut Target, stride: Option<u64>, random: Option<u64>, ratio: Option<u32>) {
     match random {
         Some(alignment) => {
             target.random_percent = ratio.unwrap_or(100);
@@ -253,7 +267,6 @@ fn target(root: &Element) -> Read<Target> {
     if target.stride_bytes == Some(u64::from(target.block_bytes)) {
         target.stride_bytes = None;
     }
-    Ok(target)
 }
 
 fn content(root: &Element) -> Read<WriteContent> {

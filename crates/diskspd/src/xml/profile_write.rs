@@ -106,19 +106,7 @@ fn target(out: &mut Writer, target: &Target) {
     out.value("TemporaryFile", target.temporary);
     out.value("UseLargePages", target.large_pages);
     caching(out, target);
-    out.inside("WriteBufferContent", &[], |out| match &target.content {
-        WriteContent::Sequential => out.value("Pattern", "sequential"),
-        WriteContent::Zero => out.value("Pattern", "zero"),
-        WriteContent::Source { size_bytes, file } => {
-            out.value("Pattern", "random");
-            out.inside("RandomDataSource", &[], |out| {
-                out.value("SizeInBytes", size_bytes);
-                if let Some(file) = file {
-                    out.value("FilePath", file);
-                }
-            });
-        }
-    });
+    content(out, target);
     out.value("ParallelAsyncIO", target.parallel_async);
     if target.burst_size > 0 {
         out.value("BurstSize", target.burst_size);
@@ -162,6 +150,26 @@ fn target(out: &mut Writer, target: &Target) {
         },
     );
     out.value("Weight", target.weight);
+    thread_targets(out, target);
+}
+
+fn content(out: &mut Writer, target: &Target) {
+    out.inside("WriteBufferContent", &[], |out| match &target.content {
+        WriteContent::Sequential => out.value("Pattern", "sequential"),
+        WriteContent::Zero => out.value("Pattern", "zero"),
+        WriteContent::Source { size_bytes, file } => {
+            out.value("Pattern", "random");
+            out.inside("RandomDataSource", &[], |out| {
+                out.value("SizeInBytes", size_bytes);
+                if let Some(file) = file {
+                    out.value("FilePath", file);
+                }
+            });
+        }
+    });
+}
+
+fn thread_targets(out: &mut Writer, target: &Target) {
     if !target.thread_targets.is_empty() {
         out.inside("ThreadTargets", &[], |out| {
             for (thread, weight) in &target.thread_targets {

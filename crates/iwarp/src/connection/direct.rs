@@ -3,13 +3,14 @@
 //!
 //! The FPDU under way is known: its header was checked. What follows it is expected: further FPDUs of the same message, as long as it
 //! is, or behind the first of a Send as those of the last message were, at the places that continue it. They are received as if they
-//! were there, and each is then checked like any other; where one is not what was expected, everything from there on is taken out and
-//! goes the ordinary way. A place is only expected where bytes that turn out to be something else do no harm: in the sink of our own
+//! were there, and each is then checked like any other; if one is not what was expected, everything from there on is taken out and
+//! goes the ordinary way. A place is only expected if bytes that turn out to be something else do no harm: in the sink of our own
 //! read before it is complete, in room of unspecified content that the peer may write, and in the receive that a Send fills, as far as
 //! the message's first bytes tell its length.
 
-pub use super::receive::Target;
-use super::receive::{DIRECT_BYTES_MIN, Direct, DirectTarget};
+use super::receive::{DIRECT_BYTES_MIN, DirectTarget};
+use super::receiver::Direct;
+pub use super::receiver::Target;
 use super::*;
 use crate::ddp::{Header, Opcode};
 use crate::framing::{LENGTH_BYTES, trailer_bytes};
@@ -109,7 +110,7 @@ impl Connection {
         self.to_plan(memory).is_some()
     }
 
-    /// Bytes that follow the FPDU under way, where there is to be a plan.
+    /// Bytes that follow the FPDU under way, if there is to be a plan.
     fn to_plan(&self, memory: &Memory) -> Option<usize> {
         let direct = self.receiver.direct.as_ref().filter(|direct| direct.remaining > 0)?;
         if direct.target == Target::Posted {
@@ -201,7 +202,7 @@ impl Connection {
         }
     }
 
-    /// The bytes of the stream that lie in these pieces, in order; `None` where their target is gone.
+    /// The bytes of the stream that lie in these pieces, in order; `None` if their target is gone.
     fn unplaced(
         &mut self,
         pieces: &[Expected],

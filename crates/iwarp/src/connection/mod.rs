@@ -10,11 +10,12 @@
 //! responder:  AwaitRequest ─► AwaitAccept ─► AwaitFirst ─┘
 //! ```
 //!
-//! A responder sends no FPDU before it has received one (RFC 5044 section 7.1.2); siw fails where that is not kept.
+//! A responder sends no FPDU before it has received one (RFC 5044 section 7.1.2); siw fails if that is not kept.
 
 pub mod direct;
 mod posted;
 mod receive;
+mod receiver;
 mod start;
 mod transmit;
 
@@ -27,7 +28,7 @@ use crate::memory::{DomainId, Memory, MemoryError, Stag, StreamId, Wish};
 use crate::mpa::Extension;
 use crate::terminate::OffendingSegment;
 use crate::{TerminateCode, framing};
-use receive::Receiver;
+use receiver::Receiver;
 use std::collections::VecDeque;
 use std::time::Duration;
 use sys::{ALIGN_BYTES, Buf, BufMut, Payload};
@@ -55,7 +56,7 @@ pub enum Role {
 pub enum CrcPolicy {
     /// CRC is used. The default of RFC 5044 section 4.4.
     On,
-    /// CRC is used only where the peer wants it: for loopback and an own cluster.
+    /// CRC is used only if the peer wants it: for loopback and an own cluster.
     OffUnlessAsked,
 }
 
@@ -110,7 +111,7 @@ pub struct Config {
     pub receive_shape: Option<ShapeOf>,
     /// Sends and Writes that succeeded one after the other are told by one completion, which is the last one's, with the bytes of all.
     pub tells_sent_together: bool,
-    /// A payload is received straight into its place only where at least so much of its message is still to come.
+    /// A payload is received straight into its place only if at least so much of its message is still to come.
     pub planned_bytes_min: usize,
     pub domain: DomainId,
     pub stream: StreamId,
@@ -391,7 +392,7 @@ impl Connection {
         Ok(())
     }
 
-    /// As [`Self::post_receive`], with a buffer that is allocated when a message begins to arrive: as long as the message where that is
+    /// As [`Self::post_receive`], with a buffer that is allocated when a message begins to arrive: as long as the message if that is
     /// known by then, of `len_bytes` else.
     #[inline]
     pub fn post_receive_later(&mut self, id: WorkId, len_bytes: usize) -> Result<(), PostError> {
@@ -617,7 +618,7 @@ impl Connection {
         }
     }
 
-    /// Adds what was sent to the last completion, where that is of such and they are told together.
+    /// Adds what was sent to the last completion, if that is of such and they are told together.
     #[inline]
     fn joins_sent(&mut self, id: WorkId, kind: CompletionKind, len_bytes: usize) -> bool {
         match self.events.back_mut() {

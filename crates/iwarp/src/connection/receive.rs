@@ -1,9 +1,10 @@
 //! The way in: bytes of TCP to FPDUs, FPDUs to placements, deliveries and answers.
 //!
-//! A whole FPDU has its CRC checked before anything is placed. Only where a large one is taken straight into registered memory or a
+//! A whole FPDU has its CRC checked before anything is placed. Only if a large one is taken straight into registered memory or a
 //! posted receive ([`Connection::direct_target`]) the bytes are there before the check: they are not delivered until it has passed.
 
 use super::posted::{ALIGNED_BYTES_LEAST, Posted, Room};
+use super::receiver::{Direct, Target};
 use super::transmit::{InboundRead, OutstandingKind};
 use super::*;
 use crate::crc::Crc32c;
@@ -24,191 +25,6 @@ const STAGED_BYTES_IDLE: usize = 4096;
 const RECEIVED: Event =
     Event::Completion(Completion::new(WorkId(0), CompletionKind::Receive, WorkStatus::Success));
 
-/// Memory that payload is received into.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
-    Region(Stag),
-    /// The posted receive of the Send message under way.
-    Posted,
-}
-
-/// A segment whose payload goes straight to its place.
-pub(super) struct Direct {
-    pub header: Header,
-    pub ulpdu_bytes: usize,
-    pub target: Target,
-    pub at: usize,
-    pub remaining: usize,
-    crc: Option<Crc32c>,
-}
-
-impl Direct {
-    /// These bytes of it are in their place.
-    fn advance(&mut self, filled: &[u8]) {
-        if let Some(crc) = self.crc.as_mut() {
-            crc.update(filled);
-        }
-        self.at += filled.len();
-        self.remaining -= filled.len();
-    }
-
-    /// Payload of the whole segment.
-    pub fn payload_bytes(&self) -> usize {
-        self.ulpdu_bytes - self.header.len_bytes()
-    }
-}
-
-#[derive(Default)]
-pub(super) struct Receiver {
-    staged: Vec<u8>,
-    pub direct: Option<Direct>,
-    /// What is handled ends before a payload that was received into its region, if it is what was expected.
-    pub planned: bool,
-    /// Part of the tagged message under way was received into its region.
-    pub message_planned: bool,
-    posted: VecDeque<Posted>,
-    /// Bytes of the Send message under way.
-    filled: usize,
-    /// Payload of the last FPDU in the middle of a Send message: the first may have another length. Zero: none yet.
-    middle_bytes: usize,
-    send_sequence: u32,
-    read_sequence: u32,
-    atomic_sequence: u32,
-    /// A tagged write under way must go on exactly here.
-    write_under_way: Option<(Stag, u64)>,
-}
-
-impl Receiver {
-    pub(super) fn post(&mut self, id: WorkId, buffer: BufMut) {
-        let len_bytes = buffer.len();
-        self.posted.push_back(Posted { id, len_bytes, room: Room::Buffer(buffer), told_bytes: 0, count: 1 });
-    }
-
-    pub(super) fn post_later(&mut self, id: WorkId, len_bytes: usize) {
-        match self.posted.back_mut() {
-            Some(last)
-                if matches!(last.room, Room::Later) && (last.id, last.len_bytes) == (id, len_bytes) =>
-            {
-                last.count += 1;
-            }
-            _ => self.posted.push_back(Posted { id, len_bytes, room: Room::Later, told_bytes: 0, count: 1 }),
-        }
-    }
-
-    pub(super) fn prefetch(&self) {
-        if let Some(posted) = self.posted.front() {
-            sys::prefetch(posted);
-        }
-    }
-
-    pub(super) fn posted_count(&self) -> usize {
-        self.posted.iter().map(|posted| posted.count).sum()
-    }
-
-    /// The first posted receive, alone.
-    fn first_posted(&mut self) -> Option<&mut Posted> {
-        let first = self.posted.front_mut()?;
-        if first.count > 1 {
-            first.count -= 1;
-            let alone = Posted {
-                id: first.id,
-                len_bytes: first.len_bytes,
-                room: Room::Later,
-                told_bytes: 0,
-                count: 1,
-            };
-            self.posted.push_front(alone);
-        }
-        self.posted.front_mut()
-    }
-
-    fn take_posted(&mut self) -> Option<Posted> {
-        self.first_posted()?;
-        self.posted.pop_front()
-    }
-
-    pub(super) fn staged_capacity(&self) -> usize {
-        self.staged.capacity()
-    }
-
-    pub(super) fn release(&mut self, memory: &mut Memory) {
-        if let Some(Direct { target: Target::Region(stag), .. }) = self.direct.take() {
-            memory.set_busy(stag, false);
-        }
-        self.staged = Vec::new();
-    }
-
-    /// The bytes of the receive that the Send message under way fills; [`Self::give_back`] returns them.
-    pub(super) fn lend(&mut self) -> Option<BufMut> {
-        let posted = self.posted.front_mut()?;
-        match std::mem::replace(&mut posted.room, Room::Lent) {
-            Room::Buffer(buffer) => Some(buffer),
-            other => {
-                posted.room = other;
-                None
-            }
-        }
-    }
-
-    /// Nobody takes them where the receives were flushed.
-    pub(super) fn give_back(&mut self, bytes: BufMut) {
-        if let Some(Posted { room: room @ Room::Lent, .. }) = self.posted.front_mut() {
-            *room = Room::Buffer(bytes);
-        }
-    }
-
-    /// Bytes of the Send message under way that come behind the first `end`, as far as that is known and there is room.
-    pub(super) fn sent_bytes_after(&self, end: usize) -> usize {
-        let told = self.posted.front().filter(|posted| matches!(posted.room, Room::Buffer(_)));
-        told.map_or(0, |posted| posted.told_bytes.saturating_sub(end))
-    }
-
-    /// Payload expected of each further FPDU of the message under way, one of whose FPDUs has this header and this much.
-    pub(super) fn further_bytes(&self, header: &Header, payload_bytes: usize) -> usize {
-        match header {
-            Header::Untagged { message_offset: 0, .. } if self.middle_bytes > 0 => self.middle_bytes,
-            _ => payload_bytes,
-        }
-    }
-
-    /// Names the Send message under way.
-    pub(super) fn send_sequence(&self) -> u32 {
-        self.send_sequence
-    }
-
-    /// The bytes of the receive that the Send message under way fills.
-    pub(super) fn posted_bytes(&mut self) -> Option<&mut BufMut> {
-        match &mut self.posted.front_mut()?.room {
-            Room::Buffer(buffer) => Some(buffer),
-            Room::Later | Room::Lent => None,
-        }
-    }
-
-    /// Bytes of a checked range of the target, to be written.
-    fn writable<'a>(
-        &'a mut self,
-        target: Target,
-        at: usize,
-        len_bytes: usize,
-        memory: &'a mut Memory,
-    ) -> Result<&'a mut [u8], Failure> {
-        match target {
-            Target::Region(stag) => Ok(memory.writable(stag, at, len_bytes).map_err(tagged_code)?),
-            Target::Posted => {
-                let room = self.posted_bytes().and_then(|buffer| buffer.get_mut(at..at + len_bytes));
-                Ok(room.ok_or(TerminateCode::DDP_UNTAGGED_TOO_LONG)?)
-            }
-        }
-    }
-
-    pub(super) fn flush(&mut self) -> impl Iterator<Item = Completion> {
-        std::iter::from_fn(|| self.take_posted()).map(|posted| Completion {
-            buffer: posted.room.into_buffer().map(BufMut::freeze),
-            ..Completion::new(posted.id, CompletionKind::Receive, WorkStatus::Flushed)
-        })
-    }
-}
-
 /// Where the owner may receive the next bytes of the stream straight into memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirectTarget {
@@ -224,7 +40,7 @@ impl Connection {
         self.handle_bytes(bytes, None, memory, now);
     }
 
-    /// As [`Self::handle_input`] of the first `len_bytes` of a buffer. Short messages that came whole are given as views of it, where that does
+    /// As [`Self::handle_input`] of the first `len_bytes` of a buffer. Short messages that came whole are given as views of it, if that does
     /// not keep too much memory: whoever takes them up later finds them in the processor's cache, one behind the other.
     pub fn handle_shared_input(
         &mut self,
@@ -236,7 +52,7 @@ impl Connection {
         self.handle_bytes(input.get(..len_bytes).unwrap_or_default(), Some(input), memory, now);
     }
 
-    /// `input`: what holds the bytes, where that may be shared.
+    /// `input`: what holds the bytes, if that may be shared.
     fn handle_bytes(&mut self, mut bytes: &[u8], input: Option<&Buf>, memory: &mut Memory, now: Monotonic) {
         self.counters.received_bytes += bytes.len() as u64;
         while !bytes.is_empty() && !matches!(self.state, State::Terminating | State::Closed) {
@@ -424,7 +240,7 @@ impl Connection {
         }
     }
 
-    /// Sets up direct placement of the partial FPDU at the front of `bytes`, where it is a tagged segment or one of a Send; returns
+    /// Sets up direct placement of the partial FPDU at the front of `bytes`, if it is a tagged segment or one of a Send; returns
     /// bytes used.
     fn begin_direct(&mut self, bytes: &[u8], memory: &mut Memory) -> Result<usize, Failure> {
         let [high, low, ulpdu @ ..] = bytes else { return Ok(0) };
@@ -653,7 +469,7 @@ impl Connection {
             .filter(|input| input.retained_bytes() <= payload.len() * RETAINED_TIMES_MAX)
             .and_then(|input| input.view_of(payload));
         let buffer = shared.unwrap_or_else(|| Buf::from(payload));
-        // Filled in where it stays: what was just written in small parts is slow to move.
+        // Filled in if it stays: what was just written in small parts is slow to move.
         if let Event::Completion(received) = self.events.push_back_mut(RECEIVED) {
             (received.id, received.len_bytes) = (id, payload.len());
             received.buffer = Some(buffer);

@@ -85,7 +85,7 @@ impl Connection {
     /// Responder: takes the connection. Receives should be posted before.
     ///
     /// # Errors
-    /// `Closed` where no request waits.
+    /// `Closed` if no request waits.
     pub fn accept(&mut self, private_data: &[u8], now: Monotonic) -> Result<(), PostError> {
         let (State::AwaitAccept, Some(request)) = (self.state, self.peer_start.take()) else {
             return Err(PostError::Closed);
@@ -202,7 +202,7 @@ impl Connection {
         let bound = |peer: u16, own: u16| if peer == DEPTH_NO_NEGOTIATION { own } else { own.min(peer) };
         match (enhanced, legacy) {
             (Some(peer), legacy) => {
-                // MS-SMBD 6.1: the blob counts where MPA says nothing.
+                // MS-SMBD 6.1: the blob counts if MPA says nothing.
                 let served = match (peer.inbound_read_depth, legacy) {
                     (0, Some(legacy)) => legacy.inbound.min(255) as u16,
                     (depth, _) => depth,

@@ -353,7 +353,7 @@ const fn payload_room(room: usize, head_bytes: usize) -> usize {
     (room & !3).saturating_sub(head_bytes.next_multiple_of(4))
 }
 
-/// Of a payload of which `left` bytes are to be sent, up to `room` bytes: where more follow, they begin with a page, so that the CRC of each
+/// Of a payload of which `left` bytes are to be sent, up to `room` bytes: if more follow, they begin with a page, so that the CRC of each
 /// whole page is kept with it and kernels copy from the start of one. A short FPDU is not made much shorter for that.
 fn to_page(out: &Outgoing, left: usize, room: usize) -> usize {
     if left <= room {
@@ -363,7 +363,7 @@ fn to_page(out: &Outgoing, left: usize, room: usize) -> usize {
     if behind > room / 8 || !behind.is_multiple_of(4) { room } else { room - behind }
 }
 
-/// A tagged message at least so long has one page of its memory in its first FPDU. Sixteen bytes of headers lie before that: where a
+/// A tagged message at least so long has one page of its memory in its first FPDU. Sixteen bytes of headers lie before that: if a
 /// kernel puts them at the start of a page, it copies from the start of one page to behind the start of another. Some processors (AMD Zen 3)
 /// move a string to a few bytes behind its place in a page ten times slower than elsewhere; FPDUs after the first lie better.
 const PAGE_FIRST_FROM_BYTES: usize = 16 << 10;
@@ -379,7 +379,7 @@ pub enum Transmitted {
 }
 
 impl Connection {
-    /// Bytes for TCP, about `len_bytes_max` of them, as slices of payload and of headers; `None` where there is nothing to send.
+    /// Bytes for TCP, about `len_bytes_max` of them, as slices of payload and of headers; `None` if there is nothing to send.
     /// They have to be sent whole and in order.
     pub fn poll_transmit(
         &mut self,
@@ -540,7 +540,7 @@ impl Connection {
         true
     }
 
-    /// Makes a message the current one; `false` where none may start.
+    /// Makes a message the current one; `false` if none may start.
     fn start_message(&mut self, memory: &mut Memory) -> bool {
         loop {
             let work = self.transmitter.startable(&self.agreed);

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// `None` where it is neither IPv4 nor IPv6.
+/// `None` if it is neither IPv4 nor IPv6.
 pub fn from_kernel(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     let address: *const libc::sockaddr_storage = storage;
     match libc::c_int::from(storage.ss_family) {

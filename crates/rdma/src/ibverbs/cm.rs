@@ -36,7 +36,7 @@ impl EventChannel {
         Ok(Rc::new(channel))
     }
 
-    /// The next event; `None` where there is none.
+    /// The next event; `None` if there is none.
     pub fn next(self: &Rc<Self>) -> io::Result<Option<CmEvent>> {
         let mut event: *mut rdma_cm_event = ptr::null_mut();
         // SAFETY: the channel lives as long as this; the target is writable.
@@ -285,7 +285,7 @@ impl ConnectionId {
         check(unsafe { (self.library.cm.rdma_reject)(self.id.as_ptr(), private_data.as_ptr().cast(), len) })
     }
 
-    /// Tells the peer; DISCONNECTED follows where it answers.
+    /// Tells the peer; DISCONNECTED follows if it answers.
     pub fn disconnect(&mut self) -> io::Result<()> {
         // SAFETY: the identifier is alive.
         check(unsafe { (self.library.cm.rdma_disconnect)(self.id.as_ptr()) })

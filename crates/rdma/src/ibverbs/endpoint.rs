@@ -19,7 +19,7 @@ use sys::{Buf, Payload};
 
 /// Registering memory costs two calls into the kernel and a visit to each page: below this a copy is cheaper.
 const COPY_BYTES: usize = 32 << 10;
-/// Requests on the send and the receive queue, where the device has room for as many.
+/// Requests on the send and the receive queue, if the device has room for as many.
 const SEND_DEPTH: u32 = 256;
 const RECEIVE_DEPTH: u32 = 512;
 /// Pieces of memory in one request.
@@ -190,7 +190,7 @@ impl Endpoint {
     }
 
     /// # Errors
-    /// Where the device refuses: the connection is of no use then.
+    /// When the device refuses: the connection is of no use then.
     pub fn post(&mut self, connection: &ConnectionId, id: WorkId, request: Request) -> io::Result<()> {
         self.waiting.push_back((id, request));
         self.post_waiting(connection)
@@ -325,10 +325,10 @@ impl Endpoint {
         Ok((elements, Held::Regions(regions)))
     }
 
-    /// Takes completions; `true` where more may be there.
+    /// Takes completions; `true` if more may be there.
     ///
     /// # Errors
-    /// Where the queue failed.
+    /// When the queue failed.
     pub fn poll(&mut self, out: &mut Vec<Event>) -> io::Result<bool> {
         let mut batch = [ibv_wc::default(); BATCH];
         let mut taken = 0;

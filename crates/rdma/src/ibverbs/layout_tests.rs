@@ -11,7 +11,7 @@ struct Expected {
     value: usize,
 }
 
-/// `offset!(list, structure, field)`, or with the field's way in C where it differs.
+/// `offset!(list, structure, field)`, or with the field's way in C if it differs.
 macro_rules! offset {
     ($list:ident, $structure:ident, $($field:ident),+ $(,)?) => {
         $($list.push(Expected {

@@ -86,7 +86,7 @@ pub struct Library {
     pub cm: Cm,
 }
 
-/// The libraries; the reason in words where they cannot be used.
+/// The libraries; the reason in words if they cannot be used.
 pub fn library() -> Result<&'static Library, &'static str> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
     LIBRARY.get_or_init(load).as_ref().map_err(String::as_str)

@@ -1,6 +1,6 @@
 //! RDMA by libibverbs and librdmacm: network cards, siw and rxe.
 //!
-//! Owns the event channel, the listeners, the connections and the registrations. The libraries are opened at run time; where they or
+//! Owns the event channel, the listeners, the connections and the registrations. The libraries are opened at run time; if they or
 //! the devices are absent, [`devices()`] says so and nothing else happens. Promises: no call waits for a peer; a peer reaches only
 //! what is registered for its own connection (each has a protection domain of its own); memory outlives the device's use of it.
 //! Only base verbs are used (`ibv_post_send`, `ibv_post_recv`, `ibv_poll_cq`), which every driver has.
@@ -79,7 +79,7 @@ const LISTENER: u64 = 1 << 63;
 
 #[derive(Debug, Clone)]
 pub struct IbverbsOptions {
-    /// RDMA Reads that we serve and have outstanding at a time, where the device allows as many.
+    /// RDMA Reads that we serve and have outstanding at a time, if the device allows as many.
     pub inbound_read_depth: u8,
     pub outbound_read_depth: u8,
     pub queue_pairs_max: usize,
@@ -238,7 +238,7 @@ impl IbverbsProvider {
     /// Begins a connection as initiator; `Established` or `Disconnected` follows.
     ///
     /// # Errors
-    /// Where no RDMA device leads to the address, or there are too many connections.
+    /// If no RDMA device leads to the address, or there are too many connections.
     pub fn connect(
         &mut self,
         address: SocketAddr,
@@ -298,7 +298,7 @@ impl IbverbsProvider {
         self.pairs.get_mut(id.slot())?.as_mut().filter(|pair| pair.id == id)
     }
 
-    /// Hands work to an established connection; where its device refuses, the connection ends and flushes it.
+    /// Hands work to an established connection; if its device refuses, the connection ends and flushes it.
     fn post(&mut self, id: QueuePairId, work: WorkId, request: Request) -> Result<(), PostError> {
         let pair = self.pair_mut(id).filter(|pair| pair.is_open()).ok_or(PostError::Closed)?;
         let endpoint = pair.endpoint.as_mut().ok_or(PostError::Closed)?;
@@ -382,7 +382,7 @@ impl IbverbsProvider {
         }
     }
 
-    /// Lets one connection do what it can; ends it where it is over.
+    /// Lets one connection do what it can; ends it if it is over.
     fn drive(&mut self, slot: usize, out: &mut Vec<Event>) {
         let now = self.now;
         let Some(pair) = self.pairs[slot].as_mut() else { return };

@@ -154,7 +154,7 @@ impl Pair {
         })
     }
 
-    /// Accepts where that is to be done, takes completions, posts what waited for room.
+    /// Accepts if that is to be done, takes completions, posts what waited for room.
     pub fn work(&mut self, now: Monotonic, out: &mut Vec<Event>) {
         if self.state == State::Accepting && self.closing.is_none() {
             self.state = State::Accepted;
@@ -162,7 +162,7 @@ impl Pair {
                 self.fail(format!("the connection cannot be accepted: {error}"));
             }
         }
-        // Completions are told after the connection was, even where the message was faster.
+        // Completions are told after the connection was, even if the message was faster.
         if self.state != State::Established || !self.hot {
             return;
         }
@@ -255,7 +255,7 @@ fn network(status: i32) -> CloseReason {
 }
 
 /// Why a request was refused. Over InfiniBand and RoCE the status is a reason of the connection manager (IBTA volume 1, 12.6.7.2), of
-/// which 8 means that nobody listens. Over iWARP it is the error number of a connection that was there: where nobody listens, siw
+/// which 8 means that nobody listens. Over iWARP it is the error number of a connection that was there: if nobody listens, siw
 /// does not even begin.
 pub(super) fn refused(status: i32) -> CloseReason {
     const INVALID_SERVICE_ID: i32 = 8;

@@ -1,6 +1,6 @@
 //! Protection domains, registrations, completion channels and queues: each ends with its owner.
 //!
-//! Promises: memory stays while a device may reach it; where a device does not let go of it, it is never freed.
+//! Promises: memory stays while a device may reach it; if a device does not let go of it, it is never freed.
 
 use super::layout::*;
 use super::library::Library;
@@ -142,7 +142,7 @@ impl MemoryRegion {
         access: c_int,
     ) -> io::Result<Self> {
         let library = domain.library;
-        // SAFETY: the bytes are held by `memory` until the registration has ended; where they are shared the device may not write.
+        // SAFETY: the bytes are held by `memory` until the registration has ended; if they are shared the device may not write.
         let region = unsafe {
             (library.verbs.ibv_reg_mr)(domain.as_ptr(), address.cast::<c_void>(), len_bytes, access)
         };
@@ -177,7 +177,7 @@ impl MemoryRegion {
         self.address as u64
     }
 
-    /// Part of it, for a work request; `None` where it does not lie within.
+    /// Part of it, for a work request; `None` if it does not lie within.
     pub fn element(&self, offset: usize, len_bytes: usize) -> Option<ibv_sge> {
         if offset.checked_add(len_bytes)? > self.len_bytes {
             return None;
@@ -192,7 +192,7 @@ impl MemoryRegion {
     /// Writes `bytes` from `offset` on.
     ///
     /// # Panics
-    /// Where they do not fit, or the memory is shared.
+    /// If they do not fit, or the memory is shared.
     ///
     /// # Safety
     /// No work that may touch these bytes is with the device.
@@ -213,7 +213,7 @@ impl MemoryRegion {
     /// A copy of `len_bytes` from `offset` on.
     ///
     /// # Panics
-    /// Where they do not lie within.
+    /// When they do not lie within.
     ///
     /// # Safety
     /// No work that may touch these bytes is with the device.
@@ -225,7 +225,7 @@ impl MemoryRegion {
         copy
     }
 
-    /// Ends the registration; `None` where the device does not let go of the bytes.
+    /// Ends the registration; `None` if the device does not let go of the bytes.
     pub fn end(mut self) -> Option<Memory> {
         let memory = self.release();
         std::mem::forget(self);

@@ -36,7 +36,7 @@ impl Staging {
     /// A slot of at least `len_bytes`.
     ///
     /// # Errors
-    /// Where it would be larger than the largest, or the device registers no more.
+    /// If it would be larger than the largest, or the device registers no more.
     pub fn take(&mut self, len_bytes: usize) -> io::Result<Slot> {
         let class = class_of(len_bytes).ok_or(io::ErrorKind::InvalidInput)?;
         if let Some(slot) = self.free[class].pop() {

@@ -38,7 +38,7 @@ const PLANNED_SUMMED_BYTES: usize = 64 << 10;
 /// Payload of messages with less still to come is copied from where several of them were received at once: fewer receives and wakes cost
 /// less than the copy, which is of bytes in the processor's cache.
 const PLANNED_BYTES_MIN: usize = 128 << 10;
-/// Accepting goes on after so long, where descriptors were exhausted.
+/// Accepting goes on after so long, if descriptors were exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// How long a peer may take for the last bytes of a connection that has ended.
 const LINGER: Duration = Duration::from_secs(2);
@@ -159,7 +159,7 @@ impl IwarpProvider {
     /// Accepts connections of this listener.
     ///
     /// # Errors
-    /// Where the listener has no address.
+    /// When the listener has no address.
     pub fn listen(&mut self, listener: TcpListener) -> io::Result<SocketAddr> {
         let local = listener.local_addr()?;
         let socket: Descriptor = Arc::new(OwnedFd::from(listener));
@@ -172,7 +172,7 @@ impl IwarpProvider {
     /// Begins a connection as initiator over a TCP connection that is up.
     ///
     /// # Errors
-    /// Where the socket has no addresses, or there are too many connections.
+    /// If the socket has no addresses, or there are too many connections.
     pub fn connect(
         &mut self,
         stream: TcpStream,
@@ -356,7 +356,7 @@ impl IwarpProvider {
         }
         pair.take_events(&mut self.activity, out);
         if pair.holds_back() {
-            // Where nothing comes after all, it sends when the loop comes round.
+            // If nothing comes after all, it sends when the loop comes round.
             let again = pair.id.0 << 2 | TIMER;
             self.queue.submit(again, Operation::Timeout { after: Duration::ZERO });
             return pair.receive(&self.queue, &mut self.memory, &mut self.receipts);
@@ -416,15 +416,6 @@ impl Activity {
     }
 }
 
-fn engine_access(access: Access) -> iwarp::Access {
-    iwarp::Access {
-        remote_read: access.remote_read,
-        remote_write: access.remote_write,
-        remote_invalidate: access.remote_invalidate,
-        unspecified_content: access.unspecified_content,
-    }
-}
-
 fn post_error(error: iwarp::PostError) -> PostError {
     match error {
         iwarp::PostError::Closed | iwarp::PostError::NotNegotiated => PostError::Closed,
@@ -477,7 +468,6 @@ impl Verbs for IwarpProvider {
         access: Access,
         queue_pair: QueuePairId,
     ) -> Result<RegionKey, RegisterError> {
-        let access = engine_access(access);
         self.register_with(queue_pair, |memory, stream, random| {
             memory.register(bytes, 0, access, DOMAIN, stream, random)
         })
@@ -489,14 +479,13 @@ impl Verbs for IwarpProvider {
         access: Access,
         queue_pair: QueuePairId,
     ) -> Result<RegionKey, RegisterError> {
-        let access = engine_access(access);
         self.register_with(queue_pair, |memory, stream, random| {
             memory.register_room(len_bytes, 0, access, DOMAIN, stream, random)
         })
     }
 
     fn register_shared(&mut self, bytes: Buf, queue_pair: QueuePairId) -> Result<RegionKey, RegisterError> {
-        let access = iwarp::Access { remote_read: true, remote_invalidate: true, ..Default::default() };
+        let access = Access { remote_read: true, remote_invalidate: true, ..Default::default() };
         self.register_with(queue_pair, |memory, stream, random| {
             memory.register_shared(bytes, 0, access, DOMAIN, stream, random)
         })

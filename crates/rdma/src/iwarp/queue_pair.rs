@@ -22,7 +22,7 @@ use types::Monotonic;
 /// Receive buffer of a connection with traffic, and of one that filled that.
 const RECEIVE_BYTES: usize = 32 << 10;
 const RECEIVE_BYTES_MANY: usize = 256 << 10;
-/// The same where long payload came last: enough to see what comes next, and little to be copied if that is payload again. A request to read
+/// The same if long payload came last: enough to see what comes next, and little to be copied if that is payload again. A request to read
 /// fits (164 bytes); of one to write there are 156 bytes of headers, and a cache line of payload, so that the rest is received from the start
 /// of another on, to where it can be copied fastest.
 const RECEIVE_BYTES_PEEK: usize = 156 + 64;
@@ -35,7 +35,7 @@ const TURN_BYTES: usize = 2 << 20;
 const SEND_BYTES: usize = 2 << 20;
 /// Slices of one send that need no memory of their own: of as many small answers as are worked off together.
 const SLICES_INLINE: usize = 32;
-/// Where more has come already than a receive could take, what is to be sent waits for the next one, so often at most: the other end
+/// If more has come already than a receive could take, what is to be sent waits for the next one, so often at most: the other end
 /// has less to wake up for, and more to do each time.
 const HELD_RECEIVES_MAX: u8 = 4;
 
@@ -46,7 +46,7 @@ pub(super) struct Receipt {
     into: Option<Box<Scatter>>,
 }
 
-/// Receipts that no receive has: the one used last is taken first, as it is still in the processor's cache where each connection's own
+/// Receipts that no receive has: the one used last is taken first, as it is still in the processor's cache if each connection's own
 /// had left it.
 #[derive(Default)]
 pub(super) struct Receipts(Vec<Receipt>);

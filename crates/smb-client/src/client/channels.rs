@@ -7,13 +7,14 @@
 
 use super::Client;
 use super::connect::{self, Target};
+use super::interfaces::{self, ADDRESSES_MAX, ANSWER_BYTES};
 use super::pauses::Pauses;
 use crate::channel::Channel;
 use crate::connection::{Leftovers, Token};
-use crate::link::{Link, Way};
 use crate::operation::{Reply, Request};
 use crate::{ClientError, Transport};
-use smb::wire::Command;
+use smb::wire::{Command, FileId, NetworkInterface, fsctl, parse_network_interfaces};
+use smb_transport::client::{Link, Way};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
 use sys::monotonic_now;
@@ -69,6 +70,52 @@ impl Client {
             }
             self.turn()?;
         }
+    }
+
+    /// The addresses that the server tells of, with what they can; none where it does not know the question.
+    ///
+    /// # Errors
+    /// [`ClientError`] where the server refuses otherwise, or the connection failed.
+    pub fn interfaces(&mut self) -> Result<Vec<NetworkInterface>, ClientError> {
+        let tree = self.tree_connect("IPC$")?;
+        let request =
+            Request::fsctl(tree.id, FileId::RELATED, fsctl::QUERY_NETWORK_INTERFACE_INFO, &[], ANSWER_BYTES);
+        let reply = self.call(request.within(tree))?;
+        let unknown = [NtStatus::INVALID_DEVICE_REQUEST, NtStatus::NOT_SUPPORTED, NtStatus::FILE_CLOSED];
+        let found = if unknown.contains(&reply.status()) {
+            Vec::new()
+        } else {
+            parse_network_interfaces(reply.fsctl_output()?)?
+        };
+        self.tree_disconnect(tree)?;
+        Ok(found)
+    }
+
+    /// Connects to the server's other addresses, up to `most` connections in all: by SMB Direct where the options allow it and the server
+    /// has it, the fastest first. What cannot be reached is left out, and said in the log.
+    ///
+    /// # Errors
+    /// [`ClientError`] where the server's addresses cannot be asked for.
+    pub fn find_channels(&mut self, most: usize) -> Result<(), ClientError> {
+        let Some(first) = self.targets.first().copied().filter(|_| self.binding.is_some()) else {
+            return Ok(());
+        };
+        let found = self.interfaces()?;
+        let may_rdma = self.options.transport != Transport::Tcp;
+        let rdma_port = if first.is_rdma { first.port } else { self.options.rdma_port };
+        let chosen = interfaces::choose(&found, may_rdma, first.is_rdma);
+        for (address, is_rdma) in chosen.into_iter().take(ADDRESSES_MAX) {
+            // The first connection by SMB Direct may come on top: work goes by it alone then.
+            let is_better = is_rdma && !self.is_rdma();
+            if self.channels.len() >= most && !is_better {
+                break;
+            }
+            let port = if is_rdma { rdma_port } else { first.port };
+            if let Err(error) = self.add_target(Target { is_rdma, port, address: Some(address) }) {
+                tracing::info!(server = self.server, %address, is_rdma, %error, "no further connection");
+            }
+        }
+        Ok(())
     }
 
     /// Ends the connections of the session one after the other would be the network's doing; this is for tests of what follows.
@@ -320,7 +367,7 @@ impl Client {
         now: Monotonic,
     ) -> Result<Forming, ClientError> {
         let is_rdma = self.targets.get(target).is_some_and(|target| target.is_rdma);
-        let link = Link::new(&self.engine, way, self.options.timeout, &self.options)?;
+        let link = Link::new(self.engine.driver(), way, &self.options.of_link(self.options.timeout))?;
         let connection =
             connect::further(&self.server, is_rdma, self.options.clone(), self.credentials.clone(), binding);
         Ok(Forming::Joining(Box::new(Channel::new(connection, link, target, now))))

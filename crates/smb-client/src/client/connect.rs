@@ -2,10 +2,10 @@
 
 use crate::channel::Channel;
 use crate::connection::{Binding, Connection, Random, Token};
-use crate::link::{Link, Way};
 use crate::operation::{Reply, Request};
 use crate::{ClientError, Engine, Options, RdmaDevice, Transport};
 use smb::auth::Credentials;
+use smb_transport::client::{Link, Way};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, SystemTime};
 use sys::monotonic_now;
@@ -101,7 +101,7 @@ pub(super) fn link(
 ) -> Result<Link, ClientError> {
     let deadline = monotonic_now().after(timeout);
     let way = target.dial(server, timeout, target.is_by_device(options))?;
-    let mut link = Link::new(engine, way, timeout, options)?;
+    let mut link = Link::new(engine.driver(), way, &options.of_link(timeout))?;
     loop {
         let now = monotonic_now();
         link.poll(now);

@@ -1,69 +1,16 @@
 //! The server's other addresses: asked for, chosen, connected to (MS-SMB2 3.2.4.20.10, FSCTL_QUERY_NETWORK_INTERFACE_INFO).
 
-use super::Client;
-use super::connect::Target;
-use crate::operation::Request;
-use crate::{ClientError, Transport};
-use smb::wire::{FileId, InterfaceCapabilities, NetworkInterface, fsctl, parse_network_interfaces};
+use smb::wire::{InterfaceCapabilities, NetworkInterface};
 use std::net::IpAddr;
-use types::NtStatus;
 
 /// Room for some four hundred addresses.
-const ANSWER_BYTES: u32 = 65536;
+pub(super) const ANSWER_BYTES: u32 = 65536;
 /// Further addresses that are tried: a server cannot make its clients knock everywhere.
-const ADDRESSES_MAX: usize = 32;
-
-impl Client {
-    /// The addresses that the server tells of, with what they can; none where it does not know the question.
-    ///
-    /// # Errors
-    /// [`ClientError`] where the server refuses otherwise, or the connection failed.
-    pub fn interfaces(&mut self) -> Result<Vec<NetworkInterface>, ClientError> {
-        let tree = self.tree_connect("IPC$")?;
-        let request =
-            Request::fsctl(tree.id, FileId::RELATED, fsctl::QUERY_NETWORK_INTERFACE_INFO, &[], ANSWER_BYTES);
-        let reply = self.call(request.within(tree))?;
-        let unknown = [NtStatus::INVALID_DEVICE_REQUEST, NtStatus::NOT_SUPPORTED, NtStatus::FILE_CLOSED];
-        let found = if unknown.contains(&reply.status()) {
-            Vec::new()
-        } else {
-            parse_network_interfaces(reply.fsctl_output()?)?
-        };
-        self.tree_disconnect(tree)?;
-        Ok(found)
-    }
-
-    /// Connects to the server's other addresses, up to `most` connections in all: by SMB Direct where the options allow it and the server
-    /// has it, the fastest first. What cannot be reached is left out, and said in the log.
-    ///
-    /// # Errors
-    /// [`ClientError`] where the server's addresses cannot be asked for.
-    pub fn find_channels(&mut self, most: usize) -> Result<(), ClientError> {
-        let Some(first) = self.targets.first().copied().filter(|_| self.binding.is_some()) else {
-            return Ok(());
-        };
-        let found = self.interfaces()?;
-        let may_rdma = self.options.transport != Transport::Tcp;
-        let rdma_port = if first.is_rdma { first.port } else { self.options.rdma_port };
-        let chosen = choose(&found, may_rdma, first.is_rdma);
-        for (address, is_rdma) in chosen.into_iter().take(ADDRESSES_MAX) {
-            // The first connection by SMB Direct may come on top: work goes by it alone then.
-            let is_better = is_rdma && !self.is_rdma();
-            if self.channels.len() >= most && !is_better {
-                break;
-            }
-            let port = if is_rdma { rdma_port } else { first.port };
-            if let Err(error) = self.add_target(Target { is_rdma, port, address: Some(address) }) {
-                tracing::info!(server = self.server, %address, is_rdma, %error, "no further connection");
-            }
-        }
-        Ok(())
-    }
-}
+pub(super) const ADDRESSES_MAX: usize = 32;
 
 /// The addresses to connect to, and whether by SMB Direct, the best first. `is_rdma`: the session has SMB Direct, and TCP beside it
 /// would carry nothing.
-fn choose(found: &[NetworkInterface], may_rdma: bool, is_rdma: bool) -> Vec<(IpAddr, bool)> {
+pub(super) fn choose(found: &[NetworkInterface], may_rdma: bool, is_rdma: bool) -> Vec<(IpAddr, bool)> {
     let can_rdma = |one: &NetworkInterface| one.capabilities.contains(InterfaceCapabilities::RDMA);
     let by_rdma = is_rdma || may_rdma && found.iter().any(can_rdma);
     let mut chosen: Vec<&NetworkInterface> = found.iter().filter(|one| !by_rdma || can_rdma(one)).collect();

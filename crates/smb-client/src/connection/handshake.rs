@@ -81,6 +81,40 @@ pub(super) fn validation_expected(negotiated: &Negotiated) -> Vec<u8> {
     expected
 }
 
+/// Writes a NEGOTIATE request from its body on (MS-SMB2 2.2.3). `server`: the name that the user knows the server by, if it is to hear it.
+pub(crate) fn negotiate_request(options: &Options, server: Option<&str>, salt: &[u8; 32]) -> Vec<u8> {
+    let dialects = dialect_numbers(options);
+    let mut contexts = Vec::new();
+    if dialects.contains(&(Dialect::Smb311 as u16)) {
+        let ciphers: Vec<u16> = options.ciphers.iter().map(|cipher| cipher.to_wire()).collect();
+        let signing: Vec<u16> = options.signing_algorithms.iter().map(|a| a.to_wire()).collect();
+        contexts.push(put_context(CONTEXT_PREAUTH_INTEGRITY, &PreauthIntegrity::build(salt)));
+        if !ciphers.is_empty() {
+            contexts.push(put_context(CONTEXT_ENCRYPTION, &put_counted_ids(&ciphers)));
+        }
+        if !signing.is_empty() {
+            contexts.push(put_context(CONTEXT_SIGNING, &put_counted_ids(&signing)));
+        }
+        if options.rdma_transform {
+            let ids = put_rdma_transform_ids(&[RDMA_TRANSFORM_ENCRYPTION, RDMA_TRANSFORM_SIGNING]);
+            contexts.push(put_context(CONTEXT_RDMA_TRANSFORM, &ids));
+        }
+        if let Some(server) = server {
+            let name: Vec<u8> = server.encode_utf16().flat_map(u16::to_le_bytes).collect();
+            contexts.push(put_context(CONTEXT_NETNAME, &name));
+        }
+    }
+    let fixed = NegotiateRequestBody {
+        security_mode: U16::new(security_mode(options).bits()),
+        capabilities: U32::new(capabilities(options).bits()),
+        client_guid: options.client_guid,
+        ..Default::default()
+    };
+    let mut body = Vec::new();
+    write_negotiate_request(&mut body, fixed, &dialects, &contexts);
+    body
+}
+
 impl Connection {
     pub(super) fn begin(
         &mut self,
@@ -91,39 +125,7 @@ impl Connection {
     ) {
         let mut salt = [0; 32];
         (self.random)(&mut salt);
-        let dialects = dialect_numbers(&self.options);
-        let contexts = if dialects.contains(&(Dialect::Smb311 as u16)) {
-            let ciphers: Vec<u16> = self.options.ciphers.iter().map(|cipher| cipher.to_wire()).collect();
-            let signing: Vec<u16> = self.options.signing_algorithms.iter().map(|a| a.to_wire()).collect();
-            let name: Vec<u8> = server.encode_utf16().flat_map(u16::to_le_bytes).collect();
-            let mut contexts = vec![put_context(CONTEXT_PREAUTH_INTEGRITY, &PreauthIntegrity::build(&salt))];
-            if !ciphers.is_empty() {
-                contexts.push(put_context(CONTEXT_ENCRYPTION, &put_counted_ids(&ciphers)));
-            }
-            if !signing.is_empty() {
-                contexts.push(put_context(CONTEXT_SIGNING, &put_counted_ids(&signing)));
-            }
-            if self.options.rdma_transform {
-                let ids = put_rdma_transform_ids(&[RDMA_TRANSFORM_ENCRYPTION, RDMA_TRANSFORM_SIGNING]);
-                contexts.push(put_context(CONTEXT_RDMA_TRANSFORM, &ids));
-            }
-            contexts.push(put_context(CONTEXT_NETNAME, &name));
-            contexts
-        } else {
-            Vec::new()
-        };
-        let mut body = Vec::new();
-        write_negotiate_request(
-            &mut body,
-            NegotiateRequestBody {
-                security_mode: U16::new(security_mode(&self.options).bits()),
-                capabilities: U32::new(capabilities(&self.options).bits()),
-                client_guid: self.options.client_guid,
-                ..Default::default()
-            },
-            &dialects,
-            &contexts,
-        );
+        let body = negotiate_request(&self.options, Some(server), &salt);
         let mut handshake = Handshake {
             initiator: Initiator::new(credentials),
             hash: PreauthHash::default(),
@@ -282,6 +284,19 @@ impl Connection {
         else {
             return Err(Self::fail("a session without a logon"));
         };
+        self.session = Some(self.session_of(handshake, message, &header, flags, &*key)?);
+        Ok(true)
+    }
+
+    /// The session that a logon led to: its keys, and that the server proved to have them.
+    fn session_of(
+        &self,
+        handshake: &mut Handshake,
+        message: &[u8],
+        header: &smb::wire::Header,
+        flags: SessionFlags,
+        key: &[u8],
+    ) -> Result<Session, ClientError> {
         let is_nobody = flags.intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL);
         if is_nobody && !self.options.allow_guest {
             return Err(ClientError::NotOffered("a session of the user's own (only one as guest)"));
@@ -292,7 +307,7 @@ impl Connection {
             Dialect::Smb300 | Dialect::Smb302 => KeySchedule::Smb30,
             Dialect::Smb311 => KeySchedule::Smb311(&handshake.hash),
         };
-        let keys = SessionKeys::new(schedule, &*key);
+        let keys = SessionKeys::new(schedule, key);
         let mut session = Session {
             id: handshake.session_id,
             signing: None,
@@ -330,7 +345,6 @@ impl Connection {
         if session.must_encrypt && session.ciphers.is_none() {
             return Err(ClientError::NotOffered("encryption"));
         }
-        self.session = Some(session);
-        Ok(true)
+        Ok(session)
     }
 }

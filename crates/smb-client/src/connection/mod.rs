@@ -11,15 +11,17 @@ mod transmit;
 use crate::operation::{Reply, Request};
 use crate::{ClientError, Options};
 use handshake::Handshake;
+pub(crate) use handshake::negotiate_request;
 pub(crate) use payload::Protection;
 use payload::Transforms;
 use smb::auth::Credentials;
 use smb::crypto::{CipherId, OpeningKey, SealingKey, SigningKey};
 use smb::wire::{Capabilities, Command, Dialect, Guid, SecurityMode};
+use smb_transport::client::Outgoing;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use sys::{Buf, Payload};
+use sys::Buf;
 use types::{FileTime, NumberMap};
 
 /// Fills a slice with bytes nobody can guess.
@@ -28,23 +30,6 @@ pub type Random = Box<dyn FnMut(&mut [u8])>;
 /// Names a request; chosen by the caller, given back with its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u64);
-
-/// Bytes to send, in this order, the length prefix of TCP included.
-#[derive(Debug)]
-pub struct Outgoing {
-    pub head: Vec<u8>,
-    pub payload: Payload,
-}
-
-impl Outgoing {
-    pub fn len(&self) -> usize {
-        self.head.len() + self.payload.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
 
 /// What the connection tells.
 #[derive(Debug)]

@@ -1,10 +1,14 @@
 //! From messages to answers: decryption, verification, compounds, credits.
 
+use super::payload::Protection;
 use super::{Connection, Event, Owner};
 use crate::ClientError;
 use crate::operation::Reply;
 use smb::crypto::{CryptoError, TRANSFORM_HEADER_BYTES, TRANSFORM_PROTOCOL_ID, TransformHeader};
-use smb::wire::{Command, Header, HeaderFlags, split_compound};
+use smb::wire::{
+    Command, Header, HeaderFlags, RDMA_TRANSFORM_ENCRYPTION, RDMA_TRANSFORM_SIGNING,
+    READ_RESPONSE_RDMA_TRANSFORM, RdmaTransform, ReadResponse, split_compound,
+};
 use sys::{Buf, BufMut};
 use types::NtStatus;
 
@@ -160,5 +164,48 @@ impl Connection {
             return Err(Self::fail("it grants no credits"));
         }
         Ok(())
+    }
+
+    /// What the server placed for a READ that it says it did, checked and in the clear.
+    ///
+    /// # Errors
+    /// The status in place of the answer's, where it is not protected as the request was.
+    pub(crate) fn open_payload(
+        &self,
+        protection: Protection,
+        reply: &Reply,
+        room: Buf,
+    ) -> Result<Buf, NtStatus> {
+        let mismatch = match protection {
+            Protection::Encrypted => NtStatus::AUTH_TAG_MISMATCH,
+            _ => NtStatus::INVALID_SIGNATURE,
+        };
+        let response = ReadResponse::parse(reply.message()).map_err(|_| mismatch)?;
+        let is_transformed = response.flags.get() & READ_RESPONSE_RDMA_TRANSFORM != 0;
+        let len = response.data_remaining.get() as usize;
+        if protection == Protection::Plain || len == 0 && !is_transformed {
+            return Ok(room);
+        }
+        if !is_transformed || len > room.len() {
+            return Err(mismatch);
+        }
+        let transform = response.data().and_then(RdmaTransform::parse).map_err(|_| mismatch)?;
+        let placed = room.slice(..len);
+        let session = self.session.as_ref().ok_or(mismatch)?;
+        match (protection, transform.transform_type) {
+            (Protection::Encrypted, RDMA_TRANSFORM_ENCRYPTION) => {
+                let ciphers = session.ciphers.as_ref().ok_or(mismatch)?;
+                let mut plain = BufMut::for_overwrite(len);
+                let opened =
+                    ciphers.open.open_payload(transform.nonce, transform.signature, &placed, &mut plain);
+                opened.map(|()| plain.freeze()).map_err(|_| mismatch)
+            }
+            (Protection::Signed, RDMA_TRANSFORM_SIGNING) => {
+                let key = session.signing.as_ref().ok_or(mismatch)?;
+                let verified = key.verify_payload(&[&placed], transform.nonce, transform.signature);
+                verified.map(|()| placed).map_err(|_| mismatch)
+            }
+            _ => Err(mismatch),
+        }
     }
 }

@@ -1,16 +1,136 @@
 //! From requests to messages: identifiers, credits, signatures, encryption.
 
-use super::{Connection, Outgoing, Owner, Pending, Token, payload_bytes};
+use super::payload::{Protection, Seal};
+use super::{Ciphers, Connection, Outgoing, Owner, Pending, Token, payload_bytes};
 use crate::operation::Request;
 use smb::crypto::{SigningKey, TRANSFORM_HEADER_BYTES};
-use smb::wire::{Command, Dialect, HEADER_BYTES, Header, HeaderFlags, Put, TCP_PREFIX_BYTES, U16, U32, U64};
+use smb::wire::{
+    Command, Dialect, HEADER_BYTES, Header, HeaderFlags, Put, RDMA_TRANSFORM_ENCRYPTION,
+    RDMA_TRANSFORM_SIGNING, U16, U32, U64,
+};
+use smb_transport::framing::HEADER_BYTES as TCP_PREFIX_BYTES;
+use std::ops::Range;
 use sys::{BufMut, Payload};
 use types::NtStatus;
 
 /// Bytes that one credit pays for (MS-SMB2 3.1.5.2).
 const CREDIT_BYTES: usize = 65536;
 
+/// A message that is being put together.
+struct Message {
+    /// The prefix of TCP and the requests' own bytes.
+    head: Vec<u8>,
+    /// Payload of the only request, which lies behind the request's own bytes.
+    payload: Payload,
+    elements: Vec<Element>,
+}
+
+/// A request in a message: its bytes in the head.
+struct Element {
+    bytes: Range<usize>,
+    message_id: u64,
+    is_signed: bool,
+}
+
+impl Message {
+    fn push(&mut self, header: &Header, request: &Request, index: usize, count: usize) {
+        let start = self.head.len();
+        self.head.put(header);
+        self.head.extend_from_slice(&request.body);
+        if count == 1 {
+            self.payload = request.payload.clone();
+        } else {
+            // In a chain the next element follows: a payload is copied to its place.
+            for part in request.payload.parts() {
+                self.head.extend_from_slice(part);
+            }
+            if index + 1 < count {
+                self.head.pad_from(TCP_PREFIX_BYTES, 8);
+                let next = (self.head.len() - start) as u32;
+                self.head.patch_u32(start + 20, next);
+            }
+        }
+        let is_signed = header.flags().contains(HeaderFlags::SIGNED);
+        let message_id = header.message_id.get();
+        self.elements.push(Element { bytes: start..self.head.len(), message_id, is_signed });
+    }
+
+    fn sign(&mut self, key: &SigningKey) {
+        for Element { bytes, message_id, .. } in self.elements.iter().filter(|element| element.is_signed) {
+            let mut parts: Vec<&[u8]> = vec![&self.head[bytes.clone()]];
+            parts.extend(self.payload.parts().iter().map(|part| &part[..]));
+            let signature = key.sign(&parts, *message_id, false, false);
+            self.head[bytes.start + 48..bytes.start + 64].copy_from_slice(&signature);
+        }
+    }
+
+    /// The message encrypted; `None` when the key has no nonces left.
+    fn seal(&self, ciphers: &Ciphers, session_id: u64) -> Option<Outgoing> {
+        let mut parts: Vec<&[u8]> = vec![&self.head[TCP_PREFIX_BYTES..]];
+        parts.extend(self.payload.parts().iter().map(|part| &part[..]));
+        let len = TRANSFORM_HEADER_BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
+        let mut sealed = BufMut::for_overwrite(len);
+        ciphers.seal.borrow_mut().seal_parts(&parts, &mut sealed, session_id).ok()?;
+        Some(Outgoing { head: (len as u32).to_be_bytes().to_vec(), payload: sealed.freeze().into() })
+    }
+
+    fn plain(&mut self) -> Outgoing {
+        let mut head = std::mem::take(&mut self.head);
+        let len = head.len() - TCP_PREFIX_BYTES + self.payload.len();
+        head[..TCP_PREFIX_BYTES].copy_from_slice(&(len as u32).to_be_bytes());
+        Outgoing { head, payload: std::mem::take(&mut self.payload) }
+    }
+}
+
 impl Connection {
+    /// How the payload of such a request goes by RDMA; `None`: only in a message is it protected as it has to be.
+    pub(crate) fn payload_protection(&self, must_encrypt: bool, must_sign: bool) -> Option<Protection> {
+        let (session, negotiated) = (self.session.as_ref()?, self.negotiated.as_ref()?);
+        let transforms = negotiated.transforms;
+        if session.must_encrypt || must_encrypt {
+            let can = transforms.encryption && session.ciphers.is_some();
+            return can.then_some(Protection::Encrypted);
+        }
+        if session.must_sign || must_sign {
+            let can = transforms.signing || session.signing.is_none();
+            return can.then_some(match session.signing {
+                Some(_) => Protection::Signed,
+                None => Protection::Plain,
+            });
+        }
+        Some(Protection::Plain)
+    }
+
+    /// A payload as the server may fetch it; `None` where it cannot be protected any more.
+    pub(crate) fn protect_payload(
+        &mut self,
+        protection: Protection,
+        data: &Payload,
+    ) -> Option<(Payload, Option<Seal>)> {
+        match protection {
+            Protection::Plain => Some((data.clone(), None)),
+            Protection::Encrypted => {
+                let ciphers = self.session.as_ref()?.ciphers.as_ref()?;
+                let parts: Vec<&[u8]> = data.parts().iter().map(|part| &part[..]).collect();
+                let mut sealed = BufMut::for_overwrite(data.len());
+                let (nonce, signature) = ciphers.seal.borrow_mut().seal_payload(&parts, &mut sealed).ok()?;
+                let nonce = nonce.as_bytes().to_vec();
+                let seal = Seal { transform_type: RDMA_TRANSFORM_ENCRYPTION, signature, nonce };
+                Some((sealed.freeze().into(), Some(seal)))
+            }
+            Protection::Signed => {
+                // The key is of this channel alone, and so are its nonces.
+                self.payloads_signed += 1;
+                let key = self.session.as_ref()?.signing.as_ref()?;
+                let parts: Vec<&[u8]> = data.parts().iter().map(|part| &part[..]).collect();
+                let (nonce, signature) = key.sign_payload(&parts, self.payloads_signed, false);
+                let nonce = nonce.as_bytes().to_vec();
+                let seal = Seal { transform_type: RDMA_TRANSFORM_SIGNING, signature, nonce };
+                Some((data.clone(), Some(seal)))
+            }
+        }
+    }
+
     /// Credits that a request takes.
     fn charge(&self, request: &Request) -> u16 {
         request.charged_bytes().div_ceil(CREDIT_BYTES).clamp(1, usize::from(u16::MAX)) as u16
@@ -98,95 +218,74 @@ impl Connection {
 
     fn transmit_chain(&mut self, chain: Vec<(Token, Request)>) {
         let Some(session) = &self.session else { return };
-        let (session_id, has_key, has_cipher) =
-            (session.id, session.signing.is_some(), session.ciphers.is_some());
-        let encrypt =
-            has_cipher && (session.must_encrypt || chain.iter().any(|(_, request)| request.must_encrypt));
-        let must_sign = session.must_sign;
-        let is_old = self.dialect() == Some(Dialect::Smb202);
-        let count = chain.len();
+        let wants = session.must_encrypt || chain.iter().any(|(_, request)| request.must_encrypt);
+        let is_encrypted = wants && session.ciphers.is_some();
+        let mut message = self.assemble(chain, is_encrypted);
+        let Some(session) = &self.session else { return };
+        if let Some(key) = &session.signing {
+            message.sign(key);
+        }
+        let outgoing = match &session.ciphers {
+            Some(ciphers) if is_encrypted => message.seal(ciphers, session.id),
+            _ => Some(message.plain()),
+        };
+        match outgoing {
+            Some(outgoing) => self.outgoing.push_back(outgoing),
+            // Nonces are used up: nothing can be sent any more, and nothing must be sent in the clear.
+            None => message.elements.iter().for_each(|element| self.refuse(element.message_id)),
+        }
+    }
 
-        // Where each element starts and its payload, which lies behind the element's own bytes.
-        let mut head = prefix(0);
-        let mut elements = Vec::with_capacity(count);
-        let mut payload = Payload::new();
-        let channel_sequence =
-            if self.dialect() >= Some(Dialect::Smb300) { u32::from(self.channel_sequence) } else { 0 };
+    /// Writes the requests one behind the other, and notes that they wait for answers.
+    fn assemble(&mut self, chain: Vec<(Token, Request)>, is_encrypted: bool) -> Message {
+        let count = chain.len();
+        let mut message =
+            Message { head: prefix(0), payload: Payload::new(), elements: Vec::with_capacity(count) };
         for (index, (token, request)) in chain.into_iter().enumerate() {
             let charge = self.charge(&request);
-            let sign = !encrypt && has_key && (must_sign || request.must_sign);
-            let mut header = Header::new(request.command);
-            let mut flags = HeaderFlags::empty();
-            flags.set(HeaderFlags::RELATED_OPERATIONS, index > 0);
-            flags.set(HeaderFlags::SIGNED, sign);
-            flags.set(HeaderFlags::REPLAY_OPERATION, request.is_replay);
-            header.flags = U32::new(flags.bits());
-            header.status = U32::new(channel_sequence);
-            header.credit_charge = U16::new(if is_old { 0 } else { charge });
-            header.credits = U16::new(self.credits_asked(charge));
-            header.tree_id = U32::new(request.tree_id);
-            header.session_id = U64::new(session_id);
-            let message_id = self.spend(charge);
-            header.message_id = U64::new(message_id);
-            let start = head.len();
-            head.put(&header);
-            head.extend_from_slice(&request.body);
-            if count == 1 {
-                payload = request.payload.clone();
-            } else {
-                // In a chain the next element follows: a payload is copied to its place.
-                for part in request.payload.parts() {
-                    head.extend_from_slice(part);
-                }
-                if index + 1 < count {
-                    head.pad_from(TCP_PREFIX_BYTES, 8);
-                    let next = (head.len() - start) as u32;
-                    head.patch_u32(start + 20, next);
-                }
+            let must_sign =
+                request.must_sign || self.session.as_ref().is_some_and(|session| session.must_sign);
+            let has_key = self.session.as_ref().is_some_and(|session| session.signing.is_some());
+            let is_signed = !is_encrypted && has_key && must_sign;
+            let mut header = self.header(&request, charge, is_signed);
+            if index > 0 {
+                let flags = header.flags() | HeaderFlags::RELATED_OPERATIONS;
+                header.flags = U32::new(flags.bits());
             }
-            elements.push((start, head.len(), message_id, sign));
+            let message_id = header.message_id.get();
+            message.push(&header, &request, index, count);
             let pending = Pending {
                 owner: Owner::Caller(token),
                 command: request.command,
                 charge,
                 payload_bytes: request.payload.len(),
-                is_encrypted: encrypt,
-                is_signed: sign,
+                is_encrypted,
+                is_signed,
                 async_id: None,
                 request: (count == 1).then_some(request),
             };
             self.pending.insert(message_id, pending);
         }
+        message
+    }
 
-        let Some(session) = &mut self.session else { return };
-        if let Some(key) = &session.signing {
-            for &(start, end, message_id, _) in elements.iter().filter(|element| element.3) {
-                let mut parts: Vec<&[u8]> = vec![&head[start..end]];
-                parts.extend(payload.parts().iter().map(|part| &part[..]));
-                let signature = key.sign(&parts, message_id, false, false);
-                head[start + 48..start + 64].copy_from_slice(&signature);
-            }
+    /// The header of a request, with the message identifiers that it spends.
+    fn header(&mut self, request: &Request, charge: u16, is_signed: bool) -> Header {
+        let dialect = self.dialect();
+        let mut header = Header::new(request.command);
+        let mut flags = HeaderFlags::empty();
+        flags.set(HeaderFlags::SIGNED, is_signed);
+        flags.set(HeaderFlags::REPLAY_OPERATION, request.is_replay);
+        header.flags = U32::new(flags.bits());
+        if dialect >= Some(Dialect::Smb300) {
+            header.status = U32::new(u32::from(self.channel_sequence));
         }
-        if encrypt && let Some(ciphers) = &session.ciphers {
-            let mut parts: Vec<&[u8]> = vec![&head[TCP_PREFIX_BYTES..]];
-            parts.extend(payload.parts().iter().map(|part| &part[..]));
-            let len = TRANSFORM_HEADER_BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
-            let mut sealed = BufMut::for_overwrite(len);
-            let done = ciphers.seal.borrow_mut().seal_parts(&parts, &mut sealed, session_id);
-            if done.is_err() {
-                // Nonces are used up: nothing can be sent any more, and nothing must be sent in the clear.
-                for (_, _, message_id, _) in elements {
-                    self.refuse(message_id);
-                }
-                return;
-            }
-            let head = (len as u32).to_be_bytes().to_vec();
-            self.outgoing.push_back(Outgoing { head, payload: sealed.freeze().into() });
-            return;
-        }
-        let len = head.len() - TCP_PREFIX_BYTES + payload.len();
-        head[..TCP_PREFIX_BYTES].copy_from_slice(&(len as u32).to_be_bytes());
-        self.outgoing.push_back(Outgoing { head, payload });
+        header.credit_charge = U16::new(if dialect == Some(Dialect::Smb202) { 0 } else { charge });
+        header.credits = U16::new(self.credits_asked(charge));
+        header.tree_id = U32::new(request.tree_id);
+        header.session_id = U64::new(self.session.as_ref().map_or(0, |session| session.id));
+        header.message_id = U64::new(self.spend(charge));
+        header
     }
 
     /// Answers a request in the server's place.

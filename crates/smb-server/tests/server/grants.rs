@@ -155,9 +155,7 @@ fn dacl() -> SecurityDescriptor {
 }
 
 fn security() -> Vec<u8> {
-    let mut contexts = CreateContextWriter::default();
-    contexts.push(CONTEXT_SECURITY_DESCRIPTOR, &dacl().build().unwrap());
-    contexts.finish()
+    security_of(dacl())
 }
 
 const fn way(
@@ -172,7 +170,26 @@ const fn way(
     Way { what, path, asked, context, least }
 }
 
-const WAYS: [Way; 27] = [
+fn security_of(descriptor: SecurityDescriptor) -> Vec<u8> {
+    let mut contexts = CreateContextWriter::default();
+    contexts.push(CONTEXT_SECURITY_DESCRIPTOR, &descriptor.build().unwrap());
+    contexts.finish()
+}
+
+fn own_security() -> Vec<u8> {
+    security_of(SecurityDescriptor { owner: Some(user_sid()), group: Some(Sid::users()), ..dacl() })
+}
+
+fn group() -> Vec<u8> {
+    security_of(SecurityDescriptor { group: Some(Sid::administrators()), ..dacl() })
+}
+
+fn audit() -> Vec<u8> {
+    let control = Control::DACL_PRESENT | Control::SACL_PRESENT;
+    security_of(SecurityDescriptor { control, sacl: Some(Acl::new(Vec::new())), ..dacl() })
+}
+
+const WAYS: [Way; 30] = [
     way("open", "file", FILE_OPEN, 0, nothing, Read),
     way("open if there", "file", FILE_OPEN_IF, 0, nothing, Read),
     way("open a directory", "directory", FILE_OPEN, DIRECTORY, nothing, Read),
@@ -198,8 +215,11 @@ const WAYS: [Way; 27] = [
     way("supersede", "file", FILE_SUPERSEDE, 0, nothing, Change),
     way("make with an allocation size", "new", FILE_CREATE, 0, allocation, Change),
     way("make with attributes", "new", FILE_CREATE, 0, attribute, Change),
-    way("make with security", "new", FILE_CREATE, 0, security, Full),
-    way("make a directory with security", "new", FILE_CREATE, DIRECTORY, security, Full),
+    way("make with security", "new", FILE_CREATE, 0, security, Change),
+    way("make a directory with security", "new", FILE_CREATE, DIRECTORY, security, Change),
+    way("make with the maker's own owner and group", "new", FILE_CREATE, 0, own_security, Change),
+    way("make for another group", "new", FILE_CREATE, 0, group, Full),
+    way("make with a SACL", "new", FILE_CREATE, 0, audit, Full),
 ];
 
 #[test]
@@ -233,6 +253,19 @@ fn a_create_does_no_more_than_its_share_grants_whatever_it_asks_for() {
                 assert_eq!(state(&mut world, &mut full), before, "{share}: {}", way.what);
             }
         }
+    }
+}
+
+#[test]
+fn a_file_is_not_made_for_another_owner_without_a_grant_of_that() {
+    let (mut world, _full) = prepared();
+    let contexts = security_of(SecurityDescriptor { owner: Some(Sid::administrators()), ..dacl() });
+    for (share, grant) in SHARES {
+        let mut client = Client::ready_at(&mut world, share);
+        let answer = client.open_as(&mut world, "new", Asked { access: 1, contexts: &contexts, ..MAKE });
+        // The share lets its client say so; the client is no administrator.
+        let refusal = if grant == Full { NtStatus::INVALID_OWNER } else { NtStatus::ACCESS_DENIED };
+        assert_eq!(answer, Err(refusal), "{share}");
     }
 }
 

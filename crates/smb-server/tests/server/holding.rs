@@ -239,6 +239,16 @@ fn a_session_has_only_so_many_pipes() {
 }
 
 #[test]
+fn a_pipe_keeps_its_own_name_and_not_what_a_client_put_before_it() {
+    let mut world = World::with(|_| {});
+    let mut client = Client::ready(&mut world);
+    assert_eq!(client.tree_connect(&mut world, "IPC$"), NtStatus::SUCCESS);
+    client.create(&mut world, &format!("{}srvsvc", r"\".repeat(30_000)));
+    let opens = world.server.opens(world.now);
+    assert_eq!(String::from_utf16_lossy(&opens[0].path), "srvsvc");
+}
+
+#[test]
 fn what_a_pipe_keeps_is_counted_until_it_is_closed() {
     let mut world = World::with(|config| config.limits.parked_bytes = 10_000);
     let mut client = Client::ready(&mut world);

@@ -515,3 +515,26 @@ fn who_could_only_read_goes_on_when_the_share_becomes_read_only() {
     let answer = client.call(&mut world, Command::Close, Client::close_body(root));
     assert_eq!(status(&answer), NtStatus::SUCCESS);
 }
+
+/// Both would promise handles that survive the server.
+#[test]
+fn no_share_is_advertised_as_continuously_available_while_there_are_no_persistent_handles() {
+    let mut world = World::over_volume();
+    let mut changed = share();
+    changed.options.continuously_available = true;
+    set(&mut world, Some(account()), Some(changed));
+    for wishes in [Wishes::default(), Wishes { dialects: vec![0x0300], ..Wishes::default() }] {
+        let mut client = Client::new(&mut world);
+        let answer = client.negotiate(&mut world, &wishes);
+        let capabilities = NegotiateResponse::parse(&answer).unwrap().capabilities.get();
+        assert_eq!(capabilities & Capabilities::PERSISTENT_HANDLES.bits(), 0);
+        assert_eq!(client.log_on(&mut world, PASSWORD), NtStatus::SUCCESS);
+        client.sign = true;
+        let path = wide_from_str(r"\\server\share");
+        let connect = |out: &mut Vec<u8>| write_tree_connect_request(out, 0, &path);
+        let answer = client.call(&mut world, Command::TreeConnect, connect);
+        assert_eq!(status(&answer), NtStatus::SUCCESS);
+        let capabilities = TreeConnectResponse::parse(&answer).unwrap().capabilities.get();
+        assert_eq!(capabilities & ShareCapabilities::CONTINUOUS_AVAILABILITY.bits(), 0);
+    }
+}

@@ -98,7 +98,7 @@ impl Acceptor {
         }
     }
 
-    /// The client's list, and its first message where it guessed the mechanism right.
+    /// The client's list, and its first message if it guessed the mechanism right.
     fn first(
         &mut self,
         init: &NegTokenInit<'_>,

@@ -54,7 +54,7 @@ impl ServerNames {
 
 /// Where an acceptor finds users.
 pub trait AccountLookup {
-    /// The NT hash of `user`, who the client says belongs to `domain`; `None` where there is no such user or it may not log
+    /// The NT hash of `user`, who the client says belongs to `domain`; `None` if there is no such user or it may not log
     /// on. Names compare without regard to case; `domain` may be empty, the server's name, or anything a client invents.
     fn nt_hash(&self, user: &str, domain: &str) -> Option<NtHash>;
 }
@@ -70,7 +70,7 @@ pub enum Identity {
         /// As the client wrote it.
         domain: String,
         workstation: String,
-        /// The service the client believes to talk to, such as `cifs/server`, where it said so.
+        /// The service the client believes to talk to, such as `cifs/server`, if it said so.
         target_name: Option<String>,
     },
 }
@@ -103,7 +103,7 @@ impl std::fmt::Debug for Accepted {
 #[error("logon of {} denied: {reason}", .user.as_deref().unwrap_or("an unnamed user"))]
 pub struct Denied {
     pub reason: DeniedReason,
-    /// As the client wrote it, where it came so far.
+    /// As the client wrote it, if it came so far.
     pub user: Option<String>,
     pub domain: Option<String>,
 }

@@ -244,7 +244,7 @@ impl TransformHeader {
     /// Reads the header at the front of `message`.
     ///
     /// # Errors
-    /// [`CryptoError::CutShort`] where there is no whole transform header, it is not marked as encrypted, or fewer bytes
+    /// [`CryptoError::CutShort`] if there is no whole transform header, it is not marked as encrypted, or fewer bytes
     /// follow than it says.
     pub fn parse(message: &[u8]) -> Result<Self, CryptoError> {
         let (header, rest) = message.split_at_checked(TRANSFORM_HEADER_BYTES).ok_or(CryptoError::CutShort)?;
@@ -294,7 +294,7 @@ impl SealingKey {
     /// all parts.
     ///
     /// # Errors
-    /// [`CryptoError::CutShort`] where `out` has another length, [`CryptoError::NoncesExhausted`], [`CryptoError::TooLarge`] from
+    /// [`CryptoError::CutShort`] if `out` has another length, [`CryptoError::NoncesExhausted`], [`CryptoError::TooLarge`] from
     /// 2 GiB on.
     pub fn seal_parts(
         &mut self,
@@ -421,7 +421,7 @@ impl OpeningKey {
     /// payload to its alignment.
     ///
     /// # Errors
-    /// As [`Self::open_in_place`]; [`CryptoError::CutShort`] also where `plain` has another length.
+    /// As [`Self::open_in_place`]; [`CryptoError::CutShort`] also if `plain` has another length.
     pub fn open_into(&self, message: &[u8], plain: &mut [u8]) -> Result<(), CryptoError> {
         let parsed = TransformHeader::parse(message)?;
         let (header, rest) = message.split_at_checked(TRANSFORM_HEADER_BYTES).ok_or(CryptoError::CutShort)?;
@@ -438,7 +438,7 @@ impl OpeningKey {
     /// Checks a payload that went beside the messages, and decrypts it into `plain`, which has its length.
     ///
     /// # Errors
-    /// [`CryptoError::NotAuthentic`], also where nonce or tag do not have the cipher's lengths; [`CryptoError::CutShort`] where `plain`
+    /// [`CryptoError::NotAuthentic`], also if nonce or tag do not have the cipher's lengths; [`CryptoError::CutShort`] if `plain`
     /// has another length.
     pub fn open_payload(
         &self,

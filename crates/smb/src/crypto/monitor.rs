@@ -31,7 +31,7 @@ pub fn forget_nonces() {
 /// Records that `parts` are protected with this key and nonce.
 ///
 /// # Panics
-/// Where other content was protected with them.
+/// When other content was protected with them.
 pub(super) fn record(key: KeyName, nonce: &[u8], parts: &[&[u8]]) {
     let mut field = [0; 16];
     field[..nonce.len()].copy_from_slice(nonce);

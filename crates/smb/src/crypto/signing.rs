@@ -14,11 +14,11 @@ const SIGNATURE_END: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum SigningAlgorithm {
-    /// 2.0.2 and 2.1, and 3.1.1 where negotiated.
+    /// 2.0.2 and 2.1, and 3.1.1 if negotiated.
     HmacSha256 = 0,
-    /// 3.0 and 3.0.2, and 3.1.1 where nothing else was negotiated.
+    /// 3.0 and 3.0.2, and 3.1.1 if nothing else was negotiated.
     AesCmac = 1,
-    /// 3.1.1 where negotiated.
+    /// 3.1.1 if negotiated.
     AesGmac = 2,
 }
 
@@ -123,7 +123,7 @@ impl SigningKey {
     /// Puts the signature into the header of one message that lies in one slice.
     ///
     /// # Errors
-    /// [`CryptoError::CutShort`] where it is shorter than a header.
+    /// [`CryptoError::CutShort`] if it is shorter than a header.
     pub fn sign_in_place(
         &self,
         message: &mut [u8],
@@ -141,7 +141,7 @@ impl SigningKey {
     /// Whether the signature in the header of this message is right, in constant time. The message may lie in parts.
     ///
     /// # Errors
-    /// [`CryptoError::NotAuthentic`] where it is not; [`CryptoError::CutShort`] where there is no whole header.
+    /// [`CryptoError::NotAuthentic`] if it is not; [`CryptoError::CutShort`] if there is no whole header.
     pub fn verify(
         &self,
         parts: &[&[u8]],
@@ -168,7 +168,7 @@ impl SigningKey {
 }
 
 impl SigningKey {
-    /// The signature of a payload that goes beside the messages (MS-SMB2 2.2.43.1), and its nonce where the algorithm has one.
+    /// The signature of a payload that goes beside the messages (MS-SMB2 2.2.43.1), and its nonce if the algorithm has one.
     /// `message_id`: of the message that tells it; no other payload of the same direction has it.
     pub fn sign_payload(
         &self,
@@ -196,7 +196,7 @@ impl SigningKey {
     /// Whether a payload has this signature, in constant time.
     ///
     /// # Errors
-    /// [`CryptoError::NotAuthentic`], also where nonce or signature do not have the algorithm's lengths.
+    /// [`CryptoError::NotAuthentic`], also if nonce or signature do not have the algorithm's lengths.
     pub fn verify_payload(&self, parts: &[&[u8]], nonce: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
         let nonce = match self.key {
             Key::AesGmac(_) => nonce.try_into().map_err(|_| CryptoError::NotAuthentic)?,

@@ -42,7 +42,7 @@ impl Policies {
     }
 }
 
-/// Answers one operation; `None` where it is not known.
+/// Answers one operation; `None` if it is not known.
 pub(super) fn call(
     operation: u16,
     stub: &[u8],
@@ -86,7 +86,7 @@ pub(super) fn call(
     Some(answer)
 }
 
-/// Reads a handle, and answers STATUS_INVALID_HANDLE after `refused` where it is not one of ours.
+/// Reads a handle, and answers STATUS_INVALID_HANDLE after `refused` if it is not one of ours.
 fn with_handle(
     reader: &mut Reader<'_>,
     policies: &Policies,

@@ -59,7 +59,7 @@ pub struct ShareEntry {
     pub current_uses: u32,
     /// SHI1005_FLAGS (MS-SRVS 2.2.4.29): caching, access-based enumeration, encryption.
     pub flags: u32,
-    /// Self-relative security descriptor, where the share has one.
+    /// Self-relative security descriptor, if the share has one.
     pub security_descriptor: Option<Vec<u8>>,
 }
 

@@ -140,7 +140,7 @@ impl Writer {
         self.u32(0);
     }
 
-    /// A pointer, null where there is nothing.
+    /// A pointer, null if there is nothing.
     pub(super) fn pointer_if(&mut self, is_there: bool) {
         if is_there { self.pointer() } else { self.null() }
     }

@@ -81,7 +81,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Result<u32, BadPdu> {
 }
 
 impl Header {
-    /// Reads the header at the front; `None` where it has not come whole.
+    /// Reads the header at the front; `None` if it has not come whole.
     pub(super) fn parse(bytes: &[u8]) -> Result<Option<Self>, BadPdu> {
         let Some(header) = bytes.get(..HEADER_BYTES) else { return Ok(None) };
         let [5, 0 | 1, kind, flags, representation, ..] = *header else { return Err(BadPdu) };

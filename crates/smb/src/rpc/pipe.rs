@@ -118,7 +118,7 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// Opens the pipe of that name (without `\PIPE\`, any case); `None` where there is none.
+    /// Opens the pipe of that name (without `\PIPE\`, any case); `None` if there is none.
     pub fn open(name: &str, caller: RpcCaller) -> Option<Self> {
         let interface = match name.trim_start_matches('\\').to_ascii_lowercase().as_str() {
             "srvsvc" => Interface::Srvsvc,
@@ -184,7 +184,7 @@ impl Pipe {
         Ok(())
     }
 
-    /// The next bytes of the oldest answer, at most `max`; `None` where nothing waits. A read never crosses two PDUs.
+    /// The next bytes of the oldest answer, at most `max`; `None` if nothing waits. A read never crosses two PDUs.
     pub fn read(&mut self, max: usize) -> Option<PipeRead> {
         let mut message = self.outgoing.pop_front()?;
         let is_partial = message.len() > max;
@@ -196,7 +196,7 @@ impl Pipe {
         Some(PipeRead { bytes: message, is_partial })
     }
 
-    /// Writes and reads the answer in one go (FSCTL_PIPE_TRANSCEIVE); `None` where the request is not whole yet.
+    /// Writes and reads the answer in one go (FSCTL_PIPE_TRANSCEIVE); `None` if the request is not whole yet.
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -232,7 +232,7 @@ impl Pipe {
         }
     }
 
-    /// The PDU at the front, where it is whole.
+    /// The PDU at the front, if it is whole.
     fn whole_pdu<'b>(&mut self, bytes: &'b [u8]) -> Result<Option<&'b [u8]>, PipeError> {
         Ok(self.header(bytes)?.and_then(|header| bytes.get(..header.fragment_len)))
     }

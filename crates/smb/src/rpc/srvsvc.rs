@@ -17,7 +17,7 @@ const SESSION_GUEST: u32 = 1;
 /// Bytes of one answer at most, whatever the client prefers.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 
-/// Answers one operation; `None` where it is not known.
+/// Answers one operation; `None` if it is not known.
 pub(super) fn call(
     operation: u16,
     stub: &[u8],

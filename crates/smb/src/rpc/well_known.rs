@@ -55,7 +55,7 @@ pub(super) fn by_sid(sid: &Sid) -> Option<WellKnown> {
     TABLE.iter().find(|row| row.0 == text).and_then(entry)
 }
 
-/// By name, and by domain where one was given; both without regard to case.
+/// By name, and by domain if one was given; both without regard to case.
 pub(super) fn by_name(domain: Option<&str>, name: &str) -> Option<WellKnown> {
     TABLE
         .iter()

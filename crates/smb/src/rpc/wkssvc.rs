@@ -6,7 +6,7 @@ use super::{Directory, Win32};
 /// PLATFORM_ID_NT
 const PLATFORM_NT: u32 = 500;
 
-/// Answers one operation; `None` where it is not known.
+/// Answers one operation; `None` if it is not known.
 pub(super) fn call(
     operation: u16,
     stub: &[u8],

@@ -67,7 +67,7 @@ impl CopyChunkRequest {
     /// The request and its chunks.
     ///
     /// # Errors
-    /// [`WireError`] where it is cut short.
+    /// [`WireError`] if it is cut short.
     pub fn parse(input: &[u8]) -> Result<(&Self, &[CopyChunkElement]), WireError> {
         let request: &Self = view_at(input, 0)?;
         let len = (request.chunk_count.get() as usize)
@@ -121,7 +121,7 @@ impl FileLevelTrim {
     /// The ranges to trim.
     ///
     /// # Errors
-    /// [`WireError`] where they are cut short.
+    /// [`WireError`] if they are cut short.
     pub fn parse(input: &[u8]) -> Result<&[AllocatedRange], WireError> {
         let head: &Self = view_at(input, 0)?;
         let len = (head.num_ranges.get() as usize)
@@ -261,7 +261,7 @@ pub fn put_network_interfaces(out: &mut Vec<u8>, interfaces: &[NetworkInterface]
 /// The interfaces of such a list; addresses of other families are skipped.
 ///
 /// # Errors
-/// [`WireError`] where the list is cut short.
+/// [`WireError`] if the list is cut short.
 pub fn parse_network_interfaces(mut bytes: &[u8]) -> Result<Vec<NetworkInterface>, WireError> {
     let mut found = Vec::new();
     while !bytes.is_empty() {

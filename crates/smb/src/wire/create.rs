@@ -51,13 +51,13 @@ message! {
 
 impl<'a> CreateRequest<'a> {
     /// # Errors
-    /// [`WireError`] where it does not lie within the message or has an odd length.
+    /// [`WireError`] if it does not lie within the message or has an odd length.
     pub fn name(&self) -> Result<Box<[u16]>, WireError> {
         wide(part(self.message, self.name_offset.get().into(), self.name_length.get().into())?)
     }
 
     /// # Errors
-    /// [`WireError`] where they do not lie within the message.
+    /// [`WireError`] if they do not lie within the message.
     pub fn contexts(&self) -> Result<CreateContexts<'a>, WireError> {
         let bytes = part(self.message, self.create_contexts_offset.get(), self.create_contexts_length.get())?;
         Ok(CreateContexts::new(bytes))
@@ -109,7 +109,7 @@ message! {
 
 impl<'a> CreateResponse<'a> {
     /// # Errors
-    /// [`WireError`] where they do not lie within the message.
+    /// [`WireError`] if they do not lie within the message.
     pub fn contexts(&self) -> Result<CreateContexts<'a>, WireError> {
         let bytes = part(self.message, self.create_contexts_offset.get(), self.create_contexts_length.get())?;
         Ok(CreateContexts::new(bytes))
@@ -177,7 +177,7 @@ message! {
 
 impl<'a> LockRequest<'a> {
     /// # Errors
-    /// [`WireError`] where they do not lie within the message.
+    /// [`WireError`] if they do not lie within the message.
     pub fn locks(&self) -> Result<&'a [LockElement], WireError> {
         let count = usize::from(self.lock_count.get());
         let bytes = range(
@@ -245,7 +245,7 @@ impl<'a> BreakAcknowledgment<'a> {
     /// Tells the two by their StructureSize.
     ///
     /// # Errors
-    /// [`WireError`] where it is neither.
+    /// [`WireError`] if it is neither.
     pub fn parse(message: &'a [u8]) -> Result<Self, WireError> {
         let size: &U16 = view_at(message, HEADER_BYTES)?;
         match size.get() {

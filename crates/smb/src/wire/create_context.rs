@@ -155,7 +155,7 @@ pub enum Lease<'a> {
 
 impl<'a> Lease<'a> {
     /// # Errors
-    /// [`WireError`] where it is neither 32 nor 52 bytes long.
+    /// [`WireError`] if it is neither 32 nor 52 bytes long.
     pub fn parse(data: &'a [u8]) -> Result<Self, WireError> {
         match data.len() {
             len if len == size_of::<LeaseV1>() => view_at(data, 0).map(Self::V1),

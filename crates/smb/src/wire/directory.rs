@@ -34,7 +34,7 @@ pub enum DirectoryClass {
 }
 
 impl DirectoryClass {
-    /// From FileInformationClass; `None` where it is not a directory class.
+    /// From FileInformationClass; `None` if it is not a directory class.
     pub fn from_wire(number: u8) -> Option<Self> {
         Some(match number {
             class::DIRECTORY => Self::Directory,
@@ -94,7 +94,7 @@ pub struct DirectoryRecord<'a> {
     pub ea_size: u32,
     pub reparse_tag: u32,
     pub file_id: u64,
-    /// At most [`SHORT_NAME_UNITS`]; empty where the file has none beside its name.
+    /// At most [`SHORT_NAME_UNITS`]; empty if the file has none beside its name.
     pub short_name: &'a [u16],
     pub name: &'a [u16],
 }
@@ -129,7 +129,7 @@ impl DirectoryWriter {
         self.last.is_none()
     }
 
-    /// Appends an entry; false, and nothing appended, where it does not fit.
+    /// Appends an entry; false, and nothing appended, if it does not fit.
     #[must_use]
     pub fn push(&mut self, record: &DirectoryRecord<'_>) -> bool {
         let at = self.bytes.len().next_multiple_of(8);
@@ -144,22 +144,7 @@ impl DirectoryWriter {
         }
         self.last = Some(at);
         out.put(&U32::new(0));
-        let name_bytes = U32::new((record.name.len() * 2) as u32);
-        if self.class == DirectoryClass::Names {
-            out.put(&[U32::new(record.file_index), name_bytes]);
-        } else {
-            out.put(&DirectoryTimes {
-                file_index: record.file_index.into(),
-                creation_time: record.creation_time.into(),
-                last_access_time: record.last_access_time.into(),
-                last_write_time: record.last_write_time.into(),
-                change_time: record.change_time.into(),
-                end_of_file: record.end_of_file.into(),
-                allocation_size: record.allocation_size.into(),
-                file_attributes: record.file_attributes.into(),
-                file_name_length: name_bytes,
-            });
-        }
+        put_head(out, self.class, record);
         // In EaSize's place the reparse tag goes where there is one (MS-FSCC 2.4.8).
         let ea_or_tag = U32::new(if record.reparse_tag == 0 { record.ea_size } else { record.reparse_tag });
         let id = U64::new(record.file_id);
@@ -208,20 +193,40 @@ impl DirectoryWriter {
     }
 }
 
+/// What all classes begin with behind NextEntryOffset.
+fn put_head(out: &mut Vec<u8>, class: DirectoryClass, record: &DirectoryRecord<'_>) {
+    let name_bytes = U32::new((record.name.len() * 2) as u32);
+    if class == DirectoryClass::Names {
+        out.put(&[U32::new(record.file_index), name_bytes]);
+    } else {
+        out.put(&DirectoryTimes {
+            file_index: record.file_index.into(),
+            creation_time: record.creation_time.into(),
+            last_access_time: record.last_access_time.into(),
+            last_write_time: record.last_write_time.into(),
+            change_time: record.change_time.into(),
+            end_of_file: record.end_of_file.into(),
+            allocation_size: record.allocation_size.into(),
+            file_attributes: record.file_attributes.into(),
+            file_name_length: name_bytes,
+        });
+    }
+}
+
 /// A directory entry as a client reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedDirectoryEntry {
     pub name: Box<[u16]>,
     /// Absent in FileNamesInformation.
     pub times: Option<DirectoryTimes>,
-    /// Zero where the class has none.
+    /// Zero if the class has none.
     pub file_id: u64,
 }
 
 /// The entries of a QUERY_DIRECTORY response.
 ///
 /// # Errors
-/// [`WireError`] where the list is cut short.
+/// [`WireError`] if the list is cut short.
 pub fn parse_directory(
     class: DirectoryClass,
     mut bytes: &[u8],

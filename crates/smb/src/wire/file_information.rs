@@ -295,7 +295,7 @@ impl<'a> Iterator for FullEas<'a> {
 /// The names of a FILE_GET_EA_INFORMATION list (MS-FSCC 2.4.16.1).
 ///
 /// # Errors
-/// [`WireError`] where the list is cut short.
+/// [`WireError`] if the list is cut short.
 pub fn parse_get_ea_names(mut bytes: &[u8]) -> Result<Vec<&[u8]>, WireError> {
     let mut names = Vec::new();
     while !bytes.is_empty() {
@@ -328,7 +328,7 @@ pub struct RenameInformation {
 }
 
 wire_struct! {
-    /// Head of a rename: `flags` is ReplaceIfExists and three reserved bytes where the class is not -Ex.
+    /// Head of a rename: `flags` is ReplaceIfExists and three reserved bytes if the class is not -Ex.
     RenameHead { flags: U32, reserved: U32, root_directory: U64, name_length: U32, }
 }
 
@@ -336,7 +336,7 @@ impl RenameInformation {
     /// `extended`: the class is FileRenameInformationEx.
     ///
     /// # Errors
-    /// [`WireError`] where it is cut short or the name has an odd length.
+    /// [`WireError`] if it is cut short or the name has an odd length.
     pub fn parse(bytes: &[u8], extended: bool) -> Result<Self, WireError> {
         let head: &RenameHead = view_at(bytes, 0)?;
         let flags = if extended { head.flags.get() } else { u32::from(head.flags.get() & 0xFF != 0) };

@@ -8,8 +8,6 @@ use zerocopy::{FromBytes, IntoBytes};
 pub const HEADER_BYTES: usize = 64;
 /// Bytes of the transform header in front of an encrypted message.
 pub const TRANSFORM_HEADER_BYTES: usize = 52;
-/// Bytes of the length in front of each message on TCP (MS-SMB2 2.1).
-pub const TCP_PREFIX_BYTES: usize = 4;
 /// First bytes of each kind of message.
 pub const PROTOCOL_SMB1: [u8; 4] = *b"\xFFSMB";
 pub const PROTOCOL_SMB2: [u8; 4] = *b"\xFESMB";
@@ -150,7 +148,7 @@ impl Header {
     /// Views the header at the front of `message`.
     ///
     /// # Errors
-    /// [`WireError`] where it is cut short or not an SMB2 header.
+    /// [`WireError`] if it is cut short or not an SMB2 header.
     pub fn parse(message: &[u8]) -> Result<&Self, WireError> {
         let header: &Self = view_at(message, 0)?;
         if header.protocol_id != PROTOCOL_SMB2 {
@@ -202,7 +200,7 @@ impl Header {
 /// One message of a compound chain and what follows it.
 ///
 /// # Errors
-/// [`WireError::OutOfBounds`] where NextCommand is not a multiple of 8, leaves no room for a header, or leads outside.
+/// [`WireError::OutOfBounds`] if NextCommand is not a multiple of 8, leaves no room for a header, or leads outside.
 pub fn split_compound(chain: &[u8]) -> Result<(&[u8], Option<&[u8]>), WireError> {
     let next = Header::parse(chain)?.next_command.get() as usize;
     if next == 0 {
@@ -245,7 +243,7 @@ impl TransformHeader {
     }
 
     /// # Errors
-    /// [`WireError`] where it is cut short, another protocol, or names a length other than what follows it.
+    /// [`WireError`] if it is cut short, another protocol, or names a length other than what follows it.
     pub fn parse(message: &[u8]) -> Result<&Self, WireError> {
         let header: &Self = view_at(message, 0)?;
         if header.protocol_id != PROTOCOL_TRANSFORM {
@@ -276,7 +274,7 @@ wire_struct! {
 
 impl CompressionHeader {
     /// # Errors
-    /// [`WireError`] where it is cut short or another protocol.
+    /// [`WireError`] if it is cut short or another protocol.
     pub fn parse(message: &[u8]) -> Result<&Self, WireError> {
         let header: &Self = view_at(message, 0)?;
         if header.protocol_id != PROTOCOL_COMPRESSION {
@@ -297,7 +295,7 @@ message! {
 
 impl<'a> ErrorResponse<'a> {
     /// # Errors
-    /// [`WireError::OutOfBounds`] where ByteCount leads outside.
+    /// [`WireError::OutOfBounds`] if ByteCount leads outside.
     pub fn data(&self) -> Result<&'a [u8], WireError> {
         range(self.message, HEADER_BYTES + size_of::<ErrorResponseBody>(), self.byte_count.get() as usize)
     }
@@ -311,7 +309,7 @@ pub fn write_error(out: &mut Vec<u8>, context_count: u8, data: &[u8]) {
         ..Default::default()
     };
     out.extend_from_slice(body.as_bytes());
-    // One byte is counted by StructureSize even where there is no data.
+    // One byte is counted by StructureSize even if there is no data.
     out.extend_from_slice(if data.is_empty() { &[0] } else { data });
 }
 

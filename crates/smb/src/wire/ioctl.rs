@@ -24,7 +24,7 @@ message! {
 
 impl<'a> IoctlRequest<'a> {
     /// # Errors
-    /// [`WireError`] where it does not lie within the message.
+    /// [`WireError`] if it does not lie within the message.
     pub fn input(&self) -> Result<&'a [u8], WireError> {
         part(self.message, self.input_offset.get(), self.input_count.get())
     }
@@ -58,7 +58,7 @@ message! {
 
 impl<'a> IoctlResponse<'a> {
     /// # Errors
-    /// [`WireError`] where it does not lie within the message.
+    /// [`WireError`] if it does not lie within the message.
     pub fn output(&self) -> Result<&'a [u8], WireError> {
         part(self.message, self.output_offset.get(), self.output_count.get())
     }

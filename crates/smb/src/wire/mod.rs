@@ -61,7 +61,7 @@ macro_rules! message {
             /// Views the body behind the header of `message`.
             ///
             /// # Errors
-            /// [`WireError`](crate::wire::WireError) where it is cut short or has another StructureSize.
+            /// [`WireError`](crate::wire::WireError) if it is cut short or has another StructureSize.
             pub fn parse(message: &'a [u8]) -> Result<Self, crate::wire::WireError> {
                 let body: &$body = crate::wire::view_at(message, crate::wire::HEADER_BYTES)?;
                 if body.structure_size.get() != $size {
@@ -140,7 +140,7 @@ pub type Guid = [u8; 16];
 /// The structure at `offset`.
 ///
 /// # Errors
-/// [`WireError::Short`] where the bytes end before it does.
+/// [`WireError::Short`] if the bytes end before it does.
 pub fn view_at<T: FromBytes + KnownLayout + Immutable + Unaligned>(
     bytes: &[u8],
     offset: usize,
@@ -149,10 +149,10 @@ pub fn view_at<T: FromBytes + KnownLayout + Immutable + Unaligned>(
     T::ref_from_prefix(tail).map(|(view, _)| view).map_err(|_| WireError::Short)
 }
 
-/// `len` bytes from `offset`; no bytes, wherever the offset points, where `len` is zero.
+/// `len` bytes from `offset`; no bytes, wherever the offset points, if `len` is zero.
 ///
 /// # Errors
-/// [`WireError::OutOfBounds`] where they do not lie within `bytes`.
+/// [`WireError::OutOfBounds`] if they do not lie within `bytes`.
 pub fn range(bytes: &[u8], offset: usize, len: usize) -> Result<&[u8], WireError> {
     if len == 0 {
         return Ok(&[]);
@@ -189,7 +189,7 @@ pub trait Put {
     fn put_wide(&mut self, units: &[u16]);
     /// Appends zeros up to a multiple of `alignment` bytes after position `from`.
     fn pad_from(&mut self, from: usize, alignment: usize);
-    /// Overwrites four bytes at `at` where they exist.
+    /// Overwrites four bytes at `at` if they exist.
     fn patch_u32(&mut self, at: usize, value: u32);
 }
 

@@ -103,13 +103,13 @@ impl<'a> NegotiateRequest<'a> {
     /// The dialects offered, as numbers.
     ///
     /// # Errors
-    /// [`WireError`] where they do not lie within the message.
+    /// [`WireError`] if they do not lie within the message.
     pub fn dialects(&self) -> Result<impl Iterator<Item = u16> + Clone + 'a, WireError> {
         let at = HEADER_BYTES + size_of::<NegotiateRequestBody>();
         numbers(range(self.message, at, usize::from(self.dialect_count.get()) * 2)?)
     }
 
-    /// The contexts; meaningful where 3.1.1 is among the dialects.
+    /// The contexts; meaningful if 3.1.1 is among the dialects.
     pub fn contexts(&self) -> NegotiateContexts<'a> {
         NegotiateContexts::new(
             self.message,
@@ -164,7 +164,7 @@ message! {
 
 impl<'a> NegotiateResponse<'a> {
     /// # Errors
-    /// [`WireError`] where it does not lie within the message.
+    /// [`WireError`] if it does not lie within the message.
     pub fn security_buffer(&self) -> Result<&'a [u8], WireError> {
         part(self.message, self.security_buffer_offset.get().into(), self.security_buffer_length.get().into())
     }
@@ -273,7 +273,7 @@ fn numbers(bytes: &[u8]) -> Result<impl Iterator<Item = u16> + Clone + '_, WireE
 /// The list of a context that starts with its count: ciphers, signing algorithms.
 ///
 /// # Errors
-/// [`WireError`] where the list is empty or cut short.
+/// [`WireError`] if the list is empty or cut short.
 pub fn counted_ids(data: &[u8]) -> Result<impl Iterator<Item = u16> + Clone + '_, WireError> {
     let count: &U16 = view_at(data, 0)?;
     if count.get() == 0 {
@@ -299,7 +299,7 @@ pub struct PreauthIntegrity<'a> {
 
 impl<'a> PreauthIntegrity<'a> {
     /// # Errors
-    /// [`WireError`] where it names no hash or is cut short.
+    /// [`WireError`] if it names no hash or is cut short.
     pub fn parse(data: &'a [u8]) -> Result<Self, WireError> {
         let count: &U16 = view_at(data, 0)?;
         let salt_length: &U16 = view_at(data, 2)?;
@@ -338,7 +338,7 @@ impl ValidateNegotiateRequest {
     /// The request and the dialects behind it.
     ///
     /// # Errors
-    /// [`WireError`] where it is cut short.
+    /// [`WireError`] if it is cut short.
     pub fn parse(input: &[u8]) -> Result<(&Self, impl Iterator<Item = u16> + Clone + '_), WireError> {
         let request: &Self = view_at(input, 0)?;
         let dialects = range(input, size_of::<Self>(), usize::from(request.dialect_count.get()) * 2)?;

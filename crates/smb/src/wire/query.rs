@@ -25,7 +25,7 @@ impl QueryDirectoryRequest<'_> {
     /// The search pattern.
     ///
     /// # Errors
-    /// [`WireError`] where it does not lie within the message or has an odd length.
+    /// [`WireError`] if it does not lie within the message or has an odd length.
     pub fn pattern(&self) -> Result<Box<[u16]>, WireError> {
         let bytes =
             part(self.message, self.file_name_offset.get().into(), self.file_name_length.get().into())?;
@@ -58,7 +58,7 @@ message! {
 
 impl<'a> OutputBufferResponse<'a> {
     /// # Errors
-    /// [`WireError`] where it does not lie within the message.
+    /// [`WireError`] if it does not lie within the message.
     pub fn data(&self) -> Result<&'a [u8], WireError> {
         part(self.message, self.output_buffer_offset.get().into(), self.output_buffer_length.get())
     }
@@ -110,7 +110,7 @@ pub type NotifyRecord = (u32, Box<[u16]>);
 /// The FILE_NOTIFY_INFORMATION records of a CHANGE_NOTIFY response.
 ///
 /// # Errors
-/// [`WireError`] where the list is cut short.
+/// [`WireError`] if the list is cut short.
 pub fn parse_notify_records(mut bytes: &[u8]) -> Result<Vec<NotifyRecord>, WireError> {
     let mut records = Vec::new();
     while !bytes.is_empty() {
@@ -156,7 +156,7 @@ message! {
 
 impl<'a> QueryInfoRequest<'a> {
     /// # Errors
-    /// [`WireError`] where it does not lie within the message.
+    /// [`WireError`] if it does not lie within the message.
     pub fn input(&self) -> Result<&'a [u8], WireError> {
         part(self.message, self.input_buffer_offset.get().into(), self.input_buffer_length.get())
     }
@@ -190,7 +190,7 @@ message! {
 
 impl<'a> SetInfoRequest<'a> {
     /// # Errors
-    /// [`WireError`] where it does not lie within the message.
+    /// [`WireError`] if it does not lie within the message.
     pub fn buffer(&self) -> Result<&'a [u8], WireError> {
         part(self.message, self.buffer_offset.get().into(), self.buffer_length.get())
     }

@@ -41,7 +41,7 @@ pub struct RdmaTransform<'a> {
 
 impl<'a> RdmaTransform<'a> {
     /// # Errors
-    /// [`WireError`] where it is cut short, does not have exactly one transform, or its descriptors do not begin at a multiple of
+    /// [`WireError`] if it is cut short, does not have exactly one transform, or its descriptors do not begin at a multiple of
     /// eight behind that.
     pub fn parse(info: &'a [u8]) -> Result<Self, WireError> {
         let head: &RdmaTransformHead = view_at(info, 0)?;
@@ -99,7 +99,7 @@ impl<'a> RdmaTransform<'a> {
 /// The identifiers of SMB2_RDMA_TRANSFORM_CAPABILITIES.
 ///
 /// # Errors
-/// [`WireError`] where there are none, or fewer than it says.
+/// [`WireError`] if there are none, or fewer than it says.
 pub fn rdma_transform_ids(data: &[u8]) -> Result<impl Iterator<Item = u16> + Clone + '_, WireError> {
     let count = view_at::<U16>(data, 0)?.get();
     if count == 0 {

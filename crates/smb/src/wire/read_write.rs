@@ -41,7 +41,7 @@ impl<'a> ReadRequest<'a> {
     /// The RDMA buffer descriptors of [`Self::channel`].
     ///
     /// # Errors
-    /// [`WireError`] where they do not lie within the message.
+    /// [`WireError`] if they do not lie within the message.
     pub fn channel_info(&self) -> Result<&'a [BufferDescriptorV1], WireError> {
         descriptors(self.message, self.channel_info_offset, self.channel_info_length)
     }
@@ -52,7 +52,7 @@ fn descriptors(message: &[u8], at: U16, len: U16) -> Result<&[BufferDescriptorV1
         .map_err(|_| WireError::Value)
 }
 
-/// Appends a READ request's body; `channel_info` empty where there is no RDMA.
+/// Appends a READ request's body; `channel_info` empty if there is no RDMA.
 pub fn write_read_request(out: &mut Vec<u8>, mut body: ReadRequestBody, channel_info: &[BufferDescriptorV1]) {
     if !channel_info.is_empty() {
         body.channel_info_offset = U16::new((HEADER_BYTES + size_of_val(&body)) as u16);
@@ -79,7 +79,7 @@ message! {
 
 impl<'a> ReadResponse<'a> {
     /// # Errors
-    /// [`WireError`] where it does not lie within the message.
+    /// [`WireError`] if it does not lie within the message.
     pub fn data(&self) -> Result<&'a [u8], WireError> {
         part(self.message, self.data_offset.into(), self.data_length.get())
     }
@@ -107,7 +107,7 @@ impl<'a> WriteRequest<'a> {
     /// The bytes that [`Self::channel`] gives a meaning.
     ///
     /// # Errors
-    /// [`WireError`] where they do not lie within the message.
+    /// [`WireError`] if they do not lie within the message.
     pub fn channel_bytes(&self) -> Result<&'a [u8], WireError> {
         part(self.message, self.channel_info_offset.get().into(), self.channel_info_length.get().into())
     }
@@ -115,7 +115,7 @@ impl<'a> WriteRequest<'a> {
     /// Where in the message the data lies.
     ///
     /// # Errors
-    /// [`WireError`] where it does not lie within the message.
+    /// [`WireError`] if it does not lie within the message.
     pub fn data_range(&self) -> Result<std::ops::Range<usize>, WireError> {
         let (at, len) = (usize::from(self.data_offset.get()), self.length.get() as usize);
         if len == 0 {
@@ -130,7 +130,7 @@ impl<'a> WriteRequest<'a> {
     /// The RDMA buffer descriptors of [`Self::channel`].
     ///
     /// # Errors
-    /// [`WireError`] where they do not lie within the message.
+    /// [`WireError`] if they do not lie within the message.
     pub fn channel_info(&self) -> Result<&'a [BufferDescriptorV1], WireError> {
         descriptors(self.message, self.channel_info_offset, self.channel_info_length)
     }

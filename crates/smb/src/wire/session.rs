@@ -31,7 +31,7 @@ message! {
 
 impl<'a> SessionSetupRequest<'a> {
     /// # Errors
-    /// [`WireError`] where it does not lie within the message.
+    /// [`WireError`] if it does not lie within the message.
     pub fn security_buffer(&self) -> Result<&'a [u8], WireError> {
         part(self.message, self.security_buffer_offset.get().into(), self.security_buffer_length.get().into())
     }
@@ -56,7 +56,7 @@ message! {
 
 impl<'a> SessionSetupResponse<'a> {
     /// # Errors
-    /// [`WireError`] where it does not lie within the message.
+    /// [`WireError`] if it does not lie within the message.
     pub fn security_buffer(&self) -> Result<&'a [u8], WireError> {
         part(self.message, self.security_buffer_offset.get().into(), self.security_buffer_length.get().into())
     }
@@ -89,7 +89,7 @@ impl TreeConnectRequest<'_> {
     /// The path, `\\server\share`.
     ///
     /// # Errors
-    /// [`WireError`] where it does not lie within the message or is not UTF-16.
+    /// [`WireError`] if it does not lie within the message or is not UTF-16.
     pub fn path(&self) -> Result<Box<[u16]>, WireError> {
         let mut offset = usize::from(self.path_offset.get());
         if self.flags.get() & TREE_CONNECT_FLAG_EXTENSION_PRESENT != 0 {

@@ -18,7 +18,7 @@ pub struct Smb1Negotiate {
 
 impl Smb1Negotiate {
     /// # Errors
-    /// [`WireError`] where the message is not an SMB1 NEGOTIATE.
+    /// [`WireError`] if the message is not an SMB1 NEGOTIATE.
     pub fn parse(message: &[u8]) -> Result<Self, WireError> {
         if !message.starts_with(&PROTOCOL_SMB1) {
             return Err(WireError::Protocol);

@@ -8,6 +8,7 @@
 
 use super::operations::{Kind, Operation, Stage};
 use super::{Coordinator, REGION_BLOCKS};
+use crate::planted::Planted;
 use std::collections::BTreeMap;
 use types::{ChunkIndex, DiskId};
 
@@ -99,6 +100,9 @@ impl Coordinator {
 
     /// Whether the disk, although it is out, surely has the last that was written to the block.
     pub(super) fn has_not_missed(&self, disk: DiskId, lba: u64) -> bool {
+        if Planted::RescueOfMissed.is_planted() {
+            return true;
+        }
         let first = self.region_start(lba);
         let absence = self.absences.0.get(&disk);
         let regions = absence.and_then(|absence| absence.chunks.get(&self.chunk_of(lba)));

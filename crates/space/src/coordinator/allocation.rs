@@ -6,12 +6,14 @@ use super::chunks::{Chunk, ChunkState};
 use super::operations::{Kind, Stage};
 use crate::api::SpaceError;
 use crate::message::{Answer, Operation as Message};
+use crate::planted::Planted;
 use cluster::Provisioning;
 use pool::Purpose;
 use types::{BLOCK_BYTES, ChunkIndex, DiskId};
 
 impl Coordinator {
-    /// Asks disks for slabs of the chunk; an error where there are none.
+    /// Asks disks for slabs of the chunk. An error: there are none; `Unavailable`: there may be when disks that are in sync can be
+    /// reached again.
     pub(super) fn allocate(&mut self, index: ChunkIndex, append: bool) -> Option<SpaceError> {
         let mut chunk = Chunk::new(append);
         chunk.state = ChunkState::Allocating { pending: Vec::new(), refused: Vec::new(), undoing: false };
@@ -46,6 +48,21 @@ impl Coordinator {
         .collect()
     }
 
+    /// Copies of a new chunk that there is room for now, at most as many as the volume has. `None`: no disk is away, which alone lets a
+    /// chunk begin with fewer copies, or too few are left.
+    pub(super) fn copies_while_disks_are_away(&self) -> Option<u8> {
+        let (excluded, copies) = (self.excluded(), self.record.resiliency.copies());
+        if excluded.is_empty() && self.record.stale.is_empty() {
+            return None;
+        }
+        let pool = self.pool.borrow();
+        let takes_more =
+            |disk: &&pool::DiskView| disk.usable && disk.free_slabs > 0 && !excluded.contains(&disk.id);
+        let with_room = pool.disks().iter().filter(takes_more).count();
+        let possible = copies.min(u8::try_from(with_room).unwrap_or(u8::MAX));
+        (possible >= self.record.min_copies.clamp(1, copies)).then_some(possible)
+    }
+
     /// Asks as many disks as the chunk still lacks copies.
     fn ask_for_slabs(&mut self, index: ChunkIndex) -> Option<SpaceError> {
         let copies = self.record.resiliency.copies();
@@ -73,7 +90,7 @@ impl Coordinator {
             }
         }
         let Some(chosen) = chosen else {
-            return (holders.len() < usize::from(least)).then_some(SpaceError::NoSpace);
+            return (holders.len() < usize::from(least)).then(|| self.why_no_slabs());
         };
         if let Some(chunk) = self.chunks.get_mut(&index)
             && let ChunkState::Allocating { pending, .. } = &mut chunk.state
@@ -89,6 +106,17 @@ impl Coordinator {
             self.call(Owner::Allocate(index), disk, Message::Allocate { chunk: index, append });
         }
         None
+    }
+
+    /// A disk that is in sync and cannot be reached is out soon, or back.
+    fn why_no_slabs(&self) -> SpaceError {
+        let pool = self.pool.borrow();
+        let away = |disk: &DiskId| {
+            let has_room = pool.disk(*disk).is_some_and(|view| view.free_slabs > 0);
+            has_room && !self.calls.is_open(*disk) && !self.retired.contains(disk)
+        };
+        let waits = self.record.in_sync.iter().any(away) && !Planted::FullWhenAway.is_planted();
+        if waits { SpaceError::Unavailable } else { SpaceError::NoSpace }
     }
 
     pub(super) fn allocated(&mut self, index: ChunkIndex, disk: DiskId, result: Result<Answer, Failure>) {
@@ -138,7 +166,9 @@ impl Coordinator {
             for holder in holders {
                 self.call(Owner::AllocateUndo(index), holder, Message::Free { chunk: index });
             }
-            self.fail_gated_writes(index, &error);
+            if error != SpaceError::Unavailable {
+                self.fail_gated_writes(index, &error);
+            }
         } else if !waits {
             chunk.state = ChunkState::Mapped;
         }

@@ -20,6 +20,7 @@ use super::Coordinator;
 use super::calls::{Failure, Owner};
 use super::syncing::{Purpose, Sync};
 use crate::message::{Answer, Operation as Message};
+use crate::planted::Planted;
 use std::collections::{BTreeSet, VecDeque};
 use store::api::Regions;
 use types::{ChunkIndex, DiskId, Epoch};
@@ -82,10 +83,9 @@ impl Coordinator {
 
     /// The chunk has a copy more than it needs: this one is given up when the others are whole.
     pub(super) fn start_giving_up(&mut self, chunk: ChunkIndex, disk: DiskId) {
-        let listed = self.chunks.get(&chunk).is_some_and(|chunk| chunk.append);
+        let listed = Planted::SurplusUnverified.is_planted();
         self.jobs.builds.insert(chunk, Build::begin(Step::Verifying { listed }, None, Some(disk)));
         if listed {
-            // Without checksums there is nothing to look for.
             self.drive_build(chunk);
         } else {
             self.call(Owner::BuildRegions(chunk), disk, Message::Regions { chunk });

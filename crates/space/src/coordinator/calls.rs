@@ -10,7 +10,9 @@
 //! | `Fenced` by an epoch of ours | is sent again under the present epoch |
 //! | `Fenced` by a higher epoch | the coordinator stops |
 //! | `NoSession`, `Unreachable` | waits for the next session |
-//! | nothing in time, a disk error, `Poisoned`, `NotMapped` | the disk has failed |
+//! | `WentBack` (to the opening of a session) | waits for the record to put the disk out |
+//! | a disk error for which its machine is to blame | of reads: ends as `Gone`; others wait for the next session, a little later |
+//! | nothing in time, another disk error, `Poisoned`, `NotMapped` | the disk has failed |
 //!
 //! When a disk fails, calls that only read end as `Gone` at once, so that another copy is read. Calls that write wait: they end
 //! as `Gone` when the disk is out of the in-sync set by a committed record (I2), or are sent again when the disk is back first.
@@ -18,6 +20,7 @@
 use super::{Coordinator, Event, Phase};
 use crate::message::{Answer, BusError, Operation, Request, Response};
 use crate::planted::Planted;
+use disk::DiskError;
 use std::collections::{BTreeMap, VecDeque};
 use store::api::StoreError;
 use types::{ChunkIndex, DiskId, Epoch, Monotonic};
@@ -51,6 +54,8 @@ pub(super) enum Owner {
     Build(ChunkIndex),
     BuildRegions(ChunkIndex),
     BuildDrop(ChunkIndex),
+    /// Region epochs of a copy that is looked at for lost writes.
+    Survey(ChunkIndex),
 }
 
 /// Why a call did not do its work.
@@ -227,7 +232,14 @@ impl Coordinator {
 
     fn open_session(&mut self, disk: DiskId) {
         self.calls.unsend(disk);
-        let (volume, epoch) = (self.volume, self.record.epoch);
+        let retry_at = self.now.after(self.config.reconnect_interval);
+        if self.members.waits_for_record(disk) {
+            if let Some(link) = self.calls.links.get_mut(&disk) {
+                link.state = LinkState::Closed { retry_at };
+            }
+            return;
+        }
+        let (volume, epoch, least) = (self.volume, self.record.epoch, self.known_promise(disk));
         let (session, id) = (self.calls.number(), self.calls.number());
         let deadline = self.now.after(self.config.io_timeout);
         if let Some(link) = self.calls.links.get_mut(&disk) {
@@ -236,7 +248,19 @@ impl Coordinator {
         }
         self.calls
             .sends
-            .push_back((disk, Request { volume, session, id, epoch, operation: Operation::Open }));
+            .push_back((disk, Request { volume, session, id, epoch, operation: Operation::Open { least } }));
+    }
+
+    /// The least that the disk has promised, by the record and by what it said itself.
+    pub(super) fn known_promise(&self, disk: DiskId) -> Epoch {
+        let stale = self.record.stale.iter().find(|stale| stale.disk == disk);
+        let recorded = match stale {
+            Some(stale) => stale.promised,
+            None if self.members.accepted_back.contains(&disk) => Epoch(0),
+            None if self.record.in_sync.contains(&disk) => self.record.promised,
+            None => Epoch(0),
+        };
+        recorded.max(self.calls.promised(disk))
     }
 
     fn transmit(&mut self, number: u64) {
@@ -285,10 +309,20 @@ impl Coordinator {
                     self.transmit(number);
                 }
             }
-            Err(BusError::NoSession | BusError::Unreachable) => self.lose_session(disk),
+            Err(BusError::NoSession | BusError::Unreachable | BusError::WentBack { .. }) => {
+                self.lose_session(disk);
+            }
+            Err(BusError::Store(StoreError::Disk(error @ DiskError::Host(_))))
+                if !Planted::HostExpelsDisk.is_planted() =>
+            {
+                self.pause_disk(disk, &error.to_string());
+            }
             Err(BusError::Store(
                 error @ (StoreError::Disk(_) | StoreError::Poisoned | StoreError::NotMapped),
             )) => self.fail_disk(disk, &error.to_string()),
+            Err(BusError::Store(StoreError::Corrupt { .. })) if Planted::CorruptExpelsDisk.is_planted() => {
+                self.fail_disk(disk, "it has a corrupt block");
+            }
             Err(BusError::Store(error)) => self.calls.finish(number, Err(Failure::Store(error))),
         }
     }
@@ -319,7 +353,28 @@ impl Coordinator {
                     link.state = LinkState::Closed { retry_at };
                     link.why = error.to_string();
                 }
+                if let BusError::WentBack { promised } = error {
+                    self.disk_went_back(disk, promised, retry_at);
+                }
             }
+        }
+    }
+
+    /// An older image of the disk was restored: nothing that it holds counts until all of it has been compared, and the record says
+    /// so before it is spoken to.
+    fn disk_went_back(&mut self, disk: DiskId, promised: Epoch, retry_at: Monotonic) {
+        self.emit(Event::WentBack { disk, promised, expected: self.known_promise(disk) });
+        self.members.wait_for_record(disk);
+        self.end_calls(disk, retry_at, false);
+        self.abandon_resync(disk);
+        self.recheck = true;
+    }
+
+    /// The record says that the disk has to be compared from the beginning, or cannot say so: what it had promised is past.
+    pub(super) fn forget_promise(&mut self, disk: DiskId) {
+        if let Some(link) = self.calls.links.get_mut(&disk) {
+            link.promised = Epoch(0);
+            link.state = LinkState::Closed { retry_at: self.now };
         }
     }
 
@@ -342,21 +397,39 @@ impl Coordinator {
             link.why = why.to_owned();
         }
         let required = self.is_required(disk);
-        for number in self.calls.of_disk(disk) {
-            let Some(call) = self.calls.calls.get_mut(&number) else { continue };
-            let reads = call.operation.only_reads();
-            if reads || !required || Planted::AckBeforeCas.is_planted() {
-                self.calls.finish(number, Err(Failure::Gone));
-            } else {
-                call.deadline = retry_at.after(self.config.io_timeout);
-            }
-        }
+        self.end_calls(disk, retry_at, !required || Planted::AckBeforeCas.is_planted());
         if required {
             self.members.want_expel(disk);
         } else {
             self.abandon_resync(disk);
         }
         self.recheck = true;
+    }
+
+    /// Its machine is short of something: that says nothing of the disk, which is asked again a little later. Other copies are read
+    /// meanwhile.
+    fn pause_disk(&mut self, disk: DiskId, why: &str) {
+        self.calls.unsend(disk);
+        let retry_at = self.now.after(self.config.reconnect_interval);
+        if let Some(link) = self.calls.links.get_mut(&disk) {
+            link.state = LinkState::Closed { retry_at };
+            link.why = why.to_owned();
+        }
+        self.end_calls(disk, retry_at, false);
+        self.recheck = true;
+    }
+
+    /// Calls of a disk that is not spoken to before `retry_at`: those that read end, the others wait unless `all` end.
+    fn end_calls(&mut self, disk: DiskId, retry_at: Monotonic, all: bool) {
+        let deadline = retry_at.after(self.config.io_timeout);
+        for number in self.calls.of_disk(disk) {
+            let Some(call) = self.calls.calls.get_mut(&number) else { continue };
+            if all || call.operation.only_reads() {
+                self.calls.finish(number, Err(Failure::Gone));
+            } else {
+                call.deadline = deadline;
+            }
+        }
     }
 
     /// The disk is out of the in-sync set by a committed record: nobody waits for it any longer. A change that is still on its way
@@ -438,6 +511,7 @@ impl Coordinator {
                 Owner::Build(chunk) => self.build_allocated(chunk, disk, result),
                 Owner::BuildRegions(chunk) => self.build_regions(chunk, disk, result),
                 Owner::BuildDrop(chunk) => self.build_dropped(chunk, disk, result),
+                Owner::Survey(chunk) => self.surveyed(chunk, disk, result),
             }
         }
     }

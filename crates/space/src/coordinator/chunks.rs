@@ -23,6 +23,30 @@ impl Suspects {
     }
 }
 
+/// Whose copies of a region are believed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Believed {
+    /// In this order.
+    disks: Vec<DiskId>,
+    /// So many of them equally, but for the order of their ids.
+    equals: usize,
+}
+
+impl Believed {
+    pub fn new(disks: Vec<DiskId>, equals: usize) -> Self {
+        Self { disks, equals }
+    }
+
+    pub fn place(&self, disk: DiskId) -> usize {
+        self.disks.iter().position(|known| *known == disk).unwrap_or(usize::MAX)
+    }
+
+    /// Whether no other copy is believed more than this disk's.
+    pub fn is_first(&self, disk: DiskId) -> bool {
+        self.place(disk) < self.equals
+    }
+}
+
 /// How far a chunk is in its life.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ChunkState {
@@ -46,8 +70,8 @@ pub(super) struct Chunk {
     /// Disks that are sent every write although their copy does not count yet.
     pub mirrors: SmallVec<[DiskId; 1]>,
     pub suspects: Suspects,
-    /// Of regions that may differ: the disks in the order in which their copies are believed.
-    pub believed: BTreeMap<u64, Vec<DiskId>>,
+    /// Of regions that may differ: whose copies are believed.
+    pub believed: BTreeMap<u64, Believed>,
     /// Operations and syncs that use it.
     pub active: u32,
 }

@@ -7,7 +7,7 @@
 
 use super::building::Build;
 use super::syncing::Purpose;
-use super::{Coordinator, Event, Phase};
+use super::{Comparison, Coordinator, Event, Phase};
 use cluster::JobKind;
 use pool::{ChunkCopies, Move};
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,8 +81,14 @@ impl Coordinator {
         if !self.serving() {
             return None;
         }
-        let busy = !self.jobs.builds.is_empty() || !self.resyncs.is_empty() || !self.unclean.is_empty();
-        let wanted = !self.jobs.moves.is_empty() || !self.retired.is_empty() || self.jobs.may_have_surplus;
+        let busy = !self.jobs.builds.is_empty()
+            || !self.resyncs.is_empty()
+            || !self.unclean.is_empty()
+            || !self.survey.is_done();
+        let wanted = self.survey.has_retries()
+            || !self.jobs.moves.is_empty()
+            || !self.retired.is_empty()
+            || self.jobs.may_have_surplus;
         let planned =
             (wanted || !self.record.stale.is_empty() || self.few_copies()).then_some(self.jobs.plan_at);
         let paced = (busy && self.jobs.not_before > self.now).then_some(self.jobs.not_before);
@@ -139,6 +145,7 @@ impl Coordinator {
             for chunk in self.jobs.builds.keys().copied().collect::<Vec<_>>() {
                 slots -= self.copy_regions(chunk, slots).min(slots);
             }
+            slots -= self.survey_regions(slots).min(slots);
         }
         if slots < before {
             self.jobs.step_began = Some(self.now);
@@ -165,6 +172,7 @@ impl Coordinator {
         }
         self.sweep_marks();
         self.settle_mirrors();
+        self.retry_repairs();
         if !self.jobs.suspended.contains(&code(JobKind::Rebuild)) {
             self.plan_rebuild();
             self.give_up_surplus();
@@ -311,8 +319,6 @@ impl Coordinator {
         let holds =
             self.chunks.get(&chunk).is_some_and(|known| known.is_mapped() && known.holders.contains(&disk));
         if self.serving() && holds && self.record.in_sync.contains(&disk) {
-            self.counters.corrupt_blocks += 1;
-            self.emit(Event::CorruptRead { disk, chunk, blocks: 1 });
             self.start_sync(chunk, lba.0, Purpose::Repair);
         }
         self.settle_down();
@@ -326,12 +332,17 @@ impl Coordinator {
         if self.serving() && self.chunks.get(&chunk).is_some_and(|known| known.is_mapped()) {
             self.start_sync(chunk, lba.0, Purpose::Compare);
         } else {
-            self.emit(Event::Compared { lba, found: Default::default() });
+            self.emit(Event::Compared {
+                lba,
+                found: Comparison::default(),
+                wrong: Vec::new(),
+                lost: Vec::new(),
+            });
         }
         self.settle_down();
     }
 
-    /// Makes the copies of the region of `lba` equal: where intact ones differ, that of the lowest disk id counts.
+    /// Makes the copies of the region of `lba` equal: corrupt and older ones are written again from the newest that is intact.
     pub fn equalize(&mut self, now: Monotonic, lba: Lba) {
         self.advance_time(now);
         let chunk = self.chunk_of(lba.0);

@@ -40,6 +40,8 @@ struct Wants {
     /// Fewer copies per chunk than the record promises.
     lower: Option<u8>,
     size_bytes: Option<u64>,
+    /// Disks that went back in time: what they have missed is counted from the beginning.
+    rewind: BTreeSet<DiskId>,
     /// A new epoch, and what is settled.
     rotate: bool,
 }
@@ -54,6 +56,7 @@ impl Wants {
             && self.unmark.is_empty()
             && self.lower.is_none()
             && self.size_bytes.is_none()
+            && self.rewind.is_empty()
             && !self.rotate
     }
 
@@ -83,6 +86,10 @@ pub(super) struct Membership {
     proposal: Option<Proposal>,
     /// Disks that a committed record has expelled; the remaining ones have yet to promise this epoch.
     expelled: Vec<(DiskId, Epoch)>,
+    /// Disks that went back in time, until the record says so: they are not spoken to before.
+    went_back: BTreeSet<DiskId>,
+    /// Disks that went back in time and have the last copy of something.
+    pub accepted_back: BTreeSet<DiskId>,
     /// Promises asked of disks.
     asked: BTreeMap<DiskId, Epoch>,
     pub requests: VecDeque<(u64, cluster::Request)>,
@@ -102,6 +109,22 @@ impl Membership {
     pub fn want_expel(&mut self, disk: DiskId) {
         self.wants.join.remove(&disk);
         self.wants.expel.insert(disk);
+    }
+
+    /// The disk went back in time.
+    pub fn wait_for_record(&mut self, disk: DiskId) {
+        self.went_back.insert(disk);
+        self.wants.join.remove(&disk);
+        self.wants.rewind.insert(disk);
+    }
+
+    /// The state has not answered yet, or disks have yet to promise what it said.
+    pub fn is_changing(&self) -> bool {
+        self.proposal.is_some() || !self.expelled.is_empty()
+    }
+
+    pub fn waits_for_record(&self, disk: DiskId) -> bool {
+        self.went_back.contains(&disk)
     }
 
     /// What was wanted for copies whose disk left is not wanted any more.
@@ -241,10 +264,11 @@ impl Coordinator {
             }
             return;
         }
+        let closing = self.phase == Phase::Closing && self.record.epoch <= self.members.last_stamp;
         let rotates = self.serving()
             && self.record.settled < self.members.last_stamp
             && self.unclean.is_empty()
-            && (self.members.rotate_at <= self.now || self.phase == Phase::Closing);
+            && (self.members.rotate_at <= self.now || closing);
         if rotates {
             self.members.wants.rotate = true;
         }
@@ -290,10 +314,28 @@ impl Coordinator {
                 kept.expel.insert(disk);
                 continue;
             }
-            let since = self.missed_since();
+            let (since, promised) = (self.missed_since(), self.known_promise(disk));
             next.in_sync.retain(|member| *member != disk);
-            next.stale.push(StaleDisk { disk, since });
+            next.stale.push(StaleDisk { disk, since, promised });
             expelled.insert(disk);
+        }
+        for disk in wants.rewind.clone() {
+            if next.in_sync.contains(&disk) {
+                if !self.can_expel(&next.in_sync, disk, expelled.len()) {
+                    // Nobody else has what it has: that is all there is left.
+                    self.members.went_back.remove(&disk);
+                    self.members.accepted_back.insert(disk);
+                    wants.rewind.remove(&disk);
+                    self.forget_promise(disk);
+                    continue;
+                }
+                next.in_sync.retain(|member| *member != disk);
+                next.stale.push(StaleDisk { disk, since: Epoch(0), promised: Epoch(0) });
+                expelled.insert(disk);
+            }
+            for stale in next.stale.iter_mut().filter(|stale| stale.disk == disk) {
+                (stale.since, stale.promised) = (Epoch(0), Epoch(0));
+            }
         }
         wants.expel = expelled;
         for &disk in &wants.join {
@@ -306,7 +348,11 @@ impl Coordinator {
             |disk: &DiskId| next.in_sync.contains(disk) || next.stale.iter().any(|stale| stale.disk == *disk);
         wants.add.retain(|disk| !known(disk));
         // Whatever it may hold of the volume is looked at before it counts.
-        next.stale.extend(wants.add.iter().map(|&disk| StaleDisk { disk, since: Epoch(0) }));
+        next.stale.extend(wants.add.iter().map(|&disk| StaleDisk {
+            disk,
+            since: Epoch(0),
+            promised: Epoch(0),
+        }));
         for &disk in &wants.remove {
             next.in_sync.retain(|member| *member != disk);
             next.stale.retain(|stale| stale.disk != disk);
@@ -331,10 +377,11 @@ impl Coordinator {
         } else {
             next.min_holders = self.record.min_holders.saturating_sub(wants.expel.len() as u8);
         }
-        if self.serving() && self.unclean.is_empty() {
+        next.promised = self.promised_by(&next.in_sync);
+        if self.serving() && (self.unclean.is_empty() || Planted::SettledEarly.is_planted()) {
             let pending = self.lowest_stamp().unwrap_or(self.record.epoch);
             next.settled = next.settled.max(Epoch(pending.0.saturating_sub(1)));
-            if self.phase == Phase::Closing && self.is_drained() {
+            if self.phase == Phase::Closing && self.is_drained() && self.is_sealed() {
                 next.settled = next.epoch;
             }
         }
@@ -346,6 +393,35 @@ impl Coordinator {
         Some((next, wants))
     }
 
+    /// What all these disks have promised, as far as it is known.
+    fn promised_by(&self, disks: &[DiskId]) -> Epoch {
+        disks.iter().map(|disk| self.known_promise(*disk)).min().unwrap_or(self.record.promised)
+    }
+
+    /// Whether every disk in sync that can be reached has promised an epoch that no write was stamped with: an image of it that lacks
+    /// a write has then promised less, and is known as such if it is ever put back.
+    fn is_sealed(&self) -> bool {
+        self.record.epoch > self.members.last_stamp && self.unpromised().is_empty()
+    }
+
+    /// Disks in sync, which can be reached, that have not promised the record's epoch.
+    fn unpromised(&self) -> Vec<DiskId> {
+        let open = self.record.in_sync.iter().copied().filter(|disk| self.calls.is_open(*disk));
+        open.filter(|disk| self.calls.promised(*disk) < self.record.epoch).collect()
+    }
+
+    /// Has the disks promise the record's epoch.
+    fn ask_for_promises(&mut self, disks: Vec<DiskId>) {
+        let epoch = self.record.epoch;
+        for disk in disks {
+            let asked = self.members.asked.get(&disk).copied().unwrap_or_default();
+            if asked < epoch {
+                self.members.asked.insert(disk, epoch);
+                self.call(Owner::Promise(epoch), disk, Operation::Promise);
+            }
+        }
+    }
+
     /// Whether every chunk keeps an in-sync copy without the disk, and without the `others` that leave together with it. At the
     /// opening, when the chunks are not known, the record's `min_holders` decides.
     fn can_expel(&self, in_sync: &[DiskId], disk: DiskId, others: usize) -> bool {
@@ -353,7 +429,8 @@ impl Coordinator {
             return false;
         }
         if !self.serving() {
-            return others + 1 < usize::from(self.record.min_holders);
+            return others + 1 < usize::from(self.record.min_holders)
+                || Planted::MinHoldersIgnored.is_planted();
         }
         self.chunks.values().all(|chunk| {
             matches!(chunk.state, ChunkState::Allocating { .. })
@@ -445,6 +522,7 @@ impl Coordinator {
         self.members.wants.remove.extend(wants.remove);
         self.members.wants.mark.extend(wants.mark);
         self.members.wants.unmark.extend(wants.unmark);
+        self.members.wants.rewind.extend(wants.rewind);
         self.members.wants.rotate |= wants.rotate;
         self.members.wants.size_bytes = self.members.wants.size_bytes.or(wants.size_bytes);
         if let Some(lower) = wants.lower {
@@ -473,6 +551,10 @@ impl Coordinator {
             }
         }
         self.refuse_held_back();
+        for &disk in &proposal.wants.rewind {
+            self.members.went_back.remove(&disk);
+            self.forget_promise(disk);
+        }
         for &disk in &proposal.wants.join {
             self.resync_joined(disk);
         }
@@ -493,6 +575,10 @@ impl Coordinator {
         self.recheck = true;
         self.leaving_decided();
         self.finish_expelled();
+        if self.serving() && self.members.expelled.is_empty() {
+            // What the disks have promised by the next record is that much newer.
+            self.ask_for_promises(self.unpromised());
+        }
     }
 
     /// Answers that wait for the lease were right under the record before: where some chunk has fewer copies than an answer
@@ -509,23 +595,16 @@ impl Coordinator {
     /// An expelled disk is waited for until all remaining ones have promised the epoch that is without it.
     fn finish_expelled(&mut self) {
         let Some(epoch) = self.members.expelled.iter().map(|(_, epoch)| *epoch).max() else { return };
-        let mut promised = true;
-        for disk in self.record.in_sync.clone() {
-            if self.calls.promised(disk) >= epoch {
-                continue;
-            }
-            promised = false;
-            let asked = self.members.asked.get(&disk).copied().unwrap_or_default();
-            if asked < epoch {
-                self.members.asked.insert(disk, epoch);
-                self.call(Owner::Promise(epoch), disk, Operation::Promise);
-            }
-        }
-        if promised {
+        let promised = |disk: &DiskId| self.calls.promised(*disk) >= epoch;
+        let missing: Vec<DiskId> =
+            self.record.in_sync.iter().copied().filter(|disk| !promised(disk)).collect();
+        if missing.is_empty() {
             for (disk, _) in std::mem::take(&mut self.members.expelled) {
                 self.forget_mirrors(disk);
                 self.release_calls(disk);
             }
+        } else {
+            self.ask_for_promises(missing);
         }
     }
 
@@ -559,6 +638,8 @@ impl Coordinator {
         }
         if self.record.settled >= self.record.epoch {
             self.phase = Phase::Closed;
+        } else if self.record.epoch > self.members.last_stamp && !self.is_sealed() {
+            self.ask_for_promises(self.unpromised());
         } else if self.members.proposal.is_none() {
             self.members.wants.rotate = true;
             self.drive_membership();

@@ -7,13 +7,14 @@
 //! The parts: [`calls`] speaks to one disk each, over sessions that may break; [`membership`] changes the record by
 //! compare-and-swap; [`opening`] takes the volume over; [`operations`] does what the volume asks; [`syncing`] makes the
 //! copies of one region equal, which is all that reconciliation, repair, resync and rebuild are made of; [`suspects`]
-//! says which regions may differ after a crash; [`resync`] brings a disk back; [`absences`] knows what such a disk still has;
-//! [`building`] makes new copies; [`jobs`] runs resyncs and builds at a bearable pace.
+//! says which regions may differ after a crash; [`choosing`] which copy of a block is right; [`resync`] brings a disk back; [`absences`] knows what such a disk still has;
+//! [`building`] makes new copies; [`survey`] looks for copies that a disk lost without a word; [`jobs`] runs resyncs and builds at a bearable pace.
 
 mod absences;
 mod allocation;
 mod building;
 mod calls;
+mod choosing;
 mod chunks;
 mod jobs;
 mod locks;
@@ -22,6 +23,7 @@ mod opening;
 mod operations;
 mod resync;
 mod running;
+mod survey;
 mod suspects;
 mod syncing;
 
@@ -44,6 +46,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
+use survey::Survey;
 use syncing::Sync;
 use types::{BLOCK_BYTES, BlockCount, ChunkIndex, DiskId, Epoch, Lba, Monotonic, VolumeId};
 
@@ -120,16 +123,22 @@ pub enum Event {
     Serving { epoch: Epoch },
     /// The disk missed writes and is out of the in-sync set.
     DiskLeft { disk: DiskId, since: Epoch, why: String },
+    /// The disk has promised less than it must have: an older image of it was restored. It is brought up to date from the beginning,
+    /// unless it has the last copy of something.
+    WentBack { disk: DiskId, promised: Epoch, expected: Epoch },
     /// The disk holds every acknowledged write again.
     DiskJoined { disk: DiskId },
-    /// Blocks of this disk failed their checksums when they were read.
-    CorruptRead { disk: DiskId, chunk: ChunkIndex, blocks: u64 },
+    /// Blocks of this disk could not be read, or failed their checksums.
+    CorruptRead { disk: DiskId, chunk: ChunkIndex, blocks: u64, lbas: Vec<Lba> },
     /// Blocks of this disk differed or failed their checksums and were written again from another copy.
     Repaired { disk: DiskId, chunk: ChunkIndex, blocks: u64 },
+    /// The disk acknowledged a write of these blocks and does not have it: they are intact, and older than another copy.
+    LostWrite { disk: DiskId, chunk: ChunkIndex, blocks: u64, lbas: Vec<Lba> },
     /// Blocks have no intact copy.
     Unrepairable { chunk: ChunkIndex, lbas: Vec<Lba> },
-    /// A region was compared ([`Coordinator::compare`]).
-    Compared { lba: Lba, found: Comparison },
+    /// A region was compared ([`Coordinator::compare`]): `wrong` has the disks whose copies are corrupt or older, and of how many
+    /// blocks; `lost` the blocks without an intact copy.
+    Compared { lba: Lba, found: Comparison, wrong: Vec<(DiskId, u64)>, lost: Vec<Lba> },
     /// Copies differed after a crash and were made equal.
     Reconciled { chunk: ChunkIndex, blocks: u64 },
     /// The record changed.
@@ -157,8 +166,10 @@ pub struct Comparison {
 pub struct Counters {
     pub reads: u64,
     pub writes: u64,
-    /// Blocks read from a copy whose checksum failed.
+    /// Blocks of a copy that could not be read or whose checksum failed.
     pub corrupt_blocks: u64,
+    /// Blocks of a copy that were older than another: a write that its disk acknowledged and lost.
+    pub lost_writes: u64,
     /// Of those: written again.
     pub repaired_blocks: u64,
     /// Blocks that differed after a crash.
@@ -203,6 +214,7 @@ pub struct Coordinator {
     syncs: BTreeMap<u64, Sync>,
     resyncs: BTreeMap<DiskId, Resync>,
     jobs: Jobs,
+    survey: Survey,
     /// Slabs given by disks that a record not yet committed expels.
     allocated_by_leaving: Vec<(ChunkIndex, DiskId)>,
     /// Disks that the administrator takes out.
@@ -211,6 +223,8 @@ pub struct Coordinator {
     absent_since: BTreeMap<DiskId, Monotonic>,
     /// What stale disks have not missed.
     absences: Absences,
+    /// Disks that did not have what had just been written to them, and how often since they last had.
+    unkept: BTreeMap<DiskId, u32>,
     next_number: u64,
     completions: Vec<SpaceCompletion>,
     events: VecDeque<Event>,
@@ -252,10 +266,12 @@ impl Coordinator {
             syncs: BTreeMap::new(),
             resyncs: BTreeMap::new(),
             jobs: Jobs::default(),
+            survey: Survey::default(),
             allocated_by_leaving: Vec::new(),
             retired: BTreeSet::new(),
             absent_since: BTreeMap::new(),
             absences: Absences::default(),
+            unkept: BTreeMap::new(),
             next_number: 1,
             completions: Vec::new(),
             events: VecDeque::new(),
@@ -285,16 +301,23 @@ impl Coordinator {
     /// Address space and what can still be filled.
     pub fn size(&self) -> SpaceSize {
         let blocks = self.record.size_bytes / BLOCK_BYTES as u64;
-        let copies = self.record.resiliency.copies();
-        let chunks = match self.record.provisioning {
-            cluster::Provisioning::Thin => self.pool.borrow().available_chunks(copies),
-            cluster::Provisioning::Fixed => self.pool.borrow().promised_chunks(copies),
-        };
+        let mut chunks = self.chunks_available(self.record.resiliency.copies());
+        if chunks == 0 {
+            chunks = self.copies_while_disks_are_away().map_or(0, |copies| self.chunks_available(copies));
+        }
         let unmapped = blocks.div_ceil(self.chunk_blocks).saturating_sub(self.chunks.len() as u64);
         SpaceSize {
             blocks: BlockCount(blocks),
             available: BlockCount(chunks.min(unmapped) * self.chunk_blocks),
             chunk_blocks: self.chunk_blocks as u32,
+        }
+    }
+
+    /// Chunks of so many copies that the pool has room for.
+    fn chunks_available(&self, copies: u8) -> u64 {
+        match self.record.provisioning {
+            cluster::Provisioning::Thin => self.pool.borrow().available_chunks(copies),
+            cluster::Provisioning::Fixed => self.pool.borrow().promised_chunks(copies),
         }
     }
 

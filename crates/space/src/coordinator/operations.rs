@@ -31,7 +31,6 @@ pub(super) struct Client {
 pub(super) enum Kind {
     Read {
         copy: Option<u8>,
-        repairs: u8,
     },
     Write {
         class: WriteClass,
@@ -46,6 +45,8 @@ pub(super) enum Stage {
     Gated,
     Locking,
     Running(Run),
+    /// A read that is answered with what all copies hold, compared ([`super::syncing`]); without lock.
+    Comparing,
 }
 
 /// One piece of a request.
@@ -108,7 +109,7 @@ impl Coordinator {
         self.clients.insert(number, client);
         for (part, (at, length, whole_chunk)) in pieces.into_iter().enumerate() {
             let kind = match &request {
-                SpaceRequest::Read { copy, .. } => Kind::Read { copy: *copy, repairs: 0 },
+                SpaceRequest::Read { copy, .. } => Kind::Read { copy: *copy },
                 SpaceRequest::Write { class, data, .. } => {
                     let start = (at - lba) as usize * BLOCK_BYTES;
                     Kind::Write { class: *class, data: data.slice(start, length as usize * BLOCK_BYTES) }
@@ -247,7 +248,10 @@ impl Coordinator {
                 Kind::Discard | Kind::Free => Gate::Nothing,
                 Kind::Write { class, .. } => {
                     let append = *class == WriteClass::Append;
-                    self.allocate(index, append).map_or(Gate::Wait, Gate::Fail)
+                    match self.allocate(index, append) {
+                        None | Some(SpaceError::Unavailable) => Gate::Wait,
+                        Some(error) => Gate::Fail(error),
+                    }
                 }
             };
         };
@@ -265,7 +269,7 @@ impl Coordinator {
         }
         let writes = operation.writes();
         let explicit = match operation.kind {
-            Kind::Read { copy, .. } => copy,
+            Kind::Read { copy } => copy,
             _ => None,
         };
         if self.verdict(index, lba) == Verdict::MayDiffer {
@@ -330,6 +334,25 @@ impl Coordinator {
         self.unlock(Holder::Operation(number), self.region_of(lba));
     }
 
+    /// Gives up lock and chunk; the read waits for the copies to be compared.
+    pub(super) fn compare_first(&mut self, number: u64) {
+        let Some(operation) = self.operations.get_mut(&number) else { return };
+        operation.stage = Stage::Comparing;
+        let (chunk, lba, blocks) = (operation.chunk, operation.lba, operation.blocks);
+        // The comparison has its place in the queue before the read gives up its own.
+        self.answer_by_sync(number, chunk, lba, blocks);
+        self.release_chunk(chunk);
+        self.unlock(Holder::Operation(number), self.region_of(lba));
+    }
+
+    /// The copies could not be compared: the read begins again.
+    pub(super) fn wait_again(&mut self, number: u64) {
+        let Some(operation) = self.operations.get_mut(&number) else { return };
+        operation.stage = Stage::Gated;
+        self.gated.push_back(number);
+        self.recheck = true;
+    }
+
     /// The piece is done; `Some` is the data of a read.
     pub(super) fn finish_operation(&mut self, number: u64, result: Result<Option<Payload>, SpaceError>) {
         let Some(operation) = self.operations.remove(&number) else { return };
@@ -344,7 +367,7 @@ impl Coordinator {
             }
         }
         let free = matches!(operation.kind, Kind::Free);
-        if !matches!(operation.stage, Stage::Gated) && !free {
+        if !matches!(operation.stage, Stage::Gated | Stage::Comparing) && !free {
             self.release_chunk(operation.chunk);
             self.unlock(Holder::Operation(number), self.region_of(operation.lba));
         }
@@ -375,7 +398,7 @@ impl Coordinator {
         self.completions.push(SpaceCompletion { token: client.token, result });
     }
 
-    /// Answers what waited too long. Pieces at the gate end; pieces with the copies go on until all copies agree.
+    /// Answers what waited too long for something that cannot be reached. Pieces at the gate end; pieces with the copies go on until all copies agree.
     pub(super) fn expire_clients(&mut self) {
         let now = self.now;
         if now < self.clients_expire_at {
@@ -388,6 +411,12 @@ impl Coordinator {
             .map(|(&number, _)| number)
             .collect();
         for number in late {
+            if !self.is_unavailable(number) {
+                // It is slow, and goes on.
+                let deadline = now.after(self.config.unavailable_after);
+                self.clients.entry(number).and_modify(|client| client.deadline = deadline);
+                continue;
+            }
             if let Some(client) = self.clients.get_mut(&number) {
                 client.answered = true;
                 let token = client.token;
@@ -408,6 +437,22 @@ impl Coordinator {
         let waiting = self.clients.values().filter(|client| !client.answered);
         let first = waiting.map(|client| client.deadline).min();
         self.clients_expire_at = first.unwrap_or(now.after(self.config.unavailable_after));
+    }
+
+    /// Whether the request waits for the record, or for a disk that cannot be reached.
+    fn is_unavailable(&self, client: u64) -> bool {
+        let reachable = |index: ChunkIndex| {
+            let holders = self.holders_of(index);
+            let enough = holders.len() >= usize::from(self.record.min_copies.max(1));
+            enough && holders.iter().all(|disk| self.calls.is_open(*disk))
+        };
+        !self.serving()
+            || self.members.is_changing()
+            || self
+                .operations
+                .values()
+                .filter(|operation| operation.client == client)
+                .any(|operation| !reachable(operation.chunk))
     }
 
     /// No piece of a write is with the copies or on its way there.

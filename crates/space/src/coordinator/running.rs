@@ -11,13 +11,13 @@
 //! | left: fewer than `min_copies` | `Unavailable`: the copies that are left agree |
 //!
 //! A read goes to the copy that its part of the volume is read from as long as that is about as busy as the others, so that no two disks
-//! cache the same; else to the least busy one in sync. A copy that fails its checksums is repaired from another before the read is
-//! tried again (I6).
+//! cache the same; else to the least busy one in sync. When that copy is corrupt, all are read, the read is answered from those
+//! that are intact, and the corrupt ones are repaired (I6). Blocks that prove themselves are read from all copies to begin with: an
+//! intact one may be older than another.
 
+use super::Coordinator;
 use super::calls::{Failure, Owner};
 use super::operations::{Kind, Stage};
-use super::syncing::Purpose;
-use super::{Coordinator, Event};
 use crate::api::SpaceError;
 use crate::message::{Answer, Operation as Message};
 use crate::planted::Planted;
@@ -28,8 +28,6 @@ use types::{ChunkIndex, DiskId, Epoch, Lba};
 
 /// So many blocks from a multiple on are read from one copy: those that a page of a store's metadata tells of, and more.
 const READ_TOGETHER_BLOCKS: u64 = 1024;
-/// Repairs that one read waits for before it gives up.
-const REPAIRS_MAX: u8 = 3;
 
 /// The state of a piece with the copies.
 #[derive(Default)]
@@ -86,8 +84,12 @@ impl Coordinator {
 
     fn run_read(&mut self, number: u64) {
         let Some(operation) = self.operations.get(&number) else { return };
-        let Kind::Read { copy, .. } = operation.kind else { return };
+        let Kind::Read { copy } = operation.kind else { return };
         let index = operation.chunk;
+        // Who looks at each copy by itself has them compared, too.
+        if copy.is_none_or(|copy| copy == 0) && self.wants_newest(index) {
+            return self.compare_first(number);
+        }
         let Some(disk) = self.choose_copy(number, index, copy) else { return self.gate_again(number) };
         let Some(message) = self.message_of(number) else { return };
         let run = Run { pending: SmallVec::from_slice(&[disk]), ..Run::default() };
@@ -97,7 +99,13 @@ impl Coordinator {
         self.call(Owner::Operation(number), disk, message);
     }
 
-    /// A reachable in-sync copy; for data without checksums always the first, so that answers agree.
+    /// Whether one copy alone cannot be trusted to have the last that was written, and there are others.
+    fn wants_newest(&self, index: ChunkIndex) -> bool {
+        let append = self.chunks.get(&index).is_some_and(|chunk| chunk.append);
+        append && self.holders_of(index).iter().filter(|disk| self.calls.is_open(**disk)).count() > 1
+    }
+
+    /// A reachable in-sync copy.
     fn choose_copy(&self, number: u64, index: ChunkIndex, copy: Option<u8>) -> Option<DiskId> {
         let holders = self.holders_of(index);
         if let Some(copy) = copy {
@@ -109,10 +117,7 @@ impl Coordinator {
         {
             return Some(mirror);
         }
-        let mut open = holders.iter().copied().filter(|disk| self.calls.is_open(*disk));
-        if chunk.append {
-            return open.next();
-        }
+        let open = holders.iter().copied().filter(|disk| self.calls.is_open(*disk));
         let loads = open.map(|disk| (disk, self.calls.load(disk)));
         choose_by_load(self.operations.get(&number)?.lba, loads)
     }
@@ -123,7 +128,7 @@ impl Coordinator {
         let Stage::Running(run) = &mut operation.stage else { return };
         run.pending.retain(|pending| *pending != disk);
         if reads {
-            return self.read_answered(number, disk, result);
+            return self.read_answered(number, result);
         }
         match result {
             Ok(_) => run.acknowledged.push(disk),
@@ -190,18 +195,17 @@ impl Coordinator {
         self.finish_operation(number, Ok(None));
     }
 
-    fn read_answered(&mut self, number: u64, disk: DiskId, result: Result<Answer, Failure>) {
+    fn read_answered(&mut self, number: u64, result: Result<Answer, Failure>) {
         let Some(operation) = self.operations.get_mut(&number) else { return };
-        let (index, lba, blocks) = (operation.chunk, operation.lba, operation.blocks);
+        let (lba, blocks) = (operation.lba, operation.blocks);
         match result {
             Ok(Answer::Data { data, checksums }) => {
                 if self.is_intact(lba, blocks, &data, &checksums) {
                     return self.finish_operation(number, Ok(Some(data)));
                 }
-                let lbas = vec![Lba(lba)];
-                self.read_corrupt(number, disk, index, lbas);
+                self.read_corrupt(number);
             }
-            Err(Failure::Store(StoreError::Corrupt { lbas })) => self.read_corrupt(number, disk, index, lbas),
+            Err(Failure::Store(StoreError::Corrupt { .. })) => self.read_corrupt(number),
             Err(Failure::Store(error @ StoreError::Invalid(_))) => {
                 self.finish_operation(number, Err(space_error(error)));
             }
@@ -223,23 +227,14 @@ impl Coordinator {
         })
     }
 
-    fn read_corrupt(&mut self, number: u64, disk: DiskId, index: ChunkIndex, lbas: Vec<Lba>) {
-        self.counters.corrupt_blocks += lbas.len() as u64;
+    /// Answers the read from another copy, and has the corrupt one repaired.
+    fn read_corrupt(&mut self, number: u64) {
         let Some(operation) = self.operations.get_mut(&number) else { return };
-        let (lba, blocks) = (operation.lba, operation.blocks);
-        let Kind::Read { copy, repairs } = &mut operation.kind else { return };
         if Planted::ServeCorrupt.is_planted() {
-            let zeroes = sys::BufMut::zeroed(blocks as usize * types::BLOCK_BYTES).freeze();
+            let zeroes = sys::BufMut::zeroed(operation.blocks as usize * types::BLOCK_BYTES).freeze();
             return self.finish_operation(number, Ok(Some(Payload::from(zeroes))));
         }
-        if *repairs >= REPAIRS_MAX || copy.is_some() && *repairs > 0 {
-            return self.finish_operation(number, Err(SpaceError::Corrupt { lbas }));
-        }
-        *repairs += 1;
-        self.emit(Event::CorruptRead { disk, chunk: index, blocks: lbas.len() as u64 });
-        // The repair waits for the lock that this read gives up, and the read, behind it, for the repair's.
-        self.start_sync(index, lba, Purpose::Repair);
-        self.gate_again(number);
+        self.compare_first(number);
     }
 
     /// The lowest stamp of a write that is with the copies.

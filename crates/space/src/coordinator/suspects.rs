@@ -6,14 +6,15 @@
 //!
 //! Which copy is believed, where intact ones differ: any may be by what the crash alone does, since what differs was not
 //! acknowledged; but a copy may also have lost what it acknowledged, where the end of its disk's journal rotted, and looks as if it
-//! were older. So the newer one by epoch comes first, among those of one epoch one whose disk's journal ended whole, and then the
-//! disks in order of their ids.
+//! were older. So the newer one by epoch comes first, and among those of one epoch one whose disk's journal ended whole. What remains
+//! equal is told apart by what the copies hold ([`super::choosing`]). Blocks that prove themselves are told apart by that alone.
 
 use super::calls::{Failure, Owner};
-use super::chunks::Suspects;
+use super::chunks::{Believed, Suspects};
 use super::syncing::Purpose;
 use super::{Coordinator, Event};
 use crate::message::{Answer, Operation as Message};
+use crate::planted::Planted;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use store::api::Regions;
@@ -43,8 +44,11 @@ impl Standing {
     }
 
     /// Lowest first is believed first.
-    fn rank(&self) -> (Reverse<Epoch>, bool, DiskId) {
-        (Reverse(self.epoch), self.doubtful, self.disk)
+    fn rank(&self) -> (Reverse<Epoch>, bool) {
+        if Planted::BelievedByLowestId.is_planted() {
+            return (Reverse(Epoch(0)), false);
+        }
+        (Reverse(self.epoch), self.doubtful)
     }
 }
 
@@ -110,8 +114,10 @@ impl Coordinator {
             let found: BTreeSet<u64> = (0..regions).filter(late).collect();
             let ranked = found.iter().map(|&region| {
                 let mut ranked: Vec<Standing> = standing(region).collect();
-                ranked.sort_by_key(Standing::rank);
-                (region, ranked.into_iter().map(|found| found.disk).collect())
+                ranked.sort_by_key(|found| (found.rank(), found.disk));
+                let first = ranked.first().map(Standing::rank);
+                let equals = ranked.iter().filter(|found| Some(found.rank()) == first).count();
+                (region, Believed::new(ranked.into_iter().map(|found| found.disk).collect(), equals))
             });
             chunk.believed = ranked.collect();
             let clean = found.is_empty();

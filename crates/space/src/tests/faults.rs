@@ -73,6 +73,20 @@ fn a_disk_that_returns_is_given_what_it_missed_and_no_more() {
 }
 
 #[test]
+fn room_is_told_as_it_is_given_while_a_disk_is_away() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.overwrite(0, 1);
+    let store = bench.space.detach_disk(disk(2)).unwrap();
+    bench.overwrite(0, 2);
+    let available = bench.handle.size().available.0;
+    assert!(available >= u64::from(CHUNK), "{available} blocks");
+    bench.overwrite(u64::from(CHUNK), 3);
+    bench.space.attach_disk(disk(2), store, FaultDomain::default()).unwrap();
+    bench.pass(Duration::from_secs(20));
+    assert_eq!(bench.holders(1), [0, 1]);
+}
+
+#[test]
 fn a_chunk_freed_and_written_anew_meanwhile_does_not_bring_old_data_back() {
     let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
     bench.write(0, WriteClass::Fresh, 1024, 1).unwrap();
@@ -175,7 +189,7 @@ fn a_second_coordinator_stops_the_first() {
 }
 
 #[test]
-fn a_volume_opens_without_a_disk_as_long_as_every_chunk_surely_has_another_copy() {
+pub(super) fn a_volume_opens_without_a_disk_as_long_as_every_chunk_surely_has_another_copy() {
     let mut bench = Bench::new(3, 8, Resiliency::TwoWay);
     for chunk in 0..6 {
         bench.overwrite(chunk * u64::from(CHUNK), chunk as u8 + 1);
@@ -324,7 +338,7 @@ fn a_block_that_rots_while_its_other_copy_is_away_is_taken_from_there_when_that_
 }
 
 #[test]
-fn a_block_of_a_disk_that_returns_is_not_believed_where_it_may_be_of_before() {
+pub(super) fn a_block_of_a_disk_that_returns_is_not_believed_where_it_may_be_of_before() {
     type Meanwhile = fn(&mut Bench);
     let cases: [(&str, Meanwhile); 4] = [
         ("written", |bench| bench.overwrite(5, 6)),
@@ -515,4 +529,24 @@ fn a_disk_that_holds_a_write_which_the_others_lost_is_given_what_they_have() {
     bench.pass(Duration::from_secs(20));
     assert_eq!(bench.record().in_sync, [disk(1), disk(2)]);
     assert!(bench.copies_agree(0));
+}
+
+#[test]
+pub(super) fn a_second_crash_finds_again_what_the_first_left_to_compare() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.overwrite(10, 1);
+    bench.start(SpaceRequest::Write { lba: Lba(10), class: WriteClass::Overwrite, data: filled(1, 2) });
+    bench.stores.iter().for_each(|store| store.set_fault(FakeFault::Hang));
+    bench.answers();
+    let mut keep = [false, true].into_iter();
+    bench.stores.iter().for_each(|store| store.crash(|| keep.next().unwrap()));
+    // What the first start had no time for: the record changes, and nothing was compared yet.
+    bench.restart_with(&[FakeFault::ReadsHang; 2], Duration::from_millis(300));
+    let size_bytes = bench.record().size_bytes * 2;
+    bench.space.with_volume(VOLUME, |coordinator| coordinator.resize(size_bytes));
+    bench.settle();
+    assert_eq!(bench.record().size_bytes, size_bytes);
+    bench.restart_for(Duration::from_secs(1));
+    bench.read(10, 1);
+    assert!(bench.copies_agree(10));
 }

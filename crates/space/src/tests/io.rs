@@ -83,7 +83,7 @@ fn bad_requests_are_refused() {
 #[test]
 fn each_copy_can_be_read_by_itself() {
     let mut bench = Bench::new(2, 4, Resiliency::TwoWay);
-    bench.write(0, WriteClass::Append, 2, 4).unwrap();
+    bench.append(0, 2, 4, 1);
     for copy in [0, 1] {
         let result = bench.call(SpaceRequest::Read { lba: Lba(0), blocks: 1, copy: Some(copy) });
         assert!(matches!(result, Ok(SpaceReply::Data(data)) if data.contiguous()[0] == 4));

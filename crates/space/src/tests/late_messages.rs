@@ -143,7 +143,7 @@ fn a_region_whose_copying_fails_while_the_disks_session_is_opened_anew_is_copied
     wire.replicas[1] = Replica::new(disk(2), stores[1].clone());
     wire.write(3, 256, 3);
     wire.pass(3_500, |to, operation| {
-        source(to, operation) || to == disk(2) && matches!(operation, Operation::Open)
+        source(to, operation) || to == disk(2) && matches!(operation, Operation::Open { .. })
     });
     wire.pass(10_000, |_, _| false);
     assert_eq!(wire.coordinator.record().in_sync, [disk(1), disk(2)], "disk 2 is back");

@@ -1,14 +1,18 @@
 //! A local space over stores in memory.
 
+mod damage;
 mod faults;
+mod going_back;
 mod io;
 mod jobs;
 mod late_messages;
+#[cfg(feature = "planted-bugs")]
+mod planted;
 mod real_stores;
 
-use crate::api::{SpaceError, SpaceReply, SpaceRequest, VirtualDisk};
+use crate::api::{SpaceCompletion, SpaceError, SpaceReply, SpaceRequest, VirtualDisk};
 use crate::coordinator::{Config, Phase};
-use crate::fake_store::FakeStore;
+use crate::fake_store::{FakeFault, FakeStore};
 use crate::local::{LocalSpace, VolumeHandle};
 use cluster::{FaultDomain, MemoryClient, MemoryState, Provisioning, Resiliency, Typed, VolumeRecord};
 use std::time::Duration;
@@ -78,6 +82,24 @@ impl Bench {
         self.settle();
     }
 
+    /// The process dies, starts again, and has so much time.
+    pub fn restart_for(&mut self, time: Duration) {
+        self.restart_with(&[FakeFault::None; 8], time);
+    }
+
+    /// The same, and stores misbehave from the start.
+    pub fn restart_with(&mut self, faults: &[FakeFault], time: Duration) {
+        for (store, fault) in self.stores.iter().zip(faults) {
+            store.crash(|| false);
+            store.set_fault(*fault);
+        }
+        self.incarnation += 1;
+        let (space, handle) = Self::assemble(&self.state, &self.stores, self.now, self.incarnation);
+        self.space = space;
+        self.handle = handle;
+        self.pass(time);
+    }
+
     /// Lets time pass in small steps.
     pub fn pass(&mut self, duration: Duration) {
         let end = self.now.after(duration);
@@ -97,6 +119,12 @@ impl Bench {
         self.next_token
     }
 
+    pub fn answers(&mut self) -> Vec<SpaceCompletion> {
+        let mut out = Vec::new();
+        self.handle.poll(&mut out);
+        out
+    }
+
     /// The answer to the only request in flight, with time passing if need be.
     pub fn call(&mut self, request: SpaceRequest) -> Result<SpaceReply, SpaceError> {
         let token = self.start(request);
@@ -113,6 +141,12 @@ impl Bench {
 
     pub fn write(&mut self, lba: u64, class: WriteClass, blocks: usize, byte: u8) -> Result<(), SpaceError> {
         self.call(SpaceRequest::Write { lba: Lba(lba), class, data: filled(blocks, byte) }).map(|_| ())
+    }
+
+    /// Writes blocks that prove themselves, of this order.
+    pub fn append(&mut self, lba: u64, blocks: u64, byte: u8, order: u64) {
+        let data = sealed(lba, blocks, byte, order);
+        self.call(SpaceRequest::Write { lba: Lba(lba), class: WriteClass::Append, data }).unwrap();
     }
 
     pub fn overwrite(&mut self, lba: u64, byte: u8) {
@@ -159,6 +193,16 @@ impl Bench {
         let holds = |at: &usize| self.stores[*at].has_chunk(VOLUME, types::ChunkIndex(chunk));
         (0..self.stores.len()).filter(holds).collect()
     }
+}
+
+/// Blocks that prove themselves.
+pub(crate) fn sealed(lba: u64, blocks: u64, byte: u8, order: u64) -> Payload {
+    let mut data = BufMut::zeroed(blocks as usize * BLOCK_BYTES);
+    for (at, block) in data.chunks_mut(BLOCK_BYTES).enumerate() {
+        block.fill(byte);
+        codes::seal_block(VOLUME, Lba(lba + at as u64), order, block);
+    }
+    Payload::from(data.freeze())
 }
 
 pub(crate) fn filled(blocks: usize, byte: u8) -> Payload {

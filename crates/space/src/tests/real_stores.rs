@@ -1,11 +1,14 @@
 //! The same over real stores on disks that lose power.
 
-use super::{CHUNK, VOLUME, disk, filled};
+use super::{CHUNK, VOLUME, disk, filled, sealed};
 use crate::api::{SpaceError, SpaceReply, SpaceRequest, VirtualDisk};
 use crate::coordinator::{Config, Phase};
 use crate::local::{LocalSpace, VolumeHandle};
-use ::disk::crash::{CrashDisk, CrashOptions};
-use cluster::{FaultDomain, MemoryClient, MemoryState, Provisioning, Resiliency, Typed, VolumeRecord};
+use ::disk::DiskError;
+use ::disk::crash::{CrashDisk, CrashOptions, Fault, FaultAction, FaultTarget};
+use cluster::{
+    FaultDomain, JobKind, MemoryClient, MemoryState, Provisioning, Resiliency, Typed, VolumeRecord,
+};
 use std::time::Duration;
 use store::api::WriteClass;
 use store::{FormatParameters, Store, format};
@@ -99,6 +102,23 @@ impl RealBench {
         self.call(SpaceRequest::Write { lba: Lba(lba), class, data: filled(blocks, byte) }).unwrap();
     }
 
+    fn append(&mut self, lba: u64, blocks: u64, byte: u8, order: u64) {
+        let data = sealed(lba, blocks, byte, order);
+        self.call(SpaceRequest::Write { lba: Lba(lba), class: WriteClass::Append, data }).unwrap();
+    }
+
+    /// Where on a disk a block filled with this byte lies, in place.
+    fn place_of(&self, at: usize, byte: u8) -> u64 {
+        let filled = [byte; 4080];
+        let places = (1..(64 << 20) / 4096).map(|block| block * 4096);
+        places.rev().find(|place| self.disks[at].peek(*place, 4080) == filled).expect("no such block")
+    }
+
+    fn holds(&self, at: usize, byte: u8) -> bool {
+        let places = (1..(64 << 20) / 4096).map(|block| block * 4096);
+        places.rev().any(|place| self.disks[at].peek(place, 4080) == [byte; 4080])
+    }
+
     fn read(&mut self, lba: u64, blocks: u32) -> Vec<u8> {
         match self.call(SpaceRequest::Read { lba: Lba(lba), blocks, copy: None }).unwrap() {
             SpaceReply::Data(data) => data.contiguous().chunks(BLOCK_BYTES).map(|block| block[0]).collect(),
@@ -144,7 +164,7 @@ fn a_disk_pulled_and_put_back_is_resynced_and_serves_alone_afterwards() {
 }
 
 #[test]
-fn an_acknowledged_write_survives_a_power_cut_and_the_rot_of_one_disks_last_batch() {
+pub(super) fn an_acknowledged_write_survives_a_power_cut_and_the_rot_of_one_disks_last_batch() {
     for (rotten, of_header) in [(0, false), (1, false), (0, true), (1, true)] {
         let mut bench = RealBench::new(2);
         bench.write(3, WriteClass::Overwrite, 1, 1);
@@ -176,4 +196,104 @@ fn what_a_volume_is_asked_for_is_unsent_until_the_space_is_polled() {
     assert!(bench.space.has_unsent(), "the loop must not sleep on it");
     bench.space.poll();
     assert!(!bench.space.has_unsent());
+}
+
+/// The medium does not give the block until it is written again in place.
+fn make_unreadable(disk: &CrashDisk, offset: u64) {
+    let target = FaultTarget::ReadRange { offset, len_bytes: 4096 };
+    disk.inject(Fault::every(target, FaultAction::Fail(DiskError::Medium(5))));
+}
+
+#[test]
+fn an_unreadable_sector_costs_one_repair_and_no_disk() {
+    for bad in [0, 1] {
+        let mut bench = RealBench::new(2);
+        bench.write(0, WriteClass::Fresh, 8, 5);
+        bench.write(3, WriteClass::Overwrite, 1, 7);
+        bench.power_cut(3);
+        bench.pass(20);
+        let place = bench.place_of(bad, 5);
+        make_unreadable(&bench.disks[bad], place);
+        for _ in 0..4 {
+            for lba in 0..8 {
+                assert_eq!(bench.read(lba, 1), [if lba == 3 { 7 } else { 5 }], "disk {bad}");
+            }
+            bench.pass(100);
+        }
+        let record = bench.space.record(VOLUME).unwrap();
+        assert_eq!(record.in_sync.len(), 2, "disk {bad} was put out");
+        let alone = disk(2 - bad as u8);
+        bench.space.detach_disk(alone);
+        assert_eq!(bench.read(0, 3), [5, 5, 5], "disk {bad} alone, after the repair");
+    }
+}
+
+#[test]
+fn a_rebuild_goes_over_an_unreadable_sector_of_the_last_copy() {
+    let mut bench = RealBench::new(3);
+    bench.write(0, WriteClass::Fresh, 8, 5);
+    let holders: Vec<usize> = (0..3).filter(|at| bench.holds(*at, 5)).collect();
+    bench.space.suspend_job(VOLUME, JobKind::Resync);
+    bench.space.detach_disk(disk(holders[0] as u8 + 1));
+    let place = bench.place_of(holders[1], 5);
+    make_unreadable(&bench.disks[holders[1]], place);
+    bench.pass(600);
+    bench.write(20, WriteClass::Overwrite, 1, 9);
+    bench.pass(600);
+    let (chunks, few) = bench.space.with_volume(VOLUME, |coordinator| coordinator.chunk_counts()).unwrap();
+    assert_eq!((chunks, few), (1, 0), "no redundancy");
+    let answers: Vec<bool> = (0..8)
+        .map(|lba| {
+            let read = SpaceRequest::Read { lba: Lba(lba), blocks: 1, copy: None };
+            matches!(bench.call(read), Ok(SpaceReply::Data(data)) if data.contiguous()[0] == 5)
+        })
+        .collect();
+    assert_eq!(answers.iter().filter(|right| **right).count(), 7, "{answers:?}");
+    assert_eq!(bench.read(20, 1), [9]);
+}
+
+#[test]
+fn a_lost_write_of_a_block_that_proves_itself_is_found_at_the_next_opening() {
+    for bad in [0, 1] {
+        let mut bench = RealBench::new(2);
+        bench.append(0, 4, 1, 1);
+        let place = bench.place_of(bad, 1);
+        let lost = FaultTarget::WriteRange { offset: place - 3 * 4096, len_bytes: 4 * 4096 };
+        bench.disks[bad].inject(Fault::every(lost, FaultAction::LoseWrite));
+        bench.append(0, 4, 2, 2);
+        bench.disks[bad].clear_faults();
+        bench.power_cut(3);
+        for copy in [Some(0), None] {
+            let read = SpaceRequest::Read { lba: Lba(0), blocks: 4, copy };
+            let Ok(SpaceReply::Data(data)) = bench.call(read) else { panic!("no data") };
+            assert_eq!(data.contiguous()[0], 2, "disk {bad}");
+        }
+        bench.space.detach_disk(disk(2 - bad as u8));
+        assert_eq!(bench.read(0, 4), [2; 4], "disk {bad} alone");
+    }
+}
+
+#[test]
+fn a_disk_of_which_an_older_image_is_put_back_serves_nothing_old() {
+    for bad in [0, 1] {
+        let mut bench = RealBench::new(2);
+        bench.write(0, WriteClass::Fresh, 300, 5);
+        let image = bench.disks[bad].fork();
+        bench.write(3, WriteClass::Overwrite, 1, 7);
+        bench.write(u64::from(CHUNK), WriteClass::Fresh, 8, 8);
+        bench.space.close_volume(VOLUME);
+        bench.pass(50);
+        assert_eq!(bench.space.phase(VOLUME), Some(Phase::Closed));
+        bench.disks[bad] = image;
+        bench.power_cut(9);
+        for _ in 0..4 {
+            assert_eq!(bench.read(2, 3), [5, 7, 5], "disk {bad}");
+            assert_eq!(bench.read(u64::from(CHUNK), 8), [8; 8], "disk {bad}");
+        }
+        bench.pass(500);
+        assert_eq!(bench.space.record(VOLUME).unwrap().in_sync.len(), 2);
+        bench.space.detach_disk(disk(2 - bad as u8));
+        assert_eq!(bench.read(2, 3), [5, 7, 5], "disk {bad} alone");
+        assert_eq!(bench.read(u64::from(CHUNK), 8), [8; 8], "disk {bad} alone");
+    }
 }

@@ -1,14 +1,16 @@
-//! Append writes: in place, durable, without checksums.
+//! Append writes: in place, durable, without checksums: each block proves itself. A read that meets a block while it is being written is
+//! repeated.
 //!
 //! Each block of an append slab has a word too: unwritten blocks read as zeroes. The first write to unwritten blocks of a region
 //! zeroes the region's other unwritten blocks, flushes, and marks all of it written by one record, so that later writes there
-//! touch the journal only when the volume's epoch has grown: then the region is marked first (I4), and written after.
+//! touch the journal only when the volume's epoch has grown: then the region is marked first (I4), and written after. Blocks that are
+//! marked as lost are written as unwritten ones are: they are revealed by the record, and no other lost block with them.
 
 use super::Store;
 use super::task::{Kind, Op, Place, Task};
 use crate::api::{StoreError, StoreReply};
 use crate::health::WriteKind;
-use crate::record::Record;
+use crate::record::{APPEND_LOST, APPEND_WRITTEN, Record};
 use crate::slots::SlotId;
 use codes::UNWRITTEN;
 use disk::Disk;
@@ -37,7 +39,7 @@ impl<D: Disk> Store<D> {
         let end = place.first + place.count;
         let epochs = self.layout.epoch_word(place.first)..=self.layout.epoch_word(end - 1);
         (place.first..end)
-            .all(|block| self.cache.word(place.slab, block).is_some_and(|word| word != UNWRITTEN))
+            .all(|block| self.cache.word(place.slab, block).is_some_and(|word| !is_hidden(word)))
             && epochs
                 .into_iter()
                 .all(|word| self.cache.word(place.slab, word).is_some_and(|known| known >= epoch.0))
@@ -47,11 +49,10 @@ impl<D: Disk> Store<D> {
         let Some(Task { kind: Kind::Write(write), .. }) = self.tasks.get_mut(id) else { return };
         let (regions, epoch, volume) = (write.regions_of(place), write.epoch, write.volume);
         let own = place.first..place.first + place.count;
-        let is_unwritten =
-            |store: &mut Self, block: u32| store.cache.word(place.slab, block) == Some(UNWRITTEN);
-        if own.clone().any(|block| is_unwritten(self, block)) {
-            let holes: Vec<u32> =
-                regions.filter(|block| !own.contains(block) && is_unwritten(self, *block)).collect();
+        if own.clone().any(|block| self.cache.word(place.slab, block).is_some_and(is_hidden)) {
+            let is_hole =
+                |block: &u32| !own.contains(block) && self.cache.word(place.slab, *block) == Some(UNWRITTEN);
+            let holes: Vec<u32> = regions.filter(is_hole).collect();
             return self.reveal(id, place, &holes);
         }
         if self.append_settled(place, epoch) {
@@ -92,6 +93,7 @@ impl<D: Disk> Store<D> {
         };
         write.append = AppendStage::Placing;
         write.outstanding = 1;
+        self.placing.push(*place);
         let data = std::mem::take(&mut write.data);
         let offset = self.layout.block_offset(place.slab, place.first);
         self.write(Op::Data { task: id }, WriteKind::InPlace, offset, data, true);
@@ -104,6 +106,10 @@ impl<D: Disk> Store<D> {
         let (stage, volume, failed) = (write.append, write.volume, write.failed.is_some());
         let bytes = u64::from(place.count) * BLOCK_BYTES as u64;
         if stage == AppendStage::Placing {
+            let place = *place;
+            if let Some(at) = self.placing.iter().position(|placing| *placing == place) {
+                self.placing.swap_remove(at);
+            }
             self.in_place_done(volume);
         }
         if failed {
@@ -127,7 +133,17 @@ impl<D: Disk> Store<D> {
             return self.finish(id, Err(fenced));
         }
         let (slab, first, count) = (place.slab, regions.start, regions.end - regions.start);
-        self.record(id, Record::Append { slab, first, count, epoch }, Payload::new());
+        let own = place.first..place.first + place.count;
+        let stays_lost =
+            |block: u32| !own.contains(&block) && self.cache.word(slab, block) == Some(APPEND_LOST);
+        let lost: Vec<bool> = regions.map(stays_lost).collect();
+        let record = if lost.contains(&true) {
+            let word = |lost: bool| if lost { APPEND_LOST } else { APPEND_WRITTEN };
+            Record::Fresh { slab, first, epoch, checksums: lost.into_iter().map(word).collect() }
+        } else {
+            Record::Append { slab, first, count, epoch }
+        };
+        self.record(id, record, Payload::new());
     }
 
     pub(super) fn append_committed(&mut self, id: SlotId) {
@@ -153,6 +169,21 @@ impl<D: Disk> Store<D> {
             waiting.into_iter().for_each(|id| self.record_promise(id));
         }
     }
+}
+
+/// Whether what lies in place is not to be read.
+fn is_hidden(word: u64) -> bool {
+    matches!(word, UNWRITTEN | APPEND_LOST)
+}
+
+/// Whether one of these writes overwrites blocks of the place where they lie.
+pub(super) fn is_placing(placing: &[Place], place: Place) -> bool {
+    let overlaps = |other: &Place| {
+        other.slab == place.slab
+            && other.first < place.first + place.count
+            && place.first < other.first + other.count
+    };
+    placing.iter().any(overlaps)
 }
 
 /// Consecutive numbers as ranges of at most 256.

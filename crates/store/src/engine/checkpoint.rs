@@ -1,20 +1,24 @@
-//! Checkpoints: journaled blocks go in place, changed metadata and tables with them; one flush; then an anchor that lets the
-//! journal forget them. All of it can be repeated: a crash before the anchor replays the same records again.
+//! Checkpoints: journaled blocks go in place, changed metadata and tables with them; a flush; then the versions of the changed pages, and a
+//! flush; then an anchor that lets the journal forget them. All of it can be repeated: a crash before the anchor replays the same records
+//! again. The sequence of the anchor that ends it is the checkpoint's number. One that is given up ends with an anchor too, which moves
+//! nothing: no two checkpoints of a disk write pages under one number.
 
 use super::Store;
-use super::task::Op;
+use super::task::{Attempt, Op};
 use crate::anchor::Anchor;
 use crate::health::WriteKind;
 use crate::layout::{ANCHOR_SLOTS, PAGE_BYTES};
 use crate::metadata::encode_page;
 use crate::numbers::block_key;
 use crate::open::page_identity;
+use crate::planted::Planted;
 use crate::slots::SlotId;
 use crate::tables::{encode_promise_page, encode_slab_page};
+use crate::versions::PageVersion;
 use disk::{Disk, DiskError};
 use std::collections::VecDeque;
 use sys::{Buf, BufMut, Payload};
-use types::{BLOCK_BYTES, Epoch, SlabIndex, VolumeId};
+use types::{BLOCK_BYTES, SlabIndex};
 
 /// Disk operations of a checkpoint in flight at once: it runs beside foreground I/O.
 const IN_FLIGHT_MAX: usize = 16;
@@ -25,9 +29,18 @@ const RUN_BLOCKS_MAX: usize = 256;
 enum State {
     Idle,
     Applying,
-    WantsFlush,
-    Flushing,
+    WantsFlush(Written),
+    Flushing(Written),
+    /// The versions of the pages that are durable now.
+    WritingVersions,
     Anchoring,
+}
+
+/// What a flush makes durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Written {
+    InPlace,
+    Versions,
 }
 
 pub(super) struct Checkpoint {
@@ -36,6 +49,7 @@ pub(super) struct Checkpoint {
     /// The last one found no room under the disk: the next change makes it try again.
     stalled: bool,
     giving_up: bool,
+    /// Sequence of the anchor that ends the checkpoint at work, or of the last one.
     anchor_sequence: u64,
     /// Batches up to this one are covered.
     through: u64,
@@ -45,6 +59,8 @@ pub(super) struct Checkpoint {
     pages: VecDeque<u64>,
     pages_written: Vec<u64>,
     tables: VecDeque<(u64, Buf)>,
+    versions: VecDeque<(u64, Buf)>,
+    versions_written: std::collections::BTreeSet<usize>,
     table_changes: Option<(std::collections::BTreeSet<usize>, bool)>,
     in_flight: usize,
     /// Fresh writes that wait until their place is not being applied.
@@ -65,6 +81,8 @@ impl Checkpoint {
             pages: VecDeque::new(),
             pages_written: Vec::new(),
             tables: VecDeque::new(),
+            versions: VecDeque::new(),
+            versions_written: std::collections::BTreeSet::new(),
             table_changes: None,
             in_flight: 0,
             waiting: Vec::new(),
@@ -78,15 +96,26 @@ impl Checkpoint {
     pub(super) fn unstall(&mut self) {
         self.stalled = false;
     }
+    /// Asks anew for a checkpoint that found no room. Answers whether there is one.
+    pub(super) fn retry(&mut self) -> bool {
+        let stalled = std::mem::take(&mut self.stalled);
+        self.requested |= stalled;
+        stalled
+    }
     pub(super) fn is_idle(&self) -> bool {
         self.state == State::Idle && !self.requested
     }
+    /// The version of the pages that the checkpoint at work writes. Pages written between two checkpoints have that of the first: the next
+    /// one's are newer.
+    pub(super) fn version(&self) -> PageVersion {
+        PageVersion::of_anchor(self.anchor_sequence)
+    }
     pub(super) fn wants_flush(&self) -> bool {
-        self.state == State::WantsFlush
+        matches!(self.state, State::WantsFlush(_))
     }
     pub(super) fn flush_started(&mut self) {
-        if self.state == State::WantsFlush {
-            self.state = State::Flushing;
+        if let State::WantsFlush(written) = self.state {
+            self.state = State::Flushing(written);
         }
     }
     /// Whether blocks of the range may be on their way into place.
@@ -131,7 +160,7 @@ impl<D: Disk> Store<D> {
             }
             self.begin_checkpoint();
         }
-        if self.checkpoint.state != State::Applying {
+        if !matches!(self.checkpoint.state, State::Applying | State::WritingVersions) {
             return;
         }
         while self.checkpoint.in_flight < IN_FLIGHT_MAX && !self.checkpoint.giving_up {
@@ -142,8 +171,7 @@ impl<D: Disk> Store<D> {
                 }
                 Work::ReadJournal { key, sequence, block } => {
                     self.checkpoint.in_flight += 1;
-                    let offset = self.layout.journal_offset(block);
-                    self.read(Op::CheckpointRead { key, sequence }, offset, BLOCK_BYTES);
+                    self.read_journaled(key, sequence, block, Attempt::First);
                 }
                 Work::Nothing => break,
             }
@@ -153,8 +181,12 @@ impl<D: Disk> Store<D> {
         }
         if self.checkpoint.giving_up {
             self.give_up_checkpoint();
+        } else if Planted::AnchorBeforeFlush.is_planted() {
+            self.write_anchor();
+        } else if self.checkpoint.state == State::Applying {
+            self.checkpoint.state = State::WantsFlush(Written::InPlace);
         } else {
-            self.checkpoint.state = State::WantsFlush;
+            self.checkpoint.state = State::WantsFlush(Written::Versions);
         }
     }
 
@@ -170,6 +202,7 @@ impl<D: Disk> Store<D> {
         }
         let checkpoint = &mut self.checkpoint;
         checkpoint.state = State::Applying;
+        checkpoint.anchor_sequence += 1;
         checkpoint.through = self.journal.committed();
         checkpoint.blocks = self.overlay.sorted_keys();
         checkpoint.next_block = 0;
@@ -178,9 +211,24 @@ impl<D: Disk> Store<D> {
         checkpoint.pages = pages.into();
         checkpoint.pages_written.clear();
         checkpoint.tables.clear();
+        checkpoint.versions_written.clear();
         checkpoint.table_changes = None;
         if self.slabs.is_changed() {
             self.gather_tables();
+        }
+        if Planted::VersionsBeforePages.is_planted() {
+            self.gather_versions_too_early();
+        }
+    }
+
+    /// The versions that the pages are going to have, with the first writes.
+    fn gather_versions_too_early(&mut self) {
+        for key in &self.checkpoint.pages {
+            self.versions.written(SlabIndex((*key >> 32) as u32), *key as u32, self.checkpoint.version());
+        }
+        for page in self.versions.take_changed() {
+            let bytes = Buf::from(&self.versions.encode_page(self.label.disk, page)[..]);
+            self.checkpoint.tables.push_front((self.layout.versions + (page * PAGE_BYTES) as u64, bytes));
         }
     }
 
@@ -195,8 +243,7 @@ impl<D: Disk> Store<D> {
             })
             .collect();
         if promises {
-            let mut promised: Vec<(VolumeId, Epoch)> = self.promises();
-            promised.sort_unstable();
+            let promised = self.promise_places.arrange(&self.promises());
             let first = self.layout.slab_table_pages();
             for page in 0..crate::layout::PROMISE_PAGES {
                 let bytes = encode_promise_page(disk, page, sequence, &promised);
@@ -211,6 +258,14 @@ impl<D: Disk> Store<D> {
     }
 
     fn next_work(&mut self) -> Work {
+        if self.checkpoint.state == State::WritingVersions {
+            return match self.checkpoint.versions.pop_front() {
+                Some((offset, bytes)) => {
+                    Work::Write { page: None, kind: WriteKind::Tables, offset, data: bytes.into() }
+                }
+                None => Work::Nothing,
+            };
+        }
         if let Some((offset, bytes)) = self.checkpoint.tables.pop_front() {
             return Work::Write { page: None, kind: WriteKind::Tables, offset, data: bytes.into() };
         }
@@ -219,7 +274,7 @@ impl<D: Disk> Store<D> {
             let Some(entry) = self.slabs.entry(slab) else { continue };
             let identity = page_identity(self.label.disk, slab, entry, page);
             let Some(words) = self.cache.begin_write(key) else { continue };
-            let data = Payload::from(encode_page(identity, words));
+            let data = Payload::from(encode_page(identity, self.checkpoint.version(), words));
             self.checkpoint.pages_written.push(key);
             let offset = self.layout.page_offset(slab, page);
             return Work::Write { page: Some(key), kind: WriteKind::Metadata, offset, data };
@@ -260,23 +315,35 @@ impl<D: Disk> Store<D> {
         self.layout.block_offset(SlabIndex((key >> 32) as u32), key as u32)
     }
 
-    /// A journaled block that was not kept in RAM is here. If it rotted in the journal it fails its checksum in place too.
+    fn read_journaled(&mut self, key: u64, sequence: u64, block: u32, attempt: Attempt) {
+        let offset = self.layout.journal_offset(block);
+        self.read(Op::CheckpointRead { key, sequence, attempt }, offset, BLOCK_BYTES);
+    }
+
+    /// A journaled block that was not kept in RAM is here. If it rotted in the journal it fails its checksum in place too; one that the
+    /// medium does not give is made to fail it by zeroes.
     pub(super) fn checkpoint_read(
         &mut self,
         key: u64,
         sequence: u64,
+        attempt: Attempt,
         result: Result<Option<BufMut>, DiskError>,
     ) {
         if self.poisoned {
             return;
         }
-        let bytes = match result {
-            Ok(Some(bytes)) => bytes,
-            Ok(None) => return self.poison(&DiskError::Invalid("a read without its buffer")),
-            Err(error) => return self.poison(&error),
+        let current = self.overlay.get(key).filter(|entry| entry.sequence == sequence);
+        let journal_block = current.map(|entry| entry.journal_block);
+        let bytes = match (result, attempt, journal_block) {
+            (Err(DiskError::Medium(_)), Attempt::First, Some(block)) => {
+                return self.read_journaled(key, sequence, block, Attempt::Second);
+            }
+            (Ok(Some(bytes)), ..) => bytes,
+            (Err(DiskError::Medium(_)), ..) => BufMut::zeroed(BLOCK_BYTES),
+            (Ok(None), ..) => return self.poison(&DiskError::Invalid("a read without its buffer")),
+            (Err(error), ..) => return self.poison(&error),
         };
-        let current = self.overlay.get(key).is_some_and(|entry| entry.sequence == sequence);
-        if !current || self.checkpoint.giving_up {
+        if journal_block.is_none() || self.checkpoint.giving_up {
             self.checkpoint.in_flight -= 1;
             return;
         }
@@ -294,15 +361,22 @@ impl<D: Disk> Store<D> {
         if self.poisoned {
             return;
         }
-        match result {
-            Ok(()) => {}
-            Err(DiskError::NoSpace) => self.checkpoint.giving_up = true,
-            Err(error) => return self.poison(&error),
+        match (result, page) {
+            (Ok(()), None) => {}
+            (Ok(()), Some(key)) => {
+                let (slab, page) = (SlabIndex((key >> 32) as u32), key as u32);
+                self.versions.written(slab, page, self.checkpoint.version());
+                self.damaged_pages.remove(&key);
+                self.cache.end_write(key);
+            }
+            (Err(DiskError::NoSpace), page) => {
+                self.checkpoint.giving_up = true;
+                // It is nowhere but in RAM: it must not make room for another before the checkpoint has been given up.
+                page.iter().for_each(|key| self.cache.undo_write(*key));
+            }
+            (Err(error), _) => return self.poison(&error),
         }
         self.checkpoint.in_flight -= 1;
-        if let Some(key) = page {
-            self.cache.end_write(key);
-        }
     }
 
     /// The file under the disk cannot grow: nothing is lost, everything stays in the journal, and later changes find it full.
@@ -313,11 +387,16 @@ impl<D: Disk> Store<D> {
         if let Some((pages, promises)) = self.checkpoint.table_changes.take() {
             self.slabs.mark_changed_pages(pages, promises);
         }
-        self.checkpoint.giving_up = false;
-        self.checkpoint.stalled = true;
-        self.checkpoint.state = State::Idle;
+        self.versions.mark_changed(std::mem::take(&mut self.checkpoint.versions_written));
+        self.checkpoint.versions.clear();
         self.health.no_space += 1;
-        self.end_checkpoint();
+        if Planted::NumberTwice.is_planted() {
+            self.checkpoint.giving_up = false;
+            self.checkpoint.state = State::Idle;
+            self.checkpoint.stalled = true;
+            return self.end_checkpoint();
+        }
+        self.write_anchor();
     }
 
     /// The journal is full and cannot be emptied: what waits for it is refused.
@@ -328,15 +407,36 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Everything in place is durable: the anchor may move behind it.
+    /// Everything in place is durable: the pages' versions may say so. When they are durable too, the anchor may move behind it.
     pub(super) fn checkpoint_flushed(&mut self) {
-        if self.checkpoint.state != State::Flushing {
-            return;
+        match self.checkpoint.state {
+            State::Flushing(Written::InPlace) => self.gather_versions(),
+            State::Flushing(Written::Versions) => self.write_anchor(),
+            _ => {}
         }
+    }
+
+    fn gather_versions(&mut self) {
+        let changed = self.versions.take_changed();
+        if changed.is_empty() {
+            return self.write_anchor();
+        }
+        self.moves += 1;
+        self.checkpoint.state = State::WritingVersions;
+        let page_of = |page: &usize| {
+            let offset = self.layout.versions + (*page * PAGE_BYTES) as u64;
+            (offset, Buf::from(&self.versions.encode_page(self.label.disk, *page)[..]))
+        };
+        self.checkpoint.versions = changed.iter().map(page_of).collect();
+        self.checkpoint.versions_written = changed;
+    }
+
+    fn write_anchor(&mut self) {
         self.checkpoint.state = State::Anchoring;
-        self.checkpoint.anchor_sequence += 1;
         self.checkpoint.in_flight = 2;
-        let (tail_block, tail_sequence, previous) = self.journal.tail_after(self.checkpoint.through);
+        // A batch before the first: the anchor stays where it is.
+        let through = if self.checkpoint.giving_up { 0 } else { self.checkpoint.through };
+        let (tail_block, tail_sequence, previous) = self.journal.tail_after(through);
         let anchor = Anchor {
             sequence: self.checkpoint.anchor_sequence,
             incarnation: self.journal.incarnation(),
@@ -363,13 +463,19 @@ impl<D: Disk> Store<D> {
         if self.checkpoint.in_flight > 0 {
             return;
         }
+        self.checkpoint.state = State::Idle;
+        if std::mem::take(&mut self.checkpoint.giving_up) {
+            self.checkpoint.stalled = true;
+            self.checkpoint.requested = false;
+            self.refuse_waiting_for_slab();
+            return self.end_checkpoint();
+        }
         let through = self.checkpoint.through;
         for key in std::mem::take(&mut self.checkpoint.blocks) {
             self.overlay.applied(key, through);
         }
         self.journal.release(through);
         self.health.checkpoints += 1;
-        self.checkpoint.state = State::Idle;
         self.end_checkpoint();
         self.release_slabs(through);
     }

@@ -13,6 +13,7 @@ use crate::locks::Manner;
 use crate::metadata::{encode_page_into, unwritten_words};
 use crate::numbers::{IdentityMap, page_key};
 use crate::open::page_identity;
+use crate::planted::Planted;
 use crate::record::Record;
 use crate::slots::SlotId;
 use crate::tables::{SlabEntry, slab_page};
@@ -195,7 +196,8 @@ impl<D: Disk> Store<D> {
         let pages = self.layout.metadata_pages_per_slab();
         let mut bytes = BufMut::for_overwrite(pages as usize * PAGE_BYTES);
         for (page, place) in (0..pages).zip(bytes.chunks_exact_mut(PAGE_BYTES)) {
-            encode_page_into(page_identity(self.label.disk, slab, &entry, page), &words, place);
+            let identity = page_identity(self.label.disk, slab, &entry, page);
+            encode_page_into(identity, self.checkpoint.version(), &words, place);
         }
         let offset = self.layout.page_offset(slab, 0);
         self.write(Op::Data { task: id }, WriteKind::Metadata, offset, bytes.freeze().into(), false);
@@ -284,6 +286,10 @@ impl<D: Disk> Store<D> {
         self.cache.forget_slab(slab, self.layout.metadata_pages_per_slab());
         self.overlay.remove_range(slab, 0, self.layout.slab_blocks());
         self.slabs.quarantine(slab, sequence);
+        if Planted::ReuseSlabAtOnce.is_planted() {
+            self.slabs.quarantined.remove(&slab);
+            self.slabs.free.insert(slab);
+        }
         if self.disk.info().discards {
             if let Some(quarantine) = self.slabs.quarantined.get_mut(&slab) {
                 quarantine.punching = true;
@@ -333,6 +339,14 @@ impl<D: Disk> Store<D> {
         }
     }
 
+    /// No checkpoint is going to release a slab for now.
+    pub(super) fn refuse_waiting_for_slab(&mut self) {
+        for id in std::mem::take(&mut self.slabs.waiting_for_slab) {
+            self.health.no_space += 1;
+            self.allocated(id, Err(StoreError::NoSpace));
+        }
+    }
+
     pub(super) fn take_promise(
         &mut self,
         token: u64,
@@ -359,6 +373,9 @@ impl<D: Disk> Store<D> {
     pub(super) fn record_promise(&mut self, id: SlotId) {
         let Some(Task { kind: Kind::Promise { volume, epoch }, .. }) = self.tasks.get(id) else { return };
         let record = Record::Promise { volume: *volume, epoch: *epoch };
+        if Planted::PromiseInMemory.is_planted() {
+            return self.promise_committed(id);
+        }
         self.journal.push(Pending { record, data: Payload::new(), task: id });
     }
 

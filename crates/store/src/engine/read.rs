@@ -1,15 +1,19 @@
 //! Reads: from the journaled blocks first, then in place; every block that comes from the disk is verified. A block that
-//! fails is read once more, and again as long as what is known of it changed meanwhile: only a block that fails twice in
-//! the same place under the same checksum is corrupt.
+//! fails, or of an append chunk does not prove itself, is read once more, and again as long as what is known of it changed meanwhile: only a block that fails twice in
+//! the same place under the same checksum is corrupt. A read that the medium cannot give is done once more block by block: the blocks
+//! that it does not give then are corrupt too, and only these.
 //!
 //! Where the checksums are not in RAM, the blocks are read beside them, not after: whatever was read too early fails its checksum and is
 //! read once more.
 
 use super::Store;
+use super::append::is_placing;
 use super::task::{Kind, Op, Place, Task};
 use crate::api::{StoreError, StoreReply};
 use crate::layout::PAGE_WORDS;
 use crate::numbers::block_key;
+use crate::planted::Planted;
+use crate::record::APPEND_LOST;
 use crate::slots::SlotId;
 use codes::{LOST, UNWRITTEN, block_matches};
 use disk::{Disk, DiskError};
@@ -36,6 +40,8 @@ pub(super) struct ReadTask {
     failed: Option<DiskError>,
     suspects: Vec<Suspect>,
     early: Early,
+    /// The medium did not give the whole: each block is asked for alone.
+    singly: bool,
 }
 
 /// All blocks of the read, read in place beside their checksums.
@@ -66,7 +72,7 @@ enum Segment {
     },
 }
 
-/// A block whose bytes did not match: its place within the read, the checksum expected, the batch it came from.
+/// A block whose bytes did not match, or did not prove themselves: its place within the read, the checksum expected, the batch it came from.
 type Suspect = (u32, u64, Option<u64>);
 
 impl ReadTask {
@@ -82,6 +88,7 @@ impl ReadTask {
             failed: None,
             suspects: Vec::new(),
             early: Early::No,
+            singly: false,
         }
     }
 
@@ -188,7 +195,7 @@ impl<D: Disk> Store<D> {
                     None => Segment::Disk { at, count: 1, journal: Some(entry.sequence), filled: None },
                 },
                 None if *word == UNWRITTEN => Segment::Zero { count: 1 },
-                None if *word == LOST && !read.append => {
+                None if *word == if read.append { APPEND_LOST } else { LOST } => {
                     lost.push(at);
                     Segment::Zero { count: 1 }
                 }
@@ -196,7 +203,9 @@ impl<D: Disk> Store<D> {
             };
             match (read.segments.last_mut(), &source) {
                 (Some(Segment::Zero { count }), Segment::Zero { .. }) => *count += 1,
-                (Some(Segment::Disk { count, journal: None, .. }), Segment::Disk { journal: None, .. }) => {
+                (Some(Segment::Disk { count, journal: None, .. }), Segment::Disk { journal: None, .. })
+                    if !read.singly =>
+                {
                     *count += 1;
                     if let Some(last) = reads.last_mut() {
                         last.2 += 1;
@@ -223,9 +232,7 @@ impl<D: Disk> Store<D> {
         }
         read.outstanding = reads.len() as u32;
         if !lost.is_empty() {
-            let (slab, first) = (place.slab, place.first);
-            let counted = self.found_corrupt.note(slab, lost.iter().map(|at| first + *at));
-            self.health.corrupt_blocks += counted;
+            // Not counted: the page that lost their checksums was, or no copy of them was left.
             if read.scrub.is_none() {
                 let lbas = lost.iter().map(|at| read.lba.offset(u64::from(*at))).collect();
                 return self.finish_read(id, Err(StoreError::Corrupt { lbas }));
@@ -255,6 +262,8 @@ impl<D: Disk> Store<D> {
         read.outstanding -= 1;
         match (result, read.segments.get_mut(usize::from(segment))) {
             (Ok(Some(bytes)), Some(Segment::Disk { filled, .. })) => *filled = Some(bytes.freeze()),
+            // What the medium did not give is asked for again; what else failed, failed the whole.
+            (Err(DiskError::Medium(_)), _) if read.failed.is_some() => {}
             (Err(error), _) => read.failed = Some(error),
             _ => read.failed = Some(DiskError::Invalid("a read without its buffer")),
         }
@@ -268,26 +277,51 @@ impl<D: Disk> Store<D> {
         let Some(Task { place: Some(place), kind: Kind::Read(read), .. }) = self.tasks.get_mut(id) else {
             return;
         };
+        let place = *place;
         // Another volume may have written there meanwhile.
         if self.slabs.entry(place.slab).is_none_or(|entry| entry.generation != place.generation) {
             return self.not_mapped(id);
         }
-        if let Some(error) = read.failed.take() {
-            return self.read_failed(id, error);
+        match read.failed.take() {
+            None => {}
+            Some(error) if Planted::MediumFailsDisk.is_planted() => {
+                return self.finish_read(id, Err(StoreError::Disk(error)));
+            }
+            Some(DiskError::Medium(_)) if !read.singly && !Planted::NoSecondRead.is_planted() => {
+                read.singly = true;
+                return self.gather_pages(id);
+            }
+            Some(DiskError::Medium(_)) => {}
+            Some(error) => return self.finish_read(id, Err(StoreError::Disk(error))),
         }
-        let suspects = if read.append { Vec::new() } else { find_suspects(read, *place) };
-        if suspects.is_empty() {
+        let unreadable = find_unreadable(read);
+        let trusted =
+            Planted::ServeCorrupt.is_planted() || read.append && Planted::SealNotVerified.is_planted();
+        let suspects = if trusted { Vec::new() } else { find_suspects(read, place) };
+        if unreadable.is_empty() && suspects.is_empty() {
             return self.deliver_read(id);
         }
-        if suspects != read.suspects {
+        if suspects != read.suspects && !Planted::NoSecondRead.is_planted() {
             read.suspects = suspects;
             return self.gather_pages(id);
         }
-        let blocks = suspects.iter().map(|(at, ..)| place.first + *at);
-        let counted = self.found_corrupt.note(place.slab, blocks);
-        self.health.corrupt_blocks += counted;
+        let of_block = |at: u32| Place { first: place.first + at, count: 1, ..place };
+        if read.append && suspects.iter().any(|(at, ..)| is_placing(&self.placing, of_block(*at))) {
+            // Half of what it was and half of what it is going to be.
+            read.suspects.clear();
+            return self.gather_pages(id);
+        }
+        let first = place.first;
+        // What a crash tore is met by the reads that follow it, was never acknowledged, and is no damage of the disk: a later scrub tells.
+        let counted = !read.append || read.scrub.is_some();
+        let newly = self.found_corrupt.note(place.slab, unreadable.iter().map(|at| first + at));
+        self.health.medium_errors += newly;
+        let failed = suspects.iter().filter(|_| counted).map(|(at, ..)| first + *at);
+        self.health.corrupt_blocks += newly + self.found_corrupt.note(place.slab, failed);
         let (volume, first, scrub) = (read.volume, read.lba, read.scrub);
-        let lbas: Vec<Lba> = suspects.iter().map(|(at, ..)| first.offset(u64::from(*at))).collect();
+        let mut bad: Vec<u32> = unreadable.into_iter().chain(suspects.iter().map(|(at, ..)| *at)).collect();
+        bad.sort_unstable();
+        let lbas: Vec<Lba> = bad.into_iter().map(|at| first.offset(u64::from(at))).collect();
         match scrub {
             None => self.finish_read(id, Err(StoreError::Corrupt { lbas })),
             Some(_) => {
@@ -295,33 +329,6 @@ impl<D: Disk> Store<D> {
                 self.deliver_read(id);
             }
         }
-    }
-
-    /// An unreadable sector is to a scrub what a failed checksum is: to be rewritten from another copy.
-    fn read_failed(&mut self, id: SlotId, error: DiskError) {
-        let Some(Task { place: Some(place), kind: Kind::Read(read), .. }) = self.tasks.get_mut(id) else {
-            return;
-        };
-        let place = *place;
-        let (volume, first, scrub) = (read.volume, read.lba, read.scrub);
-        if scrub.is_none() || !matches!(error, DiskError::Io(_)) {
-            return self.finish_read(id, Err(StoreError::Disk(error)));
-        }
-        let unreadable: Vec<Lba> = read
-            .segments
-            .iter()
-            .filter_map(|segment| match segment {
-                Segment::Disk { at, count, filled: None, .. } => Some(*at..*at + *count),
-                _ => None,
-            })
-            .flatten()
-            .map(|at| first.offset(u64::from(at)))
-            .collect();
-        let blocks = unreadable.iter().map(|lba| place.first + (lba.0 - first.0) as u32);
-        let counted = self.found_corrupt.note(place.slab, blocks);
-        self.health.corrupt_blocks += counted;
-        self.scrub_found(scrub, unreadable.into_iter().map(|lba| (volume, lba)));
-        self.deliver_read(id);
     }
 
     fn deliver_read(&mut self, id: SlotId) {
@@ -363,6 +370,15 @@ impl<D: Disk> Store<D> {
     }
 }
 
+/// The blocks, by their place within the read, that the medium did not give.
+fn find_unreadable(read: &ReadTask) -> Vec<u32> {
+    let unfilled = |segment: &Segment| match segment {
+        Segment::Disk { at, count, filled: None, .. } => Some(*at..*at + *count),
+        _ => None,
+    };
+    read.segments.iter().filter_map(unfilled).flatten().collect()
+}
+
 fn find_suspects(read: &ReadTask, place: Place) -> Vec<Suspect> {
     let mut suspects = Vec::new();
     for segment in &read.segments {
@@ -370,7 +386,12 @@ fn find_suspects(read: &ReadTask, place: Place) -> Vec<Suspect> {
         debug_assert!(at + count <= place.count);
         for (index, block) in (*at..at + count).zip(bytes.chunks_exact(BLOCK_BYTES)) {
             let word = read.words.get(index as usize).copied().unwrap_or(LOST);
-            if !block_matches(read.volume, read.lba.offset(u64::from(index)), block, word) {
+            let lba = read.lba.offset(u64::from(index));
+            let intact = match read.append {
+                true => codes::sealed_order(read.volume, lba, block).is_some(),
+                false => block_matches(read.volume, lba, block, word),
+            };
+            if !intact {
                 suspects.push((index, word, *journal));
             }
         }

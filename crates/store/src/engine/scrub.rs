@@ -1,11 +1,16 @@
-//! Scrub: reads and verifies everything that is written, from a position that survives a restart (it travels with the anchor).
+//! Scrub: reads and verifies everything that is written, from a position that survives a restart (it travels with the anchor). A metadata
+//! page that is in RAM is read too: if the disk does not have it as it was written, the next checkpoint writes it again, and nothing is lost.
 
 use super::Store;
 use super::read::ReadTask;
-use super::task::{Kind, Place, Task};
+use super::task::{Attempt, Kind, Op, Place, Task};
 use crate::api::{ScrubProgress, StoreError, StoreReply};
+use crate::layout::{PAGE_BYTES, PAGE_WORDS};
+use crate::numbers::page_key;
 use crate::slots::SlotId;
-use disk::Disk;
+use crate::versions::PageVersion;
+use disk::{Disk, DiskError};
+use sys::BufMut;
 use types::{BLOCK_BYTES, Lba, SlabIndex, VolumeId};
 
 /// Blocks verified by one read of the scrub: 1 MiB.
@@ -18,6 +23,13 @@ pub(super) struct Position {
     pub(super) block: u32,
 }
 
+impl Position {
+    /// Where an anchor says that the scrub goes on; from the beginning if there is no such slab.
+    pub(super) fn stored(slab: u32, block: u32, slab_count: u32) -> Self {
+        if slab < slab_count { Self { slab, block } } else { Self::default() }
+    }
+}
+
 pub(super) struct ScrubTask {
     bytes: u64,
     progress: ScrubProgress,
@@ -25,7 +37,7 @@ pub(super) struct ScrubTask {
 
 impl<D: Disk> Store<D> {
     pub(super) fn take_scrub(&mut self, token: u64, bytes: u64) -> Result<(), StoreError> {
-        let chunks = self.slabs.entries().iter().flatten().filter(|entry| !entry.append).count() as u64;
+        let chunks = self.slabs.entries().iter().flatten().count() as u64;
         let progress =
             ScrubProgress { total_bytes: chunks * self.layout.slab_bytes, ..ScrubProgress::default() };
         let id = self.tasks.insert(Task::new(token, None, Kind::Scrub(ScrubTask { bytes, progress })));
@@ -40,7 +52,7 @@ impl<D: Disk> Store<D> {
         let slabs = self.slabs.entries();
         let next =
             (position.slab..).zip(slabs.iter().skip(position.slab as usize)).find_map(|(slab, entry)| {
-                let entry = entry.as_ref().filter(|entry| !entry.append)?;
+                let entry = entry.as_ref()?;
                 let block = if slab == position.slab { position.block } else { 0 };
                 (block < self.layout.slab_blocks()).then_some((slab, block, *entry))
             });
@@ -57,9 +69,59 @@ impl<D: Disk> Store<D> {
         self.scrub = Position { slab, block: first + count };
         let lba = Lba(u64::from(entry.chunk.0) * u64::from(self.layout.slab_blocks()) + u64::from(first));
         let place = Place { slab: SlabIndex(slab), generation: entry.generation, first, count };
-        let read = ReadTask::new(entry.volume, lba, false, Some(id));
+        self.scrub_pages(place);
+        let read = ReadTask::new(entry.volume, lba, entry.append, Some(id));
         let part = self.tasks.insert(Task { token: None, ..Task::new(0, Some(place), Kind::Read(read)) });
         self.gather_pages(part);
+    }
+
+    /// Reads the pages that begin with a word of these blocks; with the last block those of the regions' epochs too.
+    fn scrub_pages(&mut self, place: Place) {
+        let Place { slab, generation, first, count } = place;
+        let pages = self.layout.metadata_pages_per_slab();
+        let begun_before = |block: u32| block.div_ceil(PAGE_WORDS as u32);
+        let end = first + count;
+        let until = if end == self.layout.slab_blocks() { pages } else { begun_before(end) };
+        for page in begun_before(first)..until {
+            let key = page_key(slab, page);
+            if self.cache.is_clean(key) {
+                let version = self.versions.get(slab, page);
+                self.read_scrub_page(key, generation, version, Attempt::First);
+            }
+        }
+    }
+
+    fn read_scrub_page(&mut self, key: u64, generation: u64, version: PageVersion, attempt: Attempt) {
+        let offset = self.layout.page_offset(SlabIndex((key >> 32) as u32), key as u32);
+        self.read(Op::ScrubPage { key, generation, version, attempt }, offset, PAGE_BYTES);
+    }
+
+    pub(super) fn scrub_page_read(
+        &mut self,
+        key: u64,
+        generation: u64,
+        version: PageVersion,
+        attempt: Attempt,
+        result: Result<Option<BufMut>, DiskError>,
+    ) {
+        let unreadable = matches!(result, Err(DiskError::Medium(_)));
+        let bytes = match result {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) | Err(DiskError::Medium(_)) => BufMut::zeroed(PAGE_BYTES),
+            // The disk as a whole fails: whoever reads or writes next hears of it.
+            Err(_) => return,
+        };
+        let (slab, page) = (SlabIndex((key >> 32) as u32), key as u32);
+        let unchanged = self.cache.is_clean(key) && self.versions.get(slab, page) == version;
+        let Some(found) = self.parse_page(key, generation, &bytes).filter(|_| unchanged) else { return };
+        match attempt {
+            _ if found.is_whole() => {}
+            Attempt::First => self.read_scrub_page(key, generation, version, Attempt::Second),
+            Attempt::Second => {
+                self.note_damage(key, &found, unreadable);
+                self.cache.mark_dirty(key);
+            }
+        }
     }
 
     pub(super) fn scrub_found(

@@ -7,6 +7,7 @@ use super::scrub::ScrubTask;
 use super::write::WriteTask;
 use crate::layout::Layout;
 use crate::slots::SlotId;
+use crate::versions::PageVersion;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 use types::{Epoch, SlabIndex, VolumeId};
@@ -14,7 +15,7 @@ use types::{Epoch, SlabIndex, VolumeId};
 pub(super) type Pages = SmallVec<[u64; 4]>;
 
 /// Blocks of one slab, as long as it has this generation.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) slab: SlabIndex,
     pub(super) generation: u64,
@@ -87,6 +88,13 @@ impl Task {
     }
 }
 
+/// Which try of a read this is. Many errors of a medium pass, and what is given up for one costs another copy's help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attempt {
+    First,
+    Second,
+}
+
 /// What a disk operation was for.
 pub(super) enum Op {
     ReadSegment {
@@ -97,6 +105,14 @@ pub(super) enum Op {
     Page {
         key: u64,
         generation: u64,
+        attempt: Attempt,
+    },
+    /// A metadata page that is in RAM, read by a scrub to see whether the disk has it too.
+    ScrubPage {
+        key: u64,
+        generation: u64,
+        version: PageVersion,
+        attempt: Attempt,
     },
     /// Blocks of a fresh or append write, or the first metadata of a slab.
     Data {
@@ -114,6 +130,7 @@ pub(super) enum Op {
     CheckpointRead {
         key: u64,
         sequence: u64,
+        attempt: Attempt,
     },
     CheckpointWrite {
         page: Option<u64>,

@@ -14,7 +14,8 @@ use crate::health::WriteKind;
 use crate::journal::Pending;
 use crate::layout::REGION_BLOCKS;
 use crate::locks::Manner;
-use crate::record::Record;
+use crate::planted::Planted;
+use crate::record::{APPEND_LOST, Record};
 use crate::slots::SlotId;
 use codes::{LOST, UNWRITTEN};
 use disk::{Disk, DiskError, DiskOperation};
@@ -59,6 +60,14 @@ pub(super) enum Stage {
     Recording,
 }
 
+/// Whether each block is sealed.
+fn payload_proves_itself(volume: VolumeId, lba: Lba, data: &Payload) -> bool {
+    (0..data.len() / BLOCK_BYTES).all(|at| {
+        let block = data.slice(at * BLOCK_BYTES, BLOCK_BYTES).contiguous();
+        codes::sealed_order(volume, lba.offset(at as u64), &block).is_some()
+    })
+}
+
 impl WriteTask {
     /// Blocks of the regions that the write touches.
     pub(super) fn regions_of(&self, place: Place) -> Range<u32> {
@@ -93,7 +102,11 @@ impl<D: Disk> Store<D> {
         if entry.append != (class == WriteClass::Append) {
             return Err(StoreError::Invalid("append writes go to append chunks, others do not"));
         }
-        if class != WriteClass::Append {
+        if class == WriteClass::Append {
+            if self.options.verify_writes && !payload_proves_itself(volume, lba, &data) {
+                return Err(StoreError::Invalid("append blocks have to prove themselves"));
+            }
+        } else {
             let reserved = checksums.iter().any(|checksum| matches!(*checksum, UNWRITTEN | LOST));
             // Replay tells by its data whether a batch is whole: nothing that does not match ever gets into the journal.
             let journaled = class == WriteClass::Overwrite || blocks <= JOURNALED_FRESH_BLOCKS_MAX;
@@ -235,7 +248,8 @@ impl<D: Disk> Store<D> {
         let Some(Task { place: Some(place), kind: Kind::Write(write), .. }) = self.tasks.get_mut(id) else {
             return;
         };
-        if self.checkpoint.is_applying(place.slab, place.first, place.count) {
+        let applying = self.checkpoint.is_applying(place.slab, place.first, place.count);
+        if applying && !Planted::ApplyOverFresh.is_planted() {
             write.stage = Stage::AwaitingCheckpoint;
             return self.checkpoint.await_end(id);
         }
@@ -272,7 +286,7 @@ impl<D: Disk> Store<D> {
                     self.health.no_space += 1;
                     return self.finish(id, Err(StoreError::NoSpace));
                 }
-                if write.durable {
+                if write.durable || Planted::FreshBeforeFlush.is_planted() {
                     return self.write_flushed(id);
                 }
                 write.stage = Stage::Flushing;
@@ -338,10 +352,7 @@ impl<D: Disk> Store<D> {
         lba: Lba,
         blocks: u32,
     ) -> Result<(), StoreError> {
-        let (place, entry) = self.locate(volume, lba, blocks)?;
-        if entry.append {
-            return Err(StoreError::Invalid("a chunk without checksums keeps no mark of what is lost"));
-        }
+        let (place, _) = self.locate(volume, lba, blocks)?;
         if blocks as usize > WRITE_BLOCKS_MAX {
             return Err(StoreError::Invalid("at most 1 MiB is marked as lost at once"));
         }
@@ -366,9 +377,11 @@ impl<D: Disk> Store<D> {
             return self.finish(id, Err(fenced));
         }
         let Place { slab, first, count, .. } = place;
+        let append = self.slabs.entry(slab).is_some_and(|entry| entry.append);
+        let mark = if append { APPEND_LOST } else { LOST };
         let record = match lost {
             // As if fresh data had been written whose checksums are not known any more.
-            true => Record::Fresh { slab, first, epoch, checksums: vec![LOST; count as usize] },
+            true => Record::Fresh { slab, first, epoch, checksums: vec![mark; count as usize] },
             false => Record::Discard { slab, first, count, epoch },
         };
         self.record(id, record, Payload::new());

@@ -151,12 +151,25 @@ pub fn write_request(class: WriteClass, lba: u64, bytes: &[u8]) -> StoreRequest 
 }
 
 pub fn write_request_at(epoch: Epoch, class: WriteClass, lba: u64, bytes: &[u8]) -> StoreRequest {
-    let data = Payload::from(Buf::from(bytes));
+    let data = match class {
+        WriteClass::Append => Payload::from(Buf::from(&sealed(lba, bytes)[..])),
+        _ => Payload::from(Buf::from(bytes)),
+    };
     let checksums = match class {
         WriteClass::Append => Vec::new(),
         _ => codes::payload_checksums(VOLUME, Lba(lba), &data),
     };
     StoreRequest::Write { volume: VOLUME, epoch, lba: Lba(lba), class, data, checksums }
+}
+
+/// The blocks as an append chunk takes them; their first eight bytes are their order.
+pub fn sealed(lba: u64, bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    for (lba, block) in (lba..).zip(bytes.chunks_mut(BLOCK_BYTES)) {
+        let order = u64::from_le_bytes(*block.first_chunk().expect("a block"));
+        codes::seal_block(VOLUME, Lba(lba), order, block);
+    }
+    bytes
 }
 
 /// Blocks that say what they are: block `n` of version `version`.

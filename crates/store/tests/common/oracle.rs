@@ -3,7 +3,7 @@
 use super::{Rig, VOLUME, small_options};
 use disk::crash::CrashDisk;
 use store::Store;
-use store::api::WriteClass;
+use store::api::{StoreError, WriteClass};
 use types::{BLOCK_BYTES, ChunkIndex, Epoch, Lba};
 
 pub const CHUNK_BLOCKS: u64 = 256;
@@ -188,16 +188,26 @@ pub fn read_state(rig: &mut Rig<CrashDisk>) -> Result<State, String> {
         let ChunkIndex(index) = chunk.chunk;
         state.mapped[index as usize] = true;
         let first = u64::from(index) * CHUNK_BLOCKS;
-        let bytes =
-            rig.read(first, CHUNK_BLOCKS as u32).map_err(|error| format!("chunk {index}: {error}"))?;
-        for (at, block) in bytes.chunks_exact(BLOCK_BYTES).enumerate() {
-            let words = block.as_chunks::<8>().0;
-            let version = u64::from_le_bytes(words[0]);
-            let whole = words.iter().all(|word| u64::from_le_bytes(*word) == version);
-            if !whole && !chunk.append {
-                return Err(format!("block {at} of chunk {index} is a mix of versions"));
+        let (whole, torn) = match rig.read(first, CHUNK_BLOCKS as u32) {
+            Err(StoreError::Corrupt { lbas }) if chunk.append => (None, lbas),
+            other => (Some(other.map_err(|error| format!("chunk {index}: {error}"))?), Vec::new()),
+        };
+        for (at, lba) in (first..first + CHUNK_BLOCKS).enumerate() {
+            if torn.contains(&Lba(lba)) {
+                state.blocks[lba as usize] = u64::MAX;
+                continue;
             }
-            state.blocks[first as usize + at] = if whole { version } else { u64::MAX };
+            let block = match &whole {
+                Some(bytes) => bytes[at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES].to_vec(),
+                None => rig.read(lba, 1).map_err(|error| format!("block {lba}: {error}"))?,
+            };
+            let end = if chunk.append { block.len() - codes::SEAL_BYTES } else { block.len() };
+            let words = block[..end].as_chunks::<8>().0;
+            let version = u64::from_le_bytes(words[0]);
+            if words.iter().any(|word| u64::from_le_bytes(*word) != version) {
+                return Err(format!("block {lba} is a mix of versions"));
+            }
+            state.blocks[lba as usize] = version;
         }
     }
     Ok(state)

@@ -1,6 +1,6 @@
-//! Busy polling, for those who ask for it: looking for work for a while before sleeping, where work keeps coming.
+//! Busy polling, for those who ask for it: looking for work for a while before sleeping, if work keeps coming.
 //!
-//! To sleep and be woken costs more than a short wait. Promises: looks for no longer than was asked for at a time; where that found
+//! To sleep and be woken costs more than a short wait. Promises: looks for no longer than was asked for at a time; if that found
 //! nothing it sleeps at once the next time, then twice, four times and so on, until something is found again: what is idle
 //! does not poll. Never reads a clock.
 

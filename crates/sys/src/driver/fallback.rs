@@ -203,7 +203,7 @@ impl Fallback {
         }
     }
 
-    /// Has epoll watch the socket, where it does not yet.
+    /// Has epoll watch the socket, if it does not yet.
     fn register(&mut self, socket: &Descriptor) -> io::Result<()> {
         let fd = socket.as_raw_fd();
         if let Some(registered) = self.sockets.get(&fd)

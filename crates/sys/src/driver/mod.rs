@@ -3,7 +3,7 @@
 //! Operations own their buffers and descriptors until the kernel is done with them, whatever becomes of the one who asked;
 //! so this interface is safe to call, and a closed connection or a dropped [`Queue`] never leaves the kernel writing into
 //! memory in use. Two backends behave alike (one test suite): io_uring, where one system call per turn submits everything
-//! and waits; and, where the kernel or a container forbids io_uring, epoll with a few threads per queue for disks.
+//! and waits; and, if the kernel or a container forbids io_uring, epoll with a few threads per queue for disks.
 //!
 //! How it is used: each client (the socket layer, each disk) has a [`Queue`], submits operations with tokens of its own and
 //! polls its completions. The thread's loop calls [`Driver::wait`], which alone enters the kernel, and then lets all clients
@@ -39,12 +39,12 @@ pub type Descriptor = Arc<OwnedFd>;
 /// Ends both directions of a connection: what is in flight on it completes at once.
 ///
 /// # Errors
-/// Where the peer ended it before.
+/// When the peer ended it before.
 pub fn shutdown(socket: &Descriptor) -> io::Result<()> {
     Ok(rustix::net::shutdown(socket, rustix::net::Shutdown::Both)?)
 }
 
-/// Sends what the socket takes without waiting: bytes taken, none where it is full. Spares the loop a turn for the answer.
+/// Sends what the socket takes without waiting: bytes taken, none if it is full. Spares the loop a turn for the answer.
 ///
 /// # Errors
 /// The socket's.
@@ -114,7 +114,7 @@ pub fn is_cancelled(error: &io::Error) -> bool {
 /// Which backend to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DriverChoice {
-    /// io_uring where it is permitted and complete, else the fallback. The environment variable `CENOTE_IO` set to
+    /// io_uring if it is permitted and complete, else the fallback. The environment variable `CENOTE_IO` set to
     /// `io_uring` or `fallback` decides instead.
     #[default]
     Automatic,
@@ -222,7 +222,7 @@ impl Driver {
     /// Sets the loop up on this thread.
     ///
     /// # Errors
-    /// Where the backend that was demanded is not permitted here, or descriptors are exhausted.
+    /// If the backend that was demanded is not permitted here, or descriptors are exhausted.
     pub fn new(choice: DriverChoice) -> io::Result<Self> {
         let choice = match (choice, std::env::var("CENOTE_IO").as_deref()) {
             (DriverChoice::Automatic, Ok("io_uring")) => DriverChoice::IoUring,
@@ -275,10 +275,10 @@ impl Driver {
     }
 
     /// Hands everything submitted to the kernel and sleeps until something completes, the waker is used, or `timeout` has
-    /// passed (`None`: without end). Returns at once where completions already wait in a queue.
+    /// passed (`None`: without end). Returns at once if completions already wait in a queue.
     ///
     /// # Errors
-    /// Where the kernel refuses to go on with the loop itself; nothing that one operation did.
+    /// When the kernel refuses to go on with the loop itself; nothing that one operation did.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.inner.borrow_mut().wait(timeout)
     }
@@ -374,7 +374,7 @@ impl Inner {
         Ok(woken || !self.finished.is_empty())
     }
 
-    /// Polls busily before a sleep, where that was asked for. Whether it found something to do, and how long that took.
+    /// Polls busily before a sleep, if that was asked for. Whether it found something to do, and how long that took.
     fn look_for_work(&mut self, timeout: Option<Duration>) -> io::Result<(bool, Duration)> {
         let is_sleep = timeout != Some(Duration::ZERO);
         let limit = if is_sleep { self.busy.before_sleep() } else { Duration::ZERO };

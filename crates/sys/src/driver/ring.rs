@@ -413,13 +413,9 @@ impl Slot {
                 opcode::Recv::new(fd(socket), target.as_mut_ptr(), len).build()
             }
             Work::ReceiveScattered { socket, into } => {
-                let vectors = &mut self.vectors;
-                vectors.clear();
-                into.slices(VECTORS_MAX, |mut slice| {
-                    vectors.push(libc::iovec { iov_base: slice.as_mut_ptr().cast(), iov_len: slice.len() });
-                });
-                self.message.msg_iov = vectors.as_mut_ptr();
-                self.message.msg_iovlen = vectors.len();
+                scatter(&mut self.vectors, into);
+                self.message.msg_iov = self.vectors.as_mut_ptr();
+                self.message.msg_iovlen = self.vectors.len();
                 opcode::RecvMsg::new(fd(socket), &raw mut self.message).build()
             }
             Work::Send { socket, data, done } => {
@@ -464,6 +460,14 @@ impl Slot {
                 .build(),
         }
     }
+}
+
+/// Points vectors at where a receive goes.
+fn scatter(vectors: &mut Vec<libc::iovec>, into: &mut Scatter) {
+    vectors.clear();
+    into.slices(VECTORS_MAX, |mut slice| {
+        vectors.push(libc::iovec { iov_base: slice.as_mut_ptr().cast(), iov_len: slice.len() });
+    });
 }
 
 /// What is left of a payload, where it lies in one part.

@@ -30,7 +30,7 @@ pub struct Scatter {
 }
 
 impl Scatter {
-    /// The bytes of a piece; none where it lies outside of its buffer.
+    /// The bytes of a piece; none if it lies outside of its buffer.
     pub fn bytes(&self, piece: &Piece) -> &[u8] {
         let buffer = match piece.place {
             Place::Payload => &self.payload,

@@ -64,7 +64,7 @@ impl Pool {
     }
 
     /// # Errors
-    /// Where there is no thread to do it and none can be started.
+    /// When there is no thread to do it and none can be started.
     pub(super) fn submit(&mut self, token: u64, job: Job) -> io::Result<()> {
         let mut waiting = lock(&self.shared.waiting);
         if waiting.idle_threads <= waiting.jobs.len() && self.threads < THREADS_MAX {

@@ -25,7 +25,7 @@ impl Waker {
     /// Ends the loop's sleep, the next one where it is awake. What was done before is visible to the loop then.
     pub fn wake(&self) {
         if !self.0.pending.swap(true, Ordering::AcqRel) {
-            // Fails only where the counter is at its end, in which case the loop is being woken.
+            // Fails only if the counter is at its end, in which case the loop is being woken.
             let _ = rustix::io::write(&self.0.eventfd, &1_u64.to_ne_bytes());
         }
     }

@@ -9,16 +9,19 @@
 
 use ::types::Lba;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::bitmap::Bitmap;
-use super::layout::{JOURNAL_FIRST, PAGE_BLOCKS};
+use super::layout::PAGE_BLOCKS;
 use super::meta::BlockRun;
 use super::meta::journal::ChunkUse;
 use super::meta::record::Reader;
+use super::pages::Pages;
 
 /// Blocks of a group at most: its bitmap is one metadata value.
 const GROUP_BLOCKS_MAX: u32 = 16384;
+
+const SPACE_MAP_VERSION: u32 = 2;
 
 /// A run so long is as good as any longer one: blocks of 1 MiB.
 const RUN_BLOCKS_GOOD: u32 = 256;
@@ -95,8 +98,8 @@ pub struct Allocator {
     /// Where the search for room goes on.
     cursor: u32,
     pending: VecDeque<PendingFree>,
-    /// Pages in use of each chunk of metadata.
-    pages: BTreeMap<u32, Bitmap>,
+    /// Of the chunks of metadata.
+    pub pages: Pages,
     /// Blocks that can be reserved in chunks ready for data.
     ready_free: u64,
     /// Chunks that nobody uses, and chunks not proven.
@@ -106,8 +109,8 @@ pub struct Allocator {
 }
 
 impl Allocator {
-    /// Of an empty volume. `None` where chunks of this size cannot be divided into groups.
-    pub fn new(blocks: u64, chunk_blocks: u32, journal_blocks: u32) -> Option<Self> {
+    /// Of an empty volume. `None` if chunks of this size cannot be divided into groups.
+    pub fn new(blocks: u64, chunk_blocks: u32) -> Option<Self> {
         let group_blocks = chunk_blocks.min(GROUP_BLOCKS_MAX);
         if chunk_blocks == 0 || !chunk_blocks.is_multiple_of(group_blocks) || !chunk_blocks.is_multiple_of(64)
         {
@@ -123,7 +126,7 @@ impl Allocator {
             groups: Vec::new(),
             cursor: 0,
             pending: VecDeque::new(),
-            pages: BTreeMap::new(),
+            pages: Pages::new(chunk_blocks),
             ready_free: 0,
             free_chunk_count: u64::from(chunk_count.saturating_sub(1)),
             unproven_count: 0,
@@ -135,11 +138,7 @@ impl Allocator {
             longest: group_blocks,
             ..Group::default()
         });
-        let first = allocator.chunks.first_mut()?;
-        first.chunk_use = ChunkUse::Meta;
-        let mut pages = Bitmap::new(chunk_blocks / PAGE_BLOCKS);
-        pages.set_range(0, (JOURNAL_FIRST + journal_blocks).div_ceil(PAGE_BLOCKS), true);
-        allocator.pages.insert(0, pages);
+        allocator.chunks.first_mut()?.chunk_use = ChunkUse::Journal;
         Some(allocator)
     }
 
@@ -152,7 +151,7 @@ impl Allocator {
             groups: Vec::new(),
             cursor: 0,
             pending: VecDeque::new(),
-            pages: BTreeMap::new(),
+            pages: Pages::default(),
             ready_free: 0,
             free_chunk_count: 0,
             unproven_count: 0,
@@ -456,10 +455,10 @@ impl Allocator {
         self.unproven_count += u64::from(state == ChunkState::Unproven);
         self.unproven_count -= u64::from(old.state == ChunkState::Unproven);
         if chunk_use == ChunkUse::Meta {
-            let pages = self.chunk_blocks / PAGE_BLOCKS;
-            self.pages.entry(index).or_insert_with(|| Bitmap::new(pages));
+            self.pages.insert(index, None);
+            self.pages.set_ready(index, state == ChunkState::Ready);
         } else {
-            self.pages.remove(&index);
+            self.pages.remove(index);
         }
         if self.is_ready(groups.start) {
             self.ready_free += free;
@@ -480,54 +479,9 @@ impl Allocator {
         })
     }
 
-    /// A page that no tree uses.
-    pub fn take_page(&mut self) -> Option<Lba> {
-        for (&chunk, pages) in &mut self.pages {
-            let ready = self.chunks.get(chunk as usize).is_some_and(|chunk| chunk.state == ChunkState::Ready);
-            if let Some((page, _)) = pages.find_clear(1).filter(|_| ready) {
-                pages.set_range(page, 1, true);
-                return Some(self.page_lba(chunk, page));
-            }
-        }
-        None
-    }
-
-    /// A run of pages that no tree uses.
-    pub fn take_pages(&mut self, count: u32) -> Option<Lba> {
-        for (&chunk, pages) in &mut self.pages {
-            let ready = self.chunks.get(chunk as usize).is_some_and(|chunk| chunk.state == ChunkState::Ready);
-            if let Some((page, _)) = pages.find_clear(count).filter(|found| ready && found.1 >= count) {
-                pages.set_range(page, count, true);
-                return Some(self.page_lba(chunk, page));
-            }
-        }
-        None
-    }
-
-    fn page_lba(&self, chunk: u32, page: u32) -> Lba {
-        Lba(u64::from(chunk) * u64::from(self.chunk_blocks) + u64::from(page * PAGE_BLOCKS))
-    }
-
-    pub fn free_pages(&mut self, first: Lba, count: u32) {
-        let (chunk, page) = self.page_of(first);
-        if let Some(pages) = self.pages.get_mut(&chunk) {
-            pages.set_range(page, count, false);
-        }
-    }
-
-    /// Pages that can be taken.
-    pub fn free_page_count(&self) -> u64 {
-        self.pages.values().map(|pages| u64::from(pages.len() - pages.ones())).sum()
-    }
-
-    /// Pages in use, the journal's among them.
-    pub fn used_page_count(&self) -> u64 {
-        self.pages.values().map(|pages| u64::from(pages.ones())).sum()
-    }
-
-    /// Blocks of chunks that carry metadata.
+    /// Blocks of chunks that carry metadata or the journal.
     pub fn meta_blocks(&self) -> u64 {
-        self.pages.len() as u64 * u64::from(self.chunk_blocks)
+        (1 + self.pages.chunk_count()) * u64::from(self.chunk_blocks)
     }
 
     /// A group with changes since the last checkpoint whose bitmap is not in memory.
@@ -562,22 +516,23 @@ impl Allocator {
             .collect()
     }
 
-    /// The space map as a checkpoint stores it: data as it was recorded, pages as they are, without those in `old`. Format version 1 (32 bits), blocks of a chunk (32), number of chunks (32);
-    /// for each chunk its use (8 bits), then for data the free blocks of each group (32 bits each), for metadata the
-    /// bitmap of its pages.
+    /// No space map is longer.
+    pub fn space_map_bytes_max(&self) -> u64 {
+        let data = 1 + 4 * u64::from(self.groups_per_chunk());
+        let meta = 1 + u64::from((self.chunk_blocks / PAGE_BLOCKS).div_ceil(64)) * 8;
+        12 + u64::from(self.chunk_count()) * data + self.pages.chunk_count() * meta
+    }
+
+    /// The space map as a checkpoint stores it: data as it was recorded, pages as they are, without those in `old`. Format version 2
+    /// (32 bits), blocks of a chunk (32), number of chunks (32); for each chunk its use (8 bits), then for data the free blocks of each
+    /// group (32 bits each), for metadata the bitmap of its pages.
     pub fn encode_space_map(&self, records: &[ChunkRecord], old: &[(Lba, u32)]) -> Vec<u8> {
-        let mut pages = self.pages.clone();
-        for &(lba, count) in old {
-            let (chunk, page) = self.page_of(lba);
-            if let Some(pages) = pages.get_mut(&chunk) {
-                pages.set_range(page, count, false);
-            }
-        }
+        let pages = self.pages.used_without(old);
         let mut out = Vec::new();
-        out.extend_from_slice(&1_u32.to_le_bytes());
+        out.extend_from_slice(&SPACE_MAP_VERSION.to_le_bytes());
         out.extend_from_slice(&self.chunk_blocks.to_le_bytes());
         let is_used = |(index, record): (usize, &ChunkRecord)| {
-            record.chunk_use != ChunkUse::Free || self.pages.contains_key(&(index as u32))
+            record.chunk_use != ChunkUse::Free || pages.contains_key(&(index as u32))
         };
         let used = records.iter().enumerate().rev().position(is_used).map_or(0, |at| records.len() - at);
         out.extend_from_slice(&(used as u32).to_le_bytes());
@@ -594,6 +549,7 @@ impl Allocator {
                         out.extend_from_slice(&free.to_le_bytes());
                     }
                 }
+                ChunkUse::Journal => out.push(ChunkUse::Journal as u8),
                 // What was metadata and is no longer was never used.
                 ChunkUse::Free | ChunkUse::Meta => out.push(ChunkUse::Free as u8),
             }
@@ -601,20 +557,10 @@ impl Allocator {
         out
     }
 
-    fn page_of(&self, lba: Lba) -> (u32, u32) {
-        let chunk = (lba.0 / u64::from(self.chunk_blocks)) as u32;
-        (chunk, (lba.0 % u64::from(self.chunk_blocks)) as u32 / PAGE_BLOCKS)
-    }
-
-    /// Whether tree pages lie in a chunk.
-    pub fn has_pages_in_use(&self, chunk: u32) -> bool {
-        self.pages.get(&chunk).is_some_and(|pages| pages.ones() > 0)
-    }
-
     /// Takes the stored space map of a volume over. `None` where it makes no sense.
     pub fn decode_space_map(&mut self, bytes: &[u8]) -> Option<()> {
         let mut reader = Reader(bytes);
-        if reader.u32()? != 1 || reader.u32()? != self.chunk_blocks {
+        if reader.u32()? != SPACE_MAP_VERSION || reader.u32()? != self.chunk_blocks {
             return None;
         }
         let count = reader.u32()?;
@@ -623,8 +569,11 @@ impl Allocator {
         }
         for index in 0..count {
             let chunk_use = ChunkUse::from_number(reader.u8()?)?;
+            if (chunk_use == ChunkUse::Journal) != (index == 0) {
+                return None;
+            }
             match chunk_use {
-                ChunkUse::Free => {}
+                ChunkUse::Free | ChunkUse::Journal => {}
                 ChunkUse::Data => {
                     for group in index * self.groups_per_chunk()..(index + 1) * self.groups_per_chunk() {
                         let free = reader.u32()?;
@@ -639,12 +588,12 @@ impl Allocator {
                 ChunkUse::Meta => {
                     let pages = self.chunk_blocks / PAGE_BLOCKS;
                     let bytes = reader.take(pages.div_ceil(64) as usize * 8)?;
-                    self.pages.insert(index, Bitmap::from_bytes(bytes, pages)?);
+                    self.pages.insert(index, Some(Bitmap::from_bytes(bytes, pages)?));
                 }
             }
             self.set_chunk(index, chunk_use, ChunkState::Ready);
         }
-        (reader.0.is_empty() && self.chunk_use(0)? == ChunkUse::Meta).then_some(())
+        reader.0.is_empty().then_some(())
     }
 
     /// After opening: chunks in which nothing is committed may lack room on the virtual disk.
@@ -656,7 +605,7 @@ impl Allocator {
             if empty && self.chunk_use(index) == Some(ChunkUse::Data) {
                 self.set_chunk(index, ChunkUse::Data, ChunkState::Unproven);
             }
-            if self.pages.get(&index).is_some_and(|pages| pages.ones() == 0) {
+            if self.pages.is_in_use(index) == Some(false) {
                 self.set_chunk(index, ChunkUse::Meta, ChunkState::Unproven);
             }
         }

@@ -2,22 +2,26 @@
 //!
 //! Seal: the open batch is closed, the changes so far and the bitmaps of groups that changed become the sealed layer. Merge:
 //! new pages are written beside the old tree. Publish: the space map, then the superblock, each durable before the next.
-//! Only then are the old pages free, the sealed layer gone, the journal's tail moved. A crash at any point before the
+//! Only then are the old pages free and their places discarded, the sealed layer gone, the journal's tail moved. A crash at any point before the
 //! superblock finds the old tree and the whole journal.
 
-use ::types::{BLOCK_BYTES, Lba};
+use std::time::Duration;
+
+use ::types::{BLOCK_BYTES, Lba, Monotonic};
 use space::api::{SpaceRequest, WriteClass};
-use sys::{Buf, BufMut, Payload};
+use sys::{BufMut, Payload};
 
 use super::FileSystem;
 use super::allocator::ChunkRecord;
 use super::io::{Answer, Purpose};
-use super::layout::{PAGE_BLOCKS, PAGE_BYTES, Root, SpaceMapPlace, Superblock};
+use super::layout::{
+    PAGE_BLOCKS, PAGE_BYTES, POINTER_BYTES, Pointer, Root, SPACE_MAP_PIECE_BYTES, SpaceMapPlace, Superblock,
+};
 use super::meta::key;
 use super::meta::log::Position;
 use super::meta::merge::{Merge, NewPages, Workshop};
-use super::opening::write_superblock;
 use super::types::FsError;
+use crate::planted::Planted;
 
 /// A checkpoint begins when so much of the journal is in use, in 1/256.
 const JOURNAL_FILL: u64 = 64;
@@ -33,6 +37,40 @@ const PAGES_AT_ONCE: usize = 64;
 
 /// Writes of pages under way.
 const WRITES_MAX: usize = 8;
+
+/// Discards of pages under way at once.
+const DISCARDS_MAX: usize = 8;
+
+/// So many pages are ready to be taken beside a quarter of those in use: a checkpoint of scattered changes seldom waits.
+const READY_PAGES: u64 = 128;
+
+/// Places of pages that are being emptied.
+#[derive(Debug, Default)]
+pub struct PageDiscards {
+    under_way: usize,
+    /// Pages that the checkpoint waits for.
+    wanted: u64,
+}
+
+/// A checkpoint that cannot read a page for want of copies or room tries again after this time.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A checkpoint that needs a damaged page tries again after this time: an intact copy may have come back with its disk.
+const DAMAGE_PAUSE: Duration = Duration::from_secs(10);
+
+/// A checkpoint that cannot read a page.
+#[derive(Debug)]
+pub struct Pause {
+    error: FsError,
+    since: Monotonic,
+    pub until: Monotonic,
+}
+
+/// Pages that are left when all else is counted.
+const SPARE_PAGES: u64 = 32;
+
+/// Dirty blocks that a page has room for the extents of, at least.
+const EXTENTS_OF_PAGE: u64 = 128;
 
 /// Where a checkpoint stands.
 #[derive(Debug)]
@@ -56,6 +94,10 @@ pub struct Checkpoint {
     writes: usize,
     /// First page and number of pages that the old tree and space map leave.
     old: Vec<(Lba, u32)>,
+    /// The pages of the old space map are among them.
+    map_left: bool,
+    /// Where the new space map lies.
+    map_pages: Vec<Lba>,
 }
 
 impl FileSystem {
@@ -68,9 +110,55 @@ impl FileSystem {
         })
     }
 
+    /// Why checkpoints do not go on, and since when.
+    pub(super) fn checkpoint_trouble(&self) -> Option<(&FsError, Monotonic)> {
+        self.checkpoint_pause.as_ref().map(|pause| (&pause.error, pause.since))
+    }
+
+    /// Why nothing is changed any more, and since when: the checkpoint needs a page that is damaged on all copies. It is tried again,
+    /// and the volume goes on by itself when the page can be read.
+    pub fn read_only(&self) -> Option<(FsError, Monotonic)> {
+        match self.checkpoint_trouble()? {
+            (&FsError::Corrupt { what, lba }, since) => Some((FsError::ReadOnly { what, lba }, since)),
+            _ => None,
+        }
+    }
+
+    /// Most pages that a checkpoint writes that begins when the journal is as full as it gets: all of the tree, most of them nine
+    /// tenths full, what the journal holds in pages that are half full, what is dirty and not in the journal yet, the space map.
+    fn page_reserve(&self) -> u64 {
+        let tree = self.published_pages + self.published_pages / 8;
+        let journal = self.superblock.map_or(0, |superblock| u64::from(superblock.journal_blocks)) * 3 / 8;
+        let dirty = self.data.dirty_bytes() / BLOCK_BYTES as u64 / EXTENTS_OF_PAGE;
+        tree + journal
+            + dirty
+            + self.allocator.space_map_bytes_max().div_ceil(SPACE_MAP_PIECE_BYTES as u64)
+            + SPARE_PAGES
+    }
+
+    /// Whether any checkpoint finds the pages that it needs.
+    pub(super) fn has_page_reserve(&self) -> bool {
+        self.pages_beside_tree() >= self.page_reserve()
+    }
+
+    /// Whether a further chunk for metadata is wanted soon.
+    pub(super) fn page_reserve_is_low(&self) -> bool {
+        let margin = u64::from(self.allocator.chunk_blocks() / PAGE_BLOCKS) / 8;
+        self.pages_beside_tree() < self.page_reserve() + margin
+    }
+
+    /// Pages that the superblock points to do not leave before the next one is durable; all others are a checkpoint's to write.
+    fn pages_beside_tree(&self) -> u64 {
+        self.allocator.pages.total_count().saturating_sub(self.published_pages)
+    }
+
     pub(super) fn pump_checkpoint(&mut self) {
+        let paused = self.checkpoint_pause.as_ref().is_some_and(|pause| self.now < pause.until);
+        if paused {
+            return;
+        }
         let result = match self.checkpoint.take() {
-            None => self.begin_checkpoint(),
+            None => self.begin_checkpoint().inspect(|()| self.end_pause()),
             Some(mut checkpoint) => {
                 let result = self.carry_on(&mut checkpoint);
                 if !matches!(result, Ok(true)) {
@@ -82,13 +170,36 @@ impl FileSystem {
         match result {
             Ok(()) => self.checkpoint_waits = false,
             Err(FsError::Miss) => self.checkpoint_waits = true,
+            Err(error @ (FsError::Unavailable | FsError::NoSpace))
+                if !Planted::OutageFailsVolume.is_planted() =>
+            {
+                self.pause_checkpoint(error, PAUSE);
+            }
+            // All that is not below the page can still be read, and what the journal holds stays there.
+            Err(error @ FsError::Corrupt { .. }) => {
+                self.pause_checkpoint(error, DAMAGE_PAUSE);
+                self.wake();
+            }
             Err(error) => self.fail(error),
+        }
+    }
+
+    fn pause_checkpoint(&mut self, error: FsError, length: Duration) {
+        let since = self.checkpoint_pause.take().map_or(self.now, |pause| pause.since);
+        self.checkpoint_pause = Some(Pause { error, since, until: self.now.after(length) });
+        self.checkpoint_waits = true;
+    }
+
+    /// What could not be read can be.
+    fn end_pause(&mut self) {
+        if self.checkpoint_pause.take().is_some() {
+            self.wake();
         }
     }
 
     fn begin_checkpoint(&mut self) -> Result<(), FsError> {
         let wanted = self.log.fill() >= JOURNAL_FILL || self.meta.changed() >= CHANGES_MAX;
-        if !wanted || self.meta.changed() == 0 {
+        if !wanted || self.meta.changed() == 0 || self.log.is_at_limit() {
             return Ok(());
         }
         while let Some(group) = self.allocator.dirty_unloaded() {
@@ -112,6 +223,8 @@ impl FileSystem {
             pages: Vec::new(),
             writes: 0,
             old: Vec::new(),
+            map_left: false,
+            map_pages: Vec::new(),
         });
         self.pump_again = true;
         Ok(())
@@ -124,21 +237,24 @@ impl FileSystem {
                 let mut root = None;
                 while root.is_none() && self.checkpoint_steps > 0 && checkpoint.writes < WRITES_MAX {
                     self.checkpoint_steps -= 1;
-                    if self.allocator.free_page_count() < merge.pages_needed() {
-                        self.chunk_changes.need_meta = true;
-                        self.pump_again |= !self.checkpoint_waits;
+                    let needed = merge.pages_needed();
+                    if self.allocator.pages.ready_count() < needed {
+                        self.want_pages(needed);
                         return Err(FsError::Miss);
                     }
-                    let allocator = &mut self.allocator;
+                    let pages = &mut self.allocator.pages;
                     let (changes, tree) = self.meta.sealed();
                     let step = merge.step(&mut Workshop {
                         tree,
                         changes,
-                        take_page: &mut || allocator.take_page(),
+                        take_page: &mut || pages.take(1),
                         pages: &mut checkpoint.pages,
                     });
                     match step {
-                        Ok(done) => root = done,
+                        Ok(done) => {
+                            root = done;
+                            self.end_pause();
+                        }
                         Err(error) => {
                             self.write_pages(&mut checkpoint.pages, &mut checkpoint.writes, true);
                             return Err(error);
@@ -156,7 +272,7 @@ impl FileSystem {
             }
             Phase::PagesWritten(root) => {
                 let root = *root;
-                if checkpoint.writes == 0 {
+                if checkpoint.writes == 0 || Planted::SuperblockBeforePages.is_planted() {
                     let superblock = self.write_space_map(checkpoint, root)?;
                     checkpoint.phase = Phase::SpaceMapWritten(superblock);
                 }
@@ -164,9 +280,20 @@ impl FileSystem {
             }
             Phase::SpaceMapWritten(superblock) => {
                 let superblock = *superblock;
-                if checkpoint.writes == 0 {
-                    self.requests.submit(Purpose::Checkpoint, write_superblock(&superblock));
-                    checkpoint.writes = 1;
+                if checkpoint.writes == 0 || Planted::SuperblockBeforePages.is_planted() {
+                    let data = superblock.encode().into();
+                    let lba = superblock.lba();
+                    self.requests.write_needed(Purpose::Checkpoint, lba, WriteClass::Append, data);
+                    checkpoint.writes += 1;
+                    if Planted::DiscardBeforeSuperblock.is_planted() {
+                        for &(lba, count) in &checkpoint.old {
+                            let blocks = u64::from(count * PAGE_BLOCKS);
+                            self.requests.submit(Purpose::Nothing, SpaceRequest::Discard { lba, blocks });
+                        }
+                    }
+                    if Planted::JournalTailEarly.is_planted() {
+                        self.log.advance_tail(checkpoint.boundary);
+                    }
                     checkpoint.phase = Phase::SuperblockWritten(superblock);
                 }
                 Ok(false)
@@ -208,8 +335,7 @@ impl FileSystem {
     fn write_run(&mut self, run: Option<(Lba, u64, Payload)>, writes: &mut usize) {
         if let Some((lba, _, data)) = run {
             *writes += 1;
-            self.requests
-                .submit(Purpose::Checkpoint, SpaceRequest::Write { lba, class: WriteClass::Append, data });
+            self.requests.write_needed(Purpose::Checkpoint, lba, WriteClass::Fresh, data);
         }
     }
 
@@ -220,30 +346,30 @@ impl FileSystem {
         root: Option<Root>,
     ) -> Result<Superblock, FsError> {
         let Some(old) = self.superblock else { return Err(FsError::Stopped) };
-        if let Some(map) = old.space_map
-            && !checkpoint.old.contains(&(map.lba, pages_of(map.len_bytes as usize)))
-        {
-            checkpoint.old.push((map.lba, pages_of(map.len_bytes as usize)));
+        if !checkpoint.map_left {
+            checkpoint.map_left = true;
+            checkpoint.old.extend(self.space_map_pages.iter().map(|lba| (*lba, 1)));
         }
-        let bytes_max = self.allocator.encode_space_map(&checkpoint.chunks, &checkpoint.old).len();
-        let count = pages_of(bytes_max);
-        let Some(lba) = self.allocator.take_pages(count) else {
-            self.chunk_changes.need_meta = true;
+        // Which pages are in use does not change how long it is.
+        let len_bytes = self.allocator.encode_space_map(&checkpoint.chunks, &checkpoint.old).len();
+        let count = len_bytes.div_ceil(SPACE_MAP_PIECE_BYTES);
+        if self.allocator.pages.ready_count() < count as u64 {
+            self.want_pages(count as u64);
             return Err(FsError::Miss);
-        };
+        }
+        let places: Vec<Lba> = (0..count).filter_map(|_| self.allocator.pages.take(1)).collect();
         let map = self.allocator.encode_space_map(&checkpoint.chunks, &checkpoint.old);
-        let mut blocks = BufMut::zeroed(map.len().next_multiple_of(BLOCK_BYTES));
-        blocks[..map.len()].copy_from_slice(&map);
-        let data: Buf = blocks.freeze();
-        let write = SpaceRequest::Write { lba, class: WriteClass::Append, data: data.into() };
-        self.requests.submit(Purpose::Checkpoint, write);
-        checkpoint.writes = 1;
-        let len_bytes = map.len() as u32;
+        let (pieces, first) = encode_pieces(&map, &places, old.sequence + 1);
+        checkpoint.pages.extend(pieces);
+        checkpoint.map_pages = places;
+        self.write_pages(&mut checkpoint.pages, &mut checkpoint.writes, true);
+        self.page_discards.wanted = 0;
         Ok(Superblock {
             sequence: old.sequence + 1,
             tail: checkpoint.boundary,
             root,
-            space_map: Some(SpaceMapPlace { lba, len_bytes, crc: codes::crc64(&map) }),
+            space_map: first.map(|first| SpaceMapPlace { first, len_bytes: map.len() as u32 }),
+            order: self.log.order(),
             ..old
         })
     }
@@ -258,18 +384,52 @@ impl FileSystem {
             if loading.contains(&lba) {
                 self.pages_in_doubt.push(lba);
             } else {
-                self.allocator.free_pages(lba, count);
+                self.allocator.pages.free(lba, count);
             }
         }
         for lba in std::mem::take(&mut self.pages_in_doubt) {
             if loading.contains(&lba) || self.meta.tree.is_loading(lba) {
                 self.pages_in_doubt.push(lba);
             } else {
-                self.allocator.free_pages(lba, 1);
+                self.allocator.pages.free(lba, 1);
             }
         }
+        self.space_map_pages = std::mem::take(&mut checkpoint.map_pages);
+        self.published_pages = self.allocator.pages.used_count();
         self.log.advance_tail(checkpoint.boundary);
         self.wake();
+        self.pump_again = true;
+    }
+
+    /// The checkpoint waits for so many pages.
+    fn want_pages(&mut self, count: u64) {
+        if self.allocator.pages.free_count() < count {
+            self.chunk_changes.need_meta = true;
+        }
+        self.page_discards.wanted = count;
+        self.pump_again |= !self.checkpoint_waits;
+    }
+
+    /// Empties places of pages until enough can be taken.
+    pub(super) fn pump_page_discards(&mut self) {
+        let pages = &mut self.allocator.pages;
+        let goal = (pages.used_count() / 4 + READY_PAGES).max(self.page_discards.wanted);
+        while pages.ready_count() < goal
+            && self.page_discards.under_way < DISCARDS_MAX
+            && let Some((first, count)) = pages.next_discard()
+        {
+            self.page_discards.under_way += 1;
+            let purpose = Purpose::DiscardPages { first, count };
+            self.requests.discard_needed(purpose, first, u64::from(count * PAGE_BLOCKS));
+        }
+    }
+
+    pub(super) fn handle_discard(&mut self, first: Lba, count: u32, answer: Answer) {
+        self.page_discards.under_way -= 1;
+        self.allocator.pages.discarded(first, count, answer.is_ok());
+        if let Err(error) = answer {
+            self.fail(error);
+        }
         self.pump_again = true;
     }
 
@@ -285,6 +445,15 @@ impl FileSystem {
     }
 }
 
-fn pages_of(bytes: usize) -> u32 {
-    bytes.div_ceil(PAGE_BYTES) as u32
+/// A space map as pages for these places, and what points to the first one. Each page points to the next.
+fn encode_pieces(map: &[u8], places: &[Lba], sequence: u64) -> (NewPages, Option<Pointer>) {
+    let (mut pages, mut next) = (NewPages::new(), None::<Pointer>);
+    for (&lba, piece) in places.iter().zip(map.chunks(SPACE_MAP_PIECE_BYTES)).rev() {
+        let mut page = BufMut::zeroed(PAGE_BYTES);
+        page[..POINTER_BYTES].copy_from_slice(&next.map_or([0; POINTER_BYTES], |next| next.encode()));
+        page[POINTER_BYTES..POINTER_BYTES + piece.len()].copy_from_slice(piece);
+        next = Some(Pointer { lba, sequence, crc: codes::crc64(&page) });
+        pages.push((lba, page.freeze()));
+    }
+    (pages, next)
 }

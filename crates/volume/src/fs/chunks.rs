@@ -1,7 +1,6 @@
 //! Chunks brought into use and out of use.
 //!
-//! A chunk's use is recorded durably before its first write, since the virtual disk treats chunks of metadata and of data
-//! differently; then a first write proves that the virtual disk gives it room. Only blocks of proven chunks are
+//! A chunk's use is recorded durably before its first write, so that an opening knows what lies there; then a first write proves that the virtual disk gives it room. Only blocks of proven chunks are
 //! promised to data in memory, so that a full pool is felt before a write is acknowledged.
 
 use std::time::Duration;
@@ -70,10 +69,9 @@ impl FileSystem {
             || (self.chunk_changes.full_at.is_none() && self.allocator.free_chunks() > 0)
     }
 
-    /// Chunks kept back for the growth of metadata.
+    /// Chunks kept back for what checkpoints need.
     fn meta_chunks_kept(&self) -> u64 {
-        let pages = u64::from(self.allocator.chunk_blocks() / super::layout::PAGE_BLOCKS);
-        u64::from(self.allocator.free_page_count() < pages / 4 && self.chunk_changes.meta == 0)
+        u64::from(self.page_reserve_is_low() && self.chunk_changes.meta == 0)
     }
 
     pub(super) fn pump_chunks(&mut self) {
@@ -86,18 +84,18 @@ impl FileSystem {
         while let Some((chunk, chunk_use)) = self.allocator.unproven_chunk() {
             self.allocator.set_chunk(chunk, chunk_use, ChunkState::Changing);
             self.count_change(chunk_use, true);
-            self.prove(chunk, chunk_use);
+            self.prove(chunk);
+        }
+        if (self.chunk_changes.need_meta || self.page_reserve_is_low())
+            && self.chunk_changes.meta == 0
+            && self.chunk_changes.full_at.is_none()
+        {
+            self.bring_into_use(ChunkUse::Meta);
         }
         let low = self.unpromised_blocks() < u64::from(self.allocator.chunk_blocks()) / 4;
         if (low || self.chunk_changes.need_data) && self.chunk_changes.data == 0 && self.can_have_data_chunk()
         {
             self.bring_into_use(ChunkUse::Data);
-        }
-        if self.chunk_changes.need_meta
-            && self.chunk_changes.meta == 0
-            && self.chunk_changes.full_at.is_none()
-        {
-            self.bring_into_use(ChunkUse::Meta);
         }
         if self.chunk_changes.waiting.is_empty()
             && !low
@@ -128,7 +126,7 @@ impl FileSystem {
 
     fn count_change(&mut self, chunk_use: ChunkUse, begins: bool) {
         let count = match chunk_use {
-            ChunkUse::Free => return,
+            ChunkUse::Free | ChunkUse::Journal => return,
             ChunkUse::Data => &mut self.chunk_changes.data,
             ChunkUse::Meta => &mut self.chunk_changes.meta,
         };
@@ -145,22 +143,21 @@ impl FileSystem {
             }
             let chunk = self.chunk_changes.waiting.swap_remove(at).chunk;
             match self.allocator.chunk_use(chunk) {
-                Some(ChunkUse::Data) => self.prove(chunk, ChunkUse::Data),
+                Some(ChunkUse::Data) => self.prove(chunk),
                 // What was there before is given up first; a chunk for metadata is then proven.
                 Some(ChunkUse::Meta | ChunkUse::Free) => {
                     let blocks = u64::from(self.allocator.chunk_blocks());
-                    let discard = SpaceRequest::Discard { lba: self.allocator.first_block(chunk), blocks };
-                    self.requests.submit(Purpose::Release { chunk }, discard);
+                    let first = self.allocator.first_block(chunk);
+                    self.requests.discard_needed(Purpose::Release { chunk }, first, blocks);
                 }
-                None => {}
+                Some(ChunkUse::Journal) | None => {}
             }
         }
     }
 
-    fn prove(&mut self, chunk: u32, chunk_use: ChunkUse) {
-        let class = if chunk_use == ChunkUse::Meta { WriteClass::Append } else { WriteClass::Fresh };
+    fn prove(&mut self, chunk: u32) {
         let lba = self.allocator.first_block(chunk);
-        let write = SpaceRequest::Write { lba, class, data: zero_block().into() };
+        let write = SpaceRequest::Write { lba, class: WriteClass::Fresh, data: zero_block().into() };
         self.requests.submit(Purpose::Probe { chunk }, write);
     }
 
@@ -189,7 +186,12 @@ impl FileSystem {
             return self.fail(FsError::Fenced);
         }
         match self.allocator.chunk_use(chunk) {
-            Some(ChunkUse::Meta) => self.prove(chunk, ChunkUse::Meta),
+            Some(ChunkUse::Meta) => {
+                if answer.is_ok() {
+                    self.allocator.pages.emptied(chunk, true);
+                }
+                self.prove(chunk);
+            }
             _ => self.allocator.set_chunk(chunk, ChunkUse::Free, ChunkState::Ready),
         }
         self.wake();

@@ -1,12 +1,22 @@
 //! Requests under way on the virtual disk, and what each is for.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
-use ::types::Lba;
-use space::api::{SpaceCompletion, SpaceReply, SpaceRequest, SpaceSize, VirtualDisk};
+use ::types::{Lba, Monotonic};
+use space::api::{SpaceCompletion, SpaceReply, SpaceRequest, SpaceSize, VirtualDisk, WriteClass};
 use sys::Payload;
 
+use crate::planted::Planted;
+
+use super::layout::{COPIES_MAX, Pointer};
 use super::types::FsError;
+
+/// Where to look after this copy failed: any copy that the virtual disk holds for good first, then each by itself.
+pub fn next_copy(copy: Option<u8>) -> Option<u8> {
+    let next = copy.map_or(0, |copy| copy + 1);
+    (next < COPIES_MAX).then_some(next)
+}
 
 /// What a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,8 +25,8 @@ pub enum Purpose {
     Opening(u64),
     /// A journal batch.
     Journal { sequence: u64 },
-    /// A tree page from this copy.
-    Page { lba: Lba, copy: u8 },
+    /// A tree page, from this copy if one is named.
+    Page { pointer: Pointer, copy: Option<u8> },
     /// Pages, space map or superblock of a checkpoint.
     Checkpoint,
     /// Blocks for a read job.
@@ -25,6 +35,10 @@ pub enum Purpose {
     Write { job: u64 },
     /// The first write to a chunk: makes the virtual disk give it room.
     Probe { chunk: u32 },
+    /// Places of pages are emptied: first page, number of pages.
+    DiscardPages { first: Lba, count: u32 },
+    /// Nobody waits for the answer.
+    Nothing,
     /// A chunk is emptied: before it carries metadata, or after its use.
     Release { chunk: u32 },
 }
@@ -32,17 +46,54 @@ pub enum Purpose {
 /// An answer.
 pub type Answer = Result<Payload, FsError>;
 
+/// What was refused for want of copies or room is tried again after this time.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// A request that has to be carried out: nothing goes on before it is.
+#[derive(Debug, Clone)]
+enum Needed {
+    Write { lba: Lba, class: WriteClass, data: Payload },
+    Discard { lba: Lba, blocks: u64 },
+}
+
+impl Needed {
+    fn request(self) -> SpaceRequest {
+        match self {
+            Self::Write { lba, class, data } => SpaceRequest::Write { lba, class, data },
+            Self::Discard { lba, blocks } => SpaceRequest::Discard { lba, blocks },
+        }
+    }
+}
+
+/// Why needed requests are not carried out.
+#[derive(Debug)]
+struct Stalled {
+    error: FsError,
+    since: Monotonic,
+    retry_at: Monotonic,
+}
+
 /// The virtual disk, with tokens of our own.
 pub struct Requests {
     disk: Box<dyn VirtualDisk>,
     next: u64,
-    under_way: HashMap<u64, Purpose>,
+    under_way: HashMap<u64, (Purpose, Option<Needed>)>,
     completions: Vec<SpaceCompletion>,
+    /// Needed requests that wait to be tried again.
+    waiting: Vec<(Purpose, Needed)>,
+    stalled: Option<Stalled>,
 }
 
 impl Requests {
     pub fn new(disk: Box<dyn VirtualDisk>) -> Self {
-        Self { disk, next: 1, under_way: HashMap::new(), completions: Vec::new() }
+        Self {
+            disk,
+            next: 1,
+            under_way: HashMap::new(),
+            completions: Vec::new(),
+            waiting: Vec::new(),
+            stalled: None,
+        }
     }
 
     pub fn size(&self) -> SpaceSize {
@@ -50,23 +101,72 @@ impl Requests {
     }
 
     pub fn submit(&mut self, purpose: Purpose, request: SpaceRequest) {
+        self.submit_as(purpose, request, None);
+    }
+
+    /// Writes what has to be written: while copies or room are missing it is tried again, and not answered.
+    pub fn write_needed(&mut self, purpose: Purpose, lba: Lba, class: WriteClass, data: Payload) {
+        self.submit_needed(purpose, Needed::Write { lba, class, data });
+    }
+
+    /// Discards what has to be discarded, as [`Requests::write_needed`] writes.
+    pub fn discard_needed(&mut self, purpose: Purpose, lba: Lba, blocks: u64) {
+        self.submit_needed(purpose, Needed::Discard { lba, blocks });
+    }
+
+    fn submit_needed(&mut self, purpose: Purpose, needed: Needed) {
+        self.submit_as(purpose, needed.clone().request(), Some(needed));
+    }
+
+    fn submit_as(&mut self, purpose: Purpose, request: SpaceRequest, needed: Option<Needed>) {
         let token = self.next;
         self.next += 1;
-        self.under_way.insert(token, purpose);
+        self.under_way.insert(token, (purpose, needed));
         self.disk.submit(token, request);
     }
 
+    /// Why needed requests are not carried out, and since when.
+    pub fn stalled(&self) -> Option<(&FsError, Monotonic)> {
+        self.stalled.as_ref().map(|stalled| (&stalled.error, stalled.since))
+    }
+
+    /// When needed requests are tried again.
+    pub fn retry_at(&self) -> Option<Monotonic> {
+        self.stalled.as_ref().filter(|_| !self.waiting.is_empty()).map(|stalled| stalled.retry_at)
+    }
+
     /// Moves answers into `out`.
-    pub fn poll(&mut self, out: &mut Vec<(Purpose, Answer)>) {
-        self.disk.poll(&mut self.completions);
-        for completion in self.completions.drain(..) {
-            let Some(purpose) = self.under_way.remove(&completion.token) else { continue };
+    pub fn poll(&mut self, now: Monotonic, out: &mut Vec<(Purpose, Answer)>) {
+        if self.retry_at().is_some_and(|at| now >= at) {
+            for (purpose, needed) in std::mem::take(&mut self.waiting) {
+                self.submit_needed(purpose, needed);
+            }
+        }
+        let mut completions = std::mem::take(&mut self.completions);
+        self.disk.poll(&mut completions);
+        for completion in completions.drain(..) {
+            let Some((purpose, needed)) = self.under_way.remove(&completion.token) else { continue };
             let answer = match completion.result {
                 Ok(SpaceReply::Data(data)) => Ok(data),
                 Ok(SpaceReply::Done) => Ok(Payload::new()),
                 Err(error) => Err(FsError::from_space(&error)),
             };
-            out.push((purpose, answer));
+            match (answer, needed) {
+                (Err(error @ (FsError::Unavailable | FsError::NoSpace)), Some(needed))
+                    if !Planted::OutageFailsVolume.is_planted() =>
+                {
+                    let since = self.stalled.as_ref().map_or(now, |stalled| stalled.since);
+                    self.stalled = Some(Stalled { error, since, retry_at: now.after(RETRY_DELAY) });
+                    self.waiting.push((purpose, needed));
+                }
+                (answer, needed) => {
+                    if needed.is_some() && self.waiting.is_empty() {
+                        self.stalled = None;
+                    }
+                    out.push((purpose, answer));
+                }
+            }
         }
+        self.completions = completions;
     }
 }

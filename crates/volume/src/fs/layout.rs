@@ -1,13 +1,13 @@
 //! Where things lie on the virtual disk, and the superblock that says so.
 //!
-//! Chunk 0 begins with the superblock's two places (blocks 0 and 1); the journal begins at block 4; what follows, and
-//! further chunks as they are needed, carries tree pages. All other chunks carry extents. A superblock is one block,
-//! numbers little-endian:
+//! Chunk 0 carries the superblock's two places (blocks 0 and 1) and, from block 4 on, the journal: they are written with
+//! class `Append`, and nothing else is. Each of their blocks ends with a seal (`codes::seal_block`). All other chunks carry tree pages
+//! and space maps, or extents. A superblock is one block, numbers little-endian:
 //!
 //! | offset | bytes | |
 //! |---|---|---|
 //! | 0 | 8 | `CENOTEFS` |
-//! | 8 | 4 | format version, 1 |
+//! | 8 | 4 | format version, 2 |
 //! | 12 | 4 | blocks of a chunk |
 //! | 16 | 16 | volume id |
 //! | 32 | 8 | sequence: the higher of two intact superblocks counts |
@@ -18,14 +18,15 @@
 //! | 60 | 4 | level of the root page; 0: a leaf |
 //! | 64 | 8 | sequence of the first batch to replay |
 //! | 72 | 8 | chain of that batch |
-//! | 80 | 8 | root page; 0: none |
-//! | 88 | 8 | space map; 0: none |
-//! | 96 | 4 | bytes of the space map |
-//! | 100 | 4 | 0 |
-//! | 104 | 8 | CRC-64/NVME of the space map |
-//! | 4088 | 8 | CRC-64/NVME of the 4088 bytes before |
+//! | 80 | 24 | root page, as inner pages point to theirs; address 0: none |
+//! | 104 | 24 | first page of the space map, in the same way; address 0: none |
+//! | 128 | 4 | bytes of the space map |
+//! | 132 | 4 | 0 |
+//! | 136 | 8 | order: journal blocks written before this superblock have a smaller one, unless they are replayed |
+//! | 4080 | 16 | seal; its order is the sequence |
 
-use ::types::{BLOCK_BYTES, Lba};
+use ::types::{BLOCK_BYTES, Lba, VolumeId};
+use codes::SEAL_BYTES;
 use sys::{Buf, BufMut};
 
 use super::meta::log::Position;
@@ -33,16 +34,19 @@ use super::meta::record::Reader;
 use super::types::FsError;
 
 const MAGIC: [u8; 8] = *b"CENOTEFS";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The two places of the superblock; number n is written to place n % 2.
 pub const SUPERBLOCK_LBAS: [Lba; 2] = [Lba(0), Lba(1)];
 
-/// First block of the journal.
+/// First block of the journal. Chunk 0 holds nothing but the journal and the superblocks.
 pub const JOURNAL_FIRST: u32 = 4;
 
 /// Largest journal in blocks: 64 MiB.
 pub const JOURNAL_BLOCKS_MAX: u32 = 16384;
+
+/// Chunks of the smallest volume: the journal's, one of metadata, one of data.
+pub const CHUNKS_MIN: u32 = 3;
 
 /// Smallest chunk that chunk 0's contents fit into.
 pub const CHUNK_BLOCKS_MIN: u32 = 256;
@@ -61,20 +65,56 @@ pub fn journal_blocks(chunk_blocks: u32) -> u32 {
     (chunk_blocks / 4).min(JOURNAL_BLOCKS_MAX)
 }
 
-/// A page of the tree, and how far it is from the leaves.
+/// Bytes of a block that proves itself, without its seal.
+pub const SEALED_BYTES: usize = BLOCK_BYTES - SEAL_BYTES;
+
+/// Bytes of a pointer.
+pub const POINTER_BYTES: usize = 24;
+
+/// Where a page lies, and which page lies there: an older one that was left there, intact, is not it. Stored as three numbers of
+/// 64 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pointer {
+    pub lba: Lba,
+    /// Sequence of the superblock that published the page.
+    pub sequence: u64,
+    /// The page's checksum.
+    pub crc: u64,
+}
+
+impl Pointer {
+    pub fn encode(&self) -> [u8; POINTER_BYTES] {
+        let mut out = [0; POINTER_BYTES];
+        out[..8].copy_from_slice(&self.lba.0.to_le_bytes());
+        out[8..16].copy_from_slice(&self.sequence.to_le_bytes());
+        out[16..].copy_from_slice(&self.crc.to_le_bytes());
+        out
+    }
+
+    pub fn decode(bytes: [u8; POINTER_BYTES]) -> Self {
+        let (words, _) = bytes.as_chunks::<8>();
+        let [lba, sequence, crc] = [0, 1, 2].map(|at| u64::from_le_bytes(words[at]));
+        Self { lba: Lba(lba), sequence, crc }
+    }
+}
+
+/// The topmost page of a tree, and how far it is from the leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Root {
-    pub lba: Lba,
+    pub page: Pointer,
     /// 0: a leaf.
     pub level: u8,
 }
 
-/// A run of bytes that a checksum proves.
+/// Bytes of the space map in one page, behind the pointer to the next one.
+pub const SPACE_MAP_PIECE_BYTES: usize = PAGE_BYTES - POINTER_BYTES;
+
+/// Where the space map lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpaceMapPlace {
-    pub lba: Lba,
+    /// Its first page; the checksum is that of the whole page.
+    pub first: Pointer,
     pub len_bytes: u32,
-    pub crc: u64,
 }
 
 /// No count of changes and no address gets there; one that did could not grow.
@@ -92,6 +132,8 @@ pub struct Superblock {
     pub tail: Position,
     pub root: Option<Root>,
     pub space_map: Option<SpaceMapPlace>,
+    /// Every journal block that was written before this superblock has a smaller order, unless it is found by replay.
+    pub order: u64,
 }
 
 impl Superblock {
@@ -110,34 +152,46 @@ impl Superblock {
         bytes.extend_from_slice(&u32::from(self.root.map_or(0, |root| root.level)).to_le_bytes());
         bytes.extend_from_slice(&self.tail.sequence.to_le_bytes());
         bytes.extend_from_slice(&self.tail.chain.to_le_bytes());
-        bytes.extend_from_slice(&self.root.map_or(0, |root| root.lba.0).to_le_bytes());
-        bytes.extend_from_slice(&self.space_map.map_or(0, |map| map.lba.0).to_le_bytes());
+        bytes.extend_from_slice(&self.root.map_or([0; POINTER_BYTES], |root| root.page.encode()));
+        bytes.extend_from_slice(&self.space_map.map_or([0; POINTER_BYTES], |map| map.first.encode()));
         bytes.extend_from_slice(&self.space_map.map_or(0, |map| map.len_bytes).to_le_bytes());
         bytes.extend_from_slice(&[0; 4]);
-        bytes.extend_from_slice(&self.space_map.map_or(0, |map| map.crc).to_le_bytes());
+        bytes.extend_from_slice(&self.order.to_le_bytes());
         out[..bytes.len()].copy_from_slice(&bytes);
-        let crc = codes::crc64(&out[..BLOCK_BYTES - 8]);
-        out[BLOCK_BYTES - 8..].copy_from_slice(&crc.to_le_bytes());
+        codes::seal_block(VolumeId::from_bytes(self.volume), self.lba(), self.sequence, &mut out);
         out.freeze()
     }
 
-    /// `Ok(None)` where the block is no intact superblock.
+    /// The place of this superblock.
+    pub fn lba(&self) -> Lba {
+        SUPERBLOCK_LBAS[(self.sequence % 2) as usize]
+    }
+
+    /// `Ok(None)` if the block, found at `lba`, is no intact superblock.
     ///
     /// # Errors
-    /// `NotAVolume` where it is one of another version: the volume is left untouched.
-    pub fn decode(block: &[u8]) -> Result<Option<Self>, FsError> {
-        let Some((body, stored)) = block.split_last_chunk::<8>() else { return Ok(None) };
-        if block.len() != BLOCK_BYTES || codes::crc64(body) != u64::from_le_bytes(*stored) {
+    /// `OtherFormat` if it is one of another version, `NotAVolume` if it makes no sense: the volume is left untouched.
+    pub fn decode(block: &[u8], lba: Lba) -> Result<Option<Self>, FsError> {
+        if block.len() != BLOCK_BYTES || block[..8] != MAGIC {
             return Ok(None);
         }
-        let mut reader = Reader(body);
-        if reader.take(8) != Some(&MAGIC) {
-            return Ok(None);
+        let mut reader = Reader(&block[8..SEALED_BYTES]);
+        let version = reader.u32();
+        if version == Some(1) && is_format_1(block) {
+            return Err(FsError::OtherFormat(
+                "the volume has format 1, which this version does not read; nothing was changed: copy the files away with the \
+                 version that made it, then make the volume anew",
+            ));
         }
-        if reader.u32() != Some(VERSION) {
-            return Err(FsError::NotAVolume("of a format version that this program does not know"));
+        let volume = VolumeId::from_bytes(block[16..32].try_into().unwrap_or_default());
+        let Some(order) = codes::sealed_order(volume, lba, block) else { return Ok(None) };
+        if version != Some(VERSION) {
+            return Err(FsError::OtherFormat(
+                "the volume has a newer format than this version knows; nothing was changed: open it with the version that wrote it",
+            ));
         }
-        Self::decode_body(&mut reader).map(Some).ok_or(FsError::NotAVolume("its superblock makes no sense"))
+        let superblock = Self::decode_body(&mut reader).filter(|superblock| superblock.sequence == order);
+        superblock.map(Some).ok_or(FsError::NotAVolume("its superblock makes no sense"))
     }
 
     fn decode_body(reader: &mut Reader<'_>) -> Option<Self> {
@@ -147,17 +201,18 @@ impl Superblock {
         let (journal_first, journal_blocks) = (reader.u32()?, reader.u32()?);
         let (tail_block, root_level) = (reader.u32()?, reader.u32()?);
         let (tail_sequence, chain) = (reader.u64()?, reader.u64()?);
-        let (root_lba, map_lba) = (reader.u64()?, reader.u64()?);
+        let root = Pointer::decode(reader.take(POINTER_BYTES)?.try_into().ok()?);
+        let map = Pointer::decode(reader.take(POINTER_BYTES)?.try_into().ok()?);
         let map_bytes = reader.u32()?;
         reader.u32()?;
-        let crc = reader.u64()?;
+        let order = reader.u64()?;
         let sane = chunk_blocks >= CHUNK_BLOCKS_MIN
             && journal_first == JOURNAL_FIRST
             && journal_blocks >= 16
             && journal_blocks < chunk_blocks - JOURNAL_FIRST
             && tail_block <= journal_blocks
-            && [sequence, incarnation, tail_sequence].iter().all(|&count| count < COUNT_MAX)
-            && [root_lba, map_lba].iter().all(|&lba| lba < LBA_MAX);
+            && [sequence, incarnation, tail_sequence, order].iter().all(|&count| count < COUNT_MAX)
+            && [root.lba.0, map.lba.0].iter().all(|&lba| lba < LBA_MAX);
         sane.then_some(Self {
             chunk_blocks,
             volume,
@@ -165,13 +220,15 @@ impl Superblock {
             incarnation,
             journal_blocks,
             tail: Position { block: tail_block, sequence: tail_sequence, chain, total: 0 },
-            root: (root_lba != 0)
-                .then_some(Root { lba: Lba(root_lba), level: u8::try_from(root_level).ok()? }),
-            space_map: (map_lba != 0).then_some(SpaceMapPlace {
-                lba: Lba(map_lba),
-                len_bytes: map_bytes,
-                crc,
-            }),
+            root: (root.lba.0 != 0).then_some(Root { page: root, level: u8::try_from(root_level).ok()? }),
+            space_map: (map.lba.0 != 0).then_some(SpaceMapPlace { first: map, len_bytes: map_bytes }),
+            order,
         })
     }
+}
+
+/// Whether a block with the magic is a superblock of format 1: its last 8 bytes were the checksum of all before.
+fn is_format_1(block: &[u8]) -> bool {
+    let Some((body, stored)) = block.split_last_chunk::<8>() else { return false };
+    codes::crc64(body) == u64::from_le_bytes(*stored)
 }

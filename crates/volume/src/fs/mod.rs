@@ -8,11 +8,14 @@
 //!
 //! **What is durable.** Changes become visible at once, and durable in the order in which they were made: with
 //! [`FileSystem::flush`] or a durable write, and a few seconds later at the latest. A crash loses a suffix of the
-//! changes, never one in the middle; data is published after it is written, so that no lost write shows garbage.
+//! changes to names and attributes, never one in the middle; data is published after it is written, so that no lost write shows garbage.
+//! Data that nobody makes durable may be later than changes to metadata that came after it, but for one: before a file takes another
+//! name, all that was written to it is stored. So a file that is written and renamed over another is the old one or the new one, whole.
 //!
 //! **Why a crash is safe.** All that is stored hangs on the superblock (two places, the higher intact one counts): the
-//! tree of the last checkpoint, the space map, and the journal from there on. The tree's pages are never changed in place,
-//! and reused only after a later superblock is durable. A journal batch is atomic by its checksum and chained to the one
+//! tree of the last checkpoint, the space map, and the journal from there on. The tree's pages are never changed in place;
+//! the place of one is discarded and reused only after a later superblock is durable. What points to a page carries its checksum,
+//! so that no older page passes for it. A journal batch is atomic by its checksum and chained to the one
 //! before, so replay ends exactly at the first batch that was not completely written. Extents are written before the
 //! batch that points to them, to blocks that no durable extent owns; an overwrite in place is atomic in the layer below.
 
@@ -30,13 +33,15 @@ mod layout;
 mod meta;
 mod namespace;
 mod opening;
+mod owners;
+mod pages;
 mod properties;
 mod streams;
 mod types;
 mod upcase;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -44,18 +49,21 @@ use std::time::Duration;
 use ::types::{Lba, Monotonic};
 use space::api::{SpaceRequest, VirtualDisk, WriteClass};
 
+use crate::planted::Planted;
 use allocator::Allocator;
 pub use check::{Check, CheckReport};
 pub use cursor::DirectoryCursor;
 pub use data::STREAM_BYTES_MAX;
 pub use extended_attributes::{EXTENDED_ATTRIBUTE_BYTES_MAX, EaName, check_extended_attributes};
-use io::{Answer, Purpose, Requests};
-use layout::{COPIES_MAX, JOURNAL_FIRST, PAGE_BLOCKS, Superblock};
+use io::{Answer, Purpose, Requests, next_copy};
+pub use layout::CHUNKS_MIN;
+use layout::{PAGE_BLOCKS, Pointer, Superblock};
 use meta::log::{Append, Log};
 use meta::page::Page;
 use meta::{Changes, Store, Transaction, Tree, key, record};
-pub use namespace::{LINKS_MAX, NAME_UNITS_MAX, check_name};
+pub use namespace::{DEPTH_MAX, LINKS_MAX, NAME_UNITS_MAX, check_name};
 use opening::{Opened, Opening};
+pub use owners::{OwnedBlocks, OwnerSearch};
 pub use properties::{PROPERTY_BYTES_MAX, REPARSE_BYTES_MAX};
 pub use streams::NAMED_STREAMS_MAX;
 pub use types::*;
@@ -78,8 +86,15 @@ pub struct FileSystem {
     allocator: Allocator,
     chunk_changes: chunks::ChunkChanges,
     checkpoint: Option<checkpoint::Checkpoint>,
+    page_discards: checkpoint::PageDiscards,
     /// Merge steps left in this poll.
     checkpoint_steps: usize,
+    /// A page that the checkpoint needs cannot be read. If it is damaged, nothing is changed meanwhile.
+    checkpoint_pause: Option<checkpoint::Pause>,
+    /// Pages of the tree and the space map that the superblock points to.
+    published_pages: u64,
+    /// Where the pieces of the stored space map lie.
+    space_map_pages: Vec<Lba>,
     /// The checkpoint waits for a page, or for room.
     checkpoint_waits: bool,
     /// Pages that the tree has left while somebody read them.
@@ -98,6 +113,8 @@ pub struct FileSystem {
     /// What missed may run again: at the caller's, and here.
     retry: bool,
     data_retry: bool,
+    /// How often the caller was told to run again what missed.
+    retries: u64,
     /// Writes wait until less is dirty.
     data_pressure: bool,
     /// There is more to do in this poll.
@@ -161,6 +178,10 @@ impl FileSystem {
             allocator: Allocator::empty(),
             chunk_changes: chunks::ChunkChanges::default(),
             checkpoint: None,
+            checkpoint_pause: None,
+            published_pages: 0,
+            space_map_pages: Vec::new(),
+            page_discards: checkpoint::PageDiscards::default(),
             checkpoint_steps: 0,
             checkpoint_waits: false,
             pages_in_doubt: Vec::new(),
@@ -178,6 +199,7 @@ impl FileSystem {
             lazy_since: None,
             retry: false,
             data_retry: false,
+            retries: 0,
             data_pressure: false,
             pump_again: false,
             unfinished: false,
@@ -195,7 +217,7 @@ impl FileSystem {
         self.unfinished = true;
         for _ in 0..64 {
             let mut answers = std::mem::take(&mut self.answers);
-            self.requests.poll(&mut answers);
+            self.requests.poll(now, &mut answers);
             let idle = answers.is_empty();
             for (purpose, answer) in answers.drain(..) {
                 self.handle(purpose, answer);
@@ -208,6 +230,7 @@ impl FileSystem {
             }
         }
         if std::mem::take(&mut self.retry) {
+            self.retries += 1;
             out.push(FsEvent::Retry);
         }
         out.extend(self.events.drain(..));
@@ -228,8 +251,18 @@ impl FileSystem {
         if self.unfinished || self.retry || self.checkpoint_is_busy() {
             return Some(self.now);
         }
+        // A batch that is overdue waits for an answer or for room, not for a time.
         let journal = self.gathering_since.map(|since| since.after(JOURNAL_DELAY));
-        [journal, self.data_timeout(), self.chunk_timeout()].into_iter().flatten().min()
+        let journal = journal.filter(|at| *at > self.now);
+        let times = [
+            journal,
+            self.data_timeout(),
+            self.chunk_timeout(),
+            self.requests.retry_at(),
+            // After that it waits for an answer.
+            self.checkpoint_pause.as_ref().map(|pause| pause.until).filter(|until| *until > self.now),
+        ];
+        times.into_iter().flatten().min()
     }
 
     fn handle(&mut self, purpose: Purpose, answer: Answer) {
@@ -243,11 +276,13 @@ impl FileSystem {
                 }
                 Err(error) => self.fail(error),
             },
-            Purpose::Page { lba, copy } => self.handle_page(lba, copy, answer),
+            Purpose::Page { pointer, copy } => self.handle_page(pointer, copy, answer),
+            Purpose::DiscardPages { first, count } => self.handle_discard(first, count, answer),
             Purpose::Checkpoint => self.handle_checkpoint(answer),
             Purpose::Read { job, part } => self.handle_read(job, part, answer),
             Purpose::Write { job } => self.handle_write(job, answer),
             Purpose::Probe { chunk } => self.handle_probe(chunk, answer),
+            Purpose::Nothing => {}
             Purpose::Release { chunk } => self.handle_release(chunk, answer),
         }
     }
@@ -266,6 +301,8 @@ impl FileSystem {
         self.allocator = opened.allocator;
         self.log = opened.log;
         self.meta = opened.store;
+        self.space_map_pages = opened.space_map_pages;
+        self.published_pages = self.allocator.pages.used_count();
         let Some(format) = self.data.format.take() else {
             self.state = State::Finishing;
             return;
@@ -290,35 +327,36 @@ impl FileSystem {
         }
     }
 
-    fn handle_page(&mut self, lba: Lba, copy: u8, answer: Answer) {
+    fn handle_page(&mut self, pointer: Pointer, copy: Option<u8>, answer: Answer) {
         let volume = self.superblock.map_or([0; 16], |superblock| superblock.volume);
+        let lba = pointer.lba;
         let error = match answer {
             Ok(data) => match Page::decode(data.contiguous(), &volume, lba) {
-                Some(page) => {
+                Some(page) if page.pointer() == pointer || Planted::PointerUnchecked.is_planted() => {
                     self.meta.tree.loaded(lba, page);
                     self.wake();
                     return;
                 }
+                // The write of the page that is meant was lost.
+                Some(_) => FsError::Corrupt { what: "tree page older than what points to it", lba },
                 None => FsError::Corrupt { what: "tree page", lba },
             },
+            Err(FsError::Invalid(_)) => FsError::Corrupt { what: "tree page", lba },
             Err(error) => error,
         };
-        if copy + 1 < COPIES_MAX {
-            self.read_page(lba, copy + 1);
-        } else {
-            let error = if matches!(error, FsError::Invalid(_)) {
-                FsError::Corrupt { what: "tree page", lba }
-            } else {
-                error
-            };
-            self.meta.tree.failed(lba, error);
-            self.wake();
+        // A copy that is intact by itself need not be the page that is meant; another one may be.
+        match (&error, next_copy(copy)) {
+            (FsError::Corrupt { .. }, Some(next)) => self.read_page(pointer, Some(next)),
+            _ => {
+                self.meta.tree.failed(lba, error);
+                self.wake();
+            }
         }
     }
 
-    fn read_page(&mut self, lba: Lba, copy: u8) {
-        let read = SpaceRequest::Read { lba, blocks: PAGE_BLOCKS, copy: Some(copy) };
-        self.requests.submit(Purpose::Page { lba, copy }, read);
+    fn read_page(&mut self, pointer: Pointer, copy: Option<u8>) {
+        let read = SpaceRequest::Read { lba: pointer.lba, blocks: PAGE_BLOCKS, copy };
+        self.requests.submit(Purpose::Page { pointer, copy }, read);
     }
 
     /// Carries on everything that can go on.
@@ -335,10 +373,11 @@ impl FileSystem {
                 self.pump_data();
                 self.pump_chunks();
                 self.pump_checkpoint();
+                self.pump_page_discards();
             }
         }
-        for lba in self.meta.tree.take_wanted() {
-            self.read_page(lba, 0);
+        for pointer in self.meta.tree.take_wanted() {
+            self.read_page(pointer, None);
         }
         self.pump_journal();
     }
@@ -352,7 +391,8 @@ impl FileSystem {
             Ok(volume) => {
                 self.volume = volume;
                 match self.find_orphans() {
-                    Ok(()) => self.opened(),
+                    // What cannot be found is reclaimed when it can be.
+                    Ok(()) | Err(FsError::Corrupt { .. }) => self.opened(),
                     Err(FsError::Miss) => {}
                     Err(error) => self.fail(error),
                 }
@@ -389,9 +429,8 @@ impl FileSystem {
     }
 
     fn append(&mut self, append: Append) {
-        let lba = Lba(u64::from(JOURNAL_FIRST + append.block));
-        let write = SpaceRequest::Write { lba, class: WriteClass::Append, data: append.data.into() };
-        self.requests.submit(Purpose::Journal { sequence: append.sequence }, write);
+        let purpose = Purpose::Journal { sequence: append.sequence };
+        self.requests.write_needed(purpose, append.lba, WriteClass::Append, append.data.into());
     }
 
     /// What the volume is called.
@@ -452,6 +491,9 @@ impl FileSystem {
     /// Whether changes are taken: not while the journal is full and waits for the checkpoint.
     fn ready_to_change(&self) -> Result<(), FsError> {
         self.ready()?;
+        if let Some((damage, _)) = self.read_only() {
+            return Err(damage);
+        }
         match self.log.has_room() {
             true => Ok(()),
             false if self.chunk_changes.need_meta && !self.meta_room_may_come() => Err(FsError::NoSpace),
@@ -459,18 +501,19 @@ impl FileSystem {
         }
     }
 
-    /// Whether changes that need more room are taken.
+    /// Whether changes that need more room are taken: what a checkpoint needs to write is kept free, so that removing things works when
+    /// growing does not.
     fn ready_to_grow(&mut self) -> Result<(), FsError> {
         self.ready_to_change()?;
-        // What a checkpoint needs to write is kept free, so that removing things works when growing does not.
-        let spare = self.allocator.free_page_count();
-        if spare < self.allocator.used_page_count() / 8 + 24 {
-            if !self.meta_room_may_come() {
-                return Err(FsError::NoSpace);
-            }
-            self.chunk_changes.need_meta = true;
+        if self.has_page_reserve() || Planted::CheckpointReserveOff.is_planted() {
+            return Ok(());
         }
-        Ok(())
+        if !self.meta_room_may_come() {
+            return Err(FsError::NoSpace);
+        }
+        self.chunk_changes.need_meta = true;
+        self.pump_again = true;
+        Err(FsError::Miss)
     }
 
     fn commit(&mut self, txn: Transaction) -> Result<(), FsError> {

@@ -10,6 +10,7 @@ use super::types::{
 };
 use super::upcase::names_equal;
 use crate::backend::WideString;
+use crate::planted::Planted;
 
 /// Longest name in UTF-16 code units, as in NTFS.
 pub const NAME_UNITS_MAX: usize = 255;
@@ -33,7 +34,7 @@ const SETTABLE_ATTRIBUTES: u32 = attribute::READONLY
 const FILE_IDS_AHEAD: u64 = 1024;
 
 /// How deep directories can lie: bounds walks upward.
-const DEPTH_MAX: usize = 8192;
+pub const DEPTH_MAX: usize = 8192;
 
 /// Checks that a name can be that of a file: the rules that no client may break. What Win32 forbids beyond is the
 /// caller's matter.
@@ -176,13 +177,14 @@ impl FileSystem {
         Ok(file)
     }
 
-    /// Gives a file one more name.
+    /// Gives a file one more name, once what was written to it is stored.
     ///
     /// # Errors
     /// `IsDirectory`, `Exists`, `TooManyLinks` and those of [`FileSystem::create`].
     pub fn link(&mut self, file: FileId, parent: FileId, name: &[u16], now: FileTime) -> Result<(), FsError> {
         self.ready_to_grow()?;
         check_name(name)?;
+        self.settle_data(file)?;
         let mut txn = Transaction::new();
         let directory = self.directory(&txn, parent)?;
         let mut inode = self.inode(&txn, file)?;
@@ -221,7 +223,8 @@ impl FileSystem {
         Ok(unlinked)
     }
 
-    /// Gives a file another name, or the same one in another case. Returns what it replaced.
+    /// Gives a file another name, or the same one in another case, once what was written to it is stored: a crash leaves the target's
+    /// name to the old file or to the new one, whole. Returns what it replaced.
     ///
     /// # Errors
     /// `NotFound`, `Exists` (without `replace`), `IsDirectory` where the target is a directory (never replaced),
@@ -242,7 +245,7 @@ impl FileSystem {
         let target = self.directory(&txn, target_parent)?;
         let record = self.entry(&txn, parent, name)?;
         let same_entry = parent == target_parent && names_equal(name, target_name);
-        let mut replaced = None;
+        let mut replaces = false;
         if !same_entry {
             if record.directory {
                 self.refuse_loop(&txn, record.file, target_parent)?;
@@ -250,11 +253,18 @@ impl FileSystem {
             match self.entry(&txn, target_parent, target_name) {
                 Ok(_) if !replace => return Err(FsError::Exists),
                 Ok(old) if old.directory => return Err(FsError::IsDirectory),
-                Ok(_) => replaced = Some(self.remove_link(&mut txn, target_parent, target_name, now)?),
+                Ok(_) => replaces = true,
                 Err(FsError::NotFound) => {}
                 Err(error) => return Err(error),
             }
+            if !record.directory && !Planted::RenameBeforeData.is_planted() {
+                self.settle_data(record.file)?;
+            }
         }
+        let replaced = match replaces {
+            true => Some(self.remove_link(&mut txn, target_parent, target_name, now)?),
+            false => None,
+        };
         let mut inode = self.inode(&txn, record.file)?;
         inode.changed = now;
         Self::put_inode(&mut txn, record.file, &inode);

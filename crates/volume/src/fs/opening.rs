@@ -1,24 +1,28 @@
 //! From a virtual disk to a volume that can be used: superblock, space map, replay of the journal.
 //!
-//! Everything read here proves itself by a checksum, so each copy is asked in turn until one is intact. Replay ends where
-//! no copy has the next batch; where a later one proves that it was acknowledged, the volume is refused. What was replayed but
-//! never acknowledged may be on one copy only: it is written again to all before anything is built on it, and so is the superblock.
+//! Superblocks and journal prove themselves, and their copies may differ after a crash: the virtual disk answers with the newest intact
+//! copy of each block, and says which have none. Replay ends where the next batch is not there; where a later one proves that it was acknowledged, the
+//! volume is refused. What was
+//! replayed but never acknowledged may be on one copy only: it is written again to all before anything is built on it, the same bytes in
+//! the same order, and so is the superblock.
 
 use std::collections::{HashMap, VecDeque};
 
 use ::types::Lba;
 use space::api::{SpaceRequest, SpaceSize, WriteClass};
 
+use crate::planted::Planted;
 use ::types::BLOCK_BYTES;
 use sys::{Buf, BufMut, Payload};
 
 use super::allocator::{Allocator, ChunkState};
-use super::io::{Answer, Purpose, Requests};
+use super::io::{Answer, Purpose, Requests, next_copy};
 use super::layout::{
-    CHUNK_BLOCKS_MIN, COPIES_MAX, JOURNAL_FIRST, SUPERBLOCK_LBAS, SpaceMapPlace, Superblock, journal_blocks,
+    CHUNK_BLOCKS_MIN, CHUNKS_MIN, JOURNAL_FIRST, PAGE_BLOCKS, PAGE_BYTES, POINTER_BYTES, Pointer,
+    SPACE_MAP_PIECE_BYTES, SUPERBLOCK_LBAS, Superblock, journal_blocks,
 };
-use super::meta::journal::{ChunkUse, JournalOperation, decode_batch, decode_header};
-use super::meta::log::{Log, Position};
+use super::meta::journal::{Batch, JournalOperation, decode_header};
+use super::meta::log::{IN_FLIGHT_MAX, Log, Position};
 use super::meta::{Changes, Store, Tree};
 use super::types::FsError;
 
@@ -31,13 +35,24 @@ const WINDOWS_AHEAD: u32 = 4;
 /// Batches kept for writing again: more than can be under way at once.
 const RECENT_MAX: usize = 8;
 
-/// A batch is written when at most one before it is not durable: so many of the largest, the missing one among them, reach as far
-/// as the first that tells of the missing one.
-const BATCHES_TO_PROOF: u32 = 3;
+/// Of so many batches under way the first is durable before the next is written: that one tells of it. Before it lie as many of the
+/// largest, the missing one among them, and what was skipped at the region's end.
+const BATCHES_TO_PROOF: u32 = IN_FLIGHT_MAX as u32 + 1;
+
+/// An opening passes over so many orders: more than batches can have been written that replay does not find.
+const ORDER_STEP: u64 = 16;
+const _: () = assert!(ORDER_STEP > IN_FLIGHT_MAX as u64);
+
+/// An opening passes over the number of the superblock that a checkpoint may have begun to write before a crash. Odd: the place of the
+/// one that was found stays as it is.
+const SUPERBLOCK_STEP: u64 = 3;
 
 /// Numbers of requests that are not for a piece of the journal.
 const READ: u64 = u64::MAX - 1;
 const WRITE: u64 = u64::MAX;
+
+/// Set in the number of a request for one block of the journal.
+const SINGLE_BLOCK: u64 = 1 << 62;
 
 /// Largest space map that is believed: that of a virtual disk of a petabyte.
 const SPACE_MAP_BYTES_MAX: u32 = 64 << 20;
@@ -48,13 +63,18 @@ pub struct Opened {
     pub allocator: Allocator,
     pub log: Log,
     pub store: Store,
+    pub space_map_pages: Vec<Lba>,
 }
 
 enum Phase {
+    /// The place of a new volume's superblocks and journal is emptied.
+    Emptying,
     Superblocks,
+    /// Its next page is on its way.
     SpaceMap {
-        place: SpaceMapPlace,
-        copy: u8,
+        page: Pointer,
+        copy: Option<u8>,
+        len_bytes: usize,
     },
     Replay,
     /// Unacknowledged batches and the superblock are written; requests left.
@@ -72,20 +92,33 @@ pub struct Opening {
     /// Answers missing.
     left: usize,
     error: Option<FsError>,
+    space_map: Vec<u8>,
+    space_map_pages: Vec<Lba>,
     changes: Changes,
     head: Position,
     acknowledged: u64,
+    /// The highest order of a batch that was replayed.
+    order: u64,
     /// The last batches: where they lie, their number, their bytes.
     recent: VecDeque<(u32, u64, Buf)>,
-    /// Pieces of the journal by copy; `None`: under way.
-    windows: HashMap<(u32, u8), Option<Result<Buf, FsError>>>,
+    /// Pieces of the journal; `None`: under way.
+    windows: HashMap<u32, Option<Result<Buf, FsError>>>,
+    /// Those that are read block by block.
+    pieces: HashMap<u32, Pieces>,
+}
+
+/// A piece of the journal that is read block by block.
+struct Pieces {
+    whole: BufMut,
+    left: u32,
+    error: Option<FsError>,
 }
 
 /// What a look at the journal finds.
 enum Look {
     Wait,
     Nothing,
-    Batch(u32, Buf),
+    Batch(u32, Box<Batch>, Buf),
 }
 
 impl Opening {
@@ -97,11 +130,15 @@ impl Opening {
             page_cache_bytes,
             left: 0,
             error: None,
+            space_map: Vec::new(),
+            space_map_pages: Vec::new(),
             changes: Changes::new(),
             head: Position::default(),
             acknowledged: 0,
+            order: 0,
             recent: VecDeque::new(),
             windows: HashMap::new(),
+            pieces: HashMap::new(),
         }
     }
 
@@ -109,11 +146,9 @@ impl Opening {
     pub fn open(requests: &mut Requests, page_cache_bytes: usize) -> Self {
         let mut opening = Self::new(page_cache_bytes, Phase::Superblocks);
         for lba in SUPERBLOCK_LBAS {
-            for copy in 0..COPIES_MAX {
-                requests
-                    .submit(Purpose::Opening(READ), SpaceRequest::Read { lba, blocks: 1, copy: Some(copy) });
-                opening.left += 1;
-            }
+            let read = SpaceRequest::Read { lba, blocks: 1, copy: None };
+            requests.submit(Purpose::Opening(lba.0), read);
+            opening.left += 1;
         }
         opening
     }
@@ -127,12 +162,13 @@ impl Opening {
     ) -> Result<Self, FsError> {
         let size = requests.size();
         let journal_blocks = journal_blocks(size.chunk_blocks);
-        if size.chunk_blocks < CHUNK_BLOCKS_MIN || size.blocks.0 < 2 * u64::from(size.chunk_blocks) {
-            return Err(FsError::Invalid("a volume needs a virtual disk of two chunks of 1 MiB or more"));
+        let blocks_min = u64::from(CHUNKS_MIN) * u64::from(size.chunk_blocks);
+        if size.chunk_blocks < CHUNK_BLOCKS_MIN || size.blocks.0 < blocks_min {
+            return Err(FsError::Invalid("a volume needs a virtual disk of three chunks of 1 MiB or more"));
         }
         let chain = codes::crc64_append(codes::crc64(&volume), &salt.to_le_bytes());
-        let mut opening = Self::new(page_cache_bytes, Phase::Rewrite { left: 2 });
-        let mut superblock = Superblock {
+        let mut opening = Self::new(page_cache_bytes, Phase::Emptying);
+        let superblock = Superblock {
             chunk_blocks: size.chunk_blocks,
             volume,
             sequence: 0,
@@ -141,19 +177,28 @@ impl Opening {
             tail: Position { block: 0, sequence: 1, chain, total: 0 },
             root: None,
             space_map: None,
+            order: 1,
         };
-        opening.allocator = Some(Self::allocator(size, journal_blocks)?);
+        opening.allocator = Some(Self::allocator(size)?);
         opening.head = superblock.tail;
-        for sequence in 1..=2 {
-            superblock.sequence = sequence;
-            requests.submit(Purpose::Opening(WRITE), write_superblock(&superblock));
-        }
         opening.superblock = Some(superblock);
+        // Blocks of an earlier volume could have higher orders than those of the new one.
+        let discard = SpaceRequest::Discard { lba: Lba(0), blocks: u64::from(size.chunk_blocks) };
+        requests.submit(Purpose::Opening(WRITE), discard);
         Ok(opening)
     }
 
-    fn allocator(size: SpaceSize, journal_blocks: u32) -> Result<Allocator, FsError> {
-        Allocator::new(size.blocks.0, size.chunk_blocks, journal_blocks)
+    fn write_first_superblocks(&mut self, requests: &mut Requests) {
+        let Some(superblock) = &mut self.superblock else { return };
+        for sequence in 1..=2 {
+            superblock.sequence = sequence;
+            requests.submit(Purpose::Opening(WRITE), write_superblock(superblock));
+        }
+        self.phase = Phase::Rewrite { left: 2 };
+    }
+
+    fn allocator(size: SpaceSize) -> Result<Allocator, FsError> {
+        Allocator::new(size.blocks.0, size.chunk_blocks)
             .ok_or(FsError::Invalid("chunks of this size cannot carry a volume"))
     }
 
@@ -165,25 +210,23 @@ impl Opening {
         answer: Answer,
     ) -> Result<Option<Opened>, FsError> {
         match &mut self.phase {
+            Phase::Emptying => {
+                answer?;
+                self.write_first_superblocks(requests);
+            }
             Phase::Superblocks => {
-                self.take_superblock(answer)?;
+                self.take_superblock(number, answer)?;
                 self.left -= 1;
                 if self.left > 0 {
                     return Ok(None);
                 }
                 self.begin(requests)?;
             }
-            Phase::SpaceMap { place, copy } => {
-                let (place, copy) = (*place, *copy);
-                match answer {
-                    Ok(data) => self.take_space_map(requests, place, copy, &data.contiguous())?,
-                    Err(error) => self.next_space_map(requests, place, copy, error)?,
-                }
+            Phase::SpaceMap { page, copy, len_bytes } => {
+                let (page, copy, len_bytes) = (*page, *copy, *len_bytes);
+                self.take_space_map(requests, page, copy, len_bytes, answer)?;
             }
-            Phase::Replay => {
-                let key = ((number >> 8) as u32, number as u8);
-                self.windows.insert(key, Some(answer.map(|data| data.contiguous())));
-            }
+            Phase::Replay => self.take_window(requests, number, answer),
             // A piece of the journal that was read ahead in vain.
             Phase::Rewrite { .. } if number != WRITE => {}
             Phase::Rewrite { left } => {
@@ -200,17 +243,15 @@ impl Opening {
         Ok(None)
     }
 
-    fn take_superblock(&mut self, answer: Answer) -> Result<(), FsError> {
+    fn take_superblock(&mut self, number: u64, answer: Answer) -> Result<(), FsError> {
         match answer {
             Ok(data) => {
-                if let Some(found) = Superblock::decode(&data.contiguous())?
+                if let Some(found) = Superblock::decode(&data.contiguous(), Lba(number))?
                     && self.superblock.is_none_or(|best| best.sequence < found.sequence)
                 {
                     self.superblock = Some(found);
                 }
             }
-            // A copy that there is not.
-            Err(FsError::Invalid(_)) => {}
             Err(error) => self.error = Some(error),
         }
         Ok(())
@@ -224,59 +265,56 @@ impl Opening {
         if superblock.chunk_blocks != size.chunk_blocks {
             return Err(FsError::NotAVolume("made for chunks of another size"));
         }
-        self.allocator = Some(Self::allocator(size, superblock.journal_blocks)?);
+        self.allocator = Some(Self::allocator(size)?);
         self.head = superblock.tail;
         match superblock.space_map {
             None => self.phase = Phase::Replay,
             Some(place) if place.len_bytes > SPACE_MAP_BYTES_MAX => {
-                return Err(FsError::Corrupt { what: "space map", lba: place.lba });
+                return Err(FsError::Corrupt { what: "space map", lba: place.first.lba });
             }
-            Some(place) => self.read_space_map(requests, place, 0),
+            Some(place) => self.read_space_map(requests, place.first, None, place.len_bytes as usize),
         }
         Ok(())
     }
 
-    fn read_space_map(&mut self, requests: &mut Requests, place: SpaceMapPlace, copy: u8) {
-        self.phase = Phase::SpaceMap { place, copy };
-        let blocks = place.len_bytes.div_ceil(BLOCK_BYTES as u32).max(1);
-        let read = SpaceRequest::Read { lba: place.lba, blocks, copy: Some(copy) };
+    fn read_space_map(&mut self, requests: &mut Requests, page: Pointer, copy: Option<u8>, len_bytes: usize) {
+        self.phase = Phase::SpaceMap { page, copy, len_bytes };
+        let read = SpaceRequest::Read { lba: page.lba, blocks: PAGE_BLOCKS, copy };
         requests.submit(Purpose::Opening(READ), read);
-    }
-
-    fn next_space_map(
-        &mut self,
-        requests: &mut Requests,
-        place: SpaceMapPlace,
-        copy: u8,
-        error: FsError,
-    ) -> Result<(), FsError> {
-        if copy + 1 >= COPIES_MAX {
-            return Err(match error {
-                FsError::Invalid(_) => FsError::Corrupt { what: "space map", lba: place.lba },
-                error => error,
-            });
-        }
-        self.read_space_map(requests, place, copy + 1);
-        Ok(())
     }
 
     fn take_space_map(
         &mut self,
         requests: &mut Requests,
-        place: SpaceMapPlace,
-        copy: u8,
-        bytes: &[u8],
+        page: Pointer,
+        copy: Option<u8>,
+        len_bytes: usize,
+        answer: Answer,
     ) -> Result<(), FsError> {
-        let damaged = FsError::Corrupt { what: "space map", lba: place.lba };
-        match bytes.get(..place.len_bytes as usize).filter(|map| codes::crc64(map) == place.crc) {
-            None => self.next_space_map(requests, place, copy, damaged),
-            Some(map) => {
-                let allocator = self.allocator.as_mut();
-                allocator.and_then(|allocator| allocator.decode_space_map(map)).ok_or(damaged)?;
-                self.phase = Phase::Replay;
-                Ok(())
+        let damaged = FsError::Corrupt { what: "space map", lba: page.lba };
+        let bytes = match answer.map(|data| data.contiguous()) {
+            Ok(bytes) if bytes.len() == PAGE_BYTES && codes::crc64(&bytes) == page.crc => bytes,
+            Ok(_) | Err(FsError::Corrupt { .. } | FsError::Invalid(_)) => {
+                let next = next_copy(copy).ok_or(damaged)?;
+                self.read_space_map(requests, page, Some(next), len_bytes);
+                return Ok(());
             }
+            Err(error) => return Err(error),
+        };
+        self.space_map_pages.push(page.lba);
+        let (pointer, piece) = bytes.split_at(POINTER_BYTES);
+        let missing = len_bytes - self.space_map.len();
+        self.space_map.extend_from_slice(&piece[..missing.min(SPACE_MAP_PIECE_BYTES)]);
+        if self.space_map.len() < len_bytes {
+            let next = Pointer::decode(pointer.try_into().unwrap_or_default());
+            self.read_space_map(requests, next, None, len_bytes);
+            return Ok(());
         }
+        let map = std::mem::take(&mut self.space_map);
+        let allocator = self.allocator.as_mut();
+        allocator.and_then(|allocator| allocator.decode_space_map(&map)).ok_or(damaged)?;
+        self.phase = Phase::Replay;
+        Ok(())
     }
 
     /// Replays as far as the journal is in memory; asks for more, or turns to the next phase.
@@ -286,28 +324,29 @@ impl Opening {
             match self.look(requests, &superblock)? {
                 Look::Wait => return Ok(()),
                 Look::Nothing => break,
-                Look::Batch(block, bytes) => self.take_batch(block, bytes)?,
+                Look::Batch(block, batch, bytes) => self.take_batch(block, &batch, bytes)?,
             }
         }
         match self.is_acknowledged_later(requests, &superblock)? {
             None => return Ok(()),
             Some(false) => {}
             Some(true) => {
-                let lba = Lba(u64::from(JOURNAL_FIRST + self.head.block));
+                let lba = journal_lba(self.head.block);
                 return Err(FsError::Corrupt { what: "journal", lba });
             }
         }
         self.windows.clear();
         let superblock = Superblock {
-            sequence: superblock.sequence + 1,
+            sequence: superblock.sequence + SUPERBLOCK_STEP,
             incarnation: superblock.incarnation + 1,
+            order: superblock.order.max(self.order + 1) + ORDER_STEP,
             ..superblock
         };
         self.superblock = Some(superblock);
         let mut left = 1;
         for (block, sequence, data) in std::mem::take(&mut self.recent) {
             if sequence > self.acknowledged {
-                let lba = Lba(u64::from(JOURNAL_FIRST + block));
+                let lba = journal_lba(block);
                 let write = SpaceRequest::Write { lba, class: WriteClass::Append, data: data.into() };
                 requests.submit(Purpose::Opening(WRITE), write);
                 left += 1;
@@ -318,26 +357,11 @@ impl Opening {
         Ok(())
     }
 
-    /// Looks for the next batch: behind the last one, else at the region's start; on each copy.
+    /// Looks for the next batch: behind the last one, else at the region's start.
     fn look(&mut self, requests: &mut Requests, superblock: &Superblock) -> Result<Look, FsError> {
-        let mut intact = false;
-        let mut error = None;
-        for block in [self.head.block, 0] {
-            for copy in 0..COPIES_MAX {
-                match self.look_at(requests, superblock, block, copy) {
-                    Ok(Look::Nothing) => intact = true,
-                    Ok(found) => return Ok(found),
-                    Err(FsError::Invalid(_)) => {}
-                    Err(found) => error = Some(found),
-                }
-            }
-            if self.head.block == 0 {
-                break;
-            }
-        }
-        match error {
-            Some(error) if !intact => Err(error),
-            _ => Ok(Look::Nothing),
+        match self.look_at(requests, superblock, self.head.block)? {
+            Look::Nothing if self.head.block > 0 => self.look_at(requests, superblock, 0),
+            found => Ok(found),
         }
     }
 
@@ -353,28 +377,21 @@ impl Opening {
         let mut complete = true;
         for step in 0..reach {
             let block = ((u64::from(self.head.block) + u64::from(step)) % u64::from(total)) as u32;
-            for copy in 0..COPIES_MAX {
-                let first = match self.journal_bytes(requests, total, block, 1, copy) {
-                    Ok(Some(first)) => first,
-                    Ok(None) => {
-                        complete = false;
-                        continue;
-                    }
-                    // A copy that there is not, or that cannot be read there, proves nothing.
-                    Err(_) => continue,
-                };
-                let proves = decode_header(&first).filter(|header| {
-                    header.volume == superblock.volume
-                        && header.sequence > self.head.sequence
-                        && header.acknowledged >= self.head.sequence
-                        && header.blocks <= total - block
-                });
-                let Some(header) = proves else { continue };
-                match self.journal_bytes(requests, total, block, header.blocks, copy) {
-                    Ok(Some(bytes)) if decode_batch(&bytes).is_some() => return Ok(Some(true)),
-                    Ok(None) => complete = false,
-                    Ok(Some(_)) | Err(_) => {}
-                }
+            let Some(first) = self.journal_bytes(requests, total, block, 1)? else {
+                complete = false;
+                continue;
+            };
+            let proves = decode_header(&first).filter(|header| {
+                header.volume == superblock.volume
+                    && header.sequence > self.head.sequence
+                    && header.acknowledged >= self.head.sequence
+                    && header.blocks <= total - block
+            });
+            let Some(header) = proves else { continue };
+            match self.journal_bytes(requests, total, block, header.blocks)? {
+                Some(bytes) if Batch::decode(&bytes, journal_lba(block)).is_some() => return Ok(Some(true)),
+                Some(_) => {}
+                None => complete = false,
             }
         }
         Ok(complete.then_some(false))
@@ -385,21 +402,18 @@ impl Opening {
         requests: &mut Requests,
         superblock: &Superblock,
         block: u32,
-        copy: u8,
     ) -> Result<Look, FsError> {
         let total = superblock.journal_blocks;
         if block >= total {
             return Ok(Look::Nothing);
         }
-        if copy == 0 {
-            for ahead in 1..=WINDOWS_AHEAD {
-                let window = block / WINDOW_BLOCKS + ahead;
-                if window * WINDOW_BLOCKS < total {
-                    self.window(requests, total, window, 0);
-                }
+        for ahead in 1..=WINDOWS_AHEAD {
+            let window = block / WINDOW_BLOCKS + ahead;
+            if window * WINDOW_BLOCKS < total {
+                self.window(requests, total, window);
             }
         }
-        let Some(first) = self.journal_bytes(requests, total, block, 1, copy)? else { return Ok(Look::Wait) };
+        let Some(first) = self.journal_bytes(requests, total, block, 1)? else { return Ok(Look::Wait) };
         let Some(header) = decode_header(&first) else { return Ok(Look::Nothing) };
         let expected = header.volume == superblock.volume
             && header.sequence == self.head.sequence
@@ -408,20 +422,21 @@ impl Opening {
         if !expected {
             return Ok(Look::Nothing);
         }
-        let Some(bytes) = self.journal_bytes(requests, total, block, header.blocks, copy)? else {
+        let Some(bytes) = self.journal_bytes(requests, total, block, header.blocks)? else {
             return Ok(Look::Wait);
         };
-        Ok(if decode_batch(&bytes).is_some() { Look::Batch(block, bytes) } else { Look::Nothing })
+        let batch = Batch::decode(&bytes, journal_lba(block))
+            .filter(|batch| !Planted::ReplayStopsAtUnknown.is_planted() || batch.operations().is_ok());
+        Ok(batch.map_or(Look::Nothing, |batch| Look::Batch(block, Box::new(batch), bytes)))
     }
 
-    /// Blocks of the journal from one copy; `None` while they are on their way.
+    /// Blocks of the journal; `None` while they are on their way.
     fn journal_bytes(
         &mut self,
         requests: &mut Requests,
         total: u32,
         block: u32,
         blocks: u32,
-        copy: u8,
     ) -> Result<Option<Buf>, FsError> {
         let mut out = Payload::new();
         let (mut at, end) = (block, block + blocks);
@@ -429,7 +444,7 @@ impl Opening {
         while at < end {
             let index = at / WINDOW_BLOCKS;
             let window_end = ((index + 1) * WINDOW_BLOCKS).min(end);
-            match self.window(requests, total, index, copy) {
+            match self.window(requests, total, index) {
                 None => complete = false,
                 Some(Err(error)) => return Err(error.clone()),
                 Some(Ok(bytes)) => {
@@ -449,43 +464,75 @@ impl Opening {
         Ok(complete.then(|| out.contiguous()))
     }
 
-    fn window(
-        &mut self,
-        requests: &mut Requests,
-        total: u32,
-        index: u32,
-        copy: u8,
-    ) -> Option<&Result<Buf, FsError>> {
-        let window = self.windows.entry((index, copy)).or_insert_with(|| {
+    fn window(&mut self, requests: &mut Requests, total: u32, index: u32) -> Option<&Result<Buf, FsError>> {
+        let window = self.windows.entry(index).or_insert_with(|| {
             let first = index * WINDOW_BLOCKS;
             let read = SpaceRequest::Read {
                 lba: Lba(u64::from(JOURNAL_FIRST + first)),
                 blocks: WINDOW_BLOCKS.min(total - first),
-                copy: Some(copy),
+                copy: None,
             };
-            requests.submit(Purpose::Opening(u64::from(index) << 8 | u64::from(copy)), read);
+            requests.submit(Purpose::Opening(u64::from(index)), read);
             None
         });
         window.as_ref()
     }
 
-    fn take_batch(&mut self, block: u32, bytes: Buf) -> Result<(), FsError> {
-        let Some((header, crc, operations)) = decode_batch(&bytes) else {
-            return Err(FsError::damaged("journal batch"));
-        };
+    /// Takes a piece of the journal, or one block of a piece in which there are blocks that are not intact.
+    fn take_window(&mut self, requests: &mut Requests, number: u64, answer: Answer) {
+        let at = (number & u64::from(u32::MAX)) as u32;
+        if number & SINGLE_BLOCK == 0 {
+            match (answer, self.superblock) {
+                (Err(FsError::Corrupt { .. }), Some(superblock)) => {
+                    let first = at * WINDOW_BLOCKS;
+                    let blocks = WINDOW_BLOCKS.min(superblock.journal_blocks - first);
+                    let whole = BufMut::zeroed(blocks as usize * BLOCK_BYTES);
+                    self.pieces.insert(at, Pieces { whole, left: blocks, error: None });
+                    for block in first..first + blocks {
+                        let read = SpaceRequest::Read { lba: journal_lba(block), blocks: 1, copy: None };
+                        let number = SINGLE_BLOCK | u64::from(block);
+                        requests.submit(Purpose::Opening(number), read);
+                    }
+                }
+                (answer, _) => {
+                    self.windows.insert(at, Some(answer.map(|data| data.contiguous())));
+                }
+            }
+            return;
+        }
+        let window = at / WINDOW_BLOCKS;
+        let Some(pieces) = self.pieces.get_mut(&window) else { return };
+        let from = (at % WINDOW_BLOCKS) as usize * BLOCK_BYTES;
+        match answer.map(|data| data.contiguous()) {
+            Ok(block) if block.len() == BLOCK_BYTES => {
+                pieces.whole[from..from + BLOCK_BYTES].copy_from_slice(&block);
+            }
+            // Torn or rotten: as zeroes it is no part of a batch.
+            Ok(_) | Err(FsError::Corrupt { .. }) => {}
+            Err(error) => pieces.error = Some(error),
+        }
+        pieces.left -= 1;
+        if pieces.left == 0
+            && let Some(pieces) = self.pieces.remove(&window)
+        {
+            let result = pieces.error.map_or_else(|| Ok(pieces.whole.freeze()), Err);
+            self.windows.insert(window, Some(result));
+        }
+    }
+
+    fn take_batch(&mut self, block: u32, batch: &Batch, bytes: Buf) -> Result<(), FsError> {
         let Some(allocator) = self.allocator.as_mut() else { return Err(FsError::damaged("journal batch")) };
-        for operation in operations {
+        let (header, crc) = (batch.header, batch.crc);
+        self.order = self.order.max(batch.order);
+        for operation in batch.operations()? {
             match operation {
                 JournalOperation::Put { key, value } => drop(self.changes.insert(key, Some(value))),
                 JournalOperation::Delete { key } => drop(self.changes.insert(key, None)),
                 JournalOperation::Allocate(run) => allocator.replay(run, true),
                 JournalOperation::Free(run) => allocator.replay(run, false),
                 JournalOperation::Chunk { chunk, chunk_use } => {
-                    if chunk == 0 && chunk_use != ChunkUse::Meta {
-                        return Err(FsError::damaged("journal batch"));
-                    }
                     // A chunk that the checkpoint has pages in became metadata for good, whatever it was before.
-                    if !allocator.has_pages_in_use(chunk) {
+                    if allocator.pages.is_in_use(chunk) != Some(true) {
                         allocator.set_chunk(chunk, chunk_use, ChunkState::Ready);
                     }
                 }
@@ -498,7 +545,7 @@ impl Opening {
         };
         if block / WINDOW_BLOCKS != (block + header.blocks) / WINDOW_BLOCKS || skipped > 0 {
             let current = (block + header.blocks) / WINDOW_BLOCKS;
-            self.windows.retain(|&(index, _), _| index >= current || index == 0);
+            self.windows.retain(|&index, _| index >= current || index == 0);
         }
         self.head = Position {
             block: block + header.blocks,
@@ -521,24 +568,19 @@ impl Opening {
         allocator.doubt_empty_chunks();
         let tree = Tree::new(superblock.root, self.page_cache_bytes);
         let store = Store::new(tree, std::mem::take(&mut self.changes));
-        let log = Log::new(
-            superblock.volume,
-            superblock.incarnation,
-            superblock.journal_blocks,
-            superblock.tail,
-            self.head,
-        );
-        Ok(Opened { superblock, allocator, log, store })
+        let log = Log::new(&superblock, self.head);
+        let space_map_pages = std::mem::take(&mut self.space_map_pages);
+        Ok(Opened { superblock, allocator, log, store, space_map_pages })
     }
 }
 
 /// The request that writes a superblock to its place.
 pub fn write_superblock(superblock: &Superblock) -> SpaceRequest {
-    SpaceRequest::Write {
-        lba: SUPERBLOCK_LBAS[(superblock.sequence % 2) as usize],
-        class: WriteClass::Append,
-        data: superblock.encode().into(),
-    }
+    SpaceRequest::Write { lba: superblock.lba(), class: WriteClass::Append, data: superblock.encode().into() }
+}
+
+fn journal_lba(block: u32) -> Lba {
+    Lba(u64::from(JOURNAL_FIRST + block))
 }
 
 /// Zeroes, as one block.

@@ -43,7 +43,7 @@ impl FileSystem {
         descriptor: &[u8],
         now: FileTime,
     ) -> Result<SecurityId, FsError> {
-        self.ready_to_change()?;
+        self.ready_to_grow()?;
         let mut txn = Transaction::new();
         let mut inode = self.inode(&txn, file)?;
         let id = self.intern_security(&mut txn, descriptor)?;
@@ -117,7 +117,7 @@ impl FileSystem {
         set: &[ExtendedAttribute],
         now: FileTime,
     ) -> Result<(), FsError> {
-        self.ready_to_change()?;
+        self.ready_to_grow()?;
         let mut txn = Transaction::new();
         let mut inode = self.inode(&txn, file)?;
         let mut list = AttributeList::new(self.unpack_attributes(&txn, file)?);
@@ -159,6 +159,9 @@ impl FileSystem {
         point: Option<(u32, &[u8])>,
         now: FileTime,
     ) -> Result<(), FsError> {
+        if point.is_some() {
+            self.ready_to_grow()?;
+        }
         self.ready_to_change()?;
         let mut txn = Transaction::new();
         let mut inode = self.inode(&txn, file)?;

@@ -65,6 +65,9 @@ pub enum FsError {
     /// Structures or data that no copy of the virtual disk has intact.
     #[error("damaged at block {lba}: {what}")]
     Corrupt { what: &'static str, lba: Lba },
+    /// The checkpoint needs a page that no copy has intact: files can be read, nothing can be changed until the page can be read.
+    #[error("the volume can only be read: damaged at block {lba}: {what}")]
+    ReadOnly { what: &'static str, lba: Lba },
     /// Another coordinator owns the volume: this instance must stop.
     #[error("another coordinator owns the volume")]
     Fenced,
@@ -73,6 +76,9 @@ pub enum FsError {
     /// The virtual disk carries no volume of this format.
     #[error("not a volume: {0}")]
     NotAVolume(&'static str),
+    /// The volume was written by another version of this program: it is left as it is.
+    #[error("{0}")]
+    OtherFormat(&'static str),
     /// A metadata write failed earlier: nothing more is accepted until the volume is opened again.
     #[error("the volume stopped after a failed write")]
     Stopped,

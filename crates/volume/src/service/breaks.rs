@@ -1,7 +1,7 @@
 //! Who has to give up what they cache, and who gets to cache what (MS-FSA 2.1.4.12, 2.1.5.17; MS-SMB2 3.3.5.9.8, 3.3.5.22).
 
 use super::caching::{Break, Caching, level_of, state_of};
-use super::opens::{CacheHolder, Lease, LeaseName};
+use super::opens::{CacheHolder, FileNode, Lease, LeaseName};
 use super::{Halt, Service, Timer};
 use crate::backend::{
     CacheGrant, CacheRequest, Event, Guid, LeaseRequest, LeaseState, LeaseVersion2, OpenId, OplockLevel,
@@ -17,6 +17,10 @@ use types::{Monotonic, NtStatus};
 const OPLOCK_STAT: u32 = rights::SYNCHRONIZE | rights::READ_ATTRIBUTES | rights::WRITE_ATTRIBUTES;
 /// And with these, leases.
 const LEASE_STAT: u32 = OPLOCK_STAT | rights::READ_CONTROL;
+
+/// Opens of one file that may cache at once; others are granted nothing. One write tells all of them that it is over: so many
+/// notifications take some twenty milliseconds.
+pub const CACHING_MAX: usize = 4096;
 
 /// Whether an open of these rights leaves oplocks alone.
 pub const fn is_oplock_stat(access: u32) -> bool {
@@ -83,7 +87,7 @@ impl Service {
         let mut holders: Vec<Held> = Vec::new();
         let mut by_lease: HashMap<LeaseName, usize> = HashMap::new();
         let Some(node) = self.files.get(&stream.file) else { return holders };
-        for id in node.opens.iter() {
+        for id in node.opens.caching() {
             let Some(open) = self.opens.get(id).filter(|open| open.stream == stream) else { continue };
             let away = open.disconnected.is_some() || open.closing;
             let holder = match open.holder {
@@ -121,6 +125,8 @@ impl Service {
     pub(super) fn ask(&mut self, request: &BreakRequest) -> Result<bool, Halt> {
         let mut wait = false;
         let mut removed = false;
+        let caching = self.files.get(&request.stream.file).map_or(0, |node| node.opens.caching_len());
+        self.turn.spend(u32::try_from(caching).unwrap_or(u32::MAX));
         for Held { holder, opens, away } in self.holders(request.stream) {
             match holder {
                 Holder::Oplock(id) if !request.oplocks || request.by_open == Some(id) => continue,
@@ -161,6 +167,9 @@ impl Service {
         let Some(caching) = self.caching(holder) else { return };
         let Some(step) = caching.break_to(keep, now) else { return };
         let deadline = caching.deadline();
+        if let Holder::Oplock(id) = holder {
+            self.note_caching(id);
+        }
         if let Holder::Lease(name) = holder
             && let Some(lease) = self.leases.get_mut(&name)
         {
@@ -238,6 +247,42 @@ impl Service {
         let _ = self.ask(&request);
     }
 
+    /// An open whose oplock is gone is not looked at any more when others' caching is asked for.
+    fn note_caching(&mut self, id: OpenId) {
+        let Some(open) = self.opens.get(id) else { return };
+        let is_gone = match &open.holder {
+            CacheHolder::None => true,
+            CacheHolder::Oplock(caching) => caching.state().is_empty() && !caching.is_breaking(),
+            CacheHolder::Lease(_) => false,
+        };
+        if is_gone && let Some(node) = self.files.get_mut(&open.stream.file) {
+            node.opens.stop_caching(open.place);
+        }
+    }
+
+    /// A lease that had nothing has something: its opens are looked at from here on.
+    fn start_caching(&mut self, file: FileId, name: LeaseName) {
+        let Some(node) = self.files.get_mut(&file) else { return };
+        for id in node.opens.iter().collect::<Vec<_>>() {
+            if let Some(open) = self.opens.get(id)
+                && matches!(open.holder, CacheHolder::Lease(held) if held == name)
+            {
+                node.opens.start_caching(open.place, id);
+            }
+        }
+    }
+
+    /// Whether whoever asks for caching to be given up has to look at an open with this holder.
+    pub(super) fn caches(&self, holder: &CacheHolder) -> bool {
+        match holder {
+            CacheHolder::None => false,
+            CacheHolder::Oplock(_) => true,
+            CacheHolder::Lease(name) => {
+                self.leases.get(name).is_some_and(|lease| !lease.caching.state().is_empty())
+            }
+        }
+    }
+
     /// What an open about to be made may cache. Changes nothing.
     fn grantable(&self, stream: StreamId, wanted: LeaseState, own: Option<LeaseName>) -> LeaseState {
         let mut granted = wanted;
@@ -245,8 +290,13 @@ impl Service {
         if node.has_locks(stream.index) {
             granted.remove(LeaseState::READ);
         }
+        let has_some =
+            own.and_then(|own| self.leases.get(&own)).is_some_and(|lease| !lease.caching.state().is_empty());
+        if !has_some && node.opens.caching_len() >= CACHING_MAX {
+            return LeaseState::empty();
+        }
         let (mut handle_lease, mut oplock) = (false, false);
-        for id in node.opens.iter() {
+        for id in node.opens.caching() {
             let Some(open) = self.opens.get(id).filter(|open| open.stream == stream) else { continue };
             let state = match &open.holder {
                 CacheHolder::None => LeaseState::empty(),
@@ -262,12 +312,15 @@ impl Service {
                     state
                 }
             };
-            if !is_lease_stat(open.access) || !state.is_empty() {
+            if !state.is_empty() {
                 granted.remove(LeaseState::WRITE);
             }
             if state.contains(LeaseState::WRITE) {
                 return LeaseState::empty();
             }
+        }
+        if granted.contains(LeaseState::WRITE) && self.is_used_by_others(node, stream, own) {
+            granted.remove(LeaseState::WRITE);
         }
         if own.is_some() && oplock {
             granted.remove(LeaseState::HANDLE);
@@ -276,6 +329,17 @@ impl Service {
             return LeaseState::empty();
         }
         normal(granted)
+    }
+
+    /// Whether the stream is open, but by this lease, for more than leases leave alone.
+    fn is_used_by_others(&self, node: &FileNode, stream: StreamId, own: Option<LeaseName>) -> bool {
+        let opens =
+            node.opens.iter().filter_map(|id| self.opens.get(id)).filter(|open| open.stream == stream);
+        let mut others = opens.filter(|open| match &open.holder {
+            CacheHolder::Lease(name) => Some(*name) != own,
+            CacheHolder::None | CacheHolder::Oplock(_) => true,
+        });
+        others.any(|open| !is_lease_stat(open.access))
     }
 
     /// # Errors
@@ -349,6 +413,9 @@ impl Service {
             lease.epoch = lease.epoch.wrapping_add(1);
         }
         lease.opens += 1;
+        if upgrade && held.is_empty() {
+            self.start_caching(stream.file, name);
+        }
         (CacheHolder::Lease(name), self.lease_grant(name))
     }
 
@@ -405,11 +472,13 @@ impl Service {
                 // More than was offered: nothing is left.
                 caching.give_up();
                 open.holder = CacheHolder::None;
+                self.note_caching(id);
                 self.wake(file);
                 return Err(status.into());
             }
         };
         let (left, deadline) = (caching.state(), caching.deadline());
+        self.note_caching(id);
         if let Some(step) = next {
             self.tell(Holder::Oplock(id), step, deadline);
         }
@@ -447,6 +516,7 @@ impl Service {
         {
             open.holder = CacheHolder::None;
             let file = open.stream.file;
+            self.note_caching(id);
             self.wake(file);
         }
     }

@@ -8,6 +8,7 @@ use super::tasks::{Outcome, Work};
 use super::{Halt, Service, Timer, WHOLE_FILE};
 use crate::backend::{Durability, Event, FileInformation, LeaseState, OpenId, OperationId, Reply, SessionId};
 use crate::fs::{FileId, FsError, StreamId};
+use crate::planted::Planted;
 use std::task::Poll;
 use types::{Monotonic, NtStatus};
 
@@ -16,7 +17,9 @@ impl Service {
         self.settle_write_time(id);
         let open = self.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
         let stream = open.stream;
-        let flush = open.dirty && open.share.durability != Durability::Flush;
+        // A flush under way has not been answered: this close does not overtake it, and fails as it does.
+        let flushing = open.flushes > 0 && !Planted::CloseBeforeFlush.is_planted();
+        let flush = flushing || (open.dirty && open.share.durability != Durability::Flush);
         let information = if query { Some(self.information(id)?) } else { None };
         // Deleting comes first: it may have to wait for metadata, and then all of this is done again.
         let deleted = self.delete_on_close(id)?;

@@ -4,7 +4,7 @@ use super::breaks;
 use super::grant::{self, Effect, Grant};
 use super::information::ea_status;
 use super::notify;
-use super::opens::{CacheHolder, Durable, FixedTimes, LinkName, Open, WriteTime};
+use super::opens::{CacheHolder, Durable, FixedTimes, LinkName, Open, WriteTime, places_of};
 use super::path::{self, ParsedPath, StoredPath};
 use super::tasks::{Attempt, Outcome};
 use super::{Halt, Service};
@@ -65,6 +65,12 @@ impl Target {
             None => path,
         }
     }
+
+    /// Length of [`Self::path`].
+    fn path_units(&self, stream: Option<&[u16]>) -> usize {
+        let name = self.own_link().map_or(0, |link| 1 + link.name.len());
+        self.directory.whole().len() + name + stream.map_or(0, |stream| 1 + stream.len())
+    }
 }
 
 /// What a create has come to, before it becomes an open.
@@ -83,7 +89,6 @@ impl Service {
             return Ok(Outcome::Reply(reply));
         }
         check_request(create)?;
-        self.make_room(&create.caller.token.user)?;
         if self.too_many_parked() {
             return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
         }
@@ -100,6 +105,7 @@ impl Service {
         }
         let through = create.options & options::OPEN_REPARSE_POINT == 0;
         let mut target = self.walk(create.caller.root, &parsed)?;
+        self.make_room(&create.caller.token.user, places_of(target.path_units(parsed.stream)))?;
         if through
             && let Some(file) = &target.file
             && file.reparse_tag != 0
@@ -120,16 +126,22 @@ impl Service {
         Ok(Outcome::Reply(Reply::Created(Box::new(created))))
     }
 
-    /// A user has no more opens than are left free, those whose clients are away among them: of these the longest away gives way.
-    fn make_room(&mut self, user: &Sid) -> Result<(), NtStatus> {
-        let free = self.config.opens_max.saturating_sub(self.opens.len());
-        let own = self.owners.count_of(user);
-        if free > 0 && own == 0 || own + 2 <= free {
-            return Ok(());
+    /// A user has no more opens than are left free, those whose clients are away among them: of these the longest away give way.
+    fn make_room(&mut self, user: &Sid, places: usize) -> Result<(), NtStatus> {
+        let mut given_up = 0;
+        while !self.may_have(user, places.saturating_sub(given_up)) {
+            let away = self.owners.longest_away(user).ok_or(NtStatus::TOO_MANY_OPENED_FILES)?;
+            given_up += self.opens.get(away).map_or(1, |open| open.places);
+            self.revoke(away);
         }
-        let away = self.owners.longest_away(user).ok_or(NtStatus::TOO_MANY_OPENED_FILES)?;
-        self.revoke(away);
         Ok(())
+    }
+
+    /// Whether a user may have opens for so many more places: one who has none takes what is left.
+    pub(super) fn may_have(&self, user: &Sid, places: usize) -> bool {
+        let free = self.config.opens_max.saturating_sub(self.owners.count());
+        let own = self.owners.count_of(user);
+        if own == 0 { places <= free } else { places == 0 || own + 2 * places <= free }
     }
 
     /// Goes along the path from `root` downward. Traversing needs no right: everyone holds the privilege to bypass it.
@@ -379,9 +391,11 @@ impl Service {
             CacheHolder::None => false,
         };
         let durable: Option<Durable> = self.durable_for(create, handle_cached && !directory);
+        let caches = self.caches(&holder);
         let open = Open {
             stream,
             place: 0,
+            places: places_of(path.whole().len()),
             directory,
             path: path.whole().into(),
             link,
@@ -408,12 +422,13 @@ impl Service {
             sequences: None,
             write_time: WriteTime::default(),
             dirty: action != CreateAction::Opened,
+            flushes: 0,
             modified: false,
             listing: None,
             create_action: action,
         };
         let id = self.opens.insert(open);
-        let place = self.files.entry(stream.file).or_default().opens.insert(id, stream.index);
+        let place = self.files.entry(stream.file).or_default().opens.insert(id, stream.index, caches);
         if let Some(open) = self.opens.get_mut(id) {
             open.place = place;
             self.owners.opened(id, open);

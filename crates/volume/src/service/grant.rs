@@ -97,8 +97,9 @@ pub fn needed_to_create(create: &Create, effect: Effect, given: Option<&Security
         needed |= rights::WRITE_EA;
     }
     if let Some(given) = given {
-        // A list that is present may be empty, or none at all: both change what is inherited.
-        if given.control.intersects(Control::DACL_PRESENT | Control::SACL_PRESENT) {
+        // Whoever makes a file says who else gets at it, as Windows has it. What is audited is not the maker's to say: a list that is
+        // present may be empty, or none at all, and both change what is inherited.
+        if given.control.contains(Control::SACL_PRESENT) {
             needed |= rights::WRITE_DAC;
         }
         let token = &create.caller.token;

@@ -279,6 +279,7 @@ impl Service {
         }
         // What is written from here on is for the next flush.
         open.dirty = false;
+        open.flushes += 1;
         let stream = open.stream;
         self.settle_write_time(id);
         let token = self.in_flight.insert(InFlight::Flush { operation, stream, open: id });
@@ -294,10 +295,9 @@ impl Service {
     }
 
     fn after_flush(&mut self, id: OpenId, succeeded: bool) {
-        if let Some(open) = self.opens.get_mut(id)
-            && !succeeded
-        {
-            open.dirty = true;
+        if let Some(open) = self.opens.get_mut(id) {
+            open.flushes -= 1;
+            open.dirty |= !succeeded;
         }
     }
 

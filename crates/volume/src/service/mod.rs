@@ -41,7 +41,7 @@ mod waiting_locks;
 mod wildcard;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::backend::{Backend, Event, Guid, OpenId, Operation, OperationId, Ruling, Standing};
 use crate::fs::{Attributes, FileId, FileSystem, FsError, FsEvent, SecurityId, StreamId};
@@ -146,9 +146,10 @@ fn status_of(error: &FsError) -> NtStatus {
         FsError::NoSpace => NtStatus::DISK_FULL,
         FsError::TooLarge | FsError::Invalid(_) => NtStatus::INVALID_PARAMETER,
         FsError::Corrupt { .. } => NtStatus::DATA_ERROR,
+        FsError::ReadOnly { .. } => NtStatus::MEDIA_WRITE_PROTECTED,
         FsError::Fenced | FsError::Stopped => NtStatus::VOLUME_DISMOUNTED,
         FsError::Unavailable => NtStatus::DEVICE_NOT_READY,
-        FsError::NotAVolume(_) => NtStatus::UNRECOGNIZED_VOLUME,
+        FsError::NotAVolume(_) | FsError::OtherFormat(_) => NtStatus::UNRECOGNIZED_VOLUME,
     }
 }
 
@@ -174,8 +175,7 @@ pub struct Service {
     timers: BTreeSet<(Monotonic, Timer)>,
     events: Vec<Event>,
     fs_events: Vec<FsEvent>,
-    /// Parsed descriptors.
-    descriptors: HashMap<SecurityId, Rc<SecurityDescriptor>>,
+    descriptors: Descriptors,
     /// Files and streams without a name and without opens, whose space is still to be given back.
     reclaims: VecDeque<StreamId>,
     opened: bool,
@@ -188,8 +188,26 @@ const ROUNDS_MAX: usize = 64;
 const RECLAIMS_AT_ONCE: usize = 64;
 /// Marks the whole file in [`Service::reclaims`].
 const WHOLE_FILE: u32 = u32::MAX;
-/// Descriptors kept in parsed form.
+/// Descriptors kept in parsed form, and what they take on disk: in memory it is some ten times as much.
 const DESCRIPTORS_MAX: usize = 4096;
+const DESCRIPTOR_BYTES_MAX: usize = 4 << 20;
+
+/// Parsed descriptors.
+#[derive(Default)]
+struct Descriptors {
+    parsed: HashMap<SecurityId, Rc<SecurityDescriptor>>,
+    stored_bytes: usize,
+}
+
+impl Descriptors {
+    fn insert(&mut self, id: SecurityId, parsed: Rc<SecurityDescriptor>, stored_bytes: usize) {
+        if self.parsed.len() >= DESCRIPTORS_MAX || self.stored_bytes + stored_bytes > DESCRIPTOR_BYTES_MAX {
+            *self = Self::default();
+        }
+        self.parsed.insert(id, parsed);
+        self.stored_bytes += stored_bytes;
+    }
+}
 
 impl Service {
     /// A service on an opened or opening file system. `wall` is the wall clock's time at `now`.
@@ -213,7 +231,7 @@ impl Service {
             timers: BTreeSet::new(),
             events: Vec::new(),
             fs_events: Vec::new(),
-            descriptors: HashMap::new(),
+            descriptors: Descriptors::default(),
             reclaims: VecDeque::new(),
             opened: false,
             failed: None,
@@ -278,10 +296,12 @@ impl Service {
         self.now = self.now.max(now);
     }
 
-    /// The parsed descriptor of a file; one without any is open to all.
+    /// The parsed descriptor of a file, for one check of access; one without any is open to all.
     fn descriptor(&mut self, attributes: &Attributes) -> Result<Rc<SecurityDescriptor>, Halt> {
         let id = attributes.security;
-        if let Some(parsed) = self.descriptors.get(&id) {
+        let aces = |parsed: &SecurityDescriptor| parsed.dacl.as_ref().map_or(0, |acl| acl.aces.len()) as u32;
+        if let Some(parsed) = self.descriptors.parsed.get(&id) {
+            self.turn.spend(aces(parsed));
             return Ok(parsed.clone());
         }
         let bytes = self.fs.security(id)?;
@@ -290,11 +310,10 @@ impl Service {
         } else {
             SecurityDescriptor::parse(&bytes).map_err(|_| NtStatus::DATA_ERROR)?
         };
+        // Each is taken apart, and then looked at.
+        self.turn.spend(3 * aces(&parsed));
         let parsed = Rc::new(parsed);
-        if self.descriptors.len() >= DESCRIPTORS_MAX {
-            self.descriptors.clear();
-        }
-        self.descriptors.insert(id, parsed.clone());
+        self.descriptors.insert(id, parsed.clone(), bytes.len());
         Ok(parsed)
     }
 

@@ -2,11 +2,14 @@
 //!
 //! Paths are those of the volume, in the case in which names are stored. Promises: a watch keeps at most as much as its first request
 //! asked for, and all together no more than [`KEPT_BYTES_MAX`]; beyond, it says that everything may have changed. A user has no more
-//! watches than [`WATCHES_PER_USER_MAX`], as each costs every change below it. Never touches files.
+//! watches than [`WATCHES_PER_USER_MAX`], as each costs every change below it. A change takes one walk along its path, however many
+//! directories that names, and says in steps what it took. Never touches files.
 
 use super::path;
 use crate::backend::{OpenId, OperationId, WideString};
+use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, Hasher};
 use types::{NtStatus, Sid};
 
 /// FILE_ACTION_* (MS-FSCC 2.7.1).
@@ -75,12 +78,25 @@ struct Watch {
 #[derive(Debug, Default)]
 pub struct Watches {
     by_open: HashMap<OpenId, Watch>,
-    by_path: HashMap<WideString, Vec<OpenId>>,
+    by_path: HashMap<PathHash, Vec<OpenId>>,
+    hashes: RandomState,
+    /// Steps (see [`super::turn`]) that changes took since that was last asked.
+    steps: u32,
     /// Watches that have something to answer.
     ready: VecDeque<OpenId>,
     by_user: HashMap<Sid, WatchUse>,
     kept_bytes: usize,
 }
+
+/// Of a directory's path, under a key of this process: the hashes of all directories of a path come from one walk along it. Two paths may
+/// share one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct PathHash(u64);
+
+/// Units of a path that are walked along in one step.
+const UNITS_PER_STEP: usize = 8;
+/// Steps of a look at one watch.
+const WATCH_STEPS: u32 = 2;
 
 /// What a user's watches take.
 #[derive(Debug, Default)]
@@ -121,7 +137,7 @@ impl Watches {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
         self.by_user.entry(asked.user.clone()).or_default().watches += 1;
-        self.by_path.entry(asked.path.into()).or_default().push(asked.open);
+        self.by_path.entry(self.hash_of(asked.path)).or_default().push(asked.open);
         let watch = Watch {
             path: asked.path.into(),
             filter: asked.filter,
@@ -156,35 +172,65 @@ impl Watches {
         if self.by_open.is_empty() || path.is_empty() {
             return;
         }
-        let (mut directory, _) = path::split_last(path);
-        let mut direct = true;
-        loop {
-            if let Some(opens) = self.by_path.get(directory) {
-                for open in opens {
-                    let Some(watch) = self.by_open.get_mut(open) else { continue };
-                    if watch.filter & filter == 0 || !(direct || watch.tree) {
-                        continue;
-                    }
-                    let Some(relative) = path::strip_directory(path, &watch.path) else { continue };
-                    let Some(user) = self.by_user.get_mut(&watch.user) else { continue };
-                    let before = watch.kept_bytes;
-                    let (others, free) =
-                        (self.kept_bytes - before, KEPT_BYTES_MAX.saturating_sub(self.kept_bytes));
-                    watch.add(action, relative, free.saturating_sub(user.kept_bytes));
-                    self.kept_bytes = others + watch.kept_bytes;
-                    user.kept_bytes = user.kept_bytes - before + watch.kept_bytes;
-                    if !watch.ready {
-                        watch.ready = true;
-                        self.ready.push_back(*open);
-                    }
+        self.steps = self.steps.saturating_add((path.len() / UNITS_PER_STEP) as u32);
+        let parent_units = path::split_last(path).0.len();
+        for (directory_units, directory) in self.watched_directories(path) {
+            let direct = directory_units == parent_units;
+            for open in self.by_path.get(&directory).into_iter().flatten() {
+                self.steps = self.steps.saturating_add(WATCH_STEPS);
+                let Some(watch) = self.by_open.get_mut(open) else { continue };
+                if watch.filter & filter == 0 || !(direct || watch.tree) {
+                    continue;
+                }
+                // Another directory's path may have the same hash.
+                if watch.path.len() != directory_units {
+                    continue;
+                }
+                let Some(relative) = path::strip_directory(path, &watch.path) else { continue };
+                let Some(user) = self.by_user.get_mut(&watch.user) else { continue };
+                let before = watch.kept_bytes;
+                let (others, free) =
+                    (self.kept_bytes - before, KEPT_BYTES_MAX.saturating_sub(self.kept_bytes));
+                watch.add(action, relative, free.saturating_sub(user.kept_bytes));
+                self.kept_bytes = others + watch.kept_bytes;
+                user.kept_bytes = user.kept_bytes - before + watch.kept_bytes;
+                if !watch.ready {
+                    watch.ready = true;
+                    self.ready.push_back(*open);
                 }
             }
-            if directory.is_empty() {
-                return;
-            }
-            direct = false;
-            directory = path::split_last(directory).0;
         }
+    }
+
+    /// The directories of `path` that somebody may watch, by the length of their paths, the nearest first.
+    fn watched_directories(&self, path: &[u16]) -> Vec<(usize, PathHash)> {
+        let mut found = Vec::new();
+        let mut hasher = self.hashes.build_hasher();
+        let mut look_at = |units: usize, hash: u64| {
+            if self.by_path.contains_key(&PathHash(hash)) {
+                found.push((units, PathHash(hash)));
+            }
+        };
+        look_at(0, hasher.finish());
+        for (at, unit) in path.iter().enumerate() {
+            if *unit == u16::from(b'\\') {
+                look_at(at, hasher.finish());
+            }
+            hasher.write_u16(*unit);
+        }
+        found.reverse();
+        found
+    }
+
+    fn hash_of(&self, directory: &[u16]) -> PathHash {
+        let mut hasher = self.hashes.build_hasher();
+        directory.iter().for_each(|unit| hasher.write_u16(*unit));
+        PathHash(hasher.finish())
+    }
+
+    /// Steps that changes took since the last call.
+    pub fn take_steps(&mut self) -> u32 {
+        std::mem::take(&mut self.steps)
     }
 
     /// A request that can be answered by now, and the changes since the last answer: the oldest request of a watch.
@@ -213,12 +259,7 @@ impl Watches {
                 self.by_user.remove(&watch.user);
             }
         }
-        if let Some(opens) = self.by_path.get_mut(&watch.path) {
-            opens.retain(|other| *other != open);
-            if opens.is_empty() {
-                self.by_path.remove(&watch.path);
-            }
-        }
+        self.leave_path(open, &watch.path);
         watch.requests.into()
     }
 
@@ -241,14 +282,19 @@ impl Watches {
     /// The directory of an open has another path.
     pub fn moved(&mut self, open: OpenId, to: &[u16]) {
         let Some(watch) = self.by_open.get_mut(&open) else { return };
-        if let Some(opens) = self.by_path.get_mut(&watch.path) {
+        let before = std::mem::replace(&mut watch.path, to.into());
+        self.leave_path(open, &before);
+        self.by_path.entry(self.hash_of(to)).or_default().push(open);
+    }
+
+    fn leave_path(&mut self, open: OpenId, path: &[u16]) {
+        let hash = self.hash_of(path);
+        if let Some(opens) = self.by_path.get_mut(&hash) {
             opens.retain(|other| *other != open);
             if opens.is_empty() {
-                self.by_path.remove(&watch.path);
+                self.by_path.remove(&hash);
             }
         }
-        watch.path = to.into();
-        self.by_path.entry(to.into()).or_default().push(open);
     }
 }
 
@@ -308,6 +354,30 @@ mod tests {
         assert_eq!(watches.request(OperationId(90_001), &asked(90_001, &other)), Ok(None));
         watches.remove(OpenId(7));
         assert_eq!(watches.request(OperationId(90_002), &asked(90_000, &user)), Ok(None));
+    }
+
+    #[test]
+    fn a_change_far_down_takes_one_walk_along_its_path() {
+        let (mut watches, user) = (Watches::default(), Sid::users());
+        let depth = 16_000;
+        let path: Vec<u16> = "a\\".repeat(depth).encode_utf16().chain([1]).collect();
+        let nearest = &path[..path.len() - 2];
+        for (open, path) in [(1, &[][..]), (2, &path[..1]), (3, nearest)] {
+            let asked = Asked { path, ..asked(open, &user) };
+            assert_eq!(watches.request(OperationId(open), &asked), Ok(None));
+        }
+        // What is like it and is elsewhere hears nothing.
+        let elsewhere = Asked { path: &[2; 9], ..asked(4, &user) };
+        assert_eq!(watches.request(OperationId(4), &elsewhere), Ok(None));
+        watches.changed(&path, ADDED, FILE_NAME);
+        assert!(watches.take_steps() <= path.len() as u32 / 4, "each directory is not walked to anew");
+        let told: Vec<_> = std::iter::from_fn(|| watches.next_ready()).collect();
+        let expected = [&path[path.len() - 1..], &path[2..], &path[..]];
+        assert_eq!(told.len(), expected.len());
+        for ((operation, changes), (order, relative)) in told.iter().zip([3, 2, 1].iter().zip(expected)) {
+            assert_eq!(operation.0, *order);
+            assert_eq!(changes[..], [(ADDED, relative.into())]);
+        }
     }
 
     #[test]

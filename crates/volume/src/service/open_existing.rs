@@ -97,6 +97,8 @@ impl Service {
         // A stream about to be made has no opens to agree with, but its file may be opened for deletion.
         let checked = stream.unwrap_or(StreamId { file: file.file, index: u32::MAX });
         let mode = ShareMode { access: access | beside, share: create.share_access, stream: checked.index };
+        let opens = self.files.get(&file.file).map_or(0, |node| node.opens.len());
+        self.turn.spend(u32::try_from(opens).unwrap_or(u32::MAX));
         let violation = self.violates(mode, checked);
         let (oplocks, leases) = disturbs(access | beside);
         let waits = self.ask(&BreakRequest {

@@ -66,11 +66,22 @@ pub struct LinkName {
     pub name: WideString,
 }
 
+/// Bytes of path that every open may have.
+const PATH_BYTES_PER_PLACE: usize = 1024;
+
+/// How many opens one with a path of this length counts for: what opens take of memory is bounded by their number, and a path may be a
+/// hundred times as large as everything else of an open.
+pub fn places_of(path_units: usize) -> usize {
+    1 + 2 * path_units / PATH_BYTES_PER_PLACE
+}
+
 #[derive(Debug)]
 pub struct Open {
     pub stream: StreamId,
     /// Its place among the opens of its file.
     pub place: u64,
+    /// How many opens it counts for: see [`places_of`].
+    pub places: usize,
     pub directory: bool,
     /// From the volume's root, in the case of the names as stored; with `:stream` where it is one.
     pub path: WideString,
@@ -107,6 +118,8 @@ pub struct Open {
     pub write_time: WriteTime,
     /// Something was changed through it since its last flush.
     pub dirty: bool,
+    /// Flushes under way.
+    pub flushes: u32,
     /// Wrote or changed sizes: to be told to watchers when it closes.
     pub modified: bool,
     pub listing: Option<Box<Listing>>,
@@ -237,6 +250,8 @@ pub struct StreamNode {
 #[derive(Debug, Default)]
 pub struct FileOpens {
     by_place: BTreeMap<u64, OpenId>,
+    /// Those that may cache something.
+    caching: BTreeMap<u64, OpenId>,
     next_place: u64,
     /// How many are of the unnamed stream, and of each other one.
     unnamed: usize,
@@ -244,11 +259,14 @@ pub struct FileOpens {
 }
 
 impl FileOpens {
-    /// Adds an open of this stream; its place.
-    pub fn insert(&mut self, id: OpenId, stream: u32) -> u64 {
+    /// Adds an open of this stream, which `caches` something or does not; its place.
+    pub fn insert(&mut self, id: OpenId, stream: u32, caches: bool) -> u64 {
         let place = self.next_place;
         self.next_place += 1;
         self.by_place.insert(place, id);
+        if caches {
+            self.caching.insert(place, id);
+        }
         match stream {
             0 => self.unnamed += 1,
             named => *self.named.entry(named).or_default() += 1,
@@ -260,6 +278,7 @@ impl FileOpens {
         if self.by_place.remove(&place).is_none() {
             return;
         }
+        self.caching.remove(&place);
         match stream {
             0 => self.unnamed -= 1,
             named => {
@@ -283,6 +302,25 @@ impl FileOpens {
 
     pub fn is_empty(&self) -> bool {
         self.by_place.is_empty()
+    }
+
+    /// The open at this place may cache something from here on.
+    pub fn start_caching(&mut self, place: u64, id: OpenId) {
+        self.caching.insert(place, id);
+    }
+
+    /// The open at this place caches nothing any more.
+    pub fn stop_caching(&mut self, place: u64) {
+        self.caching.remove(&place);
+    }
+
+    /// Opens that may cache something, in the order they were made.
+    pub fn caching(&self) -> impl Iterator<Item = OpenId> {
+        self.caching.values().copied()
+    }
+
+    pub fn caching_len(&self) -> usize {
+        self.caching.len()
     }
 
     /// Opens of one stream.

@@ -1,7 +1,7 @@
 //! Whose opens there are: those of a session while it lasts, those of a user whether connected or not.
 //!
 //! Owns indexes, no open. Promises: the end of a session looks at nobody else's opens; a user holds no more opens than are left free for
-//! everybody else together, so that no user takes all.
+//! everybody else together, so that no user takes all. An open with a long path counts for several: [`Open::places`].
 
 use super::opens::Open;
 use crate::backend::{OpenId, SessionId};
@@ -19,13 +19,25 @@ struct UserOpens {
 pub struct Owners {
     connected: HashMap<SessionId, BTreeSet<OpenId>>,
     users: HashMap<Sid, UserOpens>,
+    /// Of all users.
+    count: usize,
 }
 
 impl Owners {
     /// A new open, connected.
     pub fn opened(&mut self, id: OpenId, open: &Open) {
         self.connected.entry(open.session).or_default().insert(id);
-        self.users.entry(open.token.user.clone()).or_default().count += 1;
+        self.users.entry(open.token.user.clone()).or_default().count += open.places;
+        self.count += open.places;
+    }
+
+    /// The path of an open has another length: it counts for `places` from here on.
+    pub fn resized(&mut self, open: &mut Open, places: usize) {
+        let before = std::mem::replace(&mut open.places, places);
+        self.count = self.count - before + places;
+        if let Some(user) = self.users.get_mut(&open.token.user) {
+            user.count = user.count - before + places;
+        }
     }
 
     /// The client of an open is gone: `open` says since when.
@@ -61,8 +73,9 @@ impl Owners {
             }
             None => self.leave_session(id, open),
         }
+        self.count -= open.places;
         if let Some(user) = self.users.get_mut(&open.token.user) {
-            user.count -= 1;
+            user.count -= open.places;
             if user.count == 0 {
                 self.users.remove(&open.token.user);
             }
@@ -83,7 +96,12 @@ impl Owners {
         self.connected.get(&session).map(|opens| opens.iter().copied().collect()).unwrap_or_default()
     }
 
-    /// Opens of a user, connected or not.
+    /// Places of all opens.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Places of the opens of a user, connected or not.
     pub fn count_of(&self, user: &Sid) -> usize {
         self.users.get(user).map_or(0, |user| user.count)
     }

@@ -14,6 +14,9 @@ const PARENT: [u16; 2] = [b'.' as u16; 2];
 const NAME_UNITS_MAX: usize = 255;
 /// Longest path in UTF-16 code units.
 const PATH_UNITS_MAX: usize = 32_767;
+/// Most names of a path. The root below which they are walked was reached by such a path too: what clients open lies no deeper than
+/// the file layer finds its way back up from.
+const NAMES_MAX: usize = crate::fs::DEPTH_MAX / 2;
 
 /// A path below some root, taken apart; borrows the client's units. None of its names is `.` or `..`: only [`parse`] makes one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,8 +93,8 @@ pub fn with_backslashes(path: &[u16]) -> Box<[u16]> {
 /// Takes a path apart.
 ///
 /// # Errors
-/// INVALID_PARAMETER for a leading backslash, OBJECT_NAME_INVALID for names or streams that cannot be, OBJECT_PATH_SYNTAX_BAD
-/// for a `..` without a name before it.
+/// INVALID_PARAMETER for a leading backslash, OBJECT_NAME_INVALID for names or streams that cannot be and for more than
+/// [`NAMES_MAX`] of them, OBJECT_PATH_SYNTAX_BAD for a `..` without a name before it.
 pub fn parse(path: &[u16]) -> Result<ParsedPath<'_>, NtStatus> {
     let mut parsed = ParsedPath { names: Vec::new(), stream: None, data_type: false, directory_type: false };
     if path.is_empty() {
@@ -122,6 +125,9 @@ pub fn parse(path: &[u16]) -> Result<ParsedPath<'_>, NtStatus> {
                 continue;
             }
             check_name(name)?;
+            if parsed.names.len() == NAMES_MAX {
+                return Err(NtStatus::OBJECT_NAME_INVALID);
+            }
             parsed.names.push(name);
         }
     }

@@ -3,7 +3,7 @@
 use super::breaks::BreakRequest;
 use super::create::Target;
 use super::notify;
-use super::opens::{CacheHolder, LinkName};
+use super::opens::{CacheHolder, LinkName, places_of};
 use super::path;
 use super::share::{SHARE_READ, SHARE_WRITE, ShareMode};
 use super::{Halt, Service, WHOLE_FILE};
@@ -49,6 +49,7 @@ impl Service {
             self.check_replaced(id, &target, replace, directory)?;
         }
         let spelled = spelled(last, &new.name);
+        self.check_room_for_path(id, &link, &old_path, target.directory.whole().len() + 1 + spelled.len())?;
         let now = self.time();
         let replaced = match self.fs.rename(link.parent, &link.name, new.parent, spelled, replace, now) {
             Ok(replaced) => replaced,
@@ -92,8 +93,35 @@ impl Service {
         Ok((target, last))
     }
 
+    /// What is open by a name that becomes longer counts for more: whoever renames has to have that much room left.
+    fn check_room_for_path(
+        &self,
+        id: OpenId,
+        link: &LinkName,
+        old_path: &[u16],
+        new_path_units: usize,
+    ) -> Result<(), NtStatus> {
+        let open = self.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
+        let Some(node) = self.files.get(&open.stream.file) else { return Ok(()) };
+        if places_of(new_path_units) <= places_of(old_path.len()) {
+            return Ok(());
+        }
+        let moved = node.opens.iter().filter_map(|id| self.opens.get(id));
+        let moved = moved.filter(|open| open.link.as_ref() == Some(link));
+        let grown = moved.map(|open| {
+            let units = new_path_units + open.path.len().saturating_sub(old_path.len());
+            places_of(units).saturating_sub(open.places)
+        });
+        if self.may_have(&open.token.user, grown.sum()) {
+            Ok(())
+        } else {
+            Err(NtStatus::INSUFFICIENT_RESOURCES)
+        }
+    }
+
     /// A directory with something open below it stays where it is.
     fn check_opens_below(&mut self, directory: &[u16]) -> Result<(), Halt> {
+        self.turn.spend(u32::try_from(self.opens.len()).unwrap_or(u32::MAX));
         let below: Vec<OpenId> = self
             .opens
             .iter()
@@ -185,9 +213,9 @@ impl Service {
             if let Some(stream) = open.path.strip_prefix(old_path) {
                 path.extend_from_slice(stream);
             }
+            self.owners.resized(open, places_of(path.len()));
             open.path = path.into();
-            let path = open.path.clone();
-            self.watches.moved(id, &path);
+            self.watches.moved(id, &open.path);
         }
     }
 
@@ -222,6 +250,7 @@ impl Service {
             if let Some(open) = self.opens.get_mut(other)
                 && open.stream == stream
             {
+                self.owners.resized(open, places_of(new_path.len()));
                 open.path = new_path.clone().into();
             }
         }
@@ -243,6 +272,7 @@ impl Service {
         let now = self.time();
         if target.file.is_some() {
             self.check_replaced(id, &target, replace, false)?;
+            self.fs.settle_data(stream.file)?;
             let unlinked = self.fs.unlink(new.parent, &new.name, now)?;
             self.forget_replaced(Some(unlinked));
         }

@@ -7,6 +7,7 @@ use crate::backend::{
     Create, CreateAction, Durability, Event, OpenId, Operation, OperationId, Reply, SessionId,
 };
 use crate::fs::FileId;
+use crate::planted::Planted;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::task::Poll;
 use types::NtStatus;
@@ -195,15 +196,18 @@ impl Service {
     }
 
     fn run(&mut self, operation: OperationId, mut work: Work, told: bool) {
-        let durable = self.wants_durable_metadata(&work);
+        let durable = self.wants_durability(&work);
         // What the file layer did by itself is its own to bound.
         self.fs.take_steps();
         let result = self.perform(operation, &mut work);
         self.turn.spend(OPERATION_STEPS);
         self.turn.spend_metadata(self.fs.take_steps());
+        self.turn.spend(self.watches.take_steps());
         match result {
-            Ok(Outcome::Reply(reply)) if durable => self.commit(operation, reply),
-            Ok(Outcome::Reply(reply)) => self.done(operation, Ok(reply)),
+            Ok(Outcome::Reply(reply)) => match durable {
+                Some(data) => self.commit(operation, reply, data),
+                None => self.done(operation, Ok(reply)),
+            },
             Ok(Outcome::Later) => (),
             Err(Halt::Closing(file)) => {
                 let wait = self.wait_for_caching(operation, file);
@@ -263,35 +267,44 @@ impl Service {
         self.drop_idle_file(file);
     }
 
-    /// Whether the operation changes metadata and is to be answered only when that is durable.
-    fn wants_durable_metadata(&self, work: &Work) -> bool {
-        let share = match work {
-            Work::Create(create, _) => Some(create.caller.share),
-            Work::CloseQuietly(_) => None,
+    /// Whether the operation changes something and is to be answered only when that is durable; and the file whose size or data it
+    /// changes, which the file layer publishes later than other changes.
+    fn wants_durability(&self, work: &Work) -> Option<Option<FileId>> {
+        let (share, data) = match work {
+            Work::Create(create, _) => (create.caller.share, None),
+            Work::CloseQuietly(_) => return None,
             Work::Request(request) => match request {
-                Operation::Close { open, .. }
-                | Operation::SetInformation { open, .. }
-                | Operation::SetSecurity { open, .. }
-                | Operation::SetSparse { open, .. }
+                Operation::SetInformation { open, .. }
                 | Operation::ZeroRange { open, .. }
                 | Operation::Trim { open, .. }
-                | Operation::DuplicateExtents { target: open, .. }
+                | Operation::DuplicateExtents { target: open, .. } => {
+                    let open = self.opens.get(*open)?;
+                    (open.share, Some(open.stream.file))
+                }
+                Operation::Close { open, .. }
+                | Operation::SetSecurity { open, .. }
+                | Operation::SetSparse { open, .. }
                 | Operation::SetReparsePoint { open, .. }
                 | Operation::DeleteReparsePoint { open, .. }
-                | Operation::ObjectId { open, create: true } => self.opens.get(*open).map(|open| open.share),
-                _ => None,
+                | Operation::ObjectId { open, create: true } => (self.opens.get(*open)?.share, None),
+                _ => return None,
             },
         };
-        share.is_some_and(|share| share.continuously_available || share.durability == Durability::Write)
+        let data = data.filter(|_| !Planted::GrowthNotDurable.is_planted());
+        (share.continuously_available || share.durability == Durability::Write).then_some(data)
     }
 
-    /// Answers when all metadata changed so far is durable.
-    fn commit(&mut self, operation: OperationId, reply: Reply) {
+    /// Answers when all metadata changed so far is durable, with a file's data and size.
+    fn commit(&mut self, operation: OperationId, reply: Reply, data: Option<FileId>) {
         if matches!(&reply, Reply::Created(created) if created.action == CreateAction::Opened) {
             return self.done(operation, Ok(reply));
         }
         let token = self.in_flight.insert(InFlight::Commit { operation, reply: Box::new(reply) });
-        if let Poll::Ready(result) = self.fs.flush_metadata(token as u64) {
+        let result = match data {
+            Some(file) => self.fs.flush(token as u64, file),
+            None => self.fs.flush_metadata(token as u64),
+        };
+        if let Poll::Ready(result) = result {
             self.flushed(token as u64, result);
         }
     }

@@ -25,7 +25,7 @@ pub struct ShareOptions {
     /// Only encrypted sessions reach it
     #[arg(long, value_name = "BOOL")]
     pub encrypt: Option<bool>,
-    /// Writes are durable when answered
+    /// Writes are durable when answered, as with --durability write; handles do not survive the server, so clients are not told
     #[arg(long, value_name = "BOOL")]
     pub continuously_available: Option<bool>,
     /// Hide what the user has no right to read

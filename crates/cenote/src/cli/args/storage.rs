@@ -1,7 +1,7 @@
 //! `cenote disk`, `cenote pool`, `cenote volume`.
 
 use super::{Confirmation, Watch};
-use crate::cli::size::parse_size;
+use crate::size::parse_size;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -174,6 +174,8 @@ pub enum Volume {
         #[command(flatten)]
         confirmation: Confirmation,
     },
+    /// List the files of which some bytes have no intact copy
+    Damage { name: String },
     /// Compare metadata, allocation and all copies, online and read-only
     Check {
         name: String,

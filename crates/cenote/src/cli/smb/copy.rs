@@ -2,7 +2,7 @@
 
 use super::{Failure, failed, open_tree};
 use crate::cli::args::SmbOptions;
-use crate::cli::show_size;
+use crate::size::show_size;
 use anstream::{eprintln, println};
 use smb_client::{Client, File, Location, OpenOptions, Token};
 use std::collections::VecDeque;

@@ -9,7 +9,7 @@ mod copy;
 use super::args;
 use super::client::Failure;
 use super::output::{self, Align, Column};
-use super::size::show_size;
+use crate::size::show_size;
 use access::{connect, location};
 use anstream::println;
 use smb_client::{Client, ClientError, FileStatus, Location, Tree};

@@ -61,7 +61,7 @@ impl Parser {
         Ok(())
     }
 
-    /// `-f` is a size where a digit follows, and hints else.
+    /// `-f` is a size if a digit follows, and hints else.
     pub(super) fn hints_or_extent(&mut self, argument: &str, value: &str) -> Parsed<()> {
         if value.starts_with(|first: char| first.is_ascii_digit()) {
             if self.seen.base_length {

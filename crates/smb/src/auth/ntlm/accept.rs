@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 
 /// 100 ns units that a client may take from CHALLENGE to AUTHENTICATE: five minutes.
 const ANSWER_WITHIN: u64 = 5 * 60 * 10_000_000;
-/// 100 ns units that a client's clock may differ where it did not use the challenge's time: 36 hours (MS-NLMP 3.1.1.1).
+/// 100 ns units that a client's clock may differ if it did not use the challenge's time: 36 hours (MS-NLMP 3.1.1.1).
 const CLOCK_SKEW: u64 = 36 * 3600 * 10_000_000;
 /// Longest NEGOTIATE in bytes, which is kept until the logon is over: a header, and two names of at most 255 characters in OEM.
 const NEGOTIATE_BYTES_MAX: usize = 1024;
@@ -189,11 +189,8 @@ impl NtlmAcceptor {
         });
         let response_key = ntowf_v2(&hash, &user, &domain);
         let expected = nt_proof(&response_key, &challenged.server_challenge, blob);
-        if !equal(&*expected, proof) {
+        if !equal(&*expected, proof) || !is_known {
             return Err(deny(if is_known { DeniedReason::WrongPassword } else { DeniedReason::UnknownUser }));
-        }
-        if !is_known {
-            return Err(deny(DeniedReason::UnknownUser));
         }
 
         self.check_target(&parsed.pairs, challenged.at).map_err(deny)?;
@@ -203,22 +200,15 @@ impl NtlmAcceptor {
 
         let key_exchange_key = hmac_md5(&*response_key, &[proof]);
         let context = session_context(key_exchange_key, flags, fields.encrypted_session_key).map_err(deny)?;
-        let announced = value_of(&parsed.pairs, av::FLAGS)
-            .and_then(|value| value.first_chunk())
-            .is_some_and(|value| u32::from_le_bytes(*value) & av::FLAG_MIC != 0);
-        if announced && !mic_is_right(message, fields.payload_at, challenged, &context) {
+        if announces_mic(&parsed.pairs) && !mic_is_right(message, fields.payload_at, challenged, &context) {
             return Err(deny(DeniedReason::WrongMic));
         }
 
-        let target_name = value_of(&parsed.pairs, av::TARGET_NAME)
-            .and_then(|value| decode_text(value, Flags::UNICODE).ok())
-            .and_then(|units| String::from_utf16(&units).ok())
-            .filter(|target| !target.is_empty());
         let identity = Identity::User {
             user: user_name,
             domain: domain_name,
             workstation: String::from_utf16_lossy(&workstation),
-            target_name,
+            target_name: target_name(&parsed.pairs),
         };
         Ok(NtlmStep::Done(identity, context))
     }
@@ -231,7 +221,7 @@ impl NtlmAcceptor {
     }
 }
 
-/// The exported session key: the client's own, encrypted, where keys are exchanged; else the key that follows from the proof.
+/// The exported session key: the client's own, encrypted, if keys are exchanged; else the key that follows from the proof.
 fn session_context(
     key_exchange_key: Zeroizing<[u8; 16]>,
     flags: Flags,
@@ -257,11 +247,26 @@ fn mic_is_right(
     else {
         return false;
     };
-    // Where contents begin before the end of the MIC there is no MIC, only bytes that happen to lie there.
+    // If contents begin before the end of the MIC there is no MIC, only bytes that happen to lie there.
     if payload_at < MIC.end {
         return false;
     }
     let key = context.session_key();
     let expected = hmac_md5(&**key, &[&challenged.negotiate, &challenged.challenge, before, &[0; 16], after]);
     equal(&*expected, mic)
+}
+
+/// Whether the client says in what it proved that a MIC is there (MS-NLMP 2.2.2.1, MsvAvFlags).
+fn announces_mic(pairs: &[(u16, &[u8])]) -> bool {
+    value_of(pairs, av::FLAGS)
+        .and_then(|value| value.first_chunk())
+        .is_some_and(|value| u32::from_le_bytes(*value) & av::FLAG_MIC != 0)
+}
+
+/// The service that the client believes to talk to.
+fn target_name(pairs: &[(u16, &[u8])]) -> Option<String> {
+    value_of(pairs, av::TARGET_NAME)
+        .and_then(|value| decode_text(value, Flags::UNICODE).ok())
+        .and_then(|units| String::from_utf16(&units).ok())
+        .filter(|target| !target.is_empty())
 }

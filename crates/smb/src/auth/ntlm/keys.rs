@@ -70,7 +70,7 @@ pub(super) fn ntowf_v2(hash: &NtHash, user: &[u16], domain: &[u16]) -> Zeroizing
     hmac_md5(hash.as_bytes(), &[&bytes])
 }
 
-/// The capital of one UTF-16 code unit, where it is one unit too.
+/// The capital of one UTF-16 code unit, if it is one unit too.
 fn upper(unit: u16) -> u16 {
     let Some(small) = char::from_u32(u32::from(unit)) else { return unit };
     let mut capitals = small.to_uppercase();

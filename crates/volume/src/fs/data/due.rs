@@ -105,9 +105,9 @@ impl Data {
 }
 
 impl FileSystem {
-    /// Why changes in memory are not written, and since when.
+    /// Why changes in memory are not written, data or metadata, and since when. They stay, and are tried again.
     pub fn write_back_failure(&self) -> Option<(&FsError, Monotonic)> {
-        self.data.trouble.current()
+        self.data.trouble.current().or_else(|| self.requests.stalled()).or_else(|| self.checkpoint_trouble())
     }
 
     /// Bytes that may wait to be written; writes wait beyond.

@@ -13,6 +13,7 @@ mod extents;
 mod read;
 mod reclaim;
 mod segments;
+mod settle;
 mod shape;
 mod waiters;
 mod write;
@@ -27,12 +28,14 @@ use sys::{Buf, BufMut, Payload};
 use super::FileSystem;
 use super::meta::{Transaction, key};
 use super::types::{FileId, Format, FsError, FsEvent, StreamId};
+use crate::planted::Planted;
 use ahead::Readers;
 use drain::Drain;
 use due::{Overdue, Trouble};
 use eviction::{Eviction, Queue};
 use read::ReadJob;
 use segments::{Fate, Piece, Removed, SegmentState, Segments};
+use settle::Settling;
 use waiters::Waiter;
 use writeback::WriteJob;
 
@@ -183,6 +186,8 @@ pub struct Data {
     to_advance: VecDeque<u64>,
     next_waiter: u64,
     parked: VecDeque<Parked>,
+    /// Files whose data something waits for.
+    settling: HashMap<FileId, Settling>,
     /// Blocks whose load for a partial write failed.
     load_errors: HashMap<(usize, u64), FsError>,
     orphans: VecDeque<StreamId>,
@@ -222,6 +227,7 @@ impl Default for Data {
             to_advance: VecDeque::new(),
             next_waiter: 1,
             parked: VecDeque::new(),
+            settling: HashMap::new(),
             load_errors: HashMap::new(),
             orphans: VecDeque::new(),
             zeroes: BufMut::zeroed(1 << 20).freeze(),
@@ -502,7 +508,8 @@ impl FileSystem {
     /// The oldest change in memory wants to be written by then.
     pub(super) fn data_timeout(&self) -> Option<Monotonic> {
         let lazy = (!self.lazy_times.is_empty()).then_some(self.lazy_since).flatten();
-        let lazy = lazy.map(|since| since.after(due::DIRTY_DELAY));
+        // Those that are overdue go with the data, once writes may be tried again.
+        let lazy = lazy.map(|since| since.after(due::DIRTY_DELAY)).filter(|at| *at > self.now);
         [self.data.due_at(), lazy].into_iter().flatten().min()
     }
 
@@ -526,7 +533,9 @@ impl FileSystem {
 
     fn settle_freed(&mut self) {
         let oldest = self.data.reading.first().copied().unwrap_or(u64::MAX);
-        if self.allocator.settle(self.log.durable_ticket(), oldest) {
+        let early = Planted::AllocatorReuseEarly.is_planted();
+        let durable = if early { u64::MAX } else { self.log.durable_ticket() };
+        if self.allocator.settle(durable, oldest) {
             self.chunk_changes.blocks_were_freed = true;
             self.wake();
         }

@@ -26,6 +26,8 @@ pub struct Segment {
     pub state: SegmentState,
     /// Number of the last write in it.
     pub sequence: u64,
+    /// Dirty: number of the first write in it that is not stored. Later writes to the same blocks do not change what that one waits for.
+    oldest: u64,
     /// Memory that it came with, its part of it where it was cut.
     pub charge_bytes: usize,
     /// Blocks from its first one on that were read since it came; all, where it was written.
@@ -72,6 +74,8 @@ pub struct Removed {
     pub bytes: usize,
     pub probation_bytes: usize,
     pub dirty_blocks: u64,
+    /// Number of the first write in what was dirty.
+    oldest: Option<u64>,
     /// A rest that its queue has to learn of.
     pub rest: Option<(u64, Queue)>,
 }
@@ -135,6 +139,8 @@ impl Segments {
             let mut bytes = segment.charge_bytes;
             if segment.state == SegmentState::Dirty {
                 removed.dirty_blocks += cut_to - cut_from;
+                removed.oldest =
+                    Some(removed.oldest.map_or(segment.oldest, |known| known.min(segment.oldest)));
             }
             if start < cut_from {
                 let before = part(&segment, start, start, cut_from);
@@ -182,6 +188,7 @@ impl Segments {
             data,
             state,
             sequence,
+            oldest: removed.oldest.map_or(sequence, |oldest| oldest.min(sequence)),
             read_blocks: if read { blocks } else { 0 },
             touched: false,
             queued: Some(queue),
@@ -250,12 +257,12 @@ impl Segments {
         unstored.next().map(|(start, _)| (*start).max(from))
     }
 
-    /// Whether a range has dirty segments of writes numbered up to `sequence`.
+    /// Whether a range has dirty segments with writes numbered up to `sequence`.
     pub fn has_dirty_until(&self, from: u64, to: u64, sequence: u64) -> bool {
         let first = self.dirty.range(..from).next_back().copied().unwrap_or(from).min(from);
         self.dirty.range(first..to.max(first)).any(|start| {
             let segment = &self.map[start];
-            segment.sequence <= sequence && start + segment.blocks() > from
+            segment.oldest <= sequence && start + segment.blocks() > from
         })
     }
 
@@ -314,7 +321,8 @@ impl Segments {
         })
     }
 
-    /// What a job wrote and nobody changed since becomes clean, or dirty again. Blocks concerned.
+    /// What a job wrote and nobody changed since becomes clean, or dirty again. Blocks concerned. What was written over it meanwhile
+    /// stands for what the job had not stored.
     pub fn end_writing(&mut self, from: u64, to: u64, job: u64, stored: bool) -> u64 {
         let mut blocks = 0;
         for start in self.overlapping(from, to) {
@@ -325,6 +333,8 @@ impl Segments {
                 if !stored {
                     self.dirty.insert(start);
                 }
+            } else if !stored && segment.state == SegmentState::Dirty {
+                segment.oldest = 0;
             }
         }
         blocks

@@ -470,10 +470,11 @@ impl FileSystem {
     /// Has dirty blocks of a range written back.
     ///
     /// # Errors
-    /// `Miss` until they are.
+    /// `Miss` until they are; why they cannot be, after a while.
     fn store_now(&mut self, slot: usize, from: u64, to: u64) -> Result<(), FsError> {
         let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
         if from < to && stream.segments.has_unstored(from, to) {
+            self.may_store()?;
             self.start_jobs(slot, from, to, u64::MAX);
             self.pump_again = true;
             return Err(FsError::Miss);

@@ -199,12 +199,12 @@ impl FileSystem {
 
     /// Publishes sizes and times that no job published, and says which ticket is to be waited for.
     fn publish_rest(&mut self, waiter: &mut Waiter) -> Result<(), FsError> {
-        for (&(slot, id, _, _), &end) in waiter.targets.iter().zip(&waiter.ends) {
+        for (&(slot, id, from, to), &end) in waiter.targets.iter().zip(&waiter.ends) {
             let Some(stream) = self.data.stream(slot) else { continue };
             if stream.id == id {
                 if !stream.reclaimed && stream.end_of_file != stream.published_end {
-                    // What was written before the wait began is stored by now.
-                    self.publish_end(slot, if waiter.write { 0 } else { end })?;
+                    // What was written before the wait began is stored by now, as far as it was waited for.
+                    self.publish_end(slot, if from == 0 { end.min(to.saturating_mul(BLOCK)) } else { 0 })?;
                 }
                 let ticket = self.data.stream(slot).map_or(0, |stream| stream.ticket);
                 waiter.ticket = waiter.ticket.max(ticket);
@@ -260,6 +260,13 @@ impl FileSystem {
 }
 
 impl Stream {
+    /// Whether the block in which the published end lies is still to be stored, before block `from`.
+    pub(super) fn has_unstored_tail(&self, from: u64) -> bool {
+        let tail = self.published_end / BLOCK;
+        let is_whole = self.published_end.is_multiple_of(BLOCK);
+        !is_whole && tail < from && self.segments.has_unstored(tail, tail + 1)
+    }
+
     /// How far the end can be published: to the first block that is not written yet.
     fn safe_end(&mut self) -> u64 {
         let from = self.published_end / BLOCK;

@@ -42,7 +42,7 @@ impl FileSystem {
     }
 
     fn try_write(&mut self, id: StreamId, offset: u64, data: &Payload) -> Result<usize, FsError> {
-        self.ready_to_change()?;
+        self.ready_to_grow()?;
         let slot = self.slot(id)?;
         if data.is_empty() {
             return Ok(slot);

@@ -348,7 +348,7 @@ impl FileSystem {
 
     fn publish(&mut self, number: u64) -> Result<(), FsError> {
         let Some(job) = self.data.jobs.get(&number) else { return Ok(()) };
-        let (slot, id, to) = (job.slot, job.stream, job.to);
+        let (slot, id, from, to) = (job.slot, job.stream, job.from, job.to);
         let (pieces, error) = (job.pieces.clone(), job.error.clone());
         if let Some(error) = error {
             self.unreserve(&pieces);
@@ -356,7 +356,11 @@ impl FileSystem {
         }
         self.ready_to_change()?;
         let Some(stream) = self.data.stream(slot) else { return Ok(()) };
-        let end = stream.end_of_file.min(to * BLOCK).max(stream.published_end);
+        // Behind the published end its block may hold anything, until it is stored with zeroes there.
+        let end = match stream.has_unstored_tail(from) {
+            true => stream.published_end,
+            false => stream.end_of_file.min(to * BLOCK).max(stream.published_end),
+        };
         let needs_map = pieces.iter().any(|piece| piece.place != Place::Owned);
         if !needs_map && end == stream.published_end {
             return self.end_job(number, Ok(()));
@@ -431,5 +435,39 @@ impl FileSystem {
         self.wake();
         self.pump_again = true;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::tests::Bench;
+    use ::types::FileTime;
+    use std::time::Duration;
+
+    #[test]
+    fn a_stream_that_grows_shows_nothing_that_lay_behind_its_former_end() {
+        let mut bench = Bench::new(24);
+        let stream = StreamId::unnamed(bench.create("file"));
+        bench.write(stream, 0, &[9; 8192]).unwrap();
+        bench.flush_all().unwrap();
+        bench.run(|fs| fs.set_end_of_file(stream, 100, FileTime(8))).unwrap();
+        bench.flush_all().unwrap();
+        bench.write(stream, 1 << 20, &[3; 4096]).unwrap();
+        // Write-back that went on from a block far behind, and has not come to the former end again.
+        let slot = bench.fs.slot(stream).unwrap();
+        bench.fs.start_jobs(slot, 1, u64::MAX, u64::MAX);
+        bench.sleep(Duration::from_millis(1500));
+        bench.crash(|_| 0);
+        let found = bench.read(stream, 0, 4096).unwrap();
+        assert_eq!(found[..100], [9; 100]);
+        assert!(found[100..].iter().all(|byte| *byte == 0), "{} bytes", found.len());
+        // In the end all of it is there.
+        bench.write(stream, 1 << 20, &[3; 4096]).unwrap();
+        let slot = bench.fs.slot(stream).unwrap();
+        bench.fs.start_jobs(slot, 1, u64::MAX, u64::MAX);
+        bench.sleep(Duration::from_secs(6));
+        bench.crash(|_| 0);
+        assert_eq!(bench.read(stream, 1 << 20, 8192).unwrap(), [3; 4096]);
     }
 }

@@ -1,10 +1,12 @@
 //! The metadata journal's format: batches of changes, chained by checksum, each atomic as a whole.
 //!
-//! A batch is whole blocks: a header of 72 bytes, operations, zeroes. Numbers are little-endian.
+//! A batch is whole blocks. Each ends with a seal (`codes::seal_block`); all of a batch have the same order, which grows from one batch
+//! to the next, lost ones included. The 4080 bytes before the seals are, one after the other, a header of 72 bytes, operations, zeroes.
+//! Numbers are little-endian.
 //!
 //! | offset | bytes | |
 //! |---|---|---|
-//! | 0 | 4 | `CJB1` |
+//! | 0 | 4 | `CJB2` |
 //! | 4 | 4 | blocks of this batch |
 //! | 8 | 4 | bytes of operations |
 //! | 12 | 4 | 0 |
@@ -18,18 +20,24 @@
 //! An operation is its kind (1 byte) and:
 //! 1 put: key length (16 bits), value length (16 bits), key, value. 2 delete: key length, key.
 //! 3 allocate, 4 free: first block (64 bits), blocks (32 bits). 5 chunk: index (32 bits), use (8 bits).
+//! A batch with an operation of another kind was written by a newer program: the volume is refused.
 
 use std::rc::Rc;
 use sys::{Buf, BufMut};
-use types::{BLOCK_BYTES, Lba};
+use types::{BLOCK_BYTES, Lba, VolumeId};
 
+use super::super::layout::SEALED_BYTES;
+use super::super::types::FsError;
 use super::VALUE_BYTES_MAX;
 use super::key::{KEY_BYTES_MAX, Key};
 use super::record::Reader;
 use super::transaction::{BlockRun, Transaction};
 
-const MAGIC: [u8; 4] = *b"CJB1";
+const MAGIC: [u8; 4] = *b"CJB2";
 const HEADER_BYTES: usize = 72;
+
+/// The highest kind of operation.
+const KIND_LAST: u8 = 5;
 
 /// Largest batch in blocks: bounds what a reader believes.
 pub const BATCH_BLOCKS_MAX: u32 = 2048;
@@ -40,8 +48,10 @@ pub enum ChunkUse {
     Free = 0,
     /// Extents of streams.
     Data = 1,
-    /// Journal and tree pages: written with class `Append` only.
+    /// Tree pages and space maps.
     Meta = 2,
+    /// Superblocks and journal: chunk 0, and no other.
+    Journal = 3,
 }
 
 impl ChunkUse {
@@ -50,6 +60,7 @@ impl ChunkUse {
             0 => Self::Free,
             1 => Self::Data,
             2 => Self::Meta,
+            3 => Self::Journal,
             _ => return None,
         })
     }
@@ -123,7 +134,11 @@ fn decode_operation(reader: &mut Reader<'_>) -> Option<JournalOperation> {
             if kind == 3 { JournalOperation::Allocate(run) } else { JournalOperation::Free(run) }
         }
         5 => {
-            JournalOperation::Chunk { chunk: reader.u32()?, chunk_use: ChunkUse::from_number(reader.u8()?)? }
+            let (chunk, chunk_use) = (reader.u32()?, ChunkUse::from_number(reader.u8()?)?);
+            if chunk == 0 || chunk_use == ChunkUse::Journal {
+                return None;
+            }
+            JournalOperation::Chunk { chunk, chunk_use }
         }
         _ => return None,
     })
@@ -144,25 +159,35 @@ pub struct BatchHeader {
 
 /// Blocks that a batch with so many bytes of operations takes.
 pub fn batch_blocks(operation_bytes: usize) -> u32 {
-    (HEADER_BYTES + operation_bytes).div_ceil(BLOCK_BYTES) as u32
+    (HEADER_BYTES + operation_bytes).div_ceil(SEALED_BYTES) as u32
 }
 
-/// A batch's blocks, and its checksum: the chain of the next one. `blocks` and `operation_bytes` of the header are
-/// filled in.
-pub fn encode_batch(header: &BatchHeader, operations: &[u8]) -> (Buf, u64) {
+/// A batch's blocks, to be written at `lba`, and its checksum: the chain of the next one. `blocks` and `operation_bytes` of the
+/// header are filled in.
+pub fn encode_batch(header: &BatchHeader, order: u64, lba: Lba, operations: &[u8]) -> (Buf, u64) {
     let blocks = batch_blocks(operations.len());
+    let mut head = [0; HEADER_BYTES];
+    head[0..4].copy_from_slice(&MAGIC);
+    head[4..8].copy_from_slice(&blocks.to_le_bytes());
+    head[8..12].copy_from_slice(&(operations.len() as u32).to_le_bytes());
+    head[16..32].copy_from_slice(&header.volume);
+    head[32..40].copy_from_slice(&header.sequence.to_le_bytes());
+    head[40..48].copy_from_slice(&header.incarnation.to_le_bytes());
+    head[48..56].copy_from_slice(&header.chain.to_le_bytes());
+    head[56..64].copy_from_slice(&header.acknowledged.to_le_bytes());
+    let crc = codes::crc64_append(codes::crc64(&head[..64]), operations);
+    head[64..72].copy_from_slice(&crc.to_le_bytes());
     let mut out = BufMut::zeroed(blocks as usize * BLOCK_BYTES);
-    out[0..4].copy_from_slice(&MAGIC);
-    out[4..8].copy_from_slice(&blocks.to_le_bytes());
-    out[8..12].copy_from_slice(&(operations.len() as u32).to_le_bytes());
-    out[16..32].copy_from_slice(&header.volume);
-    out[32..40].copy_from_slice(&header.sequence.to_le_bytes());
-    out[40..48].copy_from_slice(&header.incarnation.to_le_bytes());
-    out[48..56].copy_from_slice(&header.chain.to_le_bytes());
-    out[56..64].copy_from_slice(&header.acknowledged.to_le_bytes());
-    let crc = codes::crc64_append(codes::crc64(&out[..64]), operations);
-    out[64..72].copy_from_slice(&crc.to_le_bytes());
-    out[HEADER_BYTES..HEADER_BYTES + operations.len()].copy_from_slice(operations);
+    let volume = VolumeId::from_bytes(header.volume);
+    let mut rest = operations;
+    for (index, block) in out.chunks_exact_mut(BLOCK_BYTES).enumerate() {
+        let from = if index == 0 { HEADER_BYTES } else { 0 };
+        block[..from].copy_from_slice(&head[..from]);
+        let (here, later) = rest.split_at(rest.len().min(SEALED_BYTES - from));
+        block[from..from + here.len()].copy_from_slice(here);
+        rest = later;
+        codes::seal_block(volume, lba.offset(index as u64), order, block);
+    }
     (out.freeze(), crc)
 }
 
@@ -187,19 +212,55 @@ pub fn decode_header(block: &[u8]) -> Option<BatchHeader> {
     fits.then_some(header)
 }
 
-/// A whole batch: its header, its checksum, its operations. `None` where anything is wrong with it.
-pub fn decode_batch(bytes: &[u8]) -> Option<(BatchHeader, u64, Vec<JournalOperation>)> {
-    let header = decode_header(bytes)?;
-    let end = HEADER_BYTES.checked_add(header.operation_bytes as usize)?;
-    let operations = bytes.get(HEADER_BYTES..end)?;
-    let stored = u64::from_le_bytes(bytes.get(64..72)?.try_into().ok()?);
-    let crc = codes::crc64_append(codes::crc64(bytes.get(..64)?), operations);
-    if crc != stored {
-        return None;
+/// A whole batch.
+#[derive(Debug)]
+pub struct Batch {
+    pub header: BatchHeader,
+    /// Its checksum: the chain of the next one.
+    pub crc: u64,
+    /// Of its blocks.
+    pub order: u64,
+    operations: Vec<u8>,
+}
+
+impl Batch {
+    /// `None` if anything is wrong with the bytes, found at `lba`, as a batch.
+    pub fn decode(bytes: &[u8], lba: Lba) -> Option<Self> {
+        let header = decode_header(bytes)?;
+        if bytes.len() != header.blocks as usize * BLOCK_BYTES {
+            return None;
+        }
+        let volume = VolumeId::from_bytes(header.volume);
+        let order = codes::sealed_order(volume, lba, bytes.get(..BLOCK_BYTES)?)?;
+        let mut content = Vec::with_capacity(bytes.len());
+        for (index, block) in bytes.chunks_exact(BLOCK_BYTES).enumerate() {
+            if codes::sealed_order(volume, lba.offset(index as u64), block)? != order {
+                return None;
+            }
+            content.extend_from_slice(&block[..SEALED_BYTES]);
+        }
+        content.truncate(HEADER_BYTES.checked_add(header.operation_bytes as usize)?);
+        let operations = content.split_off(HEADER_BYTES);
+        let stored = u64::from_le_bytes(content.get(64..72)?.try_into().ok()?);
+        let crc = codes::crc64_append(codes::crc64(content.get(..64)?), &operations);
+        (crc == stored).then_some(Self { header, crc, order, operations })
     }
-    let (mut reader, mut out) = (Reader(operations), Vec::new());
-    while !reader.0.is_empty() {
-        out.push(decode_operation(&mut reader)?);
+
+    /// Its changes, in order.
+    ///
+    /// # Errors
+    /// `OtherFormat` if there is one of a kind that this program does not know, `Corrupt` if one makes no sense.
+    pub fn operations(&self) -> Result<Vec<JournalOperation>, FsError> {
+        let (mut reader, mut out) = (Reader(&self.operations), Vec::new());
+        while let Some(&kind) = reader.0.first() {
+            if !(1..=KIND_LAST).contains(&kind) {
+                return Err(FsError::OtherFormat(
+                    "the volume's journal has a change of a kind that this version does not know; nothing was changed: open the \
+                     volume with the version that wrote it",
+                ));
+            }
+            out.push(decode_operation(&mut reader).ok_or(FsError::damaged("journal batch"))?);
+        }
+        Ok(out)
     }
-    Some((header, crc, out))
 }

@@ -21,6 +21,7 @@
 //! | `50 lba` | shared run of blocks: length and reference count |
 //! | `60 file index` | nothing: the stream has no name and is to be reclaimed; index FFFFFFFF: the whole file |
 //! | `70 group` | allocation bitmap of a group of blocks |
+//! | `80` to `83` | reserved for the state of opens |
 
 use smallvec::SmallVec;
 use types::Lba;

@@ -6,12 +6,17 @@
 use std::collections::VecDeque;
 use sys::Buf;
 
+use super::super::layout::{JOURNAL_FIRST, SEALED_BYTES, Superblock};
 use super::journal::{BATCH_BLOCKS_MAX, BatchHeader, batch_blocks, encode_batch, encode_transaction};
 use super::transaction::Transaction;
-use types::BLOCK_BYTES;
+use crate::planted::Planted;
+use types::Lba;
 
 /// Batches under way at once: a full one and the one that gathers behind it.
-const IN_FLIGHT_MAX: usize = 2;
+const IN_FLIGHT_GOAL: usize = 2;
+
+/// The same where a checkpoint has closed the batch that gathers.
+pub const IN_FLIGHT_MAX: usize = IN_FLIGHT_GOAL + 1;
 
 /// A batch is written at once when it has gathered so much.
 const BATCH_BYTES_GOAL: usize = 256 << 10;
@@ -34,8 +39,7 @@ pub struct Position {
 #[derive(Debug)]
 pub struct Append {
     pub sequence: u64,
-    /// Block within the journal region.
-    pub block: u32,
+    pub lba: Lba,
     pub data: Buf,
 }
 
@@ -46,6 +50,8 @@ pub struct Log {
     incarnation: u64,
     blocks: u32,
     head: Position,
+    /// Of the next batch's blocks: no block was ever written with this one.
+    order: u64,
     tail_total: u64,
     pending: Vec<u8>,
     in_flight: VecDeque<(u64, bool)>,
@@ -60,14 +66,15 @@ pub struct Log {
 }
 
 impl Log {
-    /// Goes on behind what was replayed: `tail` is where the superblock says, `head` behind the last good batch.
-    pub fn new(volume: [u8; 16], incarnation: u64, blocks: u32, tail: Position, head: Position) -> Self {
+    /// Goes on behind what was replayed: the tail is where the superblock says, `head` behind the last good batch.
+    pub fn new(superblock: &Superblock, head: Position) -> Self {
         Self {
-            volume,
-            incarnation,
-            blocks,
+            volume: superblock.volume,
+            incarnation: superblock.incarnation,
+            blocks: superblock.journal_blocks,
             head,
-            tail_total: tail.total,
+            order: superblock.order,
+            tail_total: superblock.tail.total,
             durable: head.sequence.saturating_sub(1),
             wanted: 0,
             ..Self::default()
@@ -117,7 +124,7 @@ impl Log {
 
     /// Bytes that may gather for one batch before changes wait.
     fn pending_bytes_max(&self) -> usize {
-        (self.blocks as usize / 8 * BLOCK_BYTES).min(BATCH_BLOCKS_MAX as usize * BLOCK_BYTES / 2)
+        (self.blocks as usize / 8 * SEALED_BYTES).min(BATCH_BLOCKS_MAX as usize * SEALED_BYTES / 2)
     }
 
     /// Most blocks of a batch, but for the one change that may go beyond what gathers, in a journal of so many.
@@ -125,11 +132,16 @@ impl Log {
         (blocks / 8).clamp(1, BATCH_BLOCKS_MAX / 2)
     }
 
+    /// No further batch may be under way: an opening looks only so far for the proof that one was durable.
+    pub fn is_at_limit(&self) -> bool {
+        self.in_flight.len() >= IN_FLIGHT_MAX
+    }
+
     /// The next batch to write, if it is time.
     pub fn next_append(&mut self, force: bool) -> Option<Append> {
         let goal = BATCH_BYTES_GOAL.min(self.pending_bytes_max() / 2);
         let asked = force || self.wanted >= self.head.sequence || self.pending.len() >= goal;
-        if (self.pending.is_empty() && !self.absorbed) || !asked || self.in_flight.len() >= IN_FLIGHT_MAX {
+        if (self.pending.is_empty() && !self.absorbed) || !asked || self.in_flight.len() >= IN_FLIGHT_GOAL {
             return None;
         }
         self.cut()
@@ -147,6 +159,7 @@ impl Log {
         if after - self.tail_total >= u64::from(self.blocks) {
             return None;
         }
+        assert!(!self.is_at_limit(), "no more batches under way than an opening reckons with");
         let header = BatchHeader {
             blocks,
             operation_bytes: 0,
@@ -156,14 +169,17 @@ impl Log {
             chain: self.head.chain,
             acknowledged: self.durable,
         };
-        let (data, chain) = encode_batch(&header, &self.pending);
+        let block = if wraps { 0 } else { self.head.block };
+        let lba = Lba(u64::from(JOURNAL_FIRST + block));
+        let order = if Planted::SealOrderNotRaised.is_planted() { self.head.sequence } else { self.order };
+        let (data, chain) = encode_batch(&header, order, lba, &self.pending);
+        self.order += 1;
         self.pending.clear();
         self.absorbed = false;
-        let block = if wraps { 0 } else { self.head.block };
         let sequence = self.head.sequence;
         self.in_flight.push_back((sequence, false));
         self.head = Position { block: block + blocks, sequence: sequence + 1, chain, total: after };
-        Some(Append { sequence, block, data })
+        Some(Append { sequence, lba, data })
     }
 
     /// A batch is durable on every copy. Returns whether more tickets are.
@@ -182,6 +198,11 @@ impl Log {
     /// Where the next batch goes: a checkpoint of everything before it starts replay here.
     pub fn head(&self) -> Position {
         self.head
+    }
+
+    /// No block of the journal has been written with this order, or one above.
+    pub fn order(&self) -> u64 {
+        self.order
     }
 
     /// A checkpoint made all before this position superfluous, durably.

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use ::types::Lba;
 use sys::Buf;
 
-use super::super::layout::{PAGE_BYTES, Root};
+use super::super::layout::{PAGE_BYTES, Pointer, Root};
 use super::super::types::FsError;
 use super::key::Key;
 use super::page::{LEVELS_MAX, Page, PageBuilder};
@@ -59,7 +59,7 @@ struct Frame {
     low: Option<Key>,
     /// Its new entries.
     own: Run,
-    emitted: Vec<(Key, Lba)>,
+    emitted: Vec<(Key, Pointer)>,
 }
 
 /// A leaf being rewritten: `None` where there was none.
@@ -92,7 +92,7 @@ pub struct Merge {
     leaf: Option<Leaf>,
     /// Entries for leaves, and the leaves made of them below the innermost frame.
     leaves: Run,
-    leaves_emitted: Vec<(Key, Lba)>,
+    leaves_emitted: Vec<(Key, Pointer)>,
     /// Level of the pages in `leaves_emitted` when no frame is left.
     top_level: Option<u8>,
     started: bool,
@@ -119,8 +119,8 @@ impl Merge {
 
     /// Pages that the next step may take.
     pub fn pages_needed(&self) -> u64 {
-        let own: usize = self.frames.iter().map(|frame| frame.own.bytes + frame.emitted.len() * 64).sum();
-        8 + ((self.leaves.bytes + own + self.leaves_emitted.len() * 64) / (PAGE_BYTES / 3)) as u64
+        let own: usize = self.frames.iter().map(|frame| frame.own.bytes + frame.emitted.len() * 80).sum();
+        8 + ((self.leaves.bytes + own + self.leaves_emitted.len() * 80) / (PAGE_BYTES / 3)) as u64
     }
 
     /// Goes on for a bounded time. `Some` with the new root (`None`: an empty tree) when all is merged.
@@ -153,8 +153,8 @@ impl Merge {
                 self.leaf = Some(Leaf { page: None, next: 0, from: Bound::Unbounded, high: None });
             }
             Some(root) => {
-                let page = shop.tree.page(root.lba, root.level)?;
-                self.replaced.push(root.lba);
+                let page = shop.tree.page(root.page, root.level)?;
+                self.replaced.push(root.page.lba);
                 if root.level == 0 {
                     self.leaf = Some(Leaf { page: Some(page), next: 0, from: Bound::Unbounded, high: None });
                 } else {
@@ -245,24 +245,24 @@ impl Merge {
             let touched = changes_in(shop.changes, low.as_deref(), high.as_deref());
             let takes_in = level == 1 && self.leaves.bytes > 0 && self.leaves.bytes < SMALL_BYTES;
             if !touched && !takes_in {
-                self.emit_leaves(shop, true)?;
-                self.adopt_leaves(shop)?;
-                let key = Key::from_slice(self.frames.last().map_or(&[], |frame| frame.page.key(index)));
-                self.push_child(shop, key, child)?;
-                if let Some(frame) = self.frames.last_mut() {
-                    frame.next += 1;
-                }
+                self.pass_child(shop, index, child)?;
                 passed += 1;
                 continue;
             }
             let page = match shop.tree.page(child, level - 1) {
                 Ok(page) => page,
+                // A neighbour that cannot be taken in stays as it is.
+                Err(FsError::Corrupt { .. }) if !touched => {
+                    self.pass_child(shop, index, child)?;
+                    passed += 1;
+                    continue;
+                }
                 Err(error) => {
                     self.prefetch(shop);
                     return Err(error);
                 }
             };
-            self.replaced.push(child);
+            self.replaced.push(child.lba);
             if let Some(frame) = self.frames.last_mut() {
                 frame.next += 1;
             }
@@ -274,6 +274,18 @@ impl Merge {
             }
             return Ok(());
         }
+    }
+
+    /// The new tree has a child of the innermost frame as it is.
+    fn pass_child(&mut self, shop: &mut Workshop<'_>, index: usize, child: Pointer) -> Result<(), FsError> {
+        self.emit_leaves(shop, true)?;
+        self.adopt_leaves(shop)?;
+        let key = Key::from_slice(self.frames.last().map_or(&[], |frame| frame.page.key(index)));
+        self.push_child(shop, key, child)?;
+        if let Some(frame) = self.frames.last_mut() {
+            frame.next += 1;
+        }
+        Ok(())
     }
 
     /// Asks for the next children that change.
@@ -303,9 +315,9 @@ impl Merge {
             self.leaves_emitted = frame.emitted;
             return self.raise(shop, level);
         }
-        for (key, lba) in frame.emitted {
+        for (key, page) in frame.emitted {
             if let Some(parent) = self.frames.last_mut() {
-                parent.own.push(key, child_value(lba));
+                parent.own.push(key, child_value(page));
             }
         }
         Ok(())
@@ -313,15 +325,15 @@ impl Merge {
 
     /// Leaves that were made become children of the innermost frame, where it is just above them.
     fn adopt_leaves(&mut self, shop: &mut Workshop<'_>) -> Result<(), FsError> {
-        for (key, lba) in std::mem::take(&mut self.leaves_emitted) {
+        for (key, page) in std::mem::take(&mut self.leaves_emitted) {
             if let Some(frame) = self.frames.last_mut() {
-                frame.own.push(key, child_value(lba));
+                frame.own.push(key, child_value(page));
             }
         }
         self.emit_own(shop, false)
     }
 
-    fn push_child(&mut self, shop: &mut Workshop<'_>, key: Key, child: Lba) -> Result<(), FsError> {
+    fn push_child(&mut self, shop: &mut Workshop<'_>, key: Key, child: Pointer) -> Result<(), FsError> {
         self.emit_own(shop, false)?;
         if let Some(frame) = self.frames.last_mut() {
             frame.own.push(key, child_value(child));
@@ -345,7 +357,7 @@ impl Merge {
         self.emit_leaves(shop, true)?;
         self.raise(shop, self.top_level.unwrap_or(0))?;
         let level = self.top_level.unwrap_or(0);
-        Ok(self.leaves_emitted.first().map(|(_, lba)| Root { lba: *lba, level }))
+        Ok(self.leaves_emitted.first().map(|(_, page)| Root { page: *page, level }))
     }
 
     /// Builds levels above the emitted pages until there is one page.
@@ -357,8 +369,8 @@ impl Merge {
                 return Err(FsError::damaged("a tree too deep"));
             }
             let mut run = Run::default();
-            for (key, lba) in &self.leaves_emitted {
-                run.push(key.clone(), child_value(*lba));
+            for (key, page) in &self.leaves_emitted {
+                run.push(key.clone(), child_value(*page));
             }
             let mut emitted = Vec::new();
             emit(&mut run, &mut emitted, true, above, &self.volume, self.sequence, shop)?;
@@ -382,8 +394,8 @@ impl Frame {
     }
 }
 
-fn child_value(lba: Lba) -> Value {
-    Value::Overlay(Rc::from(lba.0.to_le_bytes()))
+fn child_value(page: Pointer) -> Value {
+    Value::Overlay(Rc::from(page.encode()))
 }
 
 fn changes_in(changes: &Changes, low: Option<&[u8]>, high: Option<&[u8]>) -> bool {
@@ -400,7 +412,7 @@ fn changes_in(changes: &Changes, low: Option<&[u8]>, high: Option<&[u8]>) -> boo
 /// Makes pages of entries: full ones as long as two and more could be filled, and, if `all`, the rest in equal parts.
 fn emit(
     run: &mut Run,
-    emitted: &mut Vec<(Key, Lba)>,
+    emitted: &mut Vec<(Key, Pointer)>,
     all: bool,
     level: u8,
     volume: &[u8; 16],
@@ -410,7 +422,8 @@ fn emit(
     while run.bytes > 2 * FILL_BYTES || (all && !run.entries.is_empty()) {
         let goal = match run.bytes {
             bytes if bytes > 2 * FILL_BYTES => FILL_BYTES,
-            bytes if bytes > FILL_BYTES => bytes / 2,
+            // What one page held goes into one page: a checkpoint's room is reserved by that.
+            bytes if bytes > PageBuilder::CAPACITY_BYTES => bytes / 2,
             _ => PAGE_BYTES,
         };
         let lba = (shop.take_page)().ok_or(FsError::Miss)?;
@@ -424,12 +437,12 @@ fn emit(
             run.bytes -= entry_bytes(key, value);
             run.entries.pop_front();
         }
-        let (key, bytes) = builder.finish(volume, lba, level, sequence);
+        let (key, pointer, bytes) = builder.finish(volume, lba, level, sequence);
         if let Some(page) = Page::decode(bytes.clone(), volume, lba) {
             shop.tree.insert(lba, Rc::new(page));
         }
         shop.pages.push((lba, bytes));
-        emitted.push((key, lba));
+        emitted.push((key, pointer));
     }
     Ok(())
 }

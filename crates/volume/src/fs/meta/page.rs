@@ -2,7 +2,7 @@
 //!
 //! | offset | bytes | |
 //! |---|---|---|
-//! | 0 | 4 | `CTP1` |
+//! | 0 | 4 | `CTP2` |
 //! | 4 | 1 | level; 0: a leaf |
 //! | 5 | 1 | 0 |
 //! | 6 | 2 | number of entries, at least 1 |
@@ -12,17 +12,18 @@
 //! | 40 | 8 | CRC-64/NVME of the first 40 bytes and of all from byte 48 |
 //! | 48 | 2 each | offsets of the entries, in key order |
 //!
-//! An entry: key length (16 bits), value length (16 bits), key, value. In an inner page a value is the first block of a
-//! page (64 bits) that holds keys from this key on; the first entry's key counts as smaller than all.
+//! An entry: key length (16 bits), value length (16 bits), key, value. In an inner page a value points to a page that holds keys from
+//! this key on: its first block, the sequence of the superblock that published it, its checksum (64 bits each). The first entry's key
+//! counts as smaller than all.
 
 use sys::{Buf, BufMut};
 use types::Lba;
 
-use super::super::layout::PAGE_BYTES;
+use super::super::layout::{PAGE_BYTES, POINTER_BYTES, Pointer};
 use super::VALUE_BYTES_MAX;
 use super::key::{KEY_BYTES_MAX, Key};
 
-const MAGIC: [u8; 4] = *b"CTP1";
+const MAGIC: [u8; 4] = *b"CTP2";
 const HEADER_BYTES: usize = 48;
 
 /// Deepest tree that is believed.
@@ -34,6 +35,7 @@ pub struct Page {
     bytes: Buf,
     level: u8,
     count: usize,
+    pointer: Pointer,
 }
 
 impl Page {
@@ -49,12 +51,13 @@ impl Page {
         if crc != u64::from_le_bytes(bytes[40..48].try_into().ok()?) {
             return None;
         }
+        let pointer = Pointer { lba, sequence: u64::from_le_bytes(bytes[32..40].try_into().ok()?), crc };
         let level = bytes[4];
         let count = usize::from(u16::from_le_bytes([bytes[6], bytes[7]]));
         if count == 0 || level > LEVELS_MAX || HEADER_BYTES + 2 * count > PAGE_BYTES {
             return None;
         }
-        let page = Self { bytes, level, count };
+        let page = Self { bytes, level, count, pointer };
         page.check_entries().then_some(page)
     }
 
@@ -65,7 +68,10 @@ impl Page {
             let Some(head) = self.bytes.get(at..at + 4) else { return false };
             let key_len = usize::from(u16::from_le_bytes([head[0], head[1]]));
             let value_len = usize::from(u16::from_le_bytes([head[2], head[3]]));
-            if key_len > KEY_BYTES_MAX || value_len > VALUE_BYTES_MAX || (self.level > 0 && value_len != 8) {
+            if key_len > KEY_BYTES_MAX
+                || value_len > VALUE_BYTES_MAX
+                || (self.level > 0 && value_len != POINTER_BYTES)
+            {
                 return false;
             }
             if at + 4 + key_len + value_len > self.bytes.len() {
@@ -91,6 +97,11 @@ impl Page {
             usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]])),
             usize::from(u16::from_le_bytes([bytes[at + 2], bytes[at + 3]])),
         )
+    }
+
+    /// What points to this page, and to no other.
+    pub fn pointer(&self) -> Pointer {
+        self.pointer
     }
 
     pub fn level(&self) -> u8 {
@@ -123,9 +134,10 @@ impl Page {
         &self.bytes
     }
 
-    /// The page that an entry of an inner page points to.
-    pub fn child(&self, index: usize) -> Lba {
-        Lba(self.value(index).try_into().map(u64::from_le_bytes).unwrap_or(0))
+    /// The page that an entry of an inner page points to. The lengths of all values are checked when a page is decoded.
+    pub fn child(&self, index: usize) -> Pointer {
+        let value: Result<[u8; POINTER_BYTES], _> = self.value(index).try_into();
+        Pointer::decode(value.unwrap_or_default())
     }
 
     /// Number of entries whose key is smaller than `key`.
@@ -163,6 +175,9 @@ pub struct PageBuilder {
 }
 
 impl PageBuilder {
+    /// Entries of so many bytes, with their lengths and offsets, fit into one page.
+    pub const CAPACITY_BYTES: usize = PAGE_BYTES - HEADER_BYTES;
+
     /// Whether one more such entry fits.
     pub fn fits(&self, key: &[u8], value: &[u8]) -> bool {
         HEADER_BYTES + 2 * (self.offsets.len() + 1) + self.entries.len() + 4 + key.len() + value.len()
@@ -189,8 +204,8 @@ impl PageBuilder {
         self.entries.extend_from_slice(value);
     }
 
-    /// The page, and its first key; the builder is empty again.
-    pub fn finish(&mut self, volume: &[u8; 16], lba: Lba, level: u8, sequence: u64) -> (Key, Buf) {
+    /// The page, its first key and what points to it; the builder is empty again.
+    pub fn finish(&mut self, volume: &[u8; 16], lba: Lba, level: u8, sequence: u64) -> (Key, Pointer, Buf) {
         let mut out = BufMut::zeroed(PAGE_BYTES);
         let base = HEADER_BYTES + 2 * self.offsets.len();
         out[0..4].copy_from_slice(&MAGIC);
@@ -208,6 +223,6 @@ impl PageBuilder {
         out[40..48].copy_from_slice(&crc.to_le_bytes());
         self.entries.clear();
         self.offsets.clear();
-        (std::mem::take(&mut self.first), out.freeze())
+        (std::mem::take(&mut self.first), Pointer { lba, sequence, crc }, out.freeze())
     }
 }

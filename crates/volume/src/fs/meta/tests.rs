@@ -99,7 +99,8 @@ impl Bench {
     }
 
     fn load(&mut self) {
-        for lba in self.store.tree.take_wanted() {
+        for pointer in self.store.tree.take_wanted() {
+            let lba = pointer.lba;
             let page = Page::decode(self.disk[&lba].clone(), &VOLUME, lba).expect("a page");
             self.store.tree.loaded(lba, page);
         }

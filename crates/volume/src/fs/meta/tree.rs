@@ -5,11 +5,12 @@ use std::ops::Bound;
 use std::rc::Rc;
 use types::Lba;
 
-use super::super::layout::{PAGE_BYTES, Root};
+use super::super::layout::{PAGE_BYTES, Pointer, Root};
 use super::super::types::FsError;
 use super::Value;
 use super::key::Key;
 use super::page::Page;
+use crate::planted::Planted;
 
 /// A key and its value.
 type Found = Option<(Key, Value)>;
@@ -23,6 +24,14 @@ struct Cached {
 /// Pages that are held whatever the budget says.
 const PAGES_LEAST: usize = 64;
 
+/// So many of the pages that were evicted last are remembered. An operation that misses runs again from its start: if it needs more
+/// pages than are held, it asks for those next that were evicted for its sake just now. Others seldom ask for one of so few.
+const EVICTED_MAX: usize = 32;
+
+/// Pages held at most beyond the budget for such operations: what the path of the deepest file can take, a page for each link and each
+/// entry.
+const EXTRA_MAX: usize = 2 * super::super::namespace::DEPTH_MAX + PAGES_LEAST;
+
 /// Pages of the tree, as far as they are in memory.
 #[derive(Debug)]
 pub struct Tree {
@@ -31,8 +40,13 @@ pub struct Tree {
     /// Candidates for eviction, oldest first.
     clock: VecDeque<u64>,
     pages_max: usize,
+    /// Pages evicted last, the newest at the end.
+    evicted: VecDeque<u64>,
+    /// Pages held beyond the budget, so that an operation finds all that it needs at once. One more for each page that is asked for again
+    /// right after it was evicted, one fewer for each other one.
+    extra: usize,
     /// Pages that a lookup missed and nobody loads yet.
-    wanted: Vec<Lba>,
+    wanted: Vec<Pointer>,
     loading: HashSet<u64>,
     failed: HashMap<u64, FsError>,
 }
@@ -44,6 +58,8 @@ impl Tree {
             pages: HashMap::new(),
             clock: VecDeque::new(),
             pages_max: (cache_bytes / PAGE_BYTES).max(PAGES_LEAST),
+            evicted: VecDeque::new(),
+            extra: 0,
             wanted: Vec::new(),
             loading: HashSet::new(),
             failed: HashMap::new(),
@@ -53,6 +69,11 @@ impl Tree {
     /// Holds so many bytes of pages from the next one on.
     pub fn set_cache_bytes(&mut self, cache_bytes: usize) {
         self.pages_max = (cache_bytes / PAGE_BYTES).max(PAGES_LEAST);
+    }
+
+    #[cfg(test)]
+    pub fn cached_count(&self) -> usize {
+        self.pages.len()
     }
 
     pub fn root(&self) -> Option<Root> {
@@ -78,7 +99,7 @@ impl Tree {
     }
 
     /// Pages to load; each is answered by `loaded` or `failed`.
-    pub fn take_wanted(&mut self) -> Vec<Lba> {
+    pub fn take_wanted(&mut self) -> Vec<Pointer> {
         std::mem::take(&mut self.wanted)
     }
 
@@ -93,14 +114,20 @@ impl Tree {
     }
 
     pub fn insert(&mut self, lba: Lba, page: Rc<Page>) {
-        while self.pages.len() >= self.pages_max {
+        while self.pages.len() >= self.pages_max + self.extra {
             let Some(oldest) = self.clock.pop_front() else { break };
             match self.pages.get_mut(&oldest) {
                 Some(cached) if cached.touched => {
                     cached.touched = false;
                     self.clock.push_back(oldest);
                 }
-                Some(_) => drop(self.pages.remove(&oldest)),
+                Some(_) => {
+                    self.pages.remove(&oldest);
+                    if self.evicted.len() >= EVICTED_MAX {
+                        self.evicted.pop_front();
+                    }
+                    self.evicted.push_back(oldest);
+                }
                 None => {}
             }
         }
@@ -109,12 +136,15 @@ impl Tree {
         }
     }
 
-    /// A page whose level must be `level`.
+    /// The page that is pointed to, whose level must be `level`.
     ///
     /// # Errors
-    /// `Miss` where it is not in memory: its load is asked for.
-    pub fn page(&mut self, lba: Lba, level: u8) -> Result<Rc<Page>, FsError> {
-        if let Some(cached) = self.pages.get_mut(&lba.0) {
+    /// `Miss` if it is not in memory: its load is asked for.
+    pub fn page(&mut self, pointer: Pointer, level: u8) -> Result<Rc<Page>, FsError> {
+        let lba = pointer.lba;
+        if let Some(cached) = self.pages.get_mut(&lba.0)
+            && (cached.page.pointer() == pointer || Planted::PointerUnchecked.is_planted())
+        {
             cached.touched = true;
             if cached.page.level() != level {
                 return Err(FsError::Corrupt { what: "tree page of a wrong level", lba });
@@ -124,28 +154,65 @@ impl Tree {
         if let Some(error) = self.failed.remove(&lba.0) {
             return Err(error);
         }
-        self.prefetch(lba);
+        self.prefetch(pointer);
         Err(FsError::Miss)
     }
 
-    /// Asks for a page's load where it is not in memory.
-    pub fn prefetch(&mut self, lba: Lba) {
-        if !self.pages.contains_key(&lba.0) && self.loading.insert(lba.0) {
-            self.wanted.push(lba);
+    /// Asks for a page's load if it is not in memory.
+    pub fn prefetch(&mut self, pointer: Pointer) {
+        let lba = pointer.lba.0;
+        let cached = self.pages.get(&lba).is_some_and(|cached| cached.page.pointer() == pointer);
+        if !cached && self.loading.insert(lba) {
+            self.wanted.push(pointer);
+            self.note_asked_for(lba);
+        }
+    }
+
+    /// Holds more pages while operations ask for what was evicted just now, fewer again after that.
+    fn note_asked_for(&mut self, lba: u64) {
+        match self.evicted.iter().position(|evicted| *evicted == lba) {
+            Some(at) => {
+                self.evicted.remove(at);
+                self.extra = (self.extra + 1).min(EXTRA_MAX);
+            }
+            None => self.extra = self.extra.saturating_sub(1),
         }
     }
 
     pub fn get(&mut self, key: &[u8]) -> Result<Option<Value>, FsError> {
         let Some(mut at) = self.root else { return Ok(None) };
         loop {
-            let page = self.page(at.lba, at.level)?;
+            let page = self.page(at.page, at.level)?;
             if at.level > 0 {
-                at = Root { lba: page.child(page.child_for(key)), level: at.level - 1 };
+                at = Root { page: page.child(page.child_for(key)), level: at.level - 1 };
                 continue;
             }
             let index = page.lower_bound(key);
             let found = index < page.len() && page.key(index) == key;
             return Ok(found.then(|| Value::in_page(&page, index)));
+        }
+    }
+
+    /// Where the page ends that has a key, or a page on the way to it that cannot be read: the first key behind it, `None` if
+    /// there is none; and whether it cannot be read.
+    ///
+    /// # Errors
+    /// `Miss` while a page above is on its way into memory.
+    pub fn behind_page_of(&mut self, key: &[u8]) -> Result<(Option<Key>, bool), FsError> {
+        let (Some(mut at), mut behind) = (self.root, None) else { return Ok((None, false)) };
+        loop {
+            match self.page(at.page, at.level) {
+                Ok(page) if at.level > 0 => {
+                    let index = page.child_for(key);
+                    if index + 1 < page.len() {
+                        behind = Some(Key::from_slice(page.key(index + 1)));
+                    }
+                    at = Root { page: page.child(index), level: at.level - 1 };
+                }
+                Err(FsError::Miss) => return Err(FsError::Miss),
+                Ok(_) => return Ok((behind, false)),
+                Err(_) => return Ok((behind, true)),
+            }
         }
     }
 
@@ -158,7 +225,7 @@ impl Tree {
     }
 
     fn next_below(&mut self, at: Root, from: Bound<&[u8]>) -> Result<Found, FsError> {
-        let page = self.page(at.lba, at.level)?;
+        let page = self.page(at.page, at.level)?;
         if at.level == 0 {
             let index = match from {
                 Bound::Included(key) => page.lower_bound(key),
@@ -172,7 +239,7 @@ impl Tree {
             Bound::Unbounded => 0,
         };
         for index in first..page.len() {
-            let child = Root { lba: page.child(index), level: at.level - 1 };
+            let child = Root { page: page.child(index), level: at.level - 1 };
             if let Some(found) = self.next_below(child, from)? {
                 return Ok(Some(found));
             }
@@ -189,7 +256,7 @@ impl Tree {
     }
 
     fn previous_below(&mut self, node: Root, at: Bound<&[u8]>) -> Result<Found, FsError> {
-        let page = self.page(node.lba, node.level)?;
+        let page = self.page(node.page, node.level)?;
         if node.level == 0 {
             let count = match at {
                 Bound::Included(key) => page.upper_bound(key),
@@ -203,7 +270,7 @@ impl Tree {
             Bound::Unbounded => page.len() - 1,
         };
         for index in (0..=last).rev() {
-            let child = Root { lba: page.child(index), level: node.level - 1 };
+            let child = Root { page: page.child(index), level: node.level - 1 };
             if let Some(found) = self.previous_below(child, at)? {
                 return Ok(Some(found));
             }

@@ -70,7 +70,7 @@ fn removed_names_leave_the_tree_and_its_pages() {
     verify(&mut bench, &parents, 0);
     // Two more checkpoints: the tree has shrunk by then.
     fill_again(&mut bench, &parents);
-    let used = bench.fs.allocator.used_page_count();
+    let used = bench.fs.allocator.pages.used_count();
     assert!(used < 400, "{used} pages are in use");
 }
 
@@ -88,4 +88,49 @@ fn fill_again(bench: &mut Bench, parents: &[FileId]) {
         }
         bench.poll();
     }
+}
+
+/// Makes one more file, whose name nobody expects next.
+fn make(bench: &mut Bench, count: &mut u64) {
+    let name = wide(&format!("file {}", *count * 7919 % 100_000));
+    bench.run(|fs| fs.create(FileId::ROOT, &name, &file(5))).unwrap();
+    *count += 1;
+    bench.poll();
+}
+
+#[test]
+pub fn a_power_cut_at_any_moment_of_a_checkpoint_leaves_what_was_durable() {
+    let mut bench = Bench::new(24);
+    let (mut within, mut count) = (0, 0);
+    for cut in 0..30_u64 {
+        let sequence = bench.fs.superblock.unwrap().sequence;
+        while bench.fs.superblock.unwrap().sequence == sequence || bench.fs.log.fill() < 50 {
+            make(&mut bench, &mut count);
+        }
+        bench.flush_all().unwrap();
+        let durable = count;
+        // The disk answers so many requests more, in some order; some of the others are there all the same.
+        bench.disk.1.set(Some(cut * 1009 + 7));
+        bench.disk.2.borrow_mut().answers_left = Some(cut);
+        for more in 0..100 {
+            let _ = bench.fs.create(FileId::ROOT, &wide(&format!("more {cut} {more}")), &file(5));
+            let token = bench.token();
+            let _ = bench.fs.flush_metadata(token);
+            bench.fs.poll(bench.now, &mut bench.events);
+        }
+        within += u64::from(bench.fs.checkpoint.is_some());
+        bench.disk.1.set(None);
+        bench.disk.2.borrow_mut().answers_left = None;
+        let mut random = crash::Random(cut * 31 + 5);
+        bench.crash(|limit| random.below(limit));
+        for index in durable.saturating_sub(400)..durable {
+            let name = wide(&format!("file {}", index * 7919 % 100_000));
+            let found = bench.run(|fs| fs.lookup(FileId::ROOT, &name));
+            assert!(found.is_ok(), "cut {cut}: file {index}: {found:?}");
+        }
+        if cut % 10 == 9 {
+            bench.check_clean();
+        }
+    }
+    assert!(within > 15, "{within} cuts fell into a checkpoint");
 }

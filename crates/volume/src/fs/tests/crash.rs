@@ -375,3 +375,24 @@ fn random_operations_with_power_cuts_equal_the_model() {
         assert!(result.is_ok(), "seed {seed}");
     }
 }
+
+#[test]
+pub fn a_batch_that_a_power_cut_took_away_does_not_have_the_order_of_one_that_is_written_later() {
+    let mut bench = Bench::new(8);
+    for round in 0..40_u64 {
+        bench.create(&format!("kept {round}"));
+        bench.flush_all().unwrap();
+        let lost = 1 + round % 2;
+        bench.disk.0.borrow_mut().hold(true);
+        for part in 0..lost {
+            let name = wide(&format!("lost {round} {part}"));
+            let _ = bench.fs.create(FileId::ROOT, &name, &file(5));
+            let token = bench.token();
+            let _ = bench.fs.flush_metadata(token);
+            bench.poll();
+        }
+        assert!(bench.disk.0.borrow().pending() > 0, "a batch is under way");
+        // That the order grows is what the disk holds the volume to.
+        bench.crash(|_| 0);
+    }
+}

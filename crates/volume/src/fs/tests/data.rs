@@ -260,7 +260,10 @@ impl VirtualDisk for Counted {
         self.0.size()
     }
     fn submit(&mut self, token: u64, request: SpaceRequest) {
-        if let SpaceRequest::Read { blocks, copy: None, .. } = &request {
+        // Superblocks and journal are read when the volume is opened.
+        if let SpaceRequest::Read { lba, blocks, .. } = &request
+            && lba.0 >= u64::from(self.size().chunk_blocks)
+        {
             self.1.set(self.1.get() + u64::from(*blocks));
         }
         self.0.submit(token, request);

@@ -1,44 +1,139 @@
 //! The file layer over virtual disks in memory, power cuts included.
 
-mod checkpoints;
-mod crash;
-mod damage;
+pub mod checkpoints;
+pub mod crash;
+pub mod damage;
 mod data;
 mod names;
+pub mod outage;
+mod overlapping;
+mod owners;
+pub mod renames;
+pub mod reserve;
+mod small_caches;
+pub mod withheld;
 mod writeback;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
 use super::*;
-use ::types::{BlockCount, FileTime};
+use ::types::{BlockCount, FileTime, VolumeId};
 use space::api::{SpaceCompletion, SpaceSize};
 use space::memory::MemoryVirtualDisk;
 use sys::{Buf, Payload};
 
-/// A disk that outlives the file system on it; with a seed it answers some requests at a time, out of order.
+/// A disk that outlives the file system on it; with a seed it answers some requests at a time, out of order. It holds the volume to
+/// what it owes to the layers below: only blocks of chunk 0 are written with class `Append`, sealed, in growing order; tree pages are
+/// written to blocks that hold nothing.
 #[derive(Clone)]
-pub struct SharedDisk(pub Rc<RefCell<MemoryVirtualDisk>>, pub Rc<Cell<Option<u64>>>);
+pub struct SharedDisk(pub Rc<RefCell<MemoryVirtualDisk>>, pub Rc<Cell<Option<u64>>>, pub Rc<RefCell<Held>>);
 
-impl VirtualDisk for SharedDisk {
-    fn size(&self) -> SpaceSize {
-        self.0.borrow().size()
+/// What the blocks of a disk hold.
+#[derive(Default)]
+pub struct Held {
+    /// Order and contents of each block as it was written last with class `Append`.
+    orders: BTreeMap<u64, (u64, Vec<u8>)>,
+    /// Blocks that hold something of another class, and what if it belongs to a tree page.
+    written: BTreeMap<u64, Vec<u8>>,
+    /// How many requests are answered yet, if that is limited.
+    pub answers_left: Option<u64>,
+    /// Discards under way, by token.
+    discards: BTreeMap<u64, std::ops::Range<u64>>,
+}
+
+impl SharedDisk {
+    pub fn new(chunks: u64, chunk_blocks: u32) -> Self {
+        let blocks = BlockCount(chunks * u64::from(chunk_blocks));
+        let disk = MemoryVirtualDisk::new(blocks, chunk_blocks, blocks);
+        Self(Rc::new(RefCell::new(disk)), Rc::default(), Rc::default())
     }
-    fn submit(&mut self, token: u64, request: SpaceRequest) {
-        self.0.borrow_mut().submit(token, request);
+
+    fn check(&self, token: u64, request: &SpaceRequest) {
+        let chunk_blocks = u64::from(self.size().chunk_blocks);
+        let mut held = self.2.borrow_mut();
+        match request {
+            SpaceRequest::Write { lba, class, data } => {
+                assert_eq!(*class == WriteClass::Append, lba.0 < chunk_blocks, "{class:?} at {lba}");
+                if *class != WriteClass::Append {
+                    let bytes = data.contiguous();
+                    let is_page = bytes.starts_with(b"CTP2");
+                    for (block, bytes) in (lba.0..).zip(bytes.chunks(::types::BLOCK_BYTES)) {
+                        let page = if is_page { bytes.to_vec() } else { Vec::new() };
+                        // What failed may be written again.
+                        let is_new = held.written.get(&block).is_none_or(|before| *before == page);
+                        assert!(is_new || !is_page, "block {block} holds something");
+                        held.written.insert(block, page);
+                    }
+                    return;
+                }
+                for (index, block) in data.contiguous().chunks(::types::BLOCK_BYTES).enumerate() {
+                    let at = lba.offset(index as u64);
+                    let order = codes::sealed_order(VolumeId::from_bytes([7; 16]), at, block);
+                    let order = order.unwrap_or_else(|| panic!("block {at} is not sealed"));
+                    if let Some((last, bytes)) = held.orders.get(&at.0) {
+                        assert!(
+                            *last < order || (*last == order && bytes == block),
+                            "block {at} of order {order} after one of order {last}"
+                        );
+                    }
+                    held.orders.insert(at.0, (order, block.to_vec()));
+                }
+            }
+            SpaceRequest::Discard { lba, blocks } => {
+                held.orders.retain(|at, _| !(lba.0..lba.0 + blocks).contains(at));
+                held.discards.insert(token, lba.0..lba.0 + blocks);
+            }
+            SpaceRequest::Read { .. } => {}
+        }
     }
-    fn poll(&mut self, out: &mut Vec<SpaceCompletion>) {
+
+    /// Takes note of what is discarded.
+    pub fn note(&self, completions: &[SpaceCompletion]) {
+        let mut held = self.2.borrow_mut();
+        for completion in completions {
+            if let Some(range) = held.discards.remove(&completion.token)
+                && completion.result.is_ok()
+            {
+                held.written.retain(|block, _| !range.contains(block));
+            }
+        }
+    }
+
+    fn poll_disk(&self, out: &mut Vec<SpaceCompletion>) {
         let mut disk = self.0.borrow_mut();
         let Some(seed) = self.1.get() else { return disk.poll(out) };
         let mut random = crash::Random(seed);
         disk.hold(true);
         for _ in 0..random.below(4) {
             let pending = disk.pending() as u64;
+            if let Some(left) = &mut self.2.borrow_mut().answers_left {
+                if *left == 0 {
+                    break;
+                }
+                *left -= u64::from(pending > 0);
+            }
             disk.complete(random.below(pending) as usize, out);
         }
         self.1.set(Some(random.0));
+    }
+}
+
+impl VirtualDisk for SharedDisk {
+    fn size(&self) -> SpaceSize {
+        self.0.borrow().size()
+    }
+    fn submit(&mut self, token: u64, request: SpaceRequest) {
+        self.check(token, &request);
+        self.0.borrow_mut().submit(token, request);
+    }
+    fn poll(&mut self, out: &mut Vec<SpaceCompletion>) {
+        let before = out.len();
+        self.poll_disk(out);
+        self.note(&out[before..]);
     }
 }
 
@@ -83,11 +178,7 @@ impl Bench {
     }
 
     pub fn with(chunks: u64, chunk_blocks: u32, config: Config) -> Self {
-        let blocks = BlockCount(chunks * u64::from(chunk_blocks));
-        let disk = SharedDisk(
-            Rc::new(RefCell::new(MemoryVirtualDisk::new(blocks, chunk_blocks, blocks))),
-            Rc::new(Cell::new(None)),
-        );
+        let disk = SharedDisk::new(chunks, chunk_blocks);
         Self::over(disk.clone(), Box::new(disk), config)
     }
 

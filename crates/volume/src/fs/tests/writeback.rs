@@ -32,12 +32,13 @@ impl VirtualDisk for SlowDisk {
         self.disk.submit(token, request);
     }
     fn poll(&mut self, out: &mut Vec<SpaceCompletion>) {
-        let mut disk = self.disk.0.borrow_mut();
-        disk.hold(true);
+        let before = out.len();
+        self.disk.0.borrow_mut().hold(true);
         while self.done_at.front().is_some_and(|at| *at <= self.now.get()) {
             self.done_at.pop_front();
-            disk.complete(0, out);
+            self.disk.0.borrow_mut().complete(0, out);
         }
+        self.disk.note(&out[before..]);
     }
 }
 
@@ -171,8 +172,7 @@ impl VirtualDisk for CountedDisk {
 }
 
 fn memory_disk() -> SharedDisk {
-    let blocks = BlockCount(64 * 256);
-    SharedDisk(Rc::new(RefCell::new(MemoryVirtualDisk::new(blocks, 256, blocks))), Rc::default())
+    SharedDisk::new(64, 256)
 }
 
 /// How often a block was tried to be written while the disk took none for so long.
@@ -238,4 +238,30 @@ fn writes_that_memory_has_no_room_for_are_refused_while_write_back_fails() {
         }
     }
     assert_eq!(refused, Some(FsError::Unavailable));
+}
+
+#[test]
+fn a_clone_of_data_that_cannot_be_written_waits_without_trying_by_itself_and_is_answered() {
+    let (disk, writes) = (memory_disk(), Rc::new(Cell::new(0)));
+    let mut bench = Bench::over(disk.clone(), Box::new(CountedDisk(disk, writes.clone())), Config::default());
+    let source = stored_file(&mut bench, 1);
+    let target = StreamId::unnamed(bench.create("target"));
+    bench.write(target, 0, &[5; 1 << 20]).unwrap();
+    bench.flush_all().unwrap();
+    let mut written = Written::default();
+    assert!(written.write(&mut bench, source, 3, 1));
+    bench.disk.0.borrow_mut().fail(Some(SpaceError::Unavailable));
+    writes.set(0);
+    let begun = bench.now;
+    let error = loop {
+        match bench.fs.clone_range(source, 0, target, 0, 1 << 20, FileTime(9)) {
+            Err(FsError::Miss) => {}
+            result => break result.err(),
+        }
+        bench.now = bench.now.after(STEP);
+        bench.poll();
+        assert!(bench.now.since(begun) < Duration::from_secs(70), "the clone waits for ever");
+    };
+    assert_eq!(error, Some(FsError::Unavailable));
+    assert!(writes.get() < 40, "{} writes", writes.get());
 }

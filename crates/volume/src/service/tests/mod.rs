@@ -1,7 +1,9 @@
 //! The service in virtual time, over a volume in memory.
 
+mod bounds;
 mod caching;
 mod cold;
+pub mod durability;
 mod files;
 mod locks;
 mod lookup;

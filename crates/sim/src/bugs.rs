@@ -1,0 +1,101 @@
+//! Bugs that can be planted, of all layers, and the seeds that find them.
+
+use crate::{Finding, World};
+use space::planted::Planted as OfSpace;
+use store::planted::Planted as OfStore;
+use volume::planted::Planted as OfVolume;
+
+/// A bug of one of the layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bug {
+    Space(OfSpace),
+    Store(OfStore),
+    Volume(OfVolume),
+}
+
+/// Seeds that find a bug.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Finder {
+    pub world: World,
+    /// One of so many seeds, from 0 on, finds it.
+    pub seeds: u64,
+}
+
+impl Finder {
+    /// Whether it takes seconds.
+    pub const fn is_quick(self) -> bool {
+        matches!(self.world, World::Space) || self.seeds <= 40
+    }
+}
+
+const fn stack(seeds: u64) -> Option<Finder> {
+    Some(Finder { world: World::Stack, seeds })
+}
+
+impl Bug {
+    /// All of them, layer by layer.
+    pub fn all() -> Vec<Self> {
+        let space = OfSpace::ALL.into_iter().chain(OfSpace::OF_DISKS).map(Self::Space);
+        let store = OfStore::ALL.into_iter().map(Self::Store);
+        let volume = OfVolume::ALL.into_iter().map(Self::Volume);
+        space.chain(store).chain(volume).collect()
+    }
+
+    /// As it is asked for on the command line: `space::NoReconcile`.
+    pub fn name(self) -> String {
+        match self {
+            Self::Space(bug) => format!("space::{bug:?}"),
+            Self::Store(bug) => format!("store::{bug:?}"),
+            Self::Volume(bug) => format!("volume::{bug:?}"),
+        }
+    }
+
+    /// The seeds that have to find it. Without any a test of its crate finds it, as those of store, of volume, and of space that
+    /// need faults of disks do with the others too (`planted` in each).
+    pub fn finder(self) -> Option<Finder> {
+        match self {
+            Self::Space(bug) if OfSpace::ALL.contains(&bug) => {
+                Some(Finder { world: World::Space, seeds: 1_000 })
+            }
+            Self::Space(_) => None,
+            Self::Store(bug) => match bug {
+                OfStore::AckBeforeDurable | OfStore::AnchorBeforeFlush | OfStore::FreshBeforeFlush => {
+                    stack(30)
+                }
+                OfStore::ClaimWithoutFlush | OfStore::MediumFailsDisk => stack(150),
+                _ => None,
+            },
+            Self::Volume(bug) => match bug {
+                OfVolume::GrowthNotDurable | OfVolume::RenameBeforeData => stack(30),
+                OfVolume::AllocatorReuseEarly
+                | OfVolume::OutageFailsVolume
+                | OfVolume::SuperblockBeforePages => stack(150),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// Plants a bug in this thread, in place of the one that was.
+fn plant(bug: Option<Bug>) {
+    space::planted::plant(match bug {
+        Some(Bug::Space(bug)) => Some(bug),
+        _ => None,
+    });
+    store::planted::plant(match bug {
+        Some(Bug::Store(bug)) => Some(bug),
+        _ => None,
+    });
+    volume::planted::plant(match bug {
+        Some(Bug::Volume(bug)) => Some(bug),
+        _ => None,
+    });
+}
+
+/// Runs a seed with the bug. What it finds counts if the seed finds nothing without.
+pub fn find(bug: Bug, world: World, seed: u64) -> Option<Finding> {
+    plant(Some(bug));
+    let found = world.run(seed);
+    plant(None);
+    (!found.violations.is_empty() && world.run(seed).violations.is_empty()).then_some(found)
+}

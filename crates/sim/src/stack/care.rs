@@ -1,0 +1,151 @@
+//! What an administrator, or the daemon's schedule, has done: scrubs, checks, moves; and when everything is whole again.
+
+use super::node::{Condition, Node};
+use space::coordinator::{Comparison, Event, Phase};
+use space::local::LocalEvent;
+use std::collections::VecDeque;
+use std::time::Duration;
+use types::{DiskId, Lba, Monotonic, VolumeId};
+
+/// Bytes that a disk is asked to verify in one go: the daemon's.
+const SCRUB_BYTES: u64 = 4 << 20;
+/// A step without an answer for so long is asked again: the disk was taken out.
+const STEP_MAX: Duration = Duration::from_secs(20);
+
+/// A scrub of disks, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Scrub {
+    disks: VecDeque<DiskId>,
+    asked: Option<Monotonic>,
+    pub corrupt: u64,
+}
+
+impl Scrub {
+    pub fn begin(&mut self, node: &Node) {
+        self.disks = node.slots.iter().filter(|slot| slot.store().is_some()).map(|slot| slot.id).collect();
+        self.asked = None;
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.disks.is_empty()
+    }
+
+    pub fn drive(&mut self, node: &Node, now: Monotonic) {
+        let Some(&disk) = self.disks.front() else { return };
+        if node.slot(disk).is_none_or(|slot| slot.store().is_none()) {
+            self.disks.pop_front();
+            self.asked = None;
+        } else if self.asked.is_none_or(|at| now.since(at) > STEP_MAX) {
+            node.space.scrub(disk, SCRUB_BYTES);
+            self.asked = Some(now);
+        }
+    }
+
+    pub fn note(&mut self, event: &LocalEvent) {
+        if let LocalEvent::Scrubbed { disk, corrupt, finished, .. } = event
+            && self.disks.front() == Some(disk)
+        {
+            self.corrupt += corrupt;
+            self.asked = None;
+            if *finished {
+                self.disks.pop_front();
+            }
+        }
+    }
+}
+
+/// A comparison of all copies of everything, region by region.
+#[derive(Debug, Default)]
+pub(crate) struct Check {
+    regions: VecDeque<(VolumeId, Lba)>,
+    asked: Option<Monotonic>,
+    repair: bool,
+    pub found: Comparison,
+    /// The first region in which something was found.
+    pub first: Option<(VolumeId, Lba, Comparison)>,
+}
+
+impl Check {
+    pub fn begin(&mut self, node: &Node, repair: bool) {
+        *self = Self { repair, ..Self::default() };
+        for volume in &node.volumes {
+            let regions = node.space.with_volume(volume.id, |coordinator| coordinator.mapped_regions());
+            self.regions.extend(regions.unwrap_or_default().into_iter().map(|lba| (volume.id, lba)));
+        }
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.regions.is_empty()
+    }
+
+    pub fn drive(&mut self, node: &Node, now: Monotonic) {
+        let Some(&(volume, lba)) = self.regions.front() else { return };
+        let mapped = node.space.with_volume(volume, |coordinator| coordinator.is_mapped(lba));
+        if mapped != Some(true) {
+            self.regions.pop_front();
+            self.asked = None;
+        } else if self.asked.is_none_or(|at| now.since(at) > STEP_MAX) {
+            node.space.compare(volume, lba);
+            self.asked = Some(now);
+        }
+    }
+
+    pub fn note(&mut self, node: &Node, event: &LocalEvent) {
+        let LocalEvent::Volume(volume, Event::Compared { lba, found, .. }) = event else { return };
+        if self.regions.front() != Some(&(*volume, *lba)) || found.copies == 0 {
+            return;
+        }
+        self.asked = None;
+        self.regions.pop_front();
+        if found.differing + found.corrupt + found.lost == 0 {
+            return;
+        }
+        self.first.get_or_insert((*volume, *lba, *found));
+        self.found.differing += found.differing;
+        self.found.corrupt += found.corrupt;
+        self.found.lost += found.lost;
+        if self.repair {
+            node.space.equalize(*volume, *lba);
+        }
+    }
+}
+
+/// Why not everything has all its copies in place; none: it has.
+pub(crate) fn short_of_whole(node: &Node) -> Option<String> {
+    for slot in &node.slots {
+        match &slot.condition {
+            Condition::Present(_) => {}
+            Condition::Opening(_) => return Some(format!("disk {} is being opened", slot.id)),
+            Condition::Absent { .. } => return Some(format!("disk {} is away: {:?}", slot.id, slot.refused)),
+        }
+    }
+    for volume in &node.volumes {
+        if !volume.serves {
+            return Some(format!("volume {} does not serve: {:?}", volume.id, volume.failures.last()));
+        }
+        let short = node.space.with_volume(volume.id, |coordinator| {
+            let record = coordinator.record();
+            let (_, few) = coordinator.chunk_counts();
+            let whole = *coordinator.phase() == Phase::Serving
+                && record.stale.is_empty()
+                && record.building.is_empty()
+                && few == 0
+                && coordinator.is_reconciled()
+                && coordinator.jobs().is_empty();
+            (!whole).then(|| {
+                format!(
+                    "volume {}: {:?}, {few} chunks are short of copies, reconciled {}, jobs {:?}, {record:?}",
+                    volume.id,
+                    coordinator.phase(),
+                    coordinator.is_reconciled(),
+                    coordinator.jobs(),
+                )
+            })
+        });
+        if let Some(short) = short.flatten() {
+            return Some(short);
+        }
+    }
+    let jobs = node.space.jobs();
+    (!jobs.is_empty()).then(|| format!("jobs: {jobs:?}"))
+}

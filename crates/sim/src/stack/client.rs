@@ -1,0 +1,668 @@
+//! Clients: each works in a directory of its own, remembers what it was answered, and says what must be true from then on.
+
+use super::model::{CELL_BYTES, ChangeId, Changes, Content, FileModel};
+use super::names::{NameChange, NameModel};
+use super::recovery::Recovery;
+use crate::random::Random;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use sys::Payload;
+use types::{Monotonic, NtStatus, Sid};
+use volume::backend::*;
+use volume::security::rights;
+
+/// NT create options.
+const DIRECTORY_FILE: u32 = 1;
+const WRITE_THROUGH: u32 = 2;
+/// Operations of one client at once.
+const DOING_MAX: usize = 4;
+/// Opens of one client at once.
+const OPENS_MAX: usize = 4;
+/// Cells of the block in which clones are aligned.
+const BLOCK_CELLS: u64 = types::BLOCK_BYTES as u64 / CELL_BYTES;
+
+/// What a client waits for.
+#[derive(Debug, Clone)]
+pub(crate) enum What {
+    Create { file: u32, at: usize, write_through: bool },
+    Open { file: u32, write_through: bool, then_remove: bool },
+    Write { file: u32, change: ChangeId, durable: bool, cells: (u64, u64) },
+    Read { file: u32, from: u64, count: u64 },
+    Flush { open: OpenId, file: u32 },
+    Close { open: OpenId, file: u32, flushes: bool, removes: Option<usize> },
+    MarkRemoved { open: OpenId, file: u32 },
+    SetEnd { file: u32, change: ChangeId },
+    Zero { file: u32, change: ChangeId, cells: (u64, u64) },
+    Clone { file: u32, change: ChangeId, cells: (u64, u64), source: (u32, u64, u64) },
+    Rename { file: u32, at: usize },
+    Recovery,
+}
+
+impl What {
+    /// Files that it changes or relies on, and where: first the one that it changes.
+    fn reserves(&self) -> impl Iterator<Item = (u32, u64, u64)> {
+        let (first, second) = match self {
+            Self::Write { file, cells, .. } | Self::Zero { file, cells, .. } => {
+                (Some((*file, cells.0, cells.1)), None)
+            }
+            Self::Clone { file, cells, source, .. } => (Some((*file, cells.0, cells.1)), Some(*source)),
+            Self::SetEnd { file, .. } => (Some((*file, 0, u64::MAX)), None),
+            _ => (None, None),
+        };
+        first.into_iter().chain(second)
+    }
+
+    fn is_naming(&self) -> bool {
+        matches!(
+            self,
+            Self::Create { .. }
+                | Self::Open { then_remove: true, .. }
+                | Self::MarkRemoved { .. }
+                | Self::Rename { .. }
+                | Self::Close { removes: Some(_), .. }
+        )
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Doing {
+    pub what: What,
+    pub began: u64,
+    pub began_at: Monotonic,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct OpenFile {
+    pub open: OpenId,
+    pub file: u32,
+    pub write_through: bool,
+    /// Step at which its last write was asked for, and the last flush that was answered.
+    wrote: u64,
+    flushed: u64,
+    closing: bool,
+}
+
+/// What a client is about to do, step by step: a program that saves a file.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    CreateAt(u64),
+    WriteAll,
+    RenameTo(u64),
+}
+
+pub(crate) enum Mode {
+    /// Its volume does not serve.
+    Away,
+    Recovering(Box<Recovery>),
+    Working,
+    /// An answer left open what its names are: it waits for a restart.
+    Lost,
+}
+
+pub(crate) struct Client {
+    pub number: usize,
+    pub volume: usize,
+    pub share: ShareOptions,
+    pub names: NameModel,
+    pub files: BTreeMap<u32, FileModel>,
+    pub opens: Vec<OpenFile>,
+    pub doing: BTreeMap<u64, Doing>,
+    pub mode: Mode,
+    pub wake_at: Monotonic,
+    plan: VecDeque<Step>,
+    /// The file that the plan is about.
+    planned: u32,
+    pause_us: u64,
+    name_count: u64,
+    cells_max: u64,
+}
+
+/// What a client shares with the others.
+pub(crate) struct Shared<'a> {
+    pub random: &'a mut Random,
+    pub changes: &'a mut Changes,
+    pub next_file: &'a mut u32,
+    pub step: u64,
+    pub now: Monotonic,
+}
+
+/// What follows from an answer.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub wrong: Option<String>,
+    /// All metadata that was answered before this step is durable, of all clients of the volume.
+    pub metadata_durable: Option<u64>,
+    /// The next request of the same work.
+    pub next: Option<(What, Operation)>,
+}
+
+pub(crate) fn wide(text: &str) -> Box<[u16]> {
+    text.encode_utf16().collect()
+}
+
+impl Client {
+    pub fn new(number: usize, volume: usize, durability: Durability, scenario: &super::Scenario) -> Self {
+        Self {
+            number,
+            volume,
+            share: ShareOptions { durability, ..ShareOptions::default() },
+            names: NameModel::default(),
+            files: BTreeMap::new(),
+            opens: Vec::new(),
+            doing: BTreeMap::new(),
+            mode: Mode::Away,
+            wake_at: Monotonic(0),
+            plan: VecDeque::new(),
+            planned: 0,
+            pause_us: scenario.pause_us,
+            name_count: scenario.names,
+            cells_max: scenario.file_bytes_max / CELL_BYTES,
+        }
+    }
+
+    fn caller(&self) -> Caller {
+        let sid = |rid| Sid::new(5, &[21, 1, 2, 3, rid]).expect("a SID");
+        Caller {
+            session: SessionId(self.number as u64 + 1),
+            client: [self.number as u8 + 1; 16],
+            token: Arc::new(AccessToken {
+                user: sid(1000 + self.number as u32),
+                primary_group: sid(513),
+                groups: vec![Sid::everyone(), Sid::authenticated_users(), Sid::users()],
+                privileges: Privileges::empty(),
+            }),
+            root: ShareRoot::VOLUME,
+            share_access: rights::FILE_ALL,
+            share: self.share,
+            standing: Standing::none(),
+        }
+    }
+
+    fn path(&self, name: u64) -> WideString {
+        wide(&format!("c{}\\{name}", self.number))
+    }
+
+    fn create(&self, path: WideString, disposition: Disposition, options: u32) -> Operation {
+        Operation::Create(Box::new(Create {
+            caller: self.caller(),
+            path,
+            desired_access: rights::FILE_ALL,
+            attributes: 0,
+            share_access: 7,
+            disposition,
+            options,
+            cache: CacheRequest::Oplock(OplockLevel::None),
+            allocation_bytes: None,
+            extended_attributes: Vec::new(),
+            security: None,
+            durable: None,
+            app_instance: None,
+            query_maximal_access: false,
+            time_warp: None,
+            replay: false,
+        }))
+    }
+
+    /// Opens the client's directory.
+    pub fn open_directory(&self, disposition: Disposition) -> Operation {
+        self.create(wide(&format!("c{}", self.number)), disposition, DIRECTORY_FILE)
+    }
+
+    pub fn open_name(&self, name: u64) -> Operation {
+        self.create(self.path(name), Disposition::Open, 0)
+    }
+
+    /// The process or the volume is gone: nothing that was asked for is answered, and no open is left.
+    pub fn restarted(&mut self) {
+        self.doing.clear();
+        self.opens.clear();
+        self.plan.clear();
+        self.mode = Mode::Away;
+    }
+
+    pub fn pause(&mut self, shared: &mut Shared) {
+        let pause = shared.random.between(1, self.pause_us);
+        self.wake_at = shared.now.after(std::time::Duration::from_micros(pause));
+    }
+
+    fn is_durable_share(&self) -> bool {
+        self.share.durability == Durability::Write
+    }
+
+    /// Whether nothing else changes these cells of the file, or its end.
+    fn is_free(&self, file: u32, from: u64, to: u64) -> bool {
+        self.doing.values().flat_map(|doing| doing.what.reserves()).all(|(other, start, end)| {
+            // What lies behind the end moves it.
+            other != file
+                || ((end <= from || to <= start)
+                    && end.max(to).saturating_mul(CELL_BYTES) <= self.end_of(file))
+        })
+    }
+
+    fn end_of(&self, file: u32) -> u64 {
+        self.files.get(&file).map_or(0, |file| file.end_of_file.last())
+    }
+
+    fn is_naming(&self) -> bool {
+        self.doing.values().any(|doing| doing.what.is_naming())
+    }
+
+    /// Whether the file is being opened, renamed or removed.
+    fn is_touched(&self, file: u32) -> bool {
+        self.opens.iter().any(|open| open.file == file)
+            || self.doing.values().any(|doing| match doing.what {
+                What::Open { file: other, .. } | What::Close { file: other, .. } => other == file,
+                What::MarkRemoved { file: other, .. } | What::Create { file: other, .. } => other == file,
+                _ => false,
+            })
+    }
+
+    /// Chooses what to do next.
+    pub fn choose(&mut self, shared: &mut Shared) -> Option<(What, Operation)> {
+        if self.doing.len() >= DOING_MAX {
+            return None;
+        }
+        if !self.plan.is_empty() {
+            return self.follow_plan(shared);
+        }
+        match shared.random.below(100) {
+            0..35 => self.choose_write(shared),
+            35..50 => self.choose_read(shared),
+            50..59 => self.choose_flush(shared),
+            59..67 => self.choose_close(shared),
+            67..73 => self.choose_open(shared, false),
+            73..79 => {
+                let name = shared.random.below(self.name_count);
+                self.create_file(shared, name)
+            }
+            79..83 => self.choose_end(shared),
+            83..88 => self.choose_zero(shared),
+            88..91 => {
+                let (name, file) = self.pick_named(shared, |client, file| client.usable(file).is_some())?;
+                let to = shared.random.below(self.name_count);
+                let open = self.usable(file)?.open;
+                self.rename(shared, name, open, file, to)
+            }
+            91..93 => self.choose_open(shared, true),
+            93..96 => self.choose_clone(shared),
+            _ => {
+                let (temporary, name) = (self.name_count, shared.random.below(self.name_count));
+                self.plan.extend([Step::CreateAt(temporary), Step::WriteAll, Step::RenameTo(name)]);
+                self.follow_plan(shared)
+            }
+        }
+    }
+
+    fn follow_plan(&mut self, shared: &mut Shared) -> Option<(What, Operation)> {
+        if !self.doing.is_empty() {
+            return None;
+        }
+        match self.plan.pop_front()? {
+            Step::CreateAt(name) => {
+                let begun = self.create_file(shared, name);
+                match &begun {
+                    Some((What::Create { file, .. }, _)) => self.planned = *file,
+                    _ => self.plan.clear(),
+                }
+                begun
+            }
+            Step::WriteAll => {
+                let open = self.usable(self.planned)?.clone();
+                let count = shared.random.between(1, self.cells_max);
+                self.write(shared, &open, 0, count.min(512))
+            }
+            Step::RenameTo(to) => {
+                let open = self.usable(self.planned)?.open;
+                let names = self.names.current();
+                let (name, file) =
+                    names.iter().find(|(_, file)| **file == self.planned).map(|(a, b)| (*a, *b))?;
+                self.rename(shared, name, open, file, to)
+            }
+        }
+    }
+
+    fn usable(&self, file: u32) -> Option<&OpenFile> {
+        self.opens.iter().find(|open| open.file == file && !open.closing)
+    }
+
+    fn pick_open(&self, shared: &mut Shared) -> Option<OpenFile> {
+        let usable: Vec<usize> = (0..self.opens.len()).filter(|at| !self.opens[*at].closing).collect();
+        shared.random.pick(&usable).map(|at| self.opens[at].clone())
+    }
+
+    fn pick_named(&self, shared: &mut Shared, fits: impl Fn(&Self, u32) -> bool) -> Option<(u64, u32)> {
+        let names = self.names.current();
+        let fitting: Vec<(u64, u32)> = names.into_iter().filter(|(_, file)| fits(self, *file)).collect();
+        shared.random.pick(&fitting)
+    }
+
+    fn create_file(&mut self, shared: &mut Shared, name: u64) -> Option<(What, Operation)> {
+        if self.is_naming() || self.opens.len() >= OPENS_MAX || self.names.current().contains_key(&name) {
+            return None;
+        }
+        *shared.next_file += 1;
+        let file = *shared.next_file;
+        self.files.insert(file, FileModel::new(file));
+        let at = self.names.begin(NameChange::Create { name, file }, shared.step);
+        let write_through = shared.random.chance(150);
+        let options = if write_through { WRITE_THROUGH } else { 0 };
+        let operation = self.create(self.path(name), Disposition::Create, options);
+        Some((What::Create { file, at, write_through }, operation))
+    }
+
+    fn choose_open(&mut self, shared: &mut Shared, then_remove: bool) -> Option<(What, Operation)> {
+        if self.opens.len() >= OPENS_MAX || self.is_naming() {
+            return None;
+        }
+        let (name, file) = self.pick_named(shared, |client, file| !client.is_touched(file))?;
+        let write_through = shared.random.chance(150);
+        let options = if write_through { WRITE_THROUGH } else { 0 };
+        let operation = self.create(self.path(name), Disposition::Open, options);
+        Some((What::Open { file, write_through, then_remove }, operation))
+    }
+
+    fn choose_write(&mut self, shared: &mut Shared) -> Option<(What, Operation)> {
+        let open = self.pick_open(shared)?;
+        let end = self.end_of(open.file) / CELL_BYTES;
+        let longest = if shared.random.chance(800) { 16 } else { 300 };
+        let count = shared.random.between(1, longest.min(self.cells_max));
+        let from = match shared.random.below(4) {
+            0 => end,
+            1 => shared.random.below(self.cells_max),
+            2 => shared.random.below(end.max(1)) / BLOCK_CELLS * BLOCK_CELLS,
+            _ => shared.random.below(end.max(1)),
+        };
+        let from = from.min(self.cells_max.saturating_sub(count));
+        self.write(shared, &open, from, count)
+    }
+
+    fn write(
+        &mut self,
+        shared: &mut Shared,
+        open: &OpenFile,
+        from: u64,
+        count: u64,
+    ) -> Option<(What, Operation)> {
+        if !self.is_free(open.file, from, from + count) {
+            return None;
+        }
+        let change = shared.changes.begin();
+        let bytes = self.files.get_mut(&open.file)?.write(shared.changes, change, from, count);
+        let write_through = shared.random.chance(80);
+        let durable = write_through || open.write_through || self.is_durable_share();
+        let known = self.opens.iter_mut().find(|known| known.open == open.open)?;
+        known.wrote = shared.step;
+        let data = Payload::from(bytes.freeze());
+        let offset = from * CELL_BYTES;
+        let what = What::Write { file: open.file, change, durable, cells: (from, from + count) };
+        Some((what, Operation::Write { open: open.open, offset, data, write_through, unbuffered: false }))
+    }
+
+    fn choose_read(&mut self, shared: &mut Shared) -> Option<(What, Operation)> {
+        let open = self.pick_open(shared)?;
+        let end = self.end_of(open.file) / CELL_BYTES;
+        if end == 0 {
+            return None;
+        }
+        let from = shared.random.below(end);
+        let count = shared.random.between(1, 64);
+        let range = ByteRange { offset: from * CELL_BYTES, len_bytes: count * CELL_BYTES };
+        let what = What::Read { file: open.file, from, count };
+        Some((what, Operation::Read { open: open.open, range, unbuffered: false }))
+    }
+
+    fn choose_flush(&mut self, shared: &mut Shared) -> Option<(What, Operation)> {
+        let open = self.pick_open(shared)?;
+        let what = What::Flush { open: open.open, file: open.file };
+        Some((what, Operation::Flush { open: open.open }))
+    }
+
+    fn choose_close(&mut self, shared: &mut Shared) -> Option<(What, Operation)> {
+        let open = self.pick_open(shared)?;
+        // A close may overtake a flush; what else is under way would lose its open.
+        let busy = self.doing.values().any(|doing| match &doing.what {
+            What::Flush { .. } => false,
+            What::Read { file, .. } | What::Rename { file, .. } => *file == open.file,
+            other => other.reserves().any(|(file, ..)| file == open.file),
+        });
+        if busy {
+            return None;
+        }
+        Some(self.close(open.open, open.file, None))
+    }
+
+    fn close(&mut self, open: OpenId, file: u32, removes: Option<usize>) -> (What, Operation) {
+        let mut flushes = false;
+        if let Some(known) = self.opens.iter_mut().find(|known| known.open == open) {
+            known.closing = true;
+            flushes = self.share.durability != Durability::Flush && known.wrote > known.flushed;
+        }
+        (What::Close { open, file, flushes, removes }, Operation::Close { open, query: false })
+    }
+
+    fn choose_end(&mut self, shared: &mut Shared) -> Option<(What, Operation)> {
+        let open = self.pick_open(shared)?;
+        if !self.is_free(open.file, 0, u64::MAX / CELL_BYTES) {
+            return None;
+        }
+        let end = shared.random.below(self.cells_max) * CELL_BYTES;
+        let change = shared.changes.begin();
+        self.files.get_mut(&open.file)?.set_end(shared.changes, change, end);
+        let set = SetInformation::EndOfFile(end);
+        Some((What::SetEnd { file: open.file, change }, Operation::SetInformation { open: open.open, set }))
+    }
+
+    fn choose_zero(&mut self, shared: &mut Shared) -> Option<(What, Operation)> {
+        let open = self.pick_open(shared)?;
+        let end = self.end_of(open.file) / CELL_BYTES;
+        let from = shared.random.below(end.max(1));
+        let to = (from + shared.random.between(1, 40)).min(end);
+        if from >= to || !self.is_free(open.file, from, to) {
+            return None;
+        }
+        let change = shared.changes.begin();
+        self.files.get_mut(&open.file)?.zero(shared.changes, change, from, to - from);
+        let range = ByteRange { offset: from * CELL_BYTES, len_bytes: (to - from) * CELL_BYTES };
+        let what = What::Zero { file: open.file, change, cells: (from, to) };
+        Some((what, Operation::ZeroRange { open: open.open, range }))
+    }
+
+    fn choose_clone(&mut self, shared: &mut Shared) -> Option<(What, Operation)> {
+        let (source, target) = (self.pick_open(shared)?, self.pick_open(shared)?);
+        let (source_end, target_end) = (self.end_of(source.file), self.end_of(target.file));
+        let blocks = (source_end.min(target_end) / CELL_BYTES / BLOCK_CELLS).min(32);
+        if blocks == 0 || source.file == target.file {
+            return None;
+        }
+        let count = shared.random.between(1, blocks) * BLOCK_CELLS;
+        let place = |random: &mut Random, end: u64| {
+            random.below((end / CELL_BYTES - count) / BLOCK_CELLS + 1) * BLOCK_CELLS
+        };
+        let (from, to) = (place(shared.random, source_end), place(shared.random, target_end));
+        if !self.is_free(target.file, to, to + count) || !self.is_free(source.file, from, from + count) {
+            return None;
+        }
+        let contents: Vec<Content> = self.files.get(&source.file)?.settled(shared.changes, from, count)?;
+        let change = shared.changes.begin();
+        self.files.get_mut(&target.file)?.take(shared.changes, change, to, &contents);
+        let chunk = CopyChunk {
+            source_offset: from * CELL_BYTES,
+            target_offset: to * CELL_BYTES,
+            len_bytes: count * CELL_BYTES,
+        };
+        let what = What::Clone {
+            file: target.file,
+            change,
+            cells: (to, to + count),
+            source: (source.file, from, from + count),
+        };
+        Some((what, Operation::DuplicateExtents { source: source.open, target: target.open, chunk }))
+    }
+
+    fn rename(
+        &mut self,
+        shared: &mut Shared,
+        from: u64,
+        open: OpenId,
+        file: u32,
+        to: u64,
+    ) -> Option<(What, Operation)> {
+        let names = self.names.current();
+        let replaced = names.get(&to).copied();
+        if self.is_naming() || from == to || replaced.is_some_and(|file| self.is_touched(file)) {
+            return None;
+        }
+        let at = self.names.begin(NameChange::Rename { from, to }, shared.step);
+        if replaced.is_some() {
+            self.files.get_mut(&file)?.replaced.push((at, shared.step));
+        }
+        let set = SetInformation::Rename { target: self.path(to), replace: true, posix: false };
+        Some((What::Rename { file, at }, Operation::SetInformation { open, set }))
+    }
+
+    /// An answer came.
+    pub fn answered(&mut self, shared: &mut Shared, doing: Doing, reply: Reply) -> Outcome {
+        let (began, step) = (doing.began, shared.step);
+        let mut outcome = Outcome::default();
+        let durable_share = self.is_durable_share();
+        match (doing.what, reply) {
+            (What::Create { file, at, write_through }, Reply::Created(created)) => {
+                self.names.end(at, step);
+                outcome.metadata_durable = durable_share.then_some(step + 1);
+                self.opened(file, &created, write_through);
+            }
+            (What::Open { file, write_through, then_remove }, Reply::Created(created)) => {
+                outcome.wrong = self.check_opened(shared.changes, file, &created);
+                self.opened(file, &created, write_through);
+                if then_remove {
+                    // Nothing else happens through it.
+                    self.opens
+                        .iter_mut()
+                        .filter(|open| open.file == file)
+                        .for_each(|open| open.closing = true);
+                    let set = SetInformation::Disposition { flags: 1 };
+                    let request = Operation::SetInformation { open: created.open, set };
+                    outcome.next = Some((What::MarkRemoved { open: created.open, file }, request));
+                }
+            }
+            (What::MarkRemoved { open, file }, Reply::Done) => {
+                let current = self.names.current();
+                let name = current.iter().find(|(_, other)| **other == file).map_or(0, |(name, _)| *name);
+                let at = self.names.begin(NameChange::Remove { name }, step);
+                outcome.next = Some(self.close(open, file, Some(at)));
+            }
+            (What::Write { change, durable, .. }, Reply::Written(_)) => {
+                shared.changes.end(change, step, durable);
+            }
+            (What::SetEnd { change, .. } | What::Zero { change, .. }, Reply::Done) => {
+                shared.changes.end(change, step, durable_share);
+            }
+            (What::Clone { change, .. }, Reply::Done | Reply::Copied { .. }) => {
+                shared.changes.end(change, step, durable_share);
+            }
+            (What::Read { file, from, count }, Reply::Read(data)) => {
+                outcome.wrong = self.check_read(shared.changes, file, from, count, &data, began);
+            }
+            (What::Flush { open, file }, Reply::Done) => {
+                if let Some(known) = self.opens.iter_mut().find(|known| known.open == open) {
+                    known.flushed = known.flushed.max(began);
+                }
+                self.made_durable(file, began);
+                outcome.metadata_durable = Some(began);
+            }
+            (What::Close { open, file, flushes, removes }, Reply::Closed(_)) => {
+                self.opens.retain(|known| known.open != open);
+                match removes {
+                    Some(at) => self.names.end(at, step),
+                    None if flushes => {
+                        self.made_durable(file, began);
+                        outcome.metadata_durable = Some(began);
+                    }
+                    None => {}
+                }
+                if durable_share && removes.is_some() {
+                    outcome.metadata_durable = Some(step + 1);
+                }
+            }
+            (What::Rename { at, .. }, Reply::Done) => {
+                self.names.end(at, step);
+                outcome.metadata_durable = durable_share.then_some(step + 1);
+            }
+            (what, reply) => outcome.wrong = Some(format!("{what:?} was answered {reply:?}")),
+        }
+        outcome
+    }
+
+    fn made_durable(&mut self, file: u32, began: u64) {
+        if let Some(file) = self.files.get_mut(&file) {
+            file.flushed(began);
+        }
+    }
+
+    fn opened(&mut self, file: u32, created: &Created, write_through: bool) {
+        if let Some(known) = self.files.get_mut(&file) {
+            known.file_id = Some(created.information.file_id);
+        }
+        let (open, closing) = (created.open, false);
+        self.opens.push(OpenFile { open, file, write_through, wrote: 0, flushed: 0, closing });
+    }
+
+    fn check_opened(&self, changes: &Changes, file: u32, created: &Created) -> Option<String> {
+        let known = self.files.get(&file)?;
+        let found = created.information.file_id;
+        if known.file_id.is_some_and(|id| id != found) {
+            return Some(format!("file {file} is {:?}, and its name leads to {found}", known.file_id));
+        }
+        let end = created.information.end_of_file;
+        let wrong = known.end_of_file.settled(changes).is_some_and(|known| known != end);
+        wrong.then(|| format!("file {file} ends at {end}, not at {}", known.end_of_file.last()))
+    }
+
+    fn check_read(
+        &self,
+        changes: &Changes,
+        file: u32,
+        from: u64,
+        count: u64,
+        data: &Payload,
+        began: u64,
+    ) -> Option<String> {
+        let known = self.files.get(&file)?;
+        let bytes = data.contiguous();
+        let ends: Vec<u64> = known.end_of_file.live(changes, began).collect();
+        let shown = |end: u64| (from + count).min(end / CELL_BYTES).saturating_sub(from) * CELL_BYTES;
+        if !ends.iter().any(|end| shown(*end) == bytes.len() as u64) {
+            return Some(format!("a read of file {file} found {} bytes; it ends at {ends:?}", bytes.len()));
+        }
+        known.check_read(changes, from, &bytes, began)
+    }
+
+    /// An operation was refused: what is wrong with that, unless it may be.
+    pub fn refused(
+        &mut self,
+        changes: &Changes,
+        doing: &Doing,
+        status: NtStatus,
+        tolerated: bool,
+    ) -> Option<String> {
+        match &doing.what {
+            What::Read { file, from, .. } if status == NtStatus::END_OF_FILE => {
+                let known = self.files.get(file)?;
+                let ends: Vec<u64> = known.end_of_file.live(changes, doing.began).collect();
+                let right = ends.iter().any(|end| *end <= from * CELL_BYTES);
+                return (!right)
+                    .then(|| format!("file {file} ends before cell {from} to a read, and at {ends:?}"));
+            }
+            _ if !tolerated => return Some(format!("{:?} was refused: {status:?}", doing.what)),
+            What::Create { at, file, .. } if status == NtStatus::DISK_FULL => {
+                self.names.withdraw(*at);
+                self.files.remove(file);
+                self.plan.clear();
+            }
+            what if what.is_naming() => self.mode = Mode::Lost,
+            What::Close { open, .. } => self.opens.retain(|known| known.open != *open),
+            _ => self.plan.clear(),
+        }
+        None
+    }
+}

@@ -1,0 +1,395 @@
+//! The plan of a run: calm, a fault, its end, until all is whole again; then the next one; at the end everything is read again,
+//! the last time with one disk away.
+
+use super::care::short_of_whole;
+use super::disks::SimDisk;
+use super::faults::{Striking, Structure};
+use super::node::{Condition, Slot};
+use super::scenario::{Kind, Work};
+use super::world::World;
+use std::time::Duration;
+use types::{DiskId, Monotonic};
+
+/// After the end of a fault everything has its copies again within this time, replacement of a disk included.
+const WHOLE_WITHIN: Duration = Duration::from_secs(400);
+/// A disk that cannot be opened for so long is replaced.
+const REPLACE_AFTER: Duration = Duration::from_secs(30);
+
+fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Setup,
+    Setting {
+        until: Monotonic,
+    },
+    Calm {
+        until: Monotonic,
+    },
+    Fault {
+        until: Monotonic,
+    },
+    /// All disks are to be there, and all copies.
+    Heal,
+    Scrub,
+    Repair,
+    Verify,
+    /// All was whole; everything is read again by a new process.
+    Reread,
+    /// The same without this disk.
+    Without {
+        disk: usize,
+    },
+    Finished,
+}
+
+pub(crate) struct Director {
+    stage: Stage,
+    /// When the present stage has to be over.
+    late_at: Monotonic,
+    since: Monotonic,
+    /// Faults that are still to come are behind this one.
+    round: usize,
+    striking: Option<Striking>,
+    down_until: Option<Monotonic>,
+    /// A restart is due then; with the power cut, or not.
+    restart: Option<(Monotonic, bool)>,
+    work_at: Monotonic,
+    replaced: Option<DiskId>,
+}
+
+impl Director {
+    pub fn new(world: &World) -> Self {
+        Self {
+            stage: Stage::Setup,
+            late_at: world.now.after(WHOLE_WITHIN),
+            since: world.now,
+            round: 0,
+            striking: None,
+            down_until: None,
+            restart: None,
+            work_at: world.now,
+            replaced: None,
+        }
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.stage == Stage::Finished
+    }
+
+    pub fn doing(&self) -> String {
+        format!("{:?} in round {}", self.stage, self.round)
+    }
+
+    fn enter(&mut self, world: &mut World, stage: Stage) {
+        super::narrate::stage(world.now, world.step, &format!("{stage:?}"));
+        self.stage = stage;
+        self.since = world.now;
+        let chance = world.random.below(1000);
+        let scenario = &world.scenario;
+        let power = chance < scenario.power_cuts;
+        let restarts = power || chance < scenario.power_cuts + scenario.kills;
+        if restarts && matches!(stage, Stage::Fault { .. } | Stage::Heal | Stage::Scrub | Stage::Repair) {
+            let soon = ms(world.random.between(1, 1500));
+            self.restart = Some((world.now.after(soon), power));
+        }
+    }
+
+    pub fn drive(&mut self, world: &mut World) {
+        if let Some(until) = self.down_until {
+            if world.now < until {
+                return;
+            }
+            self.down_until = None;
+            world.start(0, Vec::new());
+            if let (Some(old), Some(node)) = (self.replaced, &world.nodes[0]) {
+                node.space.set_retired(old, true);
+            }
+        }
+        if let Some((at, power)) = self.restart
+            && at <= world.now
+        {
+            self.restart = None;
+            return self.stop(world, power);
+        }
+        self.work(world);
+        self.advance(world);
+        if world.now > self.late_at && !self.is_finished() {
+            let node = world.nodes[0].as_ref();
+            let why = node.and_then(short_of_whole).unwrap_or_default();
+            let fault = self.striking.as_ref().map(|striking| (striking.kind, striking.structure));
+            world
+                .violations
+                .push(format!("liveness: {} goes on for ever after {fault:?}: {why}", self.doing()));
+        }
+    }
+
+    fn stop(&mut self, world: &mut World, power: bool) {
+        super::narrate::stage(world.now, world.step, if power { "power cut" } else { "kill" });
+        world.stop(0, power);
+        if let Some(striking) = &self.striking
+            && let Some(image) = &striking.image
+        {
+            world.disks[striking.disk].medium.roll_back(image);
+            super::narrate::stage(world.now, world.step, "a disk is rolled back");
+        }
+        if let Some(striking) = &mut self.striking {
+            striking.image = None;
+        }
+        let pause = ms(world.random.between(1, 800));
+        self.down_until = Some(world.now.after(pause));
+        if matches!(self.stage, Stage::Scrub | Stage::Repair | Stage::Verify) {
+            self.stage = Stage::Heal;
+        }
+        self.late_at = world.now.after(WHOLE_WITHIN);
+    }
+
+    fn advance(&mut self, world: &mut World) {
+        match self.stage {
+            Stage::Setup if world.all_recovered() => {
+                world.make_durable();
+                let until = world.now.after(ms(1500));
+                self.enter(world, Stage::Setting { until });
+            }
+            Stage::Setting { until } if until <= world.now => {
+                world.acting = true;
+                self.begin_calm(world);
+            }
+            Stage::Calm { until } if until <= world.now => self.begin_fault(world),
+            Stage::Fault { until } if until <= world.now => {
+                if self.striking.as_ref().is_some_and(|striking| striking.image.is_some()) {
+                    // A disk goes back in time only while nobody has it open.
+                    return self.stop(world, true);
+                }
+                let silent = self.striking.as_ref().is_some_and(|striking| striking.kind.is_silent());
+                self.end_fault(world);
+                self.enter(world, Stage::Heal);
+                if silent && world.random.chance(500) {
+                    // Everything is read before a scrub finds it.
+                    self.restart = None;
+                    self.stop(world, false);
+                }
+            }
+            Stage::Heal if world.all_recovered() => {
+                if self.made_whole(world)
+                    && let Some(node) = &world.nodes[0]
+                {
+                    world.scrub.begin(node);
+                    self.enter(world, Stage::Scrub);
+                }
+            }
+            Stage::Scrub if world.scrub.is_done() => {
+                world.coverage.scrubbed_corrupt += world.scrub.corrupt;
+                if let Some(node) = &world.nodes[0] {
+                    world.check.begin(node, true);
+                }
+                self.enter(world, Stage::Repair);
+            }
+            Stage::Repair if world.check.is_done() => {
+                let found = world.check.found;
+                world.coverage.left_by_scrub += found.differing + found.corrupt;
+                self.judge_scrub(world);
+                if let Some(node) = &world.nodes[0] {
+                    world.check.begin(node, false);
+                }
+                self.enter(world, Stage::Verify);
+            }
+            Stage::Verify if world.check.is_done() => self.verified(world),
+            // What a disk lost from its journal may show only now: then it is replaced before another goes.
+            Stage::Reread if world.all_recovered() => {
+                if !self.made_whole(world) {
+                    return;
+                }
+                let disk = world.random.below(world.disks.len() as u64) as usize;
+                world.stop(0, false);
+                world.disks[disk].control.gone.set(true);
+                world.start(0, Vec::new());
+                self.late_at = world.now.after(WHOLE_WITHIN);
+                self.enter(world, Stage::Without { disk });
+            }
+            Stage::Without { .. } if world.all_recovered() => self.stage = Stage::Finished,
+            _ => {}
+        }
+    }
+
+    fn begin_calm(&mut self, world: &mut World) {
+        if self.round >= world.scenario.faults.len() {
+            world.acting = false;
+            world.stop(0, false);
+            world.start(0, Vec::new());
+            self.late_at = world.now.after(WHOLE_WITHIN);
+            return self.enter(world, Stage::Reread);
+        }
+        let until = world.now.after(ms(world.random.between(50, 1500)));
+        self.late_at = until.after(WHOLE_WITHIN);
+        self.enter(world, Stage::Calm { until });
+    }
+
+    fn begin_fault(&mut self, world: &mut World) {
+        let kind = world.scenario.faults[self.round];
+        self.round += 1;
+        let disk = world.random.below(world.disks.len() as u64) as usize;
+        let node = world.nodes[0].as_ref();
+        let (disks, state) = (&world.disks, &world.state);
+        let striking = Striking::begin(kind, disk, disks, state, node, &mut world.random);
+        if kind.damages() {
+            world.told.strike(world.disks[disk].id);
+        }
+        super::narrate::stage(
+            world.now,
+            world.step,
+            &format!("{kind:?} on disk {disk}, {:?}", striking.structure),
+        );
+        let until = world.now.after(ms(striking.lasts_ms(&mut world.random)));
+        if striking.refuses() {
+            world.refusals_until = until.after(Duration::from_secs(45));
+        }
+        world.coverage.faults += 1;
+        self.striking = Some(striking);
+        self.late_at = until.after(WHOLE_WITHIN);
+        self.enter(world, Stage::Fault { until });
+    }
+
+    fn end_fault(&mut self, world: &mut World) {
+        if let Some(striking) = &self.striking {
+            striking.end(&world.disks, &world.state);
+        }
+        if let Some(node) = &world.nodes[0] {
+            world.disks.iter().for_each(|disk| node.space.set_retired(disk.id, false));
+        }
+        self.late_at = world.now.after(WHOLE_WITHIN);
+    }
+
+    /// Whether all disks are there with all copies; replaces one that cannot be opened any more.
+    fn made_whole(&mut self, world: &mut World) -> bool {
+        let Some(node) = &mut world.nodes[0] else { return false };
+        if let Some(old) = self.replaced {
+            if node.space.is_free(old) && short_of_whole_without(node.slots.iter(), old) {
+                node.remove(old);
+                world.disks.retain(|disk| disk.id != old);
+                self.replaced = None;
+            }
+            return false;
+        }
+        let Some(why) = short_of_whole(node) else { return true };
+        let refused =
+            |slot: &&Slot| matches!(slot.condition, Condition::Absent { .. }) && slot.refused.is_some();
+        let dead = node.slots.iter().find(refused).map(|slot| slot.id);
+        if world.now.since(self.since) > REPLACE_AFTER
+            && let Some(dead) = dead
+        {
+            super::narrate::stage(world.now, world.step, &format!("replaced: {why}"));
+            self.replace(world, dead);
+        }
+        false
+    }
+
+    /// A new disk takes the place of one that cannot be opened.
+    fn replace(&mut self, world: &mut World, old: DiskId) {
+        let slabs = u64::from(world.disks[0].layout.slab_count);
+        let seed = world.random.below(u64::MAX);
+        let new = SimDisk::format(world.next_disk, world.scenario.slab_bytes, slabs, seed);
+        world.next_disk += 1;
+        world.coverage.replaced += 1;
+        new.control.now.set(world.now);
+        let Some(node) = &mut world.nodes[0] else { return };
+        node.slots.push(Slot::new(new.id, world.now));
+        node.space.set_retired(old, true);
+        world.disks.push(new);
+        self.replaced = Some(old);
+    }
+
+    fn verified(&mut self, world: &mut World) {
+        let found = world.check.found;
+        if found.differing + found.corrupt + found.lost > 0 {
+            let fault = self.striking.as_ref().map(|striking| (striking.kind, striking.structure));
+            world.violations.push(format!(
+                "copies are not whole and equal after a scrub and a check with repair, after {fault:?}: {found:?}, first {:?}",
+                world.check.first
+            ));
+        }
+        self.judge_told(world);
+        self.begin_calm(world);
+    }
+
+    /// What cannot be read on a disk, or fails its checksum, is repaired by a scrub alone.
+    fn judge_scrub(&self, world: &mut World) {
+        let found = world.check.found;
+        let Some(striking) = self.striking.as_ref().filter(|striking| striking.kind.is_scrubbed()) else {
+            return;
+        };
+        if found.differing + found.corrupt > 0 {
+            world.violations.push(format!(
+                "a scrub left what a check found after {:?} of {:?}: {found:?}, first {:?}",
+                striking.kind, striking.structure, world.check.first
+            ));
+        }
+    }
+
+    /// A disk that gave errors for good is named, and none that did nothing wrong.
+    fn judge_told(&self, world: &mut World) {
+        let (Some(striking), Some(node)) = (&self.striking, &world.nodes[0]) else { return };
+        world.told.look(node);
+        if let Some((disk, count)) = world.told.accused(&node.slots) {
+            world.violations.push(format!("{count} errors are told of disk {disk}, which did nothing wrong"));
+        }
+        let disk = world.disks.get(striking.disk);
+        let failed = disk.filter(|disk| disk.control.medium_errors.get() > striking.medium_errors);
+        // Label and journal are kept elsewhere too, or are written again: what cannot be read of them need not be told.
+        let counted =
+            matches!(striking.structure, Structure::Data | Structure::Metadata | Structure::VolumeJournal);
+        if striking.kind == Kind::Unreadable
+            && counted
+            && let Some(disk) = failed
+            && world.told.count(disk.id) == 0
+            && !world.told.left(disk.id)
+        {
+            world
+                .violations
+                .push(format!("disk {} did not give {:?}, and nothing is told", disk.id, striking.structure));
+        }
+    }
+
+    /// What runs beside the clients.
+    fn work(&mut self, world: &mut World) {
+        if world.now < self.work_at || !matches!(self.stage, Stage::Calm { .. } | Stage::Fault { .. }) {
+            return;
+        }
+        self.work_at = world.now.after(ms(world.random.between(20, 1500)));
+        let Some(work) = world.random.pick(&world.scenario.background) else { return };
+        let Some(node) = &world.nodes[0] else { return };
+        match work {
+            Work::Scrub if world.scrub.is_done() => world.scrub.begin(node),
+            Work::Check if world.check.is_done() => {
+                let repair = world.random.chance(500);
+                world.check.begin(node, repair);
+            }
+            Work::Retire => {
+                let chosen = world.random.below(world.disks.len() as u64) as usize;
+                // The others have room for everything.
+                let copies = world.scenario.volumes.iter().map(|volume| volume.copies()).max();
+                let spare = copies.is_some_and(|copies| world.disks.len() > usize::from(copies));
+                for (index, disk) in world.disks.iter().enumerate() {
+                    node.space.set_retired(disk.id, spare && index == chosen);
+                }
+            }
+            Work::Rebalance => {
+                node.space.rebalance();
+            }
+            Work::Checkpoint => {
+                node.slots
+                    .iter()
+                    .filter_map(Slot::store)
+                    .for_each(super::disks::SimStore::request_checkpoint);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether all disks but this one are there.
+fn short_of_whole_without<'a>(mut slots: impl Iterator<Item = &'a Slot>, old: DiskId) -> bool {
+    slots.all(|slot| slot.id == old || slot.store().is_some())
+}

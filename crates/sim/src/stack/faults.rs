@@ -1,0 +1,222 @@
+//! Faults of one disk, on any structure, and their end.
+
+use super::disks::SimDisk;
+use super::node::Node;
+use super::scenario::Kind;
+use crate::random::Random;
+use cluster::MemoryState;
+use disk::DiskError;
+use disk::crash::{CrashDisk, Fault, FaultAction, FaultTarget};
+use std::time::Duration;
+
+const PAGE: u64 = 4096;
+const EIO: i32 = 5;
+const ENOMEM: i32 = 12;
+/// Where the label and the anchor lie at both ends of a disk (docs/ON_DISK.md).
+const AREA_BYTES: u64 = 1 << 20;
+const AREA_PAGES: u64 = 4;
+
+/// What lies on a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Structure {
+    Area,
+    Tables,
+    Journal,
+    Metadata,
+    Data,
+    /// Chunk 0 of a volume: its superblock and journal.
+    VolumeJournal,
+}
+
+const STRUCTURES: [Structure; 8] = [
+    Structure::Area,
+    Structure::Tables,
+    Structure::Journal,
+    Structure::Metadata,
+    Structure::Metadata,
+    Structure::Data,
+    Structure::Data,
+    Structure::VolumeJournal,
+];
+
+/// A fault under way.
+pub(crate) struct Striking {
+    pub kind: Kind,
+    /// Index of the disk.
+    pub disk: usize,
+    pub structure: Structure,
+    /// What the disk held before, to which it goes back.
+    pub image: Option<CrashDisk>,
+    /// Errors of the medium that the disk had answered before.
+    pub medium_errors: u64,
+}
+
+/// A byte range of a disk.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    offset: u64,
+    len_bytes: u64,
+}
+
+impl Place {
+    fn pages(offset: u64, pages: u64) -> Self {
+        Self { offset, len_bytes: pages * PAGE }
+    }
+
+    /// A few pages of it.
+    fn few(self, random: &mut Random, pages_max: u64) -> Self {
+        let pages = (self.len_bytes / PAGE).max(1);
+        let count = random.between(1, pages_max.min(pages));
+        Self::pages(self.offset + random.below(pages - count + 1) * PAGE, count)
+    }
+}
+
+/// All of a structure, as far as it is in use.
+fn whole(structure: Structure, disk: &SimDisk, node: Option<&Node>, random: &mut Random) -> Place {
+    let layout = &disk.layout;
+    let store = node.and_then(|node| node.slot(disk.id)).and_then(|slot| slot.store());
+    let chunks = store.map_or_else(Vec::new, |store| store.with(store::Store::chunks));
+    let mut slab = |first: bool| {
+        let fitting: Vec<u32> =
+            chunks.iter().filter(|chunk| !first || chunk.chunk.0 == 0).map(|chunk| chunk.slab.0).collect();
+        u64::from(random.pick(&fitting).unwrap_or(0))
+    };
+    match structure {
+        Structure::Area => {
+            let at = if random.chance(700) { 0 } else { layout.size_bytes - AREA_BYTES };
+            Place::pages(at, AREA_PAGES)
+        }
+        Structure::Tables => {
+            let len_bytes = layout.journal - layout.tables[0];
+            Place { offset: layout.tables[random.below(2) as usize], len_bytes }
+        }
+        Structure::Journal => Place { offset: layout.journal, len_bytes: layout.journal_bytes },
+        Structure::Metadata => {
+            let pages = u64::from(layout.metadata_pages_per_slab());
+            Place::pages(layout.metadata + slab(false) * pages * PAGE, pages)
+        }
+        Structure::Data | Structure::VolumeJournal => {
+            let first = structure == Structure::VolumeJournal;
+            Place { offset: layout.slabs + slab(first) * layout.slab_bytes, len_bytes: layout.slab_bytes }
+        }
+    }
+}
+
+impl Striking {
+    /// A fault begins.
+    pub fn begin(
+        kind: Kind,
+        disk: usize,
+        disks: &[SimDisk],
+        state: &MemoryState,
+        node: Option<&Node>,
+        random: &mut Random,
+    ) -> Self {
+        let structure = random.pick(&STRUCTURES).unwrap_or(Structure::Data);
+        let victim = &disks[disk];
+        let medium = &victim.medium;
+        let whole = whole(structure, victim, node, random);
+        let few = if structure == Structure::Data { 64 } else { 3 };
+        let mut image = None;
+        let write =
+            |place: Place| FaultTarget::WriteRange { offset: place.offset, len_bytes: place.len_bytes };
+        let strike_writes = |random: &mut Random, action| {
+            let (skip, times) = (random.below(12), random.between(1, 3));
+            medium.inject(Fault { target: write(whole), skip, times, action });
+        };
+        match kind {
+            Kind::Unreadable => {
+                for _ in 0..random.between(1, 3) {
+                    let place = whole.few(random, few);
+                    medium.make_unreadable(place.offset, place.len_bytes);
+                }
+            }
+            Kind::ReadErrors => {
+                let Place { offset, len_bytes } =
+                    if random.chance(500) { whole } else { whole.few(random, 8) };
+                let target = FaultTarget::ReadRange { offset, len_bytes };
+                let times = random.pick(&[1, 3, u64::MAX]).unwrap_or(1);
+                let errors = [DiskError::Medium(EIO), DiskError::Medium(EIO), DiskError::Host(ENOMEM)];
+                let error = errors[random.below(3) as usize].clone();
+                let action = FaultAction::Fail(error);
+                medium.inject(Fault { target, skip: random.below(3), times, action });
+            }
+            Kind::WriteErrors => {
+                let errors = [DiskError::Medium(EIO), DiskError::Io(EIO), DiskError::Host(ENOMEM)];
+                let error = errors[random.below(3) as usize].clone();
+                strike_writes(random, FaultAction::Fail(error));
+            }
+            Kind::LostWrite => strike_writes(random, FaultAction::LoseWrite),
+            Kind::TornWrite => strike_writes(random, FaultAction::TearWrite),
+            Kind::MisdirectedWrite => {
+                let room = (victim.layout.size_bytes - 2 * AREA_BYTES) / PAGE;
+                let to_offset = match random.chance(500) {
+                    true => whole.offset + random.below(whole.len_bytes / PAGE) * PAGE,
+                    false => random.below(room) * PAGE,
+                };
+                let to_offset = to_offset.min(room * PAGE);
+                strike_writes(random, FaultAction::MisdirectWrite { to_offset });
+            }
+            Kind::Rot => {
+                for _ in 0..random.between(1, 3) {
+                    let place = whole.few(random, few);
+                    medium.rot(place.offset, place.len_bytes);
+                }
+            }
+            Kind::RollBack => image = Some(medium.fork()),
+            Kind::NoSpace => {
+                medium.limit_allocation(Some(medium.allocated_bytes() + random.below(256 << 10)))
+            }
+            Kind::Slow => victim.control.latency.set(Duration::from_millis(random.between(5, 60))),
+            Kind::Hang => victim.control.hangs.set(true),
+            Kind::Gone => victim.control.gone.set(true),
+            Kind::AllAway => {
+                for disk in disks {
+                    let hangs = random.chance(500);
+                    disk.control.hangs.set(hangs);
+                    disk.control.gone.set(!hangs);
+                }
+            }
+            Kind::StateAway => {
+                let mut sometimes = Random::new(random.below(u64::MAX));
+                let always = sometimes.chance(500);
+                state.set_fault_hook(Some(Box::new(move |_| match sometimes.below(4) {
+                    0 if !always => cluster::Fault::AnswerLost,
+                    1 if !always => cluster::Fault::None,
+                    _ => cluster::Fault::Lost,
+                })));
+            }
+        }
+        let medium_errors = victim.control.medium_errors.get();
+        Self { kind, disk, structure, image, medium_errors }
+    }
+
+    /// The cause of the fault is gone. What it did stays until it is repaired.
+    pub fn end(&self, disks: &[SimDisk], state: &MemoryState) {
+        state.set_fault_hook(None);
+        for disk in disks {
+            disk.control.hangs.set(false);
+            disk.control.gone.set(false);
+            disk.control.latency.set(Duration::from_micros(80));
+            disk.medium.clear_faults();
+            disk.medium.limit_allocation(None);
+            // What waited through a hang is answered now.
+            disk.control.due.set(Some(disk.control.now.get()));
+        }
+    }
+
+    /// How long it lasts, in milliseconds at least and at most.
+    pub fn lasts_ms(&self, random: &mut Random) -> u64 {
+        match self.kind {
+            Kind::Hang | Kind::Gone => random.pick(&[300, 3_000, 9_000, 20_000]).unwrap_or(300),
+            Kind::AllAway | Kind::StateAway => random.pick(&[300, 4_000, 12_000, 45_000]).unwrap_or(300),
+            Kind::RollBack => random.between(2_000, 5_000),
+            _ => random.between(200, 3_000),
+        }
+    }
+
+    /// Whether operations may be refused while it lasts, and shortly after.
+    pub fn refuses(&self) -> bool {
+        matches!(self.kind, Kind::AllAway | Kind::NoSpace)
+    }
+}

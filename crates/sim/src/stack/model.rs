@@ -1,0 +1,360 @@
+//! What a file may read as: the oracle of data.
+//!
+//! A file is a row of cells of [`CELL_BYTES`]. Each cell remembers the changes since the last one that is known to be durable,
+//! oldest first. While the process lives a read finds the last change that was answered before the read began, or a later one.
+//! After a restart it may find any that is not older than the last durable one. A cell carries which file, which place and
+//! which change its bytes are from, so that garbage, another file's data and older data are told apart.
+
+use sys::BufMut;
+
+/// The unit in which a file's contents are followed.
+pub(crate) const CELL_BYTES: u64 = 1024;
+
+/// Names a change; they grow along the run. Also the number of the change that wrote a cell's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ChangeId(pub u32);
+
+/// When a change was answered, in steps of the run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Change {
+    /// [`NEVER`] while it is not answered, and where it was answered with an error: it may have happened.
+    pub ended: u64,
+    /// It was acknowledged as durable.
+    pub durable: bool,
+}
+
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// All changes of all files, by their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Changes(Vec<Change>);
+
+impl Changes {
+    pub fn begin(&mut self) -> ChangeId {
+        // Number 0 is what a cell holds that was never written.
+        if self.0.is_empty() {
+            self.0.push(Change { ended: 0, durable: true });
+        }
+        self.0.push(Change { ended: NEVER, durable: false });
+        ChangeId(self.0.len() as u32 - 1)
+    }
+
+    pub fn end(&mut self, id: ChangeId, step: u64, durable: bool) {
+        if let Some(change) = self.0.get_mut(id.0 as usize) {
+            (change.ended, change.durable) = (step, durable);
+        }
+    }
+
+    pub fn get(&self, id: ChangeId) -> Change {
+        let nothing = Change { ended: 0, durable: true };
+        self.0.get(id.0 as usize).copied().unwrap_or(nothing)
+    }
+}
+
+/// What a cell holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    Zeroes,
+    /// Bytes that were written to this cell of this file by this change; a clone carries them elsewhere.
+    Written {
+        file: u32,
+        cell: u32,
+        change: ChangeId,
+    },
+}
+
+impl Content {
+    pub fn fill(self, into: &mut [u8]) {
+        let Self::Written { file, cell, change } = self else { return into.fill(0) };
+        let mut tag = [0; 16];
+        tag[..4].copy_from_slice(b"cell");
+        tag[4..8].copy_from_slice(&file.to_le_bytes());
+        tag[8..12].copy_from_slice(&cell.to_le_bytes());
+        tag[12..].copy_from_slice(&change.0.to_le_bytes());
+        into.chunks_mut(16).for_each(|part| part.copy_from_slice(&tag[..part.len()]));
+    }
+
+    /// What these bytes are; none: nothing that was ever written.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let tag = bytes.first_chunk::<16>()?;
+        if tag == &[0; 16] {
+            return bytes.iter().all(|byte| *byte == 0).then_some(Self::Zeroes);
+        }
+        let whole = bytes.chunks(16).all(|part| part == &tag[..part.len()]);
+        let word = |at: usize| u32::from_le_bytes([tag[at], tag[at + 1], tag[at + 2], tag[at + 3]]);
+        (whole && tag.starts_with(b"cell")).then(|| Self::Written {
+            file: word(4),
+            cell: word(8),
+            change: ChangeId(word(12)),
+        })
+    }
+}
+
+/// A register: changes and what each of them left, oldest first.
+#[derive(Debug, Clone)]
+pub(crate) struct Versions<T>(Vec<(ChangeId, T)>);
+
+impl<T: Copy + PartialEq> Versions<T> {
+    pub fn new(first: T) -> Self {
+        Self(vec![(ChangeId(0), first)])
+    }
+
+    /// Where the last durable one is.
+    fn floor(&self, changes: &Changes, durable_before: u64) -> usize {
+        let durable = |id: ChangeId| {
+            let change = changes.get(id);
+            change.durable || change.ended < durable_before
+        };
+        self.0.iter().rposition(|(id, _)| durable(*id)).unwrap_or(0)
+    }
+
+    pub fn push(&mut self, change: ChangeId, value: T, changes: &Changes, durable_before: u64) {
+        if self.0.len() > 1 {
+            let floor = self.floor(changes, durable_before);
+            self.0.drain(..floor);
+        }
+        self.0.push((change, value));
+    }
+
+    /// What it is, as far as answers tell; none: a change may or may not have happened.
+    pub fn settled(&self, changes: &Changes) -> Option<T> {
+        self.0.last().filter(|(id, _)| changes.get(*id).ended != NEVER).map(|(_, value)| *value)
+    }
+
+    pub fn last(&self) -> T {
+        self.0[self.0.len() - 1].1
+    }
+
+    /// What a read that began at this step may find, while the process lives.
+    pub fn live(&self, changes: &Changes, began: u64) -> impl Iterator<Item = T> {
+        let from = self.0.iter().rposition(|(id, _)| changes.get(*id).ended < began).unwrap_or(0);
+        self.0[from..].iter().map(|(_, value)| *value)
+    }
+
+    /// What may be found after a restart, with the changes that left it.
+    pub fn after_restart(
+        &self,
+        changes: &Changes,
+        durable_before: u64,
+    ) -> impl Iterator<Item = (ChangeId, T)> {
+        self.0[self.floor(changes, durable_before)..].iter().copied()
+    }
+
+    /// It was found to be this after a restart: that is what is stored.
+    pub fn found(&mut self, value: T) {
+        self.0 = vec![(ChangeId(0), value)];
+    }
+}
+
+/// One file as its client knows it.
+#[derive(Debug, Clone)]
+pub(crate) struct FileModel {
+    /// Names it in its cells.
+    pub number: u32,
+    /// The volume's own name of it, once it was told.
+    pub file_id: Option<u64>,
+    cells: Vec<Versions<Content>>,
+    pub end_of_file: Versions<u64>,
+    /// Everything of it that was answered before this step is durable.
+    pub durable_before: u64,
+    /// Where it took another file's name: position in its client's log of names, and the step at which that was asked for.
+    pub replaced: Vec<(usize, u64)>,
+}
+
+impl FileModel {
+    pub fn new(number: u32) -> Self {
+        Self {
+            number,
+            file_id: None,
+            cells: Vec::new(),
+            end_of_file: Versions::new(0),
+            durable_before: 0,
+            replaced: Vec::new(),
+        }
+    }
+
+    pub fn flushed(&mut self, began: u64) {
+        self.durable_before = self.durable_before.max(began);
+    }
+
+    fn cell(&mut self, at: u64) -> &mut Versions<Content> {
+        let at = at as usize;
+        while self.cells.len() <= at {
+            self.cells.push(Versions::new(Content::Zeroes));
+        }
+        &mut self.cells[at]
+    }
+
+    /// A write of whole cells is asked for: its bytes.
+    pub fn write(&mut self, changes: &Changes, change: ChangeId, from: u64, count: u64) -> BufMut {
+        let mut bytes = BufMut::for_overwrite((count * CELL_BYTES) as usize);
+        let (number, durable_before) = (self.number, self.durable_before);
+        for (cell, into) in (from..from + count).zip(bytes.chunks_mut(CELL_BYTES as usize)) {
+            let content = Content::Written { file: number, cell: cell as u32, change };
+            content.fill(into);
+            self.cell(cell).push(change, content, changes, durable_before);
+        }
+        let end = (from + count) * CELL_BYTES;
+        if end > self.end_of_file.last() {
+            self.end_of_file.push(change, end, changes, durable_before);
+        }
+        bytes
+    }
+
+    /// Cells become zeroes.
+    pub fn zero(&mut self, changes: &Changes, change: ChangeId, from: u64, count: u64) {
+        let durable_before = self.durable_before;
+        let end = (from + count).min(self.cells.len() as u64);
+        for cell in from..end {
+            self.cell(cell).push(change, Content::Zeroes, changes, durable_before);
+        }
+    }
+
+    /// The end of the file is set: what lies behind it is gone.
+    pub fn set_end(&mut self, changes: &Changes, change: ChangeId, end_of_file: u64) {
+        let (last, durable_before) = (self.end_of_file.last(), self.durable_before);
+        if end_of_file < last {
+            self.zero(changes, change, end_of_file / CELL_BYTES, u64::from(u32::MAX));
+        }
+        self.end_of_file.push(change, end_of_file, changes, durable_before);
+    }
+
+    /// What cells of it hold for certain; none where that is not known.
+    pub fn settled(&self, changes: &Changes, from: u64, count: u64) -> Option<Vec<Content>> {
+        let known = |cell: u64| {
+            self.cells.get(cell as usize).map_or(Some(Content::Zeroes), |cell| cell.settled(changes))
+        };
+        (from..from + count).map(known).collect()
+    }
+
+    /// Cells become what others hold.
+    pub fn take(&mut self, changes: &Changes, change: ChangeId, from: u64, contents: &[Content]) {
+        let durable_before = self.durable_before;
+        for (cell, content) in (from..).zip(contents) {
+            self.cell(cell).push(change, *content, changes, durable_before);
+        }
+    }
+
+    /// What is wrong with bytes that a read found, which was asked for at this step while the process lives.
+    pub fn check_read(&self, changes: &Changes, from: u64, bytes: &[u8], began: u64) -> Option<String> {
+        for (cell, bytes) in (from..).zip(bytes.chunks(CELL_BYTES as usize)) {
+            let found = Content::parse(bytes);
+            let right = found.is_some_and(|found| match self.cells.get(cell as usize) {
+                Some(versions) => versions.live(changes, began).any(|allowed| allowed == found),
+                None => found == Content::Zeroes,
+            });
+            if !right {
+                let allowed: Vec<Content> =
+                    self.cells.get(cell as usize).map_or_else(Vec::new, |v| v.live(changes, began).collect());
+                return Some(self.describe(cell, found, bytes, &allowed));
+            }
+        }
+        None
+    }
+
+    fn describe(&self, cell: u64, found: Option<Content>, bytes: &[u8], allowed: &[Content]) -> String {
+        let what = match found {
+            None => format!("garbage that begins with {:02x?}", &bytes[..16.min(bytes.len())]),
+            Some(Content::Zeroes) => "zeroes".to_owned(),
+            Some(Content::Written { file, cell: other, change }) if file == self.number => {
+                format!("older or misplaced bytes of cell {other}, change {}", change.0)
+            }
+            Some(Content::Written { file, cell: other, change }) => {
+                format!("bytes of file {file}, cell {other}, change {}", change.0)
+            }
+        };
+        format!("file {} (id {:?}), cell {cell}: {what}; allowed: {allowed:?}", self.number, self.file_id)
+    }
+
+    /// Takes what was found after a restart for what is stored, or says what is wrong with it.
+    pub fn recover(&mut self, changes: &Changes, end_of_file: u64, bytes: &[u8]) -> Option<String> {
+        let durable_before = self.durable_before;
+        let allowed: Vec<u64> =
+            self.end_of_file.after_restart(changes, durable_before).map(|(_, end)| end).collect();
+        // A write that makes the file longer may have happened in part.
+        let in_part = allowed.windows(2).any(|pair| (pair[0]..pair[1]).contains(&end_of_file));
+        if !allowed.contains(&end_of_file) && !in_part {
+            return Some(format!(
+                "file {} (id {:?}) ends at {end_of_file} after a restart; allowed: {allowed:?}",
+                self.number, self.file_id
+            ));
+        }
+        let mut cells = Vec::new();
+        for (cell, bytes) in bytes.chunks(CELL_BYTES as usize).enumerate() {
+            let found = Content::parse(bytes);
+            let allowed: Vec<Content> = self.cells.get(cell).map_or_else(
+                || vec![Content::Zeroes],
+                |versions| versions.after_restart(changes, durable_before).map(|(_, value)| value).collect(),
+            );
+            match found.filter(|found| allowed.contains(found)) {
+                Some(found) => cells.push(Versions::new(found)),
+                None => {
+                    let what = self.describe(cell as u64, found, bytes, &allowed);
+                    return Some(format!("after a restart: {what}"));
+                }
+            }
+        }
+        self.cells = cells;
+        self.end_of_file.found(end_of_file);
+        self.durable_before = 0;
+        self.replaced.clear();
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(content: Content) -> Vec<u8> {
+        let mut bytes = vec![0xee; CELL_BYTES as usize];
+        content.fill(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn a_cell_tells_whose_bytes_it_has_and_garbage_from_both() {
+        let content = Content::Written { file: 3, cell: 9, change: ChangeId(77) };
+        let mut bytes = cell(content);
+        assert_eq!(Content::parse(&bytes), Some(content));
+        assert_eq!(Content::parse(&cell(Content::Zeroes)), Some(Content::Zeroes));
+        bytes[700] ^= 1;
+        assert_eq!(Content::parse(&bytes), None);
+    }
+
+    #[test]
+    fn a_read_finds_the_last_answered_write_or_one_under_way() {
+        let (mut changes, mut file) = (Changes::default(), FileModel::new(1));
+        let first = changes.begin();
+        let bytes = file.write(&changes, first, 0, 1).to_vec();
+        changes.end(first, 10, false);
+        let second = changes.begin();
+        let newer = file.write(&changes, second, 0, 1).to_vec();
+        assert_eq!(file.check_read(&changes, 0, &bytes, 11), None);
+        assert_eq!(file.check_read(&changes, 0, &newer, 11), None);
+        changes.end(second, 20, false);
+        assert!(
+            file.check_read(&changes, 0, &bytes, 21).is_some(),
+            "older bytes are wrong once the write was answered"
+        );
+        assert_eq!(file.check_read(&changes, 0, &newer, 21), None);
+    }
+
+    #[test]
+    fn after_a_restart_what_was_flushed_is_there_and_what_came_later_may_be() {
+        for flushed in [false, true] {
+            let (mut changes, mut file) = (Changes::default(), FileModel::new(1));
+            let first = changes.begin();
+            let old = file.write(&changes, first, 0, 1).to_vec();
+            changes.end(first, 10, false);
+            let second = changes.begin();
+            let new = file.write(&changes, second, 0, 1).to_vec();
+            changes.end(second, 20, false);
+            file.flushed(if flushed { 21 } else { 11 });
+            let old_is_wrong = file.clone().recover(&changes, CELL_BYTES, &old).is_some();
+            assert_eq!(old_is_wrong, flushed);
+            assert_eq!(file.clone().recover(&changes, CELL_BYTES, &new), None);
+            assert!(file.recover(&changes, 0, &[]).is_some(), "its end was flushed too");
+        }
+    }
+}

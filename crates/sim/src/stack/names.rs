@@ -1,0 +1,162 @@
+//! What a client's directory may hold after a restart: the oracle of names.
+//!
+//! A client changes the names in a directory of its own, one change after the other. After a restart the directory is what it
+//! was after some of them, in their order, and all of those that were durable are among them.
+
+use super::model::NEVER;
+use std::collections::BTreeMap;
+
+/// A change of names; files by their numbers in the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NameChange {
+    Create {
+        name: u64,
+        file: u32,
+    },
+    Remove {
+        name: u64,
+    },
+    /// `to` may have been another file's: that one is gone.
+    Rename {
+        from: u64,
+        to: u64,
+    },
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Logged {
+    change: NameChange,
+    began: u64,
+    ended: u64,
+}
+
+/// Names to files.
+pub(crate) type Names = BTreeMap<u64, u32>;
+
+/// The names of one client.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NameModel {
+    base: Names,
+    log: Vec<Logged>,
+    /// So many changes of the log are durable.
+    durable: usize,
+}
+
+/// How far the names of a client have come, for a comparison with others: nothing that ended before `kept_began` may be lost.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Cut {
+    /// When the last change that is there was asked for.
+    pub kept_began: u64,
+    /// When the first change that is not there was answered.
+    pub lost_ended: Option<u64>,
+}
+
+impl NameModel {
+    pub fn begin(&mut self, change: NameChange, step: u64) -> usize {
+        self.log.push(Logged { change, began: step, ended: NEVER });
+        self.log.len() - 1
+    }
+
+    pub fn end(&mut self, at: usize, step: u64) {
+        if let Some(logged) = self.log.get_mut(at) {
+            logged.ended = step;
+        }
+    }
+
+    /// It was refused: it did not happen.
+    pub fn withdraw(&mut self, at: usize) {
+        if at + 1 == self.log.len() {
+            self.log.pop();
+        }
+    }
+
+    /// What was answered before this step is durable.
+    pub fn flushed(&mut self, began: u64) {
+        let durable = self.log.iter().take_while(|logged| logged.ended < began).count();
+        self.durable = self.durable.max(durable);
+    }
+
+    /// The names now.
+    pub fn current(&self) -> Names {
+        self.after(self.log.len())
+    }
+
+    fn after(&self, count: usize) -> Names {
+        let mut names = self.base.clone();
+        for logged in &self.log[..count] {
+            match logged.change {
+                NameChange::Create { name, file } => {
+                    names.insert(name, file);
+                }
+                NameChange::Remove { name } => {
+                    names.remove(&name);
+                }
+                NameChange::Rename { from, to } => {
+                    if let Some(file) = names.remove(&from) {
+                        names.insert(to, file);
+                    }
+                }
+            }
+        }
+        names
+    }
+
+    /// How many changes are there at least, given what is; and the names then. `matches` compares with what was found.
+    pub fn recover(&mut self, matches: impl Fn(&Names) -> bool) -> Result<(usize, Names, Cut), String> {
+        let fits: Vec<usize> =
+            (self.durable..=self.log.len()).filter(|count| matches(&self.after(*count))).collect();
+        let (Some(&fewest), Some(&most)) = (fits.first(), fits.last()) else {
+            let early = (0..self.durable).rev().find(|count| matches(&self.after(*count)));
+            return Err(match early {
+                Some(count) => format!(
+                    "names are as after change {count}, and {} were durable: {:?}",
+                    self.durable,
+                    &self.log[count..self.durable]
+                ),
+                None => format!(
+                    "names are as they never were; at least {} of {} changes were durable, the last being {:?}, expected {:?}",
+                    self.durable,
+                    self.log.len(),
+                    self.log.last(),
+                    self.current(),
+                ),
+            });
+        };
+        let cut = Cut {
+            kept_began: fewest.checked_sub(1).map_or(0, |last| self.log[last].began),
+            lost_ended: self.log.get(most).map(|first| first.ended).filter(|ended| *ended != NEVER),
+        };
+        Ok((fewest, self.after(fewest), cut))
+    }
+
+    /// What was found is what is stored.
+    pub fn restart(&mut self, names: Names) {
+        *self = Self { base: names, ..Self::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_may_lose_a_suffix_of_their_changes_but_none_that_was_durable() {
+        let mut names = NameModel::default();
+        for (step, name) in [(1, 5), (3, 6), (5, 7)] {
+            let at = names.begin(NameChange::Create { name, file: name as u32 }, step);
+            names.end(at, step + 1);
+        }
+        names.flushed(3);
+        let found = |wanted: &[u64]| {
+            let wanted: Vec<u64> = wanted.to_vec();
+            names
+                .clone()
+                .recover(|names| names.keys().copied().collect::<Vec<u64>>() == wanted)
+                .map(|found| found.0)
+        };
+        assert_eq!(found(&[5]), Ok(1));
+        assert_eq!(found(&[5, 6]), Ok(2));
+        assert!(found(&[5, 7]).is_err(), "one in the middle is lost");
+        assert!(found(&[]).is_err(), "a durable one is lost");
+    }
+}

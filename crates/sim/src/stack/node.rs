@@ -1,0 +1,185 @@
+//! A server: its disks' stores, its virtual disks, its volumes, looked after as the daemon does.
+
+use super::disks::{POOL, SimDisk, SimStore, TimedDisk};
+use super::scenario::Scenario;
+use super::served::{Limits, Served};
+use cluster::{MemoryClient, MemoryState};
+use pool::FaultDomain;
+use space::coordinator::Config;
+use space::local::{LocalEvent, LocalSpace, VolumeHandle};
+use std::time::Duration;
+use store::{OpenError, Opening, Store, StoreOptions};
+use types::{BLOCK_BYTES, DiskId, Monotonic};
+use volume::backend::Event;
+
+pub(crate) type Space = LocalSpace<SimStore, MemoryClient>;
+pub(crate) type Handle = VolumeHandle<SimStore, MemoryClient>;
+
+/// How often disks are looked after, and the pauses between tries to open one: the daemon's.
+const SUPERVISION: Duration = Duration::from_secs(1);
+const PAUSE_MIN: Duration = Duration::from_secs(2);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+pub(crate) enum Condition {
+    Present(SimStore),
+    Opening(Box<Opening<TimedDisk>>),
+    Absent { retry_at: Monotonic },
+}
+
+/// A disk of the node.
+pub(crate) struct Slot {
+    pub id: DiskId,
+    pub condition: Condition,
+    /// Why it is not there.
+    pub refused: Option<OpenError>,
+    pause: Duration,
+    opened_at: Monotonic,
+}
+
+impl Slot {
+    pub fn new(id: DiskId, now: Monotonic) -> Self {
+        let condition = Condition::Absent { retry_at: now };
+        Self { id, condition, refused: None, pause: PAUSE_MIN, opened_at: now }
+    }
+
+    pub fn store(&self) -> Option<&SimStore> {
+        match &self.condition {
+            Condition::Present(store) => Some(store),
+            _ => None,
+        }
+    }
+
+    /// It is tried again after a pause that grows, unless it went well for long.
+    fn absent(&mut self, now: Monotonic) {
+        if now.since(self.opened_at) >= PAUSE_MAX && self.store().is_some() {
+            self.pause = PAUSE_MIN;
+        }
+        self.condition = Condition::Absent { retry_at: now.after(self.pause) };
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+    }
+}
+
+pub(crate) struct Node {
+    pub space: Space,
+    pub slots: Vec<Slot>,
+    pub volumes: Vec<Served>,
+    /// What happened since the world last looked.
+    pub events: Vec<LocalEvent>,
+    supervise_at: Monotonic,
+}
+
+impl Node {
+    /// A process that starts, with these disks.
+    pub fn start(
+        scenario: &Scenario,
+        state: &MemoryState,
+        disks: &[DiskId],
+        volumes: Vec<Served>,
+        now: Monotonic,
+    ) -> Self {
+        let config = Config {
+            io_timeout: super::disks::DISK_TIMEOUT + Duration::from_secs(1),
+            rebuild_after: scenario.rebuild_after,
+            rotate_interval: scenario.rotate_interval,
+            lease: scenario.lease,
+            verify_reads: scenario.verify_reads,
+            ..Config::default()
+        };
+        let slab_blocks = (scenario.slab_bytes / BLOCK_BYTES as u64) as u32;
+        let space = LocalSpace::new(state.client(), config, slab_blocks, 0, now);
+        let slots = disks.iter().map(|id| Slot::new(*id, now)).collect();
+        Self { space, slots, volumes, events: Vec::new(), supervise_at: now }
+    }
+
+    /// Carries everything on that can go on at this time.
+    pub fn turn(
+        &mut self,
+        now: Monotonic,
+        disks: &[SimDisk],
+        limits: &Limits,
+        out: &mut Vec<(usize, Event)>,
+    ) {
+        self.space.handle_timeout(now);
+        self.open_disks(now);
+        if now >= self.supervise_at {
+            self.supervise(now, disks);
+        }
+        self.space.poll();
+        let settled = self.disks_settled();
+        for (index, volume) in self.volumes.iter_mut().enumerate() {
+            volume.turn(&self.space, settled, limits, now, index, out);
+        }
+        self.space.poll();
+        while let Some(event) = self.space.poll_event() {
+            self.events.push(event);
+        }
+    }
+
+    /// When [`Node::turn`] has something to do at the latest, disks aside.
+    pub fn next_timeout(&self) -> Monotonic {
+        let volumes = self.volumes.iter().filter_map(Served::next_timeout);
+        let space = self.space.next_timeout().into_iter();
+        volumes.chain(space).fold(self.supervise_at, Monotonic::min)
+    }
+
+    fn disks_settled(&self) -> bool {
+        self.slots.iter().all(|slot| match &slot.condition {
+            Condition::Opening(_) => false,
+            Condition::Absent { .. } => slot.refused.is_some(),
+            Condition::Present(_) => true,
+        })
+    }
+
+    fn open_disks(&mut self, now: Monotonic) {
+        for slot in &mut self.slots {
+            let Condition::Opening(opening) = &mut slot.condition else { continue };
+            let Some(result) = opening.poll() else { continue };
+            match result {
+                Ok(store) if store.label().disk == slot.id => {
+                    let store = SimStore::new(store);
+                    slot.refused = None;
+                    slot.opened_at = now;
+                    let attached = self.space.attach_disk(slot.id, store.clone(), FaultDomain::default());
+                    attached.expect("all disks have slabs of one size");
+                    slot.condition = Condition::Present(store);
+                }
+                Ok(_) => slot.refused = Some(OpenError::Blank),
+                Err(error) => {
+                    slot.refused = Some(error);
+                    slot.absent(now);
+                }
+            }
+        }
+    }
+
+    /// Closes what failed, and tries again to open what is not there.
+    fn supervise(&mut self, now: Monotonic, disks: &[SimDisk]) {
+        self.supervise_at = now.after(SUPERVISION);
+        for slot in &mut self.slots {
+            let Some(disk) = disks.iter().find(|disk| disk.id == slot.id) else { continue };
+            match &slot.condition {
+                Condition::Present(store) if disk.control.lost.get() || store.with(Store::is_poisoned) => {
+                    slot.absent(now);
+                    drop(self.space.detach_disk(slot.id));
+                }
+                Condition::Present(store) => store.retry(),
+                Condition::Absent { retry_at } if *retry_at <= now => {
+                    let options =
+                        StoreOptions { pool: Some(POOL), verify_writes: false, ..StoreOptions::default() };
+                    slot.condition = Condition::Opening(Box::new(Opening::new(disk.open(), options)));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    pub fn slot(&self, id: DiskId) -> Option<&Slot> {
+        self.slots.iter().find(|slot| slot.id == id)
+    }
+
+    /// Forgets a disk that left the pool.
+    pub fn remove(&mut self, id: DiskId) {
+        self.slots.retain(|slot| slot.id != id);
+        drop(self.space.remove_disk(id));
+    }
+}

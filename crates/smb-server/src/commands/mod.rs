@@ -1,0 +1,163 @@
+//! The commands of SMB2, each in a file of its own: it starts a request, and goes on with it when what it waits for has come.
+//!
+//! Commands do not know each other. This file alone knows all of them: [`start`] and [`resume`] lead a request to its command, and
+//! [`Work`] is the sum of what commands keep of requests that wait.
+
+mod change_notify;
+mod close;
+mod create;
+mod echo;
+mod flush;
+mod ioctl;
+mod lock;
+mod logoff;
+mod negotiate;
+mod oplock_break;
+mod query_directory;
+mod query_info;
+mod read;
+mod session_setup;
+mod set_info;
+mod tree_connect;
+mod tree_disconnect;
+mod write;
+
+pub(crate) use negotiate::answer_smb1;
+
+use crate::directory::Directory;
+use crate::exchange::{ChainFile, Context, Element, Step};
+use crate::state::State;
+use smb::wire::Command;
+use std::convert::Infallible;
+use sys::Buf;
+use types::{Monotonic, NtStatus};
+use volume::backend::{Backend, Reply};
+
+/// How a request goes on when what it waits for has come.
+pub(crate) enum Work {
+    SessionSetup(session_setup::Work),
+    TreeConnect(Box<tree_connect::Work>),
+    Create(Box<create::Work>),
+    Close(close::Work),
+    Flush(flush::Work),
+    Read(read::Work),
+    Write(write::Work),
+    Lock(lock::Work),
+    Ioctl(ioctl::Work),
+    QueryDirectory(query_directory::Work),
+    ChangeNotify(change_notify::Work),
+    QueryInfo(query_info::Work),
+    SetInfo(set_info::Work),
+    OplockBreak(oplock_break::Work),
+    /// The request was refused while its volume worked on it, and is answered with this status when the volume has let go of it.
+    Refused(NtStatus),
+}
+
+impl Work {
+    /// Whether the request may wait for something else than storage, so that CANCEL has to find it.
+    pub fn may_wait(&self) -> bool {
+        !matches!(
+            self,
+            Self::Read(read::Work::File(_) | read::Work::Remote(..))
+                | Self::Write(write::Work::Submitted { .. })
+        )
+    }
+
+    /// Whether CANCEL ends the request though no volume works on it.
+    pub fn can_be_cancelled_here(&self) -> bool {
+        matches!(self, Self::Read(read::Work::Pipe { .. }))
+    }
+
+    /// Whether the client can find what the request leads to without having been answered.
+    pub fn is_replayable(&self) -> bool {
+        matches!(self, Self::Create(work) if work.is_replayable())
+    }
+
+    /// Whether the request waits for its payload.
+    pub fn waits_for_payload(&self) -> bool {
+        matches!(self, Self::Write(write::Work::Remote(_)))
+    }
+
+    /// Takes in the payload that the transport has fetched for a request which waits for it.
+    pub fn take_payload(&mut self, data: Buf) {
+        if let Self::Write(write::Work::Remote(work)) = self {
+            work.take_payload(data);
+        }
+    }
+}
+
+/// The step of a command that never waits.
+fn at_once(step: Result<Step<Infallible>, NtStatus>) -> Result<Step<Work>, NtStatus> {
+    step.map(|step| step.map(|never| match never {}))
+}
+
+/// Starts a request. `related` is the file that it means if it is related to one before it and names none.
+#[inline]
+pub(crate) fn start<B: Backend, D: Directory>(
+    state: &mut State<B, D>,
+    context: &mut Context,
+    related: ChainFile,
+    element: Element<'_>,
+    now: Monotonic,
+) -> Result<Step<Work>, NtStatus> {
+    Ok(match context.to.command {
+        Command::Read => read::start(state, context, related, element)?.map(Work::Read),
+        Command::Write => write::start(state, context, related, element, now)?.map(Work::Write),
+        Command::Negotiate => return at_once(negotiate::start(state, context, element, now)),
+        Command::SessionSetup => session_setup::start(state, context, element, now)?.map(Work::SessionSetup),
+        Command::Logoff => return at_once(logoff::start(&mut state.sessions, context)),
+        Command::TreeConnect => tree_connect::start(state, context, element)?.map(Work::TreeConnect),
+        Command::TreeDisconnect => return at_once(tree_disconnect::start(state, context, now)),
+        Command::Create => create::start(state, context, element, now)?.map(Work::Create),
+        Command::Close => close::start(state, context, related, element)?.map(Work::Close),
+        Command::Flush => flush::start(state, context, related, element)?.map(Work::Flush),
+        Command::Lock => lock::start(state, context, related, element)?.map(Work::Lock),
+        Command::Ioctl => ioctl::start(state, context, related, element, now)?.map(Work::Ioctl),
+        Command::Echo => return at_once(echo::start(element)),
+        Command::QueryDirectory => {
+            query_directory::start(state, context, related, element)?.map(Work::QueryDirectory)
+        }
+        Command::ChangeNotify => {
+            change_notify::start(state, context, related, element)?.map(Work::ChangeNotify)
+        }
+        Command::QueryInfo => query_info::start(state, context, related, element)?.map(Work::QueryInfo),
+        Command::SetInfo => set_info::start(state, context, related, element)?.map(Work::SetInfo),
+        Command::OplockBreak => oplock_break::start(state, context, related, element)?.map(Work::OplockBreak),
+        // It has no answer, and is taken up before.
+        Command::Cancel => Step::Disconnect,
+    })
+}
+
+/// Goes on with a request whose volume, or whatever else it waits for, has answered.
+#[inline]
+pub(crate) fn resume<B: Backend, D: Directory>(
+    state: &mut State<B, D>,
+    context: &mut Context,
+    work: Work,
+    result: Result<Reply, NtStatus>,
+    now: Monotonic,
+) -> Result<Step<Work>, NtStatus> {
+    Ok(match work {
+        Work::Read(work) => read::resume(state, context, work, result)?.map(Work::Read),
+        Work::Write(work) => write::resume(state, context, work, result)?.map(Work::Write),
+        Work::SessionSetup(work) => {
+            session_setup::resume(state, context, work, result, now)?.map(Work::SessionSetup)
+        }
+        Work::TreeConnect(work) => {
+            tree_connect::resume(state, context, &work, result)?.map(Work::TreeConnect)
+        }
+        Work::Create(work) => create::resume(state, context, &work, result, now)?.map(Work::Create),
+        Work::Close(work) => close::resume(state, context, work, result)?.map(Work::Close),
+        Work::Flush(_) => flush::resume(result)?.map(Work::Flush),
+        Work::Lock(work) => lock::resume(work, result)?.map(Work::Lock),
+        Work::Ioctl(work) => ioctl::resume(state, context, work, result)?.map(Work::Ioctl),
+        Work::QueryDirectory(work) => {
+            query_directory::resume(state, context, work, result)?.map(Work::QueryDirectory)
+        }
+        Work::ChangeNotify(work) => change_notify::resume(work, result)?.map(Work::ChangeNotify),
+        Work::QueryInfo(work) => query_info::resume(state, context, &work, result)?.map(Work::QueryInfo),
+        Work::SetInfo(_) => set_info::resume(result)?.map(Work::SetInfo),
+        Work::OplockBreak(work) => oplock_break::resume(state, context, work, result)?.map(Work::OplockBreak),
+        Work::Refused(status) => return Err(status),
+    })
+}

@@ -1,0 +1,154 @@
+//! TREE_CONNECT (MS-SMB2 3.3.5.7).
+
+use crate::directory::{Directory, Share};
+use crate::exchange::{Context, Element, Step};
+use crate::state::State;
+use crate::state::keys::VolumeSlot;
+use crate::state::policy::{self, Logon};
+use crate::state::tree::{Target, Tree};
+use smb::wire::{
+    Dialect, Put, SHARE_TYPE_DISK, SHARE_TYPE_PIPE, SessionFlags, ShareCapabilities, ShareFlags,
+    TreeConnectRequest, TreeConnectResponseBody,
+};
+use std::sync::Arc;
+use types::NtStatus;
+use volume::backend::{Backend, Operation, Reply};
+
+/// What anybody who logged on may do on IPC$.
+const PIPE_ACCESS: u32 = 0x001F_01FF;
+
+/// A share that a session may use.
+struct Admission {
+    volume: VolumeSlot,
+    share: Arc<Share>,
+    logon: Logon,
+}
+
+/// A TREE_CONNECT whose share's root the volume is looking up.
+pub(crate) struct Work {
+    volume: VolumeSlot,
+    share: Arc<Share>,
+}
+
+pub(crate) fn start<B: Backend, D: Directory>(
+    state: &mut State<B, D>,
+    context: &mut Context,
+    element: Element<'_>,
+) -> Result<Step<Box<Work>>, NtStatus> {
+    // Whoever stands between could lead a session to another share (MS-SMB2 3.3.5.7).
+    let is_nobody =
+        context.session(&state.sessions)?.flags.intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL);
+    let is_protected = context.proof.is_some() || context.sealed_by.is_some();
+    if context.dialect(&state.connections) == Dialect::Smb311 && !is_nobody && !is_protected {
+        return Ok(Step::Disconnect);
+    }
+    let request = TreeConnectRequest::parse(element.bytes())?;
+    let path = String::from_utf16(&request.path()?).map_err(|_| NtStatus::BAD_NETWORK_NAME)?;
+    let share = path
+        .strip_prefix(r"\\")
+        .and_then(|rest| rest.split_once('\\'))
+        .map(|(_, share)| share)
+        .ok_or(NtStatus::BAD_NETWORK_NAME)?;
+    if share.is_empty() || share.contains('\\') {
+        return Err(NtStatus::BAD_NETWORK_NAME);
+    }
+    if share.eq_ignore_ascii_case("IPC$") {
+        let tree = Tree { target: Target::Pipe, access: PIPE_ACCESS, encrypt: false };
+        return connect(state, context, tree);
+    }
+    let Admission { volume, share, .. } = admit(state, context, share)?;
+    let operation = Operation::OpenRoot { path: share.path.encode_utf16().collect() };
+    let work = Box::new(Work { volume, share });
+    Ok(Step::Submit { volume, operation, work })
+}
+
+/// Whether the session may use the share of that name, as accounts and shares are now.
+fn admit<B: Backend, D: Directory>(
+    state: &State<B, D>,
+    context: &Context,
+    name: &str,
+) -> Result<Admission, NtStatus> {
+    let share = state.directory.share(name).ok_or(NtStatus::BAD_NETWORK_NAME)?;
+    let volume = state.volumes.slot_of(share.volume).ok_or(NtStatus::BAD_NETWORK_NAME)?;
+    let session = context.session(&state.sessions)?;
+    let logon = Logon::of(session);
+    if policy::access_of(&share, &session.token) == 0 {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    // A client that cannot encrypt must not reach what only encrypted requests may (MS-SMB2 3.3.5.7).
+    if share.encrypt && session.opening.is_none() {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    Ok(Admission { volume, share, logon })
+}
+
+/// The volume has found the directory that is the share's root, or has not.
+pub(crate) fn resume<B: Backend, D: Directory>(
+    state: &mut State<B, D>,
+    context: &mut Context,
+    work: &Work,
+    result: Result<Reply, NtStatus>,
+) -> Result<Step<Box<Work>>, NtStatus> {
+    let Work { volume, share: asked } = work;
+    let root = match result {
+        Ok(Reply::Root(root)) => root,
+        Err(NtStatus::CANCELLED) => return Err(NtStatus::CANCELLED),
+        other => {
+            let status = other.err().unwrap_or(NtStatus::IO_REPARSE_TAG_NOT_HANDLED);
+            tracing::warn!(
+                share = asked.name,
+                path = asked.path,
+                %status,
+                "a client is refused: the share's path is no directory of its volume"
+            );
+            return Err(NtStatus::BAD_NETWORK_NAME);
+        }
+    };
+    // Nobody would ever use, or end, the tree connect of a connection that is gone.
+    if !state.connections.contains(context.connection) {
+        return Err(NtStatus::CONNECTION_DISCONNECTED);
+    }
+    // The share may have been changed meanwhile: then the directory is not its root any more.
+    let Admission { volume: now_on, share, logon } = admit(state, context, &asked.name)?;
+    if now_on != *volume || share.path != asked.path {
+        return Err(NtStatus::BAD_NETWORK_NAME);
+    }
+    connect(state, context, policy::tree_of(*volume, root, share, logon))
+}
+
+fn connect<B: Backend, D: Directory>(
+    state: &mut State<B, D>,
+    context: &mut Context,
+    tree: Tree,
+) -> Result<Step<Box<Work>>, NtStatus> {
+    let is_smb3 = context.dialect(&state.connections) >= Dialect::Smb300;
+    let mut flags = ShareFlags::empty();
+    // Continuous availability is not among them: it promises handles that outlive the server (MS-SMB2 3.3.5.7), and none do.
+    let capabilities = ShareCapabilities::empty();
+    let share_type = match &tree.target {
+        Target::Pipe => {
+            flags |= ShareFlags::NO_CACHING;
+            SHARE_TYPE_PIPE
+        }
+        Target::Disk { share, .. } => {
+            flags.set(ShareFlags::NO_CACHING, share.options.no_caching);
+            flags.set(ShareFlags::ACCESS_BASED_DIRECTORY_ENUM, share.options.access_based_enumeration);
+            flags.set(ShareFlags::ENCRYPT_DATA, share.encrypt && is_smb3);
+            SHARE_TYPE_DISK
+        }
+    };
+    let maximal_access = tree.access;
+    let trees_max = state.config.limits.trees_per_session;
+    let id = state.sessions.connect_tree(context.session_key()?, tree, trees_max)?;
+    context.tree_id = id;
+    context.to.tree_id = id;
+    let mut body = Vec::new();
+    body.put(&TreeConnectResponseBody {
+        share_type,
+        share_flags: flags.bits().into(),
+        capabilities: capabilities.bits().into(),
+        maximal_access: maximal_access.into(),
+        ..Default::default()
+    });
+    Ok(Step::ok(body))
+}

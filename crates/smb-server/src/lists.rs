@@ -1,0 +1,146 @@
+//! Lists of sessions and open files, as plain numbers and words.
+
+use crate::directory::Directory;
+use crate::state::State;
+use crate::state::connections::{ConnectionInfo, Transport};
+use smb::crypto::{CipherId, SigningAlgorithm};
+use types::{Monotonic, Sid, VolumeId};
+use volume::backend::{Backend, CacheGrant, LeaseState, OplockLevel, WideString};
+
+/// The state of the server at this moment, in numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Gauges {
+    pub connections: usize,
+    pub sessions: usize,
+    /// SESSION_SETUP exchanges in progress.
+    pub setups: usize,
+    pub opens: usize,
+    pub requests_in_work: usize,
+    /// Bytes of requests in work, and of answers that are not sent.
+    pub in_flight_bytes: usize,
+    /// Bytes of requests that wait for somebody, and of what named pipes keep.
+    pub parked_bytes: usize,
+}
+
+/// A session, as `session list` shows it.
+#[derive(Debug, Clone)]
+pub struct SessionInfo {
+    pub id: u64,
+    pub connections: Vec<ConnectionInfo>,
+    pub user: String,
+    pub user_sid: Sid,
+    pub dialect: &'static str,
+    pub transport: Transport,
+    /// Every request has to be signed.
+    pub signing_required: bool,
+    pub signing: SigningAlgorithm,
+    /// The cipher that it can be encrypted with.
+    pub cipher: Option<CipherId>,
+    pub encryption_required: bool,
+    pub shares: Vec<String>,
+    pub opens: usize,
+    pub age_s: u64,
+    pub idle_s: u64,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+}
+
+/// An open, as `file list` shows it.
+#[derive(Debug, Clone)]
+pub struct OpenInfo {
+    pub id: u64,
+    pub session: u64,
+    pub user: String,
+    pub share: String,
+    /// `None`: a pipe.
+    pub volume: Option<VolumeId>,
+    pub path: WideString,
+    pub granted_access: u32,
+    pub caching: Caching,
+    pub durable: bool,
+    pub directory: bool,
+    pub age_s: u64,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+}
+
+/// The caching that a client was granted for an open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Caching {
+    Oplock(OplockLevel),
+    Lease(LeaseState),
+}
+
+pub(crate) fn gauges<B: Backend, D: Directory>(state: &State<B, D>, requests_in_work: usize) -> Gauges {
+    Gauges {
+        connections: state.connections.len(),
+        sessions: state.sessions.len(),
+        setups: state.setups.len(),
+        opens: state.opens.len(),
+        requests_in_work,
+        in_flight_bytes: state.memory.in_work.held(),
+        parked_bytes: state.memory.parked.held(),
+    }
+}
+
+pub(crate) fn sessions<B: Backend, D: Directory>(state: &State<B, D>, now: Monotonic) -> Vec<SessionInfo> {
+    let valid = state.sessions.iter().filter(|(_, session)| !session.channels.is_empty());
+    valid
+        .map(|(id, session)| {
+            let connections: Vec<_> = session
+                .channels
+                .iter()
+                .filter_map(|channel| Some(state.connections.get(channel.connection)?.info))
+                .collect();
+            SessionInfo {
+                id: id.get(),
+                user: session.account.clone(),
+                user_sid: session.token.user.clone(),
+                dialect: session.dialect.name(),
+                transport: connections.first().map_or(Transport::Tcp, |info| info.transport),
+                connections,
+                signing_required: session.signing_required,
+                signing: session
+                    .channels
+                    .first()
+                    .map_or(SigningAlgorithm::HmacSha256, |channel| channel.signing.algorithm()),
+                cipher: session.sealing.as_ref().map(smb::crypto::SealingKey::cipher),
+                encryption_required: session.encrypt,
+                shares: session.trees.iter().map(|(_, tree)| tree.name().to_owned()).collect(),
+                opens: session.opens.len(),
+                age_s: now.since(session.created_at).as_secs(),
+                idle_s: now.since(session.last_request_at).as_secs(),
+                read_bytes: session.read_bytes,
+                written_bytes: session.written_bytes,
+            }
+        })
+        .collect()
+}
+
+pub(crate) fn opens<B: Backend, D: Directory>(state: &State<B, D>, now: Monotonic) -> Vec<OpenInfo> {
+    let opens = state.opens.iter();
+    opens
+        .map(|(id, open)| {
+            let session = state.sessions.get(open.session);
+            let tree = session.and_then(|session| session.tree(open.tree_id));
+            OpenInfo {
+                id: id.get(),
+                session: open.session.get(),
+                user: session.map(|session| session.account.clone()).unwrap_or_default(),
+                share: tree.map(|tree| tree.name().to_owned()).unwrap_or_default(),
+                volume: open.volume_open().map(|(volume, _)| state.volumes.id_of(volume)),
+                path: open.path.clone(),
+                granted_access: open.granted_access,
+                caching: match open.cache {
+                    CacheGrant::Oplock(level) => Caching::Oplock(level),
+                    CacheGrant::Lease { state, .. } => Caching::Lease(state),
+                },
+                durable: open.durable,
+                directory: open.directory,
+                age_s: now.since(open.opened_at).as_secs(),
+                read_bytes: open.read_bytes,
+                written_bytes: open.written_bytes,
+            }
+        })
+        .collect()
+}

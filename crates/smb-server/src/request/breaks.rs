@@ -1,0 +1,124 @@
+//! What the server says unasked: that an oplock or a lease breaks (MS-SMB2 3.3.4.6, 3.3.4.7).
+//!
+//! Promises: if a connection is lost that carried a break which its holder has yet to acknowledge, the break is sent again over another
+//! connection of the holder.
+
+use super::chain::Response;
+use super::send;
+use crate::directory::Directory;
+use crate::exchange::Body;
+use crate::state::State;
+use crate::state::connections::{Connection, ConnectionId};
+use crate::state::keys::{LeaseName, SessionKey, VolumeSlot};
+use crate::state::leases::{BreakStep, Breaking};
+use crate::state::sessions::{SessionState, Sessions};
+use smallvec::SmallVec;
+use smb::wire::{
+    Command, Header, HeaderFlags, LEASE_BREAK_ACK_REQUIRED, LeaseBreakNotificationBody, OPLOCK_LEVEL_II,
+    OPLOCK_LEVEL_NONE, OplockBreakBody, Put, U64,
+};
+use volume::backend::{Backend, CacheGrant, LeaseState, OpenId, OplockLevel};
+
+/// One step of a lease's break.
+pub(crate) struct LeaseStep {
+    pub from: LeaseState,
+    pub to: LeaseState,
+    /// The holder has to acknowledge it.
+    pub acknowledge: bool,
+    pub epoch: u16,
+}
+
+/// Tells the holder of an oplock that it breaks (MS-SMB2 3.3.4.6).
+pub(crate) fn send_oplock_break<B: Backend, D: Directory>(
+    state: &mut State<B, D>,
+    volume: VolumeSlot,
+    open: OpenId,
+    to: OplockLevel,
+) {
+    let Some(key) = state.opens.of_volume((volume, open)) else { return };
+    let Ok(found) = state.opens.get(key) else { return };
+    let file_id = found.file_id(key);
+    let Some(session) = state.sessions.get(found.session) else { return };
+    let sealed_by = session.encrypts(found.tree_id).then_some(found.session);
+    let opened_on = session.channel(found.connection);
+    let carrier = opened_on.or_else(|| session.channels.first());
+    let Some(connection) = carrier.map(|channel| channel.connection) else { return };
+    // A break from level II is not acknowledged.
+    if found.cache != CacheGrant::Oplock(OplockLevel::LevelII) {
+        state.leases.told(Breaking::Oplock(volume, open), connection, BreakStep::Oplock(to));
+    }
+    let level = if to == OplockLevel::LevelII { OPLOCK_LEVEL_II } else { OPLOCK_LEVEL_NONE };
+    let mut body = Vec::new();
+    body.put(&OplockBreakBody { oplock_level: level, file_id, ..Default::default() });
+    state.counters.oplock_breaks += 1;
+    send_unasked(state, connection, body, sealed_by);
+}
+
+/// Tells a client that a lease of its breaks (MS-SMB2 3.3.4.7).
+pub(crate) fn send_lease_break<B: Backend, D: Directory>(
+    state: &mut State<B, D>,
+    lease: LeaseName,
+    step: LeaseStep,
+) {
+    let encrypt = state.leases.is_encrypted(lease);
+    let sealer = |id: &ConnectionId| sealing_session(&state.sessions, state.connections.get(*id)?);
+    // A lease is its client's, not a connection's: as Windows does, the oldest connection is told, whichever asked for the lease.
+    let carrier = state.connections.of_client(lease.client).find(|found| !encrypt || sealer(found).is_some());
+    let Some(connection) = carrier else { return };
+    let sealed_by = if encrypt { sealer(&connection) } else { None };
+    let LeaseStep { from, to, acknowledge, epoch } = step;
+    if acknowledge {
+        state.leases.told(Breaking::Lease(lease), connection, BreakStep::Lease { from, to, epoch });
+    }
+    let mut body = Vec::new();
+    body.put(&LeaseBreakNotificationBody {
+        new_epoch: epoch.into(),
+        flags: if acknowledge { LEASE_BREAK_ACK_REQUIRED } else { 0 }.into(),
+        lease_key: lease.key,
+        current_lease_state: from.bits().into(),
+        new_lease_state: to.bits().into(),
+        ..Default::default()
+    });
+    state.counters.lease_breaks += 1;
+    send_unasked(state, connection, body, sealed_by);
+}
+
+/// A session of this connection that can encrypt.
+fn sealing_session(sessions: &Sessions, connection: &Connection) -> Option<SessionKey> {
+    let can_seal = |key: &SessionKey| {
+        sessions
+            .get(*key)
+            .is_some_and(|session| session.state == SessionState::Valid && session.sealing.is_some())
+    };
+    connection.sessions.iter().copied().find(can_seal)
+}
+
+/// Sends the breaks again that a lost connection carried and that are not acknowledged, if their holders can still be reached.
+pub(crate) fn tell_again<B: Backend, D: Directory>(state: &mut State<B, D>, connection: ConnectionId) {
+    for (breaking, step) in state.leases.take_told_over(connection) {
+        match (breaking, step) {
+            (Breaking::Oplock(volume, open), BreakStep::Oplock(to)) => {
+                send_oplock_break(state, volume, open, to);
+            }
+            (Breaking::Lease(lease), BreakStep::Lease { from, to, epoch }) => {
+                send_lease_break(state, lease, LeaseStep { from, to, acknowledge: true, epoch });
+            }
+            (Breaking::Oplock(..), BreakStep::Lease { .. }) | (Breaking::Lease(_), BreakStep::Oplock(_)) => {
+                debug_assert!(false, "an oplock breaks to a level, a lease to a state");
+            }
+        }
+    }
+}
+
+fn send_unasked<B: Backend, D: Directory>(
+    state: &mut State<B, D>,
+    connection: ConnectionId,
+    body: Vec<u8>,
+    sealed_by: Option<SessionKey>,
+) {
+    let mut header = Header::new(Command::OplockBreak);
+    header.flags = HeaderFlags::SERVER_TO_REDIR.bits().into();
+    header.message_id = U64::MAX_VALUE;
+    let response = Response::unsigned(header, Body::Bytes(body));
+    send::send(state, connection, SmallVec::from_iter([response]), sealed_by);
+}

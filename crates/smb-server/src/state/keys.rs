@@ -1,0 +1,82 @@
+//! The names that the server gives to what it holds. None of them is ever zero, so that `Option` of one costs nothing.
+
+use std::num::NonZeroU64;
+use volume::backend::{OperationId, SessionId};
+
+/// Names a connection for its life; never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionId(pub u64);
+
+macro_rules! key {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub(crate) struct $name(NonZeroU64);
+
+        impl $name {
+            /// The key that a number from elsewhere may be. `None`: zero, which names nothing.
+            pub fn from_number(number: u64) -> Option<Self> {
+                NonZeroU64::new(number).map(Self)
+            }
+
+            pub const fn get(self) -> u64 {
+                self.0.get()
+            }
+        }
+    };
+}
+
+key! {
+    /// Names a session: its SessionId on the wire.
+    SessionKey
+}
+
+key! {
+    /// Names an open: the volatile part of its FileId.
+    OpenKey
+}
+
+key! {
+    /// Names a request in work, to its volume too.
+    RequestKey
+}
+
+impl OpenKey {
+    pub const FIRST: Self = Self(NonZeroU64::MIN);
+    pub const LAST: Self = Self(NonZeroU64::MAX);
+
+    /// The key of a slot in an [`super::arena::Arena`], which names none zero.
+    pub fn of_slot(number: u64) -> Self {
+        Self::from_number(number).expect("no slot is named zero")
+    }
+}
+
+impl RequestKey {
+    /// The key of a slot in an [`super::arena::Arena`], which names none zero.
+    pub fn of_slot(number: u64) -> Self {
+        Self::from_number(number).expect("no slot is named zero")
+    }
+}
+
+impl From<SessionKey> for SessionId {
+    fn from(key: SessionKey) -> Self {
+        Self(key.get())
+    }
+}
+
+impl From<RequestKey> for OperationId {
+    fn from(key: RequestKey) -> Self {
+        Self(key.get())
+    }
+}
+
+/// The place of a volume among those that the server serves or has served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct VolumeSlot(pub usize);
+
+/// Names a lease: the client that holds it, by its ClientGuid, and the key that the client chose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct LeaseName {
+    pub client: smb::wire::Guid,
+    pub key: smb::wire::Guid,
+}

@@ -1,0 +1,185 @@
+//! What the server holds for its clients: connections, sessions, opens, leases, and what they are counted against.
+//!
+//! [`State`] is the sum of its parts, and each part says above it what always holds of it. Commands change the parts; what concerns
+//! several of them at once, because one thing's end is the end of others, stands here. Nothing in this room knows a command or a message.
+
+pub(crate) mod arena;
+pub(crate) mod bindings;
+pub(crate) mod bounded;
+pub(crate) mod budget;
+pub(crate) mod clients;
+pub(crate) mod clock;
+pub(crate) mod connections;
+pub(crate) mod counters;
+pub(crate) mod credits;
+pub(crate) mod keys;
+pub(crate) mod leases;
+pub(crate) mod opens;
+pub(crate) mod pipe;
+pub(crate) mod policy;
+pub(crate) mod proof;
+pub(crate) mod session_shares;
+pub(crate) mod sessions;
+pub(crate) mod setups;
+pub(crate) mod share_uses;
+pub(crate) mod tree;
+pub(crate) mod volumes;
+pub(crate) mod waiting;
+
+use crate::config::Config;
+use crate::directory::Directory;
+use crate::logon::audit::LogonAudit;
+use crate::logon::guard::LogonGuard;
+use budget::{Charge, Memory};
+use clock::WallClock;
+use connections::Connections;
+use counters::Counters;
+use keys::{OpenKey, RequestKey, SessionKey, VolumeSlot};
+use leases::Leases;
+use opens::{Open, OpenKind, Opens};
+use sessions::Sessions;
+use setups::Setups;
+use types::{FileTime, Monotonic};
+use volume::backend::{Backend, OpenId, Operation};
+use volumes::{UNATTENDED, Volumes};
+
+/// Fills a slice with bytes that nobody can guess.
+pub type RandomSource = Box<dyn FnMut(&mut [u8])>;
+
+/// Requests that may go on, as a command has found. They do before the command itself is answered.
+pub(crate) enum Wake {
+    /// The READs that wait for this pipe to have something to read.
+    Readers(OpenKey),
+    /// READs of a pipe that is being closed.
+    ReadersOfClosed(Vec<RequestKey>),
+    /// The next requests of this open's enumeration.
+    Enumeration(OpenKey),
+}
+
+/// What the server holds. Invariants over its parts:
+///
+/// - An open belongs to one session and one of its tree connects, and is among that session's opens until [`Self::forget_open`].
+/// - A session is among the sessions of each connection that it has a channel on, until [`Self::end_session`].
+/// - What is charged to [`Self::memory`] or to a budget is given back when its holder ends.
+pub(crate) struct State<B, D> {
+    pub config: Config,
+    pub directory: D,
+    pub random: RandomSource,
+    pub clock: WallClock,
+    pub volumes: Volumes<B>,
+    pub connections: Connections,
+    pub sessions: Sessions,
+    /// Logons in progress.
+    pub setups: Setups,
+    pub opens: Opens,
+    pub leases: Leases,
+    pub memory: Memory,
+    pub logon_guard: LogonGuard,
+    pub logon_audit: LogonAudit,
+    pub counters: Counters,
+    /// In the order in which commands found them.
+    pub woken: Vec<Wake>,
+}
+
+impl<B: Backend, D: Directory> State<B, D> {
+    /// # Panics
+    /// If the limits let an answer be longer than a message can be.
+    pub fn new(
+        config: Config,
+        directory: D,
+        mut random: RandomSource,
+        now: Monotonic,
+        wall: FileTime,
+    ) -> Self {
+        assert!(config.limits.are_possible(), "an answer of the largest payload fits one message");
+        let mut file_id_mask = [0; 8];
+        random(&mut file_id_mask);
+        let limits = &config.limits;
+        Self {
+            clock: WallClock::new(now, wall),
+            volumes: Volumes::new(),
+            connections: Connections::default(),
+            sessions: Sessions::new(limits.sessions),
+            setups: Setups::new(limits),
+            opens: Opens::new(limits.opens, u64::from_le_bytes(file_id_mask)),
+            leases: Leases::default(),
+            memory: Memory::new(limits.bytes_in_flight, limits.parked_bytes),
+            logon_guard: LogonGuard::default(),
+            logon_audit: LogonAudit::default(),
+            counters: Counters::default(),
+            woken: Vec::new(),
+            config,
+            directory,
+            random,
+        }
+    }
+
+    /// Drops the wire identity of an open; the volume is not told.
+    pub fn forget_open(&mut self, key: OpenKey) -> Option<Open> {
+        let mut open = self.opens.remove(key)?;
+        if let OpenKind::Pipe(pipe) = &mut open.kind {
+            self.memory.release(std::mem::replace(&mut pipe.charge, Charge::none()));
+        }
+        if let Some(session) = self.sessions.get_mut(open.session) {
+            session.opens.remove(open.tree_id, key, open.volume_open().is_none());
+        }
+        self.leases.forget_open(&open);
+        Some(open)
+    }
+
+    /// Removes a tree connect and closes what was opened through it.
+    pub fn end_tree(&mut self, session: SessionKey, tree_id: u32, now: Monotonic) {
+        for key in self.sessions.disconnect_tree(session, tree_id) {
+            let Some(open) = self.forget_open(key) else { continue };
+            if let Some(name) = open.volume_open() {
+                self.volumes.close(name, now);
+            }
+        }
+    }
+
+    /// Removes a session with all that it holds. `logoff`: its durable opens end too.
+    pub fn end_session(&mut self, key: SessionKey, logoff: bool) {
+        let Some(session) = self.sessions.remove(key) else { return };
+        self.counters.sessions_ended += 1;
+        for key in session.opens.keys() {
+            let Some(open) = self.forget_open(key) else { continue };
+            if !logoff {
+                self.opens.keep_position(&open);
+            }
+        }
+        for channel in &session.channels {
+            self.connections.drop_session(channel.connection, key);
+        }
+        self.volumes.end_session(key.into(), logoff, self.clock.set_at());
+    }
+
+    /// Ends a session against its client's will, and its connections if they carry no other. False: there is none.
+    pub fn close_session(&mut self, key: SessionKey) -> bool {
+        let Some(found) = self.sessions.get(key) else { return false };
+        let connections: Vec<_> = found.channels.iter().map(|channel| channel.connection).collect();
+        self.end_session(key, true);
+        for connection in connections {
+            self.connections.close_idle(connection);
+        }
+        true
+    }
+
+    /// Closes an open against its client's will. False: there is none.
+    pub fn close_open(&mut self, key: OpenKey, now: Monotonic) -> bool {
+        let Some(open) = self.forget_open(key) else { return false };
+        if let Some((volume, name)) = open.volume_open()
+            && let Some(backend) = self.volumes.get_mut(volume)
+        {
+            backend.submit(UNATTENDED, Operation::ForceClose { open: name }, now);
+        }
+        true
+    }
+
+    /// The volume has closed an open by itself.
+    pub fn closed_by_volume(&mut self, volume: VolumeSlot, open: OpenId) {
+        self.opens.take_position((volume, open));
+        if let Some(key) = self.opens.of_volume((volume, open)) {
+            self.forget_open(key);
+        }
+    }
+}

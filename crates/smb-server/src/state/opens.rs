@@ -1,0 +1,249 @@
+//! Opens (MS-SMB2 3.3.1.10): the file or pipe that a FileId names, and what only the protocol needs to know of it.
+
+use super::arena::Arena;
+use super::bounded::Bounded;
+use super::budget::{Budget, HolderId};
+use super::connections::ConnectionId;
+use super::keys::{LeaseName, OpenKey, RequestKey, SessionKey, VolumeSlot};
+use super::pipe::Pipe;
+use smb::wire::{FileId, U64};
+use std::collections::{HashMap, VecDeque};
+use types::{Monotonic, NtStatus, Sid};
+use volume::backend::{CacheGrant, OpenId, WideString};
+
+/// Where a directory enumeration stands.
+#[derive(Default)]
+pub(crate) struct Enumeration {
+    /// `None`: not begun.
+    pub pattern: Option<WideString>,
+    /// Where the volume goes on.
+    pub after: u64,
+    /// At least one entry was found since it began.
+    pub found: bool,
+    /// The volume is asked for entries.
+    pub busy: bool,
+    /// Requests that wait for their turn.
+    pub queued: VecDeque<RequestKey>,
+}
+
+/// What an open is of.
+pub(crate) enum OpenKind {
+    File { volume: VolumeSlot, open: OpenId },
+    Pipe(Box<Pipe>),
+}
+
+pub(crate) struct Open {
+    pub session: SessionKey,
+    /// The user, which it is counted against.
+    pub holder: HolderId,
+    /// Where it was opened: what the server says of it unasked goes there first.
+    pub connection: ConnectionId,
+    pub lease: Option<LeaseName>,
+    pub tree_id: u32,
+    pub kind: OpenKind,
+    pub persistent: u64,
+    /// From the share's root.
+    pub path: WideString,
+    pub directory: bool,
+    pub granted_access: u32,
+    pub cache: CacheGrant,
+    pub durable: bool,
+    pub create_options: u32,
+    pub enumeration: Enumeration,
+    /// CLOSE has come: only what was asked before still finds it.
+    pub closing: bool,
+    /// ChannelSequence of the last request (MS-SMB2 3.3.5.2.10).
+    pub channel_sequence: u16,
+    pub outstanding: u32,
+    pub outstanding_before: u32,
+    /// FilePositionInformation: kept for the client, used by nothing.
+    pub position: u64,
+    pub opened_at: Monotonic,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+}
+
+impl Open {
+    /// The FileId of the open named `key`.
+    pub fn file_id(&self, key: OpenKey) -> FileId {
+        FileId { persistent: U64::new(self.persistent), volatile: U64::new(key.get()) }
+    }
+
+    /// The volume's name for it; `None` for a pipe.
+    pub fn volume_open(&self) -> Option<(VolumeSlot, OpenId)> {
+        match self.kind {
+            OpenKind::File { volume, open } => Some((volume, open)),
+            OpenKind::Pipe(_) => None,
+        }
+    }
+
+    /// Takes a request's ChannelSequence into account (MS-SMB2 3.3.5.2.10): requests of a channel that failed over before are not to
+    /// overtake those of its successor. Answers whether the request counts as outstanding.
+    pub fn begin_outstanding(
+        &mut self,
+        channel_sequence: u16,
+        is_replay: bool,
+        modifies: bool,
+    ) -> Result<bool, NtStatus> {
+        // Half of all numbers are ahead, the others behind.
+        const AHEAD_MAX: u16 = 0x7FFF;
+        let ahead = channel_sequence.wrapping_sub(self.channel_sequence);
+        if ahead > AHEAD_MAX {
+            return if modifies { Err(NtStatus::FILE_NOT_AVAILABLE) } else { Ok(false) };
+        }
+        if ahead != 0 {
+            self.outstanding_before += self.outstanding;
+            self.outstanding = 0;
+            self.channel_sequence = channel_sequence;
+        }
+        if is_replay && self.outstanding_before > 0 && modifies {
+            return Err(NtStatus::FILE_NOT_AVAILABLE);
+        }
+        self.outstanding += 1;
+        Ok(true)
+    }
+
+    /// A request that counted as outstanding has been answered.
+    pub fn end_outstanding(&mut self, channel_sequence: u16) {
+        if self.channel_sequence == channel_sequence {
+            self.outstanding = self.outstanding.saturating_sub(1);
+        } else {
+            self.outstanding_before = self.outstanding_before.saturating_sub(1);
+        }
+    }
+
+    /// The pipe that it is of.
+    pub fn pipe(&self) -> Option<&Pipe> {
+        match &self.kind {
+            OpenKind::Pipe(pipe) => Some(pipe),
+            OpenKind::File { .. } => None,
+        }
+    }
+}
+
+/// All opens. Invariants:
+///
+/// - Each open counts once among those of its user.
+/// - An open of a file is found by its volume's name for it, and no two opens have the same one.
+/// - The persistent part of a pipe's FileId lies above all those of files.
+pub(crate) struct Opens {
+    table: Arena<Open>,
+    /// Counts of each user's opens.
+    shares: Budget<Sid>,
+    by_volume: HashMap<(VolumeSlot, OpenId), OpenKey>,
+    /// FilePositionInformation of durable opens whose clients are away.
+    positions: Bounded<(VolumeSlot, OpenId), u64>,
+    /// A secret that hides the volumes' names of opens: after a start of the server, no FileId of before means another client's open.
+    file_id_mask: u64,
+    next_pipe: u64,
+}
+
+impl Opens {
+    /// Holds at most `most` opens. `file_id_mask` is random.
+    pub fn new(most: usize, file_id_mask: u64) -> Self {
+        Self {
+            table: Arena::default(),
+            shares: Budget::new(most),
+            by_volume: HashMap::new(),
+            positions: Bounded::new(most),
+            file_id_mask,
+            next_pipe: 1,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (OpenKey, &Open)> {
+        self.table.iter().map(|(key, open)| (OpenKey::of_slot(key), open))
+    }
+
+    pub fn get(&self, key: OpenKey) -> Result<&Open, NtStatus> {
+        self.table.get(key.get()).ok_or(NtStatus::FILE_CLOSED)
+    }
+
+    pub fn get_mut(&mut self, key: OpenKey) -> Result<&mut Open, NtStatus> {
+        self.table.get_mut(key.get()).ok_or(NtStatus::FILE_CLOSED)
+    }
+
+    /// The end of the pipe that an open is of.
+    pub fn pipe_mut(&mut self, key: OpenKey) -> Result<&mut Pipe, NtStatus> {
+        match &mut self.get_mut(key)?.kind {
+            OpenKind::Pipe(pipe) => Ok(pipe),
+            OpenKind::File { .. } => Err(NtStatus::INVALID_DEVICE_REQUEST),
+        }
+    }
+
+    /// The open that a volume knows under this name.
+    pub fn of_volume(&self, name: (VolumeSlot, OpenId)) -> Option<OpenKey> {
+        self.by_volume.get(&name).copied()
+    }
+
+    /// Whether the user may have one more.
+    pub fn may_open(&self, user: &Sid) -> bool {
+        self.shares.may_take(user, 1)
+    }
+
+    /// Takes in an open of this user.
+    pub fn insert(&mut self, user: &Sid, open: impl FnOnce(HolderId) -> Open) -> OpenKey {
+        let holder = self.shares.enter(user);
+        self.shares.take(holder, 1);
+        let open = open(holder);
+        let name = open.volume_open();
+        let key = OpenKey::of_slot(self.table.insert(open));
+        if let Some(name) = name {
+            let replaced = self.by_volume.insert(name, key);
+            debug_assert!(replaced.is_none(), "an open of a volume has one FileId");
+        }
+        key
+    }
+
+    /// Forgets an open; its neighbours do so in [`super::State::forget_open`].
+    pub fn remove(&mut self, key: OpenKey) -> Option<Open> {
+        let open = self.table.remove(key.get())?;
+        self.shares.release(open.holder, 1);
+        self.shares.leave(open.holder);
+        if let Some(name) = open.volume_open() {
+            self.by_volume.remove(&name);
+        }
+        Some(open)
+    }
+
+    /// The persistent part of the FileId of a file.
+    pub fn persistent_of(&self, open: OpenId) -> u64 {
+        open.0 ^ self.file_id_mask
+    }
+
+    /// The volume's name of the open whose FileId has this persistent part.
+    pub fn named_by(&self, persistent: u64) -> OpenId {
+        OpenId(persistent ^ self.file_id_mask)
+    }
+
+    /// The persistent part of one more pipe's FileId.
+    pub fn next_pipe(&mut self) -> u64 {
+        let persistent = u64::MAX - self.next_pipe;
+        self.next_pipe += 1;
+        persistent
+    }
+
+    /// Keeps the position of a durable open whose client is away.
+    pub fn keep_position(&mut self, open: &Open) {
+        if let Some(name) = open.volume_open()
+            && open.durable
+            && open.position != 0
+        {
+            self.positions.insert(name, open.position);
+        }
+    }
+
+    /// The position that was kept for an open; zero if none was.
+    pub fn take_position(&mut self, name: (VolumeSlot, OpenId)) -> u64 {
+        self.positions.remove(&name).unwrap_or_default()
+    }
+
+    /// Forgets the positions of opens on a volume that was removed.
+    pub fn forget_positions(&mut self, volume: VolumeSlot) {
+        self.positions.retain(|(of, _)| *of != volume);
+    }
+}

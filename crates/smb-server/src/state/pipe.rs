@@ -1,0 +1,41 @@
+//! The end of a named pipe that an open is of.
+
+use super::budget::Charge;
+use super::keys::RequestKey;
+use std::collections::VecDeque;
+
+/// An open end of a pipe.
+pub(crate) struct Pipe {
+    /// `None` while it is being worked on.
+    pub end: Option<smb::rpc::Pipe>,
+    /// The memory that it keeps.
+    pub charge: Charge,
+    /// READs that wait for something to read, oldest first.
+    readers: VecDeque<RequestKey>,
+}
+
+impl Pipe {
+    pub fn new(end: smb::rpc::Pipe) -> Self {
+        Self { end: Some(end), charge: Charge::none(), readers: VecDeque::new() }
+    }
+
+    /// Bytes that wait to be read.
+    pub fn waiting_bytes(&self) -> u32 {
+        self.end.as_ref().map_or(0, smb::rpc::Pipe::waiting_bytes) as u32
+    }
+
+    /// A READ waits for something to read.
+    pub fn wait(&mut self, reader: RequestKey) {
+        self.readers.push_back(reader);
+    }
+
+    /// The READ that may go on; `None` if there is nothing to read, or nobody waits for it.
+    pub fn next_reader(&mut self) -> Option<RequestKey> {
+        if self.waiting_bytes() == 0 { None } else { self.readers.pop_front() }
+    }
+
+    /// Takes out all READs that wait, as the pipe is closed.
+    pub fn take_readers(&mut self) -> VecDeque<RequestKey> {
+        std::mem::take(&mut self.readers)
+    }
+}

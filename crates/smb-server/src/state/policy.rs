@@ -1,0 +1,225 @@
+//! The rights that accounts and shares give, and the effect of a change of them on clients that are connected.
+//!
+//! **The rule.** What a change takes away is gone with the next request; what it gives is there with the next request.
+//! - A session ends, with all its trees, when its account is disabled, deleted or has another password, or when its user is in fewer
+//!   groups or has fewer privileges.
+//! - A tree ends when its share is deleted, leads elsewhere, demands encryption, stops granting caches, or lets the session's user do
+//!   less: by its grants, or as it became read-only.
+//! - With a tree ends everything that was opened through it: opens, durable opens whose clients are away, and what waits in the
+//!   volume. A write that the file layer has already begun is finished.
+//! - Everything else changes in place: new groups, wider grants, durability, access-based enumeration, continuous availability.
+//!   The access that a handle was granted stays, as it does when the file's descriptor changes.
+//!
+//! Each tree connect stands on its [`Grounds`]: the logon and the share as they were. The volumes keep them with what was opened, so
+//! that one comparison, [`Review`], judges trees, opens and waiting creates alike. The functions here take the compared types apart
+//! field by field, so that a new field cannot be forgotten.
+
+use super::keys::{SessionKey, VolumeSlot};
+use super::sessions::{Session, Sessions};
+use super::tree::{Target, Tree};
+use super::volumes::Volumes;
+use crate::directory::{Account, Credential, Directory, Share};
+use std::collections::HashMap;
+use std::sync::Arc;
+use types::Monotonic;
+use volume::backend::{AccessToken, Backend, Ruling, ShareOptions, ShareRoot, Standing, Terms};
+
+/// The most that a read-only share grants.
+const READ_ONLY_ACCESS: u32 = 0x0012_00A9;
+
+/// A logon: the account, its password, and the token as they were.
+#[derive(Clone)]
+pub(crate) struct Logon {
+    /// The account's name.
+    account: String,
+    credential: Credential,
+    token: Arc<AccessToken>,
+}
+
+/// The logon and the share that a tree connect stands on.
+struct Grounds {
+    logon: Logon,
+    share: Arc<Share>,
+}
+
+impl Logon {
+    /// Reads who is logged on in a session.
+    pub fn of(session: &Session) -> Self {
+        let Session { account, credential, token, .. } = session;
+        Self { account: account.clone(), credential: *credential, token: token.clone() }
+    }
+
+    /// Whom the user acts as today; `None`: the logon is not good any more.
+    fn today(&self, account: Option<&Account>) -> Option<Arc<AccessToken>> {
+        let account = account?;
+        let Account { name: _, nt_hash: _, enabled, token } = account;
+        let stands = *enabled && self.credential == Credential::of(account) && token.has_all_of(&self.token);
+        stands.then(|| if *token == self.token { self.token.clone() } else { token.clone() })
+    }
+}
+
+/// Says what a share lets this user do at most; 0 means nothing.
+pub(crate) fn access_of(share: &Share, token: &AccessToken) -> u32 {
+    let granted = share.access_of(token);
+    if share.options.read_only { granted & READ_ONLY_ACCESS } else { granted }
+}
+
+/// A tree connect of this logon to the share, whose path leads to `root` on the volume.
+pub(crate) fn tree_of(volume: VolumeSlot, root: ShareRoot, share: Arc<Share>, logon: Logon) -> Tree {
+    let terms = terms(share.clone(), logon);
+    let Terms { token: _, share_access, share: _, standing } = terms;
+    let encrypt = share.encrypt;
+    Tree { target: Target::Disk { volume, share, root, standing }, access: share_access, encrypt }
+}
+
+fn terms(share: Arc<Share>, logon: Logon) -> Terms {
+    let name: Arc<str> = share.name.as_str().into();
+    Terms {
+        token: logon.token.clone(),
+        share_access: access_of(&share, &logon.token),
+        share: share.options,
+        standing: Standing::new(name, Grounds { logon, share }),
+    }
+}
+
+/// Whether a share takes away from everybody something that its clients had or were told.
+fn narrows(old: &Share, new: &Share) -> bool {
+    // Who may do what is compared for each user: see `Review::rule`.
+    let Share { name: _, comment: _, volume, path, options, encrypt, access: _ } = old;
+    let ShareOptions {
+        // These bind the server, and hold from the next request on.
+        durability: _,
+        continuously_available: _,
+        access_based_enumeration: _,
+        // Ends the trees of those who could do more than read: see `access_of`.
+        read_only: _,
+        no_caching,
+    } = options;
+    new.volume != *volume
+        || new.path != *path
+        || new.encrypt && !encrypt
+        // What clients were granted to cache they would go on caching.
+        || new.options.no_caching && !no_caching
+}
+
+/// One comparison of what there is with the directory of today.
+pub(crate) struct Review<'a, D> {
+    directory: &'a D,
+    accounts: HashMap<String, Option<Account>>,
+    shares: HashMap<String, Option<Arc<Share>>>,
+    /// By the address of the standing, which is kept beside its ruling so that the address stays its own.
+    rulings: HashMap<usize, (Standing, Ruling)>,
+}
+
+impl<'a, D: Directory> Review<'a, D> {
+    pub fn new(directory: &'a D) -> Self {
+        Self { directory, accounts: HashMap::new(), shares: HashMap::new(), rulings: HashMap::new() }
+    }
+
+    /// Whom a session's user acts as today; `None`: the session ends.
+    pub fn token(&mut self, logon: &Logon) -> Option<Arc<AccessToken>> {
+        if !self.accounts.contains_key(&logon.account) {
+            let found = self.directory.account("", &logon.account);
+            self.accounts.insert(logon.account.clone(), found);
+        }
+        logon.today(self.accounts.get(&logon.account)?.as_ref())
+    }
+
+    fn share(&mut self, name: &str) -> Option<Arc<Share>> {
+        if !self.shares.contains_key(name) {
+            self.shares.insert(name.to_owned(), self.directory.share(name));
+        }
+        self.shares.get(name)?.clone()
+    }
+
+    /// What becomes of what stands on this.
+    pub fn judge(&mut self, standing: &Standing) -> Ruling {
+        if let Some((_, ruling)) = self.rulings.get(&standing.address()) {
+            return ruling.clone();
+        }
+        // The daemon's own opens stand on nothing.
+        let Some(grounds) = standing.grounds::<Grounds>() else { return Ruling::Keep };
+        let ruling = self.rule(grounds);
+        self.rulings.insert(standing.address(), (standing.clone(), ruling.clone()));
+        ruling
+    }
+
+    fn rule(&mut self, grounds: &Grounds) -> Ruling {
+        let Grounds { logon, share: old } = grounds;
+        let Some(token) = self.token(logon) else { return Ruling::Close };
+        let Some(share) = self.share(&old.name) else { return Ruling::Close };
+        let lost = access_of(old, &logon.token) & !access_of(&share, &token);
+        if lost != 0 || narrows(old, &share) {
+            return Ruling::Close;
+        }
+        if share == *old && token == logon.token {
+            return Ruling::Keep;
+        }
+        Ruling::Amend(terms(share, Logon { token, ..logon.clone() }))
+    }
+}
+
+/// Puts a tree connect on new terms.
+fn amend(tree: &mut Tree, terms: Terms) {
+    let Some(grounds) = terms.standing.grounds::<Grounds>() else { return };
+    let Target::Disk { share, standing, .. } = &mut tree.target else { return };
+    *share = grounds.share.clone();
+    *standing = terms.standing.clone();
+    tree.access = terms.share_access;
+    tree.encrypt = share.encrypt;
+}
+
+/// Sessions and tree connects that a change of accounts or shares ends.
+#[derive(Default)]
+pub(crate) struct Ended {
+    pub sessions: Vec<SessionKey>,
+    pub trees: Vec<(SessionKey, u32)>,
+}
+
+/// Compares what there is with a directory that has changed: gives what it gives, and answers what has to end. The volumes have closed
+/// what they have to at the return.
+pub(crate) fn review<B: Backend, D: Directory>(
+    directory: &D,
+    sessions: &mut Sessions,
+    volumes: &mut Volumes<B>,
+    now: Monotonic,
+) -> Ended {
+    let mut review = Review::new(directory);
+    let mut ended = Ended::default();
+    for (key, session) in sessions.iter_mut() {
+        let logon = Logon::of(session);
+        match review.token(&logon) {
+            None => ended.sessions.push(key),
+            Some(token) => session.token = token,
+        }
+        for (id, tree) in &mut session.trees {
+            let Target::Disk { standing, .. } = &tree.target else { continue };
+            match review.judge(standing) {
+                Ruling::Keep => {}
+                Ruling::Amend(terms) => amend(tree, terms),
+                Ruling::Close => ended.trees.push((key, *id)),
+            }
+        }
+    }
+    for (_, backend) in volumes.iter_mut() {
+        backend.review(&mut |standing| review.judge(standing), now);
+    }
+    ended
+}
+
+/// Puts the tree connects of a session on the logon that its user has made anew. Answers those that have to end, as the new logon gives
+/// them less.
+pub(crate) fn stand_on_new_logon(session: &mut Session) -> Vec<u32> {
+    let logon = Logon::of(session);
+    let mut narrowed = Vec::new();
+    for (id, tree) in &mut session.trees {
+        let Target::Disk { share, .. } = &tree.target else { continue };
+        let terms = terms(share.clone(), logon.clone());
+        if tree.access & !terms.share_access != 0 {
+            narrowed.push(*id);
+        } else {
+            amend(tree, terms);
+        }
+    }
+    narrowed
+}

@@ -1,0 +1,311 @@
+//! Sessions, their channels and their tree connects (MS-SMB2 3.3.1.8, 3.3.1.9, 3.3.1.13).
+
+use super::bindings::Bindings;
+use super::connections::ConnectionId;
+use super::keys::{OpenKey, SessionKey};
+use super::session_shares::{Holder, SessionShares};
+use super::share_uses::ShareUses;
+use super::tree::Tree;
+use crate::directory::{Account, Credential};
+use smallvec::SmallVec;
+use smb::crypto::{OpeningKey, SealingKey, SigningKey};
+use smb::wire::{Dialect, Guid, SessionFlags};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
+use std::sync::Arc;
+use types::{Monotonic, NtStatus, PeerHost};
+use volume::backend::{AccessToken, Caller, ShareRoot};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SessionState {
+    Valid,
+    /// Logged off; gone once that is answered.
+    Ended,
+}
+
+/// One connection that carries the session, with its own key.
+pub(crate) struct Channel {
+    pub connection: ConnectionId,
+    pub signing: Rc<SigningKey>,
+}
+
+/// A session whose user has proved who it is. Before that there is only a [`super::setups::Setup`].
+pub(crate) struct Session {
+    pub state: SessionState,
+    holder: Holder,
+    pub dialect: Dialect,
+    pub client_guid: Guid,
+    pub account: String,
+    pub credential: Credential,
+    pub token: Arc<AccessToken>,
+    pub flags: SessionFlags,
+    pub signing_required: bool,
+    /// Requests that are not encrypted are refused.
+    pub encrypt: bool,
+    pub channels: SmallVec<[Channel; 1]>,
+    /// Session.SigningKey, of the first logon: it proves further channels, also when the first one is gone.
+    pub signing: Option<Rc<SigningKey>>,
+    pub bindings: Bindings,
+    pub sealing: Option<SealingKey>,
+    pub opening: Option<OpeningKey>,
+    /// By rising identifier.
+    pub trees: Vec<(u32, Tree)>,
+    next_tree: u32,
+    pub opens: SessionOpens,
+    /// Of requests that were told STATUS_PENDING.
+    pub parked_bytes: usize,
+    pub created_at: Monotonic,
+    pub last_request_at: Monotonic,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+}
+
+impl Session {
+    /// A session of `account`, which has logged on from `host`.
+    pub fn new(
+        dialect: Dialect,
+        client_guid: Guid,
+        account: Account,
+        host: PeerHost,
+        now: Monotonic,
+    ) -> Self {
+        Self {
+            state: SessionState::Valid,
+            holder: Holder { user: account.token.user.clone(), host },
+            dialect,
+            client_guid,
+            credential: Credential::of(&account),
+            account: account.name,
+            token: account.token,
+            flags: SessionFlags::empty(),
+            signing_required: false,
+            encrypt: false,
+            channels: SmallVec::new(),
+            signing: None,
+            bindings: Bindings::default(),
+            sealing: None,
+            opening: None,
+            trees: Vec::new(),
+            next_tree: 1,
+            opens: SessionOpens::default(),
+            parked_bytes: 0,
+            created_at: now,
+            last_request_at: now,
+            read_bytes: 0,
+            written_bytes: 0,
+        }
+    }
+
+    pub fn channel(&self, connection: ConnectionId) -> Option<&Channel> {
+        self.channels.iter().find(|channel| channel.connection == connection)
+    }
+
+    pub fn tree(&self, id: u32) -> Option<&Tree> {
+        let at = self.trees.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some(&self.trees[at].1)
+    }
+
+    /// Whether what goes through this tree connect is encrypted.
+    pub fn encrypts(&self, tree: u32) -> bool {
+        self.encrypt || self.tree(tree).is_some_and(|tree| tree.encrypt)
+    }
+
+    fn remove_tree(&mut self, id: u32) -> Option<Tree> {
+        let at = self.trees.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some(self.trees.remove(at).1)
+    }
+
+    fn add_tree(&mut self, tree: Tree) -> Result<u32, NtStatus> {
+        let id = self.next_tree;
+        self.next_tree = id.checked_add(1).ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
+        self.trees.push((id, tree));
+        Ok(id)
+    }
+
+    /// Who acts through `tree`, whose root is `root`, in this session, named `key`.
+    pub fn caller(&self, key: SessionKey, tree: &Tree, root: ShareRoot) -> Caller {
+        Caller {
+            session: key.into(),
+            client: self.client_guid,
+            token: self.token.clone(),
+            root,
+            share_access: tree.access,
+            share: tree.options(),
+            standing: tree.standing(),
+        }
+    }
+}
+
+/// The opens of a session, by tree connect: the end of one does not look at the opens of others.
+#[derive(Default)]
+pub(crate) struct SessionOpens {
+    by_tree: BTreeSet<(u32, OpenKey)>,
+    pipes: usize,
+}
+
+impl SessionOpens {
+    pub fn len(&self) -> usize {
+        self.by_tree.len()
+    }
+
+    /// How many of them are of pipes.
+    pub fn pipes(&self) -> usize {
+        self.pipes
+    }
+
+    pub fn insert(&mut self, tree_id: u32, key: OpenKey, is_pipe: bool) {
+        self.by_tree.insert((tree_id, key));
+        self.pipes += usize::from(is_pipe);
+    }
+
+    pub fn remove(&mut self, tree_id: u32, key: OpenKey, is_pipe: bool) {
+        if self.by_tree.remove(&(tree_id, key)) {
+            self.pipes -= usize::from(is_pipe);
+        }
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = OpenKey> {
+        self.by_tree.iter().map(|(_, key)| *key)
+    }
+
+    pub fn of_tree(&self, tree_id: u32) -> impl Iterator<Item = OpenKey> {
+        self.by_tree.range((tree_id, OpenKey::FIRST)..=(tree_id, OpenKey::LAST)).map(|(_, key)| *key)
+    }
+}
+
+/// Sessions that ended and whose names are not given out yet again.
+const NAMES_KEPT: usize = 4096;
+
+/// Sessions by their wire name: 32 bits, as some clients keep no more; such that nobody can guess another's, and not the same one
+/// soon again. Invariants: the sessions of a user, and of a host, are counted in `shares`; the tree connects of all sessions are counted in
+/// `uses`.
+pub(crate) struct Sessions {
+    table: HashMap<SessionKey, Session, BuildHasherDefault<IdHasher>>,
+    shares: SessionShares,
+    uses: ShareUses,
+    /// Names of those that ended last, at most [`NAMES_KEPT`].
+    ended: VecDeque<SessionKey>,
+}
+
+/// Spreads identifiers that the server itself gives out: nobody can choose colliding ones.
+#[derive(Default)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+        self.0 = (self.0 ^ id).wrapping_mul(SPREAD).rotate_left(29);
+    }
+}
+
+impl Sessions {
+    /// Holds `most` sessions.
+    pub fn new(most: usize) -> Self {
+        Self {
+            table: HashMap::default(),
+            shares: SessionShares::new(most),
+            uses: ShareUses::default(),
+            ended: VecDeque::new(),
+        }
+    }
+
+    /// A name that `random` chooses and no session has, nor anything else that `is_used` knows of.
+    pub fn unused_name(
+        &self,
+        random: &mut dyn FnMut(&mut [u8]),
+        is_used: impl Fn(SessionKey) -> bool,
+    ) -> SessionKey {
+        loop {
+            let mut name = [0; 4];
+            random(&mut name);
+            // Zero and all ones mean something else on the wire.
+            let Some(key) = SessionKey::from_number(u32::from_le_bytes(name).into()) else { continue };
+            let is_free = key.get() != u64::from(u32::MAX)
+                && !self.table.contains_key(&key)
+                && !self.ended.contains(&key)
+                && !is_used(key);
+            if is_free {
+                return key;
+            }
+        }
+    }
+
+    /// Takes in a session under a name from [`Self::unused_name`]; refused when its user or host holds its share.
+    pub fn insert(&mut self, key: SessionKey, session: Session) -> Result<(), NtStatus> {
+        if !self.shares.take(&session.holder) {
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        let replaced = self.table.insert(key, session);
+        assert!(replaced.is_none(), "a session's name is its own");
+        Ok(())
+    }
+
+    pub fn get(&self, key: SessionKey) -> Option<&Session> {
+        self.table.get(&key)
+    }
+
+    pub fn get_mut(&mut self, key: SessionKey) -> Option<&mut Session> {
+        self.table.get_mut(&key)
+    }
+
+    pub fn remove(&mut self, key: SessionKey) -> Option<Session> {
+        let session = self.table.remove(&key)?;
+        if self.ended.len() >= NAMES_KEPT {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(key);
+        self.shares.give_back(&session.holder);
+        for (_, tree) in &session.trees {
+            self.uses.remove(tree.name());
+        }
+        Some(session)
+    }
+
+    /// Adds a tree connect to a session and answers its identifier.
+    pub fn connect_tree(&mut self, key: SessionKey, tree: Tree, trees_max: usize) -> Result<u32, NtStatus> {
+        let session = self.table.get_mut(&key).ok_or(NtStatus::USER_SESSION_DELETED)?;
+        if session.trees.len() >= trees_max {
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        let name = tree.name().to_owned();
+        let id = session.add_tree(tree)?;
+        self.uses.add(&name);
+        Ok(id)
+    }
+
+    /// Removes a tree connect. Answers what was opened through it.
+    pub fn disconnect_tree(&mut self, key: SessionKey, id: u32) -> Vec<OpenKey> {
+        let Some(session) = self.table.get_mut(&key) else { return Vec::new() };
+        let Some(tree) = session.remove_tree(id) else { return Vec::new() };
+        self.uses.remove(tree.name());
+        session.opens.of_tree(id).collect()
+    }
+
+    /// The number of tree connects to a share.
+    pub fn uses_of(&self, share: &str) -> u32 {
+        self.uses.of(share)
+    }
+
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (SessionKey, &mut Session)> {
+        self.table.iter_mut().map(|(key, session)| (*key, session))
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (SessionKey, &Session)> {
+        self.table.iter().map(|(key, session)| (*key, session))
+    }
+}

@@ -1,0 +1,177 @@
+//! The connecting side: one connection to a server, by TCP or by SMB Direct.
+//!
+//! A link takes whole messages and gives whole messages. It fails once and for all; messages that came before are still handed out.
+//! Of a server's answers it keeps those that have come and are not taken; its owner bounds them, since a server answers only what it
+//! was asked. So the client needs no rule of its own for memory.
+
+mod rdma;
+mod tcp;
+
+pub use rdma::{Agreed, RdmaLink};
+pub use tcp::TcpLink;
+
+use crate::framing::FramingError;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+use sys::driver::Driver;
+use sys::{Buf, Payload};
+use types::Monotonic;
+
+/// Largest message in bytes that is accepted: the largest read, with its headers.
+pub const MESSAGE_BYTES_MAX: usize = (8 << 20) + 4096;
+
+/// Bytes of answers that the kernel takes before they are received: all that is usually asked for at once (32 reads of 64 KiB, four of
+/// 1 MiB).
+const RECEIVE_WINDOW_BYTES: u32 = 4 << 20;
+
+/// Why a link does not carry messages any more.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// SMB Direct, or the RDMA below it.
+    #[error("{0}")]
+    Rdma(String),
+    #[error(transparent)]
+    Framing(#[from] FramingError),
+    /// A message without a byte.
+    #[error("the peer sends a message without a byte")]
+    EmptyMessage,
+}
+
+/// Settings of a link.
+#[derive(Debug, Clone)]
+pub struct LinkOptions {
+    /// How long the negotiation of SMB Direct may take.
+    pub timeout: Duration,
+    /// iWARP in software: FPDUs carry a CRC. Without, only if the server asks for it.
+    pub crc: bool,
+    /// The RDMA device that has to lead to the server; `None`: any.
+    pub device: Option<String>,
+}
+
+/// Bytes to send, in this order, the header of TCP included ([`crate::framing::HEADER_BYTES`]).
+#[derive(Debug)]
+pub struct Outgoing {
+    pub head: Vec<u8>,
+    pub payload: Payload,
+}
+
+impl Outgoing {
+    /// Counts its bytes.
+    pub fn len(&self) -> usize {
+        self.head.len() + self.payload.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The way to a server.
+pub enum Way {
+    /// Messages by TCP, over a connection that is up.
+    Tcp(TcpStream),
+    /// SMB Direct by iWARP in software, over a connection that is up.
+    Iwarp(TcpStream),
+    /// SMB Direct by the device that leads to the address.
+    Device(SocketAddr),
+}
+
+/// A connection to a server.
+pub enum Link {
+    Tcp(Box<TcpLink>),
+    Rdma(Box<RdmaLink>),
+}
+
+impl Link {
+    /// Begins a connection; [`Self::is_ready`] says when messages may flow.
+    ///
+    /// # Errors
+    /// If the loop or the device does not take it.
+    pub fn new(driver: &Driver, way: Way, options: &LinkOptions) -> Result<Self, LinkError> {
+        if let Way::Tcp(stream) | Way::Iwarp(stream) = &way {
+            // Without it the connection is slower, at worst.
+            let _ = sys::widen_receive_window(stream, RECEIVE_WINDOW_BYTES);
+        }
+        let link = match way {
+            Way::Tcp(stream) => return Ok(Self::Tcp(Box::new(TcpLink::new(driver, stream)?))),
+            Way::Iwarp(stream) => RdmaLink::by_software(driver, stream, options)?,
+            Way::Device(address) => RdmaLink::by_device(driver, address, options)?,
+        };
+        Ok(Self::Rdma(Box::new(link)))
+    }
+
+    /// Says whether messages may flow.
+    pub fn is_ready(&self) -> bool {
+        self.rdma_ref().is_none_or(RdmaLink::is_ready)
+    }
+
+    /// Queues a message; it leaves with the loop's next turn.
+    ///
+    /// # Errors
+    /// If it is longer than the server takes by SMB Direct.
+    pub fn send(&mut self, message: Outgoing) -> Result<(), LinkError> {
+        match self {
+            Self::Tcp(link) => {
+                link.send(message);
+                Ok(())
+            }
+            Self::Rdma(link) => link.send(message),
+        }
+    }
+
+    /// Takes completions of the loop and hands it the messages to be sent.
+    pub fn poll(&mut self, now: Monotonic) {
+        match self {
+            Self::Tcp(link) => link.poll(),
+            Self::Rdma(link) => link.poll(now),
+        }
+    }
+
+    /// Breaks the connection under the messages, as a network does.
+    pub fn kill(&mut self) {
+        match self {
+            Self::Tcp(link) => link.kill(),
+            Self::Rdma(link) => link.kill(),
+        }
+    }
+
+    /// Takes the next whole message.
+    ///
+    /// # Errors
+    /// Why the link failed, once all messages that came before are taken.
+    pub fn receive(&mut self) -> Result<Option<Buf>, LinkError> {
+        match self {
+            Self::Tcp(link) => link.receive(),
+            Self::Rdma(link) => link.receive(),
+        }
+    }
+
+    /// Says when [`Self::poll`] wants to be called at the latest.
+    pub fn next_timeout(&self) -> Option<Monotonic> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Rdma(link) => link.next_timeout(),
+        }
+    }
+
+    pub fn rdma(&mut self) -> Option<&mut RdmaLink> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Rdma(link) => Some(link),
+        }
+    }
+
+    pub fn rdma_ref(&self) -> Option<&RdmaLink> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Rdma(link) => Some(link),
+        }
+    }
+
+    pub fn is_rdma(&self) -> bool {
+        matches!(self, Self::Rdma(_))
+    }
+}

@@ -1,0 +1,128 @@
+//! One RDMA connection of the server's: what is under way on it.
+
+use super::counters::{Counters, Own};
+use super::trace::{self, Trace, What};
+use rdma::timers::Armed;
+use rdma::{QueuePairId, RegionKey, Verbs, WorkId};
+use smbdirect::{BufferDescriptor, Connection, ReadBudget};
+use std::collections::VecDeque;
+use sys::Payload;
+use types::{Monotonic, NumberMap};
+
+/// A payload of the peer that is being read.
+pub(super) struct Reading {
+    pub token: u64,
+    pub sink: RegionKey,
+    pub len_bytes: usize,
+    /// Descriptors, each with its place in the sink, that no read was posted for.
+    pub waiting: VecDeque<(BufferDescriptor, u64)>,
+    pub outstanding: usize,
+    pub failed: bool,
+}
+
+pub(super) struct Peer {
+    /// For people: counted from one.
+    pub number: u64,
+    pub smbd: Connection,
+    pub opened: bool,
+    /// Somebody has logged on.
+    pub is_member: bool,
+    /// Its receives take no memory before messages come.
+    pub on_demand: bool,
+    /// Too much of it is in work.
+    pub is_throttled: bool,
+    pub budget: Option<ReadBudget>,
+    pub readings: Vec<Reading>,
+    pub reading_bytes: usize,
+    /// The token of the payload that each read is for, by the work identifier of the read.
+    pub reads: NumberMap<u64>,
+    pub next_work: u64,
+    /// Given to the provider and not sent.
+    pub unsent_bytes: usize,
+    /// The owner waits for room.
+    pub blocked: bool,
+    pub own: Own,
+    /// The last turns that brought completions: (receives, others).
+    pub turns: (u64, u64),
+    pub trace: Trace,
+    pub armed: Armed,
+    /// In the list of those that [`SmbDirect::flush`] looks after.
+    pub touched: bool,
+}
+
+impl Peer {
+    pub fn new(number: u64, smbd: Connection, on_demand: bool) -> Self {
+        Self {
+            number,
+            smbd,
+            opened: false,
+            is_member: false,
+            on_demand,
+            is_throttled: false,
+            budget: None,
+            readings: Vec::new(),
+            reading_bytes: 0,
+            reads: NumberMap::default(),
+            next_work: 1,
+            unsent_bytes: 0,
+            blocked: false,
+            own: Own::default(),
+            turns: (0, 0),
+            trace: Trace::default(),
+            armed: Armed::default(),
+            touched: false,
+        }
+    }
+
+    #[inline]
+    pub fn note(&mut self, at: Monotonic, what: What) {
+        let (send_credits, receive_credits) = (self.smbd.send_credits(), self.smbd.receive_credits());
+        self.trace.push(trace::Entry { at, send_credits, receive_credits, what });
+    }
+
+    pub fn work_id(&mut self) -> WorkId {
+        self.next_work += 1;
+        WorkId(self.next_work - 1)
+    }
+
+    /// Posts a Send; `false` if the connection has ended, of which an event tells.
+    pub fn post(
+        &mut self,
+        verbs: &mut impl Verbs,
+        connection: QueuePairId,
+        head: &[u8],
+        payload: Payload,
+        invalidate: Option<u32>,
+        now: Monotonic,
+    ) -> bool {
+        let (id, len) = (self.work_id(), head.len() + payload.len());
+        let key = invalidate.map(RegionKey);
+        let posted = verbs.post_send_with_head(connection, id, head, payload, key).is_ok();
+        if posted {
+            self.unsent_bytes += len;
+            self.note(now, What::Sent { len: len as u32, invalidated: invalidate });
+        }
+        posted
+    }
+
+    /// Keeps the peer short of credits, or ends that. A guest has as few credits as can be if each takes memory.
+    pub fn tell_throttle(&mut self) {
+        let is_costly_guest = !self.is_member && !self.on_demand;
+        self.smbd.throttle(self.is_throttled || is_costly_guest);
+    }
+
+    pub fn unsent(&self) -> usize {
+        self.unsent_bytes + self.smbd.queued_bytes()
+    }
+
+    /// Puts the connection into the list of those that [`SmbDirect::flush`] looks after, unless it is there.
+    pub fn touch(&mut self, connection: QueuePairId, touched: &mut Vec<QueuePairId>) {
+        if !std::mem::replace(&mut self.touched, true) {
+            touched.push(connection);
+        }
+    }
+
+    pub fn counters(&self) -> Counters {
+        Counters::of(&self.own, &self.smbd.counters(), self.readings.len())
+    }
+}

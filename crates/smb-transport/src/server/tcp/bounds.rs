@@ -1,0 +1,257 @@
+//! The places, the memory of messages that have not come whole, and the time for these that clients may take of a [`Tcp`].
+//!
+//! A connection is a guest's until [`Tcp::set_standing`] says whose it is. Guests have fewer places, small messages, little memory, which
+//! is counted apart, and little time. So nothing that guests do keeps out a client that has logged on, or wants to.
+
+use super::memory::{Party, PartyId, ReceiveMemory};
+use super::{CloseReason, Connection, ConnectionId, RECEIVE, Receiving, SWEEP_TIMER, Tcp, TcpLimits};
+use crate::framing::{BATCH_BYTES, GUEST_BATCH_BYTES, Room};
+use std::sync::Arc;
+use std::time::Duration;
+use sys::driver::Operation;
+use types::PeerHost;
+
+/// Guests' part of the memory for large messages: a sixteenth.
+const GUESTS_DIVISOR: usize = 16;
+
+/// One sweep takes at most this many buffers back from idle connections, since the driver looks through all operations for each.
+const CANCELS_MAX: usize = 256;
+
+/// The slowest rate of a message: once `grace` has passed, its bytes must have come at this rate since.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    pub grace: Duration,
+    pub bytes_per_second: u64,
+}
+
+impl Pace {
+    fn is_missed(self, age: Duration, bytes: u64) -> bool {
+        let counted = age.saturating_sub(self.grace);
+        u128::from(bytes) * 1000 < counted.as_millis() * u128::from(self.bytes_per_second)
+    }
+}
+
+/// Memory for large messages. Guests and members have parts of their own, so that guests cannot take that of members.
+pub(super) struct Memories {
+    guests: ReceiveMemory,
+    members: ReceiveMemory,
+}
+
+impl Memories {
+    pub(super) fn new(bytes_max: usize) -> Self {
+        let guests_bytes = bytes_max / GUESTS_DIVISOR;
+        Self {
+            guests: ReceiveMemory::new(guests_bytes),
+            members: ReceiveMemory::new(bytes_max - guests_bytes),
+        }
+    }
+
+    pub(super) fn of(&mut self, is_member: bool) -> &mut ReceiveMemory {
+        if is_member { &mut self.members } else { &mut self.guests }
+    }
+
+    /// Counts a new guest's connection.
+    pub(super) fn join_guest(&mut self, host: PeerHost) -> PartyId {
+        self.guests.join(Party { host, user: None })
+    }
+
+    #[cfg(test)]
+    pub(super) fn held_bytes(&self) -> usize {
+        self.guests.held_bytes() + self.members.held_bytes()
+    }
+}
+
+/// Counts of connections that were turned away since the log last told of them.
+#[derive(Debug, Default)]
+pub(super) struct TurnedAway {
+    pub(super) evicted: u64,
+    pub(super) refused: u64,
+}
+
+impl Tcp {
+    /// Sets whose connection it is from now on; `None`: nobody has logged on, or the last user has logged off.
+    pub fn set_standing(&mut self, connection: ConnectionId, user: Option<&str>) {
+        let Some(entry) = self.connection(connection) else { return };
+        if entry.closed.is_some() || entry.is_member == user.is_some() {
+            return;
+        }
+        let (was_member, is_member, host) = (entry.is_member, user.is_some(), entry.host);
+        let (loan, waiting, before) = (entry.loan.take(), entry.waiting.take(), entry.party);
+        let memory = self.memory.of(was_member);
+        let held_bytes = loan.as_ref().map(super::memory::Loan::bytes);
+        loan.into_iter().for_each(|loan| memory.give_back(loan));
+        waiting.into_iter().for_each(|waiting| memory.end_wait(before, waiting));
+        memory.leave(before);
+        let memory = self.memory.of(is_member);
+        let party = memory.join(Party { host, user: user.map(Arc::from) });
+        let loan = held_bytes.map(|bytes| memory.take_over(party, bytes));
+        if is_member {
+            self.admission.prove(connection);
+        } else {
+            self.admission.unprove(connection);
+        }
+        let Some(entry) = self.connection(connection) else { return };
+        (entry.is_member, entry.party, entry.loan) = (is_member, party, loan);
+        entry.framing.set_batch_bytes(if is_member { BATCH_BYTES } else { GUEST_BATCH_BYTES });
+        if waiting.is_some() {
+            self.start_receive(connection);
+        }
+    }
+
+    /// Finds a place for a new connection, if need be that of a guest.
+    pub(super) fn admit(&mut self, connection: ConnectionId, host: PeerHost) -> bool {
+        match self.admission.admit(connection, host) {
+            Ok(evicted) => {
+                evicted.into_iter().for_each(|evicted| self.evict(evicted));
+                true
+            }
+            Err(reason) => {
+                tracing::debug!(%host, %reason, "a connection was refused");
+                self.turned_away.refused += 1;
+                false
+            }
+        }
+    }
+
+    /// Closes the guest that would be first to make room for another: descriptors are short.
+    pub(super) fn evict_a_guest(&mut self) {
+        if let Some(evicted) = self.admission.evict() {
+            self.evict(evicted);
+        }
+    }
+
+    fn evict(&mut self, connection: ConnectionId) {
+        self.turned_away.evicted += 1;
+        self.shut(connection, CloseReason::Evicted);
+    }
+
+    /// Says how much of the large message that begins may be received; `None`: nothing for now, the connection waits for memory.
+    pub(super) fn make_room(&mut self, connection: ConnectionId) -> Option<Room> {
+        let entry = self.connections.get_mut(connection.0 as u32 as usize)?.as_mut()?;
+        let memory = self.memory.of(entry.is_member);
+        let wanted_bytes = entry.framing.wanted_bytes();
+        let is_advance = !entry.framing.fills_batch();
+        // Guests are lent nothing on an announcement.
+        if is_advance && !entry.is_member {
+            return Some(Room::Part);
+        }
+        if let Some(loan) = memory.lend(entry.party, wanted_bytes, is_advance) {
+            entry.loan.replace(loan).into_iter().for_each(|before| memory.give_back(before));
+            return Some(Room::Whole);
+        }
+        if is_advance {
+            return Some(Room::Part);
+        }
+        if entry.waiting.is_none() {
+            let is_new = !entry.has_brought_large;
+            entry.waiting = Some(memory.wait(entry.party, connection, wanted_bytes, is_new));
+        }
+        None
+    }
+
+    /// Gives back the memory that was lent for a message, which has come whole.
+    pub(super) fn return_loan(&mut self, connection: ConnectionId) {
+        let Some(Some(entry)) = self.connections.get_mut(connection.0 as u32 as usize) else { return };
+        if let Some(loan) = entry.loan.take() {
+            entry.has_brought_large = true;
+            self.memory.of(entry.is_member).give_back(loan);
+        }
+    }
+
+    /// Frees the place and the memory of a connection that has closed.
+    pub(super) fn release(&mut self, connection: ConnectionId) {
+        self.admission.remove(connection);
+        let Some(Some(entry)) = self.connections.get_mut(connection.0 as u32 as usize) else { return };
+        let memory = self.memory.of(entry.is_member);
+        entry.loan.take().into_iter().for_each(|loan| memory.give_back(loan));
+        entry.waiting.take().into_iter().for_each(|waiting| memory.end_wait(entry.party, waiting));
+        memory.leave(entry.party);
+    }
+
+    /// Lets connections that waited for memory receive again, as far as there is some.
+    pub(super) fn serve_waiting(&mut self) {
+        for is_member in [true, false] {
+            while let Some(connection) = self.memory.of(is_member).next_served() {
+                let now = self.now;
+                if let Some(entry) = self.connection(connection) {
+                    entry.waiting = None;
+                    entry.begin_message(now);
+                }
+                self.start_receive(connection);
+            }
+        }
+    }
+
+    /// Takes buffers back from idle connections, and gives up those that stall or are too slow.
+    pub(super) fn sweep(&mut self) {
+        self.queue.submit(SWEEP_TIMER, Operation::Timeout { after: self.limits.sweep });
+        self.tell_turned_away();
+        let is_short = [self.memory.guests.is_short(), self.memory.members.is_short()];
+        let (mut stalled, mut cancels) = (Vec::new(), 0);
+        for entry in self.connections.iter_mut().flatten() {
+            if entry.receiving == Receiving::No {
+                // No client is slow while the server does not listen.
+                entry.begin_message(self.now);
+            }
+            let age = self.now.since(entry.message_since);
+            let is_stalled = (entry.sending || entry.receives_message())
+                && self.now.since(entry.last_progress) > self.limits.stall;
+            if is_stalled || self.limits.is_too_slow(entry, age, is_short[usize::from(entry.is_member)]) {
+                stalled.push(entry.id);
+            }
+            let idle = !std::mem::take(&mut entry.active) && !entry.framing.in_mid_message();
+            if idle && entry.receiving == Receiving::Bytes && entry.closed.is_none() && cancels < CANCELS_MAX
+            {
+                cancels += 1;
+                self.queue.cancel((entry.id.0 & 0xffff_ffff) << 2 | RECEIVE);
+            }
+        }
+        for id in stalled {
+            self.shut(id, CloseReason::Stalled);
+        }
+        self.memory.guests.look_again();
+        self.memory.members.look_again();
+    }
+
+    fn tell_turned_away(&mut self) {
+        let TurnedAway { evicted, refused } = std::mem::take(&mut self.turned_away);
+        if refused > 0 {
+            let limit = self.limits.connections;
+            tracing::warn!(
+                refused,
+                limit,
+                "connections were refused: their host, or all hosts, have too many"
+            );
+        }
+        if evicted > 0 {
+            tracing::warn!(
+                evicted,
+                "connections on which nobody had logged on were closed to make room for others"
+            );
+        }
+    }
+}
+
+impl TcpLimits {
+    /// Says whether the message that a connection receives comes too slowly. `is_short`: others wait for the memory that it holds.
+    fn is_too_slow(&self, entry: &Connection, age: Duration, is_short: bool) -> bool {
+        let bytes = entry.message_bytes;
+        let pace = if entry.is_member { self.member_pace } else { self.guest_pace };
+        let is_in_the_way = is_short && entry.loan.is_some() && self.pace_when_short.is_missed(age, bytes);
+        entry.receives_message() && (is_in_the_way || pace.is_missed(age, bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pace_is_missed_by_what_trickles_and_not_by_what_comes() {
+        let pace = Pace { grace: Duration::from_secs(2), bytes_per_second: 1000 };
+        assert!(!pace.is_missed(Duration::from_secs(2), 0));
+        assert!(pace.is_missed(Duration::from_secs(4), 1999));
+        assert!(!pace.is_missed(Duration::from_secs(4), 2000));
+        assert!(!pace.is_missed(Duration::from_secs(60), 1 << 20));
+    }
+}

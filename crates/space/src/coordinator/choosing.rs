@@ -1,0 +1,74 @@
+//! Which copy of a block is right.
+//!
+//! Of copies that the stores give as intact one may still be older than it should be: its disk acknowledged a write and lost it.
+//! Blocks that prove themselves (class `Append`) say their order: the highest is the newest. Of blocks with checksums one that was
+//! never written is older than one that was: a discard leaves it unwritten on all copies. Otherwise intact copies of one block are
+//! equal, or differ by a write that was never acknowledged: any will do.
+
+use super::Coordinator;
+use sys::{Buf, Payload};
+use types::{BLOCK_BYTES, ChunkIndex, Lba};
+
+/// An intact copy of a block.
+#[derive(Debug, Clone)]
+pub(super) struct Candidate {
+    pub data: Buf,
+    /// The higher is the newer: the order of a block that proves itself, otherwise 1 of one that was written.
+    rank: u64,
+}
+
+impl Candidate {
+    /// Whether the other one was written later: equal bytes are not told apart.
+    pub fn is_older_than(&self, other: &Self) -> bool {
+        self.rank < other.rank && self.data != other.data
+    }
+}
+
+/// The newest; the first of those that are equally new.
+pub(super) fn choose<'a>(copies: impl Iterator<Item = &'a Candidate>) -> Option<&'a Candidate> {
+    copies.reduce(|best, next| if best.rank < next.rank { next } else { best })
+}
+
+/// What every copy of a region shall hold after a crash: `copies` in the order in which they are believed, the first `equals` of them
+/// equally. The region is as large as the largest atomic write: it is taken from one copy as far as that is intact. That is, of those
+/// that are equally believed, the one that was written at most of the blocks. What was not written there and was in another
+/// one, just as much to be believed, is taken from that: its own disk lost it.
+pub(super) fn choose_after_crash(
+    copies: &[Vec<Option<&Candidate>>],
+    equals: usize,
+) -> Vec<Option<Candidate>> {
+    let blocks = copies.first().map_or(0, Vec::len);
+    let (first, rest) = copies.split_at(equals.min(copies.len()));
+    let written = |copy: &[Option<&Candidate>]| copy.iter().flatten().filter(|found| found.rank > 0).count();
+    let mut first: Vec<&Vec<Option<&Candidate>>> = first.iter().collect();
+    first.sort_by_key(|copy| std::cmp::Reverse(written(copy)));
+    let block = |at: usize| {
+        let believed = choose(first.iter().filter_map(|copy| copy[at]));
+        believed.or_else(|| rest.iter().find_map(|copy| copy[at])).cloned()
+    };
+    (0..blocks).map(block).collect()
+}
+
+impl Coordinator {
+    /// The blocks that a store gave as intact, from `lba` on; none: what should prove itself does not.
+    pub(super) fn candidates(
+        &self,
+        index: ChunkIndex,
+        lba: Lba,
+        data: &Payload,
+        checksums: &[u64],
+    ) -> Vec<Option<Candidate>> {
+        let append = self.chunks.get(&index).is_some_and(|chunk| chunk.append);
+        let blocks = data.len() / BLOCK_BYTES;
+        let candidate = |at: usize| {
+            let data = data.slice(at * BLOCK_BYTES, BLOCK_BYTES).contiguous();
+            let rank = match checksums.get(at) {
+                _ if append => codes::sealed_order(self.volume, lba.offset(at as u64), &data)?,
+                Some(&codes::UNWRITTEN) => 0,
+                _ => 1,
+            };
+            Some(Candidate { data, rank })
+        };
+        (0..blocks).map(candidate).collect()
+    }
+}

@@ -1,0 +1,87 @@
+//! Bugs that a test re-introduces to show that the simulator finds them.
+//!
+//! Without the feature `planted-bugs` there are none, and the compiler removes what asks for them. With it, one at a time is
+//! planted in the thread that asks.
+
+/// What is done wrong while it is planted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Planted {
+    /// Replay accepts the last batch though its data is torn, and what was never acknowledged is damage.
+    AcceptTornBatch,
+    /// Journal batches are written without waiting until they are durable.
+    AckBeforeDurable,
+    /// A checkpoint's anchor does not wait until what it covers is durable in place.
+    AnchorBeforeFlush,
+    /// A fresh write goes in place while journaled blocks of the same place are being applied.
+    ApplyOverFresh,
+    /// Opening anchors what replay found before it is durable.
+    ClaimWithoutFlush,
+    /// The record of fresh data is written before the data is durable.
+    FreshBeforeFlush,
+    /// A block that the medium does not give counts as the whole disk failing.
+    MediumFailsDisk,
+    /// A block that fails once is corrupt.
+    NoSecondRead,
+    /// A metadata page that is older than its version is taken for the newest.
+    NoPageVersions,
+    /// A checkpoint that was given up leaves its number to the next but one opening.
+    NumberTwice,
+    /// Metadata pages that cannot be read once are damaged.
+    PassingErrorMarksLost,
+    /// A slab that was given back can be allocated before a checkpoint has passed its record.
+    ReuseSlabAtOnce,
+    /// A promise is answered before it is durable.
+    PromiseInMemory,
+    /// Append blocks are returned without a look at whether they prove themselves.
+    SealNotVerified,
+    /// Blocks are returned without a look at their checksums.
+    ServeCorrupt,
+    /// Of two copies of a table the older one is believed.
+    StaleTableCopy,
+    /// Page versions become durable before the pages.
+    VersionsBeforePages,
+}
+
+impl Planted {
+    /// All of them.
+    pub const ALL: [Self; 17] = [
+        Self::AcceptTornBatch,
+        Self::AckBeforeDurable,
+        Self::AnchorBeforeFlush,
+        Self::ApplyOverFresh,
+        Self::ClaimWithoutFlush,
+        Self::FreshBeforeFlush,
+        Self::MediumFailsDisk,
+        Self::NoSecondRead,
+        Self::NoPageVersions,
+        Self::NumberTwice,
+        Self::PassingErrorMarksLost,
+        Self::ReuseSlabAtOnce,
+        Self::PromiseInMemory,
+        Self::SealNotVerified,
+        Self::ServeCorrupt,
+        Self::StaleTableCopy,
+        Self::VersionsBeforePages,
+    ];
+
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn is_planted(self) -> bool {
+        PLANTED.get() == Some(self)
+    }
+
+    #[cfg(not(feature = "planted-bugs"))]
+    pub(crate) const fn is_planted(self) -> bool {
+        false
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<Planted>> = const { std::cell::Cell::new(None) };
+}
+
+/// Plants a bug in this thread, in place of the one that was.
+#[cfg(feature = "planted-bugs")]
+pub fn plant(bug: Option<Planted>) {
+    PLANTED.set(bug);
+}

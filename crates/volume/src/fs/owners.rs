@@ -1,0 +1,156 @@
+//! Which files, and where in them, have given blocks of the virtual disk.
+//!
+//! Works in bounded steps between other operations. A file that changes meanwhile may be named or left out. Files below a damaged page
+//! of the tree cannot be named: the search goes on behind it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::backend::WideString;
+use ::types::Lba;
+
+use super::FileSystem;
+use super::meta::record::ExtentRecord;
+use super::meta::{Key, Transaction, key};
+use super::types::{FileId, FsError, StreamId};
+
+/// Blocks of one stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnedBlocks {
+    /// As [`FileSystem::path`] has it; `None`: the file has no name any more, and is being reclaimed.
+    pub path: Option<WideString>,
+    /// Empty: the unnamed stream.
+    pub stream: WideString,
+    /// First block within the stream and number of blocks, in order, none touching the next.
+    pub runs: Vec<(u64, u64)>,
+}
+
+/// A search under way.
+#[derive(Debug)]
+pub struct OwnerSearch {
+    blocks: BTreeSet<Lba>,
+    /// Of these, the blocks that some file has.
+    owned: BTreeSet<Lba>,
+    next: Key,
+    found: BTreeMap<StreamId, BTreeSet<u64>>,
+    /// All keys were looked at: the streams are given their names now.
+    named: Vec<OwnedBlocks>,
+    scanned: bool,
+    /// A page that cannot be read stands in the way.
+    skipping: bool,
+    pages_unreadable: u64,
+}
+
+impl OwnerSearch {
+    pub fn new(blocks: impl IntoIterator<Item = Lba>) -> Self {
+        Self {
+            blocks: blocks.into_iter().collect(),
+            owned: BTreeSet::new(),
+            next: key::file_first(FileId(0)),
+            found: BTreeMap::new(),
+            named: Vec::new(),
+            scanned: false,
+            skipping: false,
+            pages_unreadable: 0,
+        }
+    }
+
+    /// Looks at up to `keys_max` keys; whether the search is finished.
+    ///
+    /// # Errors
+    /// `Miss`: call again after the next [`super::FsEvent::Retry`].
+    pub fn step(&mut self, fs: &mut FileSystem, keys_max: usize) -> Result<bool, FsError> {
+        fs.ready()?;
+        let txn = Transaction::new();
+        let end = key::file_first(FileId(u64::MAX));
+        for _ in 0..keys_max {
+            if self.scanned {
+                let Some((&stream, _)) = self.found.first_key_value() else { return Ok(true) };
+                let (path, name) = names(fs, &txn, stream)?;
+                let blocks = self.found.remove(&stream).unwrap_or_default();
+                self.named.push(OwnedBlocks { path, stream: name, runs: runs(&blocks) });
+                continue;
+            }
+            if self.skipping {
+                self.skip_page(fs, &end)?;
+                continue;
+            }
+            match fs.meta.next(&txn, &self.next, &end) {
+                Ok(Some((found, value))) => {
+                    if let Some((stream, block)) = key::parse_extent(&found)
+                        && let Some(extent) = ExtentRecord::decode(&value)
+                    {
+                        self.look(stream, block, &extent);
+                    }
+                    self.next = found;
+                    self.next.push(0);
+                }
+                Ok(None) => self.scanned = true,
+                Err(FsError::Corrupt { .. }) => self.skipping = true,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(self.scanned && self.found.is_empty())
+    }
+
+    /// Goes on behind the damaged page that stands in the way.
+    fn skip_page(&mut self, fs: &mut FileSystem, end: &[u8]) -> Result<(), FsError> {
+        let (behind, damaged) = fs.meta.tree.behind_page_of(&self.next)?;
+        self.skipping = false;
+        self.pages_unreadable += u64::from(damaged);
+        match behind.filter(|behind| behind[..] < *end && *behind > self.next) {
+            Some(behind) => self.next = behind,
+            None => self.scanned = true,
+        }
+        Ok(())
+    }
+
+    /// Damaged pages of the tree that the search went by: what is below them has no names.
+    pub fn pages_unreadable(&self) -> u64 {
+        self.pages_unreadable
+    }
+
+    fn look(&mut self, stream: StreamId, block: u64, extent: &ExtentRecord) {
+        let end = Lba(extent.lba.0 + u64::from(extent.blocks));
+        for lba in self.blocks.range(extent.lba..end) {
+            self.owned.insert(*lba);
+            self.found.entry(stream).or_default().insert(block + (lba.0 - extent.lba.0));
+        }
+    }
+
+    /// What was found, and how many of the blocks no file has.
+    pub fn finish(self) -> (Vec<OwnedBlocks>, usize) {
+        (self.named, self.blocks.len() - self.owned.len())
+    }
+}
+
+fn names(
+    fs: &mut FileSystem,
+    txn: &Transaction,
+    stream: StreamId,
+) -> Result<(Option<WideString>, WideString), FsError> {
+    let path = match fs.path(stream.file) {
+        Ok(path) => Some(path),
+        Err(FsError::NotFound | FsError::Corrupt { .. }) => None,
+        Err(error) => return Err(error),
+    };
+    let name = match stream.index {
+        0 => WideString::default(),
+        _ => match fs.stream_record(txn, stream) {
+            Ok(record) => record.name,
+            Err(FsError::NotFound | FsError::Corrupt { .. }) => WideString::default(),
+            Err(error) => return Err(error),
+        },
+    };
+    Ok((path, name))
+}
+
+fn runs(blocks: &BTreeSet<u64>) -> Vec<(u64, u64)> {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for &block in blocks {
+        match runs.last_mut() {
+            Some((first, count)) if *first + *count == block => *count += 1,
+            _ => runs.push((block, 1)),
+        }
+    }
+    runs
+}

@@ -1,0 +1,67 @@
+//! Copies or room are missing for a while: what has to be written waits, is told, and goes on.
+
+use super::*;
+use space::api::SpaceError;
+
+#[test]
+pub fn an_outage_at_any_moment_fails_nothing_and_loses_nothing() {
+    for error in [SpaceError::Unavailable, SpaceError::NoSpace] {
+        for begin in [0, 9, 17] {
+            let mut bench = Bench::with(24, 256, small());
+            bench.disk.1.set(Some(begin * 31 + 7));
+            let mut names = Vec::new();
+            let mut told = false;
+            // Enough for some checkpoints.
+            for round in 0..900_u64 {
+                if round == 300 + begin * 11 {
+                    bench.disk.0.borrow_mut().fail(Some(error.clone()));
+                }
+                let name = format!("file {round}");
+                match bench.fs.create(FileId::ROOT, &wide(&name), &file(5)) {
+                    Ok(file) => {
+                        let _ = bench.fs.write(
+                            1_000_000 + round,
+                            StreamId::unnamed(file),
+                            0,
+                            Payload::from(Buf::from([round as u8; 100].as_slice())),
+                            false,
+                        );
+                        names.push((name, round as u8));
+                    }
+                    Err(FsError::Miss | FsError::Unavailable | FsError::NoSpace) => {}
+                    Err(error) => panic!("{error}"),
+                }
+                bench.now = bench.now.after(Duration::from_millis(100));
+                bench.poll();
+                told |= bench.fs.write_back_failure().is_some();
+                if round == 300 + begin * 11 + 320 {
+                    bench.disk.0.borrow_mut().fail(None);
+                }
+                let failed = bench.events.iter().any(|event| matches!(event, FsEvent::Failed(_)));
+                assert!(!failed, "begun at {begin}, round {round}: {error}");
+            }
+            assert!(told, "somebody is told");
+            bench.disk.1.set(None);
+            bench.disk.0.borrow_mut().hold(false);
+            bench.sleep(Duration::from_secs(40));
+            assert!(
+                bench.fs.write_back_failure().is_none(),
+                "{:?} {:?} {:?}",
+                bench.fs.write_back_failure(),
+                bench.fs.requests.stalled(),
+                bench.fs.checkpoint_trouble()
+            );
+            bench.flush_all().unwrap();
+            bench.disk.0.borrow_mut().hold(true);
+            bench.crash(|_| 0);
+            assert!(names.len() > 500, "{} names", names.len());
+            for (name, byte) in names {
+                let found = bench.run(|fs| fs.lookup(FileId::ROOT, &wide(&name))).expect("the name");
+                let read = bench.read(StreamId::unnamed(found.file), 0, 200).unwrap();
+                // A write that was refused meanwhile left its file empty.
+                assert!(read.is_empty() || read == [byte; 100], "{name}");
+            }
+            bench.check_clean();
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! On a full pool, what can be removed can be removed.
+
+use super::*;
+use std::cell::RefCell;
+
+/// A volume with more addresses than its pool has room for.
+fn crowded(chunks: u64) -> Bench {
+    let (blocks, room) = (BlockCount(64 * 256), BlockCount(chunks * 256));
+    let disk = SharedDisk(
+        Rc::new(RefCell::new(MemoryVirtualDisk::new(blocks, 256, room))),
+        Rc::default(),
+        Rc::default(),
+    );
+    Bench::over(disk.clone(), Box::new(disk), small())
+}
+
+/// Makes files of names and data until there is room for neither.
+fn fill(bench: &mut Bench, data_bytes: usize) -> Vec<String> {
+    let mut names = Vec::new();
+    for round in 0..20_000_u64 {
+        let name = format!("a file with a name of some length {}", round * 7919 % 20_000);
+        let wide = wide(&name);
+        match bench.run(|fs| fs.create(FileId::ROOT, &wide, &file(5))) {
+            Ok(made) => {
+                names.push(name);
+                let _ = bench.write(StreamId::unnamed(made), 0, &vec![7; data_bytes]);
+            }
+            Err(FsError::NoSpace) => return names,
+            Err(error) => panic!("{error}"),
+        }
+        bench.now = bench.now.after(Duration::from_millis(20));
+        bench.poll();
+    }
+    panic!("{} files fit", names.len());
+}
+
+#[test]
+pub fn everything_can_be_removed_from_a_full_pool() {
+    for (chunks, data_bytes) in [(4, 100), (9, 20_000), (7, 1)] {
+        let mut bench = crowded(chunks);
+        let mut names = fill(&mut bench, data_bytes);
+        assert!(names.len() > 20, "{} files", names.len());
+        let mut random = crash::Random(chunks * 77 + data_bytes as u64);
+        while !names.is_empty() {
+            let name = names.swap_remove(random.below(names.len() as u64) as usize);
+            let found = bench.run(|fs| fs.lookup(FileId::ROOT, &wide(&name))).expect("the name").file;
+            bench.run(|fs| fs.set_end_of_file(StreamId::unnamed(found), 0, FileTime(8))).expect("cut off");
+            let gone = bench.run(|fs| fs.unlink(FileId::ROOT, &wide(&name), FileTime(9))).expect("removed");
+            bench.run(|fs| fs.reclaim(gone.file)).expect("reclaimed");
+            bench.now = bench.now.after(Duration::from_millis(20));
+            bench.poll();
+        }
+        bench.flush_all().unwrap();
+        // And then there is room again.
+        bench.sleep(Duration::from_secs(10));
+        bench.create("new");
+        bench.reopen();
+        bench.check_clean();
+    }
+}

@@ -1,0 +1,75 @@
+//! Bugs that a test re-introduces to show that the simulator finds them.
+//!
+//! Without the feature `planted-bugs` there are none, and the compiler removes what asks for them. With it, one at a time is
+//! planted in the thread that asks.
+
+/// What is done wrong while it is planted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Planted {
+    /// A freed block is given away before the transaction that freed it is durable.
+    AllocatorReuseEarly,
+    /// A checkpoint begins whatever room it has, and what grows is not held back for its sake.
+    CheckpointReserveOff,
+    /// A close does not wait for a flush under way.
+    CloseBeforeFlush,
+    /// The place of a page is discarded before the superblock without it is durable.
+    DiscardBeforeSuperblock,
+    /// Growth and zeroed edges are answered on a durable share before they are durable.
+    GrowthNotDurable,
+    /// Blocks that checkpoints made superfluous are written over before the superblock that says so is durable.
+    JournalTailEarly,
+    /// A write that fails for want of copies or room fails the volume.
+    OutageFailsVolume,
+    /// A page that is intact is believed whatever points to it.
+    PointerUnchecked,
+    /// A file takes another's name before its data is stored.
+    RenameBeforeData,
+    /// Replay takes a batch with a change of an unknown kind for the end of the journal.
+    ReplayStopsAtUnknown,
+    /// Blocks of the journal are sealed with the batch's number alone, which a crash gives again.
+    SealOrderNotRaised,
+    /// The superblock is written before the pages that it points to are durable.
+    SuperblockBeforePages,
+}
+
+impl Planted {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::AllocatorReuseEarly,
+        Self::CheckpointReserveOff,
+        Self::CloseBeforeFlush,
+        Self::DiscardBeforeSuperblock,
+        Self::GrowthNotDurable,
+        Self::JournalTailEarly,
+        Self::OutageFailsVolume,
+        Self::PointerUnchecked,
+        Self::RenameBeforeData,
+        Self::ReplayStopsAtUnknown,
+        Self::SealOrderNotRaised,
+        Self::SuperblockBeforePages,
+    ];
+
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn is_planted(self) -> bool {
+        PLANTED.get() == Some(self)
+    }
+
+    #[cfg(not(feature = "planted-bugs"))]
+    pub(crate) const fn is_planted(self) -> bool {
+        false
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<Planted>> = const { std::cell::Cell::new(None) };
+}
+
+/// Plants a bug in this thread, in place of the one that was.
+#[cfg(feature = "planted-bugs")]
+pub fn plant(bug: Option<Planted>) {
+    PLANTED.set(bug);
+}
+
+#[cfg(all(test, feature = "planted-bugs"))]
+mod tests;

@@ -1,0 +1,51 @@
+//! Each bug is found by a test of this crate, which passes without it.
+
+use super::{Planted, plant};
+use crate::fs::tests::{checkpoints, crash, damage, outage, renames, reserve, withheld};
+use crate::service::tests::durability;
+use std::panic::catch_unwind;
+
+fn finder(bug: Planted) -> fn() {
+    match bug {
+        Planted::AllocatorReuseEarly => {
+            withheld::blocks_of_a_removed_file_are_not_written_before_it_is_durably_gone
+        }
+        Planted::CheckpointReserveOff => reserve::everything_can_be_removed_from_a_full_pool,
+        Planted::CloseBeforeFlush => {
+            durability::a_close_that_overtakes_a_flush_waits_for_it_and_fails_as_it_does
+        }
+        Planted::DiscardBeforeSuperblock | Planted::SuperblockBeforePages => {
+            checkpoints::a_power_cut_at_any_moment_of_a_checkpoint_leaves_what_was_durable
+        }
+        Planted::GrowthNotDurable => {
+            durability::growth_on_a_share_that_writes_through_is_durable_when_it_is_answered
+        }
+        Planted::JournalTailEarly => {
+            withheld::the_journal_keeps_what_a_superblock_that_is_not_durable_makes_superfluous
+        }
+        Planted::OutageFailsVolume => outage::an_outage_at_any_moment_fails_nothing_and_loses_nothing,
+        Planted::PointerUnchecked => damage::a_tree_page_whose_write_was_lost_is_read_from_the_other_copy,
+        Planted::RenameBeforeData => {
+            renames::a_file_renamed_over_another_is_the_old_one_or_the_new_one_whole_whenever_the_power_goes
+        }
+        Planted::ReplayStopsAtUnknown => {
+            damage::an_unknown_change_in_the_journal_refuses_the_volume_untouched
+        }
+        Planted::SealOrderNotRaised => {
+            crash::a_batch_that_a_power_cut_took_away_does_not_have_the_order_of_one_that_is_written_later
+        }
+    }
+}
+
+#[test]
+fn each_planted_bug_is_found() {
+    let mut missed = Vec::new();
+    for bug in Planted::ALL {
+        plant(Some(bug));
+        let found = catch_unwind(finder(bug)).is_err();
+        plant(None);
+        println!("{} {bug:?}", if found { "ok     " } else { "not ok " });
+        missed.extend((!found).then_some(bug));
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}

@@ -1,0 +1,110 @@
+//! What is answered as durable is there after a power cut.
+
+use super::*;
+use space::api::{SpaceCompletion, SpaceError, SpaceReply, SpaceRequest, SpaceSize, VirtualDisk};
+use space::memory::MemoryVirtualDisk;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// A disk that outlives the service; while it is closed, writes wait, or fail once it opens.
+#[derive(Clone)]
+struct Disk {
+    disk: Rc<RefCell<MemoryVirtualDisk>>,
+    closed: Rc<Cell<bool>>,
+    fails: Rc<Cell<bool>>,
+}
+
+impl Disk {
+    fn new() -> Self {
+        let blocks = BlockCount(65_536);
+        let disk = Rc::new(RefCell::new(MemoryVirtualDisk::new(blocks, 4096, blocks)));
+        Self { disk, closed: Rc::default(), fails: Rc::default() }
+    }
+
+    /// Takes the power away and opens what is left.
+    fn cut(&self) -> Bench {
+        self.closed.set(false);
+        self.disk.borrow_mut().crash(|_| 0);
+        Bench::over(FileSystem::open(Box::new(self.clone()), Config::default()))
+    }
+}
+
+impl VirtualDisk for Disk {
+    fn size(&self) -> SpaceSize {
+        self.disk.borrow().size()
+    }
+    fn submit(&mut self, token: u64, request: SpaceRequest) {
+        self.disk.borrow_mut().submit(token, request);
+    }
+    fn poll(&mut self, out: &mut Vec<SpaceCompletion>) {
+        if self.closed.get() {
+            return;
+        }
+        let before = out.len();
+        self.disk.borrow_mut().poll(out);
+        for completion in &mut out[before..] {
+            if self.fails.get() && matches!(completion.result, Ok(SpaceReply::Done)) {
+                completion.result = Err(SpaceError::Unavailable);
+            }
+        }
+    }
+}
+
+fn on_share(durability: Durability, path: &str) -> Create {
+    let share = ShareOptions { durability, ..ShareOptions::default() };
+    Create { caller: Caller { share, ..caller(1) }, ..open_if(1, path) }
+}
+
+#[test]
+pub fn growth_on_a_share_that_writes_through_is_durable_when_it_is_answered() {
+    let disk = Disk::new();
+    let mut bench = Bench::over(formatted(disk.clone()));
+    let open = bench.create(on_share(Durability::Write, "file")).expect("an open").open;
+    bench.set(open, SetInformation::EndOfFile(100_000)).expect("it grows");
+    let mut bench = disk.cut();
+    let open = bench.create(open_if(1, "file")).expect("an open").open;
+    assert_eq!(bench.information(open).end_of_file, 100_000);
+}
+
+#[test]
+fn zeroed_edges_on_a_share_that_writes_through_are_durable_when_they_are_answered() {
+    let disk = Disk::new();
+    let mut bench = Bench::over(formatted(disk.clone()));
+    let open = bench.create(on_share(Durability::Write, "file")).expect("an open").open;
+    bench.write(open, 0, &[7; 20_000]).expect("written");
+    let range = ByteRange { offset: 1_000, len_bytes: 10_000 };
+    bench.call(Operation::ZeroRange { open, range }).expect("zeroed");
+    let mut bench = disk.cut();
+    let open = bench.create(open_if(1, "file")).expect("an open").open;
+    let mut expected = vec![7; 20_000];
+    expected[1_000..11_000].fill(0);
+    assert!(bench.read(open, 0, 20_000).expect("read") == expected);
+}
+
+#[test]
+pub fn a_close_that_overtakes_a_flush_waits_for_it_and_fails_as_it_does() {
+    for (durability, fails) in
+        [Durability::Flush, Durability::Close].into_iter().flat_map(|d| [(d, false), (d, true)])
+    {
+        let disk = Disk::new();
+        let mut bench = Bench::over(formatted(disk.clone()));
+        let open = bench.create(on_share(durability, "file")).expect("an open").open;
+        bench.write(open, 0, &[7; 20_000]).expect("written");
+        disk.closed.set(true);
+        let flush = bench.start(Operation::Flush { open });
+        let close = bench.start(Operation::Close { open, query: false });
+        assert!(bench.answer(close).is_none(), "the flush is under way");
+        disk.fails.set(fails);
+        disk.closed.set(false);
+        let (flush, close) =
+            (bench.answer(flush).expect("an answer"), bench.answer(close).expect("an answer"));
+        assert_eq!(flush.is_err(), fails, "{flush:?}");
+        assert_eq!(close.is_err(), fails, "{close:?}");
+        disk.fails.set(false);
+        if !fails {
+            let mut bench = disk.cut();
+            let open = bench.create(open_if(1, "file")).expect("an open").open;
+            assert!(bench.read(open, 0, 20_000).expect("read") == [7; 20_000]);
+        }
+    }
+}
