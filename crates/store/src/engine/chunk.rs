@@ -136,6 +136,16 @@ impl SlabTable {
         let own = self.entries.iter().flatten().filter(|entry| entry.volume == volume);
         own.map(|entry| ChunkEntry { chunk: entry.chunk, append: entry.append }).collect()
     }
+    /// Forgets doubts about regions that were changed last under `settled` or earlier.
+    pub(super) fn settle(&mut self, volume: VolumeId, settled: Epoch) {
+        for (slab, entry) in (0..).map(SlabIndex).zip(&mut self.entries) {
+            let Some(entry) = entry.as_mut().filter(|entry| entry.volume == volume) else { continue };
+            if entry.doubtful_through > Epoch(0) && entry.doubtful_through <= settled {
+                entry.doubtful_through = Epoch(0);
+                self.changed_pages.insert(slab_page(slab));
+            }
+        }
+    }
     fn set(&mut self, slab: SlabIndex, entry: Option<SlabEntry>) {
         let Some(place) = self.entries.get_mut(slab.0 as usize) else { return };
         if let Some(old) = std::mem::replace(place, entry) {
@@ -405,19 +415,13 @@ impl<D: Disk> Store<D> {
         let Some(Task { place: Some(place), .. }) = self.tasks.get(id) else { return };
         let slab = place.slab;
         let first = self.layout.epoch_word(0);
-        let epochs = (first..first + self.layout.regions_per_slab())
+        let epochs: Vec<Epoch> = (first..first + self.layout.regions_per_slab())
             .map(|word| Epoch(self.cache.word(slab, word).unwrap_or(codes::LOST)))
             .collect();
-        let mut doubtful = BTreeSet::new();
-        if self.doubt.anything {
-            doubtful.extend(0..self.layout.regions_per_slab());
-        }
-        for &(_, block, count) in self.doubt.places.iter().filter(|place| place.0 == slab) {
-            let last = block.saturating_add(count.saturating_sub(1)).min(self.layout.slab_blocks() - 1);
-            let regions = self.layout.epoch_word(block.min(last))..=self.layout.epoch_word(last);
-            doubtful.extend(regions.map(|word| word - first));
-        }
-        let doubtful = doubtful.into_iter().collect();
+        let through = self.slabs.entry(slab).map_or(Epoch::default(), |entry| entry.doubtful_through);
+        let in_doubt = |epoch: Epoch| through > Epoch(0) && (epoch <= through || epoch.0 == codes::LOST);
+        let doubtful =
+            (0..).zip(&epochs).filter(|(_, epoch)| in_doubt(**epoch)).map(|(region, _)| region).collect();
         self.finish(id, Ok(StoreReply::Regions(Regions { epochs, doubtful })));
     }
 
@@ -467,6 +471,7 @@ impl AllocateTask {
             epoch: self.epoch,
             generation: self.generation,
             append: self.append,
+            doubtful_through: Epoch::default(),
         }
     }
 }

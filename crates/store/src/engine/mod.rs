@@ -28,7 +28,6 @@ use crate::numbers::{IdentityMap, page_key};
 use crate::open::{OpenError, Opened, claim, examine, page_identity};
 use crate::overlay::Overlay;
 use crate::planted::Planted;
-use crate::replay::Doubt;
 use crate::slots::{SlotId, Slots};
 use crate::tables::{PromisePlaces, SlabEntry};
 use crate::versions::PageVersions;
@@ -118,8 +117,6 @@ pub struct Store<D: Disk> {
     records_writing: Option<(SlotId, Vec<u8>, u8)>,
     scrub: scrub::Position,
     found_corrupt: FoundCorrupt,
-    /// What the end of the journal left open when the disk was opened.
-    doubt: Doubt,
     poisoned: bool,
     health: StoreHealth,
     zeroes: Buf,
@@ -225,7 +222,6 @@ impl<D: Disk> Store<D> {
             ..StoreHealth::default()
         };
         Self {
-            doubt: replayed.doubt,
             journal: Journal::new(label.disk, layout.journal_blocks(), &anchor, replayed.live),
             scrub: scrub::Position::stored(anchor.scrub_slab, anchor.scrub_block, layout.slab_count),
             found_corrupt: FoundCorrupt::default(),
@@ -280,6 +276,11 @@ impl<D: Disk> Store<D> {
     /// The highest epoch durably promised to the volume; zero where none was.
     pub fn promised(&self, volume: VolumeId) -> Epoch {
         self.volumes.get(&volume).map_or(Epoch(0), |state| state.promised)
+    }
+    /// Forgets what the journal's end left in doubt in regions of the volume that were changed last under `settled` or earlier:
+    /// all copies in sync, this one among them, were made equal there.
+    pub fn settle(&mut self, volume: VolumeId, settled: Epoch) {
+        self.slabs.settle(volume, settled);
     }
     /// Every volume that was promised an epoch.
     pub fn promises(&self) -> Vec<(VolumeId, Epoch)> {

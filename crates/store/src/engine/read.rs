@@ -142,6 +142,7 @@ impl<D: Disk> Store<D> {
     fn early_read(&mut self, id: SlotId, result: Result<Option<BufMut>, DiskError>) {
         let Some(Task { kind: Kind::Read(read), .. }) = self.tasks.get_mut(id) else { return };
         let awaited = matches!(read.early, Early::Asked { awaited: true });
+        self.health.refused_early += u64::from(matches!(result, Err(DiskError::Medium(_))));
         read.early = match result {
             Ok(Some(bytes)) => Early::Here(bytes.freeze()),
             // Asked for again with the checksums at hand, and judged then.
