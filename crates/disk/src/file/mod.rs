@@ -18,6 +18,7 @@ pub use standalone::StandaloneDisk;
 use crate::{Disk, DiskCompletion, DiskError, DiskInfo, DiskOperation, check_fit};
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use sys::driver::{Completion, Descriptor, Driver, Operation, Outcome, Queue};
 use sys::{BufMut, Payload};
@@ -72,6 +73,23 @@ struct Again {
     error: DiskError,
 }
 
+/// Has the last handle to a file dropped on a thread of its own: to close a file of a file system that hangs takes as long as that does.
+struct Closer(Descriptor);
+
+impl Drop for Closer {
+    fn drop(&mut self) {
+        let file = self.0.clone();
+        let wait = move || {
+            // What is in flight has handles too.
+            while Arc::strong_count(&file) > 1 {
+                std::thread::sleep(RELEASE_PAUSE);
+            }
+        };
+        // Without a thread the file is closed here.
+        let _ = std::thread::Builder::new().name("cenote-close".to_owned()).spawn(wait);
+    }
+}
+
 /// See the module.
 pub struct FileDisk {
     info: DiskInfo,
@@ -79,6 +97,7 @@ pub struct FileDisk {
     /// Where the disk begins in the file.
     base_bytes: u64,
     queue: Queue,
+    _closer: Option<Closer>,
     time_bound: Duration,
     outstanding: Vec<Outstanding>,
     free: Vec<u32>,
@@ -110,12 +129,17 @@ impl FileDisk {
 
     /// Serves an opened file on this thread's loop.
     pub fn new(driver: &Driver, opened: OpenedFile) -> Self {
-        let OpenedFile { file, info, base_bytes, time_bound } = opened;
+        let OpenedFile { file, info, base_bytes, time_bound, blocks_callers } = opened;
+        let (queue, closer) = match blocks_callers {
+            true => (driver.queue_aside(), Some(Closer(file.clone()))),
+            false => (driver.queue(), None),
+        };
         Self {
             info,
             file,
             base_bytes,
-            queue: driver.queue(),
+            queue,
+            _closer: closer,
             time_bound,
             outstanding: Vec::new(),
             free: Vec::new(),

@@ -89,6 +89,8 @@ pub struct OpenedFile {
     /// Where the disk begins in the file.
     pub(crate) base_bytes: u64,
     pub(super) time_bound: Duration,
+    /// Operations on it may keep waiting whoever hands them to the kernel.
+    pub(super) blocks_callers: bool,
 }
 
 impl OpenedFile {
@@ -143,7 +145,8 @@ impl OpenedFile {
             direct,
         };
         let (base_bytes, time_bound) = (place.offset_bytes, options.time_bound);
-        Ok(Self { file: Arc::new(file), info, base_bytes, time_bound })
+        let blocks_callers = !device && is_on_foreign_file_system(&file);
+        Ok(Self { file: Arc::new(file), info, base_bytes, time_bound, blocks_callers })
     }
 
     pub fn info(&self) -> &DiskInfo {
@@ -184,6 +187,25 @@ fn claim(
             claimed => return claimed,
         }
     }
+}
+
+/// File systems whose files are served by another process or another machine, by their magic numbers (linux/magic.h): FUSE, NFS, CIFS,
+/// SMB2, 9P, Ceph, AFS, OCFS2, GFS2, Coda. The kernel may wait for that one before an operation counts as begun, whatever it was asked.
+const FOREIGN: [u32; 10] = [
+    0x6573_5546,
+    0x6969,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x0102_1997,
+    0x00c3_6400,
+    0x5346_414f,
+    0x7461_636f,
+    0x0116_1970,
+    0x7375_7245,
+];
+
+fn is_on_foreign_file_system(file: &OwnedFd) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|found| FOREIGN.contains(&(found.f_type as u32)))
 }
 
 /// The file, and whether it goes past the page cache.
