@@ -24,7 +24,7 @@ fn main() -> ExitCode {
                 "usage: cargo xtask sim [--planted [NAME] [--quick]] [--world space|stack] [--first SEED] [--seeds N | --seconds N] [--threads N] \
                  [--stop] [--release]\n       \
                  cargo xtask tidy [RULE ...]\n       \
-                 cargo xtask soak rdma [--minutes N] [--release | --cenote BINARY] [--seed N]"
+                 cargo xtask soak rdma [--minutes N] [--release] [--cenote BINARY] [--client BINARY] [--seed N]"
             );
             ExitCode::from(2)
         }

@@ -129,14 +129,11 @@ impl Director {
     fn stop(&mut self, world: &mut World, power: bool) {
         super::narrate::stage(world.now, world.step, if power { "power cut" } else { "kill" });
         world.stop(0, power);
-        if let Some(striking) = &self.striking
-            && let Some(image) = &striking.image
+        if let Some(striking) = &mut self.striking
+            && let Some(image) = striking.old_image(world.now.since(self.since))
         {
-            world.disks[striking.disk].medium.roll_back(image);
+            world.disks[striking.disk].medium.roll_back(&image);
             super::narrate::stage(world.now, world.step, "a disk is rolled back");
-        }
-        if let Some(striking) = &mut self.striking {
-            striking.image = None;
         }
         let pause = ms(world.random.between(1, 800));
         self.down_until = Some(world.now.after(pause));

@@ -16,6 +16,9 @@ const ENOMEM: i32 = 12;
 const AREA_BYTES: u64 = 1 << 20;
 const AREA_PAGES: u64 = 4;
 
+/// Scenarios in which a disk goes back in time rotate epochs several times within it.
+const IMAGE_AGE_MIN: Duration = Duration::from_secs(2);
+
 /// What lies on a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Structure {
@@ -205,12 +208,17 @@ impl Striking {
         }
     }
 
+    /// The image to which the disk goes back, once it is old enough to be told (docs/PROTOCOL.md, "Limits").
+    pub fn old_image(&mut self, lasted: Duration) -> Option<CrashDisk> {
+        self.image.take_if(|_| lasted >= IMAGE_AGE_MIN)
+    }
+
     /// How long it lasts, in milliseconds at least and at most.
     pub fn lasts_ms(&self, random: &mut Random) -> u64 {
         match self.kind {
             Kind::Hang | Kind::Gone => random.pick(&[300, 3_000, 9_000, 20_000]).unwrap_or(300),
             Kind::AllAway | Kind::StateAway => random.pick(&[300, 4_000, 12_000, 45_000]).unwrap_or(300),
-            Kind::RollBack => random.between(2_000, 5_000),
+            Kind::RollBack => IMAGE_AGE_MIN.as_millis() as u64 + random.below(3_000),
             _ => random.between(200, 3_000),
         }
     }

@@ -173,6 +173,14 @@ impl Node {
         }
     }
 
+    /// Whether no copies may differ any more since a crash.
+    pub fn is_reconciled(&self) -> bool {
+        let reconciled = |volume: &Served| {
+            self.space.with_volume(volume.id, |coordinator| coordinator.is_reconciled()).unwrap_or(true)
+        };
+        self.volumes.iter().all(reconciled)
+    }
+
     pub fn slot(&self, id: DiskId) -> Option<&Slot> {
         self.slots.iter().find(|slot| slot.id == id)
     }

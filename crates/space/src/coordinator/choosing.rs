@@ -18,6 +18,11 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
+    /// Stands for a block that proves itself and that no copy holds any more. Zeroes prove themselves.
+    pub fn zeroes() -> Self {
+        Self { data: Buf::from(&[0; BLOCK_BYTES][..]), rank: 0 }
+    }
+
     /// Whether the other one was written later: equal bytes are not told apart.
     pub fn is_older_than(&self, other: &Self) -> bool {
         self.rank < other.rank && self.data != other.data

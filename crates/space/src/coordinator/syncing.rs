@@ -381,6 +381,14 @@ impl Coordinator {
         } else {
             (0..blocks).map(|at| choose(copies.iter().filter_map(|copy| copy[at])).cloned()).collect()
         };
+        let all_gave =
+            sync.sources.len() > 1 && sync.sources.iter().all(|disk| sync.gathers.contains_key(disk));
+        if append && sync.purpose == Purpose::Reconcile && all_gave {
+            // The crash tore them on every copy, so they were never acknowledged. A scrub would take them for damage of all disks.
+            sync.winner
+                .iter_mut()
+                .for_each(|winner| *winner = winner.take().or_else(|| Some(Candidate::zeroes())));
+        }
         let lost: Vec<Lba> =
             (0..blocks).filter(|&at| sync.winner[at].is_none()).map(|at| Lba(sync.lba + at as u64)).collect();
         let unread: Vec<DiskId> =
