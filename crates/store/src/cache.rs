@@ -47,12 +47,12 @@ impl PageCache {
         self.pages.len()
     }
 
-    /// The word, where its page is here.
+    /// The word, if its page is here.
     pub(crate) fn word(&mut self, slab: SlabIndex, word: u32) -> Option<u64> {
         self.words(slab, word / PAGE_WORDS as u32).map(|words| words[word as usize % PAGE_WORDS])
     }
 
-    /// The words of a page, where it is here.
+    /// The words of a page, if it is here.
     pub(crate) fn words(&mut self, slab: SlabIndex, page: u32) -> Option<&[u64; PAGE_WORDS]> {
         let page = self.pages.get_mut(&page_key(slab, page))?;
         page.used = true;
@@ -112,7 +112,7 @@ impl PageCache {
         self.evict(key);
     }
 
-    /// Makes room for a page, which stays itself: whoever waits for it is about to use it, and would only ask for it again.
+    /// Makes room for a page, which stays itself: the tasks that wait for it are about to use it, and would only ask for it again.
     fn evict(&mut self, newest: u64) {
         let mut tries = 2 * self.clock.len();
         while self.pages.len() > self.budget_pages && tries > 0 {

@@ -206,7 +206,7 @@ pub(crate) async fn read_anchor<D: Disk>(io: &Io<D>, label: &Label) -> Result<Op
     Ok(best)
 }
 
-/// The newest intact records; none where all copies are damaged: the other disks have them too.
+/// Reads the newest intact records; none if all copies are damaged: the other disks have them too.
 pub(crate) async fn read_records<D: Disk>(io: &Io<D>, label: &Label) -> Result<(u64, Vec<u8>), DiskError> {
     let slot_bytes = (RECORDS_SLOTS[1] - RECORDS_SLOTS[0]) as usize;
     let mut best = (0, Vec::new());

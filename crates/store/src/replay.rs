@@ -148,7 +148,7 @@ pub(crate) async fn replay<D: Disk>(
     }
 }
 
-/// The batch at `block`, where an intact one is there that `fits` the chain.
+/// Reads the batch at `block`, if an intact one is there that `fits` the chain.
 async fn next_batch<D: Disk>(
     reader: &mut JournalReader<'_, D>,
     label: &Label,
