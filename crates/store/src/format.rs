@@ -84,7 +84,7 @@ pub fn erase<D: Disk + 'static>(disk: D, expected: DiskId) -> Result<(), FormatE
     Work::new(disk, move |io| async move {
         let label = match crate::open::read_label(&io).await {
             Ok(label) => label,
-            Err(crate::open::OpenError::Disk(error)) => return Err(FormatError::Disk(error)),
+            Err(crate::open_error::OpenError::Disk(error)) => return Err(FormatError::Disk(error)),
             Err(_) => return Err(FormatError::Foreign("no label of this format")),
         };
         if label.disk != expected {

@@ -6,8 +6,9 @@ use crate::label::{Label, LabelError, parse_label};
 use crate::layout::{
     ANCHOR_SLOTS, AREA_BYTES, LABEL_SLOTS, LEAF_BYTES, LEAVES_PER_PAGE, PAGE_BYTES, RECORDS_SLOTS,
 };
-use crate::metadata::parse_page;
-use crate::open::{MergedPages, OpenError, Opened, examine, page_identity, read_label};
+use crate::metadata::{page_identity, parse_page};
+use crate::open::{MergedPages, Opened, examine, read_label};
+use crate::open_error::OpenError;
 use crate::tables::{parse_promise_leaf, parse_slab_leaf};
 use disk::{Disk, DiskError};
 use std::collections::BTreeMap;

@@ -10,9 +10,8 @@ use crate::layout::{
     LEAVES_PER_PAGE, PAGE_BYTES, PROMISE_ENTRIES_PER_LEAF, PROMISE_PAGES, RECORDS_BYTES_MAX, RECORDS_SLOTS,
 };
 use crate::locks::Manner;
-use crate::metadata::{encode_page_into, unwritten_words};
+use crate::metadata::{encode_page_into, page_identity, unwritten_words};
 use crate::numbers::{IdentityMap, page_key};
-use crate::open::page_identity;
 use crate::planted::Planted;
 use crate::record::Record;
 use crate::slots::SlotId;

@@ -3,8 +3,8 @@
 use super::Store;
 use super::task::{Kind, Task};
 use crate::layout::Layout;
+use crate::metadata::merged_word;
 use crate::numbers::block_key;
-use crate::open::merged_word;
 use crate::record::Record;
 use crate::slots::SlotId;
 use disk::Disk;
