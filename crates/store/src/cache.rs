@@ -93,8 +93,12 @@ impl PageCache {
     /// Notes that a task waits for a page. Answers whether it has to be read.
     pub(crate) fn wait_for(&mut self, key: u64, task: SlotId) -> bool {
         let waiters = self.loading.entry(key).or_default();
-        waiters.push(task);
-        waiters.len() == 1
+        let first = waiters.is_empty();
+        // A task that begins again because another of its pages changed hands waits already.
+        if !waiters.contains(&task) {
+            waiters.push(task);
+        }
+        first
     }
 
     /// The tasks that waited for a page that was read or could not be.
