@@ -2,7 +2,7 @@
 //! alone cannot rob of what the kernel has.
 //!
 //! The file is the medium. What was written without durability waits in memory until a flush covers it, and operations take
-//! a few polls. When [`Plug::pull`] is called, whatever could be lost then (the cached writes and all operations in flight) is
+//! a few polls. When [`Plug::pull`] is called, all that could be lost then (the cached writes and all operations in flight) is
 //! kept, lost or torn by chance that a seed repeats, as [`crate::crash`] describes; afterwards nothing is written and nothing
 //! answered. The process has to end then: the kernel keeps the file. Never meant for data that anybody wants.
 
@@ -21,7 +21,7 @@ use sys::BufMut;
 
 /// The cache writes its oldest back beyond this.
 const CACHE_BYTES_MAX: u64 = 64 << 20;
-/// An operation is performed at one of so many polls.
+/// An operation is performed at one of this many polls.
 const POLLS_MAX: u64 = 4;
 
 /// A completed change that is not on the medium yet.
@@ -38,7 +38,7 @@ struct InFlight {
     token: u64,
     operation: DiskOperation,
     polls_left: u64,
-    /// Changes that completed up to this number are covered, where it is a flush.
+    /// Number of the last completed change that it covers, if it is a flush.
     submitted_after: u64,
 }
 
@@ -57,7 +57,7 @@ struct State {
 #[derive(Clone)]
 pub struct Plug(Arc<Mutex<State>>);
 
-/// See the module.
+/// A file whose writes wait in a cache that a power cut empties.
 pub struct VolatileDisk {
     state: Arc<Mutex<State>>,
     wake: Box<dyn Fn() + Send>,
@@ -165,7 +165,7 @@ impl Plug {
     /// Cuts the power; `seed` decides what is lost. The same disk twice: the second does nothing.
     ///
     /// # Errors
-    /// Where the file cannot be written.
+    /// The file cannot be written.
     pub fn pull(&self, seed: u64) -> io::Result<()> {
         lock(&self.0).pull(seed)
     }
@@ -180,7 +180,7 @@ impl VolatileDisk {
     /// `wake` is called while operations wait for polls.
     ///
     /// # Errors
-    /// Where the file cannot be opened a second time.
+    /// The file cannot be opened a second time.
     pub fn new(opened: OpenedFile, seed: u64, wake: Box<dyn Fn() + Send>) -> io::Result<(Self, Plug)> {
         let medium = File::options().read(true).write(true).open(&opened.info().path)?;
         let state = Arc::new(Mutex::new(State {
@@ -236,7 +236,7 @@ impl Disk for VolatileDisk {
         let polls_left = state.random.below(POLLS_MAX);
         let submitted_after = state.completions;
         state.in_flight.push(InFlight { token, operation, polls_left, submitted_after });
-        // Whoever submits may not poll again before the loop's next turn.
+        // The caller may not poll again before the loop's next turn.
         (self.wake)();
     }
 

@@ -61,7 +61,7 @@ impl Fault {
         Self { target, skip: 0, times: u64::MAX, action }
     }
 
-    /// The action, where the rule applies to this operation. Counts it.
+    /// The action, if the rule applies to this operation. Counts it.
     pub(crate) fn strike(&mut self, operation: &DiskOperation) -> Option<FaultAction> {
         if self.times == 0 || !self.target.matches(operation) {
             return None;

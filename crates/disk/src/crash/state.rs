@@ -30,7 +30,7 @@ struct InFlight {
     token: u64,
     operation: DiskOperation,
     fault: Option<FaultAction>,
-    /// Changes that completed up to this number are covered, where it is a flush.
+    /// Number of the last completed change that it covers, if it is a flush.
     submitted_after: u64,
 }
 
@@ -189,7 +189,7 @@ impl State {
         Ok(None)
     }
 
-    /// Whether so many bytes more are beyond what content may take. Bytes that are there already are counted again: a file
+    /// Whether this many bytes more are beyond what content may take. Bytes that are there already are counted again: a file
     /// system that copies on write fails so too.
     fn is_full(&self, len_bytes: u64) -> bool {
         self.allocation_max.is_some_and(|max| self.current.allocated_bytes() + len_bytes > max)

@@ -72,7 +72,7 @@ struct Again {
     error: DiskError,
 }
 
-/// See the module.
+/// A file or block device whose operations are in flight on a loop's driver.
 pub struct FileDisk {
     info: DiskInfo,
     file: Descriptor,
@@ -98,7 +98,7 @@ impl FileDisk {
     /// Opens and locks the disk. Blocks for as long as the device takes; see [`OpenedFile`] to open on another thread.
     ///
     /// # Errors
-    /// Where it is in use, is no disk, or cannot be opened.
+    /// It is in use, is no disk, or cannot be opened.
     pub fn open(driver: &Driver, path: &str, options: FileDiskOptions) -> Result<Self, OpenError> {
         let opened = OpenedFile::open_pausing(path, options, || {
             std::thread::sleep(open::RELEASE_PAUSE);

@@ -19,7 +19,7 @@ use sys::driver::Descriptor;
 pub struct FileDiskOptions {
     /// How long one operation may take before it is answered with [`crate::DiskError::TimedOut`].
     pub time_bound: Duration,
-    /// Past the page cache where the file system can do it. Where it cannot, opening for writing drops what the page cache has of the file.
+    /// Past the page cache if the file system can do that. If not, opening for writing drops what the page cache has of the file.
     pub direct: bool,
     /// Only looks: takes no lock, and writes fail.
     pub read_only: bool,
@@ -92,10 +92,10 @@ pub struct OpenedFile {
 }
 
 impl OpenedFile {
-    /// Opens and locks.
+    /// Opens and locks the file or device.
     ///
     /// # Errors
-    /// See [`OpenError`].
+    /// [`OpenError`] says why it cannot be opened.
     pub fn open(path: &str, options: FileDiskOptions) -> Result<Self, OpenError> {
         Self::open_pausing(path, options, || std::thread::sleep(RELEASE_PAUSE))
     }
@@ -231,7 +231,7 @@ fn queue_attribute(device: u64, attribute: &str) -> Option<u64> {
 /// Makes a thin file to serve as a disk: its space is taken as it is written. The file's existence is durable afterwards.
 ///
 /// # Errors
-/// Where the path exists, or the file system cannot hold a file of this size.
+/// The path exists, or the file system cannot hold a file of this size.
 pub fn create_file_disk(path: &Path, size_bytes: u64) -> io::Result<()> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?);
