@@ -13,6 +13,7 @@ mod image;
 pub mod memory;
 pub mod partition;
 mod random;
+mod release;
 pub mod volatile;
 
 pub use file::{FileDisk, FileDiskOptions, OpenError, OpenedFile, StandaloneDisk, create_file_disk};

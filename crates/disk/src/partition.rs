@@ -6,6 +6,7 @@
 //! damaged copy is written again from the other one.
 //! Never touches a table with anything else in it.
 
+use crate::release::{RELEASE, RELEASE_PAUSE};
 use rustix::fs::{FileType, OFlags};
 use std::fs::File;
 use std::io;
@@ -281,11 +282,11 @@ pub fn remove(path: &Path) -> io::Result<bool> {
 /// As nobody else has it, not even mounted.
 fn open_device(path: &Path) -> io::Result<(File, u64, u32)> {
     let flags = OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
-    let until = Instant::now() + super::file::RELEASE;
+    let until = Instant::now() + RELEASE;
     let file = loop {
         match rustix::fs::open(path, flags, rustix::fs::Mode::empty()) {
             Err(rustix::io::Errno::BUSY) if Instant::now() < until => {
-                std::thread::sleep(super::file::RELEASE_PAUSE);
+                std::thread::sleep(RELEASE_PAUSE);
             }
             opened => break opened?,
         }

@@ -12,7 +12,6 @@ mod standalone;
 mod tests;
 
 pub use open::{FileDiskOptions, OpenError, OpenedFile, create_file_disk};
-pub(crate) use open::{RELEASE, RELEASE_PAUSE};
 pub use standalone::StandaloneDisk;
 
 use crate::{Disk, DiskCompletion, DiskError, DiskInfo, DiskOperation, check_fit};
@@ -101,7 +100,7 @@ impl FileDisk {
     /// It is in use, is no disk, or cannot be opened.
     pub fn open(driver: &Driver, path: &str, options: FileDiskOptions) -> Result<Self, OpenError> {
         let opened = OpenedFile::open_pausing(path, options, || {
-            std::thread::sleep(open::RELEASE_PAUSE);
+            std::thread::sleep(crate::release::RELEASE_PAUSE);
             // This very loop may be what still holds the file. What the loop cannot do shows at the first operation.
             let _ = driver.wait(Some(Duration::ZERO));
         })?;

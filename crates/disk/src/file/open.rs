@@ -2,6 +2,7 @@
 
 use crate::DiskInfo;
 use crate::partition::{self, Place};
+use crate::release::{RELEASE, RELEASE_PAUSE};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::fmt;
@@ -157,12 +158,6 @@ fn our_partition(path: &str, size_bytes: u64, blocks_bytes: &[u32]) -> Option<Pl
     let file = File::open(path).ok()?;
     blocks_bytes.iter().find_map(|&block_bytes| partition::find(&file, size_bytes, block_bytes))
 }
-
-/// A holder keeps its claim for a moment after it let go: the kernel tears a killed process's io_uring down after its end, and
-/// an answered operation holds its file until its loop turns again.
-pub(crate) const RELEASE: Duration = Duration::from_secs(1);
-/// Between two looks whether a claim is free.
-pub(crate) const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
 /// The file, this process's own unless it only looks, and whether it goes past the page cache.
 fn claim(
