@@ -10,6 +10,7 @@ pub mod crash;
 pub mod fault;
 mod file;
 mod image;
+mod log;
 pub mod memory;
 pub mod partition;
 mod random;

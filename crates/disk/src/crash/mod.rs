@@ -21,7 +21,6 @@ mod tests;
 
 pub use crate::change::{Fate, TEAR_BYTES};
 pub use choice::{CrashChoice, Limits};
-pub(crate) use fault::overlaps;
 pub use fault::{Fault, FaultAction, FaultTarget};
 
 use crate::{Disk, DiskCompletion, DiskInfo, DiskOperation};
