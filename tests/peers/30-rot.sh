@@ -49,7 +49,7 @@ check "metrics count each corrupt block once ($corrupt of 2560)" test "$corrupt"
 check "metrics count repaired blocks ($repaired)" test "$repaired" -gt 0
 check "disk list shows them" bash -c "'$CENOTE' --data '$work/data' --json disk list | grep -E '\"corrupt_blocks\": [1-9]'"
 check "health names the disk" bash -c "'$CENOTE' --data '$work/data' health | grep -i disk-1.img"
-named() { cli health 2>/dev/null | grep -i 'disk-1.img' | grep -E 'file f[1-4]|files f[1-4]'; }
+named() { health_text | grep -i 'disk-1.img' | grep -E 'file f[1-4]|files f[1-4]'; }
 for _ in $(seq 150); do named >/dev/null && break; sleep 0.2; done
 check "health names files that had damaged blocks" named
 check "job list shows the repair" bash -c "'$CENOTE' --data '$work/data' job list | grep -iE 'repair|scrub|check'"

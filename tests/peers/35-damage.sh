@@ -43,7 +43,7 @@ for file in json.load(sys.stdin)["files"]:
         print(file["path"], found["offset_bytes"], found["length_bytes"])')
 equal "the file and its blocks are listed" 'plans\marked 3182592 8192' "$listed"
 check "as a table too" bash -c "'$CENOTE' --data data volume damage demo | grep -F 'plans\\marked'"
-named() { cli health 2>/dev/null | grep -A5 'no intact copy' | grep -F 'plans\marked'; }
+named() { health_text | grep -A5 'no intact copy' | grep -F 'plans\marked'; }
 for _ in $(seq 100); do named >/dev/null && break; sleep 0.2; done
 check "health names the file" named
 check "health names a disk that damaged the blocks" bash -c "'$CENOTE' --data data health | grep 'no intact copy' | grep -F '.img'"

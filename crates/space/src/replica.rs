@@ -110,8 +110,8 @@ impl<S: BlockStore> Replica<S> {
 
     /// Takes a coordinator's request.
     pub fn handle(&mut self, request: Request) {
-        if let Operation::Open { least } = request.operation {
-            return self.handle_open(request, least);
+        if let Operation::Open { least, settled } = request.operation {
+            return self.handle_open(request, least, settled);
         }
         let Some(session) = self.sessions.get_mut(&request.volume) else {
             return self.answer(&request, Err(BusError::NoSession));
@@ -171,7 +171,7 @@ impl<S: BlockStore> Replica<S> {
         out.append(&mut self.owner_answers);
     }
 
-    fn handle_open(&mut self, request: Request, least: Epoch) {
+    fn handle_open(&mut self, request: Request, least: Epoch, settled: Epoch) {
         let newest = self.sessions.get(&request.volume).map(|session| (session.epoch, session.id));
         if newest.is_some_and(|newest| newest >= (request.epoch, request.session)) {
             let promised = self.store.promised(request.volume);
@@ -194,6 +194,7 @@ impl<S: BlockStore> Replica<S> {
         if promised < least && !Planted::PromisedLessAccepted.is_planted() {
             return self.answer(&request, Err(BusError::WentBack { promised }));
         }
+        self.store.settle(request.volume, settled);
         self.sessions.insert(request.volume, session);
         self.opening.retain(|waiting| waiting.volume != request.volume);
         self.opening.push(request);

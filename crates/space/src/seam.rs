@@ -15,6 +15,8 @@ pub trait BlockStore {
     }
     /// The highest epoch durably promised for the volume; 0: none.
     fn promised(&self, volume: VolumeId) -> Epoch;
+    /// Forgets what the store's journal left in doubt in regions of the volume that were changed last under `settled` or earlier.
+    fn settle(&mut self, _volume: VolumeId, _settled: Epoch) {}
     /// Slabs in all, and free ones.
     fn slabs(&self) -> (u64, u64);
     /// Blocks of one slab.
@@ -36,6 +38,10 @@ impl<D: disk::Disk + 'static> BlockStore for store::Store<D> {
 
     fn promised(&self, volume: VolumeId) -> Epoch {
         store::Store::promised(self, volume)
+    }
+
+    fn settle(&mut self, volume: VolumeId, settled: Epoch) {
+        store::Store::settle(self, volume, settled);
     }
 
     fn slabs(&self) -> (u64, u64) {

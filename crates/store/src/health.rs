@@ -66,6 +66,9 @@ pub struct StoreHealth {
     pub corrupt_blocks: u64,
     /// Of these, the blocks and pages that the medium did not give.
     pub medium_errors: u64,
+    /// Reads that the medium refused before it was known whether the blocks hold anything. Blocks that do are read again, and counted
+    /// then.
+    pub refused_early: u64,
     /// Metadata leaves found corrupt; each loses the checksums of 62 blocks.
     pub damaged_metadata_leaves: u64,
     /// Writes of metadata pages that the disk acknowledged and lost: the page is older than its version. Its checksums count as lost.

@@ -11,8 +11,10 @@ use crate::layout::{
 use crate::metadata::{FoundPage, PageIdentity, Words, merged_word, page_identity, parse_page};
 use crate::open_error::OpenError;
 use crate::planted::Planted;
-use crate::replay::{Replayed, replay};
-use crate::tables::{PromisePlaces, SlabEntry, parse_promise_leaf, parse_slab_leaf};
+use crate::replay::{Doubt, Replayed, replay};
+use crate::tables::{
+    PromisePlaces, SlabEntry, encode_slab_page, parse_promise_leaf, parse_slab_leaf, slab_page,
+};
 use crate::versions::{PageVersion, PageVersions};
 use disk::{Disk, DiskError};
 use std::collections::{BTreeSet, HashMap};
@@ -33,6 +35,8 @@ pub(crate) struct Opened {
     pub(crate) promise_places: PromisePlaces,
     pub(crate) table_sequence: u64,
     pub(crate) tables_differ: TablesDiffer,
+    /// Pages of the slab table that note a doubt which is not on disk yet.
+    pub(crate) doubtful_pages: BTreeSet<usize>,
     pub(crate) versions: PageVersions,
     pub(crate) damaged_version_leaves: u64,
     pub(crate) replayed: Replayed,
@@ -70,7 +74,9 @@ pub(crate) async fn examine<D: Disk>(io: &Io<D>, pool: Option<PoolId>) -> Result
     let (records_sequence, records) = read_records(io, &label).await?;
     let Tables { mut slabs, mut promises, promise_places, sequence: table_sequence, differ: tables_differ } =
         read_tables(io, &label).await?;
+    let known = known_doubts(&slabs);
     let mut replayed = replay(io, &label, &anchor, &mut slabs, &mut promises).await?;
+    let doubtful_pages = keep_doubts(&mut slabs, &known, &replayed.doubt, &promises);
     let (versions, damaged_version_leaves) = read_versions(io, &label, &anchor).await?;
     let merged = merge_pages(io, &label, &slabs, &versions, &mut replayed).await?;
     let promises = promises.into_iter().collect();
@@ -84,6 +90,7 @@ pub(crate) async fn examine<D: Disk>(io: &Io<D>, pool: Option<PoolId>) -> Result
         promise_places,
         table_sequence,
         tables_differ,
+        doubtful_pages,
         versions,
         damaged_version_leaves,
         replayed,
@@ -91,14 +98,50 @@ pub(crate) async fn examine<D: Disk>(io: &Io<D>, pool: Option<PoolId>) -> Result
     })
 }
 
+/// Doubts that an earlier opening left in the slab table: slab, generation, epoch.
+fn known_doubts(slabs: &[Option<SlabEntry>]) -> Vec<(usize, u64, Epoch)> {
+    let entries = slabs.iter().enumerate().filter_map(|(slab, entry)| Some((slab, entry.as_ref()?)));
+    let doubtful = entries.filter(|(_, entry)| entry.doubtful_through > Epoch(0));
+    doubtful.map(|(slab, entry)| (slab, entry.generation, entry.doubtful_through)).collect()
+}
+
+/// Notes in the slab table what earlier openings (`known`) and this one (`found`) leave in doubt. Answers the pages of the table that are
+/// not on disk so.
+fn keep_doubts(
+    slabs: &mut [Option<SlabEntry>],
+    known: &[(usize, u64, Epoch)],
+    found: &Doubt,
+    promises: &HashMap<VolumeId, Epoch>,
+) -> BTreeSet<usize> {
+    // Replay makes the entries of slabs that the journal still gives out anew.
+    for &(slab, generation, through) in known {
+        if let Some(Some(entry)) = slabs.get_mut(slab)
+            && entry.generation == generation
+        {
+            entry.doubtful_through = through;
+        }
+    }
+    let mut pages = BTreeSet::new();
+    for (slab, entry) in (0..).map(SlabIndex).zip(slabs) {
+        let Some(entry) = entry.as_mut().filter(|_| found.anything || found.slabs.contains(&slab)) else {
+            continue;
+        };
+        let promised = promises.get(&entry.volume).copied().unwrap_or_default();
+        entry.doubtful_through = entry.doubtful_through.max(promised).max(entry.epoch);
+        pages.insert(slab_page(slab));
+    }
+    pages
+}
+
 /// Claims the disk: what replay found is durable, then a new incarnation, so that batches of the last one that were never acknowledged are not taken for ours;
 /// and heals label copies. Waits until both are durable.
 pub(crate) async fn claim<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<(), DiskError> {
-    let label = &opened.label;
     // A batch that replay found may be in a cache alone, if its write was never answered. From here on it counts as durable.
     if !Planted::ClaimWithoutFlush.is_planted() {
         io.flush().await?;
     }
+    write_doubts(io, opened).await?;
+    let label = &opened.label;
     opened.anchor.sequence += 1;
     let found = opened.replayed.live.back().map_or(0, |batch| batch.sequence);
     opened.anchor.durable_through = opened.anchor.durable_through.max(found);
@@ -112,6 +155,23 @@ pub(crate) async fn claim<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<()
     for (area, slot) in copies(&label.layout.areas(), &LABEL_SLOTS) {
         if *io.read_salvaging(area + slot, PAGE_BYTES).await? != *bytes {
             io.write(area + slot, bytes.clone().into(), true).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes what the journal's end leaves in doubt into the slab table. The anchor comes after it: once that is written, nothing in the
+/// journal tells of the doubt any more. The pages may be ahead of the anchor, as those of a checkpoint are that a crash cut off.
+async fn write_doubts<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<(), DiskError> {
+    if opened.doubtful_pages.is_empty() || Planted::DoubtNotKept.is_planted() {
+        return Ok(());
+    }
+    opened.table_sequence += 1;
+    for &page in &opened.doubtful_pages {
+        let bytes = encode_slab_page(opened.label.disk, page, opened.table_sequence, &opened.slabs);
+        let bytes = Buf::from(&bytes[..]);
+        for copy in opened.label.layout.tables {
+            io.write(copy + (page * PAGE_BYTES) as u64, bytes.clone().into(), true).await?;
         }
     }
     Ok(())

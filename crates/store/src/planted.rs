@@ -16,6 +16,8 @@ pub enum Planted {
     ApplyOverFresh,
     /// Opening anchors what replay found before it is durable.
     ClaimWithoutFlush,
+    /// What the journal's end leaves in doubt is known to this opening alone.
+    DoubtNotKept,
     /// The record of fresh data is written before the data is durable.
     FreshBeforeFlush,
     /// A block that the medium does not give counts as the whole disk failing.
@@ -44,12 +46,13 @@ pub enum Planted {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::AcceptTornBatch,
         Self::AckBeforeDurable,
         Self::AnchorBeforeFlush,
         Self::ApplyOverFresh,
         Self::ClaimWithoutFlush,
+        Self::DoubtNotKept,
         Self::FreshBeforeFlush,
         Self::MediumFailsDisk,
         Self::NoSecondRead,

@@ -13,7 +13,7 @@ use crate::planted::Planted;
 use crate::record::{BatchHeader, Record, parse_batch, parse_batch_header};
 use crate::tables::SlabEntry;
 use disk::{Disk, DiskError};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use sys::Buf;
 use types::{BLOCK_BYTES, Epoch, Lba, SlabIndex, VolumeId};
 
@@ -28,8 +28,8 @@ const KEPT_BYTES: usize = 8 << 20;
 pub(crate) struct Doubt {
     /// The batch does not say what it changes, or more follows behind it: it may have been anything.
     pub(crate) anything: bool,
-    /// Blocks that it would have changed: slab, first, count.
-    pub(crate) places: Vec<(SlabIndex, u32, u32)>,
+    /// Slabs whose blocks it would have changed.
+    pub(crate) slabs: BTreeSet<SlabIndex>,
 }
 
 /// What replay gathered.
@@ -136,7 +136,7 @@ pub(crate) async fn replay<D: Disk>(
             || acknowledged(&mut reader, label, next_block, sequence).await?;
         if !proven {
             let changes = found.records.iter().filter_map(Record::blocks);
-            replayed.doubt.places = changes.map(|(slab, first, count, _)| (slab, first, count)).collect();
+            replayed.doubt.slabs = changes.map(|(slab, ..)| slab).collect();
             replayed.doubt.anything =
                 goes_on(&mut reader, label, next_block, sequence, anchor.incarnation).await?;
             return Ok(replayed);
@@ -250,6 +250,7 @@ impl Replayed {
                         epoch: *epoch,
                         generation: *generation,
                         append: *append,
+                        doubtful_through: Epoch::default(),
                     };
                     self.replace_slab(layout, *slab, Some(entry), slabs, sequence)?;
                     self.next_generation = self.next_generation.max(generation.saturating_add(1));

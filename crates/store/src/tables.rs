@@ -25,6 +25,9 @@ pub struct SlabEntry {
     pub generation: u64,
     /// Holds self-proving data without checksums.
     pub append: bool,
+    /// Regions of the slab that were changed last under this epoch or an earlier one may lack acknowledged writes, since the
+    /// journal's end was not whole when the disk was opened; 0: none does. Stands here until the copies were compared.
+    pub doubtful_through: Epoch,
 }
 
 /// A leaf of the slab table as read: its sequence and entries.
@@ -71,6 +74,7 @@ pub(crate) fn encode_slab_page(
             place[20..24].copy_from_slice(&flags.to_le_bytes());
             place[24..32].copy_from_slice(&entry.epoch.0.to_le_bytes());
             place[32..40].copy_from_slice(&entry.generation.to_le_bytes());
+            place[40..48].copy_from_slice(&entry.doubtful_through.0.to_le_bytes());
         }
         seal(disk, b'S', (page * LEAVES_PER_PAGE + at) as u32, sequence, leaf);
     }
@@ -136,7 +140,7 @@ pub fn parse_slab_leaf(disk: DiskId, leaf: u32, bytes: &[u8]) -> Option<SlabLeaf
     let mut entries = [None; SLAB_ENTRIES_PER_LEAF];
     for entry in &mut entries {
         let (volume, chunk, flags) = (reader.array()?, reader.u32()?, reader.u32()?);
-        let (epoch, generation, _reserved) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let (epoch, generation, doubtful_through) = (reader.u64()?, reader.u64()?, reader.u64()?);
         if flags & FLAG_ALLOCATED != 0 && generation >= COUNT_MAX {
             return None;
         }
@@ -147,6 +151,7 @@ pub fn parse_slab_leaf(disk: DiskId, leaf: u32, bytes: &[u8]) -> Option<SlabLeaf
                 epoch: Epoch(epoch),
                 generation,
                 append: flags & FLAG_APPEND != 0,
+                doubtful_through: Epoch(doubtful_through),
             });
         }
     }

@@ -74,6 +74,36 @@ fn a_last_batch_whose_records_are_not_whole_may_have_been_anything() {
 }
 
 #[test]
+fn a_doubt_outlives_openings_until_the_copies_are_settled() {
+    let (rig, disk) = written();
+    disk.rot(last_data(&disk), 1);
+    let mut rig = rig.reopen();
+    // A coordinator's first batch takes the place of the rotten one.
+    rig.run(StoreRequest::Promise { volume: VOLUME, epoch: Epoch(EPOCH.0 + 1) }).unwrap();
+    let mut rig = rig.reopen();
+    assert_eq!((doubtful(&mut rig, 0), doubtful(&mut rig, 1)), (vec![0], vec![]));
+    rig.checkpoint();
+    rig.store.settle(VOLUME, Epoch(EPOCH.0 - 1));
+    let mut rig = rig.reopen();
+    assert_eq!(doubtful(&mut rig, 0), vec![0], "what is settled is older");
+    rig.store.settle(VOLUME, EPOCH);
+    assert_eq!(doubtful(&mut rig, 0), vec![]);
+    rig.checkpoint();
+    assert_eq!(doubtful(&mut rig.reopen(), 0), vec![]);
+}
+
+#[test]
+fn a_region_that_is_written_under_a_later_epoch_is_in_doubt_no_more() {
+    let (rig, disk) = written();
+    disk.rot(last_data(&disk) - 4096 + 100, 1);
+    let mut rig = rig.reopen();
+    rig.run(common::write_request_at(Epoch(9), WriteClass::Overwrite, 7, &pattern(6, 1))).unwrap();
+    assert_eq!((doubtful(&mut rig, 0), doubtful(&mut rig, 1)), (vec![], vec![0]));
+    let mut rig = rig.reopen();
+    assert_eq!((doubtful(&mut rig, 0), doubtful(&mut rig, 1)), (vec![], vec![0]));
+}
+
+#[test]
 fn lost_blocks_read_as_corrupt_alone_until_they_are_written_again() {
     let (mut rig, _) = written();
     rig.write(WriteClass::Fresh, 20, &pattern(3, 8)).unwrap();

@@ -6,7 +6,7 @@ use common::oracle::{Change, Oracle, examine, request_of};
 use common::{EPOCH, Rig, VOLUME, new_rig, pattern, small, small_options};
 use disk::DiskError;
 use disk::crash::{CrashChoice, CrashDisk, CrashOptions, Fault, FaultAction, FaultTarget, Limits};
-use store::api::{StoreRequest, WriteClass};
+use store::api::{StoreReply, StoreRequest, WriteClass};
 use store::planted::{Planted, plant};
 use store::{Layout, Store, format};
 use types::{BLOCK_BYTES, ChunkIndex, Epoch, Lba};
@@ -184,8 +184,25 @@ fn late_effects() -> Found {
     expect("a slab was reused too early", rig.read(256, 256) == Ok(pattern(4, 256)))
 }
 
+/// The last batch of the journal rots, and the disk is opened twice before anybody asks for the regions.
+fn doubts() -> Found {
+    let (mut rig, disk) = filled();
+    rig.write(WriteClass::Overwrite, 5, &pattern(2, 1)).unwrap();
+    let data =
+        (0..64).map(|at| layout().journal + at * 4096).find(|at| disk.peek(*at, 4096) == pattern(2, 1));
+    disk.rot(data.unwrap(), 1);
+    let mut rig = rig.reopen();
+    // Takes the place of the rotten batch.
+    rig.run(StoreRequest::Promise { volume: VOLUME, epoch: Epoch(EPOCH.0 + 1) }).unwrap();
+    let mut rig = rig.reopen();
+    let found = rig.run(StoreRequest::Regions { volume: VOLUME, chunk: ChunkIndex(0) });
+    let in_doubt = matches!(found, Ok(StoreReply::Regions(regions)) if regions.doubtful == [0]);
+    expect("a doubt is forgotten", in_doubt)
+}
+
 fn look() -> Found {
     single_faults()?;
+    doubts()?;
     accepted_batches()?;
     late_effects()?;
     power_cuts()

@@ -130,7 +130,8 @@ pub(crate) struct Shared<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub wrong: Option<String>,
-    /// All metadata that was answered before this step is durable, of all clients of the volume.
+    /// All metadata that was answered before this step is durable, of all clients of the volume. What another client changed while a
+    /// durable request was under way may be behind it in the volume's journal.
     pub metadata_durable: Option<u64>,
     /// The next request of the same work.
     pub next: Option<(What, Operation)>,
@@ -528,7 +529,7 @@ impl Client {
         match (doing.what, reply) {
             (What::Create { file, at, write_through }, Reply::Created(created)) => {
                 self.names.end(at, step);
-                outcome.metadata_durable = durable_share.then_some(step + 1);
+                outcome.metadata_durable = self.made_names_durable(durable_share, began);
                 self.opened(file, &created, write_through);
             }
             (What::Open { file, write_through, then_remove }, Reply::Created(created)) => {
@@ -580,17 +581,25 @@ impl Client {
                     }
                     None => {}
                 }
-                if durable_share && removes.is_some() {
-                    outcome.metadata_durable = Some(step + 1);
+                if removes.is_some() {
+                    outcome.metadata_durable = self.made_names_durable(durable_share, began);
                 }
             }
             (What::Rename { at, .. }, Reply::Done) => {
                 self.names.end(at, step);
-                outcome.metadata_durable = durable_share.then_some(step + 1);
+                outcome.metadata_durable = self.made_names_durable(durable_share, began);
             }
             (what, reply) => outcome.wrong = Some(format!("{what:?} was answered {reply:?}")),
         }
         outcome
+    }
+
+    /// A change of names was answered that is durable then, if the share is: all that this client changed before is.
+    fn made_names_durable(&mut self, durable_share: bool, began: u64) -> Option<u64> {
+        if durable_share {
+            self.names.flushed(u64::MAX - 1);
+        }
+        durable_share.then_some(began)
     }
 
     fn made_durable(&mut self, file: u32, began: u64) {

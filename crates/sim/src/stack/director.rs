@@ -233,7 +233,11 @@ impl Director {
         let disk = world.random.below(world.disks.len() as u64) as usize;
         let node = world.nodes[0].as_ref();
         let (disks, state) = (&world.disks, &world.state);
-        let striking = Striking::begin(kind, disk, disks, state, node, &mut world.random);
+        let mut striking = Striking::begin(kind, disk, disks, state, node, &mut world.random);
+        if let Some(node) = node {
+            world.told.look(node);
+        }
+        striking.medium_errors -= world.told.needless(disks[disk].id).min(striking.medium_errors);
         if kind.damages() {
             world.told.strike(world.disks[disk].id);
         }
@@ -336,7 +340,9 @@ impl Director {
             world.violations.push(format!("{count} errors are told of disk {disk}, which did nothing wrong"));
         }
         let disk = world.disks.get(striking.disk);
-        let failed = disk.filter(|disk| disk.control.medium_errors.get() > striking.medium_errors);
+        let needed =
+            |disk: &SimDisk| disk.control.medium_errors.get().saturating_sub(world.told.needless(disk.id));
+        let failed = disk.filter(|disk| needed(disk) > striking.medium_errors);
         // Label and journal are kept elsewhere too, or are written again: what cannot be read of them need not be told.
         let counted =
             matches!(striking.structure, Structure::Data | Structure::Metadata | Structure::VolumeJournal);

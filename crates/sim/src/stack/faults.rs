@@ -47,7 +47,7 @@ pub(crate) struct Striking {
     pub structure: Structure,
     /// What the disk held before, to which it goes back.
     pub image: Option<CrashDisk>,
-    /// Errors of the medium that the disk had answered before.
+    /// Errors of the medium that the disk had answered before, without those of reads that nothing needed.
     pub medium_errors: u64,
 }
 

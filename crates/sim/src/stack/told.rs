@@ -8,15 +8,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use store::Store;
 use types::DiskId;
 
+/// Counters of one store.
+#[derive(Debug, Default, Clone, Copy)]
+struct Counted {
+    errors: u64,
+    needless: u64,
+}
+
 /// Findings of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     /// Disks that did something wrong to what they hold.
     struck: BTreeSet<DiskId>,
-    /// Of events, and of stores that were closed since.
+    /// Errors of events, and of stores that were closed since.
     found: BTreeMap<DiskId, u64>,
+    /// Reads that the medium refused and that stores which were closed since could do without.
+    needless: BTreeMap<DiskId, u64>,
     /// Of the stores that are open.
-    open: BTreeMap<DiskId, u64>,
+    open: BTreeMap<DiskId, Counted>,
     /// Disks that were put out of a volume, which is told too.
     left: BTreeSet<DiskId>,
 }
@@ -43,26 +52,36 @@ impl Told {
         for slot in &node.slots {
             let Some(store) = slot.store() else { continue };
             let health = store.with(Store::health);
-            let count = health.corrupt_blocks + health.lost_writes;
-            let last = self.open.insert(slot.id, count).unwrap_or(0);
+            let errors = health.corrupt_blocks + health.lost_writes;
+            let counted = Counted { errors, needless: health.refused_early };
+            let last = self.open.insert(slot.id, counted).unwrap_or_default();
             // It was opened anew, and counts from 0.
-            if count < last {
-                *self.found.entry(slot.id).or_default() += last;
+            if counted.errors < last.errors || counted.needless < last.needless {
+                self.keep(slot.id, last);
             }
         }
     }
 
+    fn keep(&mut self, disk: DiskId, counted: Counted) {
+        *self.found.entry(disk).or_default() += counted.errors;
+        *self.needless.entry(disk).or_default() += counted.needless;
+    }
+
     /// The process is gone, and what its stores had counted with it.
     pub fn stopped(&mut self) {
-        for (disk, count) in std::mem::take(&mut self.open) {
-            *self.found.entry(disk).or_default() += count;
+        for (disk, counted) in std::mem::take(&mut self.open) {
+            self.keep(disk, counted);
         }
     }
 
     /// What was found on a disk so far.
     pub fn count(&self, disk: DiskId) -> u64 {
-        let of = |counts: &BTreeMap<DiskId, u64>| counts.get(&disk).copied().unwrap_or(0);
-        of(&self.found) + of(&self.open)
+        self.found.get(&disk).copied().unwrap_or(0) + self.open.get(&disk).map_or(0, |open| open.errors)
+    }
+
+    /// Reads so far that the disk's medium refused, and that nothing needed: the blocks hold nothing, or were read again.
+    pub fn needless(&self, disk: DiskId) -> u64 {
+        self.needless.get(&disk).copied().unwrap_or(0) + self.open.get(&disk).map_or(0, |open| open.needless)
     }
 
     pub fn left(&self, disk: DiskId) -> bool {

@@ -246,9 +246,9 @@ impl Coordinator {
             link.session = session;
             link.state = LinkState::Opening { id, epoch, deadline };
         }
-        self.calls
-            .sends
-            .push_back((disk, Request { volume, session, id, epoch, operation: Operation::Open { least } }));
+        let settled = if self.record.in_sync.contains(&disk) { self.record.settled } else { Epoch(0) };
+        let operation = Operation::Open { least, settled };
+        self.calls.sends.push_back((disk, Request { volume, session, id, epoch, operation }));
     }
 
     /// The least that the disk has promised, by the record and by what it said itself.

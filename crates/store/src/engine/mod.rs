@@ -40,7 +40,6 @@ use crate::open::{Opened, claim, examine};
 use crate::open_error::OpenError;
 use crate::overlay::Overlay;
 use crate::planted::Planted;
-use crate::replay::Doubt;
 use crate::slots::SlotId;
 use append::Placing;
 use checkpoint::Checkpoint;
@@ -100,8 +99,6 @@ pub struct Store<D: Disk> {
     damage: Damage,
     /// Small fresh writes that wait for the next poll to say how they are written.
     small_fresh: Vec<SlotId>,
-    /// What the end of the journal left open when the disk was opened.
-    doubt: Doubt,
     poisoned: bool,
     /// Counters that are no part's own.
     health: StoreHealth,
@@ -197,7 +194,6 @@ impl<D: Disk> Store<D> {
             placing: Placing::default(),
             damage,
             small_fresh: Vec::new(),
-            doubt: replayed.doubt,
             label,
             layout,
             options,
@@ -227,6 +223,11 @@ impl<D: Disk> Store<D> {
     /// The highest epoch durably promised to the volume; zero if none was.
     pub fn promised(&self, volume: VolumeId) -> Epoch {
         self.volumes.promised(volume)
+    }
+    /// Forgets what the journal's end left in doubt in regions of the volume that were changed last under `settled` or earlier:
+    /// all copies in sync, this one among them, were made equal there.
+    pub fn settle(&mut self, volume: VolumeId, settled: Epoch) {
+        self.slabs.settle(volume, settled);
     }
     /// Every volume that was promised an epoch.
     pub fn promises(&self) -> Vec<(VolumeId, Epoch)> {

@@ -16,6 +16,7 @@ use super::place::Place;
 use super::slab_table::SlabTable;
 use crate::api::{StoreError, StoreReply};
 use crate::cache::PageCache;
+use crate::health::StoreHealth;
 use crate::layout::{Layout, PAGE_WORDS};
 use crate::numbers::block_key;
 use crate::overlay::{Overlay, OverlayEntry};
@@ -102,6 +103,7 @@ pub(super) struct Neighbours<'a, D> {
     pub(super) slabs: &'a SlabTable,
     pub(super) placing: &'a Placing,
     pub(super) damage: &'a mut Damage,
+    pub(super) health: &'a mut StoreHealth,
 }
 
 /// One disk read of a read: `count` blocks for a segment.
@@ -199,6 +201,7 @@ impl ReadTask {
         near: Neighbours<'_, D>,
     ) -> Next {
         let awaited = matches!(self.early, Early::Asked { awaited: true });
+        near.health.refused_early += u64::from(matches!(result, Err(DiskError::Medium(_))));
         self.early = match result {
             Ok(Some(bytes)) => Early::Here(bytes.freeze()),
             // Asked for again with the checksums at hand, and judged then.

@@ -85,6 +85,7 @@ impl AllocateTask {
             epoch: self.epoch,
             generation,
             append: self.append,
+            doubtful_through: Epoch::default(),
         }
     }
 

@@ -141,6 +141,17 @@ impl SlabTable {
         (std::mem::take(&mut self.changed_pages), self.sequence)
     }
 
+    /// Forgets doubts about regions that were changed last under `settled` or earlier.
+    pub(super) fn settle(&mut self, volume: VolumeId, settled: Epoch) {
+        for (slab, entry) in (0..).map(SlabIndex).zip(&mut self.entries) {
+            let Some(entry) = entry.as_mut().filter(|entry| entry.volume == volume) else { continue };
+            if entry.doubtful_through > Epoch(0) && entry.doubtful_through <= settled {
+                entry.doubtful_through = Epoch(0);
+                self.changed_pages.insert(slab_page(slab));
+            }
+        }
+    }
+
     fn set(&mut self, slab: SlabIndex, entry: Option<SlabEntry>) {
         let Some(place) = self.entries.get_mut(slab.0 as usize) else { return };
         if let Some(old) = std::mem::replace(place, entry) {

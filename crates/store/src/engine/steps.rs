@@ -85,12 +85,13 @@ impl<D: Disk> Store<D> {
                     slabs: &self.slabs,
                     placing: &self.placing,
                     damage: &mut self.damage,
+                    health: &mut self.health,
                 };
                 read.step(id, place, event, &mut task.pinned, near)
             }
             (Kind::Regions, Some(place)) => {
                 let cache = &mut self.pages.cache;
-                let regions = regions::regions_of(place.slab, &self.doubt, &self.layout, cache);
+                let regions = regions::regions_of(place.slab, &self.slabs, &self.layout, cache);
                 Next::Finish(Ok(StoreReply::Regions(regions)))
             }
             (Kind::Write(_) | Kind::Append(_) | Kind::Discard(_), Some(place)) => {
