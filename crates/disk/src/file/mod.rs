@@ -12,7 +12,6 @@ mod standalone;
 mod tests;
 
 pub use open::{FileDiskOptions, OpenError, OpenedFile, create_file_disk};
-pub(crate) use open::{RELEASE, RELEASE_PAUSE};
 pub use standalone::StandaloneDisk;
 
 use crate::{Disk, DiskCompletion, DiskError, DiskInfo, DiskOperation, check_fit};
@@ -82,7 +81,7 @@ impl Drop for Closer {
         let wait = move || {
             // What is in flight has handles too.
             while Arc::strong_count(&file) > 1 {
-                std::thread::sleep(RELEASE_PAUSE);
+                std::thread::sleep(crate::release::RELEASE_PAUSE);
             }
         };
         // Without a thread the file is closed here.
@@ -90,7 +89,7 @@ impl Drop for Closer {
     }
 }
 
-/// See the module.
+/// A file or block device whose operations are in flight on a loop's driver.
 pub struct FileDisk {
     info: DiskInfo,
     file: Descriptor,
@@ -117,10 +116,10 @@ impl FileDisk {
     /// Opens and locks the disk. Blocks for as long as the device takes; see [`OpenedFile`] to open on another thread.
     ///
     /// # Errors
-    /// Where it is in use, is no disk, or cannot be opened.
+    /// It is in use, is no disk, or cannot be opened.
     pub fn open(driver: &Driver, path: &str, options: FileDiskOptions) -> Result<Self, OpenError> {
         let opened = OpenedFile::open_pausing(path, options, || {
-            std::thread::sleep(open::RELEASE_PAUSE);
+            std::thread::sleep(crate::release::RELEASE_PAUSE);
             // This very loop may be what still holds the file. What the loop cannot do shows at the first operation.
             let _ = driver.wait(Some(Duration::ZERO));
         })?;
