@@ -94,7 +94,7 @@ impl Scenario {
 
     /// Slabs of each disk.
     pub fn slabs(&self) -> u64 {
-        let chunks = crate::client::CHUNKS;
+        let chunks = super::blocks::CHUNKS;
         let disks = (self.nodes * self.disks_per_node - usize::from(self.addition)) as u64;
         match self.tight {
             // A little less than all chunks need.
