@@ -76,8 +76,8 @@ impl Scenario {
             slow_disks: random.chance(300),
             all_away: false,
         };
-        // Few writes, and late ones: most regions of a disk that returns are as they were, and what is written while it is looked
-        // at shows where that is decided too early.
+        // Few writes, and late ones: most regions of a disk that returns are as they were, and a write that comes while a region is
+        // looked at shows whether that is decided too early.
         if random.chance(200) {
             scenario.client_pause_us = 250_000;
             scenario.late_writes = true;
