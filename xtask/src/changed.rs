@@ -1,8 +1,9 @@
-//! `cargo xtask changed`: the crates that a change touches and all that depend on them, as arguments for cargo.
+//! `cargo xtask changed`: the crates that a change touches and all that depend on them, as arguments for cargo; on a
+//! second line the features by which bugs can be planted, for tests.
 //!
 //! Compares the work tree with HEAD or, if nothing is changed since, with the merge base of HEAD and `main`. If nothing is changed
 //! since that either, or git cannot tell, prints `--workspace`; so it does if a file changed that every crate is built by.
-//! A change that touches no crate prints nothing.
+//! A change that touches no crate prints empty lines.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -25,14 +26,14 @@ struct Package {
     has_planted: bool,
 }
 
-/// Prints the arguments.
+/// Prints the arguments: a line for the crates, and one for the features that their tests need.
 pub fn run() -> ExitCode {
     let Some(packages) = packages() else {
         eprintln!("changed: cargo metadata cannot be read");
         return ExitCode::FAILURE;
     };
-    let chosen = changed_files().and_then(|files| select(&packages, &files));
-    println!("{}", arguments(&packages, chosen.as_ref()).join(" "));
+    let folders = changed_files().and_then(|files| select(&packages, &files));
+    println!("{}\n{}", arguments(&packages, folders.as_ref()), planted(&packages, folders.as_ref()));
     ExitCode::SUCCESS
 }
 
@@ -96,20 +97,27 @@ fn select<'a>(packages: &'a [Package], files: &[String]) -> Option<BTreeSet<&'a 
     Some(folders.into_iter().collect())
 }
 
-/// Names the crates of these folders, or all, to cargo, with bugs that can be planted.
-fn arguments(packages: &[Package], chosen: Option<&BTreeSet<&str>>) -> Vec<String> {
-    let is_chosen = |package: &&Package| chosen.is_none_or(|chosen| chosen.contains(&package.folder[..]));
-    let chosen_packages = || packages.iter().filter(is_chosen);
-    let mut arguments: Vec<String> = match chosen {
-        None => vec!["--workspace".to_owned()],
-        Some(_) => {
-            chosen_packages().flat_map(|package| ["--package".to_owned(), package.name.clone()]).collect()
-        }
-    };
-    for package in chosen_packages().filter(|package| package.has_planted) {
-        arguments.extend(["--features".to_owned(), format!("{}/{PLANTED}", package.name)]);
+/// Gives the crates of these folders, or all.
+fn chosen<'a>(
+    packages: &'a [Package],
+    folders: Option<&BTreeSet<&str>>,
+) -> impl Iterator<Item = &'a Package> {
+    packages.iter().filter(move |package| folders.is_none_or(|folders| folders.contains(&package.folder[..])))
+}
+
+/// Names the crates of these folders, or all, to cargo.
+fn arguments(packages: &[Package], folders: Option<&BTreeSet<&str>>) -> String {
+    if folders.is_none() {
+        return "--workspace".to_owned();
     }
-    arguments
+    let each = chosen(packages, folders).map(|package| format!("--package {}", package.name));
+    each.collect::<Vec<_>>().join(" ")
+}
+
+/// Names their features by which bugs can be planted.
+fn planted(packages: &[Package], folders: Option<&BTreeSet<&str>>) -> String {
+    let each = chosen(packages, folders).filter(|package| package.has_planted);
+    each.map(|package| format!("--features {}/{PLANTED}", package.name)).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -132,7 +140,9 @@ mod tests {
 
     fn arguments_for(files: &[&str]) -> String {
         let (packages, files) = (chain(), files.iter().map(|file| (*file).to_owned()).collect::<Vec<_>>());
-        arguments(&packages, select(&packages, &files).as_ref()).join(" ")
+        let folders = select(&packages, &files);
+        let parts = [arguments(&packages, folders.as_ref()), planted(&packages, folders.as_ref())];
+        parts.join(" ").trim().to_owned()
     }
 
     #[test]
