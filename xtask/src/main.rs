@@ -6,8 +6,11 @@
 //!
 //! `cargo xtask tidy [RULE ...]` checks the rules of the house ([`tidy`]).
 //!
+//! `cargo xtask changed` names the crates that a change touches, as arguments for cargo ([`changed`]).
+//!
 //! `cargo xtask soak rdma [--minutes N]` lets clients load a daemon while their connections are killed ([`soak`]).
 
+mod changed;
 mod soak;
 mod tidy;
 
@@ -17,6 +20,7 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
         Some("sim") => simulate(&arguments.collect::<Vec<_>>()),
+        Some("changed") => changed::run(),
         Some("tidy") => tidy::run(&arguments.collect::<Vec<_>>()),
         Some("soak") => soak::run(arguments.collect()),
         _ => {
@@ -24,6 +28,7 @@ fn main() -> ExitCode {
                 "usage: cargo xtask sim [--planted [NAME] [--quick]] [--world space|stack] [--first SEED] [--seeds N | --seconds N] [--threads N] \
                  [--stop] [--release]\n       \
                  cargo xtask tidy [RULE ...]\n       \
+                 cargo xtask changed\n       \
                  cargo xtask soak rdma [--minutes N] [--release] [--cenote BINARY] [--client BINARY] [--seed N]"
             );
             ExitCode::from(2)

@@ -1,7 +1,9 @@
 //! Tells a run on standard error: `SIM_TELL=CHUNK` in the environment follows one chunk through faults, records, messages and
 //! clients. Changes nothing of the run.
 
-use crate::client::{CHUNK_BLOCKS, Doing, value_of};
+use super::blocks::{CHUNK_BLOCKS, value_of};
+use super::client::Doing;
+use super::course::Moment;
 use cluster::VolumeRecord;
 use space::api::{SpaceError, SpaceReply, SpaceRequest};
 use space::message::{Answer, Operation, Request, Response};
@@ -12,16 +14,6 @@ use types::{BLOCK_BYTES, DiskId};
 fn chunk() -> Option<u64> {
     static CHUNK: OnceLock<Option<u64>> = OnceLock::new();
     *CHUNK.get_or_init(|| std::env::var("SIM_TELL").ok()?.parse().ok())
-}
-
-/// When something happens: virtual microseconds and the step.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Moment(pub u64, pub u64);
-
-impl std::fmt::Display for Moment {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} step {:x}", self.0 / 1000, self.1)
-    }
 }
 
 pub(crate) fn fault(at: Moment, kind: &dyn std::fmt::Debug, node: usize, disk: usize, lasting_ms: u64) {

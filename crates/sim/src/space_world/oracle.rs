@@ -52,7 +52,7 @@ impl Register {
         self.values.insert(value, Value { write: Interval { start: at, end: NEVER }, reads: Vec::new() });
     }
 
-    /// A write of zeroes. To be called only where [`Register::may_be_zeroed`] says so: else it could not be told which zeroes a
+    /// Begins a write of zeroes. To be called only if [`Register::may_be_zeroed`] says so: else it could not be told which zeroes a
     /// read saw.
     pub fn zeroing_began(&mut self, value: u64, at: u64) {
         self.write_began(value, at);
@@ -69,7 +69,7 @@ impl Register {
         self.zeroes.last().copied().unwrap_or(ZERO)
     }
 
-    /// Zeroes were read. Where a discard began meanwhile, they may be its own or those before: that says nothing.
+    /// Notes that zeroes were read. If a discard began meanwhile they may be its own or those before it, and nothing follows.
     pub fn read_zeroes(&mut self, start: u64, end: u64) {
         let value = self.zeroes();
         if self.values.get(&value).is_none_or(|found| found.write.start <= start) {

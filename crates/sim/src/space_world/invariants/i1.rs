@@ -3,9 +3,9 @@
 //! Looked at when the client has its answer: no in-sync disk of the record in force that has the block may hold a value older
 //! than one that was acknowledged.
 
-use crate::oracle::Register;
+use crate::space_world::oracle::Register;
 
-/// `copies`: what each in-sync copy of the record in force holds of the block, none where it holds garbage; `count`: the
+/// `copies`: what each in-sync copy of the record in force holds of the block, `None` if it holds garbage; `count`: the
 /// in-sync copies by the record that the coordinator acknowledged under.
 pub fn check(
     lba: u64,

@@ -2,7 +2,7 @@
 //!
 //! Looked at when a record takes the disk in: no block of it may be older than an acknowledged write.
 
-use crate::oracle::Register;
+use crate::space_world::oracle::Register;
 use types::DiskId;
 
 /// `holds`: what the disk has of the block; none: garbage.

@@ -76,8 +76,8 @@ impl Scenario {
             slow_disks: random.chance(300),
             all_away: false,
         };
-        // Few writes, and late ones: most regions of a disk that returns are as they were, and what is written while it is looked
-        // at shows where that is decided too early.
+        // Few writes, and late ones: most regions of a disk that returns are as they were, and a write that comes while a region is
+        // looked at shows whether that is decided too early.
         if random.chance(200) {
             scenario.client_pause_us = 250_000;
             scenario.late_writes = true;
@@ -94,7 +94,7 @@ impl Scenario {
 
     /// Slabs of each disk.
     pub fn slabs(&self) -> u64 {
-        let chunks = crate::client::CHUNKS;
+        let chunks = super::blocks::CHUNKS;
         let disks = (self.nodes * self.disks_per_node - usize::from(self.addition)) as u64;
         match self.tight {
             // A little less than all chunks need.

@@ -1,22 +1,16 @@
 //! Clients: each does one operation after the other, on whichever coordinator it finds, and remembers what it saw.
 
-use crate::oracle::{Register, ZERO};
+use super::blocks::{CHUNK_BLOCKS, CHUNKS, is_append, payload, value_of};
+use super::oracle::{Register, ZERO};
 use crate::random::Random;
-use crate::world::VOLUME;
 use space::api::SpaceRequest;
 use std::collections::BTreeMap;
 use store::api::WriteClass;
-use sys::{BufMut, Payload};
+use sys::Payload;
 use types::{BLOCK_BYTES, Lba};
 
-/// Blocks of one chunk: two regions.
-pub(crate) const CHUNK_BLOCKS: u64 = 512;
-/// Chunks of the volume; the last one is of class Append.
-pub(crate) const CHUNKS: u64 = 5;
 /// First blocks, within a chunk, of what clients touch: both regions, and their border.
 const PLACES: [u64; 4] = [0, 100, 253, 400];
-/// Where in a block its value stands a second time: before what proves a block of class Append.
-const END: usize = BLOCK_BYTES - codes::SEAL_BYTES - 8;
 
 /// What a client waits for.
 #[derive(Debug, Clone)]
@@ -63,7 +57,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// A few blocks or a whole chunk to give back, where it can be told afterwards whether that was done.
+    /// Chooses a few blocks or a whole chunk to give back, if it can be told afterwards whether that was done.
     fn choose_discard(&mut self, random: &mut Random, step: u64) -> Option<(Doing, SpaceRequest)> {
         let chunk = random.below(CHUNKS);
         let place = PLACES[random.below(PLACES.len() as u64) as usize];
@@ -138,38 +132,4 @@ impl History {
             }
         }
     }
-}
-
-fn is_append(lba: u64) -> bool {
-    lba / CHUNK_BLOCKS == CHUNKS - 1
-}
-
-/// A block that says which write it is from, and where it belongs; one of class Append proves it, later ones by a higher order.
-fn payload(value: u64, lba: u64, blocks: u64) -> Payload {
-    let mut data = BufMut::zeroed(blocks as usize * BLOCK_BYTES);
-    for (at, block) in data.chunks_mut(BLOCK_BYTES).enumerate() {
-        let lba = lba + at as u64;
-        block.fill((value % 251) as u8 + 1);
-        block[..8].copy_from_slice(&value.to_le_bytes());
-        block[8..16].copy_from_slice(&lba.to_le_bytes());
-        block[END..END + 8].copy_from_slice(&value.to_le_bytes());
-        if is_append(lba) {
-            codes::seal_block(VOLUME, Lba(lba), value, block);
-        }
-    }
-    Payload::from(data.freeze())
-}
-
-/// Which write a block is from; none: from no write to this address.
-pub(crate) fn value_of(block: &[u8], lba: u64) -> Option<u64> {
-    let word =
-        |at: usize| block.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
-    let (value, address, end) = (word(0)?, word(8)?, word(END)?);
-    if block.iter().all(|byte| *byte == 0) {
-        return Some(ZERO);
-    }
-    let fill = (value % 251) as u8 + 1;
-    let whole = block[16..END].iter().all(|byte| *byte == fill);
-    let proven = !is_append(lba) || codes::sealed_order(VOLUME, Lba(lba), block) == Some(value);
-    (whole && proven && value == end && address == lba).then_some(value)
 }

@@ -1,7 +1,7 @@
 //! I5: who had the last copy is never forgotten: a disk comes to be in sync only from the stale ones or as a new one, never by
 //! forgetting, and some in-sync disk has every acknowledged block at any time.
 
-use crate::oracle::Register;
+use crate::space_world::oracle::Register;
 use cluster::VolumeRecord;
 
 /// A disk must not be in sync and stale, and must not vanish from the record while it is the only one.

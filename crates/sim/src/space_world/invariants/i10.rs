@@ -1,6 +1,6 @@
 //! I10: reads never go back in time: the history of every block is that of one register, across crashes and coordinators.
 
-use crate::oracle::Register;
+use crate::space_world::oracle::Register;
 use std::collections::BTreeMap;
 
 pub fn check(registers: &BTreeMap<u64, Register>) -> Vec<String> {
