@@ -13,10 +13,9 @@ use std::collections::VecDeque;
 
 use super::bitmap::Bitmap;
 use super::layout::PAGE_BLOCKS;
-use super::meta::BlockRun;
-use super::meta::journal::ChunkUse;
-use super::meta::record::Reader;
+use super::meta::{BlockRun, ChunkUse};
 use super::pages::Pages;
+use super::reader::Reader;
 
 /// Blocks of a group at most: its bitmap is one metadata value.
 const GROUP_BLOCKS_MAX: u32 = 16384;

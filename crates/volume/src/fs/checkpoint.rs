@@ -15,10 +15,10 @@ use super::FileSystem;
 use super::allocator::ChunkRecord;
 use super::io::{Answer, Purpose};
 use super::layout::{
-    PAGE_BLOCKS, PAGE_BYTES, POINTER_BYTES, Pointer, Root, SPACE_MAP_PIECE_BYTES, SpaceMapPlace, Superblock,
+    PAGE_BLOCKS, PAGE_BYTES, POINTER_BYTES, Pointer, Position, Root, SPACE_MAP_PIECE_BYTES, SpaceMapPlace,
+    Superblock,
 };
 use super::meta::key;
-use super::meta::log::Position;
 use super::meta::merge::{Merge, NewPages, Workshop};
 use super::types::FsError;
 use crate::planted::Planted;

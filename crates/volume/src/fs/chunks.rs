@@ -11,8 +11,8 @@ use space::api::{SpaceRequest, WriteClass};
 use super::FileSystem;
 use super::allocator::ChunkState;
 use super::io::{Answer, Purpose};
+use super::meta::ChunkUse;
 use super::meta::Transaction;
-use super::meta::journal::ChunkUse;
 use super::opening::zero_block;
 use super::types::FsError;
 

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use super::FileSystem;
+use super::types::WideString;
 use super::types::{Entry, FileId, FsError};
-use crate::backend::WideString;
 
 /// Positions remembered: those of the answers a client may still be reading from.
 const POSITIONS_MAX: usize = 8192;

@@ -4,9 +4,9 @@
 
 use std::collections::HashMap;
 
-use super::meta::record::Reader;
+use super::reader::Reader;
+use super::types::ExtendedAttribute;
 use super::types::FsError;
-use crate::backend::ExtendedAttribute;
 
 /// Longest list of one file in bytes as MS-FSCC 2.4.16 packs it, as in NTFS. An attribute takes at least 12 of them, so that a file has
 /// at most 5,461.

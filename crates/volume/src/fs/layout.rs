@@ -29,8 +29,7 @@ use ::types::{BLOCK_BYTES, Lba, VolumeId};
 use codes::SEAL_BYTES;
 use sys::{Buf, BufMut};
 
-use super::meta::log::Position;
-use super::meta::record::Reader;
+use super::reader::Reader;
 use super::types::FsError;
 
 const MAGIC: [u8; 8] = *b"CENOTEFS";
@@ -108,6 +107,20 @@ pub struct Root {
 
 /// Bytes of the space map in one page, behind the pointer to the next one.
 pub const SPACE_MAP_PIECE_BYTES: usize = PAGE_BYTES - POINTER_BYTES;
+
+/// A place in the journal, between two batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Position {
+    /// Block within the journal region at which the next batch begins, unless it does not fit before the region's end:
+    /// then it begins at 0.
+    pub block: u32,
+    /// The next batch's number.
+    pub sequence: u64,
+    /// Checksum of the batch before.
+    pub chain: u64,
+    /// Blocks appended since the journal was made, skipped ones included: differences tell what is in use. Not stored.
+    pub total: u64,
+}
 
 /// Where the space map lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

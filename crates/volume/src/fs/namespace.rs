@@ -5,11 +5,12 @@ use types::{FileTime, attribute};
 use super::FileSystem;
 use super::meta::record::{EntryRecord, Inode};
 use super::meta::{Transaction, key};
+use super::types::WideString;
 use super::types::{
-    AttributeChange, Attributes, Entry, FileId, FsError, Link, NewFile, SecurityId, StreamId, Unlinked,
+    AttributeChange, Attributes, DEPTH_MAX, Entry, FileId, FsError, Link, NewFile, SecurityId, StreamId,
+    Unlinked,
 };
 use super::upcase::names_equal;
-use crate::backend::WideString;
 use crate::planted::Planted;
 
 /// Longest name in UTF-16 code units, as in NTFS.
@@ -32,9 +33,6 @@ const SETTABLE_ATTRIBUTES: u32 = attribute::READONLY
 
 /// File ids are reserved in the journal this many at a time.
 const FILE_IDS_AHEAD: u64 = 1024;
-
-/// How deep directories can lie: bounds walks upward.
-pub const DEPTH_MAX: usize = 8192;
 
 /// Checks that a name can be that of a file: the rules that no client may break. What Win32 forbids beyond is the
 /// caller's matter.

@@ -18,11 +18,11 @@ use sys::{Buf, BufMut, Payload};
 use super::allocator::{Allocator, ChunkState};
 use super::io::{Answer, Purpose, Requests, next_copy};
 use super::layout::{
-    CHUNK_BLOCKS_MIN, CHUNKS_MIN, JOURNAL_FIRST, PAGE_BLOCKS, PAGE_BYTES, POINTER_BYTES, Pointer,
+    CHUNK_BLOCKS_MIN, CHUNKS_MIN, JOURNAL_FIRST, PAGE_BLOCKS, PAGE_BYTES, POINTER_BYTES, Pointer, Position,
     SPACE_MAP_PIECE_BYTES, SUPERBLOCK_LBAS, Superblock, journal_blocks,
 };
 use super::meta::journal::{Batch, JournalOperation, decode_header};
-use super::meta::log::{IN_FLIGHT_MAX, Log, Position};
+use super::meta::log::{IN_FLIGHT_MAX, Log};
 use super::meta::{Changes, Store, Tree};
 use super::types::FsError;
 

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::backend::WideString;
+use super::types::WideString;
 use ::types::Lba;
 
 use super::FileSystem;

@@ -9,8 +9,8 @@ use super::FileSystem;
 use super::extended_attributes::{AttributeList, unpack_attributes};
 use super::meta::record::{decode_number, encode_number};
 use super::meta::{Transaction, VALUE_BYTES_MAX, key};
+use super::types::ExtendedAttribute;
 use super::types::{FileId, FsError, SecurityId};
-use crate::backend::ExtendedAttribute;
 
 /// Longest security descriptor in bytes, as in NTFS.
 pub const PROPERTY_BYTES_MAX: usize = 65536;

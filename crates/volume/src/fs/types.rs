@@ -4,7 +4,18 @@ use space::api::SpaceError;
 use sys::Payload;
 use types::{FileTime, Lba};
 
-use crate::backend::WideString;
+/// UTF-16 code units, as the wire carries them: may hold unpaired surrogates.
+pub type WideString = Box<[u16]>;
+
+/// An extended attribute of a file (MS-FSCC 2.4.16).
+#[derive(Debug, Clone)]
+pub struct ExtendedAttribute {
+    /// Flags as the client set them (MS-FSCC 2.4.16), opaque here.
+    pub flags: u8,
+    /// ASCII, case-insensitive.
+    pub name: Vec<u8>,
+    pub value: Vec<u8>,
+}
 
 /// Names a file or directory for the life of the volume; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -14,6 +25,9 @@ impl FileId {
     /// The root directory of every volume.
     pub const ROOT: Self = Self(5);
 }
+
+/// How deep directories can lie: bounds walks upward.
+pub const DEPTH_MAX: usize = 8192;
 
 /// A data stream of a file. Never reused within its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use sys::Buf;
 
-use super::super::layout::{JOURNAL_FIRST, SEALED_BYTES, Superblock};
+use super::super::layout::{JOURNAL_FIRST, Position, SEALED_BYTES, Superblock};
 use super::journal::{BATCH_BLOCKS_MAX, BatchHeader, batch_blocks, encode_batch, encode_transaction};
 use super::transaction::Transaction;
 use crate::planted::Planted;
@@ -20,20 +20,6 @@ pub const IN_FLIGHT_MAX: usize = IN_FLIGHT_GOAL + 1;
 
 /// A batch is written at once when it has gathered so much.
 const BATCH_BYTES_GOAL: usize = 256 << 10;
-
-/// A place in the journal, between two batches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Position {
-    /// Block within the journal region at which the next batch begins, unless it does not fit before the region's end:
-    /// then it begins at 0.
-    pub block: u32,
-    /// The next batch's number.
-    pub sequence: u64,
-    /// Checksum of the batch before.
-    pub chain: u64,
-    /// Blocks appended since the journal was made, skipped ones included: differences tell what is in use. Not stored.
-    pub total: u64,
-}
 
 /// Blocks to write.
 #[derive(Debug)]

@@ -30,7 +30,7 @@ const EVICTED_MAX: usize = 32;
 
 /// Pages held at most beyond the budget for such operations: what the path of the deepest file can take, a page for each link and each
 /// entry.
-const EXTRA_MAX: usize = 2 * super::super::namespace::DEPTH_MAX + PAGES_LEAST;
+const EXTRA_MAX: usize = 2 * super::super::types::DEPTH_MAX + PAGES_LEAST;
 
 /// Pages of the tree, as far as they are in memory.
 #[derive(Debug)]

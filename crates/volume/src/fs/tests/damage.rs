@@ -364,7 +364,7 @@ fn samples() -> Vec<(u8, Vec<u8>)> {
     let mut txn = Transaction::new();
     txn.put(key::entry(FileId(5), &wide("name")), vec![1; 40]);
     txn.delete(key::inode(FileId(9)));
-    txn.use_chunk(3, meta::journal::ChunkUse::Data);
+    txn.use_chunk(3, meta::ChunkUse::Data);
     let mut operations = Vec::new();
     encode_transaction(&txn, &mut operations);
     let header = BatchHeader {
