@@ -99,6 +99,11 @@ pub enum FsError {
 }
 
 impl FsError {
+    /// Metadata that cannot be what was written.
+    pub(crate) const fn damaged(what: &'static str) -> Self {
+        Self::Corrupt { what, lba: Lba(0) }
+    }
+
     /// The file layer's view of a virtual disk's error.
     pub fn from_space(error: &SpaceError) -> Self {
         match error {
@@ -173,7 +178,7 @@ pub struct Entry {
     pub directory: bool,
 }
 
-/// A name of a file: where it is linked.
+/// A name of a file, in the directory that has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
     pub parent: FileId,
@@ -204,7 +209,7 @@ pub struct Statistics {
     pub total_bytes: u64,
     /// What files and their metadata take.
     pub used_bytes: u64,
-    /// What new data can still take: with what is used less than all where the pool is smaller than the volume.
+    /// What new data can still take: with what is used less than all if the pool is smaller than the volume.
     pub available_bytes: u64,
     pub cache_bytes: u64,
     pub dirty_bytes: u64,
@@ -226,7 +231,7 @@ pub struct VolumeRecord {
 pub struct Config {
     /// Bytes of file data kept in memory, dirty ones included.
     pub cache_bytes: usize,
-    /// Of these, bytes that may wait to be written at most; fewer where they could not be written soon enough. Writes wait beyond.
+    /// Of these, bytes that may wait to be written at most; fewer if they could not be written soon enough. Writes wait beyond.
     pub dirty_bytes: usize,
     /// Bytes of metadata pages kept in memory.
     pub page_cache_bytes: usize,

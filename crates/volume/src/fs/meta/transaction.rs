@@ -77,9 +77,19 @@ impl Transaction {
         self.chunks.push((chunk, chunk_use));
     }
 
-    /// Changed keys, allocated runs, freed runs.
-    pub fn into_parts(self) -> (Changes, Vec<BlockRun>, Vec<BlockRun>) {
-        (self.changes, self.allocated, self.freed)
+    /// Blocks that come to belong to an extent.
+    pub fn allocated(&self) -> &[BlockRun] {
+        &self.allocated
+    }
+
+    /// Blocks that no extent points to afterwards.
+    pub fn freed(&self) -> &[BlockRun] {
+        &self.freed
+    }
+
+    /// Takes changed keys and freed runs out.
+    pub fn into_parts(self) -> (Changes, Vec<BlockRun>) {
+        (self.changes, self.freed)
     }
 
     pub fn is_empty(&self) -> bool {
