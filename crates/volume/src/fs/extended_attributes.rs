@@ -47,7 +47,7 @@ thread_local! {
     pub static COMPARISONS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Attributes in the order in which they were first set, and where each name is.
+/// Attributes in the order in which they were first set, and the place of each name.
 #[derive(Debug, Default)]
 pub struct AttributeList {
     /// `None`: removed.
@@ -64,7 +64,7 @@ impl AttributeList {
     /// Sets each of these; one with an empty value is removed.
     ///
     /// # Errors
-    /// `Invalid` where a name is empty, or a name or value too long for the form in which it is stored.
+    /// `Invalid` if a name is empty, or a name or value too long for the form in which it is stored.
     pub fn merge(&mut self, set: &[ExtendedAttribute]) -> Result<(), FsError> {
         for one in set {
             let name_fits = (1..=usize::from(u8::MAX)).contains(&one.name.len());

@@ -70,7 +70,7 @@ pub const SEALED_BYTES: usize = BLOCK_BYTES - SEAL_BYTES;
 /// Bytes of a pointer.
 pub const POINTER_BYTES: usize = 24;
 
-/// Where a page lies, and which page lies there: an older one that was left there, intact, is not it. Stored as three numbers of
+/// A page's place, and which page lies there: an older one that was left there, intact, is not it. Stored as three numbers of
 /// 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pointer {
@@ -122,7 +122,7 @@ pub struct Position {
     pub total: u64,
 }
 
-/// Where the space map lies.
+/// The stored space map's place and length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpaceMapPlace {
     /// Its first page; the checksum is that of the whole page.

@@ -133,7 +133,7 @@ pub struct BatchHeader {
     pub acknowledged: u64,
 }
 
-/// Blocks that a batch with so many bytes of operations takes.
+/// Blocks of a batch with this number of bytes of operations.
 pub fn batch_blocks(operation_bytes: usize) -> u32 {
     (HEADER_BYTES + operation_bytes).div_ceil(SEALED_BYTES) as u32
 }

@@ -1,6 +1,6 @@
 //! Values of the metadata store, byte for byte. All numbers are little-endian; every record begins with its version.
 //!
-//! Decoding takes bytes of unknown origin: `None` where they are not a record of this version.
+//! Decoding takes bytes of unknown origin: `None` if they are not a record of this version.
 
 use types::{FileTime, Lba};
 
@@ -158,7 +158,7 @@ impl ExtentRecord {
         out
     }
 
-    /// Also `None` where the extent is empty or its end overflows.
+    /// Also `None` if the extent is empty or its end overflows.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         version(&mut reader)?;

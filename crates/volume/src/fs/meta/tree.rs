@@ -66,7 +66,7 @@ impl Tree {
         }
     }
 
-    /// Holds so many bytes of pages from the next one on.
+    /// Limits the bytes of pages in memory, from the next one on.
     pub fn set_cache_bytes(&mut self, cache_bytes: usize) {
         self.pages_max = (cache_bytes / PAGE_BYTES).max(PAGES_LEAST);
     }
@@ -193,7 +193,7 @@ impl Tree {
         }
     }
 
-    /// Where the page ends that has a key, or a page on the way to it that cannot be read: the first key behind it, `None` if
+    /// The end of the page that has a key, or a page on the way to it that cannot be read: the first key behind it, `None` if
     /// there is none; and whether it cannot be read.
     ///
     /// # Errors
