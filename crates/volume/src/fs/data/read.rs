@@ -410,12 +410,11 @@ impl ReadJob {
     /// at the stream's end.
     fn cache(&mut self, part: usize, block: u64, streams: &mut Streams) {
         let Some(Part::Here(place)) = self.parts.get_mut(part) else { return };
-        let Some(stream) = streams.get(self.slot) else { return };
+        // The stream may be gone, and its place another's.
+        let Some(stream) = streams.get(self.slot).filter(|stream| stream.id == self.stream) else { return };
         let data = std::mem::take(place);
         // A write may have come and gone meanwhile, stored and evicted: then what was read is old.
-        let unchanged = stream.id == self.stream
-            && stream.generation == self.generation
-            && stream.evicted_sequence <= self.sequence;
+        let unchanged = stream.generation == self.generation && stream.evicted_sequence <= self.sequence;
         let end = stream.end_of_file;
         let mut at = block;
         for data in segments_of(&data) {
