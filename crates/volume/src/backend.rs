@@ -4,6 +4,7 @@
 //! create options and share access are the NT bits (MS-SMB2 2.2.13, MS-FSCC 2.6), since they are what is stored and enforced.
 
 use crate::fs::FileId;
+pub use crate::fs::{ExtendedAttribute, WideString};
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,9 +27,6 @@ pub struct OpenId(pub u64);
 /// Names a session of the caller: what one loss of connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub u64);
-
-/// UTF-16 code units, as the wire carries them: may hold unpaired surrogates.
-pub type WideString = Box<[u16]>;
 
 /// 16 opaque bytes that a client chose: client GUID, lease key, create GUID.
 pub type Guid = [u8; 16];
@@ -262,14 +260,6 @@ pub struct AppInstance {
     pub id: Guid,
     /// High and low half. Only a higher version takes the place of one that has a version.
     pub version: Option<(u64, u64)>,
-}
-
-#[derive(Debug, Clone)]
-pub struct ExtendedAttribute {
-    pub flags: u8,
-    /// ASCII, case-insensitive.
-    pub name: Vec<u8>,
-    pub value: Vec<u8>,
 }
 
 /// MS-SMB2 2.2.13, less what is the wire's own.
