@@ -75,7 +75,7 @@ fn a_session_that_ends_takes_its_own_opens_along_over_several_turns() {
     assert_eq!(bench.service.open_count(), 2001);
     // All but 500 operations of the turn are taken already.
     bench.service.poll(&mut Vec::new());
-    bench.service.turn.spend(STEPS_PER_TURN - 500 * OPERATION_STEPS);
+    bench.service.agenda.turn.spend(STEPS_PER_TURN - 500 * OPERATION_STEPS);
     let end = Operation::EndSession { session: SessionId(1), logoff: true };
     bench.service.submit(OperationId(bench.next), end, bench.now);
     bench.next += 1;
