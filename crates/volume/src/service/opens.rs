@@ -235,11 +235,13 @@ impl Opens {
     /// neither a reconnect nor a replay finds it.
     pub fn revoke(&mut self, id: OpenId, agenda: &mut Agenda) {
         let Some(open) = self.table.get_mut(id) else { return };
-        open.take_rights();
         if open.closing {
+            open.take_rights();
             return;
         }
+        // Its owner knows it by the time for which it has been away: what says so is taken with its rights.
         self.owners.closing(id, open);
+        open.take_rights();
         if let Some(at) = open.disconnected.take() {
             agenda.timers.clear(at, Timer::Disconnected(id));
         }

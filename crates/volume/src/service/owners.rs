@@ -79,6 +79,10 @@ impl Owners {
         }
         self.count -= open.places;
         if let Some(user) = self.users.get_mut(&open.token.user) {
+            debug_assert!(
+                user.away.iter().all(|(_, away)| *away != id),
+                "an open that is gone gives way to no other"
+            );
             user.count -= open.places;
             if user.count == 0 {
                 self.users.remove(&open.token.user);
