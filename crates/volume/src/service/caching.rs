@@ -22,7 +22,7 @@ const OPLOCK_STAT: u32 = rights::SYNCHRONIZE | rights::READ_ATTRIBUTES | rights:
 /// The rights of opens that do not disturb leases.
 const LEASE_STAT: u32 = OPLOCK_STAT | rights::READ_CONTROL;
 
-/// Opens of one file that may cache at once; others are granted nothing. One write ends the caching of them all: so many notifications
+/// Opens of one file that may cache at once; others are granted nothing. One write ends the caching of them all: their notifications
 /// take some twenty milliseconds.
 pub const CACHING_MAX: usize = 4096;
 

@@ -41,7 +41,7 @@ pub struct Sources<'a> {
     pub turn: &'a mut Turn,
 }
 
-/// What is asked.
+/// The request, with what it takes to answer it.
 struct Question<'a> {
     operation: OperationId,
     directory: FileId,

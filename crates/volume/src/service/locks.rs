@@ -14,7 +14,7 @@ use crate::security::rights;
 use std::collections::HashMap;
 use types::NtStatus;
 
-/// How many locks may be held and waited for; beyond, LOCK answers INSUFFICIENT_RESOURCES.
+/// Most locks held and waited for; beyond, LOCK answers INSUFFICIENT_RESOURCES.
 #[derive(Debug, Clone, Copy)]
 pub struct LockLimits {
     pub per_open: usize,

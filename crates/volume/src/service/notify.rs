@@ -61,7 +61,7 @@ pub struct NotifyRequest {
     pub bytes_max: u32,
 }
 
-/// What is to be watched, and for whom.
+/// The directory to watch, and the user for whom.
 pub struct Asked<'a> {
     pub open: OpenId,
     pub user: &'a Sid,
@@ -431,7 +431,7 @@ mod tests {
             let asked = Asked { path, ..asked(open, &user) };
             assert_eq!(watches.request(OperationId(open), &asked), Ok(None));
         }
-        // What is like it and is elsewhere hears nothing.
+        // A watch of another directory hears nothing.
         let elsewhere = Asked { path: &[2; 9], ..asked(4, &user) };
         assert_eq!(watches.request(OperationId(4), &elsewhere), Ok(None));
         watches.changed(&path, ADDED, FILE_NAME);

@@ -180,7 +180,7 @@ impl Opens {
         self.owners.of_session(session)
     }
 
-    /// Whether a user may have opens for so many more places: one who has none takes what is left.
+    /// Whether a user may have opens for `places` more: a user who has none takes what is left.
     pub fn may_have(&self, user: &Sid, places: usize) -> bool {
         let free = self.places_max.saturating_sub(self.owners.count());
         let own = self.owners.count_of(user);
@@ -239,7 +239,7 @@ impl Opens {
             open.take_rights();
             return;
         }
-        // Its owner knows it by the time for which it has been away: what says so is taken with its rights.
+        // Its owner finds it by the time for which it has been away, which is lost with its rights.
         self.owners.closing(id, open);
         open.take_rights();
         if let Some(at) = open.disconnected.take() {

@@ -20,7 +20,8 @@ pub struct WaitingLock {
     pub sequence: Option<u32>,
 }
 
-/// What makes requests of one range succeed or fail alike: an exclusive lock is refused to its owner as to others, a shared one is not.
+/// The claim that requests of one range have in common if they succeed or fail alike: an exclusive lock is refused to its owner as to
+/// others, a shared one is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Claim {
     Exclusive,

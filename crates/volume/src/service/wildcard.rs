@@ -81,7 +81,7 @@ impl Pattern {
             return true;
         }
         let last_dot = name.iter().rposition(|&unit| unit == DOT);
-        // Where the pattern can be when it has taken the name so far.
+        // The places that the pattern can be at after it has taken the name so far.
         let mut places = Places::default();
         places.insert(0);
         self.skip(&mut places, name, 0, steps);
