@@ -4,7 +4,6 @@
 //! create options and share access are the NT bits (MS-SMB2 2.2.13, MS-FSCC 2.6), since they are what is stored and enforced.
 
 use crate::fs::FileId;
-pub use crate::fs::{ExtendedAttribute, WideString};
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
