@@ -2,6 +2,7 @@
 
 use crate::world::{Event, MICROSECOND, MILLISECOND, World};
 use cluster::{Answer, Request as StateRequest};
+use space::coordinator::StateToken;
 use space::message::{BusError, Operation, Request, Response};
 use types::DiskId;
 
@@ -74,7 +75,7 @@ impl World {
         self.scenario.late_writes && self.faulting() && out()
     }
 
-    pub(crate) fn ask_state(&mut self, node: usize, token: u64, request: StateRequest) {
+    pub(crate) fn ask_state(&mut self, node: usize, token: StateToken, request: StateRequest) {
         self.next_token += 1;
         let number = self.next_token;
         let incarnation = self.nodes[node].incarnation;

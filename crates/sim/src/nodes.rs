@@ -1,7 +1,7 @@
 //! Nodes and their disks.
 
 use pool::PoolView;
-use space::coordinator::Coordinator;
+use space::coordinator::{Coordinator, StateToken};
 use space::fake_store::FakeStore;
 use space::replica::Replica;
 use space::seam::BlockStore;
@@ -172,7 +172,7 @@ pub(crate) struct Node {
     /// The time for which a wake-up is scheduled.
     pub timer_at: Option<u64>,
     /// Requests to the cluster state that were not answered: the network's number to the coordinator's.
-    pub asked: BTreeMap<u64, u64>,
+    pub asked: BTreeMap<u64, StateToken>,
     /// Clients' operations in flight: token to client.
     pub tokens: BTreeMap<u64, usize>,
 }
