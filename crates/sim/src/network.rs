@@ -3,7 +3,7 @@
 use crate::world::{Event, MICROSECOND, MILLISECOND, World};
 use cluster::{Answer, Request as StateRequest};
 use space::coordinator::StateToken;
-use space::message::{BusError, Operation, Request, Response};
+use space::message::{BusError, Operation, Request, Response, SessionId};
 use types::DiskId;
 
 impl World {
@@ -35,8 +35,8 @@ impl World {
     }
 
     /// Sessions are numbered by opening, and openings by node.
-    pub(crate) fn owner_of_session(&self, session: u64) -> Option<usize> {
-        let node = ((session >> 32) % 16) as usize;
+    pub(crate) fn owner_of_session(&self, session: SessionId) -> Option<usize> {
+        let node = ((session.0 >> 32) % 16) as usize;
         (node < self.nodes.len()).then_some(node)
     }
 

@@ -3,6 +3,7 @@
 use pool::PoolView;
 use space::coordinator::{Coordinator, StateToken};
 use space::fake_store::FakeStore;
+use space::message::{RequestId, SessionId};
 use space::replica::Replica;
 use space::seam::BlockStore;
 use std::cell::RefCell;
@@ -159,7 +160,7 @@ pub(crate) struct SimDisk {
     /// Part of the pool.
     pub added: bool,
     /// Epochs that the replica was asked to promise, by session and request.
-    pub asked_promises: BTreeMap<(u64, u64), Epoch>,
+    pub asked_promises: BTreeMap<(SessionId, RequestId), Epoch>,
 }
 
 pub(crate) struct Node {

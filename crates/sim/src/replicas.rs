@@ -55,7 +55,7 @@ impl World {
                 let (disk, promised) = (self.disks[index].id, self.disks[index].promised);
                 self.violate(i3::check_answer(disk, epoch, promised));
             }
-            self.trace.note(&[3, self.now, index as u64, response.id]);
+            self.trace.note(&[3, self.now, index as u64, response.id.0]);
             let Some(to) = self.owner_of_session(response.session) else { continue };
             let incarnations = (self.nodes[node].incarnation, self.nodes[to].incarnation);
             let repeats =

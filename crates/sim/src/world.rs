@@ -285,7 +285,7 @@ impl World {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Request { to, from, incarnations, request } => {
-                self.trace.note(&[1, self.now, to as u64, request.id]);
+                self.trace.note(&[1, self.now, to as u64, request.id.0]);
                 let node = self.disks[to].node;
                 if self.reaches(from, incarnations.0, node, incarnations.1) {
                     narrate::request(self.moment(), from, to, &request);
@@ -300,7 +300,7 @@ impl World {
                 }
             }
             Event::Response { to, from, incarnations, response } => {
-                self.trace.note(&[2, self.now, to as u64, response.id, u64::from(response.result.is_ok())]);
+                self.trace.note(&[2, self.now, to as u64, response.id.0, u64::from(response.result.is_ok())]);
                 if self.reaches(from, incarnations.0, to, incarnations.1) {
                     let now = Monotonic(self.now);
                     if let Some(coordinator) = &mut self.nodes[to].coordinator {

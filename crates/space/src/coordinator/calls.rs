@@ -22,7 +22,7 @@ use super::keys::{CallKey, OperationKey, SyncKey};
 use super::membership::Membership;
 use super::reports::{Next, Reports};
 use super::setting::Setting;
-use crate::message::{Answer, BusError, Operation, Request, Response};
+use crate::message::{Answer, BusError, Operation, Request, RequestId, Response, SessionId};
 use crate::planted::Planted;
 use disk::DiskError;
 use std::collections::{BTreeMap, VecDeque};
@@ -75,14 +75,14 @@ struct Call {
     owner: Owner,
     operation: Operation,
     /// Its id in the link's present session.
-    sent: Option<u64>,
+    sent: Option<RequestId>,
     deadline: Monotonic,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LinkState {
     Closed { retry_at: Monotonic },
-    Opening { id: u64, epoch: Epoch, deadline: Monotonic },
+    Opening { id: RequestId, epoch: Epoch, deadline: Monotonic },
     Open,
 }
 
@@ -90,7 +90,8 @@ enum LinkState {
 #[derive(Debug)]
 struct Link {
     state: LinkState,
-    session: u64,
+    /// None: no session was begun yet.
+    session: Option<SessionId>,
     /// Calls of operations and syncs that are with the disk, as a measure of its load.
     busy: u32,
     /// Why it failed last.
@@ -112,9 +113,9 @@ pub(super) struct Calls {
     calls: BTreeMap<CallKey, Call>,
     last_call: CallKey,
     /// Calls in flight, by the ids of their requests.
-    wire: BTreeMap<u64, CallKey>,
+    wire: BTreeMap<RequestId, CallKey>,
     /// The last number given to a session or a request.
-    last_id: u64,
+    last_number: u64,
     /// No call's deadline is before it: there is nothing to look for until then.
     expire_at: Monotonic,
     sends: VecDeque<(DiskId, Request)>,
@@ -132,7 +133,7 @@ pub(super) enum Heard {
 impl Calls {
     /// Sessions are numbered from a place of the incarnation's own, so that those of two coordinators are not confused.
     pub fn new(incarnation: u128) -> Self {
-        Self { last_id: (incarnation as u64 & 0x7fff_ffff) << 32, ..Self::default() }
+        Self { last_number: (incarnation as u64 & 0x7fff_ffff) << 32, ..Self::default() }
     }
 
     pub fn clear(&mut self) {
@@ -180,9 +181,9 @@ impl Calls {
         self.calls.values().any(|call| call.disk == disk && call.owner == owner)
     }
 
-    fn next_id(&mut self) -> u64 {
-        self.last_id += 1;
-        self.last_id
+    fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
     }
 
     fn remove(&mut self, key: CallKey) -> Option<Call> {
@@ -243,8 +244,12 @@ impl Calls {
     /// Begins a session with the disk if there is none.
     pub fn connect(&mut self, disk: DiskId, setting: &Setting, membership: &Membership) {
         let state = LinkState::Closed { retry_at: setting.now };
-        let link =
-            self.links.entry(disk).or_insert_with(|| Link { state, session: 0, busy: 0, why: String::new() });
+        let link = self.links.entry(disk).or_insert_with(|| Link {
+            state,
+            session: None,
+            busy: 0,
+            why: String::new(),
+        });
         if matches!(link.state, LinkState::Closed { retry_at } if retry_at <= setting.now) {
             self.open_session(disk, setting, membership);
         }
@@ -262,10 +267,10 @@ impl Calls {
         let (volume, epoch, least) =
             (setting.volume, membership.record().epoch, membership.known_promise(disk));
         debug_assert!(least <= epoch, "{disk} has promised more than this coordinator may ask for (I3)");
-        let (session, id) = (self.next_id(), self.next_id());
+        let (session, id) = (SessionId(self.next_number()), RequestId(self.next_number()));
         let deadline = setting.now.after(setting.config.io_timeout);
         if let Some(link) = self.links.get_mut(&disk) {
-            link.session = session;
+            link.session = Some(session);
             link.state = LinkState::Opening { id, epoch, deadline };
         }
         let request = Request { volume, session, id, epoch, operation: Operation::Open { least } };
@@ -273,12 +278,10 @@ impl Calls {
     }
 
     fn transmit(&mut self, key: CallKey, setting: &Setting, membership: &Membership) {
-        let id = self.next_id();
+        let id = RequestId(self.next_number());
         let Some(call) = self.calls.get_mut(&key) else { return };
         let Some(link) = self.links.get(&call.disk) else { return };
-        if link.state != LinkState::Open {
-            return;
-        }
+        let (LinkState::Open, Some(session)) = (link.state, link.session) else { return };
         if let Some(old) = call.sent.replace(id) {
             self.wire.remove(&old);
         }
@@ -290,7 +293,7 @@ impl Calls {
             "a request that {} must refuse (I3)",
             call.disk
         );
-        let (volume, session) = (setting.volume, link.session);
+        let volume = setting.volume;
         let request = Request { volume, session, id, epoch, operation: call.operation.clone() };
         self.wire.insert(id, key);
         self.sends.push_back((call.disk, request));
@@ -306,7 +309,7 @@ impl Calls {
     ) -> Heard {
         let disk = response.from;
         let Some(link) = self.links.get(&disk) else { return Heard::Nothing };
-        if response.volume != setting.volume || response.session != link.session {
+        if response.volume != setting.volume || Some(response.session) != link.session {
             return Heard::Nothing;
         }
         if let LinkState::Opening { id, epoch, .. } = link.state {

@@ -76,8 +76,9 @@ pub const OVERWRITE_BLOCKS: u64 = 16;
 
 /// One volume's coordinator.
 ///
-/// Whatever comes in is handed to its part at once; then [`Coordinator::settle_down`] does all that follows. Only then are answers,
-/// requests and events to be polled: the order of two calls between polls does not matter.
+/// Three kinds of methods: those that ask and change nothing; `submit`, `handle_*` and commands of the administrator, which hand what
+/// comes in to its part and do all that follows from it before they return; `poll_*`, which take out what that left. After each of
+/// the second kind the owner polls, and calls [`Coordinator::handle_timeout`] at [`Coordinator::next_timeout`] at the latest.
 pub struct Coordinator {
     ground: Ground,
     opening: Opening,
@@ -638,8 +639,8 @@ impl Coordinator {
     }
 
     fn drive_closing(&mut self) {
-        let (clean, drained) = (self.operations.suspects.is_empty(), self.is_drained());
-        if self.ground.setting.phase != Phase::Closing || !drained || !clean {
+        let closing = self.ground.setting.phase == Phase::Closing;
+        if !closing || !self.operations.suspects.is_empty() || !self.is_drained() {
             return;
         }
         let membership = &mut self.ground.membership;

@@ -31,28 +31,29 @@
 //!
 //! - **Writes of the volume to the same region** wait for the lock. Writes to other regions go on: a copy in the making is sent all of
 //!   them, since it is a mirror from before the first step on ([`super::resync`], [`super::building`]).
-//! - **Another wants the same step**: the two share it, the second one's reads are answered by it too.
-//! - **The job that began it is given up**, or its disk leaves and comes back: the step goes on to its end. Its result is then counted by
-//!   no one, since jobs know their steps by key. A copy that it filled does not count until a later job has been over all its regions.
-//! - **A copy comes to count, or leaves**: `sources` is what counted when the lock was granted. A copy that joined since is equal, for it
-//!   was compared, and was sent every write. A copy that left is refused or lost by the record (I2): its answers are `Gone`.
+//! - **Another job or read wants the same step**: it is not begun twice; all reads that wait for it are answered by it.
+//! - **The job that began it is given up**, or its disk leaves and comes back: the step goes on to its end. No job counts its result
+//!   then, since jobs know their steps by key. A copy that it filled does not count until a later job has been over all its regions.
+//! - **A copy comes to count, or leaves**: the step goes on with the copies that counted when the lock was granted. One that came to count
+//!   since was compared, and was sent every write: it is equal. One that left ends its calls as `Gone`: the step fails, and the next one
+//!   is done with the copies that count then.
 //! - **The chunk is given back**: it is not before the step has ended, which uses the chunk. A step that finds it closing does nothing;
 //!   one with a target then fails, so that a copy which was not filled does not come to count.
 //! - **The coordinator dies**: nothing is recorded of a step. Overwrites leave each block old or new, a target does not count, and the
-//!   next opening finds regions that may differ by their epochs (I10).
+//!   next opening finds by their epochs the regions that may differ (I10).
 //!
 //! # What fails
 //!
 //! | what | then |
 //! |---|---|
-//! | a copy cannot be read: its disk is gone | the step fails: which copies count has changed, or will. Who wanted it begins another. Reads that wait go back to the gate |
+//! | a copy cannot be read: its disk is gone | the step fails: which copies count has changed, or will. The job that wanted it begins another. Reads that wait go back to the gate |
 //! | a write is refused | the step fails; in a reconciliation the disk has failed, since nothing of the region is served before its copies are equal |
 //! | what was written does not read back | the step fails, the disk has lost a write; at the third region in a row it has failed |
 //! | a block has no intact copy | not a failure: the block is lost, the others are made equal |
 //!
 //! A repair that failed is noted ([`super::survey`]) and done again when all copies can be reached; reconciliations, resyncs and builds
-//! are wanted until they succeed. A step that is cut off anywhere can be done again: it only ever writes what a copy that counts holds,
-//! or holds nowhere, and marks as lost only in a copy that does not count.
+//! are wanted until they succeed. A step that is cut off anywhere can be done again: it writes only blocks that it read from a copy, and
+//! marks blocks as lost only in a copy that does not count.
 
 mod region;
 
@@ -72,8 +73,8 @@ use std::collections::BTreeMap;
 use store::api::StoreError;
 use types::{ChunkIndex, DiskId, Lba};
 
-/// A disk whose copies of this many regions, one after the other, were not what had just been written to them, keeps nothing: one
-/// region may be bad luck, and the next write of a second one is already rare.
+/// A disk whose copies of this many regions, one after the other, were not what had just been written to them, keeps nothing. Losing one
+/// write is a fault that disks have and recover from; losing three in a row is not.
 const UNKEPT_MAX: u32 = 3;
 
 /// Invariant: at most one step of a purpose is under way for the same blocks, and each that is not waiting for its lock holds it.
