@@ -54,24 +54,24 @@ impl Absences {
         self.0.is_empty()
     }
 
-    /// A committed record puts the disk out, which held these chunks, equal to all other copies.
+    /// Begins to note what the disk misses, which a committed record puts out and which held these chunks, equal to all other copies.
     pub fn begin(&mut self, disk: DiskId, held: impl Iterator<Item = ChunkIndex>) {
         let chunks = held.map(|index| (index, BTreeMap::new())).collect();
         self.0.insert(disk, Absence { chunks, regions: 0 });
     }
 
-    /// The disk counts again, or what it holds is not known any more.
+    /// Forgets the disk: it counts again, or what it holds is not known any more.
     pub fn forget(&mut self, disk: DiskId) {
         self.0.remove(&disk);
     }
 
-    /// The chunk is given back, everywhere or on one disk.
+    /// Forgets the chunk, which is given back, everywhere or on one disk.
     pub fn forget_chunk(&mut self, chunk: ChunkIndex, only: Option<DiskId>) {
         let concerned = self.0.iter_mut().filter(|(disk, _)| only.is_none_or(|only| only == **disk));
         concerned.for_each(|(_, absence)| absence.forget(chunk));
     }
 
-    /// These blocks, of one region, are changed on other disks.
+    /// Notes that these blocks, of one region, are changed on other disks.
     pub fn miss(&mut self, chunk: ChunkIndex, lba: u64, blocks: u64, geometry: Geometry) {
         let first = geometry.region_start(lba);
         let start = lba - first;
@@ -81,7 +81,7 @@ impl Absences {
         self.0.retain(|_, absence| absence.regions <= REGIONS_MAX);
     }
 
-    /// The disk may have lost what it acknowledged in this region.
+    /// Notes that the disk may have lost what it acknowledged in this region.
     pub fn doubt_region(&mut self, disk: DiskId, chunk: ChunkIndex, region: u64, geometry: Geometry) {
         let first = geometry.first_block(chunk) + region * geometry.region_blocks();
         if let Some(absence) = self.0.get_mut(&disk) {

@@ -78,7 +78,7 @@ impl Allocation {
         None
     }
 
-    /// A disk gave a slab, or did not. An error: the chunk gets none, and writes that wait for it fail.
+    /// Takes an answer to a request for a slab. Returns an error if the chunk gets none, and writes that wait for it fail.
     pub fn allocated(
         &mut self,
         index: ChunkIndex,
@@ -158,7 +158,7 @@ impl Allocation {
         !leaving.is_empty()
     }
 
-    /// A disk gave its slab back, or is out.
+    /// Notes that a disk gave its slab back, or is out.
     pub fn allocation_undone(&mut self, index: ChunkIndex, disk: DiskId, ground: &mut Ground) {
         ground.chunks.pool.borrow_mut().give_back(disk);
         let Some(chunk) = ground.chunks.get_mut(index) else { return };
@@ -170,7 +170,7 @@ impl Allocation {
         ground.reports.recheck = true;
     }
 
-    /// Slabs given by disks of which it is decided now whether they leave.
+    /// Takes the slabs given by disks of which it is decided now whether they leave.
     pub fn take_by_leaving(&mut self) -> Vec<(ChunkIndex, DiskId)> {
         std::mem::take(&mut self.by_leaving)
     }
@@ -180,7 +180,7 @@ fn is_fixed(ground: &Ground) -> bool {
     ground.membership.record().provisioning == Provisioning::Fixed
 }
 
-/// Slabs that the volume, being fixed, was promised and has not been given yet.
+/// Returns slabs that the volume, being fixed, was promised and has not been given yet.
 pub(super) fn promised_slabs(ground: &Ground) -> u64 {
     if !is_fixed(ground) {
         return 0;
@@ -192,7 +192,7 @@ pub(super) fn promised_slabs(ground: &Ground) -> u64 {
     (chunks * copies).saturating_sub(given)
 }
 
-/// Disks that may not be given chunks of the volume.
+/// Returns disks that may not be given chunks of the volume.
 pub(super) fn excluded(ground: &Ground) -> Vec<DiskId> {
     let pool = ground.chunks.pool.borrow();
     let ids = pool.disks().iter().map(|disk| disk.id);
@@ -219,7 +219,7 @@ pub(super) fn copies_while_disks_are_away(ground: &Ground) -> Option<u8> {
     (possible >= ground.membership.record().min_copies.clamp(1, copies)).then_some(possible)
 }
 
-/// A disk that is in sync and cannot be reached is out soon, or back.
+/// Says why no disk has room: one that is in sync and cannot be reached is out soon, or back.
 fn why_no_slabs(ground: &Ground) -> SpaceError {
     let pool = ground.chunks.pool.borrow();
     let away = |disk: &DiskId| {

@@ -69,7 +69,7 @@ impl Build {
         Self { target, drop, step, regions: VecDeque::new(), in_flight: BTreeSet::new() }
     }
 
-    /// What the record that makes the new copy count changes: it unmarks the one and marks the other.
+    /// Returns what the record that makes the new copy count changes: it unmarks the one and marks the other.
     fn changes(&self, chunk: ChunkIndex) -> MarkChange {
         let mark = |disk| (disk, chunk);
         MarkChange { unmark: self.target.map(mark), mark: self.drop.map(mark) }
@@ -136,7 +136,7 @@ impl Builds {
         ground.membership.want_mark(target, chunk);
     }
 
-    /// The chunk has a copy more than it needs: this one is given up when the others are whole.
+    /// Begins to give up a copy of a chunk that has one more than it needs: when the others are whole.
     pub fn start_giving_up(
         &mut self,
         chunk: ChunkIndex,
@@ -318,7 +318,7 @@ impl Builds {
         begun
     }
 
-    /// A region was copied to `target`, or, without one, all copies of it were made whole.
+    /// Takes the end of a step: a region was copied to `target`, or, without one, all copies of it were made whole.
     pub fn build_step(
         &mut self,
         target: Option<DiskId>,
@@ -372,7 +372,7 @@ impl Builds {
         held
     }
 
-    /// A committed record says that this copy is not building any more.
+    /// Goes on after a committed record which says that this copy is not building any more.
     pub fn build_unmarked(
         &mut self,
         disk: DiskId,
@@ -394,7 +394,7 @@ impl Builds {
         }
     }
 
-    /// By a committed record the copy does not count any more.
+    /// Goes on without a copy that by a committed record does not count any more.
     fn leave_copy(
         &mut self,
         chunk: ChunkIndex,
@@ -476,7 +476,7 @@ impl Builds {
         }
     }
 
-    /// The disk's copies that do not count are not filled any more.
+    /// Stops filling the disk's copies that do not count.
     pub fn forget_mirrors(&mut self, disk: DiskId, ground: &mut Ground) {
         ground.chunks.remove_mirrors(disk);
         self.abort_builds_on(disk, ground);

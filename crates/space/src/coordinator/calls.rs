@@ -131,7 +131,7 @@ pub(super) enum Heard {
 }
 
 impl Calls {
-    /// Sessions are numbered from a place of the incarnation's own, so that those of two coordinators are not confused.
+    /// Begins to number sessions from a place of the incarnation's own, so that those of two coordinators are not confused.
     pub fn new(incarnation: u128) -> Self {
         Self { last_number: (incarnation as u64 & 0x7fff_ffff) << 32, ..Self::default() }
     }
@@ -154,12 +154,12 @@ impl Calls {
         calls.into_iter().chain(links).min()
     }
 
-    /// The next request to a replica.
+    /// Takes the next request to a replica.
     pub fn poll_send(&mut self) -> Option<(DiskId, Request)> {
         self.sends.pop_front()
     }
 
-    /// The next outcome that its owner has not been given.
+    /// Takes the next outcome that its owner has not been given.
     pub fn take_outcome(&mut self) -> Option<Outcome> {
         self.outcomes.pop_front()
     }
@@ -208,7 +208,7 @@ impl Calls {
         self.calls.iter().filter(|(_, call)| call.disk == disk).map(|(&key, _)| key).collect()
     }
 
-    /// The session is over: nothing of it will be answered.
+    /// Ends what is on the wire: the session is over, and nothing of it will be answered.
     fn unsend(&mut self, disk: DiskId) {
         for key in self.of_disk(disk) {
             let sent = self.calls.get_mut(&key).and_then(|call| call.sent.take());
@@ -388,7 +388,7 @@ impl Calls {
         Heard::Nothing
     }
 
-    /// Nothing is sent to the disk before `retry_at`.
+    /// Sends nothing to the disk before `retry_at`.
     fn shut(&mut self, disk: DiskId, retry_at: Monotonic, why: &str) {
         if let Some(link) = self.links.get_mut(&disk) {
             link.state = LinkState::Closed { retry_at };
@@ -415,21 +415,21 @@ impl Calls {
         reports.recheck = true;
     }
 
-    /// The record says that the disk has to be compared from the beginning, or cannot say so: it is spoken to again.
+    /// Lets the disk be spoken to again: the record says that it has to be compared from the beginning, or cannot say so.
     pub fn reopen(&mut self, disk: DiskId, setting: &Setting) {
         if let Some(link) = self.links.get_mut(&disk) {
             link.state = LinkState::Closed { retry_at: setting.now };
         }
     }
 
-    /// The session broke; a new one is tried at once, then at intervals.
+    /// Tries a new session at once, then at intervals: this one broke.
     fn lose_session(&mut self, disk: DiskId, setting: &Setting, membership: &Membership) {
         self.unsend(disk);
         self.shut(disk, setting.now, "the session broke");
         self.connect(disk, setting, membership);
     }
 
-    /// The disk does not answer, or answers with errors: it leaves the in-sync set as soon as the record says so.
+    /// Takes the disk for failed, which does not answer, or answers with errors: it leaves the in-sync set as soon as the record says so.
     pub fn fail_disk(
         &mut self,
         disk: DiskId,

@@ -24,7 +24,7 @@ impl Candidate {
     }
 }
 
-/// The newest; the first of those that are equally new.
+/// Returns the newest; the first of those that are equally new.
 pub(super) fn choose<'a>(copies: impl Iterator<Item = &'a Candidate>) -> Option<&'a Candidate> {
     copies.reduce(|best, next| if best.rank < next.rank { next } else { best })
 }

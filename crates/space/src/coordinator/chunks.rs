@@ -51,7 +51,7 @@ impl Chunk {
         }
     }
 
-    /// The disks whose copy holds every acknowledged write, in order of their ids.
+    /// Returns the disks whose copy holds every acknowledged write, in order of their ids.
     pub fn in_sync_holders(&self, record: &VolumeRecord) -> impl Iterator<Item = DiskId> {
         self.holders.iter().copied().filter(|disk| record.in_sync.contains(disk))
     }
@@ -87,7 +87,7 @@ impl Chunk {
         }
     }
 
-    /// Stops to send writes to a copy that does not count.
+    /// Stops sending writes to a copy that does not count.
     pub fn remove_mirror(&mut self, disk: DiskId) {
         self.mirrors.retain(|mirror| *mirror != disk);
     }
@@ -145,7 +145,7 @@ impl Chunks {
         chunk.active == 0 && chunk.state == ChunkState::Closing
     }
 
-    /// The copy does not count until it is filled.
+    /// Begins to send writes to a copy, which does not count until it is filled.
     pub fn add_mirror(&mut self, index: ChunkIndex, disk: DiskId) {
         if let Some(chunk) = self.get_mut(index) {
             chunk.holders.retain(|holder| *holder != disk);
@@ -155,7 +155,7 @@ impl Chunks {
         }
     }
 
-    /// The copy of a mirror counts from now on.
+    /// Lets the copy of a mirror count from now on.
     pub fn promote_mirror(&mut self, index: ChunkIndex, disk: DiskId) {
         if let Some(chunk) = self.get_mut(index) {
             chunk.remove_mirror(disk);
@@ -163,19 +163,19 @@ impl Chunks {
         }
     }
 
-    /// The disk's copies that do not count are not sent anything any more.
+    /// Stops sending writes to the disk's copies that do not count.
     pub fn remove_mirrors(&mut self, disk: DiskId) {
         self.map.values_mut().for_each(|chunk| chunk.remove_mirror(disk));
     }
 
-    /// A committed record puts the disk out: none of its copies counts.
+    /// Lets none of the disk's copies count: a committed record puts it out.
     pub fn remove_holder(&mut self, disk: DiskId) {
         for chunk in self.map.values_mut() {
             chunk.holders.retain(|holder| *holder != disk);
         }
     }
 
-    /// No copy has a slab of the chunk any more.
+    /// Forgets the chunk, of which no copy has a slab any more.
     pub fn chunk_freed(&mut self, index: ChunkIndex) {
         let Some(chunk) = self.map.remove(&index) else { return };
         debug_assert!(!chunk.is_active() && !chunk.in_build, "{index:?} is given back while it is used");
@@ -185,7 +185,7 @@ impl Chunks {
         }
     }
 
-    /// The fewest copies that count by this record, of any chunk; at most as many as the volume is to have.
+    /// Returns the fewest copies that count by this record, of any chunk; at most as many as the volume is to have.
     pub fn fewest_holders(&self, record: &VolumeRecord) -> u8 {
         let copies = record.resiliency.copies();
         // A chunk that is being given slabs holds nothing that was acknowledged.

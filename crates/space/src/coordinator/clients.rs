@@ -56,7 +56,7 @@ impl Clients {
         self.completions.push(SpaceCompletion { token, result: Err(error) });
     }
 
-    /// One piece is done, the last one answers the request; `Some` is the data of a read.
+    /// Takes the result of a piece; the last one answers the request. `Some` is the data of a read.
     pub fn piece_done(
         &mut self,
         key: ClientKey,
@@ -107,13 +107,13 @@ impl Clients {
         self.expire_at <= now
     }
 
-    /// Requests whose deadline has come.
+    /// Returns requests whose deadline has come.
     pub fn late(&self, now: Monotonic) -> Vec<ClientKey> {
         let late = self.map.iter().filter(|(_, client)| !client.answered && client.deadline <= now);
         late.map(|(&key, _)| key).collect()
     }
 
-    /// The request is slow, and goes on until this time.
+    /// Lets the request, which is slow, go on until this time.
     pub fn extend(&mut self, key: ClientKey, deadline: Monotonic) {
         self.map.entry(key).and_modify(|client| client.deadline = deadline);
     }
@@ -128,7 +128,7 @@ impl Clients {
         }
     }
 
-    /// Late requests were looked after: the next one is looked for at its deadline, or at this time.
+    /// Looks for late requests again at the next deadline, or at this time.
     pub fn look_again(&mut self, at: Monotonic) {
         let waiting = self.map.values().filter(|client| !client.answered);
         self.expire_at = waiting.map(|client| client.deadline).min().unwrap_or(at);
@@ -139,7 +139,7 @@ impl Clients {
         out.append(&mut self.completions);
     }
 
-    /// Acknowledgements that nobody has seen yet may not hold any more.
+    /// Takes back acknowledgements that nobody has seen yet: they may not hold any more.
     pub fn take_back_acknowledgements(&mut self) {
         for held in self.completions.iter_mut().filter(|held| matches!(held.result, Ok(SpaceReply::Done))) {
             held.result = Err(SpaceError::Unavailable);
@@ -155,7 +155,7 @@ impl Clients {
     }
 }
 
-/// Corrupt blocks of several pieces are listed together; of other errors the first is kept.
+/// Lists corrupt blocks of several pieces together; of other errors keeps the first.
 fn merge_error(have: &mut Option<SpaceError>, error: SpaceError) {
     match (have, error) {
         (Some(SpaceError::Corrupt { lbas }), SpaceError::Corrupt { lbas: more }) => lbas.extend(more),

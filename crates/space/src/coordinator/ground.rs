@@ -22,13 +22,13 @@ pub(super) struct Ground {
 }
 
 impl Ground {
-    /// The disks whose copy of the chunk holds every acknowledged write, in order of their ids.
+    /// Returns the disks whose copy of the chunk holds every acknowledged write, in order of their ids.
     pub fn holders_of(&self, index: ChunkIndex) -> SmallVec<[DiskId; 3]> {
         let chunk = self.chunks.get(index);
         chunk.map(|chunk| chunk.in_sync_holders(self.membership.record()).collect()).unwrap_or_default()
     }
 
-    /// The chunks and their in-sync copies, for plans over the whole pool.
+    /// Returns the chunks and their in-sync copies, for plans over the whole pool.
     pub fn chunk_copies(&self) -> Vec<ChunkCopies> {
         let (record, volume) = (self.membership.record(), self.setting.volume);
         let copies = record.resiliency.copies();
@@ -51,7 +51,7 @@ impl Ground {
         self.calls.connect(disk, &self.setting, &self.membership);
     }
 
-    /// The disk does not answer, or answers with errors.
+    /// Takes the disk for failed, which does not answer, or answers with errors.
     pub fn fail_disk(&mut self, disk: DiskId, why: &str) {
         self.calls.fail_disk(disk, why, &self.setting, &mut self.membership, &mut self.reports);
     }

@@ -322,7 +322,7 @@ impl Jobs {
         }
     }
 
-    /// Retired disks that hold nothing any more leave the record.
+    /// Wants retired disks that hold nothing any more to leave the record.
     fn forget_retired(&self, ground: &mut Ground) {
         for disk in ground.membership.retired.clone() {
             let in_sync = ground.membership.is_in_sync(disk);
@@ -336,24 +336,24 @@ impl Jobs {
         }
     }
 
-    /// The disk is out of the in-sync set, or the volume was opened without it, or it is new.
+    /// Notes that the disk is out of the in-sync set, or was when the volume was opened, or is new.
     pub fn note_absent(&mut self, disk: DiskId, now: Monotonic) {
         self.absent_since.insert(disk, now);
     }
 
-    /// The record says that the disk is in sync.
+    /// Notes that the record has the disk in sync.
     pub fn disk_joined(&mut self, disk: DiskId, ground: &mut Ground, operations: &mut Operations) {
         self.absent_since.remove(&disk);
         self.may_have_surplus = true;
         self.resyncs.resync_joined(disk, ground, operations);
     }
 
-    /// The disk is gone again, or the job was stopped: nothing counts on it.
+    /// Gives up bringing the disk back, which is gone again, or for which the job was stopped: nothing counts on it.
     pub fn abandon_resync(&mut self, disk: DiskId, ground: &mut Ground) {
         self.resyncs.abandon_resync(disk, ground, &mut self.builds);
     }
 
-    /// A step on a region has ended.
+    /// Takes the end of a step on a region.
     pub fn step_done(
         &mut self,
         step: Synced,
@@ -377,7 +377,7 @@ impl Jobs {
         self.pace.step_done(operations.foreground_is_busy(), &ground.setting);
     }
 
-    /// Chunks that lack a copy, or are to leave a retired disk, and for which no disk of another fault domain has room.
+    /// Counts chunks that lack a copy, or are to leave a retired disk, and for which no disk of another fault domain has room.
     pub fn chunks_without_room(&self) -> u64 {
         self.without_room
     }
@@ -422,7 +422,7 @@ impl Jobs {
         self.plan_at = now;
     }
 
-    /// What runs now.
+    /// Lists what runs now.
     pub fn list(&self, ground: &Ground) -> Vec<JobStatus> {
         let mut jobs = Vec::new();
         let now = ground.setting.now;
@@ -455,7 +455,7 @@ fn must_not_wait(ground: &Ground) -> bool {
     ground.chunks.map.values().any(|chunk| chunk.holders.iter().any(|disk| retired.contains(disk)))
 }
 
-/// Chunks with fewer than `copies` that count and are to stay, those with the fewest first.
+/// Returns chunks with fewer than `copies` that count and are to stay, those with the fewest first.
 fn lacking(ground: &Ground, copies: usize) -> Vec<ChunkIndex> {
     let (record, retired) = (ground.membership.record(), &ground.membership.retired);
     let mut lacking: Vec<(usize, ChunkIndex)> = Vec::new();

@@ -60,7 +60,7 @@ pub(super) enum Purpose {
 }
 
 impl Purpose {
-    /// The copy in the making.
+    /// Returns the copy in the making.
     pub fn target(self) -> Option<DiskId> {
         match self {
             Self::Reconcile | Self::Repair | Self::Answer | Self::Compare => None,

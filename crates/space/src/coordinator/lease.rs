@@ -25,12 +25,12 @@ impl Lease {
         }
     }
 
-    /// The record was found to be ours by an answer to what was sent then.
+    /// Notes that an answer to a request sent then proved the record ours.
     pub fn confirm(&mut self, sent_at: Monotonic) {
         self.confirmed_at = self.confirmed_at.max(Some(sent_at));
     }
 
-    /// When the record is to be confirmed next.
+    /// Says when the record is to be confirmed next.
     pub fn next_timeout(&self, setting: &Setting) -> Option<Monotonic> {
         setting.config.lease.map(|lease| {
             let last = self.asked_at.max(self.confirmed_at);
@@ -43,13 +43,13 @@ impl Lease {
         setting.config.lease.is_some_and(|lease| last.is_none_or(|at| setting.now.since(at) >= lease / 4))
     }
 
-    /// The record is being read.
+    /// Notes that the record is being read.
     pub fn asked(&mut self, token: StateToken, now: Monotonic) {
         self.confirming = Some((token, now));
         self.asked_at = Some(now);
     }
 
-    /// When this question was asked, if it is the one that is awaited; it is not any more.
+    /// Returns when this question was asked, if it is the one that is awaited; it is not any more.
     pub fn take_asked(&mut self, token: StateToken) -> Option<Monotonic> {
         let (_, asked_at) = self.confirming.take_if(|(confirming, _)| *confirming == token)?;
         Some(asked_at)

@@ -108,7 +108,7 @@ pub(super) struct Membership {
 }
 
 impl Membership {
-    /// One that has yet to read its record.
+    /// Makes one that has yet to read its record.
     pub fn new(volume: VolumeId) -> Self {
         let nobody = PoolId::from_bytes([0; 16]);
         let thin = Provisioning::Thin;
@@ -158,7 +158,7 @@ impl Membership {
         self.last_stamp
     }
 
-    /// A write is sent under this epoch.
+    /// Notes that a write is sent under this epoch.
     pub fn stamp(&mut self, epoch: Epoch) {
         self.last_stamp = self.last_stamp.max(epoch);
     }
@@ -198,14 +198,14 @@ impl Membership {
         wants.is_some_and(|wants| wants.expel.contains(&disk) || wants.remove.contains(&disk))
     }
 
-    /// Disks whose copy of the chunk does not count by the record, or may soon not.
+    /// Returns disks whose copy of the chunk does not count by the record, or may soon not.
     pub fn marked_for(&self, index: ChunkIndex) -> Vec<DiskId> {
         let proposed = self.proposal.iter().flat_map(|proposal| &proposal.wants.mark);
         let marks = self.record.building.iter().chain(&self.wants.mark).chain(proposed);
         marks.filter(|(_, chunk)| *chunk == index).map(|(disk, _)| *disk).collect()
     }
 
-    /// The fewest in-sync copies that an acknowledged write may rely on, by the record and by what is proposed.
+    /// Returns the fewest in-sync copies that an acknowledged write may rely on, by the record and by what is proposed.
     pub fn promised_holders(&self) -> u8 {
         let proposed = self.proposal.as_ref().map_or(0, |proposal| proposal.record.min_holders);
         self.record.min_holders.max(proposed)
@@ -216,7 +216,7 @@ impl Membership {
         self.wants.expel.insert(disk);
     }
 
-    /// The disk is back before the record was changed.
+    /// Does not want the disk out any more: it is back before the record was changed.
     pub fn cancel_expel(&mut self, disk: DiskId) {
         self.wants.expel.remove(&disk);
     }
@@ -289,7 +289,7 @@ impl Membership {
         !self.expelled.is_empty()
     }
 
-    /// The disk went back in time.
+    /// Notes that the disk went back in time.
     pub fn wait_for_record(&mut self, disk: DiskId) {
         self.went_back.insert(disk);
         self.wants.join.remove(&disk);
@@ -300,7 +300,7 @@ impl Membership {
         self.went_back.contains(&disk)
     }
 
-    /// The disk said that it has promised this epoch.
+    /// Notes that the disk said it has promised this epoch.
     pub fn note_promise(&mut self, disk: DiskId, epoch: Epoch) {
         debug_assert!(
             epoch <= self.record.epoch,
@@ -310,12 +310,12 @@ impl Membership {
         *promised = epoch.max(*promised);
     }
 
-    /// The highest epoch that the disk said it has promised.
+    /// Returns the highest epoch that the disk said it has promised.
     pub fn promised(&self, disk: DiskId) -> Epoch {
         self.promised.get(&disk).copied().unwrap_or_default()
     }
 
-    /// The least that the disk has promised, by the record and by what it said itself.
+    /// Returns the least that the disk has promised, by the record and by what it said itself.
     pub fn known_promise(&self, disk: DiskId) -> Epoch {
         let stale = self.record.stale.iter().find(|stale| stale.disk == disk);
         let recorded = match stale {
@@ -327,13 +327,13 @@ impl Membership {
         recorded.max(self.promised(disk))
     }
 
-    /// Disks in sync, of those that can be reached, that have not promised the record's epoch.
+    /// Returns disks in sync, of those that can be reached, that have not promised the record's epoch.
     pub fn unpromised(&self, is_open: impl Fn(DiskId) -> bool) -> Vec<DiskId> {
         let open = self.record.in_sync.iter().copied().filter(|disk| is_open(*disk));
         open.filter(|disk| self.promised(*disk) < self.record.epoch).collect()
     }
 
-    /// Of these disks those that have not been asked yet to promise the record's epoch; they are from now on.
+    /// Returns those of these disks that have not been asked yet to promise the record's epoch; they are from now on.
     pub fn ask_for_promises(&mut self, mut disks: Vec<DiskId>) -> Vec<DiskId> {
         let epoch = self.record.epoch;
         disks.retain(|disk| {
@@ -521,7 +521,7 @@ impl Membership {
         facts.chunks.can_do_without(disk, in_sync)
     }
 
-    /// The lowest epoch of a write that the disk may have missed (I4), or that it has and others may lose in a crash.
+    /// Returns the lowest epoch of a write that the disk may have missed (I4), or that it has and others may lose in a crash.
     fn missed_since(&self, facts: &Facts<'_>) -> Epoch {
         let since = if !facts.setting.serving() || !facts.clean {
             self.record.settled.next().min(self.record.epoch)
@@ -577,7 +577,7 @@ impl Membership {
         Decision::Refused
     }
 
-    /// The proposal is the record.
+    /// Makes the proposal the record.
     fn adopt(&mut self, revision: u64) -> Decision {
         let Some(proposal) = self.proposal.take() else { return Decision::None };
         debug_assert!(revision > self.revision && proposal.record.epoch > self.record.epoch, "I2");
@@ -592,14 +592,14 @@ impl Membership {
         Decision::Committed(proposal.wants)
     }
 
-    /// The disks that have yet to promise the epoch without those that were expelled: until then nobody is told that these are out (I2).
+    /// Returns the disks that have yet to promise the epoch without those that were expelled: until then nobody is told that these are out (I2).
     pub fn missing_promises(&self) -> Vec<DiskId> {
         let Some(epoch) = self.expelled.iter().map(|(_, epoch)| *epoch).max() else { return Vec::new() };
         let in_sync = self.record.in_sync.iter().copied();
         in_sync.filter(|disk| self.promised(*disk) < epoch).collect()
     }
 
-    /// The expelled disks, which all that remain have promised not to count any more.
+    /// Takes the expelled disks, which all that remain have promised not to count any more.
     pub fn take_expelled(&mut self) -> Vec<DiskId> {
         debug_assert!(self.missing_promises().is_empty());
         std::mem::take(&mut self.expelled).into_iter().map(|(disk, _)| disk).collect()

@@ -88,7 +88,7 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// A coordinator that begins to take the volume over. `incarnation` is random and not 0. All disks of the pool have slabs
+    /// Begins to take the volume over. `incarnation` is random and not 0. All disks of the pool have slabs
     /// of `chunk_blocks`.
     pub fn new(
         volume: VolumeId,
@@ -123,7 +123,7 @@ impl Coordinator {
         &self.ground.setting.phase
     }
 
-    /// The record as last committed by this coordinator; meaningless before [`Phase::Serving`].
+    /// Returns the record as last committed by this coordinator; meaningless before [`Phase::Serving`].
     pub fn record(&self) -> &VolumeRecord {
         self.ground.membership.record()
     }
@@ -132,7 +132,7 @@ impl Coordinator {
         self.ground.reports.counters
     }
 
-    /// Address space and what can still be filled.
+    /// Returns the address space and what can still be filled.
     pub fn size(&self) -> SpaceSize {
         let (record, chunk_blocks) = (self.record(), self.ground.setting.geometry.chunk_blocks);
         let blocks = record.size_bytes / BLOCK_BYTES as u64;
@@ -150,7 +150,7 @@ impl Coordinator {
         }
     }
 
-    /// Chunks of this many copies that the pool has room for.
+    /// Counts chunks of this many copies that the pool has room for.
     fn chunks_available(&self, copies: u8) -> u64 {
         let pool = self.ground.chunks.pool.borrow();
         match self.record().provisioning {
@@ -159,22 +159,22 @@ impl Coordinator {
         }
     }
 
-    /// Slabs that the volume, being fixed, was promised and has not been given yet.
+    /// Counts slabs that the volume, being fixed, was promised and has not been given yet.
     pub fn promised_slabs(&self) -> u64 {
         allocation::promised_slabs(&self.ground)
     }
 
-    /// Slabs that the volume has on each disk.
+    /// Counts slabs that the volume has on the disk.
     pub fn slabs_on(&self, disk: DiskId) -> u64 {
         self.ground.chunks.map.values().filter(|chunk| chunk.lives_on(disk)).count() as u64
     }
 
-    /// Chunks that have slabs, and those of them with fewer in-sync copies than wanted.
+    /// Counts chunks that have slabs, and those of them with fewer in-sync copies than wanted.
     pub fn chunk_counts(&self) -> (u64, u64) {
         self.count_chunks(false)
     }
 
-    /// As [`Self::chunk_counts`], without chunks whose slabs are still being allocated: nothing is in them that could be lost.
+    /// Counts as [`Self::chunk_counts`], without chunks whose slabs are still being allocated: nothing is in them that could be lost.
     pub fn settled_chunk_counts(&self) -> (u64, u64) {
         self.count_chunks(true)
     }
@@ -201,18 +201,18 @@ impl Coordinator {
         self.ground.chunks.is_mapped(self.ground.setting.geometry.chunk_of(lba.0))
     }
 
-    /// The first block of each region of the chunks that have slabs.
+    /// Returns the first block of each region of the chunks that have slabs.
     pub fn mapped_regions(&self) -> Vec<Lba> {
         let mapped = self.ground.chunks.map.iter().filter(|(_, chunk)| chunk.is_mapped());
         mapped.flat_map(|(index, _)| self.ground.setting.geometry.region_starts(*index)).collect()
     }
 
-    /// The chunks and their in-sync copies, for plans over the whole pool.
+    /// Returns the chunks and their in-sync copies, for plans over the whole pool.
     pub fn chunk_copies(&self) -> Vec<ChunkCopies> {
         self.ground.chunk_copies()
     }
 
-    /// Chunks that lack a copy, or are to leave a retired disk, and for which no disk of another fault domain has room.
+    /// Counts chunks that lack a copy, or are to leave a retired disk, and for which no disk of another fault domain has room.
     pub fn chunks_without_room(&self) -> u64 {
         self.jobs.chunks_without_room()
     }
@@ -223,7 +223,7 @@ impl Coordinator {
         self.ground.setting.serving() && !membership.is_in_sync(disk) && !membership.is_stale(disk)
     }
 
-    /// What runs in the background now.
+    /// Lists what runs in the background now.
     pub fn jobs(&self) -> Vec<JobStatus> {
         self.jobs.list(&self.ground)
     }
@@ -233,7 +233,7 @@ impl Coordinator {
         self.jobs.survey.is_done()
     }
 
-    /// When [`Coordinator::handle_timeout`] wants to be called next.
+    /// Says when [`Coordinator::handle_timeout`] wants to be called next.
     pub fn next_timeout(&self) -> Option<Monotonic> {
         let (ground, clean) = (&self.ground, self.operations.suspects.is_empty());
         let timeouts = [
@@ -246,12 +246,12 @@ impl Coordinator {
         timeouts.into_iter().flatten().min()
     }
 
-    /// The next request to a replica.
+    /// Takes the next request to a replica.
     pub fn poll_send(&mut self) -> Option<(DiskId, Request)> {
         self.ground.calls.poll_send()
     }
 
-    /// The next request to the cluster state.
+    /// Takes the next request to the cluster state.
     pub fn poll_state(&mut self) -> Option<(StateToken, cluster::Request)> {
         self.ground.membership.requests.poll()
     }
@@ -275,7 +275,7 @@ impl Coordinator {
         self.settle_down();
     }
 
-    /// A replica answered.
+    /// Takes a replica's answer.
     pub fn handle_response(&mut self, now: Monotonic, response: Response) {
         self.advance_time(now);
         let Ground { setting, membership, reports, calls, .. } = &mut self.ground;
@@ -285,7 +285,7 @@ impl Coordinator {
         self.settle_down();
     }
 
-    /// The cluster state answered.
+    /// Takes the cluster state's answer.
     pub fn handle_state(&mut self, now: Monotonic, token: StateToken, answer: cluster::Answer) {
         self.advance_time(now);
         match self.opening.state_answered(token, &answer, &mut self.ground) {
@@ -301,13 +301,13 @@ impl Coordinator {
         self.settle_down();
     }
 
-    /// Time passed.
+    /// Lets time pass.
     pub fn handle_timeout(&mut self, now: Monotonic) {
         self.advance_time(now);
         self.settle_down();
     }
 
-    /// Time passed: as [`Coordinator::handle_timeout`] if something is due. Whether it was.
+    /// Lets time pass, as [`Coordinator::handle_timeout`] if something is due. Whether it was.
     pub fn tell_time(&mut self, now: Monotonic) -> bool {
         let due = self.next_timeout().is_some_and(|at| at <= now);
         if due {
@@ -329,7 +329,7 @@ impl Coordinator {
         self.settle_down();
     }
 
-    /// A block of the disk was found corrupt by a scrub: its region is repaired from another copy.
+    /// Repairs the region of a block that a scrub found corrupt on the disk, from another copy.
     pub fn repair(&mut self, now: Monotonic, disk: DiskId, lba: Lba) {
         self.advance_time(now);
         let chunk = self.ground.chunks.get(self.ground.setting.geometry.chunk_of(lba.0));
@@ -376,7 +376,7 @@ impl Coordinator {
         self.settle_down();
     }
 
-    /// The disk's chunks move to others; it is given no new ones. Taken back with `false`.
+    /// Moves the disk's chunks to others, and gives it no new ones. Taken back with `false`.
     pub fn set_retired(&mut self, disk: DiskId, retired: bool) {
         let membership = &mut self.ground.membership;
         if retired {
@@ -387,7 +387,7 @@ impl Coordinator {
         self.jobs.plan_soon(self.ground.setting.now);
     }
 
-    /// The pool has a new disk: the volume may be given slabs of it.
+    /// Lets the volume be given slabs of a disk that is new to the pool.
     pub fn add_disk(&mut self, disk: DiskId) {
         self.ground.membership.want_add(disk);
     }
@@ -545,7 +545,7 @@ impl Coordinator {
         }
     }
 
-    /// A new record was committed: every part learns what it changed.
+    /// Tells every part what a new record, just committed, has changed.
     fn adopt(&mut self, changes: &Wants) {
         let Self { ground, operations, syncing, jobs, .. } = self;
         let now = ground.setting.now;
@@ -593,7 +593,7 @@ impl Coordinator {
         }
     }
 
-    /// An expelled disk is waited for until all remaining ones have promised the epoch that is without it.
+    /// Waits no longer for expelled disks once all remaining ones have promised the epoch that is without them.
     fn finish_expelled(&mut self) {
         if !self.ground.membership.has_leaving() {
             return;
@@ -621,7 +621,7 @@ impl Coordinator {
         }
     }
 
-    /// Disks in sync, which can be reached, that have not promised the record's epoch.
+    /// Returns disks in sync, which can be reached, that have not promised the record's epoch.
     fn unpromised(&self) -> Vec<DiskId> {
         self.ground.membership.unpromised(|disk| self.ground.calls.is_open(disk))
     }

@@ -40,7 +40,7 @@ enum Step {
 }
 
 impl Step {
-    /// The request that is awaited.
+    /// Returns the request that is awaited.
     fn token(&self) -> Option<StateToken> {
         match self {
             Self::Read { token } | Self::Claim { token, .. } | Self::ReadBack { token, .. } => Some(*token),

@@ -296,7 +296,7 @@ impl Operations {
         reports.leave(Next::Compare { operation: key, chunk, lba, blocks });
     }
 
-    /// The copies could not be read, or compared: the operation begins again.
+    /// Begins the operation again: the copies could not be read, or compared.
     pub fn wait_again(&mut self, key: OperationKey, reports: &mut Reports) {
         let Some(operation) = self.operations.get_mut(&key) else { return };
         operation.stage = Stage::Gated;
@@ -304,7 +304,7 @@ impl Operations {
         reports.recheck = true;
     }
 
-    /// The piece is done; `Some` is the data of a read.
+    /// Ends a piece; `Some` is the data of a read.
     pub fn finish_operation(
         &mut self,
         key: OperationKey,
@@ -352,7 +352,7 @@ impl Operations {
         self.clients.look_again(later);
     }
 
-    /// Operations at the gate of which this is true.
+    /// Returns the operations at the gate of which this is true.
     fn gated_where(&self, wanted: impl Fn(&Operation) -> bool) -> Vec<OperationKey> {
         let gated = self.operations.iter().filter(|(_, operation)| matches!(operation.stage, Stage::Gated));
         gated.filter(|(_, operation)| wanted(operation)).map(|(&key, _)| key).collect()
@@ -374,7 +374,7 @@ impl Operations {
                 .any(|operation| !reachable(operation.chunk))
     }
 
-    /// A disk gave a slab of the chunk, or did not.
+    /// Takes an answer to a request for a slab of the chunk.
     pub fn allocated(
         &mut self,
         index: ChunkIndex,
@@ -396,7 +396,7 @@ impl Operations {
         self.allocation.allocation_undone(index, disk, ground);
     }
 
-    /// It is decided whether disks leave that gave slabs meanwhile.
+    /// Takes the slabs given by disks of which it is decided now whether they leave.
     pub fn leaving_decided(&mut self, ground: &mut Ground) {
         for (index, disk) in self.allocation.take_by_leaving() {
             self.allocated(index, disk, Ok(Answer::Done), ground);
@@ -503,7 +503,7 @@ impl Operations {
         }
     }
 
-    /// No copy has a slab of the chunk any more.
+    /// Forgets the chunk, of which no copy has a slab any more.
     fn chunk_freed(&mut self, index: ChunkIndex, ground: &mut Ground) {
         ground.chunks.chunk_freed(index);
         self.suspects.set_clean(index);
@@ -537,7 +537,7 @@ impl Operations {
         self.compare_first(key, &mut ground.reports);
     }
 
-    /// A committed record puts the disk out; it is still among the holders of its chunks.
+    /// Begins to note what the disk misses: a committed record puts it out, and it is still among the holders of its chunks.
     pub fn begin_absence(&mut self, disk: DiskId, ground: &Ground) {
         self.absences.forget(disk);
         if !ground.setting.serving() {
@@ -569,7 +569,7 @@ impl Operations {
         self.operations.values().any(|operation| !matches!(operation.stage, Stage::Gated))
     }
 
-    /// The lowest stamp of a write that is with the copies.
+    /// Returns the lowest stamp of a write that is with the copies.
     pub fn lowest_stamp(&self) -> Option<Epoch> {
         self.running().filter(|(_, operation, _)| operation.writes()).map(|(_, _, run)| run.stamp).min()
     }
@@ -579,7 +579,7 @@ impl Operations {
         self.running().any(|(_, operation, run)| operation.chunk == index && run.waits_for(disk))
     }
 
-    /// Writes that are with the copies now.
+    /// Returns writes that are with the copies now.
     pub fn running_writes(&self) -> Vec<OperationKey> {
         self.running().filter(|(_, operation, _)| operation.writes()).map(|(key, ..)| key).collect()
     }

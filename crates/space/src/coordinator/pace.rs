@@ -12,12 +12,12 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// No step begins before this time.
+    /// Lets no step begin before this time.
     pub fn delay(&mut self, until: Monotonic) {
         self.not_before = self.not_before.max(until);
     }
 
-    /// When the next step may begin, if it may not now.
+    /// Says when the next step may begin, if it may not now.
     pub fn rests_until(&self, now: Monotonic) -> Option<Monotonic> {
         (self.not_before > now).then_some(self.not_before)
     }

@@ -14,7 +14,7 @@ pub(super) struct Piece {
     pub whole_chunk: bool,
 }
 
-/// First block and number of blocks that the request is about.
+/// Returns first block and number of blocks that the request is about.
 pub(super) fn range(request: &SpaceRequest) -> (u64, u64) {
     match request {
         SpaceRequest::Read { lba, blocks, .. } => (lba.0, u64::from(*blocks)),

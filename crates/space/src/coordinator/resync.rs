@@ -325,7 +325,7 @@ impl Resyncs {
         begun
     }
 
-    /// A region was copied to the disk, or was not.
+    /// Takes the end of a step: a region was copied to the disk, or was not.
     pub fn resync_step(
         &mut self,
         disk: DiskId,
@@ -349,7 +349,7 @@ impl Resyncs {
         self.drive_resync(disk, ground, operations);
     }
 
-    /// The record says that the disk is in sync.
+    /// Lets the disk's copies count: the record says that it is in sync.
     pub fn resync_joined(&mut self, disk: DiskId, ground: &mut Ground, operations: &mut Operations) {
         let resync = self.0.remove(&disk);
         debug_assert!(
@@ -365,7 +365,7 @@ impl Resyncs {
         ground.reports.emit(Event::DiskJoined { disk });
     }
 
-    /// The disk is gone again, or the job was stopped: nothing counts on it.
+    /// Gives up bringing the disk back, which is gone again, or for which the job was stopped: nothing counts on it.
     pub fn abandon_resync(&mut self, disk: DiskId, ground: &mut Ground, builds: &mut Builds) {
         if ground.membership.is_required(disk) || self.0.remove(&disk).is_none() {
             return;

@@ -70,7 +70,7 @@ impl Run {
         holders.iter().all(|disk| self.acknowledged.contains(disk))
     }
 
-    /// A disk answered, or is out of the in-sync set.
+    /// Takes a disk's answer, or that it is out of the in-sync set.
     pub fn answered(&mut self, disk: DiskId, result: Result<Answer, Failure>) {
         self.pending.retain(|pending| *pending != disk);
         match result {

@@ -45,7 +45,7 @@ impl Geometry {
         REGION_BLOCKS.min(self.chunk_blocks)
     }
 
-    /// Regions of one chunk.
+    /// Counts the regions of one chunk.
     pub fn regions(self) -> u64 {
         self.chunk_blocks.div_ceil(self.region_blocks())
     }
@@ -58,28 +58,28 @@ impl Geometry {
         u64::from(chunk.0) * self.chunk_blocks
     }
 
-    /// The region of the block, counted over the whole virtual disk.
+    /// Returns the region of the block, counted over the whole virtual disk.
     pub fn region_of(self, lba: u64) -> u64 {
         lba / self.chunk_blocks * self.regions() + self.region_in_chunk(lba)
     }
 
-    /// The region of the block, counted from the first of its chunk.
+    /// Returns the region of the block, counted from the first of its chunk.
     pub fn region_in_chunk(self, lba: u64) -> u64 {
         (lba % self.chunk_blocks) / self.region_blocks()
     }
 
-    /// The first block of the block's region.
+    /// Returns the first block of the block's region.
     pub fn region_start(self, lba: u64) -> u64 {
         lba - (lba % self.chunk_blocks) % self.region_blocks()
     }
 
-    /// Blocks from this one on that are of the same region.
+    /// Counts the blocks from this one on that are of the same region.
     pub fn rest_of_region(self, lba: u64) -> u64 {
         let region = self.region_blocks();
         (region - (lba % self.chunk_blocks) % region).min(self.chunk_blocks - lba % self.chunk_blocks)
     }
 
-    /// The first block of each region of the chunk.
+    /// Returns the first block of each region of the chunk.
     pub fn region_starts(self, chunk: ChunkIndex) -> impl Iterator<Item = Lba> {
         let first = self.first_block(chunk);
         (first..first + self.chunk_blocks).step_by(self.region_blocks() as usize).map(Lba)

@@ -84,7 +84,7 @@ impl Survey {
         begun
     }
 
-    /// The region has blocks that could not be repaired now.
+    /// Notes that the region has blocks that could not be repaired now.
     pub fn repair_later(&mut self, chunk: ChunkIndex, lba: u64) {
         if self.retries.len() < RETRIES_MAX {
             self.retries.insert((chunk, lba));

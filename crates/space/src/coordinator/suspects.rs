@@ -75,7 +75,7 @@ impl Standing {
         Self { disk, epoch: epoch.unwrap_or(Epoch(0)), doubtful, unknown: epoch.is_none() }
     }
 
-    /// Lowest first is believed first.
+    /// Orders copies: the lowest is believed first.
     fn rank(&self) -> (Reverse<Epoch>, bool) {
         if Planted::BelievedByLowestId.is_planted() {
             return (Reverse(Epoch(0)), false);
@@ -108,7 +108,7 @@ impl Suspects {
         }
     }
 
-    /// Whose copies of the region are believed, if it may differ.
+    /// Says whose copies of the region are believed, if it may differ.
     pub fn believed(&self, index: ChunkIndex, region: u64) -> Option<&Believed> {
         match self.0.get(&index) {
             Some(Doubt::Regions(regions)) => regions.get(&region),
@@ -116,7 +116,7 @@ impl Suspects {
         }
     }
 
-    /// The volume was not closed: copies of the chunk may differ.
+    /// Notes that copies of the chunk may differ, since the volume was not closed.
     pub fn suspect(&mut self, index: ChunkIndex) {
         self.0.insert(index, Doubt::Unknown);
     }
@@ -130,7 +130,7 @@ impl Suspects {
         self.0.retain(|index, _| holders(*index) > 1);
     }
 
-    /// The chunk's copies are equal, or it has none any more.
+    /// Notes that the chunk's copies are equal, or that it has none any more.
     pub fn set_clean(&mut self, index: ChunkIndex) {
         self.0.remove(&index);
     }
@@ -213,7 +213,7 @@ impl Suspects {
         }
     }
 
-    /// The region's copies are equal.
+    /// Notes that the region's copies are equal.
     pub fn reconciled(
         &mut self,
         index: ChunkIndex,

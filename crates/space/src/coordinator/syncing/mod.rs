@@ -124,7 +124,7 @@ impl Syncing {
         }
     }
 
-    /// The key of the step that makes the region of `lba` equal, and whether it is a new one: [`Self::enter_sync`] begins it.
+    /// Returns the key of the step that makes the region of `lba` equal, and whether it is a new one: [`Self::enter_sync`] begins it.
     /// Another job of the same purpose, since given up, may have left one under way: it serves as well.
     pub fn prepare_sync(
         &mut self,
@@ -138,7 +138,7 @@ impl Syncing {
         self.prepare_part(index, first, geometry.rest_of_region(first), purpose, ground)
     }
 
-    /// The same of `blocks` blocks of one region, from `first` on.
+    /// Prepares the same for `blocks` blocks of one region, from `first` on.
     fn prepare_part(
         &mut self,
         index: ChunkIndex,

@@ -135,7 +135,7 @@ impl Sync {
         }
     }
 
-    /// The lock is there: the step goes on with these copies, which count.
+    /// Goes on with these copies, which count: the lock is there.
     pub fn begin(&mut self, sources: Vec<DiskId>, append: bool) {
         debug_assert!(self.stage == Stage::Locking && !sources.is_empty());
         self.sources = sources;
@@ -172,7 +172,7 @@ impl Sync {
         self.gathers.insert(disk, Gather { blocks, pending: 0, gone: false });
     }
 
-    /// One more read of the disk's copy is sent.
+    /// Notes that one more read of the disk's copy is sent.
     pub fn expect_read(&mut self, disk: DiskId) {
         if let Some(gather) = self.gathers.get_mut(&disk) {
             gather.pending += 1;
@@ -269,7 +269,7 @@ impl Sync {
         (0..blocks).filter(|&at| self.winner[at].is_none()).map(|at| Lba(self.lba + at as u64)).collect()
     }
 
-    /// Of blocks without an intact copy that counts, takes those from the disk that returns which it has not missed; returns the
+    /// Takes blocks without an intact copy that counts from the disk that returns, if it has not missed them; returns the
     /// others, which are lost.
     pub fn rescue(&mut self, lost: Vec<Lba>, has_not_missed: impl Fn(DiskId, u64) -> bool) -> Vec<Lba> {
         let Purpose::Resync(disk) = self.purpose else { return lost };
@@ -289,7 +289,7 @@ impl Sync {
         lost
     }
 
-    /// Which disks have blocks that are corrupt, or intact and older than they should be: such a disk lost a write that it
+    /// Says which disks have blocks that are corrupt, or intact and older than they should be: such a disk lost a write that it
     /// acknowledged. A crash alone may leave a block that proves itself torn or old.
     pub fn damage(&self) -> Vec<Damage> {
         let (append, crashed) = (self.append, self.purpose == Purpose::Reconcile);
@@ -370,14 +370,14 @@ impl Sync {
         }
     }
 
-    /// One write was answered; whether all are.
+    /// Notes that one write was answered; returns whether all are.
     pub fn write_answered(&mut self) -> bool {
         debug_assert!(self.writing > 0, "a write is answered that was not sent");
         self.writing -= 1;
         self.writing == 0
     }
 
-    /// The disk does not take what other copies hold.
+    /// Notes that the disk does not take what other copies hold.
     pub fn refuse(&mut self, disk: DiskId, why: String) {
         self.refused.push((disk, why));
     }
@@ -392,7 +392,7 @@ impl Sync {
         self.written.keys().copied().collect()
     }
 
-    /// Disks that hold what was written to them, and disks that do not (I5).
+    /// Returns the disks that hold what was written to them, and the disks that do not (I5).
     pub fn compare_written(&self) -> (Vec<DiskId>, Vec<DiskId>) {
         let equal = |gather: &Gather| {
             self.winner.iter().enumerate().all(|(at, winner)| match winner {
@@ -405,7 +405,7 @@ impl Sync {
         (disks(kept), disks(unkept))
     }
 
-    /// Blocks written, or in a comparison wrong, by disk.
+    /// Returns blocks written, or in a comparison wrong, by disk.
     pub fn written(&self) -> &BTreeMap<DiskId, u64> {
         &self.written
     }
@@ -429,7 +429,7 @@ impl Sync {
         found
     }
 
-    /// What the read is answered with, or the blocks of it that no copy has intact.
+    /// Returns what the read is answered with, or the blocks of it that no copy has intact.
     pub fn answer(&self, waiting: &Waiting) -> Result<Payload, Vec<Lba>> {
         let start = (waiting.lba - self.lba) as usize;
         let (mut data, mut lost) = (Payload::new(), Vec::new());
@@ -447,7 +447,7 @@ impl Sync {
     }
 }
 
-/// Consecutive numbers as (first, count), of at most `most` each.
+/// Groups consecutive numbers as (first, count), of at most `most` each.
 fn runs(numbers: impl Iterator<Item = u64>, most: u64) -> Vec<(u64, u64)> {
     let mut found: Vec<(u64, u64)> = Vec::new();
     for number in numbers {
