@@ -65,7 +65,7 @@ pub(crate) fn request(at: Moment, from: usize, to: usize, request: &Request) {
         }
         _ => return,
     };
-    let (session, id) = (request.session, request.id & 0xf_ffff);
+    let (session, id) = (request.session.0, request.id.0 & 0xf_ffff);
     eprintln!(
         "   {at} node {from} -> disk {}: session {session:x} id {id:x} epoch {} {said}",
         to + 1,
@@ -75,7 +75,7 @@ pub(crate) fn request(at: Moment, from: usize, to: usize, request: &Request) {
 
 pub(crate) fn response(at: Moment, disk: usize, response: &Response) {
     if chunk().is_some() && !matches!(&response.result, Ok(Answer::Data { .. })) {
-        let (session, id) = (response.session, response.id & 0xf_ffff);
+        let (session, id) = (response.session.0, response.id.0 & 0xf_ffff);
         eprintln!("   {at} disk {}: session {session:x} id {id:x} {:?}", disk + 1, response.result);
     }
 }

@@ -4,6 +4,7 @@ use super::course::{Course, MICROSECOND, MILLISECOND};
 use super::event::Event;
 use super::servers::Servers;
 use cluster::{Answer, Request as StateRequest, VolumeRecord};
+use space::coordinator::StateToken;
 use space::message::{BusError, Operation, Request, Response};
 use types::DiskId;
 
@@ -93,7 +94,7 @@ impl Network {
         course: &mut Course,
         servers: &mut Servers,
         node: usize,
-        token: u64,
+        token: StateToken,
         request: StateRequest,
     ) {
         let number = course.new_token();

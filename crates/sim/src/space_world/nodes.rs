@@ -1,8 +1,9 @@
 //! Nodes and their disks.
 
 use pool::PoolView;
-use space::coordinator::Coordinator;
+use space::coordinator::{Coordinator, StateToken};
 use space::fake_store::FakeStore;
+use space::message::{RequestId, SessionId};
 use space::replica::Replica;
 use space::seam::BlockStore;
 use std::cell::RefCell;
@@ -159,7 +160,7 @@ pub(crate) struct SimDisk {
     /// Part of the pool.
     pub added: bool,
     /// Epochs that the replica was asked to promise, by session and request.
-    pub asked_promises: BTreeMap<(u64, u64), Epoch>,
+    pub asked_promises: BTreeMap<(SessionId, RequestId), Epoch>,
 }
 
 pub(crate) struct Node {
@@ -172,7 +173,7 @@ pub(crate) struct Node {
     /// The time for which a wake-up is scheduled.
     pub timer_at: Option<u64>,
     /// Requests to the cluster state that were not answered: the network's number to the coordinator's.
-    pub asked: BTreeMap<u64, u64>,
+    pub asked: BTreeMap<u64, StateToken>,
     /// Clients' operations in flight: token to client.
     pub tokens: BTreeMap<u64, usize>,
 }

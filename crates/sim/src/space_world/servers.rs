@@ -10,6 +10,7 @@ use super::scenario::Scenario;
 use cluster::VolumeRecord;
 use pool::{DiskView, FaultDomain, PoolView};
 use space::fake_store::{FakeFault, FakeStore};
+use space::message::SessionId;
 use space::message::{Operation, Request, Response};
 use space::replica::Replica;
 use space::seam::BlockStore;
@@ -56,8 +57,8 @@ impl Servers {
     }
 
     /// Tells whose session it is: sessions are numbered by opening, and openings by node.
-    pub fn owner_of_session(&self, session: u64) -> Option<usize> {
-        let node = ((session >> 32) % 16) as usize;
+    pub fn owner_of_session(&self, session: SessionId) -> Option<usize> {
+        let node = ((session.0 >> 32) % 16) as usize;
         (node < self.nodes.len()).then_some(node)
     }
 

@@ -126,7 +126,7 @@ impl SpaceWorld {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Request { to, from, incarnations, request } => {
-                self.course.trace.note(&[1, self.course.now, to as u64, request.id]);
+                self.course.trace.note(&[1, self.course.now, to as u64, request.id.0]);
                 let node = self.servers.disks[to].node;
                 if self.network.reaches(&self.servers, (from, incarnations.0), (node, incarnations.1)) {
                     narrate::request(self.course.moment(), from, to, &request);
@@ -134,7 +134,7 @@ impl SpaceWorld {
                 }
             }
             Event::Response { to, from, incarnations, response } => {
-                let (id, is_ok) = (response.id, response.result.is_ok());
+                let (id, is_ok) = (response.id.0, response.result.is_ok());
                 self.course.trace.note(&[2, self.course.now, to as u64, id, u64::from(is_ok)]);
                 if self.network.reaches(&self.servers, (from, incarnations.0), (to, incarnations.1)) {
                     self.tell(to, |coordinator, now| coordinator.handle_response(now, response));
@@ -267,7 +267,7 @@ impl SpaceWorld {
         for response in servers.poll_disk(course, disk) {
             narrate::response(course.moment(), disk, &response);
             course.violate(servers.check_promise(disk, &response));
-            course.trace.note(&[3, course.now, disk as u64, response.id]);
+            course.trace.note(&[3, course.now, disk as u64, response.id.0]);
             network.respond(course, servers, disk, &response);
         }
     }
