@@ -3,12 +3,12 @@
 use crate::cli::args;
 use crate::cli::client::{Client, Failure};
 use crate::cli::output::{Align, Column, json, pairs, table};
-use crate::size::show_size;
 use anstream::println;
 use api::model::{CounterKind, Rdma, RdmaConnection, RdmaTrace};
 use owo_colors::OwoColorize;
 use smb_client::{Credentials, NtHash, bandwidth, ping};
 use std::time::{Duration, Instant};
+use types::size::show_size;
 
 pub fn rdma(client: &Client, as_json: bool, command: args::Rdma) -> Result<(), Failure> {
     match command {

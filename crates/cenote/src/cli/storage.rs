@@ -4,7 +4,6 @@ use crate::cli::activity::watch;
 use crate::cli::args;
 use crate::cli::client::{Client, Failure, escaped};
 use crate::cli::output::{Align, Column, confirm, health, json, pairs, table, word};
-use crate::size::show_size;
 use anstream::{print, println};
 use api::model::{DamagedRange, Disk, Job, JobState, Pool, Provisioning, Resiliency, Volume, VolumeDamage};
 use api::requests::{
@@ -13,6 +12,7 @@ use api::requests::{
 };
 use std::path::Path;
 use types::DiskId;
+use types::size::show_size;
 
 pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), Failure> {
     match command {
