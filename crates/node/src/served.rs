@@ -95,6 +95,7 @@ impl ServedVolume {
 }
 
 impl Backend for ServedVolume {
+    #[inline]
     fn submit(&mut self, operation: OperationId, request: Operation, now: Monotonic) {
         self.0.service.borrow_mut().submit(operation, request, now);
     }
@@ -107,6 +108,7 @@ impl Backend for ServedVolume {
         self.0.service.borrow_mut().review(judge, now);
     }
 
+    #[inline]
     fn poll(&mut self, out: &mut Vec<Event>) {
         self.0.service.borrow_mut().poll(out);
         if self.0.answers.borrow().is_empty() {
@@ -124,6 +126,7 @@ impl Backend for ServedVolume {
         }
     }
 
+    #[inline]
     fn next_timeout(&self) -> Option<Monotonic> {
         self.0.service.borrow().next_timeout()
     }
