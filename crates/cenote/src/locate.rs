@@ -1,4 +1,4 @@
-//! How to find a disk in the machine: serial, slot, and the slot's LED where the kernel knows its enclosure.
+//! Finds a disk in the machine: serial, slot, and the slot's LED if the kernel knows its enclosure.
 //!
 //! Promises: reads sysfs, and writes only the `locate` attribute of an enclosure's slot. Never opens the disk.
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const BLOCK: &str = "/sys/class/block";
 const BY_ID: &str = "/dev/disk/by-id";
 
-/// Switches the LED where there is one, and says what is known of the disk.
+/// Switches the LED if there is one, and tells what is known of the disk.
 pub fn locate(path: &str, on: bool) -> LocatedDisk {
     locate_in(Path::new(BLOCK), path, on)
 }
