@@ -13,8 +13,8 @@
 //!
 //! Until the answer is known, a disk counts as required if the old *or* the proposed record has it in sync.
 //!
-//! Invariants: `record` is what the cluster state held last under an epoch of ours, and only [`Membership::adopt`] replaces it; a disk in
-//! sync has promised at least `promised` of it (I3); no epoch that a write was stamped with is above `last_stamp`.
+//! Invariants: `record` is as the cluster state last answered, and is replaced by the opening and by [`Membership::adopt`] alone (I2); a disk
+//! in sync has promised at least `promised` of it (I3); no epoch that a write was stamped with is above `last_stamp`.
 
 use super::Phase;
 use super::chunks::Chunks;

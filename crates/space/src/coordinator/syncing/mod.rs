@@ -35,7 +35,7 @@
 //! - **The job that began it is given up**, or its disk leaves and comes back: the step goes on to its end. No job counts its result
 //!   then, since jobs know their steps by key. A copy that it filled does not count until a later job has been over all its regions.
 //! - **A copy comes to count, or leaves**: the step goes on with the copies that counted when the lock was granted. One that came to count
-//!   since was compared, and was sent every write: it is equal. One that left ends its calls as `Gone`: the step fails, and the next one
+//!   since is none of its concern: it was compared, and was sent every write. One that left ends its calls as `Gone`: the step fails, and the next one
 //!   is done with the copies that count then.
 //! - **The chunk is given back**: it is not before the step has ended, which uses the chunk. A step that finds it closing does nothing;
 //!   one with a target then fails, so that a copy which was not filled does not come to count.
@@ -459,4 +459,5 @@ fn answer_waiting(sync: &mut Sync, ground: &mut Ground, operations: &mut Operati
     }
 }
 
+// Blocks of a region are counted in messages by 32 bits.
 const _: () = assert!(REGION_BLOCKS <= u32::MAX as u64);
