@@ -70,8 +70,8 @@ pub struct StoreHealth {
     /// read, failed their checksums, or were found by a scrub to be other than they were written. Each counts once until it is written again,
     /// which the store does by itself. What a power cut alone may leave does not count.
     pub damaged_structures: u64,
-    /// Reads that the medium refused before it was known whether the blocks hold anything. Blocks that do are read again, and counted
-    /// then.
+    /// Reads that the medium refused before it was known whether the blocks hold anything: blocks that do are read again, and counted
+    /// then. And those of a scrub that were needless, because what they asked for was written meanwhile.
     pub refused_early: u64,
     /// Metadata leaves found corrupt; each loses the checksums of 62 blocks.
     pub damaged_metadata_leaves: u64,

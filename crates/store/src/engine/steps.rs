@@ -231,6 +231,7 @@ impl<D: Disk> Store<D> {
             checkpoint: &mut self.checkpoint,
             records: &mut self.records,
             damage: &mut self.damage,
+            health: &mut self.health,
         };
         (&mut self.structures, near)
     }

@@ -13,7 +13,7 @@ use super::pages::Pages;
 use super::records::Records;
 use super::slab_table::SlabTable;
 use super::volumes::Volumes;
-use crate::health::WriteKind;
+use crate::health::{StoreHealth, WriteKind};
 use crate::journal::Journal;
 use crate::label::Label;
 use crate::layout::{ANCHOR_SLOTS, LABEL_SLOTS, Layout, PAGE_BYTES, RECORDS_SLOTS};
@@ -69,6 +69,8 @@ struct Reading {
     /// Pages of the piece that the medium did not give; they stand as zeroes.
     unreadable: BTreeSet<usize>,
     attempt: Attempt,
+    /// Reads that the medium refused.
+    refused: u64,
     /// Bytes written to structures of the kind when the read began.
     written: u64,
 }
@@ -122,6 +124,7 @@ pub(super) struct Neighbours<'a, D> {
     pub(super) checkpoint: &'a mut Checkpoint,
     pub(super) records: &'a mut Records,
     pub(super) damage: &'a mut Damage,
+    pub(super) health: &'a mut StoreHealth,
 }
 
 impl Structures {
@@ -228,6 +231,7 @@ impl Pass {
         }
         if self.piece.written(near) != reading.written || self.piece.is_being_written(near) {
             self.tries += 1;
+            near.health.refused_early += reading.refused;
             return if self.tries < TRIES_MAX { self.read_piece(near) } else { self.next_piece(near) };
         }
         let judged = self.piece.judge(&reading.bytes, near);
@@ -241,6 +245,7 @@ impl Pass {
             return true;
         };
         if judged.damaged.is_empty() && reading.unreadable.is_empty() {
+            near.health.refused_early += reading.refused;
             return self.next_piece(near);
         }
         self.count(&judged, &reading, near);
@@ -320,6 +325,7 @@ impl Reading {
             page_attempt: Attempt::First,
             unreadable: BTreeSet::new(),
             attempt: Attempt::First,
+            refused: 0,
             written,
         }
     }
@@ -343,6 +349,7 @@ impl Reading {
     /// Takes what was read. Answers whether to go on: false if the disk as a whole failed.
     fn take(&mut self, result: Result<Option<BufMut>, DiskError>) -> bool {
         let len = self.next_len();
+        self.refused += u64::from(matches!(result, Err(DiskError::Medium(_))));
         match result {
             Ok(Some(bytes)) if bytes.len() == len => {
                 self.bytes[self.at..self.at + len].copy_from_slice(&bytes);
