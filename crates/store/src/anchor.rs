@@ -7,6 +7,8 @@ use types::DiskId;
 const ANCHOR_MAGIC: [u8; 8] = *b"CENOTE\x01A";
 const RECORDS_MAGIC: [u8; 8] = *b"CENOTE\x01R";
 const CRC_AT: usize = 8;
+/// Fields of the header page of a records slot; the rest of the page is zero.
+const RECORDS_HEADER_BYTES: usize = 32;
 
 /// The state from which replay starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,6 +81,25 @@ pub fn parse_anchor(disk: DiskId, block: &[u8]) -> Option<Anchor> {
         scrub_slab,
         scrub_block,
     })
+}
+
+/// Whether a crash may have left this header page in the slot of this parity: one that was never written, or one that was written there, since
+/// all of it that is not zero lies in one sector. The records behind it may be torn nevertheless.
+pub(crate) fn may_be_records_header(parity: usize, page: &[u8]) -> bool {
+    let (sector, rest) = page.split_at(RECORDS_HEADER_BYTES.min(page.len()));
+    let (sequence, len) = (u64_at(sector, 16), u64_at(sector, 24));
+    let written = sector.starts_with(&RECORDS_MAGIC)
+        && sequence < COUNT_MAX
+        && sequence % 2 == parity as u64
+        && len <= RECORDS_BYTES_MAX as u64;
+    (written || sector.iter().all(|byte| *byte == 0)) && rest.iter().all(|byte| *byte == 0)
+}
+
+/// Bytes that a records slot with this header page takes.
+pub(crate) fn records_slot_bytes(header: &[u8]) -> usize {
+    let len = usize::try_from(u64_at(header, 24)).unwrap_or(usize::MAX);
+    let len = if header.starts_with(&RECORDS_MAGIC) { len.min(RECORDS_BYTES_MAX) } else { 0 };
+    PAGE_BYTES + len.next_multiple_of(PAGE_BYTES)
 }
 
 /// A records slot: one header page, then the records. `records` must be at most [`RECORDS_BYTES_MAX`] long.

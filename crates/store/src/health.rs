@@ -15,7 +15,7 @@ pub enum WriteKind {
     Metadata,
     /// Slab and promise tables.
     Tables,
-    /// Anchors and records.
+    /// Anchors and records, and copies of the label that were damaged.
     Anchors,
 }
 
@@ -62,12 +62,16 @@ pub struct StoreHealth {
     pub dirty_pages: u64,
     /// Blocks found corrupt by reads, scrub and replay. A damaged metadata page counts as one; the blocks whose checksums are lost with it are
     /// not at fault. Those of append chunks that do not prove themselves: by scrubs alone, since a crash
-    /// tears such blocks.
+    /// tears such blocks. Pages of the store's own structures count too.
     pub corrupt_blocks: u64,
     /// Of these, the blocks and pages that the medium did not give.
     pub medium_errors: u64,
-    /// Reads that the medium refused before it was known whether the blocks hold anything. Blocks that do are read again, and counted
-    /// then.
+    /// Of the corrupt blocks, the pages of the store's own structures (label, anchors, records, tables, page versions, journal) that could not be
+    /// read, failed their checksums, or were found by a scrub to be other than they were written. Each counts once until it is written again,
+    /// which the store does by itself. What a power cut alone may leave does not count.
+    pub damaged_structures: u64,
+    /// Reads that the medium refused before it was known whether the blocks hold anything: blocks that do are read again, and counted
+    /// then. And those of a scrub that were needless, because what they asked for was written meanwhile.
     pub refused_early: u64,
     /// Metadata leaves found corrupt; each loses the checksums of 62 blocks.
     pub damaged_metadata_leaves: u64,

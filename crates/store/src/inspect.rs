@@ -237,10 +237,10 @@ async fn inspect_content<D: Disk>(io: &Io<D>, found: &mut Inspection) -> Result<
         batches: replayed.live.len() as u64,
         used_bytes: used_blocks * PAGE_BYTES as u64,
         blocks: replayed.blocks.len() as u64,
-        corrupt_blocks: replayed.corrupt_blocks,
+        corrupt_blocks: replayed.damaged_blocks.len() as u64,
     });
-    if replayed.corrupt_blocks > 0 {
-        found.problems.push(format!("{} blocks rotted in the journal", replayed.corrupt_blocks));
+    if !replayed.damaged_blocks.is_empty() {
+        found.problems.push(format!("{} blocks rotted in the journal", replayed.damaged_blocks.len()));
     }
     let pages = inspect_pages(io, &opened).await?;
     for (count, what) in [

@@ -3,6 +3,7 @@
 
 use disk::{Disk, DiskCompletion, DiskError, DiskOperation};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -17,6 +18,8 @@ struct Shared<D> {
     next_token: u64,
     done: NumberMap<Result<Option<BufMut>, DiskError>>,
     scratch: Vec<DiskCompletion>,
+    /// Offsets of pages that stood as zeroes, since the medium did not give them.
+    unreadable: BTreeSet<u64>,
 }
 
 /// A handle to the disk; clones share it.
@@ -35,7 +38,13 @@ pub(crate) struct Started(u64);
 
 impl<D: Disk> Io<D> {
     fn new(disk: D) -> Self {
-        let shared = Shared { disk, next_token: 0, done: NumberMap::default(), scratch: Vec::new() };
+        let shared = Shared {
+            disk,
+            next_token: 0,
+            done: NumberMap::default(),
+            scratch: Vec::new(),
+            unreadable: BTreeSet::new(),
+        };
         Self { shared: Rc::new(RefCell::new(shared)) }
     }
 
@@ -88,13 +97,19 @@ impl<D: Disk> Io<D> {
         }
         let mut whole = BufMut::zeroed(len);
         for (page, place) in whole.chunks_mut(PAGE_BYTES).enumerate() {
-            match self.read(offset + (page * PAGE_BYTES) as u64, place.len()).await {
+            let offset = offset + (page * PAGE_BYTES) as u64;
+            match self.read(offset, place.len()).await {
                 Ok(bytes) => place.copy_from_slice(&bytes),
-                Err(DiskError::Medium(_)) => {}
+                Err(DiskError::Medium(_)) => drop(self.shared.borrow_mut().unreadable.insert(offset)),
                 Err(error) => return Err(error),
             }
         }
         Ok(whole.freeze())
+    }
+
+    /// Offsets of the pages that [`Self::read_salvaging`] could not read so far.
+    pub(crate) fn unreadable(&self) -> BTreeSet<u64> {
+        self.shared.borrow().unreadable.clone()
     }
 
     pub(crate) async fn write(&self, offset: u64, data: Payload, durable: bool) -> Result<(), DiskError> {

@@ -28,6 +28,14 @@ pub(crate) struct LiveBatch {
     pub(crate) crc: u64,
 }
 
+/// Batches that lie one behind the other.
+pub(crate) struct Run {
+    /// The first block, in blocks from the start of the journal.
+    pub(crate) block: u32,
+    pub(crate) blocks: u32,
+    pub(crate) last_sequence: u64,
+}
+
 /// A batch being written.
 pub(crate) struct FlyingBatch {
     pub(crate) sequence: u64,
@@ -239,6 +247,33 @@ impl Journal {
         Some(batch)
     }
 
+    /// Sequence of the oldest batch whose room was not given back, or of the next one that is cut.
+    pub(crate) fn first_live(&self) -> u64 {
+        self.live.front().map_or(self.last_sequence + 1, |batch| batch.sequence)
+    }
+
+    /// The batches from this one on whose room was not given back.
+    pub(crate) fn live_from(&self, sequence: u64) -> impl Iterator<Item = LiveBatch> {
+        self.live.iter().filter(move |batch| batch.sequence >= sequence).copied()
+    }
+
+    /// The batches from `sequence` to `until` that lie in one piece: of at most `blocks_max` blocks, if there is more than one. `None` if the first
+    /// one's room was given back.
+    pub(crate) fn run_from(&self, sequence: u64, until: u64, blocks_max: u32) -> Option<Run> {
+        let before = self.live.iter().take_while(|batch| batch.sequence < sequence);
+        let block = before.fold(self.tail_block, |block, batch| (block + batch.blocks) % self.blocks);
+        let mut run: Option<Run> = None;
+        for batch in self.live_from(sequence).take_while(|batch| batch.sequence <= until) {
+            let blocks = run.as_ref().map_or(0, |run| run.blocks) + batch.blocks;
+            let fits = blocks <= blocks_max && block + blocks <= self.blocks;
+            if run.is_none() && batch.sequence != sequence || run.is_some() && !fits {
+                break;
+            }
+            run = Some(Run { block, blocks, last_sequence: batch.sequence });
+        }
+        run
+    }
+
     /// The anchor's place for a journal whose batches up to `through` are applied: block, sequence and CRC before it.
     pub(crate) fn tail_after(&self, through: u64) -> (u32, u64, u64) {
         let (mut block, mut previous, mut sequence) = (self.tail_block, self.tail_previous, None);
@@ -247,8 +282,7 @@ impl Journal {
             previous = batch.crc;
             sequence = Some(batch.sequence + 1);
         }
-        let first_live = self.live.front().map_or(self.last_sequence + 1, |batch| batch.sequence);
-        (block, sequence.unwrap_or(first_live), previous)
+        (block, sequence.unwrap_or(self.first_live()), previous)
     }
 
     /// Gives back the room of the batches up to `through`, after an anchor behind them is durable.

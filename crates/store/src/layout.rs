@@ -22,7 +22,7 @@ pub(crate) const PAGE_WORDS: usize = LEAF_WORDS * LEAVES_PER_PAGE;
 pub(crate) const AREA_BYTES: u64 = 1 << 20;
 pub(crate) const LABEL_SLOTS: [u64; 2] = [0, PAGE];
 pub(crate) const ANCHOR_SLOTS: [u64; 2] = [2 * PAGE, 3 * PAGE];
-const RECORDS_SLOT_BYTES: u64 = PAGE + RECORDS_BYTES_MAX as u64;
+pub(crate) const RECORDS_SLOT_BYTES: u64 = PAGE + RECORDS_BYTES_MAX as u64;
 pub(crate) const RECORDS_SLOTS: [u64; 2] = [64 << 10, (64 << 10) + RECORDS_SLOT_BYTES];
 
 pub(crate) const SLAB_ENTRIES_PER_LEAF: usize = 10;

@@ -1,11 +1,11 @@
 //! Opening: finds the label, reads anchor and tables, replays the journal, and claims the disk with a new incarnation.
 //! Everything is read and judged first; the first write comes when all was found sound.
 
-use crate::anchor::{Anchor, parse_anchor, parse_records};
+use crate::anchor::{Anchor, may_be_records_header, parse_anchor, parse_records, records_slot_bytes};
 use crate::io::{Io, Started};
 use crate::label::{Label, LabelError, parse_label};
 use crate::layout::{
-    ANCHOR_SLOTS, AREA_BYTES, LABEL_SLOTS, LEAF_BYTES, LEAVES_PER_PAGE, PAGE_BYTES, PAGE_WORDS,
+    ANCHOR_SLOTS, AREA_BYTES, LABEL_SLOTS, LEAF_BYTES, LEAVES_PER_PAGE, Layout, PAGE_BYTES, PAGE_WORDS,
     PROMISE_PAGES, RECORDS_SLOTS, SLAB_ENTRIES_PER_LEAF,
 };
 use crate::metadata::{FoundPage, PageIdentity, Words, merged_word, page_identity, parse_page};
@@ -13,7 +13,8 @@ use crate::open_error::OpenError;
 use crate::planted::Planted;
 use crate::replay::{Doubt, Replayed, replay};
 use crate::tables::{
-    PromisePlaces, SlabEntry, encode_slab_page, parse_promise_leaf, parse_slab_leaf, slab_page,
+    PromisePlaces, SlabEntry, damaged_table_pages, encode_slab_page, parse_promise_leaf, parse_slab_leaf,
+    slab_page,
 };
 use crate::versions::{PageVersion, PageVersions};
 use disk::{Disk, DiskError};
@@ -28,8 +29,7 @@ const READS_IN_FLIGHT: usize = 32;
 pub(crate) struct Opened {
     pub(crate) label: Label,
     pub(crate) anchor: Anchor,
-    pub(crate) records: Vec<u8>,
-    pub(crate) records_sequence: u64,
+    pub(crate) records: FoundRecords,
     pub(crate) slabs: Vec<Option<SlabEntry>>,
     pub(crate) promises: HashMap<VolumeId, Epoch>,
     pub(crate) promise_places: PromisePlaces,
@@ -41,6 +41,34 @@ pub(crate) struct Opened {
     pub(crate) damaged_version_leaves: u64,
     pub(crate) replayed: Replayed,
     pub(crate) merged: MergedPages,
+    pub(crate) own: OwnDamage,
+}
+
+/// The newest intact records, and how their slots were found.
+#[derive(Default)]
+pub(crate) struct FoundRecords {
+    /// Of the newest; 0 if there are none.
+    pub(crate) sequence: u64,
+    pub(crate) records: Vec<u8>,
+    /// Bytes of the records in the slots of even and of odd sequences, if both copies are whole and the same.
+    pub(crate) whole_bytes: [Option<usize>; 2],
+    /// A copy could not be read, or is not whole: all of them are to be written again.
+    pub(crate) damaged: bool,
+}
+
+/// Damage of the store's own structures: pages that could not be read, or that are not as a crash may leave them.
+#[derive(Default)]
+pub(crate) struct OwnDamage {
+    /// Offsets of the pages.
+    pub(crate) pages: BTreeSet<u64>,
+    /// Pages that the medium did not give, metadata pages among them.
+    pub(crate) unreadable: u64,
+    /// Copies of the label that are to be written again.
+    pub(crate) labels: Vec<u64>,
+    /// A copy of an anchor was damaged: both slots are to be written again.
+    pub(crate) anchors: bool,
+    /// The newest anchors of even and of odd sequences, if both copies are whole and the same.
+    pub(crate) whole_anchors: [Option<Anchor>; 2],
 }
 
 /// Metadata pages with the replayed changes.
@@ -67,24 +95,28 @@ pub(crate) async fn examine<D: Disk>(io: &Io<D>, pool: Option<PoolId>) -> Result
     if io.info().block_bytes > PAGE_BYTES as u32 {
         return Err(OpenError::BlockSize { formatted: label.block_bytes, found: io.info().block_bytes });
     }
-    let anchor = read_anchor(io, &label).await?.ok_or(OpenError::Damaged { what: "the anchor" })?;
+    let mut own = OwnDamage::default();
+    let anchor = read_anchor(io, &label, &mut own).await?.ok_or(OpenError::Damaged { what: "the anchor" })?;
     if anchor.tail_block >= label.layout.journal_blocks() {
         return Err(OpenError::Damaged { what: "the anchor" });
     }
-    let (records_sequence, records) = read_records(io, &label).await?;
+    judge_labels(io, &label, &anchor, &mut own).await?;
+    let records = read_records(io, &label, &mut own).await?;
     let Tables { mut slabs, mut promises, promise_places, sequence: table_sequence, differ: tables_differ } =
-        read_tables(io, &label).await?;
+        read_tables(io, &label, &mut own).await?;
     let known = known_doubts(&slabs);
     let mut replayed = replay(io, &label, &anchor, &mut slabs, &mut promises).await?;
     let doubtful_pages = keep_doubts(&mut slabs, &known, &replayed.doubt, &promises);
-    let (versions, damaged_version_leaves) = read_versions(io, &label, &anchor).await?;
+    let (versions, damaged_version_leaves) = read_versions(io, &label, &anchor, &mut own).await?;
     let merged = merge_pages(io, &label, &slabs, &versions, &mut replayed).await?;
     let promises = promises.into_iter().collect();
+    let journal = replayed.damaged_blocks.iter().map(|block| label.layout.journal_offset(*block));
+    own.pages.extend(journal);
+    own.take_unreadable(io, &label);
     Ok(Opened {
         label,
         anchor,
         records,
-        records_sequence,
         slabs,
         promises,
         promise_places,
@@ -95,6 +127,7 @@ pub(crate) async fn examine<D: Disk>(io: &Io<D>, pool: Option<PoolId>) -> Result
         damaged_version_leaves,
         replayed,
         merged,
+        own,
     })
 }
 
@@ -133,8 +166,8 @@ fn keep_doubts(
     pages
 }
 
-/// Claims the disk: what replay found is durable, then a new incarnation, so that batches of the last one that were never acknowledged are not taken for ours;
-/// and heals label copies. Waits until both are durable.
+/// Claims the disk: what replay found is durable, label copies are healed, then a new incarnation, so that batches of the last one that were
+/// never acknowledged are not taken for ours. Waits until all are durable.
 pub(crate) async fn claim<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<(), DiskError> {
     // A batch that replay found may be in a cache alone, if its write was never answered. From here on it counts as durable.
     if !Planted::ClaimWithoutFlush.is_planted() {
@@ -142,6 +175,11 @@ pub(crate) async fn claim<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<()
     }
     write_doubts(io, opened).await?;
     let label = &opened.label;
+    // Before the first anchor of an opening: until there is one, copies of the label may be missing because formatting was cut off.
+    let bytes = Buf::from(&label.encode()[..]);
+    for &copy in &opened.own.labels {
+        io.write(copy, bytes.clone().into(), true).await?;
+    }
     opened.anchor.sequence += 1;
     let found = opened.replayed.live.back().map_or(0, |batch| batch.sequence);
     opened.anchor.durable_through = opened.anchor.durable_through.max(found);
@@ -151,12 +189,7 @@ pub(crate) async fn claim<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<()
     for area in label.layout.areas() {
         io.write(area + slot, bytes.clone().into(), true).await?;
     }
-    let bytes = Buf::from(&label.encode()[..]);
-    for (area, slot) in copies(&label.layout.areas(), &LABEL_SLOTS) {
-        if *io.read_salvaging(area + slot, PAGE_BYTES).await? != *bytes {
-            io.write(area + slot, bytes.clone().into(), true).await?;
-        }
-    }
+    opened.own.whole_anchors[(opened.anchor.sequence % 2) as usize] = Some(opened.anchor);
     Ok(())
 }
 
@@ -223,28 +256,99 @@ pub(crate) async fn read_label<D: Disk>(io: &Io<D>) -> Result<Label, OpenError> 
     }
 }
 
-pub(crate) async fn read_anchor<D: Disk>(io: &Io<D>, label: &Label) -> Result<Option<Anchor>, DiskError> {
-    let mut best: Option<Anchor> = None;
-    for (area, slot) in copies(&label.layout.areas(), &ANCHOR_SLOTS) {
-        let found = parse_anchor(label.disk, &io.read_salvaging(area + slot, PAGE_BYTES).await?);
-        best = best.into_iter().chain(found).max_by_key(|anchor| anchor.sequence);
+impl OwnDamage {
+    /// Counts what could not be read meanwhile. Metadata pages are judged where they are merged.
+    fn take_unreadable<D: Disk>(&mut self, io: &Io<D>, label: &Label) {
+        let unreadable = io.unreadable();
+        self.unreadable = unreadable.len() as u64;
+        let Layout { metadata, slabs, .. } = label.layout;
+        let slots = label.layout.areas().map(|area| area + ANCHOR_SLOTS[0]..area + ANCHOR_SLOTS[1] + 1);
+        self.anchors |= unreadable.iter().any(|page| slots.iter().any(|slots| slots.contains(page)));
+        self.pages.extend(unreadable.into_iter().filter(|page| !(metadata..slabs).contains(page)));
     }
-    Ok(best)
 }
 
-/// Reads the newest intact records; none if all copies are damaged: the other disks have them too.
-pub(crate) async fn read_records<D: Disk>(io: &Io<D>, label: &Label) -> Result<(u64, Vec<u8>), DiskError> {
-    let slot_bytes = (RECORDS_SLOTS[1] - RECORDS_SLOTS[0]) as usize;
-    let mut best = (0, Vec::new());
-    for (area, slot) in copies(&label.layout.areas(), &RECORDS_SLOTS) {
-        let bytes = io.read_salvaging(area + slot, slot_bytes).await?;
-        if let Some((sequence, records)) = parse_records(label.disk, &bytes)
-            && sequence > best.0
-        {
-            best = (sequence, records.to_vec());
+/// Finds the copies of the label that differ. They are written when a disk is formatted, one after the other, and never again.
+async fn judge_labels<D: Disk>(
+    io: &Io<D>,
+    label: &Label,
+    anchor: &Anchor,
+    own: &mut OwnDamage,
+) -> Result<(), DiskError> {
+    let expected = label.encode();
+    for (area, slot) in copies(&label.layout.areas(), &LABEL_SLOTS) {
+        if *io.read_salvaging(area + slot, PAGE_BYTES).await? != *expected {
+            own.labels.push(area + slot);
+            // Formatting may have been cut off if nobody has opened the disk since.
+            let opened_before = anchor.sequence > 1;
+            own.pages.extend(opened_before.then_some(area + slot));
         }
     }
-    Ok(best)
+    Ok(())
+}
+
+/// Reads the newest intact anchor. All of an anchor that is not zero lies in one sector, so a crash leaves the older one in a slot or the newer
+/// one, or a slot that was never written.
+async fn read_anchor<D: Disk>(
+    io: &Io<D>,
+    label: &Label,
+    own: &mut OwnDamage,
+) -> Result<Option<Anchor>, DiskError> {
+    let mut found = [[None; 2]; 2];
+    for (parity, slot) in ANCHOR_SLOTS.into_iter().enumerate() {
+        for (copy, area) in label.layout.areas().into_iter().enumerate() {
+            let bytes = io.read_salvaging(area + slot, PAGE_BYTES).await?;
+            let anchor = parse_anchor(label.disk, &bytes);
+            if anchor.is_none() && bytes.iter().any(|byte| *byte != 0) {
+                own.pages.insert(area + slot);
+                own.anchors = true;
+            }
+            found[parity][copy] = anchor;
+        }
+        own.whole_anchors[parity] = found[parity][0].filter(|anchor| found[parity][1] == Some(*anchor));
+    }
+    let newest = found.into_iter().flatten().flatten().max_by_key(|anchor| anchor.sequence);
+    // Formatting writes one slot, and the first opening the other.
+    let is_missing = |anchor: Anchor| anchor.sequence > 2 && found.as_flattened().contains(&None);
+    own.anchors |= newest.is_some_and(is_missing);
+    Ok(newest)
+}
+
+/// Reads the newest intact records; none if all copies are damaged: the other disks have them too. Records that are not whole may be torn by a
+/// crash; headers never are.
+async fn read_records<D: Disk>(
+    io: &Io<D>,
+    label: &Label,
+    own: &mut OwnDamage,
+) -> Result<FoundRecords, DiskError> {
+    let mut found = FoundRecords::default();
+    let (unreadable_before, mut is_missing) = (io.unreadable().len(), false);
+    for (parity, slot) in RECORDS_SLOTS.into_iter().enumerate() {
+        let mut whole = [None; 2];
+        for (copy, area) in label.layout.areas().into_iter().enumerate() {
+            let mut bytes = io.read_salvaging(area + slot, PAGE_BYTES).await?;
+            if !may_be_records_header(parity, &bytes) {
+                own.pages.insert(area + slot);
+            }
+            let slot_bytes = records_slot_bytes(&bytes);
+            if slot_bytes > PAGE_BYTES {
+                bytes = io.read_salvaging(area + slot, slot_bytes).await?;
+            }
+            let Some((sequence, records)) = parse_records(label.disk, &bytes) else {
+                found.damaged |= bytes.iter().any(|byte| *byte != 0);
+                continue;
+            };
+            whole[copy] = Some((sequence, records.len()));
+            if sequence > found.sequence {
+                (found.sequence, found.records) = (sequence, records.to_vec());
+            }
+        }
+        is_missing |= whole.contains(&None);
+        found.whole_bytes[parity] = whole[0].filter(|_| whole[0] == whole[1]).map(|(_, len)| len);
+    }
+    // Formatting writes one slot, and the first records that are set the other.
+    found.damaged |= is_missing && found.sequence > 2 || io.unreadable().len() > unreadable_before;
+    Ok(found)
 }
 
 /// Both tables.
@@ -265,7 +369,7 @@ pub(crate) struct TablesDiffer {
 }
 
 /// Both tables, leaf by leaf from whichever copy is intact and newer.
-pub(crate) async fn read_tables<D: Disk>(io: &Io<D>, label: &Label) -> Result<Tables, OpenError> {
+async fn read_tables<D: Disk>(io: &Io<D>, label: &Label, own: &mut OwnDamage) -> Result<Tables, OpenError> {
     let layout = &label.layout;
     let bytes = layout.table_pages() * PAGE_BYTES;
     let copies = [
@@ -273,6 +377,10 @@ pub(crate) async fn read_tables<D: Disk>(io: &Io<D>, label: &Label) -> Result<Ta
         io.read_salvaging(layout.tables[1], bytes).await?,
     ];
     let leaf_of = |copy: usize, leaf: usize| &copies[copy][leaf * LEAF_BYTES..(leaf + 1) * LEAF_BYTES];
+    for (copy, bytes) in layout.tables.into_iter().zip(&copies) {
+        let damaged = damaged_table_pages(label.disk, layout, 0, bytes);
+        own.pages.extend(damaged.into_iter().map(|page| copy + (page * PAGE_BYTES) as u64));
+    }
     let slab_leaves = layout.slab_table_pages() * LEAVES_PER_PAGE;
     let (mut slabs, mut promises) = (Vec::with_capacity(slab_leaves * SLAB_ENTRIES_PER_LEAF), HashMap::new());
     let (mut newest, mut differ) = (0, TablesDiffer::default());
@@ -316,6 +424,7 @@ async fn read_versions<D: Disk>(
     io: &Io<D>,
     label: &Label,
     anchor: &Anchor,
+    own: &mut OwnDamage,
 ) -> Result<(PageVersions, u64), DiskError> {
     const READ_PAGES: usize = 256;
     // A checkpoint may have written versions, and no anchor.
@@ -331,6 +440,7 @@ async fn read_versions<D: Disk>(
             let damaged = versions.read_leaves(label.disk, page * LEAVES_PER_PAGE, newest, bytes);
             if damaged > 0 {
                 versions.mark_changed([page]);
+                own.pages.insert(layout.versions + (page * PAGE_BYTES) as u64);
             }
             damaged_leaves += damaged;
         }

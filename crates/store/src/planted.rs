@@ -28,6 +28,8 @@ pub enum Planted {
     NoPageVersions,
     /// A checkpoint that was given up leaves its number to the next but one opening.
     NumberTwice,
+    /// A scrub looks at data and metadata alone.
+    OwnNotScrubbed,
     /// Metadata pages that cannot be read once are damaged.
     PassingErrorMarksLost,
     /// A slab that was given back can be allocated before a checkpoint has passed its record.
@@ -46,7 +48,7 @@ pub enum Planted {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::AcceptTornBatch,
         Self::AckBeforeDurable,
         Self::AnchorBeforeFlush,
@@ -58,6 +60,7 @@ impl Planted {
         Self::NoSecondRead,
         Self::NoPageVersions,
         Self::NumberTwice,
+        Self::OwnNotScrubbed,
         Self::PassingErrorMarksLost,
         Self::ReuseSlabAtOnce,
         Self::PromiseInMemory,

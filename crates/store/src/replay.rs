@@ -48,8 +48,8 @@ pub(crate) struct Replayed {
     pub(crate) freed: HashMap<SlabIndex, u64>,
     pub(crate) changed_promises: bool,
     pub(crate) next_generation: u64,
-    /// Blocks whose journaled data was damaged.
-    pub(crate) corrupt_blocks: u64,
+    /// Blocks of the journal that held data and are damaged, though they were durable once.
+    pub(crate) damaged_blocks: BTreeSet<u32>,
     pub(crate) doubt: Doubt,
     kept_bytes: usize,
 }
@@ -165,19 +165,7 @@ async fn next_batch<D: Disk>(
     }
     let Some((header, records)) = parse_batch(label.disk, &bytes) else { return Ok(None) };
     let data = bytes.slice(header.header_blocks as usize * PAGE_BYTES..);
-    let mut damaged = Vec::new();
-    let mut at = 0;
-    for record in &records {
-        let Record::Overwrite { first, volume, chunk, checksums, .. } = record else { continue };
-        let lba = u64::from(chunk.0) * u64::from(label.layout.slab_blocks()) + u64::from(*first);
-        for (lba, checksum) in (lba..).zip(checksums) {
-            let block = &data[at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES];
-            if !codes::block_matches(*volume, Lba(lba), block, *checksum) {
-                damaged.push(at);
-            }
-            at += 1;
-        }
-    }
+    let damaged = damaged_data(&label.layout, &records, &data).map(|damaged| damaged.at).collect();
     Ok(Some(Found { header, records, data, damaged }))
 }
 
@@ -291,7 +279,7 @@ impl Replayed {
         if found.damaged.contains(&at) {
             // The checksum stands: the block reads as corrupt and is repaired from another copy.
             self.blocks.remove(&key);
-            self.corrupt_blocks += 1;
+            self.damaged_blocks.insert(data_block + at as u32);
             return;
         }
         let bytes = (self.kept_bytes < KEPT_BYTES).then(|| {
@@ -352,4 +340,39 @@ fn keep_last(changes: &mut Vec<(u16, u64)>, epochs: u32) {
         }
     }
     changes.extend((0..).zip(newest).filter_map(|(at, word)| Some((at, word?))));
+}
+
+/// A journaled block that does not match the checksum in its record.
+pub(crate) struct DamagedBlock {
+    /// Its place among the data blocks of its batch.
+    pub(crate) at: usize,
+    pub(crate) slab: SlabIndex,
+    pub(crate) block: u32,
+    pub(crate) volume: VolumeId,
+    pub(crate) lba: Lba,
+}
+
+/// The data blocks of a batch that do not match the checksums in its records.
+pub(crate) fn damaged_data<'a>(
+    layout: &'a Layout,
+    records: &'a [Record],
+    data: &'a [u8],
+) -> impl Iterator<Item = DamagedBlock> + 'a {
+    let overwritten = records.iter().filter_map(|record| match record {
+        Record::Overwrite { slab, first, volume, chunk, checksums, .. } => {
+            Some((*slab, *first, *volume, *chunk, checksums))
+        }
+        _ => None,
+    });
+    let blocks = overwritten.flat_map(|(slab, first, volume, chunk, checksums)| {
+        let lba = u64::from(chunk.0) * u64::from(layout.slab_blocks());
+        (first..)
+            .zip(checksums)
+            .map(move |(block, checksum)| (slab, block, volume, Lba(lba + u64::from(block)), *checksum))
+    });
+    let placed = blocks.zip(data.chunks_exact(BLOCK_BYTES)).enumerate();
+    placed.filter_map(|(at, ((slab, block, volume, lba, checksum), bytes))| {
+        let intact = codes::block_matches(volume, lba, bytes, checksum);
+        (!intact).then_some(DamagedBlock { at, slab, block, volume, lba })
+    })
 }

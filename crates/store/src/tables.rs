@@ -2,10 +2,10 @@
 
 use crate::bytes::{COUNT_MAX, Reader, put_u64, sealed_crc, u64_at};
 use crate::layout::{
-    LEAF_BYTES, LEAVES_PER_PAGE, PAGE_BYTES, PROMISE_ENTRIES_PER_LEAF, SLAB_ENTRIES_PER_LEAF,
+    LEAF_BYTES, LEAVES_PER_PAGE, Layout, PAGE_BYTES, PROMISE_ENTRIES_PER_LEAF, SLAB_ENTRIES_PER_LEAF,
     SLAB_ENTRIES_PER_PAGE,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use types::{ChunkIndex, DiskId, Epoch, SlabIndex, VolumeId};
 
 const HEADER_BYTES: usize = 32;
@@ -174,4 +174,21 @@ pub fn parse_promise_leaf(disk: DiskId, leaf: u32, bytes: &[u8]) -> Option<Promi
 /// Which page of the slab table holds a slab.
 pub(crate) fn slab_page(slab: SlabIndex) -> usize {
     slab.0 as usize / SLAB_ENTRIES_PER_PAGE
+}
+
+/// The pages, counted from the first of `bytes`, with a leaf that is damaged; `first` is the number of that page in its copy of both tables. A
+/// leaf is one sector, which no crash tears.
+pub(crate) fn damaged_table_pages(
+    disk: DiskId,
+    layout: &Layout,
+    first: usize,
+    bytes: &[u8],
+) -> BTreeSet<usize> {
+    let slab_leaves = layout.slab_table_pages() * LEAVES_PER_PAGE;
+    let leaves = (first * LEAVES_PER_PAGE..).zip(bytes.chunks_exact(LEAF_BYTES));
+    let damaged = leaves.filter(|(at, leaf)| match at.checked_sub(slab_leaves) {
+        None => parse_slab_leaf(disk, *at as u32, leaf).is_none(),
+        Some(at) => parse_promise_leaf(disk, at as u32, leaf).is_none(),
+    });
+    damaged.map(|(at, _)| at / LEAVES_PER_PAGE - first).collect()
 }

@@ -60,6 +60,15 @@ impl PageVersions {
         self.changed.extend(pages);
     }
 
+    pub(crate) fn is_changed(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    /// Whether page `page` of the table as it was read is not what was written last.
+    pub(crate) fn is_other(&self, disk: DiskId, page: usize, bytes: &[u8]) -> bool {
+        !self.changed.contains(&page) && *bytes != *self.encode_page(disk, page)
+    }
+
     pub(crate) fn memory_bytes(&self) -> usize {
         self.versions.capacity() * size_of::<PageVersion>()
     }

@@ -185,7 +185,9 @@ fn labels_anchors_and_tables_survive_the_loss_of_a_copy() {
     disk.rot(end, 8 << 10);
     disk.rot(layout.tables[1], 4096);
     assert!(parse_label(&disk.peek(0, 4096)).is_ok());
-    assert_eq!(rig.reopen().read(0, 256), Ok(pattern(1, 256)));
+    drop(rig);
+    // On a copy: a store that is at work writes again what its opening found damaged.
+    assert_eq!(Rig::open(disk.fork()).read(0, 256), Ok(pattern(1, 256)));
     disk.rot(layout.tables[0], 4096);
     assert_eq!(Store::open(disk.clone()).err(), Some(OpenError::Damaged { what: "the slab table" }));
     disk.rot(end, 8 << 10);

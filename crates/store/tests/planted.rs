@@ -200,7 +200,17 @@ fn doubts() -> Found {
     expect("a doubt is forgotten", in_doubt)
 }
 
+/// A copy of the label rots while the store is at work, and after a scrub another one.
+fn own_structures() -> Found {
+    let (mut rig, disk) = filled();
+    disk.rot(0, 4096);
+    rig.run(StoreRequest::Scrub { bytes: u64::MAX }).map_err(|error| error.to_string())?;
+    expect("rot of a label is not told", rig.store.health().damaged_structures == 1)?;
+    expect("a rotten label is not written again", disk.peek(0, 4096) == disk.peek(4096, 4096))
+}
+
 fn look() -> Found {
+    own_structures()?;
     single_faults()?;
     doubts()?;
     accepted_batches()?;

@@ -3,7 +3,7 @@
 
 use super::care::short_of_whole;
 use super::disks::SimDisk;
-use super::faults::{Striking, Structure};
+use super::faults::Striking;
 use super::node::{Condition, Slot};
 use super::scenario::{Kind, Work};
 use super::world::StackWorld;
@@ -131,8 +131,9 @@ impl Director {
         world.stop(0, power);
         if let Some(striking) = &mut self.striking
             && let Some(image) = striking.old_image(world.now.since(self.since))
+            && let Some(disk) = world.disks.iter().find(|disk| disk.id == striking.disk)
         {
-            world.disks[striking.disk].medium.roll_back(&image);
+            disk.medium.roll_back(&image);
             super::narrate::stage(world.now, world.step, "a disk is rolled back");
         }
         let pause = ms(world.random.between(1, 800));
@@ -336,15 +337,12 @@ impl Director {
         if let Some((disk, count)) = world.told.accused(&node.slots) {
             world.violations.push(format!("{count} errors are told of disk {disk}, which did nothing wrong"));
         }
-        let disk = world.disks.get(striking.disk);
+        // One that could not be opened any more was replaced, which is told.
+        let disk = world.disks.iter().find(|disk| disk.id == striking.disk);
         let needed =
             |disk: &SimDisk| disk.control.medium_errors.get().saturating_sub(world.told.needless(disk.id));
         let failed = disk.filter(|disk| needed(disk) > striking.medium_errors);
-        // Label and journal are kept elsewhere too, or are written again: what cannot be read of them need not be told.
-        let counted =
-            matches!(striking.structure, Structure::Data | Structure::Metadata | Structure::VolumeJournal);
         if striking.kind == Kind::Unreadable
-            && counted
             && let Some(disk) = failed
             && world.told.count(disk.id) == 0
             && !world.told.left(disk.id)

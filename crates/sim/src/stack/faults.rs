@@ -8,6 +8,7 @@ use cluster::MemoryState;
 use disk::DiskError;
 use disk::crash::{CrashDisk, Fault, FaultAction, FaultTarget};
 use std::time::Duration;
+use types::DiskId;
 
 const PAGE: u64 = 4096;
 const EIO: i32 = 5;
@@ -45,8 +46,7 @@ const STRUCTURES: [Structure; 8] = [
 /// A fault under way.
 pub(crate) struct Striking {
     pub kind: Kind,
-    /// Index of the disk.
-    pub disk: usize,
+    pub disk: DiskId,
     pub structure: Structure,
     /// What the disk held before, to which it goes back.
     pub image: Option<CrashDisk>,
@@ -197,7 +197,7 @@ impl Striking {
             Kind::StateAway => send_state_away(state, random),
         }
         let medium_errors = victim.control.medium_errors.get();
-        Self { kind, disk, structure, image, medium_errors }
+        Self { kind, disk: victim.id, structure, image, medium_errors }
     }
 
     /// The cause of the fault is gone. What it did stays until it is repaired.

@@ -75,13 +75,19 @@ pub(super) struct Checkpoint {
     /// Pages of the slab table and the promises that are being written.
     table_changes: Option<(BTreeSet<usize>, bool)>,
     in_flight: usize,
+    /// The anchors in the slots of even and of odd sequences, if both copies are known to be whole.
+    anchors: [Option<Buf>; 2],
+    /// Slots of the anchor that are to be written before all copies are whole again, each by a checkpoint.
+    anchors_due: usize,
     /// Fresh writes that wait until their place is not being applied.
     waiting: Vec<SlotId>,
 }
 
 impl Checkpoint {
-    pub(super) fn new(anchor_sequence: u64) -> Self {
+    pub(super) fn new(anchor_sequence: u64, anchors: [Option<Buf>; 2]) -> Self {
         Self {
+            anchors,
+            anchors_due: 0,
             state: State::Idle,
             requested: false,
             stalled: false,
@@ -106,6 +112,18 @@ impl Checkpoint {
     pub(super) fn request(&mut self) -> bool {
         !std::mem::replace(&mut self.requested, true)
     }
+    /// Asks for a checkpoint, if the next one is not going to find too little room.
+    pub(super) fn request_unless_stalled(&mut self) {
+        self.requested |= !self.stalled;
+    }
+    /// Asks for so many checkpoints, whether there is something to write or not, so that as many slots of the anchor are written again.
+    pub(super) fn write_anchors(&mut self, count: usize) {
+        self.anchors_due = self.anchors_due.max(count);
+    }
+    /// The anchor in the slots of this parity, if both copies are known to be whole.
+    pub(super) fn anchor_in(&self, parity: usize) -> Option<&Buf> {
+        self.anchors[parity].as_ref()
+    }
     pub(super) fn unstall(&mut self) {
         self.stalled = false;
     }
@@ -116,7 +134,14 @@ impl Checkpoint {
         stalled
     }
     pub(super) fn is_idle(&self) -> bool {
-        self.state == State::Idle && !self.requested
+        self.state == State::Idle && !self.requested && (self.anchors_due == 0 || self.stalled)
+    }
+    pub(super) fn is_running(&self) -> bool {
+        self.state != State::Idle
+    }
+    /// Number of the checkpoint at work, or of the last one.
+    pub(super) fn number(&self) -> u64 {
+        self.anchor_sequence
     }
     /// The version of the pages that the checkpoint at work writes. Pages written between two checkpoints have that of the first: the next
     /// one's are newer.
@@ -150,6 +175,7 @@ impl Checkpoint {
     pub(super) fn abandon(&mut self) {
         self.state = State::Idle;
         self.requested = false;
+        self.anchors_due = 0;
         self.waiting.clear();
     }
 
@@ -197,6 +223,7 @@ impl Checkpoint {
     fn is_due<D>(&self, near: &Neighbours<'_, D>) -> bool {
         let cache = &near.pages.cache;
         self.requested
+            || self.anchors_due > 0
             || near.journal.used_blocks() > near.journal.blocks() / 2
             || near.overlay.kept_bytes() > near.overlay.budget_bytes() / 2
             || cache.dirty_pages() > cache.budget_pages() / 2
@@ -209,7 +236,9 @@ impl Checkpoint {
             && near.overlay.is_empty()
             && near.pages.cache.dirty_pages() == 0
             && !tables_changed
-            && !near.slabs.has_quarantined();
+            && !near.slabs.has_quarantined()
+            && !near.pages.versions.is_changed()
+            && self.anchors_due == 0;
         if nothing {
             return;
         }
@@ -458,7 +487,9 @@ impl Checkpoint {
             scrub_block: near.scrub.block,
         };
         let bytes = Buf::from(&anchor.encode(near.disk)[..]);
-        let slot = ANCHOR_SLOTS[(anchor.sequence % 2) as usize];
+        let parity = (anchor.sequence % 2) as usize;
+        let slot = ANCHOR_SLOTS[parity];
+        self.anchors[parity] = Some(bytes.clone());
         for area in near.layout.areas() {
             near.device.write(Op::Anchor, WriteKind::Anchors, area + slot, bytes.clone().into(), true);
         }
@@ -474,6 +505,7 @@ impl Checkpoint {
             return None;
         }
         self.state = State::Idle;
+        self.anchors_due -= self.anchors_due.min(1);
         if std::mem::take(&mut self.giving_up) {
             self.stalled = true;
             self.requested = false;

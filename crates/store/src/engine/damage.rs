@@ -2,7 +2,8 @@
 
 use crate::metadata::FoundPage;
 use crate::numbers::block_key;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use types::SlabIndex;
 
 /// Blocks that are remembered; beyond, one may be counted twice.
@@ -16,6 +17,8 @@ pub(super) struct Losses {
     pub(super) medium_errors: u64,
     pub(super) damaged_metadata_leaves: u64,
     pub(super) lost_writes: u64,
+    /// Of the corrupt blocks, pages of the store's own structures.
+    pub(super) damaged_structures: u64,
 }
 
 /// Invariant: a block or page stands here from the time when it was counted until it is written again; blocks as long as there is room.
@@ -23,13 +26,17 @@ pub(super) struct Losses {
 pub(super) struct Damage {
     blocks: BTreeSet<u64>,
     pages: BTreeSet<u64>,
+    /// Offsets of pages of the store's own structures, and the number of the checkpoint that was at work when they were found, or of the last one.
+    /// The next one writes them again, or does without them.
+    structures: BTreeMap<u64, u64>,
     losses: Losses,
 }
 
 impl Damage {
-    /// Counts on from what replay found.
-    pub(super) fn new(losses: Losses) -> Self {
-        Self { losses, ..Self::default() }
+    /// Counts on from what opening found: damaged pages of the store's own structures at these offsets among it, before checkpoint `number`.
+    pub(super) fn new(losses: Losses, structures: BTreeSet<u64>, number: u64) -> Self {
+        let structures = structures.into_iter().map(|offset| (offset, number)).collect();
+        Self { losses, structures, ..Self::default() }
     }
 
     pub(super) fn losses(&self) -> Losses {
@@ -83,6 +90,27 @@ impl Damage {
             self.losses.corrupt_blocks += u64::from(found.damaged > 0);
             self.losses.medium_errors += u64::from(unreadable);
         }
+    }
+
+    /// Counts a damaged page of the store's own structures; `number` is that of the checkpoint at work, or of the last one.
+    pub(super) fn note_structure(&mut self, offset: u64, unreadable: bool, number: u64) {
+        if self.structures.insert(offset, number).is_none() {
+            self.losses.damaged_structures += 1;
+            self.losses.corrupt_blocks += 1;
+            self.losses.medium_errors += u64::from(unreadable);
+        }
+    }
+
+    /// Forgets pages of the store's own structures that were written again.
+    pub(super) fn structures_written(&mut self, offsets: Range<u64>) {
+        if !self.structures.is_empty() {
+            self.structures.retain(|offset, _| !offsets.contains(offset));
+        }
+    }
+
+    /// Forgets what was found before this checkpoint began, which has ended.
+    pub(super) fn checkpoint_ended(&mut self, number: u64) {
+        self.structures.retain(|_, found_at| *found_at >= number);
     }
 
     /// Forgets a metadata page that was written again.

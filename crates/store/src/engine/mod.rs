@@ -26,16 +26,18 @@ mod scrub;
 mod slab;
 mod slab_table;
 mod steps;
+mod structures;
 mod tasks;
 mod volumes;
 mod write;
 
+use crate::anchor::Anchor;
 use crate::api::{StoreCompletion, StoreError, StoreReply};
 use crate::health::{StoreHealth, WriteKind};
 use crate::io::Work;
 use crate::journal::Journal;
 use crate::label::Label;
-use crate::layout::{Layout, PAGE_BYTES};
+use crate::layout::{Layout, PAGE_BYTES, RECORDS_SLOT_BYTES};
 use crate::open::{Opened, claim, examine};
 use crate::open_error::OpenError;
 use crate::overlay::Overlay;
@@ -52,6 +54,7 @@ use operation::Op;
 use pages::Pages;
 use records::Records;
 use slab_table::SlabTable;
+use structures::Structures;
 use sys::{Buf, BufMut};
 use tasks::Tasks;
 use types::{Epoch, PoolId, VolumeId};
@@ -95,6 +98,7 @@ pub struct Store<D: Disk> {
     checkpoint: Checkpoint,
     records: Records,
     scrub: scrub::Position,
+    structures: Structures,
     placing: Placing,
     damage: Damage,
     /// Small fresh writes that wait for the next poll to say how they are written.
@@ -162,7 +166,7 @@ impl<D: Disk + 'static> Store<D> {
 
 impl<D: Disk> Store<D> {
     fn from_opened(disk: D, opened: Opened, options: StoreOptions) -> Self {
-        let Opened { label, anchor, records, records_sequence, versions, replayed, merged, .. } = opened;
+        let Opened { label, anchor, records, versions, replayed, merged, own, .. } = opened;
         let mut slabs = SlabTable::new(opened.slabs, replayed.next_generation, opened.table_sequence);
         replayed.freed.iter().for_each(|(slab, sequence)| slabs.quarantine(*slab, *sequence, false));
         slabs.mark_changed(replayed.changed_slabs.iter().copied());
@@ -173,12 +177,26 @@ impl<D: Disk> Store<D> {
             overlay.insert(key, sequence, block, bytes);
         }
         let promises_changed = replayed.changed_promises || opened.tables_differ.promises;
-        let damage = Damage::new(Losses {
-            corrupt_blocks: replayed.corrupt_blocks + merged.damaged_pages,
+        let damaged_structures = own.pages.len() as u64;
+        let losses = Losses {
+            corrupt_blocks: damaged_structures + merged.damaged_pages,
             damaged_metadata_leaves: merged.damaged_leaves,
             lost_writes: merged.lost_writes,
-            medium_errors: 0,
-        });
+            medium_errors: own.unreadable,
+            damaged_structures,
+        };
+        let encode = |anchor: Anchor| Buf::from(&anchor.encode(label.disk)[..]);
+        let mut checkpoint =
+            Checkpoint::new(anchor.sequence, own.whole_anchors.map(|anchor| anchor.map(encode)));
+        if own.anchors {
+            // Opening has written the other slot.
+            checkpoint.write_anchors(1);
+        }
+        if damaged_structures > 0 {
+            checkpoint.request();
+        }
+        let mut damage = Damage::new(losses, own.pages, anchor.sequence);
+        own.labels.iter().for_each(|label| damage.structures_written(*label..label + 1));
         Self {
             device: Device::new(disk, anchor.incarnation),
             tasks: Tasks::new(anchor.incarnation),
@@ -188,9 +206,10 @@ impl<D: Disk> Store<D> {
             journal: Journal::new(label.disk, layout.journal_blocks(), &anchor, replayed.live),
             overlay,
             flushes: Flushes::default(),
-            checkpoint: Checkpoint::new(anchor.sequence),
-            records: Records::new(records, records_sequence),
+            checkpoint,
+            records: Records::new(records),
             scrub: scrub::Position::stored(anchor.scrub_slab, anchor.scrub_block, layout.slab_count),
+            structures: Structures::default(),
             placing: Placing::default(),
             damage,
             small_fresh: Vec::new(),
@@ -265,12 +284,18 @@ impl<D: Disk> Store<D> {
             && self.device.is_idle()
             && self.journal.is_idle()
             && self.checkpoint.is_idle()
+            && self.records.is_idle()
             && !self.tasks.has_answers()
     }
     /// Counters since the store was opened, and fill levels.
     pub fn health(&self) -> StoreHealth {
-        let Losses { corrupt_blocks, medium_errors, damaged_metadata_leaves, lost_writes } =
-            self.damage.losses();
+        let Losses {
+            corrupt_blocks,
+            medium_errors,
+            damaged_metadata_leaves,
+            lost_writes,
+            damaged_structures,
+        } = self.damage.losses();
         StoreHealth {
             poisoned: self.poisoned,
             journal_used_bytes: u64::from(self.journal.used_blocks()) * PAGE_BYTES as u64,
@@ -281,6 +306,7 @@ impl<D: Disk> Store<D> {
             dirty_pages: self.pages.cache.dirty_pages() as u64,
             corrupt_blocks,
             medium_errors,
+            damaged_structures,
             damaged_metadata_leaves,
             lost_writes,
             written: self.device.written(),
@@ -347,6 +373,7 @@ impl<D: Disk> Store<D> {
             return;
         }
         self.run_checkpoint();
+        self.records.write_next(self.label.disk, &self.layout, &mut self.device);
         if self.flushes.begin(self.checkpoint.wants_flush()) {
             self.checkpoint.flush_started();
             self.health.flushes += 1;
@@ -394,7 +421,12 @@ impl<D: Disk> Store<D> {
                 let written = self.checkpoint.written(page, result.map(drop), pages, damage);
                 self.poison_if_failed(written);
             }
-            Op::Batch { .. } | Op::Flush | Op::Anchor | Op::Records => match result {
+            Op::Structure => {
+                let (structures, near) = self.structures_beside_neighbours();
+                let ended = structures.read(result, near);
+                self.structures_ended(ended);
+            }
+            Op::Batch { .. } | Op::Flush | Op::Anchor | Op::Records | Op::Label { .. } => match result {
                 Ok(_) => self.durable(op),
                 Err(error) => self.poison(&error),
             },
@@ -409,9 +441,20 @@ impl<D: Disk> Store<D> {
             Op::Anchor => self.anchor_written(),
             Op::Records => {
                 let written = self.records.written(self.label.disk, &self.layout, &mut self.device);
-                if let Some(id) = written {
+                let Some((slots, task)) = written else { return };
+                for slot in slots {
+                    self.damage.structures_written(slot..slot + RECORDS_SLOT_BYTES);
+                }
+                if let Some(id) = task {
                     self.tasks.finish(id, Ok(StoreReply::Done), &mut self.pages);
                 }
+                self.resume_structures();
+            }
+            Op::Label { offset } => {
+                self.damage.structures_written(offset..offset + 1);
+                let (structures, near) = self.structures_beside_neighbours();
+                let ended = structures.label_written(near);
+                self.structures_ended(ended);
             }
             op => debug_assert!(false, "{op:?} is not judged by whether it is durable alone"),
         }
@@ -439,5 +482,7 @@ impl<D: Disk> Store<D> {
         self.records.abandon();
         self.volumes.abandon();
         self.tasks.refuse_changes(&StoreError::Poisoned, &mut self.pages);
+        let ended = self.structures.give_up();
+        self.structures_ended(ended);
     }
 }

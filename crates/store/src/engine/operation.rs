@@ -75,4 +75,10 @@ pub(super) enum Op {
     },
     Anchor,
     Records,
+    /// A part of the store's own structures, read by a scrub.
+    Structure,
+    /// A copy of the label that was damaged.
+    Label {
+        offset: u64,
+    },
 }

@@ -1,5 +1,6 @@
 //! Scrub: reads and verifies everything that is written, from a position that survives a restart (it travels with the anchor). A metadata
 //! page that is in RAM is read too: if the disk does not have it as it was written, the next checkpoint writes it again, and nothing is lost.
+//! At the end of each round come the store's own structures (`structures`).
 
 use super::damage::Damage;
 use super::device::Device;
@@ -88,6 +89,18 @@ impl ScrubTask {
     /// Notes what the read of a piece found damaged.
     pub(super) fn found(&mut self, damaged: impl Iterator<Item = (VolumeId, Lba)>) {
         self.progress.corrupt.extend(damaged);
+    }
+
+    /// Notes journaled blocks that were found corrupt where the journal has them.
+    pub(super) fn found_in_journal(&mut self, damaged: Vec<(VolumeId, Lba)>) {
+        let new = damaged.into_iter().filter(|block| !self.progress.corrupt.contains(block));
+        let new: Vec<_> = new.collect();
+        self.progress.corrupt.extend(new);
+    }
+
+    /// Whether all data is verified.
+    pub(super) fn is_finished(&self) -> bool {
+        self.progress.finished
     }
 
     pub(super) fn take_progress(&mut self) -> ScrubProgress {

@@ -2,12 +2,12 @@
 
 use super::place::Place;
 use crate::api::{ChunkEntry, StoreError};
-use crate::layout::Layout;
+use crate::layout::{LEAF_BYTES, LEAVES_PER_PAGE, Layout, SLAB_ENTRIES_PER_LEAF};
 use crate::numbers::IdentityMap;
 use crate::slots::SlotId;
-use crate::tables::{SlabEntry, slab_page};
+use crate::tables::{SlabEntry, parse_slab_leaf, slab_page};
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use types::{ChunkIndex, Epoch, Lba, SlabIndex, VolumeId};
+use types::{ChunkIndex, DiskId, Epoch, Lba, SlabIndex, VolumeId};
 
 /// A chunk that has a slab on this disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,6 +131,19 @@ impl SlabTable {
     }
     pub(super) fn mark_changed_pages(&mut self, pages: BTreeSet<usize>) {
         self.changed_pages.extend(pages);
+    }
+    /// Whether page `page` of the table as it was read is intact and not what was written last.
+    pub(super) fn is_other(&self, disk: DiskId, page: usize, bytes: &[u8]) -> bool {
+        let first_leaf = page * LEAVES_PER_PAGE;
+        let leaves = (first_leaf..).zip(bytes.chunks_exact(LEAF_BYTES));
+        let mut intact = leaves.filter_map(|(leaf, bytes)| {
+            let (_, entries) = parse_slab_leaf(disk, leaf as u32, bytes)?;
+            Some((leaf * SLAB_ENTRIES_PER_LEAF, entries))
+        });
+        let expected = |slab: usize| self.entries.get(slab).copied().flatten();
+        !self.changed_pages.contains(&page)
+            && intact
+                .any(|(first, entries)| (first..).zip(entries).any(|(slab, entry)| entry != expected(slab)))
     }
     pub(super) fn is_changed(&self) -> bool {
         !self.changed_pages.is_empty()

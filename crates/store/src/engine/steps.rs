@@ -7,8 +7,9 @@ use super::operation::PageRead;
 use super::pages::Arrival;
 use super::place::Place;
 use super::read::ReadTask;
+use super::structures::{PassEnded, Structures};
 use super::tasks::{Kind, Task};
-use super::{Store, append, checkpoint, discard, effect, read, regions, scrub, slab, write};
+use super::{Store, append, checkpoint, discard, effect, read, regions, scrub, slab, structures, write};
 use crate::api::{StoreError, StoreReply};
 use crate::journal::Pending;
 use crate::planted::Planted;
@@ -194,11 +195,62 @@ impl<D: Disk> Store<D> {
             return (id, Next::Wait);
         };
         let Some(piece) = scrub.next_piece(&mut self.scrub, &self.slabs, &self.layout) else {
-            return (id, Next::Finish(Ok(StoreReply::Scrubbed(scrub.take_progress()))));
+            let waits = scrub.is_finished() && !self.poisoned && {
+                let (structures, near) = self.structures_beside_neighbours();
+                structures.begin(id, near)
+            };
+            return (id, if waits { Next::Wait } else { self.scrubbed(id) });
         };
         scrub::read_pages(piece.place, &self.layout, &self.pages, &mut self.device);
         let read = ReadTask::new(piece.volume, piece.lba, piece.append, Some(id));
         (self.tasks.take_part(piece.place, Kind::Read(read)), Next::Gather)
+    }
+
+    /// Answers a scrub.
+    fn scrubbed(&mut self, id: SlotId) -> Next {
+        match self.tasks.get_mut(id) {
+            Some(Task { kind: Kind::Scrub(scrub), .. }) => {
+                Next::Finish(Ok(StoreReply::Scrubbed(scrub.take_progress())))
+            }
+            _ => Next::Wait,
+        }
+    }
+
+    pub(super) fn structures_beside_neighbours(
+        &mut self,
+    ) -> (&mut Structures, structures::Neighbours<'_, D>) {
+        let near = structures::Neighbours {
+            label: &self.label,
+            layout: &self.layout,
+            device: &mut self.device,
+            journal: &self.journal,
+            overlay: &self.overlay,
+            pages: &mut self.pages,
+            slabs: &mut self.slabs,
+            volumes: &mut self.volumes,
+            checkpoint: &mut self.checkpoint,
+            records: &mut self.records,
+            damage: &mut self.damage,
+            health: &mut self.health,
+        };
+        (&mut self.structures, near)
+    }
+
+    /// A checkpoint has ended, or records were written.
+    pub(super) fn resume_structures(&mut self) {
+        let (structures, near) = self.structures_beside_neighbours();
+        let ended = structures.resume(near);
+        self.structures_ended(ended);
+    }
+
+    /// Answers the scrub that waited until the store's own structures were verified.
+    pub(super) fn structures_ended(&mut self, ended: Option<PassEnded>) {
+        let Some(PassEnded { task, corrupt }) = ended else { return };
+        if let Some(Task { kind: Kind::Scrub(scrub), .. }) = self.tasks.get_mut(task) {
+            scrub.found_in_journal(corrupt);
+        }
+        let next = self.scrubbed(task);
+        self.go_on(task, next);
     }
 
     /// Answers a task and lets go of what it holds. Answers the task that goes on because of that, and what it does.
@@ -357,7 +409,10 @@ impl<D: Disk> Store<D> {
     fn checkpoint_ended(&mut self, ended: Option<Ended>) {
         let (waiting, released) = match ended {
             None => return,
-            Some(Ended::Done { through, waiting }) => (waiting, Some(through)),
+            Some(Ended::Done { through, waiting }) => {
+                self.damage.checkpoint_ended(self.checkpoint.number());
+                (waiting, Some(through))
+            }
             Some(Ended::GivenUp { waiting }) => {
                 // No checkpoint is going to release a slab for now.
                 for id in self.slabs.refuse_waiting() {
@@ -373,6 +428,7 @@ impl<D: Disk> Store<D> {
         for id in released.map(|through| self.slabs.release(through)).unwrap_or_default() {
             self.tell(id, Event::Turn);
         }
+        self.resume_structures();
     }
 
     /// Space was given back, or could not be: a discard is advice.
