@@ -45,6 +45,7 @@ impl Editor<'_> {
         let slot = self.streams.slot(id, self.base)?;
         let Some(stream) = self.streams.stream(slot) else { return Err(FsError::NotFound) };
         if end > stream.end_of_file {
+            self.clear_behind_end(slot, end)?;
             self.load_last_block(slot, end)?;
             self.streams.sequence += 1;
             self.redirty_last_block(slot, end);
@@ -59,7 +60,8 @@ impl Editor<'_> {
         Ok(())
     }
 
-    fn truncate(&mut self, slot: usize, id: StreamId, end: u64) -> Result<(), FsError> {
+    /// Cuts a stream off at `end`, which is its own end at most, with all that is allocated behind that.
+    pub fn truncate(&mut self, slot: usize, id: StreamId, end: u64) -> Result<(), FsError> {
         let keep = end.div_ceil(BLOCK);
         self.streams.quiesce(slot, end / BLOCK, u64::MAX)?;
         // A map of very many extents is cut from its end, in several transactions.

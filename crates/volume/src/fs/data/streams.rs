@@ -36,6 +36,8 @@ pub struct Stream {
     pub end_of_file: u64,
     /// As metadata says, and so a crash leaves it.
     pub published_end: u64,
+    /// Nothing written is mapped behind the end. A crash may leave some: blocks that were published when the end was not yet.
+    pub is_clean_behind: bool,
     /// As metadata says.
     pub allocated_blocks: u64,
     pub segments: Segments,
@@ -94,6 +96,7 @@ impl Stream {
             id,
             end_of_file,
             published_end: end_of_file,
+            is_clean_behind: allocated_blocks == 0,
             allocated_blocks,
             segments: Segments::default(),
             dirty_blocks: 0,

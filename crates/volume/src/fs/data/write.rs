@@ -51,6 +51,7 @@ impl Editor<'_> {
             self.writeback.pressure = true;
             return Err(FsError::Miss);
         }
+        self.clear_behind_end(slot, end)?;
         self.load_last_block(slot, offset)?;
         let (from, to) = (offset / BLOCK, end.div_ceil(BLOCK));
         let first_partial = !offset.is_multiple_of(BLOCK) || end < (from + 1) * BLOCK;
@@ -90,6 +91,33 @@ impl Editor<'_> {
         }
         self.writeback.write_growth_back(slot, self.streams, self.base);
         Ok(slot)
+    }
+
+    /// Gives back written blocks that a crash left behind the stream's end, before it grows to `end` and shows them.
+    ///
+    /// # Errors
+    /// `Miss` until they are gone.
+    pub fn clear_behind_end(&mut self, slot: usize, end: u64) -> Result<(), FsError> {
+        let Some(stream) = self.streams.stream(slot) else { return Err(FsError::NotFound) };
+        let (id, own_end) = (stream.id, stream.end_of_file);
+        if end <= own_end || stream.is_clean_behind {
+            return Ok(());
+        }
+        if self.has_written_behind(id, own_end.div_ceil(BLOCK))? {
+            self.truncate(slot, id, own_end)?;
+        }
+        if let Some(stream) = self.streams.stream(slot) {
+            stream.is_clean_behind = true;
+        }
+        Ok(())
+    }
+
+    /// Whether a written block is mapped from this one on. Of very many extents not all are looked at: then there may be.
+    fn has_written_behind(&mut self, id: StreamId, from: u64) -> Result<bool, FsError> {
+        const LOOKED_AT: usize = 64;
+        let none = Transaction::new();
+        let found = extents::extents_from(&mut self.base.meta.store, &none, id, from, LOOKED_AT + 1)?;
+        Ok(found.len() > LOOKED_AT || found.iter().any(|(_, extent)| !extent.unwritten))
     }
 
     /// Makes a partly written block's other bytes known. Blocks behind the end are zeroes.
