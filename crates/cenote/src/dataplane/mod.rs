@@ -35,6 +35,7 @@ pub mod volumes;
 use crate::control::{Command, CommandError, CommandErrorKind, DataPlane, DataPlaneOptions, channel_with};
 use crate::limits::Limits;
 use crate::logon_lines::LogonLines;
+use crate::pulse::Pulse;
 use crate::rdma_devices::RdmaDevices;
 use accounts::ServerDirectory;
 use backoff::Backoff;
@@ -116,9 +117,10 @@ fn run(options: DataPlaneOptions, ready: &Ready) -> Result<(), CommandError> {
     driver.busy_poll(options.limits.busy_poll);
     let waker = driver.waker();
     let (control, commands) = channel_with(Arc::new(move || waker.wake()));
+    let pulse = options.pulse.clone();
     let plane = Plane::new(options, driver)?;
     plane.recover();
-    let mut turns = Turns::new(plane, commands);
+    let mut turns = Turns::new(plane, commands, pulse);
     // Recorded disks and volumes first: whoever connects finds what there is.
     let patience = turns.plane.started.after(RECOVERY_MAX);
     while !turns.plane.recovered() && turns.plane.now() < patience {
@@ -289,14 +291,15 @@ struct Turns {
     commands: Receiver<Command>,
     wall_clock_at: Monotonic,
     trim_at: Monotonic,
+    pulse: Pulse,
 }
 
 impl Turns {
-    fn new(plane: Rc<Plane>, commands: Receiver<Command>) -> Self {
+    fn new(plane: Rc<Plane>, commands: Receiver<Command>, pulse: Pulse) -> Self {
         let cache_bytes = usize::try_from(plane.limits.cache_bytes).unwrap_or(usize::MAX);
         sys::keep_free_memory(cache_bytes / KEPT_DIVISOR);
         sys::populate_memory_ahead();
-        Self { plane, commands, wall_clock_at: Monotonic(0), trim_at: Monotonic(0) }
+        Self { plane, commands, wall_clock_at: Monotonic(0), trim_at: Monotonic(0), pulse }
     }
 
     /// Works until nothing moves, then sleeps. `serving`: clients and commands are heard.
@@ -347,7 +350,9 @@ impl Turns {
             .storage
             .driver
             .wait(Some(sleep))
-            .map_err(|error| failed(format!("the event loop failed: {error}")))
+            .map_err(|error| failed(format!("the event loop failed: {error}")))?;
+        self.pulse.beat();
+        Ok(())
     }
 
     /// Called when the server was told the time: what stays due there waits for disks (data to be written while enough of it is on
