@@ -6,8 +6,11 @@
 //!
 //! `cargo xtask tidy [RULE ...]` checks the rules of the house ([`tidy`]).
 //!
+//! `cargo xtask dist` makes the packages ([`dist`]).
+//!
 //! `cargo xtask soak rdma [--minutes N]` lets clients load a daemon while their connections are killed ([`soak`]).
 
+mod dist;
 mod soak;
 mod tidy;
 
@@ -18,13 +21,15 @@ fn main() -> ExitCode {
     match arguments.next().as_deref() {
         Some("sim") => simulate(&arguments.collect::<Vec<_>>()),
         Some("tidy") => tidy::run(&arguments.collect::<Vec<_>>()),
+        Some("dist") => dist::run(arguments.collect()),
         Some("soak") => soak::run(arguments.collect()),
         _ => {
             eprintln!(
                 "usage: cargo xtask sim [--planted [NAME] [--quick]] [--world space|stack] [--first SEED] [--seeds N | --seconds N] [--threads N] \
                  [--stop] [--release]\n       \
                  cargo xtask tidy [RULE ...]\n       \
-                 cargo xtask soak rdma [--minutes N] [--release | --cenote BINARY] [--seed N]"
+                 cargo xtask soak rdma [--minutes N] [--release | --cenote BINARY] [--seed N]\n       \
+                 cargo xtask dist [--binaries DIR] [--out DIR] [--version VERSION] [--only deb|rpm]"
             );
             ExitCode::from(2)
         }
