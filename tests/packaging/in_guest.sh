@@ -10,8 +10,8 @@ check() {
 unit() { systemctl show -P "$1" cenote; }
 journal() { journalctl -b -u cenote -o cat "$@"; }
 smb() { smbclient //127.0.0.1/demo -U 'ann%Pa55-word' -c "$1"; }
-soon() { # COMMAND...: within ten seconds
-    for _ in {1..100}; do
+soon() { # COMMAND...: within a minute; the machine is emulated
+    for _ in {1..600}; do
         "$@" >/dev/null 2>&1 && return
         sleep 0.1
     done
@@ -44,13 +44,13 @@ exposure=$(systemd-analyze security --no-pager cenote | sed -n 's/.*exposure lev
 check "the unit's exposure is at most 2.0 (${exposure:-unknown})" awk -v got="${exposure:-9}" 'BEGIN { exit !(got <= 2.0) }'
 
 # --- The watchdog ---
-override watchdog WatchdogSec=4
+override watchdog WatchdogSec=15
 systemctl restart cenote
-sleep 10
+sleep 25
 check "a server that idles is fed to the watchdog in time" test "$(unit NRestarts)" = 0
 first=$(unit MainPID)
-python3 service_manager.py freeze "$first" cenote-data 12 &
-soon false
+python3 service_manager.py freeze "$first" cenote-data 30 >/dev/null &
+sleep 25
 check "one whose data plane stands still is ended" bash -c 'journalctl -b -u cenote -o cat | grep -qi "watchdog timeout"'
 wait
 soon systemctl is-active cenote

@@ -4,7 +4,6 @@
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 cd "$root" || exit 1
 ((EUID == 0)) || { echo "a chroot needs root"; exit 77; }
-[[ -w /dev/kvm ]] || { echo "no /dev/kvm: a system takes too long to start without it"; exit 77; }
 for program in qemu-system-x86_64:qemu-system-x86 mkfs.ext4:e2fsprogs dpkg-deb:dpkg; do
     command -v "${program%%:*}" >/dev/null || apt-get install -y --no-install-recommends "${program#*:}" >/dev/null 2>&1 ||
         { echo "${program%%:*} is missing: apt-get install ${program#*:}"; exit 77; }
@@ -15,7 +14,7 @@ base=$target/packaging/bookworm-guest.tar
 if ! [[ -e $base ]]; then
     command -v debootstrap >/dev/null || apt-get install -y --no-install-recommends debootstrap >/dev/null 2>&1
     mkdir -p "$(dirname "$base")"
-    debootstrap --variant=minbase --include=systemd,systemd-sysv,udev,dbus,python3-minimal,smbclient,linux-image-cloud-amd64,initramfs-tools \
+    debootstrap --variant=minbase --include=systemd,systemd-sysv,udev,dbus,python3,smbclient,linux-image-cloud-amd64,initramfs-tools \
         bookworm "$work/base" >"$work/debootstrap" 2>&1 || { echo "no Debian can be had here: $(tail -n 1 "$work/debootstrap")"; exit 77; }
     rm -rf "$work/base/var/cache/apt" "$work/base/var/lib/apt/lists"
     tar -C "$work/base" -cf "$base.new" . && mv "$base.new" "$base"
@@ -51,9 +50,11 @@ truncate -s 2G "$work/disk1" "$work/disk2"
 
 drive() { echo "-drive file=$work/$1,format=raw,if=virtio,cache=unsafe"; }
 # shellcheck disable=SC2046
-timeout 300 qemu-system-x86_64 -enable-kvm -cpu host -smp 2 -m 2048 -nographic -no-reboot -nic none $(drive image) $(drive disk1) $(drive disk2) \
-    -kernel "$work/kernel" -initrd "$work/initrd" -append 'root=/dev/vda rw console=ttyS0 quiet systemd.show_status=no loglevel=3' \
+# Emulated: slow, and the same everywhere (as tests/guest).
+timeout 1200 qemu-system-x86_64 -accel "${GUEST_ACCEL:-tcg,thread=multi}" -cpu max -smp 2 -m 2048 -nographic -no-reboot -nic none $(drive image) $(drive disk1) $(drive disk2) \
+    -kernel "$work/kernel" -initrd "$work/initrd" -append 'root=/dev/vda rw console=ttyS0 mitigations=off quiet systemd.show_status=no systemd.mask=serial-getty@ttyS0.service loglevel=3' \
     </dev/null >"$work/console" 2>&1
+# The console is the test's alone: a login there would hang up on it.
 tr -d '\r' <"$work/console" | grep -a -E '^(ok |not ok |        )' >"$work/results"
 cat "$work/results"
 passed=$(grep -c '^ok ' "$work/results")
