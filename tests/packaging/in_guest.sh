@@ -24,6 +24,8 @@ override() { # FILE LINES
 }
 export PATH=$PATH:/usr/sbin:/sbin HOME=/root
 cd /root || exit 1
+# The firmware leaves its line unfinished.
+echo
 ip link set lo up 2>/dev/null
 
 check "the package installs" dpkg --install old.deb
@@ -85,7 +87,8 @@ printf '[Service]\nExecStart=\nExecStart=/usr/libexec/cenote-locate /etc/slots\n
 systemctl daemon-reload
 answer=$(ask cenote 'sdq 0')
 check "it writes what belongs to root in sysfs" test "$answer $(cat /sys/block/vdb/queue/iostats)" = 'ok 0'
-check "locating a disk without a slot says so" bash -c 'cenote disk locate /dev/vdb1 | grep -q "no enclosure"'
+disk=$(cenote disk list --json | python3 -c 'import json, sys; print(json.load(sys.stdin)[0]["id"])')
+check "locating a disk without a slot says so" bash -c "cenote disk locate $disk | grep -q 'no enclosure'"
 
 # --- Upgrade and removal ---
 first=$(unit MainPID)

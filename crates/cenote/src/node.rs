@@ -216,10 +216,7 @@ impl Node {
             let what = directory.join(what).display().to_string();
             move |source| NodeError::Io { what, source }
         };
-        let key = match service_manager::credential(KEY_FILE) {
-            Some(path) => SealKey::open_credential(&path)?,
-            None => SealKey::open_or_create(&directory.join(KEY_FILE))?,
-        };
+        let key = seal_key(&directory)?;
         let token =
             Arc::new(api::Token::open_or_create(&directory.join(TOKEN_FILE)).map_err(io_of(TOKEN_FILE))?);
         let audit = Arc::new(AuditLog::open(&directory.join(AUDIT_FILE)).map_err(io_of(AUDIT_FILE))?);
@@ -360,6 +357,14 @@ impl Node {
                     .into(),
             )),
         }
+    }
+}
+
+/// The key that the service manager hands over, else the data directory's own.
+fn seal_key(directory: &DataDirectory) -> Result<SealKey, SealError> {
+    match service_manager::credential(KEY_FILE) {
+        Some(path) => SealKey::open_credential(&path),
+        None => SealKey::open_or_create(&directory.join(KEY_FILE)),
     }
 }
 

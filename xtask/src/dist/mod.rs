@@ -20,7 +20,7 @@ const BINARIES: [&str; 2] = ["cenote", "diskspd"];
 struct Release {
     /// As a package's version: `-`, which divides a package's version from its distribution's revision, is `~` here, which sorts before all.
     version: String,
-    /// Where the packages go.
+    /// Directory that the packages go to.
     out: PathBuf,
     /// Stripped programs, and the files to debug them by.
     programs: Vec<Program>,
@@ -140,7 +140,7 @@ fn split(binary: &Path, work: &Path) -> Result<Program, String> {
 }
 
 impl Program {
-    /// Where debuggers look for the debug file, below the root.
+    /// The path at which debuggers look for the debug file, below the root.
     fn debug_path(&self) -> PathBuf {
         let (first, rest) = self.build_id.split_at(2);
         Path::new("usr/lib/debug/.build-id").join(first).join(format!("{rest}.debug"))

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 /// What differs from family to family.
 pub struct Places {
-    /// Where the system's zsh looks for completions.
+    /// Directory in which the system's zsh looks for completions.
     pub zsh: &'static str,
     pub licences: &'static str,
 }
