@@ -6,10 +6,13 @@
 //!
 //! `cargo xtask tidy [RULE ...]` checks the rules of the house ([`tidy`]).
 //!
+//! `cargo xtask changed` names the crates that a change touches, as arguments for cargo ([`changed`]).
+//!
 //! `cargo xtask dist` makes the packages ([`dist`]).
 //!
 //! `cargo xtask soak rdma [--minutes N]` lets clients load a daemon while their connections are killed ([`soak`]).
 
+mod changed;
 mod dist;
 mod soak;
 mod tidy;
@@ -20,6 +23,7 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
         Some("sim") => simulate(&arguments.collect::<Vec<_>>()),
+        Some("changed") => changed::run(),
         Some("tidy") => tidy::run(&arguments.collect::<Vec<_>>()),
         Some("dist") => dist::run(arguments.collect()),
         Some("soak") => soak::run(arguments.collect()),
@@ -28,7 +32,8 @@ fn main() -> ExitCode {
                 "usage: cargo xtask sim [--planted [NAME] [--quick]] [--world space|stack] [--first SEED] [--seeds N | --seconds N] [--threads N] \
                  [--stop] [--release]\n       \
                  cargo xtask tidy [RULE ...]\n       \
-                 cargo xtask soak rdma [--minutes N] [--release | --cenote BINARY] [--seed N]\n       \
+                 cargo xtask changed\n       \
+                 cargo xtask soak rdma [--minutes N] [--release] [--cenote BINARY] [--client BINARY] [--seed N]\n       \
                  cargo xtask dist [--binaries DIR] [--out DIR] [--version VERSION] [--only deb|rpm]"
             );
             ExitCode::from(2)

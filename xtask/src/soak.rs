@@ -1,4 +1,4 @@
-//! `cargo xtask soak rdma [--minutes N] [--release | --cenote BINARY] [--seed N]`: a daemon and client processes against it, for as long
+//! `cargo xtask soak rdma [--minutes N] [--release] [--cenote BINARY] [--client BINARY] [--seed N]`: a daemon and client processes against it, for as long
 //! as it is told; connections are killed and made anew every few seconds, all data is verified.
 //!
 //! Promises: an error, a stall or a wrong byte of any process fails it; everything it started ends with it. Writes below a
@@ -46,16 +46,18 @@ struct Arguments {
     seed: u64,
     is_release: bool,
     cenote: Option<PathBuf>,
+    /// The example `soak` of cenote-smb-client, if it is built already.
+    client: Option<PathBuf>,
 }
 
 fn arguments(words: Vec<String>) -> Result<Arguments, String> {
     let mut words = words.into_iter();
     if words.next().as_deref() != Some("rdma") {
         return Err(
-            "usage: cargo xtask soak rdma [--minutes N] [--release | --cenote BINARY] [--seed N]".into()
+            "usage: cargo xtask soak rdma [--minutes N] [--release] [--cenote BINARY] [--client BINARY] [--seed N]".into()
         );
     }
-    let mut arguments = Arguments { minutes: 1.0, seed: 1, is_release: false, cenote: None };
+    let mut arguments = Arguments { minutes: 1.0, seed: 1, is_release: false, cenote: None, client: None };
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} takes a value"));
         match word.as_str() {
@@ -66,6 +68,7 @@ fn arguments(words: Vec<String>) -> Result<Arguments, String> {
                 arguments.cenote = Some(value()?.into());
                 arguments.is_release = true;
             }
+            "--client" => arguments.client = Some(value()?.into()),
             other => return Err(format!("unknown option: {other}")),
         }
     }
@@ -125,8 +128,11 @@ pub fn run(words: Vec<String>) -> ExitCode {
 }
 
 fn soak(arguments: &Arguments) -> Result<(), String> {
-    let built = build(&["-p", "cenote-smb-client", "--example", "soak"], arguments.is_release)?;
-    let client = built.join("examples/soak");
+    let client = match &arguments.client {
+        Some(path) => path.clone(),
+        None => build(&["-p", "cenote-smb-client", "--example", "soak"], arguments.is_release)?
+            .join("examples/soak"),
+    };
     let cenote = match &arguments.cenote {
         Some(path) => path.clone(),
         None => build(&["-p", "cenote", "--bin", "cenote"], arguments.is_release)?.join("cenote"),

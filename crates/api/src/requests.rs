@@ -24,7 +24,9 @@ pub struct AddDisk {
     pub fault_domain: FaultDomain,
 }
 
-/// Where a disk stands; empty: the level does not separate.
+/// Place of a disk; an empty name does not separate it from others at that level.
+///
+/// Not the pool's own type, which records hold: a request with an unknown field is refused, and a record with one is read.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FaultDomain {

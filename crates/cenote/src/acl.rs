@@ -48,7 +48,7 @@ fn word_of(mask: u32) -> String {
 /// Reads a self-relative descriptor.
 ///
 /// # Errors
-/// `Corrupt` where it does not parse.
+/// `Corrupt` if it does not parse.
 pub fn view(descriptor: &[u8], name_of: impl Fn(&Sid) -> String) -> Result<AclView, ApiError> {
     let descriptor = parse(descriptor)?;
     let name = |sid: &Option<Sid>| sid.as_ref().map(&name_of).unwrap_or_default();

@@ -85,7 +85,7 @@ pub struct LimitKeys {
     pub busy_poll_us: u64,
 }
 
-/// Where changes are posted.
+/// The receiver of changes.
 #[derive(Debug, Clone)]
 pub struct Webhook {
     /// `http://` or `https://`.
@@ -414,7 +414,7 @@ impl Config {
         }
     }
 
-    /// Where changes of health are told.
+    /// The receiver of changes of health.
     pub fn webhook(&self) -> Option<Webhook> {
         let Health { webhook, webhook_ca_file } = &self.health;
         let authorities = (!webhook_ca_file.as_os_str().is_empty()).then(|| webhook_ca_file.clone());

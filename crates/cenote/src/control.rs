@@ -10,7 +10,8 @@ use crate::logon_lines::LogonLines;
 use crate::pulse::Pulse;
 use crate::rdma_devices::RdmaDevices;
 use api::model::{Provisioning, RdmaTrace, Resiliency, Snapshot, VolumeDamage};
-use cluster::{FaultDomain, RedbState};
+use cluster::RedbState;
+pub use node::{Error as CommandError, ErrorKind as CommandErrorKind, NewDisk};
 use smb::wire::NetworkInterface;
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -21,7 +22,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use types::{DiskId, PoolId, VolumeId};
 
-/// Where the answer goes. Sending never blocks; an error means that nobody waits any more.
+/// The sender of an answer. Sending never blocks; an error means that nobody waits any more.
 pub type Reply<T> = oneshot::Sender<Result<T, CommandError>>;
 
 /// What the control plane asks of the data plane.
@@ -31,7 +32,38 @@ pub enum Command {
     Snapshot {
         reply: oneshot::Sender<Box<Snapshot>>,
     },
+    /// The last protocol events of a connection over SMB Direct.
+    RdmaTrace {
+        connection: u64,
+        reply: Reply<RdmaTrace>,
+    },
+    /// Ends the session and its opens.
+    CloseSession {
+        session: u64,
+        reply: Reply<()>,
+    },
+    CloseOpen {
+        open: u64,
+        reply: Reply<()>,
+    },
+    /// The shares or accounts changed. Answered when the change is in force for everybody who is connected.
+    DirectoryChanged {
+        reply: Reply<()>,
+    },
+    /// What clients are told of the server's interfaces from now on.
+    Interfaces(Vec<NetworkInterface>),
+    /// Takes no new requests, finishes those in flight (within `within`), makes everything durable, and ends the data plane.
+    Drain {
+        within: Duration,
+        reply: oneshot::Sender<()>,
+    },
+    /// What is asked of the node's disks, pools and volumes.
+    Storage(StorageCommand),
+}
 
+/// What the control plane asks of disks, pools and volumes.
+#[derive(Debug)]
+pub enum StorageCommand {
     /// Writes labels to disks that hold nothing, and makes them a pool.
     CreatePool {
         name: String,
@@ -67,7 +99,7 @@ pub enum Command {
         disk: DiskId,
         reply: Reply<()>,
     },
-    /// Keeps so many disks' worth of the pool's space for repair.
+    /// Keeps this many disks' worth of the pool's space for repair.
     SetReserve {
         pool: PoolId,
         reserve_disks: u32,
@@ -83,7 +115,6 @@ pub enum Command {
         pool: PoolId,
         reply: Reply<u64>,
     },
-
     /// Makes a virtual disk with an empty file layer on it, and serves it.
     CreateVolume {
         volume: NewVolume,
@@ -106,20 +137,18 @@ pub enum Command {
         repair: bool,
         reply: Reply<u64>,
     },
-
     /// What has no intact copy, by file.
     VolumeDamage {
         volume: VolumeId,
         reply: Reply<VolumeDamage>,
     },
-
     /// The self-relative security descriptor (MS-DTYP 2.4.6) of `path` (`\` between names, empty: the root).
     QuerySecurity {
         volume: VolumeId,
         path: String,
         reply: Reply<Vec<u8>>,
     },
-    /// Makes the directory, and those it is in, where they are missing.
+    /// Makes the directory, and those it is in, if they are missing.
     MakeDirectory {
         volume: VolumeId,
         path: String,
@@ -132,22 +161,6 @@ pub enum Command {
         descriptor: Vec<u8>,
         reply: Reply<()>,
     },
-
-    /// The last protocol events of a connection over SMB Direct.
-    RdmaTrace {
-        connection: u64,
-        reply: Reply<RdmaTrace>,
-    },
-
-    /// Ends the session and its opens.
-    CloseSession {
-        session: u64,
-        reply: Reply<()>,
-    },
-    CloseOpen {
-        open: u64,
-        reply: Reply<()>,
-    },
     CancelJob {
         job: u64,
         reply: Reply<()>,
@@ -157,30 +170,15 @@ pub enum Command {
         job: u64,
         reply: Reply<()>,
     },
-
-    /// The shares or accounts changed. Answered when the change is in force for everybody who is connected.
-    DirectoryChanged {
-        reply: Reply<()>,
-    },
-    /// What clients are told of the server's interfaces from now on.
-    Interfaces(Vec<NetworkInterface>),
-    /// Takes no new requests, finishes those in flight (within `within`), makes everything durable, and ends the data plane.
-    Drain {
-        within: Duration,
-        reply: oneshot::Sender<()>,
-    },
 }
 
-/// A disk that is to belong to a pool.
-#[derive(Debug, Clone)]
-pub struct NewDisk {
-    /// A file, a partition or a whole block device.
-    pub path: PathBuf,
-    /// Makes a sparse file of this size where there is none; `None`: it must exist.
-    pub create_size_bytes: Option<u64>,
-    pub fault_domain: FaultDomain,
+impl From<StorageCommand> for Command {
+    fn from(command: StorageCommand) -> Self {
+        Self::Storage(command)
+    }
 }
 
+/// A volume that is to be made.
 #[derive(Debug, Clone)]
 pub struct NewVolume {
     pub name: String,
@@ -190,41 +188,11 @@ pub struct NewVolume {
     pub size_bytes: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CommandErrorKind {
-    /// It names something that is not there.
-    NotFound,
-    /// The state of things forbids it.
-    Conflict,
-    /// The request itself is wrong.
-    Invalid,
-    NoSpace,
-    /// The data plane has ended, or too few copies can be reached.
-    Unavailable,
-    /// A disk or the data on it is damaged.
-    Corrupt,
-    Io,
-}
-
-/// Why a command was not done. The message says what happened, to what, and what to do next.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("{message}")]
-pub struct CommandError {
-    pub kind: CommandErrorKind,
-    pub message: String,
-}
-
-impl CommandError {
-    pub fn new(kind: CommandErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
-    }
-
-    fn ended() -> Self {
-        Self::new(
-            CommandErrorKind::Unavailable,
-            "the data plane has ended; see the daemon's log for the reason, then start it again",
-        )
-    }
+fn ended() -> CommandError {
+    CommandError::new(
+        CommandErrorKind::Unavailable,
+        "the data plane has ended; see the daemon's log for the reason, then start it again",
+    )
 }
 
 /// What the SMB server demands of its clients.
@@ -234,7 +202,7 @@ pub struct SmbPolicy {
     pub server_name: String,
     pub require_signing: bool,
     pub require_encryption: bool,
-    /// iWARP in software does without CRC where the client does.
+    /// iWARP in software does without CRC if the client does.
     pub rdma_crc_optional: bool,
     /// What clients are told of the server's interfaces.
     pub interfaces: Vec<NetworkInterface>,
@@ -250,7 +218,7 @@ pub struct DataPlaneOptions {
     pub rdma_devices: RdmaDevices,
     /// Pools, disks and volumes as they are recorded. A recorded disk that is not found becomes a health issue, not a failed start.
     pub state: Arc<RedbState>,
-    /// Where to look for labelled disks besides the paths recorded in the state.
+    /// Places to look for labelled disks besides the paths recorded in the state.
     pub disk_paths: Vec<PathBuf>,
     /// Server GUID (MS-SMB2 2.2.4): stays the same from start to start.
     pub server_guid: [u8; 16],
@@ -300,23 +268,26 @@ impl ControlHandle {
     /// Sends the command that `make` builds around a reply sender, and waits for the answer.
     ///
     /// # Errors
-    /// What the data plane answers, or [`CommandErrorKind::Unavailable`] where it has ended.
-    pub async fn call<T>(&self, make: impl FnOnce(Reply<T>) -> Command) -> Result<T, CommandError> {
+    /// As the data plane answers; [`CommandErrorKind::Unavailable`] if it has ended.
+    pub async fn call<T, C: Into<Command>>(
+        &self,
+        make: impl FnOnce(Reply<T>) -> C,
+    ) -> Result<T, CommandError> {
         let (reply, answer) = oneshot::channel();
-        if !self.send(make(reply)) {
-            return Err(CommandError::ended());
+        if !self.send(make(reply).into()) {
+            return Err(ended());
         }
-        answer.await.map_err(|_| CommandError::ended())?
+        answer.await.map_err(|_| ended())?
     }
 
     /// # Errors
-    /// [`CommandErrorKind::Unavailable`] where the data plane has ended.
+    /// [`CommandErrorKind::Unavailable`] if the data plane has ended.
     pub async fn snapshot(&self) -> Result<Box<Snapshot>, CommandError> {
         let (reply, answer) = oneshot::channel();
         if !self.send(Command::Snapshot { reply }) {
-            return Err(CommandError::ended());
+            return Err(ended());
         }
-        answer.await.map_err(|_| CommandError::ended())
+        answer.await.map_err(|_| ended())
     }
 
     /// Waits until the data plane has finished what it had begun, and has ended.

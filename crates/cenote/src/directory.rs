@@ -80,7 +80,7 @@ impl Directory {
         self.account_by_sid(self.group_sids.get(&fold(name))?)
     }
 
-    /// The name of an account, a group or a well-known SID; a SID's text where nobody has it.
+    /// The name of an account, a group or a well-known SID; a SID's text if nobody has it.
     pub fn display_name(&self, sid: &Sid) -> String {
         let well_known =
             || well_known().into_iter().find(|(known, _)| known == sid).map(|(_, name)| name.to_owned());

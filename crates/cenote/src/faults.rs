@@ -1,6 +1,6 @@
 //! Puts the disks of the running daemon behind faults that tests steer, with the feature `fault-injection` only.
 //!
-//! Where the environment names a Unix socket in `CENOTE_FAULTS`, every disk that is opened fails as the socket is told; with
+//! If the environment names a Unix socket in `CENOTE_FAULTS`, every disk that is opened fails as the socket is told; with
 //! `CENOTE_POWER_CUTS` set too, every disk gets a volatile write cache that a power cut robs. A connection sends one command a
 //! line and gets one line for each, `ok` or `error: ...`; docs/OPERATIONS.md, "Fault injection", has the commands. Never part
 //! of what is installed.
@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use sys::driver::{Driver, Waker};
 
-/// What is told of one disk; it stays from one opening to the next.
+/// The faults of one disk; they stay from one opening to the next.
 #[derive(Default)]
 struct Told {
     handle: FaultHandle,
@@ -30,7 +30,7 @@ struct Registry {
     waker: Option<Waker>,
 }
 
-/// Every disk that was ever opened, by path; none where `CENOTE_FAULTS` is not set.
+/// Every disk that was ever opened, by path; none if `CENOTE_FAULTS` is not set.
 static REGISTRY: OnceLock<Option<Mutex<Registry>>> = OnceLock::new();
 
 fn registry() -> Option<MutexGuard<'static, Registry>> {
@@ -52,10 +52,10 @@ fn registry() -> Option<MutexGuard<'static, Registry>> {
     registry.as_ref().map(|registry| registry.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The disk behind whatever is told of its path.
+/// Puts the disk behind the faults of its path.
 ///
 /// # Errors
-/// Where its file cannot be opened a second time for a volatile cache.
+/// If its file cannot be opened a second time for a volatile cache.
 pub fn disk(driver: &Driver, opened: OpenedFile, time_bound: Duration) -> std::io::Result<Box<dyn Disk>> {
     let Some(mut registry) = registry() else { return Ok(Box::new(FileDisk::new(driver, opened))) };
     registry.waker = Some(driver.waker());

@@ -1,4 +1,4 @@
-//! Watches the server's health: each change goes to the log, and to a webhook where one is set.
+//! Watches the server's health: each change goes to the log, and to a webhook if one is set.
 //!
 //! Promises: what could not be delivered is told with a later try, as long as it is still so; a webhook that does not answer holds
 //! nothing up. Never decides what is healthy.

@@ -7,10 +7,10 @@ use std::time::Duration;
 use ureq::Agent;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider};
 
-/// Where Linux distributions keep the authorities that are trusted.
+/// Files in which Linux distributions keep the trusted authorities.
 pub const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// What asks. `authorities`: a file in PEM form with those that may vouch for a server's name; it is read only where `is_https`.
+/// What asks. `authorities`: a file in PEM form with those that may vouch for a server's name; it is read only if `is_https`.
 ///
 /// # Errors
 /// Why the authorities cannot be used.

@@ -2,7 +2,7 @@
 //!
 //! Owns the rule which addresses are told, with which speed and capabilities. Promises: only addresses that a listener of the server
 //! can be reached at; no link-local ones, no loopback unless that is what is listened on; a speed only from a link that has one; RSS
-//! only where a device has several receive queues; RDMA only where an SMB Direct listener is. Never changes an interface.
+//! only if a device has several receive queues; RDMA only if an SMB Direct listener is there. Never changes an interface.
 
 use smb::wire::{InterfaceCapabilities, NetworkInterface};
 use std::net::{IpAddr, SocketAddr};
@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use sys::InterfaceAddress;
 
-/// Where the kernel tells of interfaces.
+/// The folder in which the kernel tells of interfaces.
 pub const SYSFS: &str = "/sys/class/net";
-/// Told where a link has no speed of its own or does not know it (virtual devices, loopback): so low that clients take any link
+/// Told if a link has no speed of its own or does not know it (virtual devices, loopback): so low that clients take any link
 /// of known speed first. Not zero: clients divide by it.
 const SPEED_UNKNOWN: u64 = 10_000_000;
 /// Devices below devices: a VLAN on a bond in a bridge.
@@ -41,7 +41,7 @@ enum Matches {
 impl FromStr for InterfaceRule {
     type Err = String;
 
-    /// `eth0`, `eth*`, `10.1.0.0/16` or `fd00::5`; with `,speed_mbps=N` behind it where the link's speed is to be said.
+    /// `eth0`, `eth*`, `10.1.0.0/16` or `fd00::5`; with `,speed_mbps=N` behind it if the link's speed is to be said.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut parts = text.split(',').map(str::trim);
         let which = parts.next().unwrap_or_default();
@@ -109,7 +109,7 @@ struct Link {
     bridge: bool,
 }
 
-/// Where interfaces come from and which may be told.
+/// The source of interfaces, and which of them may be told.
 #[derive(Debug, Clone)]
 pub struct Interfaces {
     /// Addresses that SMB over TCP listens on.
@@ -122,7 +122,7 @@ pub struct Interfaces {
 }
 
 impl Interfaces {
-    /// What to tell clients now; empty where the system does not say.
+    /// Reads what clients are to be told now; empty if the system does not say.
     pub fn read(&self) -> Vec<NetworkInterface> {
         match sys::interface_addresses() {
             Ok(addresses) => self.told(&addresses),

@@ -1,4 +1,4 @@
-//! How to find a disk in the machine: serial, slot, and the slot's LED where the kernel knows its enclosure.
+//! Finds a disk in the machine: serial, slot, and the slot's LED if the kernel knows its enclosure.
 //!
 //! Promises: reads sysfs, and writes only the `locate` attribute of an enclosure's slot, or has root's helper write it. Never opens the
 //! disk.
@@ -18,7 +18,7 @@ const HELPER_PATIENCE: Duration = Duration::from_secs(5);
 /// The helper's longest answer is a line.
 const HELPER_ANSWER_BYTES_MAX: u64 = 512;
 
-/// Switches the LED where there is one, and says what is known of the disk.
+/// Switches the LED if there is one, and tells what is known of the disk.
 pub fn locate(path: &str, on: bool) -> LocatedDisk {
     locate_in(Path::new(BLOCK), Path::new(HELPER), path, on)
 }

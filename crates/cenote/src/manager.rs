@@ -11,6 +11,7 @@ use crate::acl;
 use crate::clock::unix_now_s;
 use crate::control::{
     Command, CommandError, CommandErrorKind, ControlHandle, NewDisk, NewVolume, Reply as CommandReply,
+    StorageCommand,
 };
 use crate::directory::{Directory, SharedDirectory};
 use crate::smart::DeviceHealths;
@@ -50,7 +51,7 @@ pub struct Manager {
     control: ControlHandle,
     audit: Arc<AuditLog>,
     config: String,
-    /// Where disks are looked for.
+    /// Places to look for disks.
     search: Vec<PathBuf>,
     devices: Arc<DeviceHealths>,
     /// Held while a pool comes or goes.
@@ -58,7 +59,7 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// `config`: the configuration in effect, as text; `search`: where disks are looked for.
+    /// `config`: the configuration in effect, as text; `search`: places to look for disks.
     pub fn new(
         state: Arc<RedbState>,
         key: SealKey,
@@ -127,7 +128,10 @@ impl Manager {
         })
     }
 
-    async fn call<T>(&self, make: impl FnOnce(CommandReply<T>) -> Command) -> Result<T, ApiError> {
+    async fn call<T, C: Into<Command>>(
+        &self,
+        make: impl FnOnce(CommandReply<T>) -> C,
+    ) -> Result<T, ApiError> {
         self.control.call(make).await.map_err(failed)
     }
 
@@ -278,25 +282,25 @@ impl Management for Manager {
         Box::pin(async move {
             let disk = new_disk(&request)?;
             let pool = self.pool_named(request.pool.as_deref()).await?;
-            self.call(|reply| Command::AddDisk { pool, disk, reply }).await
+            self.call(|reply| StorageCommand::AddDisk { pool, disk, reply }).await
         })
     }
 
     fn retire_disk(&self, disk: DiskId) -> Answer<'_, Started> {
         Box::pin(async move {
-            let job = self.call(|reply| Command::RetireDisk { disk, reply }).await?;
+            let job = self.call(|reply| StorageCommand::RetireDisk { disk, reply }).await?;
             Ok(Started { job })
         })
     }
 
     fn unretire_disk(&self, disk: DiskId) -> Answer<'_, ()> {
-        Box::pin(self.call(move |reply| Command::UnretireDisk { disk, reply }))
+        Box::pin(self.call(move |reply| StorageCommand::UnretireDisk { disk, reply }))
     }
 
     fn replace_disk(&self, disk: DiskId, request: AddDisk) -> Answer<'_, Replaced> {
         Box::pin(async move {
             let new = new_disk(&request)?;
-            let (disk, job) = self.call(|reply| Command::ReplaceDisk { disk, new, reply }).await?;
+            let (disk, job) = self.call(|reply| StorageCommand::ReplaceDisk { disk, new, reply }).await?;
             Ok(Replaced { disk, job })
         })
     }
@@ -315,7 +319,7 @@ impl Management for Manager {
         Box::pin(async move {
             let pool = self.pool_named(Some(&name)).await?;
             let reserve_disks = request.reserve_disks;
-            self.call(|reply| Command::SetReserve { pool, reserve_disks, reply }).await
+            self.call(|reply| StorageCommand::SetReserve { pool, reserve_disks, reply }).await
         })
     }
 
@@ -327,7 +331,7 @@ impl Management for Manager {
             if self.look().await?.pools.iter().any(|pool| same(&pool.name, &name)) {
                 return Err(exists("pool", &name));
             }
-            self.call(|reply| Command::CreatePool { name, disks, reserve_disks, reply }).await
+            self.call(|reply| StorageCommand::CreatePool { name, disks, reserve_disks, reply }).await
         })
     }
 
@@ -335,7 +339,7 @@ impl Management for Manager {
         Box::pin(async move {
             let pool = self.pool_named(Some(&name)).await?;
             let _importing = self.moving.lock().await;
-            self.call(|reply| Command::ExportPool { pool, reply }).await?;
+            self.call(|reply| StorageCommand::ExportPool { pool, reply }).await?;
             // Its shares are gone.
             self.change(|_| Ok(())).await
         })
@@ -354,7 +358,7 @@ impl Management for Manager {
             let _importing = self.moving.lock().await;
             let (pool, name, report) =
                 self.change(move |book| book.import(&request, &named, &search)).await?;
-            let not_served = self.call(|reply| Command::AdoptPool { pool, reply }).await?;
+            let not_served = self.call(|reply| StorageCommand::AdoptPool { pool, reply }).await?;
             let import::Report { volumes, shares, users, passwords_lost, missing_disks, notes } = report;
             Ok(ImportedPool {
                 name,
@@ -372,7 +376,7 @@ impl Management for Manager {
     fn rebalance_pool(&self, name: String) -> Answer<'_, Started> {
         Box::pin(async move {
             let pool = self.pool_named(Some(&name)).await?;
-            let job = self.call(|reply| Command::Rebalance { pool, reply }).await?;
+            let job = self.call(|reply| StorageCommand::Rebalance { pool, reply }).await?;
             Ok(Started { job })
         })
     }
@@ -391,14 +395,15 @@ impl Management for Manager {
                 provisioning: request.provisioning,
                 size_bytes: request.size_bytes,
             };
-            self.call(|reply| Command::CreateVolume { volume, reply }).await
+            self.call(|reply| StorageCommand::CreateVolume { volume, reply }).await
         })
     }
 
     fn resize_volume(&self, name: String, request: ResizeVolume) -> Answer<'_, ()> {
         Box::pin(async move {
             let volume = self.volume_named(&name).await?;
-            self.call(|reply| Command::ResizeVolume { volume, size_bytes: request.size_bytes, reply }).await
+            self.call(|reply| StorageCommand::ResizeVolume { volume, size_bytes: request.size_bytes, reply })
+                .await
         })
     }
 
@@ -419,15 +424,16 @@ impl Management for Manager {
                     format!("volume '{name}' is shared as {}; delete the share first", shared.join(", ")),
                 ));
             }
-            self.call(|reply| Command::DeleteVolume { volume, reply }).await
+            self.call(|reply| StorageCommand::DeleteVolume { volume, reply }).await
         })
     }
 
     fn check_volume(&self, name: String, request: CheckVolume) -> Answer<'_, Started> {
         Box::pin(async move {
             let volume = self.volume_named(&name).await?;
-            let job =
-                self.call(|reply| Command::CheckVolume { volume, repair: request.repair, reply }).await?;
+            let job = self
+                .call(|reply| StorageCommand::CheckVolume { volume, repair: request.repair, reply })
+                .await?;
             Ok(Started { job })
         })
     }
@@ -435,7 +441,7 @@ impl Management for Manager {
     fn volume_damage(&self, name: String) -> Answer<'_, VolumeDamage> {
         Box::pin(async move {
             let volume = self.volume_named(&name).await?;
-            self.call(|reply| Command::VolumeDamage { volume, reply }).await
+            self.call(|reply| StorageCommand::VolumeDamage { volume, reply }).await
         })
     }
 
@@ -464,7 +470,7 @@ impl Management for Manager {
             shares::check(&share).map_err(refused)?;
             if !share.path.is_empty() && self.accounts.directory.current().share(&share.name).is_none() {
                 let path = share.path.clone();
-                self.call(|reply| Command::MakeDirectory { volume, path, reply }).await?;
+                self.call(|reply| StorageCommand::MakeDirectory { volume, path, reply }).await?;
             }
             self.change(move |book| {
                 // As Windows: Administrators may do everything, others what they are given.
@@ -564,7 +570,7 @@ impl Management for Manager {
     fn acl(&self, share: String, path: String) -> Answer<'_, AclView> {
         Box::pin(async move {
             let (volume, path) = self.in_share(&share, &path)?;
-            let descriptor = self.call(|reply| Command::QuerySecurity { volume, path, reply }).await?;
+            let descriptor = self.call(|reply| StorageCommand::QuerySecurity { volume, path, reply }).await?;
             let directory = self.accounts.directory.current();
             acl::view(&descriptor, |sid| directory.display_name(sid))
         })
@@ -574,12 +580,13 @@ impl Management for Manager {
         Box::pin(async move {
             let (volume, path) = self.in_share(&share, &path)?;
             let old = path.clone();
-            let descriptor = self.call(|reply| Command::QuerySecurity { volume, path: old, reply }).await?;
+            let descriptor =
+                self.call(|reply| StorageCommand::QuerySecurity { volume, path: old, reply }).await?;
             let directory = self.accounts.directory.current();
             let descriptor = acl::change(&descriptor, &request, |name| {
                 directory.sid_of(name).ok_or_else(|| no_such("user", name))
             })?;
-            self.call(|reply| Command::SetSecurity { volume, path, descriptor, reply }).await
+            self.call(|reply| StorageCommand::SetSecurity { volume, path, descriptor, reply }).await
         })
     }
 
@@ -605,11 +612,11 @@ impl Management for Manager {
     }
 
     fn cancel_job(&self, job: u64) -> Answer<'_, ()> {
-        Box::pin(self.call(move |reply| Command::CancelJob { job, reply }))
+        Box::pin(self.call(move |reply| StorageCommand::CancelJob { job, reply }))
     }
 
     fn resume_job(&self, job: u64) -> Answer<'_, ()> {
-        Box::pin(self.call(move |reply| Command::ResumeJob { job, reply }))
+        Box::pin(self.call(move |reply| StorageCommand::ResumeJob { job, reply }))
     }
 
     fn audit(&self, source: &str, action: &str, target: &str, outcome: Outcome, detail: &str) {

@@ -9,10 +9,10 @@ const CACHE_DIVISOR: u64 = 4;
 /// At least, and at most, so much by default.
 const CACHE_BYTES_LEAST: u64 = 64 << 20;
 const CACHE_BYTES_MOST: u64 = 64 << 30;
-/// Where nothing is known of the memory.
+/// The default if nothing is known of the memory.
 const CACHE_BYTES_UNKNOWN: u64 = 256 << 20;
 
-/// RAM for cached reads and buffered writes where the administrator does not say.
+/// RAM for cached reads and buffered writes if the administrator does not say.
 pub fn default_cache_bytes() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let group = group_limit_bytes(&read("/proc/self/cgroup"), |path| std::fs::read_to_string(path).ok());

@@ -5,8 +5,7 @@
 
 use crate::config::Config;
 use crate::control::{CommandError, DataPlane, DataPlaneOptions};
-use crate::node::{DataDirectory, Listeners, Node, NodeError, listen};
-use crate::size::parse_size;
+use crate::daemon::{Daemon, DaemonError, DataDirectory, Listeners, listen};
 use api::Management;
 use api::model::{Provisioning, Resiliency};
 use api::requests::{
@@ -17,6 +16,7 @@ use clap::Args;
 use cluster::shares::ShareAccess;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
+use types::size::parse_size;
 
 const POOL: &str = "pool";
 const VOLUME: &str = "demo";
@@ -35,10 +35,10 @@ pub struct Quickstart {
     /// Address and port of the SMB server [default: 127.0.0.1:445 as root, else 127.0.0.1:4455]
     #[arg(long, value_name = "ADDR:PORT")]
     pub smb: Option<SocketAddr>,
-    /// Address and port of SMB Direct [default: 127.0.0.1:5445 where this build has it]
+    /// Address and port of SMB Direct [default: 127.0.0.1:5445 if this build has it]
     #[arg(long, value_name = "ADDR:PORT")]
     pub rdma: Option<SocketAddr>,
-    /// SMB Direct without CRC where the client does without too: loopback has no wire
+    /// SMB Direct without CRC if the client does without too: loopback has no wire
     #[arg(long)]
     pub rdma_no_crc: bool,
     /// Address and port of the management API
@@ -52,7 +52,7 @@ pub struct Quickstart {
     pub password: Option<String>,
 }
 
-/// The ports tried where none is given, in order.
+/// The ports tried if none is given, in order.
 const SMB_PORTS: [u16; 2] = [445, 4455];
 
 /// Runs the trial server until it is told to stop.
@@ -63,13 +63,13 @@ pub fn run(
     options: &Quickstart,
     data: &Path,
     start_data_plane: impl FnOnce(DataPlaneOptions) -> Result<DataPlane, CommandError>,
-) -> Result<(), NodeError> {
+) -> Result<(), DaemonError> {
     let mut config = Config::default();
     config.api.listen = options.http;
     // Its disks are files of a file system that others keep busy too.
     config.limits.disk_timeout_ms = 30_000;
     config.smb.rdma_crc = !options.rdma_no_crc;
-    config.check().map_err(|error| NodeError::Setup(error.to_string()))?;
+    config.check().map_err(|error| DaemonError::Setup(error.to_string()))?;
     let directory = DataDirectory::open_or_create(data)?;
     directory.path().clone_into(&mut config.server.data_dir);
     let api = listen("HTTP", options.http)?;
@@ -82,31 +82,31 @@ pub fn run(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|source| NodeError::Io { what: "event loop".into(), source })?;
+        .map_err(|source| DaemonError::Io { what: "event loop".into(), source })?;
     let listeners = Listeners { smb: vec![smb], rdma: rdma.into_iter().collect(), api, api_tls: None };
-    let node = Node::start(&config, directory, listeners, start_data_plane)?;
+    let daemon = Daemon::start(&config, directory, listeners, start_data_plane)?;
     runtime.block_on(async {
-        let password = match furnish(&node, options).await {
+        let password = match furnish(&daemon, options).await {
             Ok(password) => password,
             Err(error) => {
-                node.stop().await;
+                daemon.stop().await;
                 return Err(error);
             }
         };
-        let lines = connect_lines(options, (address, direct), &password, node.directory().path());
-        node.run(move || println!("{lines}ready")).await
+        let lines = connect_lines(options, (address, direct), &password, daemon.directory().path());
+        daemon.run(move || println!("{lines}ready")).await
     })
 }
 
-/// SMB Direct: the port that was asked for, or the usual one where it is free.
-fn rdma_listener(options: &Quickstart) -> Result<Option<TcpListener>, NodeError> {
+/// SMB Direct: the port that was asked for, or the usual one if it is free.
+fn rdma_listener(options: &Quickstart) -> Result<Option<TcpListener>, DaemonError> {
     if let Some(address) = options.rdma {
         return listen("SMB Direct", address).map(Some);
     }
     let address = SocketAddr::from(([127, 0, 0, 1], RDMA_PORT));
     match listen("SMB Direct", address) {
         Ok(listener) => Ok(Some(listener)),
-        Err(NodeError::Listen { source, .. }) => {
+        Err(DaemonError::Listen { source, .. }) => {
             println!("port {RDMA_PORT} cannot be used ({source}): no SMB Direct, SMB over TCP only");
             Ok(None)
         }
@@ -114,7 +114,7 @@ fn rdma_listener(options: &Quickstart) -> Result<Option<TcpListener>, NodeError>
     }
 }
 
-fn smb_listener(options: &Quickstart) -> Result<(TcpListener, SocketAddr), NodeError> {
+fn smb_listener(options: &Quickstart) -> Result<(TcpListener, SocketAddr), DaemonError> {
     if let Some(address) = options.smb {
         let listener = listen("SMB", address)?;
         let address = listener.local_addr().unwrap_or(address);
@@ -126,7 +126,7 @@ fn smb_listener(options: &Quickstart) -> Result<(TcpListener, SocketAddr), NodeE
         match listen("SMB", address) {
             Ok(listener) => return Ok((listener, address)),
             Err(error) => {
-                if let NodeError::Listen { source, .. } = &error
+                if let DaemonError::Listen { source, .. } = &error
                     && port == SMB_PORTS[0]
                 {
                     println!("port {port} cannot be used ({source}): taking {}", SMB_PORTS[1]);
@@ -135,10 +135,10 @@ fn smb_listener(options: &Quickstart) -> Result<(TcpListener, SocketAddr), NodeE
             }
         }
     }
-    Err(last.unwrap_or_else(|| NodeError::Setup("no port to listen on".into())))
+    Err(last.unwrap_or_else(|| DaemonError::Setup("no port to listen on".into())))
 }
 
-/// IANA's smbdirect: where clients look for iWARP.
+/// IANA's smbdirect: the port on which clients look for iWARP.
 const RDMA_PORT: u16 = 5445;
 
 /// What is known of the user's password.
@@ -148,15 +148,15 @@ enum Password {
     Kept,
 }
 
-/// Makes pool, volume, user and share where they are missing.
-async fn furnish(node: &Node, options: &Quickstart) -> Result<Password, NodeError> {
-    let manager = node.manager();
-    let failed = |error: api::ApiError| NodeError::Setup(error.message);
-    let disks = node.directory().join("disks");
+/// Makes pool, volume, user and share if they are missing.
+async fn furnish(daemon: &Daemon, options: &Quickstart) -> Result<Password, DaemonError> {
+    let manager = daemon.manager();
+    let failed = |error: api::ApiError| DaemonError::Setup(error.message);
+    let disks = daemon.directory().join("disks");
     std::fs::create_dir_all(&disks)
-        .map_err(|source| NodeError::Io { what: disks.display().to_string(), source })?;
+        .map_err(|source| DaemonError::Io { what: disks.display().to_string(), source })?;
     if manager.snapshot().await.map_err(failed)?.pools.is_empty() {
-        import(node, &disks).await?;
+        import(daemon, &disks).await?;
     }
     let snapshot = manager.snapshot().await.map_err(failed)?;
     if snapshot.pools.is_empty() {
@@ -189,7 +189,7 @@ async fn furnish(node: &Node, options: &Quickstart) -> Result<Password, NodeErro
         };
         manager.create_volume(request).await.map_err(failed)?;
     }
-    let password = furnish_user(node, options).await?;
+    let password = furnish_user(daemon, options).await?;
     if manager.shares().await.map_err(failed)?.is_empty() {
         let grant = |who: &str| Grant { who: who.into(), access: ShareAccess::Full };
         let access = Some(vec![grant(ADMINISTRATORS), grant(&options.user)]);
@@ -205,28 +205,28 @@ async fn furnish(node: &Node, options: &Quickstart) -> Result<Password, NodeErro
 }
 
 /// The state is not there, the disks may be: what they hold is not made anew.
-async fn import(node: &Node, disks: &Path) -> Result<(), NodeError> {
+async fn import(daemon: &Daemon, disks: &Path) -> Result<(), DaemonError> {
     let search = vec![disks.display().to_string()];
     let request = ImportPool { search, confirm: Some(POOL.into()), ..ImportPool::default() };
-    match node.manager().import_pool(request).await {
+    match daemon.manager().import_pool(request).await {
         Ok(imported) => {
             print!("the server's state was not there; {}", crate::cli::show_import(&imported));
             Ok(())
         }
         Err(error) if error.kind == api::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(NodeError::Setup(error.message)),
+        Err(error) => Err(DaemonError::Setup(error.message)),
     }
 }
 
-async fn furnish_user(node: &Node, options: &Quickstart) -> Result<Password, NodeError> {
-    let manager = node.manager();
-    let failed = |error: api::ApiError| NodeError::Setup(error.message);
+async fn furnish_user(daemon: &Daemon, options: &Quickstart) -> Result<Password, DaemonError> {
+    let manager = daemon.manager();
+    let failed = |error: api::ApiError| DaemonError::Setup(error.message);
     let users = manager.users().await.map_err(failed)?;
     let known = users.iter().find(|user| user.name.to_lowercase() == options.user.to_lowercase());
     match (&options.password, known) {
         (None, Some(user)) if user.password_lost => {
             let password = generated_password()
-                .map_err(|source| NodeError::Io { what: "random numbers".into(), source })?;
+                .map_err(|source| DaemonError::Io { what: "random numbers".into(), source })?;
             let request = SetUser { password: Some(password.clone()), ..SetUser::default() };
             manager.set_user(options.user.clone(), request).await.map_err(failed)?;
             return Ok(Password::Generated(password));
@@ -242,7 +242,8 @@ async fn furnish_user(node: &Node, options: &Quickstart) -> Result<Password, Nod
     let generated = match &options.password {
         Some(_) => None,
         None => Some(
-            generated_password().map_err(|source| NodeError::Io { what: "random numbers".into(), source })?,
+            generated_password()
+                .map_err(|source| DaemonError::Io { what: "random numbers".into(), source })?,
         ),
     };
     let password = options.password.clone().or_else(|| generated.clone()).unwrap_or_default();
@@ -259,7 +260,7 @@ async fn furnish_user(node: &Node, options: &Quickstart) -> Result<Password, Nod
 /// 80 random bits in letters and digits that are not mistaken for one another.
 ///
 /// # Errors
-/// Where the system has no random numbers.
+/// If the system has no random numbers.
 pub fn generated_password() -> std::io::Result<String> {
     const LETTERS: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz23456789A";
     let mut bytes = [0; 16];
@@ -311,7 +312,7 @@ fn connect_lines(
          Linux      mount -t cifs //{host}/{SHARE} /mnt -o username={user},password={shown},vers=3.1.1{mount_port}\n"
     );
     if let Some(direct) = direct {
-        // cifs.ko takes port 5445 of itself where the device is an iWARP one.
+        // cifs.ko takes port 5445 of itself if the device is an iWARP one.
         let port =
             if direct.port() == RDMA_PORT { String::new() } else { format!(",port={}", direct.port()) };
         text += &format!(

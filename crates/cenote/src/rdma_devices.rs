@@ -1,4 +1,4 @@
-//! Where SMB Direct is served by RDMA devices, as the configuration wishes and the machine allows.
+//! The addresses on which RDMA devices serve SMB Direct, as the configuration wishes and the machine allows.
 //!
 //! Looks once, when the server starts. What cannot be had is said in words; it never keeps the server from starting.
 

@@ -1,4 +1,4 @@
-//! Where this machine has RDMA: its network interfaces, the kernel's RDMA devices, and why SMB Direct is not to be had by one of them.
+//! The RDMA of this machine: its network interfaces, the kernel's RDMA devices, and why SMB Direct is not to be had by one of them.
 //!
 //! Only reads /sys and the list of addresses, and asks libibverbs for its devices.
 
@@ -115,7 +115,7 @@ pub(crate) fn interface(
         String::new()
     };
     let speed = std::fs::read_to_string(network.join(&name).join("speed")).ok();
-    // The kernel says -1 where a link has no speed.
+    // The kernel says -1 if a link has no speed.
     let speed_bits_s = speed
         .and_then(|text| text.trim().parse::<u64>().ok())
         .map(|megabits| megabits.saturating_mul(1_000_000));

@@ -1,4 +1,5 @@
-//! What devices say of themselves (SMART, NVMe): asked of smartmontools' `smartctl`, or read where a timer of the system put it.
+//! The state that devices report of themselves (SMART, NVMe): smartmontools' `smartctl` is asked, or the files are read in which a timer of
+//! the system put it.
 //!
 //! To ask a device takes rights that the service does without, so `packaging/cenote-smart.timer` has root ask and leave the answers in
 //! [`ANSWERS`]; a server that runs as root asks by itself. Promises: never on the data plane's thread; a device that does not answer

@@ -41,6 +41,11 @@ impl Fate {
     }
 }
 
+/// Whether two ranges share a byte.
+pub(crate) fn overlaps(a: u64, a_len: u64, b: u64, b_len: u64) -> bool {
+    a < b.saturating_add(b_len) && b < a.saturating_add(a_len)
+}
+
 /// What changes are applied to.
 pub(crate) trait Medium {
     type Error;

@@ -17,7 +17,7 @@ pub trait Fixture {
 /// Runs all of it.
 ///
 /// # Panics
-/// Where the disk does not conform.
+/// The disk does not conform.
 pub fn run(fixture: &mut dyn Fixture) {
     answers_carry_their_tokens(fixture);
     what_was_written_is_read(fixture);

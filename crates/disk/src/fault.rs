@@ -1,7 +1,7 @@
 //! A real disk made to fail on demand, for tests of the running daemon.
 //!
-//! The disk goes to the data plane's thread, the [`FaultHandle`] to whoever holds the control socket. What is told takes
-//! effect at the disk's next submit or poll; whoever tells must therefore wake the loop.
+//! The disk goes to the data plane's thread, the [`FaultHandle`] to the owner of the control socket. A fault takes
+//! effect at the disk's next submit or poll; a caller that sets one must therefore wake the loop.
 
 use crate::crash::{Fault, FaultAction};
 use crate::random::Random;
@@ -64,7 +64,7 @@ enum Purpose {
     WriteRot,
 }
 
-/// See the module.
+/// A disk that fails as its [`FaultHandle`] says.
 pub struct FaultDisk<D> {
     disk: D,
     handle: FaultHandle,

@@ -10,9 +10,11 @@ pub mod crash;
 pub mod fault;
 mod file;
 mod image;
+mod log;
 pub mod memory;
 pub mod partition;
 mod random;
+mod release;
 pub mod volatile;
 
 pub use file::{FileDisk, FileDiskOptions, OpenError, OpenedFile, StandaloneDisk, create_file_disk};

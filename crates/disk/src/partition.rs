@@ -1,11 +1,12 @@
 //! The partition table (GPT, UEFI specification 2.10 section 5) that a whole device gets, so that installers and other tools see that it
-//! is taken; and where in a device ours is.
+//! is taken; and the place of our partition in a device.
 //!
 //! Owns the table of a device that it partitioned: a protective MBR, both copies of header and entries, and one partition of
 //! [`PARTITION_TYPE`] that begins at 1 MiB. Promises: what does not parse is no table; a table is found by either of its copies, and a
 //! damaged copy is written again from the other one.
 //! Never touches a table with anything else in it.
 
+use crate::release::{RELEASE, RELEASE_PAUSE};
 use rustix::fs::{FileType, OFlags};
 use std::fs::File;
 use std::io;
@@ -118,7 +119,7 @@ pub fn look_after_table(path: &Path, repair: bool) -> TableState {
     TableState::Whole
 }
 
-/// A damaged copy of a table in which our partition is alone and whose other copy is intact: which, where it begins, and what belongs
+/// A damaged copy of a table in which our partition is alone and whose other copy is intact: which, its first byte, and the bytes that belong
 /// there. Behind these bytes those of block 0, if the MBR is lost with the first copy.
 fn missing_copy(file: &File, size_bytes: u64, block_bytes: u32) -> Option<(&'static str, u64, Vec<Vec<u8>>)> {
     let block = u64::from(block_bytes);
@@ -255,7 +256,7 @@ fn sysfs(path: &Path) -> Option<PathBuf> {
 /// the partition's, if its node comes, or the device's, in which the partition is found.
 ///
 /// # Errors
-/// Where the device is in use, too small, or has an error.
+/// The device is in use, too small, or has an error.
 pub fn create(path: &Path) -> io::Result<PathBuf> {
     let (file, size_bytes, block_bytes) = open_device(path)?;
     write(&file, size_bytes, block_bytes)?;
@@ -268,7 +269,7 @@ pub fn create(path: &Path) -> io::Result<PathBuf> {
 /// one.
 ///
 /// # Errors
-/// Where the device is in use or has an error.
+/// The device is in use or has an error.
 pub fn remove(path: &Path) -> io::Result<bool> {
     if sysfs(path).is_none() {
         return Ok(false);
@@ -281,11 +282,11 @@ pub fn remove(path: &Path) -> io::Result<bool> {
 /// As nobody else has it, not even mounted.
 fn open_device(path: &Path) -> io::Result<(File, u64, u32)> {
     let flags = OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
-    let until = Instant::now() + super::file::RELEASE;
+    let until = Instant::now() + RELEASE;
     let file = loop {
         match rustix::fs::open(path, flags, rustix::fs::Mode::empty()) {
             Err(rustix::io::Errno::BUSY) if Instant::now() < until => {
-                std::thread::sleep(super::file::RELEASE_PAUSE);
+                std::thread::sleep(RELEASE_PAUSE);
             }
             opened => break opened?,
         }
@@ -327,7 +328,7 @@ fn largest_place(blocks: u64, block_bytes: u32) -> Option<Place> {
         .then_some(Place { offset_bytes: ALIGNMENT, len_bytes: end_bytes - ALIGNMENT })
 }
 
-/// Bytes and where they go.
+/// Bytes and their places.
 type Step = Vec<(u64, Vec<u8>)>;
 
 /// What is written, in steps of which each is durable before the next: the copies of the table, then the MBR that makes others look at

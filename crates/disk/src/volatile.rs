@@ -2,17 +2,15 @@
 //! alone cannot rob of what the kernel has.
 //!
 //! The file is the medium. What was written without durability waits in memory until a flush covers it, and operations take
-//! a few polls. When [`Plug::pull`] is called, whatever could be lost then (the cached writes and all operations in flight) is
+//! a few polls. When [`Plug::pull`] is called, all that could be lost then (the cached writes and all operations in flight) is
 //! kept, lost or torn by chance that a seed repeats, as [`crate::crash`] describes; afterwards nothing is written and nothing
 //! answered. The process has to end then: the kernel keeps the file. Never meant for data that anybody wants.
 
-use crate::change::Change;
-use crate::change::Fate;
+use crate::change::{Change, overlaps};
 use crate::crash::choice;
-use crate::crash::overlaps;
+use crate::log::ChangeLog;
 use crate::random::Random;
 use crate::{Disk, DiskCompletion, DiskError, DiskInfo, DiskOperation, OpenedFile, check_fit};
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -21,33 +19,21 @@ use sys::BufMut;
 
 /// The cache writes its oldest back beyond this.
 const CACHE_BYTES_MAX: u64 = 64 << 20;
-/// An operation is performed at one of so many polls.
+/// An operation is performed at one of this many polls.
 const POLLS_MAX: u64 = 4;
-
-/// A completed change that is not on the medium yet.
-struct Cached {
-    /// Number of its completion, growing along the cache.
-    completion: u64,
-    offset: u64,
-    change: Change,
-    /// Answered as durable; it waits only because an older overlapping change does.
-    forced: bool,
-}
 
 struct InFlight {
     token: u64,
     operation: DiskOperation,
     polls_left: u64,
-    /// Changes that completed up to this number are covered, where it is a flush.
+    /// Number of the last completed change that it covers, if it is a flush.
     submitted_after: u64,
 }
 
 struct State {
     medium: File,
     random: Random,
-    cache: VecDeque<Cached>,
-    cached_bytes: u64,
-    completions: u64,
+    cache: ChangeLog,
     in_flight: Vec<InFlight>,
     answers: Vec<DiskCompletion>,
     pulled: bool,
@@ -57,7 +43,7 @@ struct State {
 #[derive(Clone)]
 pub struct Plug(Arc<Mutex<State>>);
 
-/// See the module.
+/// A file whose writes wait in a cache that a power cut empties.
 pub struct VolatileDisk {
     state: Arc<Mutex<State>>,
     wake: Box<dyn Fn() + Send>,
@@ -80,7 +66,7 @@ impl State {
             DiskOperation::Discard { offset, len_bytes } => {
                 self.change(offset, Change::Zero(len_bytes), false).map(|()| None)
             }
-            DiskOperation::Flush => self.write_back(entry.submitted_after, 0).map(|()| None),
+            DiskOperation::Flush => self.flush(entry.submitted_after).map(|()| None),
         };
         let result = result.map_err(|error| DiskError::of_system(&error));
         self.answers.push(DiskCompletion { token: entry.token, result });
@@ -89,17 +75,16 @@ impl State {
     fn read(&self, offset: u64, mut into: BufMut) -> io::Result<BufMut> {
         self.medium.read_exact_at(&mut into, offset)?;
         let len = into.len() as u64;
-        for cached in &self.cache {
-            let cached_len = cached.change.len_bytes();
-            if !overlaps(offset, len, cached.offset, cached_len) {
+        for (at, change) in self.cache.iter() {
+            if !overlaps(offset, len, at, change.len_bytes()) {
                 continue;
             }
-            let start = offset.max(cached.offset);
-            let end = (offset + len).min(cached.offset + cached_len);
+            let start = offset.max(at);
+            let end = (offset + len).min(at + change.len_bytes());
             let target = &mut into[(start - offset) as usize..(end - offset) as usize];
-            match &cached.change {
+            match change {
                 Change::Write(data) => {
-                    data.slice((start - cached.offset) as usize, (end - start) as usize).copy_to(target);
+                    data.slice((start - at) as usize, (end - start) as usize).copy_to(target);
                 }
                 Change::Zero(_) => target.fill(0),
             }
@@ -108,32 +93,22 @@ impl State {
     }
 
     fn change(&mut self, offset: u64, change: Change, forced: bool) -> io::Result<()> {
-        let len_bytes = change.len_bytes();
-        self.completions += 1;
-        let after_older = self
-            .cache
-            .iter()
-            .any(|older| overlaps(offset, len_bytes, older.offset, older.change.len_bytes()));
-        if forced && !after_older {
-            return change.apply(&self.medium, offset);
+        self.cache.push(offset, change, forced);
+        let full = self.cache.len_bytes() > CACHE_BYTES_MAX;
+        if full {
+            self.cache.force_beyond(CACHE_BYTES_MAX);
         }
-        self.cached_bytes += len_bytes;
-        self.cache.push_back(Cached { completion: self.completions, offset, change, forced });
-        self.write_back(0, CACHE_BYTES_MAX)
+        if forced || full { self.settle() } else { Ok(()) }
     }
 
-    /// Puts on the medium what completed up to `completion`, and the oldest until at most `bytes_max` wait if that is not zero.
-    fn write_back(&mut self, completion: u64, bytes_max: u64) -> io::Result<()> {
-        while let Some(oldest) = self.cache.front() {
-            let full = bytes_max > 0 && self.cached_bytes > bytes_max;
-            if oldest.completion > completion && !full {
-                break;
-            }
-            oldest.change.apply(&self.medium, oldest.offset)?;
-            self.cached_bytes -= oldest.change.len_bytes();
-            self.cache.pop_front();
-        }
-        Ok(())
+    /// Puts on the medium what completed up to `completion`.
+    fn flush(&mut self, completion: u64) -> io::Result<()> {
+        self.cache.force(completion);
+        self.settle()
+    }
+
+    fn settle(&mut self) -> io::Result<()> {
+        self.cache.settle(|offset, change| change.apply(&self.medium, offset))
     }
 
     fn pull(&mut self, seed: u64) -> io::Result<()> {
@@ -141,21 +116,21 @@ impl State {
             return Ok(());
         }
         self.answers.clear();
-        let in_flight = std::mem::take(&mut self.in_flight).into_iter().filter_map(|entry| {
-            let (offset, change) = match entry.operation {
-                DiskOperation::Write { offset, data, .. } => (offset, Change::Write(data)),
-                DiskOperation::Discard { offset, len_bytes } => (offset, Change::Zero(len_bytes)),
-                DiskOperation::Read { .. } | DiskOperation::Flush => return None,
-            };
-            Some(Cached { completion: u64::MAX, offset, change, forced: false })
-        });
-        let mut candidates = std::mem::take(&mut self.cache);
-        candidates.extend(in_flight);
-        let sectors: Vec<u64> = candidates.iter().map(|candidate| candidate.change.sectors()).collect();
+        let unanswered =
+            std::mem::take(&mut self.in_flight).into_iter().filter_map(|entry| match entry.operation {
+                DiskOperation::Write { offset, data, .. } => Some((offset, Change::Write(data))),
+                DiskOperation::Discard { offset, len_bytes } => Some((offset, Change::Zero(len_bytes))),
+                DiskOperation::Read { .. } | DiskOperation::Flush => None,
+            });
+        let (cache, unanswered) = (std::mem::take(&mut self.cache), unanswered.collect::<Vec<_>>());
+        let completed: Vec<u64> = cache.at_risk().map(|(_, change)| change.sectors()).collect();
+        let sectors: Vec<u64> =
+            completed.iter().copied().chain(unanswered.iter().map(|(_, change)| change.sectors())).collect();
         let fates = choice::random(&sectors, seed);
-        for (at, candidate) in candidates.iter().enumerate() {
-            let fate = if candidate.forced { Fate::Kept } else { fates.fate(at) };
-            candidate.change.apply_fate(&self.medium, candidate.offset, fate)?;
+        cache
+            .cut(|at| fates.fate(at), |offset, change, fate| change.apply_fate(&self.medium, offset, fate))?;
+        for (at, (offset, change)) in (completed.len()..).zip(&unanswered) {
+            change.apply_fate(&self.medium, *offset, fates.fate(at))?;
         }
         Ok(())
     }
@@ -165,14 +140,14 @@ impl Plug {
     /// Cuts the power; `seed` decides what is lost. The same disk twice: the second does nothing.
     ///
     /// # Errors
-    /// Where the file cannot be written.
+    /// The file cannot be written.
     pub fn pull(&self, seed: u64) -> io::Result<()> {
         lock(&self.0).pull(seed)
     }
 
     /// Bytes that a power cut could lose, of completed changes.
     pub fn cached_bytes(&self) -> u64 {
-        lock(&self.0).cached_bytes
+        lock(&self.0).cache.len_bytes()
     }
 }
 
@@ -180,15 +155,13 @@ impl VolatileDisk {
     /// `wake` is called while operations wait for polls.
     ///
     /// # Errors
-    /// Where the file cannot be opened a second time.
+    /// The file cannot be opened a second time.
     pub fn new(opened: OpenedFile, seed: u64, wake: Box<dyn Fn() + Send>) -> io::Result<(Self, Plug)> {
         let medium = File::options().read(true).write(true).open(&opened.info().path)?;
         let state = Arc::new(Mutex::new(State {
             medium,
             random: Random::new(seed),
-            cache: VecDeque::new(),
-            cached_bytes: 0,
-            completions: 0,
+            cache: ChangeLog::default(),
             in_flight: Vec::new(),
             answers: Vec::new(),
             pulled: false,
@@ -204,7 +177,7 @@ impl Drop for VolatileDisk {
         let mut state = lock(&self.state);
         if !state.pulled {
             // Nobody waits for an answer any more; what fails here is as if the power had been cut.
-            let _ = state.write_back(u64::MAX, 0);
+            let _ = state.flush(u64::MAX);
         }
     }
 }
@@ -234,9 +207,9 @@ impl Disk for VolatileDisk {
             return;
         }
         let polls_left = state.random.below(POLLS_MAX);
-        let submitted_after = state.completions;
+        let submitted_after = state.cache.completions();
         state.in_flight.push(InFlight { token, operation, polls_left, submitted_after });
-        // Whoever submits may not poll again before the loop's next turn.
+        // The caller may not poll again before the loop's next turn.
         (self.wake)();
     }
 

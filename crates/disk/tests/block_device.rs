@@ -1,4 +1,4 @@
-//! Whole block devices as disks: loop devices, where this user may make them.
+//! Whole block devices as disks: loop devices, if this user may make them.
 
 use disk::conformance::{self, Fixture};
 use disk::{Disk, FileDisk, FileDiskOptions, OpenError, OpenedFile, create_file_disk};
@@ -13,7 +13,7 @@ struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// `None` where loop devices cannot be made here.
+    /// `None` if loop devices cannot be made here.
     fn new(sector_bytes: u32) -> Option<Self> {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("backing");

@@ -1,7 +1,7 @@
 //! The deterministic simulator: two worlds in virtual time, each on one thread.
 //!
 //! [`World::Space`]: coordinators and replicas of several nodes, over a network that loses and delays, with a cluster state that
-//! fails. [`World::Stack`]: one server from the volume's backend down to disks that fail in every way ([`stack`]). Both own the
+//! fails ([`space_world`]). [`World::Stack`]: one server from the volume's backend down to disks that fail in every way ([`stack`]). Both own the
 //! environment only: what runs in them is what ships. A run has phases of faults, under which nothing acknowledged may be lost nor
 //! anything wrong be read; then everything is healed, and must serve and become fully redundant again. Faults are planned so that
 //! they should be survived: every violation is a bug. A seed replays bit for bit. Never ships.
@@ -10,25 +10,10 @@
 
 #[cfg(feature = "planted-bugs")]
 pub mod bugs;
-mod client;
-mod faults;
-pub mod invariants;
-mod look;
-mod manager;
-mod narrate;
-mod network;
-mod nodes;
-pub mod oracle;
 mod random;
-mod replicas;
-mod scenario;
+pub mod space_world;
 pub mod stack;
 mod trace;
-mod traffic;
-mod world;
-
-pub use scenario::Scenario;
-pub use world::{Coverage, Report, run};
 
 /// Seeds that failed once, and what was wrong: `WORLD SEED # why`. They run before all others.
 pub const KEPT_SEEDS: &str = include_str!("../kept-seeds.txt");
@@ -70,8 +55,8 @@ impl World {
     pub fn run(self, seed: u64) -> Finding {
         match self {
             Self::Space => {
-                let Report { violations, trace, .. } = run(seed);
-                let scenario = format!("{:?}", Scenario::of_seed(seed));
+                let space_world::Report { violations, trace, .. } = space_world::run(seed);
+                let scenario = format!("{:?}", space_world::Scenario::of_seed(seed));
                 Finding { world: self, seed, violations, scenario, trace }
             }
             Self::Stack => {

@@ -1,5 +1,5 @@
-use crate::oracle::Register;
-use crate::{Coverage, run};
+use crate::space_world::oracle::Register;
+use crate::space_world::{Coverage, run};
 
 fn run_all(seeds: std::ops::Range<u64>) -> Coverage {
     let mut total = Coverage::default();

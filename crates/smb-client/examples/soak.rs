@@ -4,8 +4,9 @@
 //! `soak HOST SHARE FILE --user NAME --seconds N [--tcp-port PORT] [--rdma-port PORT] [--channels N] [--tcp-channels N]`
 //! `     [--sign] [--encrypt] [--no-crc] [--seed N] [--kill-every-ms N] [--json]`
 //!
-//! The password is in the environment variable CENOTE_SMB_PASSWORD. Channels go by SMB Direct where there is an `--rdma-port`, `--tcp-channels`
-//! are added by TCP. Every tenth kill takes all connections at once: then the session is set up anew and the durable file found again.
+//! The password is in the environment variable CENOTE_SMB_PASSWORD. If an `--rdma-port` is given, channels go by SMB Direct;
+//! `--tcp-channels` are added by TCP. Every tenth kill takes all connections at once: the session is then set up anew, and the durable
+//! file is found again.
 
 use smb_client::{
     Client, Credentials, Encryption, File, NtHash, OpenOptions, Options, Reply, Signing, Token, Transport,
@@ -149,7 +150,7 @@ impl Soak {
         offset / GRAIN_BYTES..=(offset + len - 1) / GRAIN_BYTES
     }
 
-    /// Asks for one operation where none is under way.
+    /// Asks for one operation if none is under way.
     fn ask(&mut self) -> Result<(), Box<dyn Error>> {
         let limits = self.client.limits();
         let len = self.random.length(limits.read_bytes.min(limits.write_bytes) as usize);

@@ -25,7 +25,7 @@ pub struct Bandwidth {
     /// Of the payload, what went by RDMA; the rest was in messages.
     pub written_by_rdma_bytes: u64,
     pub read_by_rdma_bytes: u64,
-    /// Why RDMA was not used, where it was not.
+    /// The reason why RDMA was not used, if it was not.
     pub note: Option<String>,
 }
 

@@ -30,10 +30,10 @@ enum Loan {
     Bytes(SmallVec<[RegionKey; 2]>),
 }
 
-/// Payload in messages of one channel that are not answered: transfers are long, so that MS-SMBD's credits bound them little. What goes
-/// beyond is lent, for the server to fetch when it wants to, or waits. As much as 32 messages of 1 MiB, which TCP has on its way as well.
+/// Most payload in unanswered messages of one channel: transfers are long, so that MS-SMBD's credits hardly bound it. Further payload is
+/// lent, for the server to fetch when it wants to, or waits. As much as 32 messages of 1 MiB, which TCP has on its way as well.
 const INLINE_BYTES_MAX: usize = 32 << 20;
-/// To be fetched pays for longer payload only.
+/// Payload up to this length goes in messages always: a server's fetching pays for longer payload only.
 const INLINE_BYTES_LEAST: usize = 64 << 10;
 
 pub(crate) struct Channel {
@@ -116,9 +116,9 @@ impl Channel {
         }
     }
 
-    /// Lends the memory of a request's payload; where that is not possible the payload goes in messages.
+    /// Lends the memory of a request's payload to the device; if that is not possible the payload goes in messages.
     fn lend(&mut self, token: Token, request: &mut Request, protection: Protection) {
-        // The server ends the registration with its answer, where dialect and device have that.
+        // The server ends the registration with its answer if dialect and device can do that.
         let is_new = self.connection.dialect() >= Some(Dialect::Smb302);
         let Some(link) = self.link.rdma() else { return };
         let channel =

@@ -1,6 +1,6 @@
 //! The event loop that the clients of one thread share.
 //!
-//! Owns the thread's ring (or epoll, where io_uring is not permitted). Promises: it sleeps when there is nothing to do, and one system
+//! Owns the thread's ring (or epoll, if io_uring is not permitted). Promises: it sleeps when there is nothing to do, and one system
 //! call hands over everything that all clients have to send. Never looks at a message.
 
 use crate::ClientError;
@@ -18,16 +18,16 @@ pub struct Engine {
 
 impl Engine {
     /// # Errors
-    /// [`ClientError::Io`] where descriptors or locked memory are exhausted.
+    /// [`ClientError::Io`] if descriptors or locked memory are exhausted.
     pub fn new() -> Result<Self, ClientError> {
         Ok(Self { driver: Driver::new(DriverChoice::Automatic)? })
     }
 
-    /// Sends what its clients have to send and sleeps until one of them may have something, for `timeout` at most (and half a
-    /// second at the longest). Afterwards [`crate::Client::poll`] is to be called on each.
+    /// Sends what its clients have to send and sleeps until one of them may have something, for at most `timeout` and at
+    /// most half a second. Afterwards [`crate::Client::poll`] is to be called on each.
     ///
     /// # Errors
-    /// [`ClientError::Io`] where the kernel refuses to go on with the loop itself.
+    /// [`ClientError::Io`] if the kernel refuses to go on with the loop itself.
     pub fn wait(&self, timeout: Duration) -> Result<(), ClientError> {
         Ok(self.driver.wait(Some(timeout.min(WAIT_MAX)))?)
     }

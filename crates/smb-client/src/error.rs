@@ -54,7 +54,7 @@ impl From<LinkError> for ClientError {
 }
 
 impl ClientError {
-    /// The server's answer, where it was one.
+    /// Returns the status that the server answered with, if the error is such an answer.
     pub fn status(&self) -> Option<NtStatus> {
         match self {
             Self::Status { status, .. } => Some(*status),

@@ -131,7 +131,7 @@ impl OpenOptions {
         }
     }
 
-    /// A file for reading and writing, made where there is none.
+    /// Opens a file for reading and writing, and makes it if there is none.
     pub const fn write() -> Self {
         Self { access: READ_ACCESS | WRITE_ACCESS, disposition: FILE_OPEN_IF, ..Self::read() }
     }
@@ -187,8 +187,8 @@ impl OpenOptions {
         self
     }
 
-    /// The server is asked to keep the file open where all connections are lost (durable handle of version 2, dialect 3.0 and later), which
-    /// it does as long as nobody else opens it: [`File::is_durable`] says whether it will. See [`crate::Options::reconnect`].
+    /// Asks the server to keep the file open when all connections are lost (durable handle of version 2, dialect 3.0 and later), which
+    /// it does until somebody else opens it: [`File::is_durable`] says whether the server agreed. See [`crate::Options::reconnect`].
     #[must_use]
     pub const fn durable(mut self) -> Self {
         self.is_durable = true;

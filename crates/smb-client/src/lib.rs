@@ -36,10 +36,13 @@
 //! # }
 //! ```
 //!
-//! Payload of at least [`Options::rdma_read_bytes_min`] or [`Options::rdma_write_bytes_min`] goes by RDMA on SMB Direct; where the session
-//! or share is signed or encrypted, signed or encrypted by itself ([`Options::rdma_transform`]), or in messages where the server has no
-//! RDMA transforms. Promises: nothing is believed that is not signed or encrypted as agreed, a server's nonsense ends the connection and
-//! never panics, payload is not copied between socket and caller beyond encryption. Never retries on its own.
+//! Payload of at least [`Options::rdma_read_bytes_min`] or [`Options::rdma_write_bytes_min`] goes by RDMA on SMB Direct. If the session
+//! or share is signed or encrypted, such payload is signed or encrypted by itself ([`Options::rdma_transform`]); if the server has no
+//! RDMA transforms, it goes in messages instead.
+//!
+//! Promises: nothing is believed that is not signed or encrypted as agreed; a server's nonsense ends the connection and never panics;
+//! payload is not copied between socket and caller beyond encryption. An operation that may have taken effect is never repeated unless
+//! a second time does no harm.
 
 #![forbid(unsafe_code)]
 

@@ -32,7 +32,7 @@ impl Transfer {
         }
     }
 
-    /// The request's body; `channel` and `descriptors` where its payload goes by RDMA.
+    /// Writes the request's body; `channel` and `descriptors` say how its payload goes by RDMA, if it does.
     fn write_body(&self, body: &mut Vec<u8>, channel: u32, descriptors: &[BufferDescriptorV1]) {
         body.clear();
         let is_remote = channel != CHANNEL_NONE;
@@ -101,7 +101,7 @@ pub struct Request {
     pub answer_bytes: usize,
     /// The share demands encryption.
     pub must_encrypt: bool,
-    /// Signed even where the session does not demand it.
+    /// The request is signed even if the session does not demand it.
     pub must_sign: bool,
     pub(crate) transfer: Option<Transfer>,
     /// Was sent before, on a channel that died (MS-SMB2 3.2.4.1.3).
@@ -130,7 +130,8 @@ impl Request {
         }
     }
 
-    /// In `tree`, or of a file opened there: encrypted where the share demands it, and led to where the share is after a reconnect.
+    /// Addresses the request to `tree`, or to a file opened there: it is encrypted if the share demands that, and finds the share again
+    /// after a reconnect.
     #[must_use]
     pub fn within(mut self, tree: Tree) -> Self {
         self.tree_id = tree.id;
@@ -162,7 +163,7 @@ impl Request {
         matches!(self.command, Command::Write | Command::SetInfo | Command::Create)
     }
 
-    /// Where the identifier of the file lies in the body.
+    /// Returns the offset of the file's identifier in the body, in bytes.
     fn file_id_at(&self) -> Option<usize> {
         match self.command {
             Command::Close
@@ -226,7 +227,7 @@ impl Request {
         }
     }
 
-    /// The payload goes by RDMA, to or from where `descriptors` say.
+    /// Makes the payload go by RDMA, to or from the places that `descriptors` name.
     pub(crate) fn send_remote(&mut self, channel: u32, descriptors: &[BufferDescriptorV1]) {
         let Some(transfer) = &self.transfer else { return };
         transfer.write_body(&mut self.body, channel, descriptors);
@@ -392,7 +393,7 @@ pub struct Reply {
     message: Buf,
     /// What the server placed by RDMA: room for all that was asked for.
     placed: Option<Buf>,
-    /// The request, where the server did not do it only because of another channel.
+    /// The request, if the server did not do it only because of another channel.
     refused: Option<Box<Request>>,
     /// Which of the client's sessions it came in; `None`: the present one.
     session: Option<u32>,
@@ -468,15 +469,15 @@ impl Reply {
         &self.message
     }
 
-    /// The header, where a server answered.
+    /// Parses the header of the answer.
     ///
     /// # Errors
-    /// [`ClientError::Wire`] where none did.
+    /// [`ClientError::Wire`] if no server answered.
     pub fn header(&self) -> Result<&Header, ClientError> {
         Ok(Header::parse(&self.message)?)
     }
 
-    /// The answer itself, where it is a success.
+    /// Returns the answer itself if it is a success.
     ///
     /// # Errors
     /// [`ClientError::Status`].
@@ -484,7 +485,7 @@ impl Reply {
         self.success_or(&[])
     }
 
-    /// As [`Self::success`], where the given statuses are fine too.
+    /// Does as [`Self::success`], and takes the given statuses as success too.
     ///
     /// # Errors
     /// [`ClientError::Status`].
@@ -505,7 +506,7 @@ impl Reply {
         self.success_or(&[NtStatus::BUFFER_OVERFLOW])?;
         let response = ReadResponse::parse(&self.message)?;
         let len = response.data()?.len();
-        // What came by RDMA may have a transform in the message, which was looked at where it was placed.
+        // If the payload came by RDMA the message may hold its transform, which was checked when the payload was.
         let is_transformed = response.flags.get() & READ_RESPONSE_RDMA_TRANSFORM != 0;
         if let Some(placed) = &self.placed
             && (len == 0 || is_transformed)

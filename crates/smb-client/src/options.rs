@@ -11,7 +11,7 @@ pub enum Signing {
     /// Always, whatever the server says.
     #[default]
     Required,
-    /// Where the server requires it.
+    /// If the server requires it.
     IfRequired,
 }
 
@@ -20,7 +20,7 @@ pub enum Signing {
 pub enum Encryption {
     /// Always; a server that cannot is refused.
     Required,
-    /// Where session or share require it.
+    /// If session or share require it.
     #[default]
     IfRequired,
 }
@@ -33,7 +33,7 @@ pub enum Transport {
     Tcp,
     /// SMB Direct or nothing; the port given to the connect call is SMB Direct's.
     Rdma,
-    /// SMB Direct where the server listens for it on [`Options::rdma_port`], else TCP; the port given to the connect call is TCP's.
+    /// SMB Direct if the server listens for it on [`Options::rdma_port`], else TCP; the port given to the connect call is TCP's.
     Auto,
 }
 
@@ -69,29 +69,28 @@ pub const RDMA_PORT: u16 = 5445;
 #[derive(Debug, Clone)]
 pub struct Options {
     pub transport: Transport,
-    /// Where [`Transport::Auto`] looks for SMB Direct.
+    /// The port on which [`Transport::Auto`] looks for SMB Direct.
     pub rdma_port: u16,
-    /// What carries SMB Direct. Where a device is named and does not lead to the server there is no SMB Direct.
+    /// The carrier of SMB Direct. If a device is named that does not lead to the server, there is no SMB Direct.
     pub rdma_device: RdmaDevice,
-    /// READ of so many bytes or more goes by RDMA; a shorter one does too where it does not fit one transfer of the connection, but for 4 KiB
-    /// and less.
+    /// Shortest READ that goes by RDMA. A shorter one does too if it does not fit one transfer of the connection and is longer than 4 KiB.
     pub rdma_read_bytes_min: u32,
-    /// WRITE of so many bytes or more goes by RDMA; a shorter one does too where it does not fit one transfer of the connection, or where
-    /// it is longer than 64 KiB and 8 MiB of payload are on their way in messages.
+    /// Shortest WRITE that goes by RDMA. A shorter one does too if it does not fit one transfer of the connection, or if it is longer than
+    /// 64 KiB and more than what is left of the 32 MiB that may be on their way in messages.
     pub rdma_write_bytes_min: u32,
-    /// Connections of the session, all by the same transport, where the server takes more than one (3.0 and later). Work is spread over
-    /// them; what a lost one had not answered is asked on another, and it is made anew.
+    /// Number of connections of the session, all by the same transport, if the server takes more than one (3.0 and later). Work is spread
+    /// over them. When one is lost its unanswered requests are asked on another, and the connection is made anew.
     pub channels: usize,
-    /// The connections beyond the first go to the addresses that the server tells of, by SMB Direct where both ends have it: up to
-    /// [`Self::channels`] in all, two at least.
+    /// The connections beyond the first go to the addresses that the server tells of, by SMB Direct if both ends have it: at most
+    /// [`Self::channels`] in all, but two at least.
     pub multichannel: bool,
-    /// Where all connections are lost: how long to try to set the session up anew before giving up. Files opened durably
-    /// ([`crate::OpenOptions::durable`]) stay open, and what was not answered is asked again. Zero: not at all.
+    /// Time for which a session that has lost all connections is tried to be set up anew. Files opened durably
+    /// ([`crate::OpenOptions::durable`]) stay open, and unanswered requests are asked again. Zero: no attempt is made.
     pub reconnect: Duration,
-    /// FPDUs carry a CRC. Without, only where the server asks for it: for loopback, which has no wire.
+    /// FPDUs carry a CRC. If this is off they do only if the server asks for it: off is for loopback, which has no wire.
     pub rdma_crc: bool,
-    /// Payload of signed and encrypted sessions goes by RDMA too, signed or encrypted by itself, where the server has RDMA transforms
-    /// (3.1.1, MS-SMB2 2.2.43); in messages otherwise.
+    /// Payload of signed and encrypted sessions goes by RDMA too, signed or encrypted by itself, if the server has RDMA transforms
+    /// (3.1.1, MS-SMB2 2.2.43); else in messages.
     pub rdma_transform: bool,
     pub oldest: Dialect,
     pub newest: Dialect,

@@ -1,4 +1,4 @@
-//! The client against Debian's smbd, started for this test alone. Says so and passes where smbd is not installed.
+//! The client against Debian's smbd, started for this test alone. If smbd is not installed the test says so and passes.
 
 use smb::wire::{Dialect, fsctl};
 use smb_client::{

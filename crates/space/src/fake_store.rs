@@ -234,16 +234,18 @@ impl Inner {
         }
     }
 
+    /// Fails the request if the fault says so.
+    fn check_fault(&self, request: &StoreRequest) -> Result<(), StoreError> {
+        match self.fault {
+            FakeFault::Errors => Err(StoreError::Disk(DiskError::Io(5))),
+            FakeFault::HostErrors => Err(StoreError::Disk(DiskError::Host(12))),
+            FakeFault::NoRoom if matches!(request, StoreRequest::Write { .. }) => Err(StoreError::NoSpace),
+            _ => Ok(()),
+        }
+    }
+
     fn perform(&mut self, request: StoreRequest) -> Result<StoreReply, StoreError> {
-        if self.fault == FakeFault::Errors {
-            return Err(StoreError::Disk(DiskError::Io(5)));
-        }
-        if self.fault == FakeFault::HostErrors {
-            return Err(StoreError::Disk(DiskError::Host(12)));
-        }
-        if self.fault == FakeFault::NoRoom && matches!(request, StoreRequest::Write { .. }) {
-            return Err(StoreError::NoSpace);
-        }
+        self.check_fault(&request)?;
         match request {
             StoreRequest::Promise { volume, epoch } => {
                 self.check_epoch(volume, epoch)?;
@@ -252,23 +254,11 @@ impl Inner {
             }
             StoreRequest::AllocateChunk { volume, epoch, chunk, append } => {
                 self.check_epoch(volume, epoch)?;
-                if !self.chunks.contains_key(&(volume, chunk)) {
-                    if self.chunks.len() as u64 >= self.slabs {
-                        return Err(StoreError::NoSpace);
-                    }
-                    let regions = u64::from(self.slab_blocks).div_ceil(REGION_BLOCKS) as usize;
-                    let slab = Slab { append, blocks: BTreeMap::new(), regions: vec![Epoch(0); regions] };
-                    self.chunks.insert((volume, chunk), slab);
-                }
-                Ok(StoreReply::Done)
+                self.allocate(volume, chunk, append)
             }
             StoreRequest::FreeChunk { volume, epoch, chunk } => {
                 self.check_epoch(volume, epoch)?;
-                self.chunks.remove(&(volume, chunk)).ok_or(StoreError::NotMapped)?;
-                let blocks = u64::from(self.slab_blocks);
-                self.corrupt.retain(|(of, lba)| *of != volume || lba.0 / blocks != u64::from(chunk.0));
-                self.lost.retain(|(of, lba)| *of != volume || lba.0 / blocks != u64::from(chunk.0));
-                Ok(StoreReply::Done)
+                self.free(volume, chunk)
             }
             StoreRequest::Read { volume, lba, blocks } => self.read(volume, lba, blocks),
             StoreRequest::Write { volume, epoch, lba, class, data, checksums } => {
@@ -277,25 +267,11 @@ impl Inner {
             }
             StoreRequest::Discard { volume, epoch, lba, blocks } => {
                 self.check_epoch(volume, epoch)?;
-                let (chunk, offset) = self.locate(lba);
-                let slab = self.chunks.get_mut(&(volume, chunk)).ok_or(StoreError::NotMapped)?;
-                for at in offset..offset + u64::from(blocks) {
-                    slab.blocks.remove(&at);
-                    slab.stamp(at, epoch);
-                    self.corrupt.remove(&(volume, lba.offset(at - offset)));
-                    self.lost.remove(&(volume, lba.offset(at - offset)));
-                }
-                Ok(StoreReply::Done)
+                self.discard(volume, epoch, lba, blocks)
             }
             StoreRequest::MarkLost { volume, epoch, lba, blocks } => {
                 self.check_epoch(volume, epoch)?;
-                let (chunk, offset) = self.locate(lba);
-                let slab = self.chunks.get_mut(&(volume, chunk)).ok_or(StoreError::NotMapped)?;
-                for at in 0..u64::from(blocks) {
-                    slab.stamp(offset + at, epoch);
-                    self.lost.insert((volume, lba.offset(at)));
-                }
-                Ok(StoreReply::Done)
+                self.mark_lost(volume, epoch, lba, blocks)
             }
             StoreRequest::Regions { volume, chunk } => {
                 let slab = self.chunks.get(&(volume, chunk)).ok_or(StoreError::NotMapped)?;
@@ -317,6 +293,65 @@ impl Inner {
                 Ok(StoreReply::Done)
             }
         }
+    }
+
+    fn allocate(
+        &mut self,
+        volume: VolumeId,
+        chunk: ChunkIndex,
+        append: bool,
+    ) -> Result<StoreReply, StoreError> {
+        if !self.chunks.contains_key(&(volume, chunk)) {
+            if self.chunks.len() as u64 >= self.slabs {
+                return Err(StoreError::NoSpace);
+            }
+            let regions = u64::from(self.slab_blocks).div_ceil(REGION_BLOCKS) as usize;
+            let slab = Slab { append, blocks: BTreeMap::new(), regions: vec![Epoch(0); regions] };
+            self.chunks.insert((volume, chunk), slab);
+        }
+        Ok(StoreReply::Done)
+    }
+
+    fn free(&mut self, volume: VolumeId, chunk: ChunkIndex) -> Result<StoreReply, StoreError> {
+        self.chunks.remove(&(volume, chunk)).ok_or(StoreError::NotMapped)?;
+        let blocks = u64::from(self.slab_blocks);
+        self.corrupt.retain(|(of, lba)| *of != volume || lba.0 / blocks != u64::from(chunk.0));
+        self.lost.retain(|(of, lba)| *of != volume || lba.0 / blocks != u64::from(chunk.0));
+        Ok(StoreReply::Done)
+    }
+
+    fn discard(
+        &mut self,
+        volume: VolumeId,
+        epoch: Epoch,
+        lba: Lba,
+        blocks: u32,
+    ) -> Result<StoreReply, StoreError> {
+        let (chunk, offset) = self.locate(lba);
+        let slab = self.chunks.get_mut(&(volume, chunk)).ok_or(StoreError::NotMapped)?;
+        for at in offset..offset + u64::from(blocks) {
+            slab.blocks.remove(&at);
+            slab.stamp(at, epoch);
+            self.corrupt.remove(&(volume, lba.offset(at - offset)));
+            self.lost.remove(&(volume, lba.offset(at - offset)));
+        }
+        Ok(StoreReply::Done)
+    }
+
+    fn mark_lost(
+        &mut self,
+        volume: VolumeId,
+        epoch: Epoch,
+        lba: Lba,
+        blocks: u32,
+    ) -> Result<StoreReply, StoreError> {
+        let (chunk, offset) = self.locate(lba);
+        let slab = self.chunks.get_mut(&(volume, chunk)).ok_or(StoreError::NotMapped)?;
+        for at in 0..u64::from(blocks) {
+            slab.stamp(offset + at, epoch);
+            self.lost.insert((volume, lba.offset(at)));
+        }
+        Ok(StoreReply::Done)
     }
 
     fn read(&self, volume: VolumeId, lba: Lba, blocks: u32) -> Result<StoreReply, StoreError> {

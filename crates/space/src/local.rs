@@ -4,7 +4,7 @@
 //! Never reads a clock: [`LocalSpace::handle_timeout`] brings the time.
 
 use crate::api::{SpaceCompletion, SpaceError, SpaceRequest, SpaceSize, VirtualDisk};
-use crate::coordinator::{Config, Coordinator, Counters, Event, JobStatus, Phase};
+use crate::coordinator::{Config, Coordinator, Counters, Event, JobStatus, Phase, StateToken};
 use crate::message::{BusError, Request, Response, Transport};
 use crate::replica::Replica;
 use crate::seam::BlockStore;
@@ -98,7 +98,7 @@ struct Inner<S, C> {
     volumes: BTreeMap<VolumeId, Volume>,
     state: C,
     /// Requests in flight: token of the state, to volume and the coordinator's token.
-    asked: BTreeMap<u64, (VolumeId, u64)>,
+    asked: BTreeMap<u64, (VolumeId, StateToken)>,
     next_token: u64,
     pool: Rc<RefCell<PoolView>>,
     domains: BTreeMap<DiskId, FaultDomain>,

@@ -47,14 +47,20 @@ impl Operation {
     }
 }
 
+/// Names one session of one coordinator. A later one has a higher id; those of two coordinators differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SessionId(pub u64);
+
+/// Names one request of a session. A later one has a higher id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestId(pub u64);
+
 /// One operation on its way to a replica.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub volume: VolumeId,
-    /// Grows with each session that one coordinator begins.
-    pub session: u64,
-    /// Grows with each request of a session.
-    pub id: u64,
+    pub session: SessionId,
+    pub id: RequestId,
     /// Stamps writes, and is compared with what the disk has promised.
     pub epoch: Epoch,
     pub operation: Operation,
@@ -108,8 +114,8 @@ impl std::error::Error for BusError {}
 pub struct Response {
     pub from: DiskId,
     pub volume: VolumeId,
-    pub session: u64,
-    pub id: u64,
+    pub session: SessionId,
+    pub id: RequestId,
     pub result: Result<Answer, BusError>,
 }
 

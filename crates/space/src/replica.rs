@@ -4,7 +4,7 @@
 //! session it was sent in, and never under an epoch lower than the one the disk has promised (I3); a session begins only if the disk
 //! has promised what its coordinator knows it to have promised. Never knows other disks.
 
-use crate::message::{Answer, BusError, Operation, Request, Response};
+use crate::message::{Answer, BusError, Operation, Request, RequestId, Response, SessionId};
 use crate::planted::Planted;
 use crate::seam::BlockStore;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,16 +19,16 @@ const OWNER_TOKENS: u64 = 1 << 63;
 
 /// One session of one volume.
 struct Session {
-    id: u64,
+    id: SessionId,
     epoch: Epoch,
     /// Every id below this was seen, or is too old to be accepted.
-    floor: u64,
-    seen: BTreeSet<u64>,
+    floor: RequestId,
+    seen: BTreeSet<RequestId>,
 }
 
 impl Session {
     /// Whether the id is new; it is not any more afterwards.
-    fn accept(&mut self, id: u64) -> bool {
+    fn accept(&mut self, id: RequestId) -> bool {
         if Planted::AcceptReplays.is_planted() {
             return true;
         }
@@ -36,22 +36,27 @@ impl Session {
             return false;
         }
         while self.seen.remove(&self.floor) {
-            self.floor += 1;
+            self.floor = after(self.floor);
         }
         while self.seen.len() > WINDOW_MAX {
             if let Some(lowest) = self.seen.pop_first() {
-                self.floor = lowest + 1;
+                self.floor = after(lowest);
             }
         }
         true
     }
 }
 
+/// Returns the id after this one.
+fn after(id: RequestId) -> RequestId {
+    RequestId(id.0 + 1)
+}
+
 /// An operation in work at the store.
 struct Work {
     volume: VolumeId,
-    session: u64,
-    id: u64,
+    session: SessionId,
+    id: RequestId,
     /// It opens a session: what the disk had promised before.
     opens: Option<Epoch>,
     epoch: Epoch,
@@ -184,7 +189,7 @@ impl<S: BlockStore> Replica<S> {
         let session = Session {
             id: request.session,
             epoch: request.epoch,
-            floor: request.id + 1,
+            floor: after(request.id),
             seen: BTreeSet::new(),
         };
         let promised = self.store.promised(request.volume);
@@ -235,6 +240,13 @@ impl<S: BlockStore> Replica<S> {
             return;
         }
         let Some(work) = self.work.remove(&completion.token) else { return };
+        debug_assert!(
+            work.opens.is_none()
+                || completion.result.is_err()
+                || self.store.promised(work.volume) >= work.epoch,
+            "{} answers a session before it has promised the epoch (I3)",
+            self.disk
+        );
         let result = match completion.result {
             Ok(StoreReply::Done) => {
                 Ok(work.opens.map_or(Answer::Done, |promised| Answer::Opened { promised }))

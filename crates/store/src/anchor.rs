@@ -55,7 +55,7 @@ impl Anchor {
     }
 }
 
-/// Reads one copy of an anchor; `None` where it is absent, damaged or another disk's.
+/// Reads one copy of an anchor; `None` if it is absent, damaged or another disk's.
 pub fn parse_anchor(disk: DiskId, block: &[u8]) -> Option<Anchor> {
     let intact = block.len() == PAGE_BYTES
         && block.starts_with(&ANCHOR_MAGIC)
@@ -96,7 +96,7 @@ pub(crate) fn encode_records(disk: DiskId, sequence: u64, records: &[u8]) -> Vec
     out
 }
 
-/// Reads a records slot: its sequence and the records; `None` where it is absent, damaged or another disk's.
+/// Reads a records slot: its sequence and the records; `None` if it is absent, damaged or another disk's.
 pub fn parse_records(disk: DiskId, slot: &[u8]) -> Option<(u64, &[u8])> {
     if !slot.starts_with(&RECORDS_MAGIC) {
         return None;

@@ -18,14 +18,14 @@ pub enum WriteClass {
     Append,
 }
 
-/// CRC-64/NVME of each 4 KiB block, seeded with (volume, lba) (D7). Empty where the chunk is of class `Append`.
+/// CRC-64/NVME of each 4 KiB block, seeded with (volume, lba) (D7). Empty if the chunk is of class `Append`.
 pub type Checksums = Vec<u64>;
 
 #[derive(Debug)]
 pub enum StoreRequest {
     /// Durably refuses every lower epoch of the volume from now on (I3). Answers `Done`.
     Promise { volume: VolumeId, epoch: Epoch },
-    /// Gives the chunk a slab of this disk; answers `Done` also where it has one already.
+    /// Gives the chunk a slab of this disk; answers `Done` also if it has one already.
     AllocateChunk { volume: VolumeId, epoch: Epoch, chunk: ChunkIndex, append: bool },
     /// Gives the chunk's slab back.
     FreeChunk { volume: VolumeId, epoch: Epoch, chunk: ChunkIndex },

@@ -47,12 +47,12 @@ impl PageCache {
         self.pages.len()
     }
 
-    /// The word, where its page is here.
+    /// The word, if its page is here.
     pub(crate) fn word(&mut self, slab: SlabIndex, word: u32) -> Option<u64> {
         self.words(slab, word / PAGE_WORDS as u32).map(|words| words[word as usize % PAGE_WORDS])
     }
 
-    /// The words of a page, where it is here.
+    /// The words of a page, if it is here.
     pub(crate) fn words(&mut self, slab: SlabIndex, page: u32) -> Option<&[u64; PAGE_WORDS]> {
         let page = self.pages.get_mut(&page_key(slab, page))?;
         page.used = true;
@@ -93,8 +93,12 @@ impl PageCache {
     /// Notes that a task waits for a page. Answers whether it has to be read.
     pub(crate) fn wait_for(&mut self, key: u64, task: SlotId) -> bool {
         let waiters = self.loading.entry(key).or_default();
-        waiters.push(task);
-        waiters.len() == 1
+        let first = waiters.is_empty();
+        // A task that begins again because another of its pages changed hands waits already.
+        if !waiters.contains(&task) {
+            waiters.push(task);
+        }
+        first
     }
 
     /// The tasks that waited for a page that was read or could not be.
@@ -112,7 +116,7 @@ impl PageCache {
         self.evict(key);
     }
 
-    /// Makes room for a page, which stays itself: whoever waits for it is about to use it, and would only ask for it again.
+    /// Makes room for a page, which stays itself: the tasks that wait for it are about to use it, and would only ask for it again.
     fn evict(&mut self, newest: u64) {
         let mut tries = 2 * self.clock.len();
         while self.pages.len() > self.budget_pages && tries > 0 {

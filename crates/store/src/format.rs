@@ -51,7 +51,7 @@ pub enum FormatError {
 /// Formats a disk and gives it back.
 ///
 /// # Errors
-/// [`FormatError`]; without `force` also where the disk is not empty.
+/// [`FormatError`]; without `force` also if the disk is not empty.
 pub fn format<D: Disk + 'static>(disk: D, parameters: FormatParameters) -> Result<D, FormatError> {
     let (result, disk) = Work::new(disk, |io| run(io, parameters)).run();
     result.map(|()| disk)
@@ -79,12 +79,12 @@ pub fn refuse_used_disk<D: Disk + 'static>(disk: D) -> Result<D, FormatError> {
 /// Takes the label off a disk that belongs to no pool any more, so that it counts as holding nothing.
 ///
 /// # Errors
-/// `InUse` with what is there, where that is not `expected`; `Disk`.
+/// `InUse` with what is there, if that is not `expected`; `Disk`.
 pub fn erase<D: Disk + 'static>(disk: D, expected: DiskId) -> Result<(), FormatError> {
     Work::new(disk, move |io| async move {
         let label = match crate::open::read_label(&io).await {
             Ok(label) => label,
-            Err(crate::open::OpenError::Disk(error)) => return Err(FormatError::Disk(error)),
+            Err(crate::open_error::OpenError::Disk(error)) => return Err(FormatError::Disk(error)),
             Err(_) => return Err(FormatError::Foreign("no label of this format")),
         };
         if label.disk != expected {

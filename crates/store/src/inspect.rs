@@ -6,8 +6,9 @@ use crate::label::{Label, LabelError, parse_label};
 use crate::layout::{
     ANCHOR_SLOTS, AREA_BYTES, LABEL_SLOTS, LEAF_BYTES, LEAVES_PER_PAGE, PAGE_BYTES, RECORDS_SLOTS,
 };
-use crate::metadata::parse_page;
-use crate::open::{MergedPages, OpenError, Opened, examine, page_identity, read_label};
+use crate::metadata::{page_identity, parse_page};
+use crate::open::{MergedPages, Opened, examine, read_label};
+use crate::open_error::OpenError;
 use crate::tables::{parse_promise_leaf, parse_slab_leaf};
 use disk::{Disk, DiskError};
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ pub struct CopyState {
     pub what: &'static str,
     /// Its place in bytes.
     pub offset: u64,
-    /// Its sequence where it is intact, otherwise what is wrong with it.
+    /// Its sequence if it is intact, otherwise what is wrong with it.
     pub state: Result<u64, String>,
 }
 
@@ -31,7 +32,7 @@ pub struct CopyState {
 pub struct VolumeOnDisk {
     pub chunks: u32,
     pub append_chunks: u32,
-    /// Highest epoch promised; zero where none was.
+    /// Highest epoch promised; zero if none was.
     pub promised: Epoch,
 }
 
@@ -55,7 +56,7 @@ pub struct Inspection {
     pub copies: Vec<CopyState>,
     pub anchor: Option<Anchor>,
     pub records_bytes: Option<u64>,
-    /// The newest intact copy of the records; empty where there is none, or none was set.
+    /// The newest intact copy of the records; empty if there is none, or none was set.
     pub records: Vec<u8>,
     /// Damaged leaves in each copy of the tables, and leaves damaged in both.
     pub damaged_table_leaves: [u64; 2],
@@ -77,7 +78,7 @@ pub fn identify<D: Disk + 'static>(disk: D) -> Result<Label, OpenError> {
 /// Reads a disk's structures; writes nothing.
 ///
 /// # Errors
-/// [`DiskError`] where the disk cannot be read. Damage is no error: it is what the inspection reports.
+/// [`DiskError`] if the disk cannot be read. Damage is no error: the inspection reports it.
 pub fn inspect<D: Disk + 'static>(disk: D) -> Result<Inspection, DiskError> {
     Work::new(disk, run).run().0
 }
@@ -178,7 +179,7 @@ async fn inspect_copies<D: Disk>(io: &Io<D>, found: &mut Inspection, label: &Lab
     Ok(())
 }
 
-/// One copy; where the device cannot read it, that is noted instead.
+/// Reads one copy; if the device cannot read it, notes that instead.
 async fn read_copy<D: Disk>(
     io: &Io<D>,
     found: &mut Inspection,

@@ -1,5 +1,5 @@
-//! One-after-the-other I/O for opening, formatting and inspecting: futures over a [`Disk`], polled to completion by whoever
-//! polls the disk. No runtime, no waker: the poller asks again.
+//! One-after-the-other I/O for opening, formatting and inspecting: futures over a [`Disk`], polled to completion by the caller
+//! that polls the disk. No runtime, no waker: the poller asks again.
 
 use disk::{Disk, DiskCompletion, DiskError, DiskOperation};
 use std::cell::RefCell;

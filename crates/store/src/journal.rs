@@ -129,7 +129,7 @@ impl Journal {
         self.pending.drain(..).map(|pending| pending.task).collect()
     }
 
-    /// Takes the next batch, where something waits and there is room for it in flight and in the journal.
+    /// Takes the next batch, if something waits and there is room for it in flight and in the journal.
     pub(crate) fn cut(&mut self) -> Option<BatchWrite> {
         self.starved = false;
         if self.pending.is_empty() || self.flying.len() >= BATCHES_IN_FLIGHT {
@@ -232,7 +232,7 @@ impl Journal {
         }
     }
 
-    /// The oldest batch in flight, where it is durable: its records take effect.
+    /// Takes the oldest batch in flight, if it is durable: its records take effect.
     pub(crate) fn next_committed(&mut self) -> Option<FlyingBatch> {
         let batch = self.flying.pop_front_if(|batch| batch.durable)?;
         self.committed = batch.sequence;

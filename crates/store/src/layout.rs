@@ -67,7 +67,7 @@ impl Layout {
         (slab_bytes, journal_bytes)
     }
 
-    /// `None` where the sizes are out of bounds or not one slab fits.
+    /// Places everything; `None` if the sizes are out of bounds or not one slab fits.
     pub fn compute(size_bytes: u64, slab_bytes: u64, journal_bytes: u64) -> Option<Self> {
         let fits = slab_bytes.is_power_of_two()
             && (SLAB_BYTES_MIN..=SLAB_BYTES_MAX).contains(&slab_bytes)

@@ -21,6 +21,7 @@ mod locks;
 mod metadata;
 mod numbers;
 mod open;
+mod open_error;
 mod overlay;
 pub mod planted;
 mod record;
@@ -38,7 +39,7 @@ pub use inspect::{CopyState, Inspection, JournalOnDisk, VolumeOnDisk, identify, 
 pub use label::{Features, Label, LabelError, parse_label};
 pub use layout::{FORMAT_VERSION, Layout, RECORDS_BYTES_MAX, REGION_BLOCKS};
 pub use metadata::{FoundPage, PageIdentity, parse_page};
-pub use open::OpenError;
+pub use open_error::OpenError;
 pub use record::{BatchHeader, Record, parse_batch, parse_batch_header};
 pub use tables::{PromiseLeaf, SlabEntry, SlabLeaf, parse_promise_leaf, parse_slab_leaf};
 pub use versions::{PageVersion, parse_version_leaf};

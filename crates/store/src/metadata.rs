@@ -5,6 +5,7 @@
 use crate::bytes::{put_u64, u64_at};
 use crate::layout::{LEAF_BYTES, LEAF_WORDS, LEAVES_PER_PAGE, PAGE_BYTES, PAGE_WORDS};
 use crate::planted::Planted;
+use crate::tables::SlabEntry;
 use crate::versions::PageVersion;
 use codes::LOST;
 use sys::{Buf, BufMut};
@@ -101,4 +102,13 @@ pub fn parse_page(identity: PageIdentity, at_least: PageVersion, bytes: &[u8]) -
         }
     }
     found
+}
+
+pub(crate) fn page_identity(disk: DiskId, slab: SlabIndex, entry: &SlabEntry, page: u32) -> PageIdentity {
+    PageIdentity { disk, slab, generation: entry.generation, page }
+}
+
+/// Merges a change into a word: checksums are replaced; the epoch of a region only grows, and stays lost if it was lost.
+pub(crate) fn merged_word(is_epoch: bool, old: u64, new: u64) -> u64 {
+    if is_epoch { old.max(new) } else { new }
 }

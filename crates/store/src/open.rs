@@ -3,12 +3,13 @@
 
 use crate::anchor::{Anchor, parse_anchor, parse_records};
 use crate::io::{Io, Started};
-use crate::label::{Features, Label, LabelError, parse_label};
+use crate::label::{Label, LabelError, parse_label};
 use crate::layout::{
     ANCHOR_SLOTS, AREA_BYTES, LABEL_SLOTS, LEAF_BYTES, LEAVES_PER_PAGE, PAGE_BYTES, PAGE_WORDS,
     PROMISE_PAGES, RECORDS_SLOTS, SLAB_ENTRIES_PER_LEAF,
 };
-use crate::metadata::{FoundPage, PageIdentity, Words, parse_page};
+use crate::metadata::{FoundPage, PageIdentity, Words, merged_word, page_identity, parse_page};
+use crate::open_error::OpenError;
 use crate::planted::Planted;
 use crate::replay::{Doubt, Replayed, replay};
 use crate::tables::{
@@ -18,45 +19,10 @@ use crate::versions::{PageVersion, PageVersions};
 use disk::{Disk, DiskError};
 use std::collections::{BTreeSet, HashMap};
 use sys::Buf;
-use types::{DiskId, Epoch, PoolId, SlabIndex, VolumeId};
+use types::{Epoch, PoolId, SlabIndex, VolumeId};
 
 /// Metadata pages read at once while replayed changes are merged into them.
 const READS_IN_FLIGHT: usize = 32;
-
-/// Why a disk cannot be opened. Nothing on it was changed, except after `Disk`.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
-    #[error("the disk is empty: it has no label")]
-    Blank,
-    #[error("the disk is not one of ours: it holds {0}")]
-    Foreign(&'static str),
-    #[error(
-        "the disk has format version {found}, newer than this program's {supported}; nothing was changed"
-    )]
-    NewerFormat { found: u32, supported: u32 },
-    #[error(
-        "the disk has format version {found}, which this program (version {supported}) does not read; nothing was changed: copy what it \
-         holds with the release that wrote it, then format it anew"
-    )]
-    OlderFormat { found: u32, supported: u32 },
-    #[error(
-        "the disk has features that this program does not know ({0}); nothing was changed: use a newer release (with ro-compat features \
-         alone it could be read, but to open a disk read-only is not supported)"
-    )]
-    UnknownFeatures(Features),
-    #[error("the disk belongs to pool {found}")]
-    OtherPool { found: PoolId },
-    #[error("the disk shrank from {label_bytes} to {size_bytes} bytes")]
-    Shrunk { label_bytes: u64, size_bytes: u64 },
-    #[error("the disk was formatted with logical blocks of {formatted} bytes and has blocks of {found}")]
-    BlockSize { formatted: u32, found: u32 },
-    #[error("{what} is damaged in all copies")]
-    Damaged { what: &'static str },
-    #[error("the journal is damaged: batch {sequence} was acknowledged and cannot be read")]
-    JournalDamaged { sequence: u64 },
-    #[error(transparent)]
-    Disk(#[from] DiskError),
-}
 
 /// What was found on a disk, ready to go on with.
 pub(crate) struct Opened {
@@ -266,7 +232,7 @@ pub(crate) async fn read_anchor<D: Disk>(io: &Io<D>, label: &Label) -> Result<Op
     Ok(best)
 }
 
-/// The newest intact records; none where all copies are damaged: the other disks have them too.
+/// Reads the newest intact records; none if all copies are damaged: the other disks have them too.
 pub(crate) async fn read_records<D: Disk>(io: &Io<D>, label: &Label) -> Result<(u64, Vec<u8>), DiskError> {
     let slot_bytes = (RECORDS_SLOTS[1] - RECORDS_SLOTS[0]) as usize;
     let mut best = (0, Vec::new());
@@ -428,13 +394,4 @@ async fn merge_pages<D: Disk>(
         }
     }
     Ok(merged)
-}
-
-pub(crate) fn page_identity(disk: DiskId, slab: SlabIndex, entry: &SlabEntry, page: u32) -> PageIdentity {
-    PageIdentity { disk, slab, generation: entry.generation, page }
-}
-
-/// A changed word: checksums are replaced; the epoch of a region only grows, and stays lost where it was lost.
-pub(crate) fn merged_word(is_epoch: bool, old: u64, new: u64) -> u64 {
-    if is_epoch { old.max(new) } else { new }
 }

@@ -252,7 +252,7 @@ pub(crate) fn encode_batch(disk: DiskId, header: &BatchHeader, records: &[&Recor
     crc
 }
 
-/// Reads the header's fields from its first block, before its CRC can be checked; `None` where this is no batch.
+/// Reads the header's fields from its first block, before its CRC can be checked; `None` if this is no batch.
 pub fn parse_batch_header(block: &[u8]) -> Option<BatchHeader> {
     if block.len() < PAGE_BYTES || !block.starts_with(&MAGIC) {
         return None;
@@ -277,7 +277,7 @@ pub fn parse_batch_header(block: &[u8]) -> Option<BatchHeader> {
     })
 }
 
-/// Reads a batch's records from all of its header blocks; `None` where its CRC fails or its counts do not fit.
+/// Reads a batch's records from all of its header blocks; `None` if its CRC fails or its counts do not fit.
 pub fn parse_batch(disk: DiskId, bytes: &[u8]) -> Option<(BatchHeader, Vec<Record>)> {
     let header = parse_batch_header(bytes)?;
     let sealed = bytes.get(..header.header_blocks as usize * PAGE_BYTES)?;

@@ -6,8 +6,9 @@ use crate::io::Io;
 use crate::journal::{Journal, LiveBatch};
 use crate::label::Label;
 use crate::layout::{Layout, PAGE_BYTES, PAGE_WORDS};
+use crate::metadata::merged_word;
 use crate::numbers::{NumberMap, block_key, page_key};
-use crate::open::{OpenError, merged_word};
+use crate::open_error::OpenError;
 use crate::planted::Planted;
 use crate::record::{BatchHeader, Record, parse_batch, parse_batch_header};
 use crate::tables::SlabEntry;
@@ -148,7 +149,7 @@ pub(crate) async fn replay<D: Disk>(
     }
 }
 
-/// The batch at `block`, where an intact one is there that `fits` the chain.
+/// Reads the batch at `block`, if an intact one is there that `fits` the chain.
 async fn next_batch<D: Disk>(
     reader: &mut JournalReader<'_, D>,
     label: &Label,

@@ -17,7 +17,7 @@ const SIGNATURES: [(usize, &[u8], &str); 13] = [
     (510, b"\x55\xAA", "a partition table or boot sector"),
 ];
 
-/// `None` where all is zero.
+/// Names what a disk holds by its first bytes; `None` if all is zero.
 pub(crate) fn recognise(area: &[u8]) -> Option<&'static str> {
     let known = SIGNATURES
         .iter()

@@ -134,7 +134,7 @@ pub(crate) fn encode_promise_page(
     out
 }
 
-/// Reads leaf `leaf` of the slab table; `None` where it is damaged.
+/// Reads leaf `leaf` of the slab table; `None` if it is damaged.
 pub fn parse_slab_leaf(disk: DiskId, leaf: u32, bytes: &[u8]) -> Option<SlabLeaf> {
     let (sequence, mut reader) = unseal(disk, b'S', leaf, bytes)?;
     let mut entries = [None; SLAB_ENTRIES_PER_LEAF];
@@ -158,7 +158,7 @@ pub fn parse_slab_leaf(disk: DiskId, leaf: u32, bytes: &[u8]) -> Option<SlabLeaf
     Some((sequence, entries))
 }
 
-/// Reads leaf `leaf` of the promise table; `None` where it is damaged.
+/// Reads leaf `leaf` of the promise table; `None` if it is damaged.
 pub fn parse_promise_leaf(disk: DiskId, leaf: u32, bytes: &[u8]) -> Option<PromiseLeaf> {
     let (sequence, mut reader) = unseal(disk, b'P', leaf, bytes)?;
     let mut entries = [None; PROMISE_ENTRIES_PER_LEAF];

@@ -111,7 +111,7 @@ fn identity(disk: DiskId, leaf: u32) -> [u8; 21] {
     identity
 }
 
-/// Reads leaf `leaf` of the table; `None` where it is damaged.
+/// Reads leaf `leaf` of the table; `None` if it is damaged.
 pub fn parse_version_leaf(disk: DiskId, leaf: u32, bytes: &[u8]) -> Option<Vec<PageVersion>> {
     let intact = bytes.len() == LEAF_BYTES && u64_at(bytes, 0) == sealed_crc(&identity(disk, leaf), bytes, 0);
     let versions = bytes.get(HEADER_BYTES..)?.as_chunks::<VERSION_BYTES>().0;

@@ -430,6 +430,35 @@ fn no_room_to_apply_the_journal_refuses_writes_loses_nothing_and_passes() {
     check(&mut rig.reopen());
 }
 
+/// Neither the chunk nor the slab that it was going to get is forgotten.
+#[test]
+fn an_allocation_that_a_full_journal_refuses_can_be_asked_for_again() {
+    let (mut rig, disk) = filled();
+    let slabs = FaultTarget::Range { offset: layout().slabs, len_bytes: 8 << 20 };
+    disk.inject(Fault::every(slabs, FaultAction::Fail(DiskError::NoSpace)));
+    let allocate = |chunk| StoreRequest::AllocateChunk {
+        volume: VOLUME,
+        epoch: EPOCH,
+        chunk: ChunkIndex(chunk),
+        append: false,
+    };
+    let refused = (1..400).filter(|round| rig.write(WriteClass::Overwrite, 5, &pattern(*round, 1)).is_err());
+    assert!(refused.count() > 100);
+    // It may find the last block of the journal.
+    let _ = rig.run(allocate(1));
+    let free = rig.store.free_slabs();
+    for _ in 0..3 {
+        let both = [rig.submit(allocate(2)), rig.submit(allocate(2))];
+        for token in both {
+            assert!(matches!(rig.wait(token), Err(StoreError::NoSpace)));
+        }
+        assert_eq!(rig.store.free_slabs(), free);
+    }
+    disk.clear_faults();
+    rig.allocate(2, false);
+    assert_eq!(rig.store.free_slabs(), free - 1);
+}
+
 fn free_and_allocate(rig: &mut Rig<CrashDisk>) -> u64 {
     rig.run(StoreRequest::FreeChunk { volume: VOLUME, epoch: EPOCH, chunk: ChunkIndex(0) }).unwrap();
     let next = rig.store.slab_count();

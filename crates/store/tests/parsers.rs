@@ -119,7 +119,7 @@ proptest! {
         for block in 0..256u64 {
             if let Ok(bytes) = rig.read(block, 1) {
                 let range = block as usize * 4096..(block as usize + 1) * 4096;
-                // Where the end of the journal is lost, nothing proves that it was there.
+                // If the end of the journal is lost, nothing proves that it was there.
                 let journaled = (block < 29 && block % 3 < 2) || (90..99).contains(&block);
                 let older = journaled && bytes == before[range.clone()];
                 prop_assert!(bytes == pristine[range] || older, "block {block}");

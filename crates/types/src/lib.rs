@@ -12,6 +12,7 @@ mod ntstatus;
 mod numbers;
 mod peer;
 mod sid;
+pub mod size;
 mod time;
 
 pub use admission::{Admission, AdmissionLimits, AdmissionRefused};

@@ -1,4 +1,4 @@
-//! What a file server asks of a volume, and what it is told: the one boundary between `smb-server` and the file layer.
+//! The questions of a file server to a volume, and the answers: the one boundary between `smb-server` and the file layer.
 //!
 //! Operations go in with an [`OperationId`] of the caller's choice; events come out, in any order. Access masks, attributes,
 //! create options and share access are the NT bits (MS-SMB2 2.2.13, MS-FSCC 2.6), since they are what is stored and enforced.
@@ -10,12 +10,14 @@ use std::time::Duration;
 use sys::Payload;
 use types::{FileTime, Monotonic, NtStatus, Sid};
 
+pub use crate::values::{ExtendedAttribute, WideString};
+
 /// Names one operation in flight; chosen by the caller, unique among its own. Numbers with both highest bits set are the backend's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId(pub u64);
 
 impl OperationId {
-    /// Of operations whose answers nobody waits for; any number can be under way at once.
+    /// Names operations whose answers nobody waits for; any number of them can be under way at once.
     pub const UNATTENDED: Self = Self(0);
 }
 
@@ -23,17 +25,14 @@ impl OperationId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpenId(pub u64);
 
-/// Names a session of the caller: what one loss of connection ends.
+/// Names a session of the caller: the end of a connection ends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub u64);
-
-/// UTF-16 code units, as the wire carries them: may hold unpaired surrogates.
-pub type WideString = Box<[u16]>;
 
 /// 16 opaque bytes that a client chose: client GUID, lease key, create GUID.
 pub type Guid = [u8; 16];
 
-/// Who acts: user, groups and privileges, as the logon found them.
+/// The user who acts, with groups and privileges, as the logon found them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessToken {
     pub user: Sid,
@@ -86,13 +85,13 @@ impl ShareRoot {
     }
 }
 
-/// Whose operation it is.
+/// The client and user of an operation, and the terms of the share that it came through.
 #[derive(Debug, Clone)]
 pub struct Caller {
     pub session: SessionId,
     pub client: Guid,
     pub token: Arc<AccessToken>,
-    /// Where the caller's paths begin.
+    /// The directory at which the caller's paths begin.
     pub root: ShareRoot,
     /// Access that the share grants at most.
     pub share_access: u32,
@@ -102,14 +101,14 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Goes on under other terms.
+    /// Puts other terms in force.
     pub fn amend(&mut self, terms: &Terms) {
         let Terms { token, share_access, share, standing } = terms.clone();
         (self.token, self.share_access, self.share, self.standing) = (token, share_access, share, standing);
     }
 }
 
-/// What a tree connect stands on: its share's name, and what its server remembers of it, which means nothing to the volume.
+/// The grounds of a tree connect: its share's name, and what its server remembers of it, which means nothing to the volume.
 ///
 /// The volume keeps it with each open and each create that waits, so that the server can judge all of them again when its policy
 /// changes ([`Backend::review`]), those whose clients are away included.
@@ -124,22 +123,22 @@ impl Standing {
         Self { share: share.into(), grounds: Arc::new(grounds) }
     }
 
-    /// Of someone who comes through no share.
+    /// Makes the standing of a caller who comes through no share.
     pub fn none() -> Self {
         Self::new("", ())
     }
 
-    /// A name of the share, always spelled the same.
+    /// Returns the name of the share, always spelled the same.
     pub fn share(&self) -> &str {
         &self.share
     }
 
-    /// What the server remembers, if it is of this type.
+    /// Returns what the server remembers, if it is of this type.
     pub fn grounds<T: Any>(&self) -> Option<&T> {
         self.grounds.downcast_ref()
     }
 
-    /// The same for clones of one standing, and for nothing else while one of them lives.
+    /// Returns a number that clones of one standing share, and nothing else while one of them lives.
     pub fn address(&self) -> usize {
         Arc::as_ptr(&self.grounds).cast::<()>() as usize
     }
@@ -151,7 +150,7 @@ impl std::fmt::Debug for Standing {
     }
 }
 
-/// Under what a caller acts from now on.
+/// The terms under which a caller acts from now on.
 #[derive(Debug, Clone)]
 pub struct Terms {
     pub token: Arc<AccessToken>,
@@ -242,7 +241,7 @@ pub enum CacheRequest {
     Lease(LeaseRequest),
 }
 
-/// What was granted; for a lease its whole state, as it now is.
+/// The caching that was granted; for a lease its whole state, as it now is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheGrant {
     Oplock(OplockLevel),
@@ -262,14 +261,6 @@ pub struct AppInstance {
     pub id: Guid,
     /// High and low half. Only a higher version takes the place of one that has a version.
     pub version: Option<(u64, u64)>,
-}
-
-#[derive(Debug, Clone)]
-pub struct ExtendedAttribute {
-    pub flags: u8,
-    /// ASCII, case-insensitive.
-    pub name: Vec<u8>,
-    pub value: Vec<u8>,
 }
 
 /// MS-SMB2 2.2.13, less what is the wire's own.
@@ -359,10 +350,10 @@ pub struct Created {
 #[derive(Debug, Clone)]
 pub struct DirectoryEntry {
     pub name: WideString,
-    /// A name of eight and three characters that leads to it too, where it was asked for and the name is not of that form.
+    /// A name of eight and three characters that leads to it too, if it was asked for and the name is not of that form.
     pub short_name: Option<WideString>,
     pub information: FileInformation,
-    /// Where to go on after this entry.
+    /// The place to go on from after this entry.
     pub cookie: u64,
 }
 
@@ -415,7 +406,7 @@ pub enum SetInformation {
         flags: u32,
     },
     Rename {
-        /// Path below the root through which the open was made; `:` and a name where it is a stream's.
+        /// Path below the root through which the open was made; `:` and a name if it is a stream's.
         target: WideString,
         replace: bool,
         posix: bool,
@@ -516,7 +507,7 @@ pub enum Operation {
         /// Entries are to have their short names.
         short_names: bool,
     },
-    /// All elements or none; waits where an element may wait.
+    /// Locks or unlocks all elements or none; waits if an element may wait.
     Lock {
         open: OpenId,
         elements: Vec<LockElement>,
@@ -566,7 +557,7 @@ pub enum Operation {
         open: OpenId,
         tag: u32,
     },
-    /// Answers the object id; `create`: makes one where there is none.
+    /// Answers the object id; `create`: makes one if there is none.
     ObjectId {
         open: OpenId,
         create: bool,
@@ -673,13 +664,13 @@ pub enum Event {
 /// The file layer as a server sees it. Nothing blocks; time is an argument.
 pub trait Backend {
     fn submit(&mut self, operation: OperationId, request: Operation, now: Monotonic);
-    /// Ends a waiting operation with STATUS_CANCELLED; no effect where it is past waiting.
+    /// Ends a waiting operation with STATUS_CANCELLED; no effect if it is past waiting.
     fn cancel(&mut self, operation: OperationId);
-    /// Judges every open and every create that waits, by what it stands on. A [`Ruling::Close`] is in force at the return: nothing
+    /// Judges every open and every create that waits, by its standing. A [`Ruling::Close`] is in force at the return: nothing
     /// more happens through the open, and it cannot be found again.
     fn review(&mut self, judge: &mut dyn FnMut(&Standing) -> Ruling, now: Monotonic);
     fn poll(&mut self, out: &mut Vec<Event>);
-    /// When [`Backend::handle_timeout`] wants to be called next.
+    /// Returns the time at which [`Backend::handle_timeout`] has to be called next.
     fn next_timeout(&self) -> Option<Monotonic>;
     fn handle_timeout(&mut self, now: Monotonic);
 }

@@ -10,3 +10,4 @@ pub mod fs;
 pub mod planted;
 pub mod security;
 pub mod service;
+mod values;

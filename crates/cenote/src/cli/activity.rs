@@ -4,7 +4,6 @@ use crate::cli::args;
 use crate::cli::client::{Client, Failure};
 use crate::cli::output::{Align, Column, health as colored, json, table, word};
 use crate::clock::unix_now_s;
-use crate::size::{show_seconds, show_size};
 use anstream::println;
 use api::model::{
     Health, HealthReport, Job, JobState, OpenFile, OperationCounters, Performance, Session, SmbDirectCounters,
@@ -14,6 +13,7 @@ use owo_colors::OwoColorize;
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::Duration;
+use types::size::{show_seconds, show_size};
 
 pub fn session(client: &Client, as_json: bool, command: args::Session) -> Result<(), Failure> {
     match command {

@@ -80,7 +80,7 @@ pub enum Command {
     /// Sessions of clients
     #[command(subcommand)]
     Session(Session),
-    /// Where RDMA is to be had, and what its connections do
+    /// Which interfaces have RDMA, and what its connections do
     #[command(subcommand)]
     Rdma(Rdma),
     /// Files that clients have open

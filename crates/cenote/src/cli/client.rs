@@ -3,8 +3,8 @@
 //! Promises: talks to nothing but the API; every error says what to do next.
 
 use crate::cli::args::Global;
+use crate::daemon::{ADDRESS_FILE, TOKEN_FILE};
 use crate::https;
-use crate::node::{ADDRESS_FILE, TOKEN_FILE};
 use api::{ApiError, ErrorKind, Token};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -45,7 +45,7 @@ pub struct Client {
 
 impl Client {
     /// # Errors
-    /// Where no server is found, or its token cannot be read.
+    /// If no server is found, or its token cannot be read.
     pub fn find(global: &Global) -> Result<Self, Failure> {
         let data = data_directory(global);
         let named = global.api.clone().or_else(|| std::env::var("CENOTE_API").ok());
@@ -112,7 +112,7 @@ impl Client {
     }
 }
 
-/// Where the running server keeps its files.
+/// The folder in which the running server keeps its files.
 pub fn data_directory(global: &Global) -> PathBuf {
     if let Some(data) = &global.data {
         return data.clone();

@@ -7,7 +7,7 @@ use disk::{FileDiskOptions, StandaloneDisk};
 use std::path::Path;
 
 /// # Errors
-/// Where the disk cannot be read, or something on it is damaged.
+/// If the disk cannot be read, or something on it is damaged.
 pub fn disk(path: &Path) -> Result<(), Failure> {
     let options = FileDiskOptions { read_only: true, ..FileDiskOptions::default() };
     let disk = StandaloneDisk::open(&path.to_string_lossy(), options)

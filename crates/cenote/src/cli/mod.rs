@@ -62,7 +62,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
             let config = crate::config::Config::read(&options.config)
                 .map_err(|error| Failure::new(error.to_string()))?;
             log_to_stderr(&config.log.level);
-            crate::node::serve(&config, crate::dataplane::start)
+            crate::daemon::serve(&config, crate::dataplane::start)
                 .map_err(|error| Failure::new(error.to_string()))
         }
         Command::Disk(args::Disk::Inspect { path }) => inspect::disk(&path),
@@ -104,7 +104,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
     }
 }
 
-/// The data directory a quickstart uses where none is given.
+/// The data directory that a quickstart uses if none is given.
 pub fn quickstart_directory(global: &args::Global) -> std::path::PathBuf {
     match (&global.data, std::env::var_os("CENOTE_DATA")) {
         (None, None) => "cenote-data".into(),
@@ -112,7 +112,7 @@ pub fn quickstart_directory(global: &args::Global) -> std::path::PathBuf {
     }
 }
 
-/// `CENOTE_LOG` overrides the level, also by module (`cenote::dataplane=debug`).
+/// `CENOTE_LOG` overrides the level, also by module (`node=debug`).
 fn log_to_stderr(level: &str) {
     let filter = std::env::var("CENOTE_LOG").unwrap_or_else(|_| level.to_owned());
     let log = tracing_subscriber::fmt()

@@ -37,7 +37,7 @@ fn columns_shown(columns: &[Column], rows: &[Vec<String>], width: usize) -> Vec<
     if shown.is_empty() { vec![0] } else { shown }
 }
 
-/// Prints rows, or `empty` where there are none. On a terminal that is too narrow the last columns are left out, and named.
+/// Prints rows, or `empty` if there are none. On a terminal that is too narrow the last columns are left out, and named.
 pub fn table(columns: &[Column], rows: Vec<Vec<String>>, empty: &str) {
     if rows.is_empty() {
         println!("{empty}");
@@ -89,7 +89,7 @@ pub fn pairs(pairs: &[(&str, String)]) {
 }
 
 /// # Errors
-/// Where the value does not serialize.
+/// If the value does not serialize.
 pub fn json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(error.to_string()))?;
     println!("{text}");
@@ -121,7 +121,7 @@ pub fn health(health: Health) -> String {
 /// Asks for the name of what will be destroyed, unless it was given (I8).
 ///
 /// # Errors
-/// Where another name was given, or there is nobody to ask.
+/// If another name was given, or there is nobody to ask.
 pub fn confirm(what: &str, name: &str, given: Option<&str>) -> Result<(), Failure> {
     let refused = |why: &str| Err(Failure::new(format!("nothing was done: {why}")));
     match given {

@@ -3,12 +3,13 @@
 use crate::cli::args;
 use crate::cli::client::{Client, Failure};
 use crate::cli::output::{Align, Column, json, pairs, table};
-use crate::size::show_size;
 use anstream::println;
 use api::model::{CounterKind, Rdma, RdmaConnection, RdmaTrace};
 use owo_colors::OwoColorize;
 use smb_client::{Credentials, NtHash, bandwidth, ping};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+use types::size::show_size;
 
 pub fn rdma(client: &Client, as_json: bool, command: args::Rdma) -> Result<(), Failure> {
     match command {
@@ -175,39 +176,48 @@ fn counters(client: &Client, as_json: bool, interval: Duration) -> Result<(), Fa
 }
 
 pub fn ping(options: args::RdmaPing, as_json: bool) -> Result<(), Failure> {
-    let crc = !options.no_crc;
     let report = ping::ping(&ping::Settings {
         host: options.host.clone(),
         count: options.count,
         step_timeout: Duration::from_secs(options.timeout),
-        crc,
+        crc: !options.no_crc,
     })
     .map_err(|error| Failure::new(error.to_string()))?;
-    let mut measured = None;
-    if let (Some(share), Some(user)) = (&options.share, options.user) {
-        let password = super::accounts::read_password(options.password)?
-            .ok_or_else(|| Failure::new("give the password with --password or --password-stdin"))?;
-        let (domain, user) = user.split_once('\\').unwrap_or(("", &user));
-        let credentials = Credentials::User {
-            user: user.to_owned(),
-            domain: domain.to_owned(),
-            workstation: String::new(),
-            hash: NtHash::from_password(&password),
-            target_name: format!("cifs/{}", report.server.ip()),
-        };
-        let (server, bytes) = (report.server, options.mib << 20);
-        let address = server.ip().to_string();
-        let found =
-            bandwidth::measure(&address, server.port(), share, credentials, bytes, crc).map_err(|error| {
-                Failure::new(format!(
-                    "{server} is on RDMA, but nothing could be measured on share '{share}': {error}"
-                ))
-            })?;
-        measured = Some(found);
-    }
+    let measured = measure(options, report.server)?;
     if as_json {
         return json(&serde_json::json!({ "path": report, "bandwidth": measured }));
     }
+    show_path(&report);
+    if let Some(measured) = measured {
+        show_bandwidth(&measured);
+    }
+    Ok(())
+}
+
+/// Measures reading and writing on a share, if one was named.
+fn measure(options: args::RdmaPing, server: SocketAddr) -> Result<Option<bandwidth::Bandwidth>, Failure> {
+    let (Some(share), Some(user)) = (options.share, options.user) else { return Ok(None) };
+    let password = super::accounts::read_password(options.password)?
+        .ok_or_else(|| Failure::new("give the password with --password or --password-stdin"))?;
+    let (domain, user) = user.split_once('\\').unwrap_or(("", &user));
+    let credentials = Credentials::User {
+        user: user.to_owned(),
+        domain: domain.to_owned(),
+        workstation: String::new(),
+        hash: NtHash::from_password(&password),
+        target_name: format!("cifs/{}", server.ip()),
+    };
+    let (address, bytes) = (server.ip().to_string(), options.mib << 20);
+    let measured = bandwidth::measure(&address, server.port(), &share, credentials, bytes, !options.no_crc);
+    measured.map(Some).map_err(|error| {
+        Failure::new(format!(
+            "{server} is on RDMA, but nothing could be measured on share '{share}': {error}"
+        ))
+    })
+}
+
+/// Shows how the server is reached, and how long messages take.
+fn show_path(report: &ping::Report) {
     println!("{} {}", report.server, "is on RDMA".bold());
     let time = |us: f64| format!("{:.3} ms", us / 1000.0);
     pairs(&[
@@ -259,31 +269,32 @@ pub fn ping(options: args::RdmaPing, as_json: bool) -> Result<(), Failure> {
         ]
     });
     table(&columns, rows.collect(), "");
-    if let Some(measured) = measured {
-        let rate = |bytes_s: f64| format!("{:.1} MB/s", bytes_s / 1e6);
-        pairs(&[
-            (
-                "written",
-                format!(
-                    "{} at {}, {} of it by RDMA Read",
-                    show_size(measured.bytes),
-                    rate(measured.write_bytes_s),
-                    show_size(measured.written_by_rdma_bytes)
-                ),
+}
+
+/// Shows the rates of reading and writing.
+fn show_bandwidth(measured: &bandwidth::Bandwidth) {
+    let rate = |bytes_s: f64| format!("{:.1} MB/s", bytes_s / 1e6);
+    pairs(&[
+        (
+            "written",
+            format!(
+                "{} at {}, {} of it by RDMA Read",
+                show_size(measured.bytes),
+                rate(measured.write_bytes_s),
+                show_size(measured.written_by_rdma_bytes)
             ),
-            (
-                "read",
-                format!(
-                    "{} at {}, {} of it by RDMA Write; as it was written",
-                    show_size(measured.bytes),
-                    rate(measured.read_bytes_s),
-                    show_size(measured.read_by_rdma_bytes)
-                ),
+        ),
+        (
+            "read",
+            format!(
+                "{} at {}, {} of it by RDMA Write; as it was written",
+                show_size(measured.bytes),
+                rate(measured.read_bytes_s),
+                show_size(measured.read_by_rdma_bytes)
             ),
-        ]);
-        if let Some(note) = measured.note {
-            println!("{note}");
-        }
+        ),
+    ]);
+    if let Some(note) = &measured.note {
+        println!("{note}");
     }
-    Ok(())
 }

@@ -4,15 +4,15 @@ use crate::cli::activity::watch;
 use crate::cli::args;
 use crate::cli::client::{Client, Failure, escaped};
 use crate::cli::output::{Align, Column, confirm, health, json, pairs, table, word};
-use crate::size::show_size;
 use anstream::{print, println};
 use api::model::{DamagedRange, Disk, Job, JobState, Pool, Provisioning, Resiliency, Volume, VolumeDamage};
 use api::requests::{
     AddDisk, CheckVolume, CreatePool, CreateVolume, FaultDomain, ImportPool, ImportedPool, LocateDisk,
     LocatedDisk, Replaced, ResizeVolume, SetPool, Started,
 };
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use types::DiskId;
+use types::size::show_size;
 
 pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), Failure> {
     match command {
@@ -159,62 +159,16 @@ pub fn pool(client: &Client, as_json: bool, command: args::Pool) -> Result<(), F
             if as_json {
                 return json(&pools);
             }
-            let columns = [
-                Column("NAME", Align::Left),
-                Column("HEALTH", Align::Left),
-                Column("DISKS", Align::Right),
-                Column("SIZE", Align::Right),
-                Column("ALLOCATED", Align::Right),
-                Column("RESERVE", Align::Right),
-                Column("SLAB", Align::Right),
-            ];
-            let rows = pools.iter().map(|pool| {
-                vec![
-                    pool.name.clone(),
-                    word(pool.health),
-                    pool.disks.to_string(),
-                    show_size(pool.size_bytes),
-                    show_size(pool.allocated_bytes),
-                    show_size(pool.reserve_bytes),
-                    show_size(pool.slab_bytes),
-                ]
-            });
-            table(&columns, rows.collect(), "no pools; `cenote pool create NAME DISK...` makes one");
+            list_pools(&pools);
         }
-        args::Pool::Show { name } => {
-            let pool = named(client.get::<Vec<Pool>>("/pools")?, "pool", &name, |pool| &pool.name)?;
-            let mut disks: Vec<Disk> = client.get("/disks")?;
-            disks.retain(|disk| disk.pool == Some(pool.id));
-            if as_json {
-                return json(&serde_json::json!({ "pool": pool, "disks": disks }));
-            }
-            pairs(&[
-                ("name", pool.name.clone()),
-                ("id", pool.id.to_string()),
-                ("health", health(pool.health)),
-                ("size", show_size(pool.size_bytes)),
-                ("allocated", show_size(pool.allocated_bytes)),
-                (
-                    "reserve for repair",
-                    format!(
-                        "{} ({} disk{})",
-                        show_size(pool.reserve_bytes),
-                        pool.reserve_disks,
-                        if pool.reserve_disks == 1 { "" } else { "s" }
-                    ),
-                ),
-                ("slab", show_size(pool.slab_bytes)),
-            ]);
-            println!();
-            list_disks(&disks);
-        }
+        args::Pool::Show { name } => return show_pool(client, as_json, &name),
         args::Pool::Set { name, reserve_disks } => {
             client.patch(&format!("/pools/{}", escaped(&name)), &SetPool { reserve_disks })?;
             let disks = if reserve_disks == 1 { "disk" } else { "disks" };
             println!("pool '{name}' keeps the size of {reserve_disks} {disks} for repair");
         }
         args::Pool::Create { name, disks, create, reserve_disks } => {
-            let disk = |path: &std::path::PathBuf| {
+            let disk = |path: &PathBuf| {
                 Ok(AddDisk {
                     path: whole_path(path)?,
                     create_size_bytes: create,
@@ -228,25 +182,13 @@ pub fn pool(client: &Client, as_json: bool, command: args::Pool) -> Result<(), F
             println!("pool '{name}' was made ({id}); `cenote volume create` makes a volume in it");
         }
         args::Pool::Export { name, confirmation } => {
-            let pool = named(client.get::<Vec<Pool>>("/pools")?, "pool", &name, |pool| &pool.name)?;
-            let what = format!("this takes pool '{}', its volumes and shares off this server", pool.name);
-            confirm(&what, &pool.name, confirmation.yes.as_deref())?;
-            let name = escaped(&pool.name);
-            let () = client.post(&format!("/pools/{name}/export?confirm={name}"), &())?;
-            println!(
-                "pool '{}' was exported; `cenote pool import` brings it back, here or on another server. Its users' passwords \
-                 come along only with this server's key file: copy secret.key of the data directory, and give it with --key",
-                pool.name
-            );
+            export_pool(client, &name, confirmation.yes.as_deref())?;
         }
         args::Pool::Import { name, disks, search, rename, key, accept_missing, yes } => {
-            let whole = |paths: &[std::path::PathBuf]| {
-                paths.iter().map(|path| whole_path(path)).collect::<Result<Vec<_>, _>>()
-            };
             let request = ImportPool {
                 pool: name,
-                disks: whole(&disks)?,
-                search: whole(&search)?,
+                disks: whole_paths(&disks)?,
+                search: whole_paths(&search)?,
                 rename,
                 key_file: key.map(|path| whole_path(&path)).transpose()?,
                 confirm: yes,
@@ -263,6 +205,73 @@ pub fn pool(client: &Client, as_json: bool, command: args::Pool) -> Result<(), F
             follow(client, &started, watching.watch)?;
         }
     }
+    Ok(())
+}
+
+fn list_pools(pools: &[Pool]) {
+    let columns = [
+        Column("NAME", Align::Left),
+        Column("HEALTH", Align::Left),
+        Column("DISKS", Align::Right),
+        Column("SIZE", Align::Right),
+        Column("ALLOCATED", Align::Right),
+        Column("RESERVE", Align::Right),
+        Column("SLAB", Align::Right),
+    ];
+    let rows = pools.iter().map(|pool| {
+        vec![
+            pool.name.clone(),
+            word(pool.health),
+            pool.disks.to_string(),
+            show_size(pool.size_bytes),
+            show_size(pool.allocated_bytes),
+            show_size(pool.reserve_bytes),
+            show_size(pool.slab_bytes),
+        ]
+    });
+    table(&columns, rows.collect(), "no pools; `cenote pool create NAME DISK...` makes one");
+}
+
+fn show_pool(client: &Client, as_json: bool, name: &str) -> Result<(), Failure> {
+    let pool = named(client.get::<Vec<Pool>>("/pools")?, "pool", name, |pool| &pool.name)?;
+    let mut disks: Vec<Disk> = client.get("/disks")?;
+    disks.retain(|disk| disk.pool == Some(pool.id));
+    if as_json {
+        return json(&serde_json::json!({ "pool": pool, "disks": disks }));
+    }
+    pairs(&[
+        ("name", pool.name.clone()),
+        ("id", pool.id.to_string()),
+        ("health", health(pool.health)),
+        ("size", show_size(pool.size_bytes)),
+        ("allocated", show_size(pool.allocated_bytes)),
+        (
+            "reserve for repair",
+            format!(
+                "{} ({} disk{})",
+                show_size(pool.reserve_bytes),
+                pool.reserve_disks,
+                if pool.reserve_disks == 1 { "" } else { "s" }
+            ),
+        ),
+        ("slab", show_size(pool.slab_bytes)),
+    ]);
+    println!();
+    list_disks(&disks);
+    Ok(())
+}
+
+fn export_pool(client: &Client, name: &str, yes: Option<&str>) -> Result<(), Failure> {
+    let pool = named(client.get::<Vec<Pool>>("/pools")?, "pool", name, |pool| &pool.name)?;
+    let what = format!("this takes pool '{}', its volumes and shares off this server", pool.name);
+    confirm(&what, &pool.name, yes)?;
+    let name = escaped(&pool.name);
+    let () = client.post(&format!("/pools/{name}/export?confirm={name}"), &())?;
+    println!(
+        "pool '{}' was exported; `cenote pool import` brings it back, here or on another server. Its users' passwords \
+         come along only with this server's key file: copy secret.key of the data directory, and give it with --key",
+        pool.name
+    );
     Ok(())
 }
 
@@ -297,31 +306,7 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
             if as_json {
                 return json(&volumes);
             }
-            let columns = [
-                Column("NAME", Align::Left),
-                Column("HEALTH", Align::Left),
-                Column("STATUS", Align::Left),
-                Column("RESILIENCY", Align::Left),
-                Column("COPIES", Align::Left),
-                Column("SIZE", Align::Right),
-                Column("USED", Align::Right),
-                Column("AVAILABLE", Align::Right),
-                Column("FOOTPRINT", Align::Right),
-            ];
-            let rows = volumes.iter().map(|volume| {
-                vec![
-                    volume.name.clone(),
-                    word(volume.health),
-                    word(volume.status),
-                    word(volume.resiliency),
-                    format!("{} of {}", volume.in_sync_copies, volume.copies),
-                    show_size(volume.size_bytes),
-                    show_size(volume.used_bytes),
-                    show_size(volume.available_bytes),
-                    show_size(volume.footprint_bytes),
-                ]
-            });
-            table(&columns, rows.collect(), "no volumes; `cenote volume create NAME --size SIZE` makes one");
+            list_volumes(&volumes);
         }
         args::Volume::Show { name } => {
             let volume = find_volume(client, &name)?;
@@ -350,16 +335,7 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
             println!("volume '{name}' has {}", show_size(size));
         }
         args::Volume::Delete { name, confirmation } => {
-            let volume = find_volume(client, &name)?;
-            let what = format!(
-                "this destroys volume '{}' and the {} of data on it",
-                volume.name,
-                show_size(volume.used_bytes)
-            );
-            confirm(&what, &volume.name, confirmation.yes.as_deref())?;
-            let name = escaped(&volume.name);
-            client.delete(&format!("/volumes/{name}?confirm={name}"))?;
-            println!("volume '{}' is gone", volume.name);
+            delete_volume(client, &find_volume(client, &name)?, confirmation.yes.as_deref())?;
         }
         args::Volume::Damage { name } => {
             let damage: VolumeDamage = client.get(&format!("/volumes/{}/damage", escaped(&name)))?;
@@ -377,6 +353,47 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
             repair_volume(client, &find_volume(client, &name)?, watching.watch, confirmation.yes.as_deref())?;
         }
     }
+    Ok(())
+}
+
+fn list_volumes(volumes: &[Volume]) {
+    let columns = [
+        Column("NAME", Align::Left),
+        Column("HEALTH", Align::Left),
+        Column("STATUS", Align::Left),
+        Column("RESILIENCY", Align::Left),
+        Column("COPIES", Align::Left),
+        Column("SIZE", Align::Right),
+        Column("USED", Align::Right),
+        Column("AVAILABLE", Align::Right),
+        Column("FOOTPRINT", Align::Right),
+    ];
+    let rows = volumes.iter().map(|volume| {
+        vec![
+            volume.name.clone(),
+            word(volume.health),
+            word(volume.status),
+            word(volume.resiliency),
+            format!("{} of {}", volume.in_sync_copies, volume.copies),
+            show_size(volume.size_bytes),
+            show_size(volume.used_bytes),
+            show_size(volume.available_bytes),
+            show_size(volume.footprint_bytes),
+        ]
+    });
+    table(&columns, rows.collect(), "no volumes; `cenote volume create NAME --size SIZE` makes one");
+}
+
+fn delete_volume(client: &Client, volume: &Volume, yes: Option<&str>) -> Result<(), Failure> {
+    let what = format!(
+        "this destroys volume '{}' and the {} of data on it",
+        volume.name,
+        show_size(volume.used_bytes)
+    );
+    confirm(&what, &volume.name, yes)?;
+    let name = escaped(&volume.name);
+    client.delete(&format!("/volumes/{name}?confirm={name}"))?;
+    println!("volume '{}' is gone", volume.name);
     Ok(())
 }
 
@@ -466,7 +483,7 @@ fn named<T>(all: Vec<T>, kind: &str, name: &str, name_of: impl Fn(&T) -> &str) -
     })
 }
 
-/// The API's server may have another working directory.
+/// Makes a path absolute: the API's server may have another working directory.
 fn whole_path(path: &Path) -> Result<String, Failure> {
     let whole = std::path::absolute(path)
         .map_err(|error| Failure::new(format!("'{}' is not a path: {error}", path.display())))?;
@@ -474,6 +491,10 @@ fn whole_path(path: &Path) -> Result<String, Failure> {
         .into_os_string()
         .into_string()
         .map_err(|path| Failure::new(format!("'{}' is not UTF-8: rename it", path.display())))
+}
+
+fn whole_paths(paths: &[PathBuf]) -> Result<Vec<String>, Failure> {
+    paths.iter().map(|path| whole_path(path)).collect()
 }
 
 /// Shows the job's progress, or how to see it.

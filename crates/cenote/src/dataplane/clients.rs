@@ -1,10 +1,9 @@
 //! The SMB server as the connections know it: the names of both crates for the same things, translated.
 
 use super::accounts::ServerDirectory;
-use super::failed;
-use super::volumes::ServedVolume;
 use crate::control::CommandError;
 use crate::limits::Limits;
+use node::ServedVolume;
 use rdma::providers::Providers;
 use smb::wire::BufferDescriptorV1;
 use smb_server::{ConnectionId, ConnectionInfo, Server, Transport};
@@ -19,6 +18,9 @@ use types::Monotonic;
 
 /// All connections of the server's clients.
 pub(super) type Clients = smb_transport::server::Clients<ConnectionId, Providers>;
+
+/// The SMB server, with the node's volumes and the cluster state's accounts and shares.
+pub(super) type SmbServer = Server<ServedVolume, ServerDirectory>;
 
 /// Accepts by TCP on these listeners, and by SMB Direct as the providers do, from the loop's next turn on.
 ///
@@ -37,7 +39,7 @@ pub(super) fn open(
         ..TcpLimits::default()
     };
     let tcp = Tcp::new(driver, listeners, tcp)
-        .map_err(|error| failed(format!("a listener cannot be served: {error}")))?;
+        .map_err(|error| CommandError::io(format!("a listener cannot be served: {error}")))?;
     let direct = SmbDirectLimits {
         connections: limits.connections as usize,
         connections_per_host: limits.connections_per_host as usize,
@@ -48,7 +50,7 @@ pub(super) fn open(
 }
 
 /// The server behind the connections.
-pub(super) struct Behind<'a>(pub &'a mut Server<ServedVolume, ServerDirectory>);
+pub(super) struct Behind<'a>(pub &'a mut SmbServer);
 
 fn describe(descriptors: &[BufferDescriptorV1]) -> Descriptors {
     let one = |wire: &BufferDescriptorV1| BufferDescriptor {

@@ -1,63 +1,39 @@
 //! The data plane: one thread with one loop for disks, stores, virtual disks, volumes and SMB connections.
 //!
-//! A turn of the loop: whatever the kernel completed is carried up (disks, stores, replicas, coordinators, volumes, server) and
+//! A turn of the loop: what the kernel completed is carried up (disks, stores, replicas, coordinators, volumes, server) and
 //! down again until nothing moves any more; then the kernel is given everything that gathered, and the thread sleeps until the
 //! next completion, command or timeout. Commands of the control plane come through a channel and a waker; those that take many
-//! turns run as tasks. Promises: nothing on this thread blocks once it serves; it ends only by a drain, or when the loop itself
-//! fails.
+//! turns run as tasks of the node. Promises: nothing on this thread blocks once it serves; it ends only by a drain, or when the loop
+//! itself fails. Puts the node (disks, pools, volumes) and the SMB server together; holds no logic of either.
 
 mod accounts;
-mod backoff;
-mod care;
-mod check;
 mod clients;
 mod commands;
-mod damage;
-mod damage_kept;
-mod damaged_files;
-pub mod disks;
-mod formatting;
-mod jobs;
-mod opening;
-mod pools;
+mod frontend;
 mod rdma_providers;
-mod records;
-mod scrub;
-mod sessions;
-mod snapshot;
-pub mod storage;
-pub mod tasks;
+mod show;
 #[cfg(test)]
 mod tests;
-mod volume_commands;
-pub mod volumes;
 
-use crate::control::{Command, CommandError, CommandErrorKind, DataPlane, DataPlaneOptions, channel_with};
+use crate::control::{
+    Command, CommandError, ControlHandle, DataPlane, DataPlaneOptions, SmbPolicy, channel_with,
+};
 use crate::limits::Limits;
-use crate::logon_lines::LogonLines;
 use crate::pulse::Pulse;
-use crate::rdma_devices::RdmaDevices;
 use accounts::ServerDirectory;
-use backoff::Backoff;
-use clients::{Behind, Clients};
-use cluster::{RedbState, VolumeRecord};
-use jobs::Jobs;
+use clients::SmbServer;
+use cluster::RedbState;
+use frontend::{Frontend, ServerFront};
+use node::{Node, Settings};
+use show::Show;
 use smb_server::{Config, Server};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::{Duration, SystemTime};
-use storage::Storage;
-use sys::driver::{Driver, DriverChoice, DriverKind, Waker};
-use types::{FileTime, Monotonic, PoolId, VolumeId};
-use volumes::ServedVolume;
-
-/// Seconds since 1970-01-01 00:00 UTC.
-pub(crate) fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
+use sys::driver::{Driver, DriverChoice, DriverKind};
+use types::{FileTime, Monotonic};
 
 /// The time of day.
 fn wall_clock() -> FileTime {
@@ -65,27 +41,25 @@ fn wall_clock() -> FileTime {
     FileTime::from_unix_nanos(since.as_nanos() as i128)
 }
 
-/// The state and the SMB server learn the time of day anew so often: it may be set.
+/// Pause between two looks at the time of day, which may be set.
 const WALL_CLOCK: Duration = Duration::from_secs(1);
-/// Free memory that nobody took for so long is given up.
+/// Free memory that nobody took for this time is given up.
 const TRIM: Duration = Duration::from_secs(10);
-/// A start does not wait longer for disks and volumes; they are served when they come.
+/// How long a start waits for disks and volumes; later ones are served when they come.
 const RECOVERY_MAX: Duration = Duration::from_secs(15);
 /// The longest sleep; everything that waits for less says so.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
-/// How long the loop listens at most where something is due that only a disk's answer can move.
-const DUE_PAUSE: Duration = Duration::from_millis(1);
-/// As that, while clients wait to be received from again: what they wait for may be a client that others wait for too.
+/// The longest sleep while clients wait to be received from again: they may wait for a client that others wait for too.
 const PAUSED_SLEEP: Duration = Duration::from_millis(10);
-/// Opens that one session may always have, however few the server may.
+/// Opens that one session may always have, even if the server may have few.
 const SESSION_OPENS_MIN: usize = 16;
-/// Share of the cache's bytes that is kept as free memory beside it, for what is written over and over: a sixteenth.
+/// Share of the cache's bytes that is kept as free memory beside it, for data that is written over and over: a sixteenth.
 const KEPT_DIVISOR: usize = 16;
 
 /// Starts the data plane, and waits until every recorded volume that can be served is.
 ///
 /// # Errors
-/// Where the thread or its loop cannot be had, or the cluster state cannot be read. Disks and volumes that are missing are no
+/// If the thread or its loop cannot be had, or the cluster state cannot be read. Disks and volumes that are missing are no
 /// errors: they show in the snapshot's health.
 pub fn start(options: DataPlaneOptions) -> Result<DataPlane, CommandError> {
     let (ready, answer) = channel();
@@ -103,10 +77,10 @@ pub fn start(options: DataPlaneOptions) -> Result<DataPlane, CommandError> {
 }
 
 fn failed(message: String) -> CommandError {
-    CommandError::new(CommandErrorKind::Io, message)
+    CommandError::io(message)
 }
 
-type Ready = Sender<crate::control::ControlHandle>;
+type Ready = Sender<ControlHandle>;
 
 fn run(options: DataPlaneOptions, ready: &Ready) -> Result<(), CommandError> {
     let driver = Driver::new(DriverChoice::Automatic)
@@ -118,16 +92,17 @@ fn run(options: DataPlaneOptions, ready: &Ready) -> Result<(), CommandError> {
     let waker = driver.waker();
     let (control, commands) = channel_with(Arc::new(move || waker.wake()));
     let pulse = options.pulse.clone();
-    let plane = Plane::new(options, driver)?;
-    plane.recover();
-    let mut turns = Turns::new(plane, commands, pulse);
-    // Recorded disks and volumes first: whoever connects finds what there is.
-    let patience = turns.plane.started.after(RECOVERY_MAX);
-    while !turns.plane.recovered() && turns.plane.now() < patience {
+    let cache_bytes = options.limits.cache_bytes;
+    let plane = Plane::new(options, driver.clone())?;
+    plane.node.recover();
+    let mut turns = Turns::new(driver, plane, commands, cache_bytes, pulse);
+    // Recorded disks and volumes first: clients that connect find all of them.
+    let patience = turns.plane.node.tasks.now().after(RECOVERY_MAX);
+    while !turns.plane.node.is_recovered() && turns.plane.node.tasks.now() < patience {
         turns.turn(false)?;
     }
-    tracing::info!(volumes = turns.plane.volumes.borrow().len(), "the data plane serves");
-    // Fails only where nobody waits any more.
+    tracing::info!(volumes = turns.plane.node.volumes.ids().len(), "the data plane serves");
+    // Fails only if nobody waits any more.
     let _ = ready.send(control);
     while !turns.plane.ended.get() {
         turns.turn(true)?;
@@ -135,140 +110,76 @@ fn run(options: DataPlaneOptions, ready: &Ready) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// A volume that is served, or why it is not.
-pub(crate) struct VolumeEntry {
-    pub pool: PoolId,
-    /// As it was when the volume was opened.
-    pub record: VolumeRecord,
-    pub served: Option<ServedVolume>,
-    /// Being opened or made.
-    pub opening: bool,
-    pub failure: Option<String>,
-    /// Disks that had come when it was opened last ([`Storage::arrivals`]).
-    pub arrivals: u64,
-    /// When it is opened again where that failed, or it stopped.
-    pub openings: Backoff,
-}
-
-/// The thread's state that tasks share.
+/// The thread's parts.
 pub(crate) struct Plane {
-    pub storage: Rc<Storage>,
-    pub server: RefCell<Server<ServedVolume, ServerDirectory>>,
-    clients: RefCell<Clients>,
-    /// Addresses on which SMB Direct listens in software.
-    rdma_addresses: Vec<std::net::SocketAddr>,
-    pub volumes: RefCell<BTreeMap<VolumeId, VolumeEntry>>,
-    pub jobs: RefCell<Jobs>,
-    pub state: Arc<RedbState>,
-    pub limits: Limits,
-    logon_lines: LogonLines,
-    pub started: Monotonic,
-    /// Takes no more connections.
-    pub draining: Cell<bool>,
-    /// Bytes of messages that are not sent yet, over all connections by TCP.
-    pub unsent_bytes: Cell<usize>,
+    node: Node,
+    frontend: Frontend,
+    show: Show,
     /// The thread may end.
-    pub ended: Cell<bool>,
-    rdma_devices: RdmaDevices,
-    /// Code and target of issues whose beginning nothing else records, and when they were first seen.
-    issues_seen: RefCell<BTreeMap<(String, String), u64>>,
-    /// What the cluster state has of damage.
-    damage_kept: RefCell<damage_kept::Kept>,
-    /// Files that have damaged blocks.
-    damaged_files: RefCell<damaged_files::DamagedFiles>,
+    ended: Cell<bool>,
 }
 
 impl Plane {
     fn new(options: DataPlaneOptions, driver: Driver) -> Result<Rc<Self>, CommandError> {
-        let now = sys::monotonic_now();
+        let (now, wall_clock) = (sys::monotonic_now(), wall_clock());
         let limits = options.limits;
-        let space_config = space::coordinator::Config {
-            // Above the disk's own bound, so that the disk is heard first.
-            io_timeout: limits.disk_timeout + Duration::from_secs(1),
-            rebuild_after: limits.repair_delay,
-            ..space::coordinator::Config::default()
-        };
-        let (search, state) = (options.disk_paths, RedbState::clone(&options.state));
-        let storage = Storage::new(driver, limits.disk_timeout, space_config, search, state, now);
         let mut rdma_devices = options.rdma_devices;
         let providers = rdma_providers::open(
-            &storage.driver,
+            &driver,
             &limits,
             options.rdma_listeners,
             options.smb.rdma_crc_optional,
             &mut rdma_devices,
         )?;
         let (providers, rdma_addresses) = providers;
-        let clients = clients::open(&storage.driver, &limits, options.smb_listeners, providers)?;
+        let clients = clients::open(&driver, &limits, options.smb_listeners, providers)?;
         let config = server_config(&options.server_guid, &options.smb, &limits);
         let directory = ServerDirectory(options.directory);
         let random = Box::new(|bytes: &mut [u8]| {
             // Without random bytes no key and no nonce is safe: there is nothing to go on with.
             getrandom::fill(bytes).expect("the kernel's random source");
         });
-        let server = Server::new(config, directory, random, now, wall_clock());
+        let server: SmbServer = Server::new(config, directory, random, now, wall_clock);
+        let server = Rc::new(RefCell::new(server));
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let node = node::Options {
+            driver,
+            on_loop: ON_LOOP,
+            state: RedbState::clone(&options.state),
+            front: Box::new(ServerFront(server.clone())),
+            settings: settings(&limits),
+            search: options.disk_paths,
+            host: host.trim().to_owned(),
+        };
         Ok(Rc::new(Self {
-            storage,
-            server: RefCell::new(server),
-            clients: RefCell::new(clients),
-            rdma_addresses,
-            volumes: RefCell::default(),
-            jobs: RefCell::default(),
-            state: options.state,
-            limits,
-            logon_lines: options.logon_lines,
-            started: now,
-            draining: Cell::new(false),
-            unsent_bytes: Cell::new(0),
+            node: Node::new(node, now, wall_clock),
+            frontend: Frontend::new(server, clients, options.logon_lines),
+            show: Show::new(rdma_addresses, rdma_devices.refused, limits, now),
             ended: Cell::new(false),
-            rdma_devices,
-            issues_seen: RefCell::default(),
-            damage_kept: RefCell::default(),
-            damaged_files: RefCell::default(),
         }))
-    }
-
-    pub fn now(&self) -> Monotonic {
-        self.storage.now.get()
-    }
-
-    /// Takes notice of the jobs that the spaces run.
-    pub fn update_jobs(&self) {
-        let pools = self.storage.pools.borrow();
-        let current: Vec<_> = pools.values().flat_map(|entry| entry.space.jobs()).collect();
-        let volumes = self.volumes.borrow();
-        let name = |id| volumes.get(&id).map_or_else(|| id.to_string(), |entry| entry.record.name.clone());
-        let mut jobs = self.jobs.borrow_mut();
-        for (volume, disk) in self.storage.joined.borrow_mut().drain(..) {
-            jobs.joined(volume, disk, name);
-        }
-        jobs.update(&current, name);
-    }
-
-    /// Carries messages of clients to the server; says whether there were any.
-    fn hear_clients(&self, now: Monotonic) -> bool {
-        let mut clients = self.clients.borrow_mut();
-        if self.draining.get() {
-            clients.drain();
-        }
-        clients.hear(&mut Behind(&mut self.server.borrow_mut()), now)
-    }
-
-    /// Carries the server's messages to clients.
-    fn transmit(&self) {
-        let mut clients = self.clients.borrow_mut();
-        clients.transmit(&mut Behind(&mut self.server.borrow_mut()));
-        if self.draining.get() {
-            self.unsent_bytes.set(clients.unsent_bytes());
-        }
-    }
-
-    pub fn waker(&self) -> Waker {
-        self.storage.driver.waker()
     }
 }
 
-fn server_config(guid: &[u8; 16], policy: &crate::control::SmbPolicy, limits: &Limits) -> Config {
+/// Puts opened disks on the loop; test builds put faults between.
+#[cfg(feature = "fault-injection")]
+const ON_LOOP: node::OnLoop = crate::faults::disk;
+#[cfg(not(feature = "fault-injection"))]
+const ON_LOOP: node::OnLoop = node::on_loop;
+
+/// The limits that the node keeps.
+fn settings(limits: &Limits) -> Settings {
+    Settings {
+        cache_bytes: limits.cache_bytes,
+        opens: limits.opens as usize,
+        locks_per_open: limits.locks_per_open as usize,
+        disk_timeout: limits.disk_timeout,
+        repair_delay: limits.repair_delay,
+        scrub_period: limits.scrub_period,
+        scrub_rate: limits.scrub_rate,
+    }
+}
+
+fn server_config(guid: &[u8; 16], policy: &SmbPolicy, limits: &Limits) -> Config {
     let mut config = Config::new(*guid, policy.server_name.clone());
     config.require_signing = policy.require_signing;
     config.require_encryption = policy.require_encryption;
@@ -287,6 +198,7 @@ fn server_config(guid: &[u8; 16], policy: &crate::control::SmbPolicy, limits: &L
 
 /// The loop's own state.
 struct Turns {
+    driver: Driver,
     plane: Rc<Plane>,
     commands: Receiver<Command>,
     wall_clock_at: Monotonic,
@@ -295,23 +207,31 @@ struct Turns {
 }
 
 impl Turns {
-    fn new(plane: Rc<Plane>, commands: Receiver<Command>, pulse: Pulse) -> Self {
-        let cache_bytes = usize::try_from(plane.limits.cache_bytes).unwrap_or(usize::MAX);
+    fn new(
+        driver: Driver,
+        plane: Rc<Plane>,
+        commands: Receiver<Command>,
+        cache_bytes: u64,
+        pulse: Pulse,
+    ) -> Self {
+        let cache_bytes = usize::try_from(cache_bytes).unwrap_or(usize::MAX);
         sys::keep_free_memory(cache_bytes / KEPT_DIVISOR);
         sys::populate_memory_ahead();
-        Self { plane, commands, wall_clock_at: Monotonic(0), trim_at: Monotonic(0), pulse }
+        Self { driver, plane, commands, wall_clock_at: Monotonic(0), trim_at: Monotonic(0), pulse }
     }
 
     /// Works until nothing moves, then sleeps. `serving`: clients and commands are heard.
     fn turn(&mut self, serving: bool) -> Result<(), CommandError> {
         let plane = self.plane.clone();
+        let (node, frontend) = (&plane.node, &plane.frontend);
         let now = sys::monotonic_now();
-        plane.storage.tell_time(now);
+        node.tell_time(now);
         if now >= self.wall_clock_at {
             self.wall_clock_at = now.after(WALL_CLOCK);
-            self.tell_wall_clock(now);
-            plane.update_jobs();
-            plane.care();
+            let wall_clock = wall_clock();
+            frontend.set_wall_clock(now, wall_clock);
+            node.set_wall_clock(now, wall_clock);
+            node.care();
         }
         if now >= self.trim_at {
             self.trim_at = now.after(TRIM);
@@ -320,62 +240,32 @@ impl Turns {
         loop {
             let mut worked = false;
             if serving {
-                worked |= plane.hear_clients(now);
+                worked |= frontend.hear_clients(now);
                 worked |= self.hear_commands();
             }
             // Behind what was heard: a request that waits for nothing is answered in the same round.
-            worked |= plane.storage.poll();
-            worked |= plane.server.borrow_mut().poll(now);
-            plane.transmit();
+            worked |= node.poll();
+            worked |= frontend.poll(now);
             if serving {
-                worked |= plane.clients.borrow_mut().put_on_wire(now);
+                worked |= frontend.put_on_wire(now);
             }
-            // What clients' operations asked for while they went on, too.
-            if !worked && !plane.storage.has_unsent() {
+            // Clients' operations may have asked the spaces for more while they went on.
+            if !worked && !node.has_unsent() {
                 break;
             }
         }
-        {
-            let mut server = plane.server.borrow_mut();
-            if server.next_timeout().is_some_and(|at| at <= now) {
-                server.handle_timeout(now);
-            }
-            let lines = server.take_logon_lines();
-            if !lines.is_empty() {
-                plane.logon_lines.send(lines);
-            }
-        }
-        let sleep = if plane.storage.has_unsent() { Duration::ZERO } else { self.sleep(now) };
-        plane
-            .storage
-            .driver
-            .wait(Some(sleep))
-            .map_err(|error| failed(format!("the event loop failed: {error}")))?;
+        frontend.end_turn(now);
+        let sleep = if node.has_unsent() { Duration::ZERO } else { self.sleep(now) };
+        self.driver.wait(Some(sleep)).map_err(|error| failed(format!("the event loop failed: {error}")))?;
         self.pulse.beat();
         Ok(())
     }
 
-    /// Called when the server was told the time: what stays due there waits for disks (data to be written while enough of it is on
-    /// its way), which are heard first.
     fn sleep(&self, now: Monotonic) -> Duration {
-        let server = self.plane.server.borrow().next_timeout();
-        let server = server.map(|at| if at <= now { now.after(DUE_PAUSE) } else { at });
-        let next = self.plane.storage.next_timeout();
-        let next = server.map_or(next, |at| at.min(next));
-        let clients = self.plane.clients.borrow();
-        let next = clients.next_timeout().map_or(next, |at| at.min(next));
-        let most = if clients.has_held() { PAUSED_SLEEP } else { SLEEP_MAX };
+        let next = self.plane.node.next_timeout();
+        let next = self.plane.frontend.next_timeout(now).map_or(next, |at| at.min(next));
+        let most = if self.plane.frontend.has_held() { PAUSED_SLEEP } else { SLEEP_MAX };
         next.since(now).min(most)
-    }
-
-    fn tell_wall_clock(&self, now: Monotonic) {
-        let wall = wall_clock();
-        self.plane.server.borrow_mut().set_wall_clock(now, wall);
-        for entry in self.plane.volumes.borrow().values() {
-            if let Some(served) = &entry.served {
-                served.with_mut(|service| service.set_wall_clock(now, wall));
-            }
-        }
     }
 
     fn hear_commands(&mut self) -> bool {

@@ -1,10 +1,8 @@
-//! The RDMA providers of the data plane: iWARP in software, and devices where there are any.
+//! The RDMA providers of the data plane: iWARP in software, and devices if there are any.
 
-use super::{Plane, failed};
 use crate::control::CommandError;
 use crate::limits::Limits;
 use crate::rdma_devices::RdmaDevices;
-use api::model::{Health, HealthIssue};
 use rdma::ibverbs::{IbverbsOptions, IbverbsProvider};
 use rdma::iwarp::{CrcPolicy, IwarpOptions, IwarpProvider, Shape};
 use rdma::providers::Providers;
@@ -38,7 +36,7 @@ pub(super) fn open(
     for listener in listeners {
         let address = iwarp
             .listen(listener)
-            .map_err(|error| failed(format!("an SMB Direct listener cannot be served: {error}")))?;
+            .map_err(|error| CommandError::io(format!("an SMB Direct listener cannot be served: {error}")))?;
         addresses.push(address);
     }
     let devices = if wanted.listen.is_empty() {
@@ -74,21 +72,5 @@ fn listen(provider: &mut IbverbsProvider, address: SocketAddr, refused: &mut Vec
             tracing::warn!(%address, %error, "no SMB Direct by an RDMA device");
             refused.push(format!("{address} cannot be listened on: {error}"));
         }
-    }
-}
-
-impl Plane {
-    /// Shows which of the configuration's RDMA devices are not served.
-    pub(super) fn show_rdma_devices(&self, issues: &mut Vec<HealthIssue>) {
-        issues.extend(self.rdma_devices.refused.iter().map(|reason| HealthIssue {
-            health: Health::Warning,
-            code: "rdma_not_served".to_owned(),
-            target: "SMB Direct".to_owned(),
-            since_unix_s: super::snapshot::SINCE_SEEN,
-            what: format!("an RDMA device is not used: {reason}"),
-            meaning:
-                "Clients use SMB over TCP, or SMB Direct elsewhere; nothing is lost but speed.".to_owned(),
-            action: "Mend it, or change smb.rdma_devices, and start the daemon again.".to_owned(),
-        }));
     }
 }

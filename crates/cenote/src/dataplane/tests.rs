@@ -1,13 +1,14 @@
 //! The whole data plane over files: commands in, volumes kept across a start.
 
 use super::*;
-use crate::control::{ControlHandle, NewDisk, NewVolume, SmbPolicy};
+use crate::control::{CommandErrorKind, ControlHandle, NewDisk, NewVolume, SmbPolicy, StorageCommand};
 use crate::directory::{Directory, SharedDirectory};
+use crate::logon_lines::LogonLines;
 use api::model::{Health, Provisioning, Resiliency, VolumeStatus};
 use cluster::{FaultDomain, Typed};
 use std::net::TcpListener;
 use std::path::Path;
-use types::Sid;
+use types::{PoolId, Sid, VolumeId};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -62,7 +63,12 @@ fn disks(directory: &Path, count: usize) -> Vec<NewDisk> {
 async fn make_pool(control: &ControlHandle, directory: &Path) -> PoolId {
     let disks = disks(directory, 2);
     control
-        .call(|reply| Command::CreatePool { name: "pool".to_owned(), disks, reserve_disks: None, reply })
+        .call(|reply| StorageCommand::CreatePool {
+            name: "pool".to_owned(),
+            disks,
+            reserve_disks: None,
+            reply,
+        })
         .await
         .expect("a pool")
 }
@@ -79,7 +85,7 @@ async fn make_volume(
         provisioning: Provisioning::Thin,
         size_bytes: 256 << 20,
     };
-    control.call(|reply| Command::CreateVolume { volume, reply }).await
+    control.call(|reply| StorageCommand::CreateVolume { volume, reply }).await
 }
 
 #[test]
@@ -109,7 +115,7 @@ fn disks_that_hold_something_are_refused_and_stay_as_they_are() {
         let again = disks(directory.path(), 2);
         let refused = plane
             .control
-            .call(|reply| Command::CreatePool {
+            .call(|reply| StorageCommand::CreatePool {
                 name: "other".to_owned(),
                 disks: again,
                 reserve_disks: None,

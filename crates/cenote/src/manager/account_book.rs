@@ -4,7 +4,6 @@ use super::{load, refused};
 use crate::clock::unix_now_s;
 use crate::control::{Command, ControlHandle};
 use crate::directory::SharedDirectory;
-use crate::discovery::discover;
 use api::requests::{ImportPool, ShareOptions};
 use api::{ApiError, ErrorKind};
 use cluster::RedbState;
@@ -12,6 +11,7 @@ use cluster::accounts::{AccountError, Accounts};
 use cluster::import::{self, ImportError, Wanted};
 use cluster::seal::SealKey;
 use cluster::shares::{Share, ShareAccess};
+use node::discovery::discover;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use types::{PoolId, Sid};
 
-/// The state is read again so often where that failed after a change.
+/// Pause before the state is read again if that failed after a change.
 const CATCH_UP_EVERY: Duration = Duration::from_millis(500);
 
 /// What a change of accounts needs; one at a time holds `changing`.

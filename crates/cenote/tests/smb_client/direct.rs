@@ -1,4 +1,4 @@
-//! SMB Direct: what goes by RDMA, what goes in messages, and what happens where there is none.
+//! SMB Direct: what goes by RDMA, what goes in messages, and what happens if there is none.
 
 use crate::fixture::{Server, pattern, plain};
 use smb::crypto::{CipherId, SigningAlgorithm};

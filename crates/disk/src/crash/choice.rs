@@ -21,11 +21,11 @@ impl CrashChoice {
 /// Bounds of an enumeration.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Up to so many candidates, all their subsets are visited (2 to the power of it).
+    /// Most candidates of which all subsets are visited (2 to the power of it).
     pub exhaustive_candidates: usize,
-    /// Beyond that: subsets lost, or kept, of up to so many candidates (at most 2).
+    /// Beyond that: most candidates of a subset that is lost, or kept (at most 2).
     pub subset_size: usize,
-    /// At most so many choices; the rest is dropped evenly.
+    /// Most choices; the rest is dropped evenly.
     pub choices: usize,
 }
 
@@ -35,7 +35,7 @@ impl Default for Limits {
     }
 }
 
-/// All subsets where they are few; otherwise all prefixes, and all small subsets lost or kept alone. On top of each prefix:
+/// All subsets if they are few; otherwise all prefixes, and all small subsets lost or kept alone. On top of each prefix:
 /// its last write torn in every typical way, with all others before it kept or lost.
 pub fn enumerate(candidates: &[u64], limits: Limits) -> Vec<CrashChoice> {
     let count = candidates.len();
@@ -106,7 +106,7 @@ pub fn random(candidates: &[u64], seed: u64) -> CrashChoice {
     )
 }
 
-/// The typical ways to tear a write of so many sectors.
+/// The typical ways to tear a write of this many sectors.
 fn tears(sectors: u64) -> Vec<Fate> {
     if sectors < 2 {
         return Vec::new();

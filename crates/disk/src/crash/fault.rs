@@ -1,5 +1,6 @@
 //! Rules by which a [`super::CrashDisk`] misbehaves.
 
+use crate::change::overlaps;
 use crate::{DiskError, DiskOperation};
 
 /// Acts on the operations that match `target`, after letting `skip` of them pass, `times` times.
@@ -61,7 +62,7 @@ impl Fault {
         Self { target, skip: 0, times: u64::MAX, action }
     }
 
-    /// The action, where the rule applies to this operation. Counts it.
+    /// The action, if the rule applies to this operation. Counts it.
     pub(crate) fn strike(&mut self, operation: &DiskOperation) -> Option<FaultAction> {
         if self.times == 0 || !self.target.matches(operation) {
             return None;
@@ -94,9 +95,4 @@ impl FaultTarget {
             _ => false,
         }
     }
-}
-
-/// Whether two ranges share a byte.
-pub(crate) fn overlaps(a: u64, a_len: u64, b: u64, b_len: u64) -> bool {
-    a < b.saturating_add(b_len) && b < a.saturating_add(a_len)
 }

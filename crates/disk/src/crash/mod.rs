@@ -21,7 +21,6 @@ mod tests;
 
 pub use crate::change::{Fate, TEAR_BYTES};
 pub use choice::{CrashChoice, Limits};
-pub(crate) use fault::overlaps;
 pub use fault::{Fault, FaultAction, FaultTarget};
 
 use crate::{Disk, DiskCompletion, DiskInfo, DiskOperation};
@@ -172,7 +171,7 @@ impl CrashDisk {
         self.state().unreadable_blocks()
     }
 
-    /// Writes that need more than so many bytes of content in all answer [`crate::DiskError::NoSpace`].
+    /// Answers writes that need more than this many bytes of content in all with [`crate::DiskError::NoSpace`].
     pub fn limit_allocation(&self, bytes_max: Option<u64>) {
         self.state().allocation_max = bytes_max;
     }

@@ -1,9 +1,10 @@
 //! The disk behind the handles: a medium, the completed writes that a flush has not yet covered, operations in flight.
 
-use super::fault::{Fault, FaultAction, overlaps};
+use super::fault::{Fault, FaultAction};
 use super::{CrashChoice, Fate, TEAR_BYTES};
 use crate::change::Change;
 use crate::image::SparseImage;
+use crate::log::ChangeLog;
 use crate::random::Random;
 use crate::{DiskCompletion, DiskError, DiskInfo, DiskOperation, check_fit};
 use std::collections::BTreeSet;
@@ -14,23 +15,12 @@ const UNREADABLE_BYTES: u64 = 4096;
 /// What a read of it answers.
 const EIO: i32 = 5;
 
-/// A change that completed. Those that are `forced` survive a power cut; they stay in the log only where an older overlapping
-/// change does, because fates are applied in the log's order.
-#[derive(Clone)]
-struct Logged {
-    /// Number of its completion, growing along the log.
-    completion: u64,
-    offset: u64,
-    change: Change,
-    forced: bool,
-}
-
 /// An operation that was submitted and not answered.
 struct InFlight {
     token: u64,
     operation: DiskOperation,
     fault: Option<FaultAction>,
-    /// Changes that completed up to this number are covered, where it is a flush.
+    /// Number of the last completed change that it covers, if it is a flush.
     submitted_after: u64,
 }
 
@@ -42,8 +32,7 @@ pub(super) struct State {
     durable: SparseImage,
     /// What reads find: `durable` with the whole log applied.
     current: SparseImage,
-    log: Vec<Logged>,
-    completions: u64,
+    log: ChangeLog,
     in_flight: Vec<InFlight>,
     hanging: Vec<InFlight>,
     answers: Vec<DiskCompletion>,
@@ -68,8 +57,7 @@ impl State {
             shuffle,
             durable: image.clone(),
             current: image,
-            log: Vec::new(),
-            completions: 0,
+            log: ChangeLog::default(),
             in_flight: Vec::new(),
             hanging: Vec::new(),
             answers: Vec::new(),
@@ -96,7 +84,7 @@ impl State {
             return;
         }
         let fault = self.faults.iter_mut().find_map(|fault| fault.strike(&operation));
-        let entry = InFlight { token, operation, fault, submitted_after: self.completions };
+        let entry = InFlight { token, operation, fault, submitted_after: self.log.completions() };
         match entry.fault {
             Some(FaultAction::Hang) => self.hanging.push(entry),
             _ => self.in_flight.push(entry),
@@ -174,9 +162,7 @@ impl State {
                 if let Some(error) = failure {
                     return Err(error);
                 }
-                for logged in &mut self.log {
-                    logged.forced |= logged.completion <= submitted_after;
-                }
+                self.log.force(submitted_after);
                 self.settle();
             }
             DiskOperation::Discard { offset, len_bytes } => {
@@ -189,7 +175,7 @@ impl State {
         Ok(None)
     }
 
-    /// Whether so many bytes more are beyond what content may take. Bytes that are there already are counted again: a file
+    /// Whether this many bytes more are beyond what content may take. Bytes that are there already are counted again: a file
     /// system that copies on write fails so too.
     fn is_full(&self, len_bytes: u64) -> bool {
         self.allocation_max.is_some_and(|max| self.current.allocated_bytes() + len_bytes > max)
@@ -204,8 +190,7 @@ impl State {
             self.unreadable.retain(|block| !written.contains(block));
         }
         let Ok(()) = change.apply(&mut self.current, offset);
-        self.completions += 1;
-        self.log.push(Logged { completion: self.completions, offset, change, forced });
+        self.log.push(offset, change, forced);
         if forced {
             self.settle();
         }
@@ -235,30 +220,14 @@ impl State {
         }
     }
 
-    /// Moves forced changes to the medium where no older change of the same bytes could come after them.
+    /// Moves forced changes to the medium.
     fn settle(&mut self) {
-        let mut waiting: Vec<Logged> = Vec::with_capacity(self.log.len());
-        for logged in std::mem::take(&mut self.log) {
-            let overtakes = |older: &Logged| {
-                overlaps(older.offset, older.change.len_bytes(), logged.offset, logged.change.len_bytes())
-            };
-            if logged.forced && !waiting.iter().any(overtakes) {
-                let Ok(()) = logged.change.apply(&mut self.durable, logged.offset);
-            } else {
-                waiting.push(logged);
-            }
-        }
-        self.log = waiting;
+        let Ok(()) = self.log.settle(|offset, change| change.apply(&mut self.durable, offset));
     }
 
     /// The changes that a power cut may lose: completed ones first, then those in flight or hanging.
     fn at_risk(&self) -> impl Iterator<Item = (u64, Change)> {
-        let completed = self
-            .log
-            .iter()
-            .filter(|logged| !logged.forced)
-            .map(|logged| (logged.offset, logged.change.clone()));
-        completed.chain(self.unanswered())
+        self.log.at_risk().map(|(offset, change)| (offset, change.clone())).chain(self.unanswered())
     }
 
     fn unanswered(&self) -> impl Iterator<Item = (u64, Change)> {
@@ -285,18 +254,11 @@ impl State {
 
     pub(super) fn after_crash(&self, choice: &CrashChoice) -> Self {
         let mut image = self.durable.clone();
-        let mut candidate = 0;
-        for logged in &self.log {
-            let fate = if logged.forced {
-                Fate::Kept
-            } else {
-                candidate += 1;
-                choice.fate(candidate - 1)
-            };
-            let Ok(()) = logged.change.apply_fate(&mut image, logged.offset, fate);
-        }
-        for (at, (offset, change)) in self.unanswered().enumerate() {
-            let Ok(()) = change.apply_fate(&mut image, offset, choice.fate(candidate + at));
+        let Ok(()) = self
+            .log
+            .cut(|at| choice.fate(at), |offset, change, fate| change.apply_fate(&mut image, offset, fate));
+        for (at, (offset, change)) in (self.log.at_risk().count()..).zip(self.unanswered()) {
+            let Ok(()) = change.apply_fate(&mut image, offset, choice.fate(at));
         }
         let state = Self::with_image(self.info.clone(), self.random.clone(), self.shuffle, image);
         Self { unreadable: self.unreadable.clone(), allocation_max: self.allocation_max, ..state }
@@ -339,7 +301,6 @@ impl State {
             Self::with_image(self.info.clone(), self.random.clone(), self.shuffle, self.current.clone());
         copy.durable = self.durable.clone();
         copy.log = self.log.clone();
-        copy.completions = self.completions;
         copy.faults = self.faults.clone();
         copy.submitted = self.submitted;
         copy.stop_at = self.stop_at;

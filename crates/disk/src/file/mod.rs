@@ -12,12 +12,12 @@ mod standalone;
 mod tests;
 
 pub use open::{FileDiskOptions, OpenError, OpenedFile, create_file_disk};
-pub(crate) use open::{RELEASE, RELEASE_PAUSE};
 pub use standalone::StandaloneDisk;
 
 use crate::{Disk, DiskCompletion, DiskError, DiskInfo, DiskOperation, check_fit};
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use sys::driver::{Completion, Descriptor, Driver, Operation, Outcome, Queue};
 use sys::{BufMut, Payload};
@@ -72,13 +72,31 @@ struct Again {
     error: DiskError,
 }
 
-/// See the module.
+/// Has the last handle to a file dropped on a thread of its own: to close a file of a file system that hangs takes as long as that does.
+struct Closer(Descriptor);
+
+impl Drop for Closer {
+    fn drop(&mut self) {
+        let file = self.0.clone();
+        let wait = move || {
+            // What is in flight has handles too.
+            while Arc::strong_count(&file) > 1 {
+                std::thread::sleep(crate::release::RELEASE_PAUSE);
+            }
+        };
+        // Without a thread the file is closed here.
+        let _ = std::thread::Builder::new().name("cenote-close".to_owned()).spawn(wait);
+    }
+}
+
+/// A file or block device whose operations are in flight on a loop's driver.
 pub struct FileDisk {
     info: DiskInfo,
     file: Descriptor,
     /// Where the disk begins in the file.
     base_bytes: u64,
     queue: Queue,
+    _closer: Option<Closer>,
     time_bound: Duration,
     outstanding: Vec<Outstanding>,
     free: Vec<u32>,
@@ -98,10 +116,10 @@ impl FileDisk {
     /// Opens and locks the disk. Blocks for as long as the device takes; see [`OpenedFile`] to open on another thread.
     ///
     /// # Errors
-    /// Where it is in use, is no disk, or cannot be opened.
+    /// It is in use, is no disk, or cannot be opened.
     pub fn open(driver: &Driver, path: &str, options: FileDiskOptions) -> Result<Self, OpenError> {
         let opened = OpenedFile::open_pausing(path, options, || {
-            std::thread::sleep(open::RELEASE_PAUSE);
+            std::thread::sleep(crate::release::RELEASE_PAUSE);
             // This very loop may be what still holds the file. What the loop cannot do shows at the first operation.
             let _ = driver.wait(Some(Duration::ZERO));
         })?;
@@ -110,12 +128,17 @@ impl FileDisk {
 
     /// Serves an opened file on this thread's loop.
     pub fn new(driver: &Driver, opened: OpenedFile) -> Self {
-        let OpenedFile { file, info, base_bytes, time_bound } = opened;
+        let OpenedFile { file, info, base_bytes, time_bound, blocks_callers } = opened;
+        let (queue, closer) = match blocks_callers {
+            true => (driver.queue_aside(), Some(Closer(file.clone()))),
+            false => (driver.queue(), None),
+        };
         Self {
             info,
             file,
             base_bytes,
-            queue: driver.queue(),
+            queue,
+            _closer: closer,
             time_bound,
             outstanding: Vec::new(),
             free: Vec::new(),

@@ -2,6 +2,7 @@
 
 use crate::DiskInfo;
 use crate::partition::{self, Place};
+use crate::release::{RELEASE, RELEASE_PAUSE};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::fmt;
@@ -19,7 +20,7 @@ use sys::driver::Descriptor;
 pub struct FileDiskOptions {
     /// How long one operation may take before it is answered with [`crate::DiskError::TimedOut`].
     pub time_bound: Duration,
-    /// Past the page cache where the file system can do it. Where it cannot, opening for writing drops what the page cache has of the file.
+    /// Past the page cache if the file system can do that. If not, opening for writing drops what the page cache has of the file.
     pub direct: bool,
     /// Only looks: takes no lock, and writes fail.
     pub read_only: bool,
@@ -89,13 +90,15 @@ pub struct OpenedFile {
     /// Where the disk begins in the file.
     pub(crate) base_bytes: u64,
     pub(super) time_bound: Duration,
+    /// Operations on it may keep waiting whoever hands them to the kernel.
+    pub(super) blocks_callers: bool,
 }
 
 impl OpenedFile {
-    /// Opens and locks.
+    /// Opens and locks the file or device.
     ///
     /// # Errors
-    /// See [`OpenError`].
+    /// [`OpenError`] says why it cannot be opened.
     pub fn open(path: &str, options: FileDiskOptions) -> Result<Self, OpenError> {
         Self::open_pausing(path, options, || std::thread::sleep(RELEASE_PAUSE))
     }
@@ -143,7 +146,8 @@ impl OpenedFile {
             direct,
         };
         let (base_bytes, time_bound) = (place.offset_bytes, options.time_bound);
-        Ok(Self { file: Arc::new(file), info, base_bytes, time_bound })
+        let blocks_callers = !device && is_on_foreign_file_system(&file);
+        Ok(Self { file: Arc::new(file), info, base_bytes, time_bound, blocks_callers })
     }
 
     pub fn info(&self) -> &DiskInfo {
@@ -157,12 +161,6 @@ fn our_partition(path: &str, size_bytes: u64, blocks_bytes: &[u32]) -> Option<Pl
     let file = File::open(path).ok()?;
     blocks_bytes.iter().find_map(|&block_bytes| partition::find(&file, size_bytes, block_bytes))
 }
-
-/// A holder keeps its claim for a moment after it let go: the kernel tears a killed process's io_uring down after its end, and
-/// an answered operation holds its file until its loop turns again.
-pub(crate) const RELEASE: Duration = Duration::from_secs(1);
-/// Between two looks whether a claim is free.
-pub(crate) const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
 /// The file, this process's own unless it only looks, and whether it goes past the page cache.
 fn claim(
@@ -184,6 +182,25 @@ fn claim(
             claimed => return claimed,
         }
     }
+}
+
+/// File systems whose files are served by another process or another machine, by their magic numbers (linux/magic.h): FUSE, NFS, CIFS,
+/// SMB2, 9P, Ceph, AFS, OCFS2, GFS2, Coda. The kernel may wait for that one before an operation counts as begun, whatever it was asked.
+const FOREIGN: [u32; 10] = [
+    0x6573_5546,
+    0x6969,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x0102_1997,
+    0x00c3_6400,
+    0x5346_414f,
+    0x7461_636f,
+    0x0116_1970,
+    0x7375_7245,
+];
+
+fn is_on_foreign_file_system(file: &OwnedFd) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|found| FOREIGN.contains(&(found.f_type as u32)))
 }
 
 /// The file, and whether it goes past the page cache.
@@ -231,7 +248,7 @@ fn queue_attribute(device: u64, attribute: &str) -> Option<u64> {
 /// Makes a thin file to serve as a disk: its space is taken as it is written. The file's existence is durable afterwards.
 ///
 /// # Errors
-/// Where the path exists, or the file system cannot hold a file of this size.
+/// The path exists, or the file system cannot hold a file of this size.
 pub fn create_file_disk(path: &Path, size_bytes: u64) -> io::Result<()> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?);

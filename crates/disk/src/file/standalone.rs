@@ -16,7 +16,7 @@ impl StandaloneDisk {
     /// Opens and locks the disk.
     ///
     /// # Errors
-    /// See [`OpenError`].
+    /// [`OpenError`] says why it cannot be opened.
     pub fn open(path: &str, options: FileDiskOptions) -> Result<Self, OpenError> {
         let driver = Driver::new(DriverChoice::Automatic)
             .map_err(|error| OpenError::Io { path: path.to_owned(), error })?;

@@ -181,6 +181,7 @@ fn hung_disk(driver: &Driver) -> (FileDisk, OwnedPipe) {
         info,
         base_bytes: 0,
         time_bound: Duration::from_millis(50),
+        blocks_callers: false,
     };
     (FileDisk::new(driver, opened), writer)
 }

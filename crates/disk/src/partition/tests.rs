@@ -166,7 +166,7 @@ fn a_disk_with_our_table_is_its_partition() {
     assert_eq!(bytes, [0; 4096]);
 }
 
-/// Where util-linux is installed, as on every Linux machine.
+/// Runs if util-linux is installed, as on every Linux machine.
 #[test]
 fn blkid_and_wipefs_see_the_table_and_nothing_once_it_is_taken_away() {
     let directory = tempfile::tempdir().unwrap();

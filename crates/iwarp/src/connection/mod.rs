@@ -12,6 +12,7 @@
 //!
 //! A responder sends no FPDU before it has received one (RFC 5044 section 7.1.2); siw fails if that is not kept.
 
+mod config;
 pub mod direct;
 mod posted;
 mod receive;
@@ -20,15 +21,16 @@ mod start;
 mod transmit;
 
 pub use crate::framing::HEAD_BYTES_MAX;
+pub use config::{Agreed, Config, CrcPolicy, LargeFpdus, Shape, ShapeOf};
 pub use transmit::Transmitted;
 
 use crate::ddp::AtomicOperation;
 use crate::markers::Markers;
-use crate::memory::{DomainId, Memory, MemoryError, Stag, StreamId, Wish};
-use crate::mpa::Extension;
+use crate::memory::{Memory, MemoryError, Stag, Wish};
 use crate::terminate::OffendingSegment;
 use crate::{TerminateCode, framing};
 use receiver::Receiver;
+use start::{Reply, Start};
 use std::collections::VecDeque;
 use std::time::Duration;
 use sys::{ALIGN_BYTES, Buf, BufMut, Payload};
@@ -50,108 +52,6 @@ pub struct WorkId(pub u64);
 pub enum Role {
     Initiator,
     Responder,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CrcPolicy {
-    /// CRC is used. The default of RFC 5044 section 4.4.
-    On,
-    /// CRC is used only if the peer wants it: for loopback and an own cluster.
-    OffUnlessAsked,
-}
-
-/// Whether FPDUs may be longer than a TCP segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LargeFpdus {
-    Never,
-    /// To peers that behave as software does: those that send our extension, and those that ask for neither CRC nor the
-    /// peer-to-peer model, which is siw. Hardware asks for both and may be slow with, or refuse, what exceeds a segment.
-    ToSoftware,
-    Always,
-}
-
-/// How a buffer for a message is best allocated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
-    /// Of the message, as far as can be told; it may be longer after all.
-    pub len_bytes: usize,
-    /// Which byte of it begins a page, if it is long: the payload behind the headers, best.
-    pub aligned_at: usize,
-}
-
-/// By the first bytes of a message that have come, few or many.
-pub type ShapeOf = fn(&[u8]) -> Option<Shape>;
-
-/// What one end brings to the negotiation.
-#[derive(Debug, Clone)]
-pub struct Config {
-    pub crc: CrcPolicy,
-    /// Inbound reads served at a time; at most 16383.
-    pub inbound_read_depth: u16,
-    /// Reads that may be outstanding; at most 16383.
-    pub outbound_read_depth: u16,
-    /// Effective maximum segment size of the TCP connection in bytes.
-    pub segment_bytes: usize,
-    pub large_fpdus: LargeFpdus,
-    /// MPA revision to begin with: 2, or 1 after a peer closed on 2.
-    pub revision: u8,
-    /// Offered as initiator; as responder, what an offered one is answered with.
-    pub extension: Option<Extension>,
-    /// As initiator of an SMB Direct connection: put the read depths into private data too (MS-SMBD section 6.1).
-    pub legacy_depths: bool,
-    /// As initiator: how long the first FPDU is held back after the reply. siw of Linux 6.1 sends its reply before it can receive, and
-    /// never looks again at an FPDU that came too soon; 20 ms are enough even for an emulated one.
-    pub first_send_delay: Duration,
-    /// With a CRC, what [`Connection::poll_transmit`] gives at a time ends after about so many bytes that it had to look at for it: they are
-    /// still in the processor's cache when they are sent then.
-    pub summed_bytes_max: usize,
-    /// With a CRC, what is planned to be received in place at a time is about so much: it is still in the processor's cache when it is looked at.
-    pub planned_summed_bytes_max: usize,
-    /// Says of a message, by its first bytes, how its buffer is best allocated as it comes.
-    pub receive_shape: Option<ShapeOf>,
-    /// Sends and Writes that succeeded one after the other are told by one completion, which is the last one's, with the bytes of all.
-    pub tells_sent_together: bool,
-    /// A payload is received straight into its place only if at least so much of its message is still to come.
-    pub planned_bytes_min: usize,
-    pub domain: DomainId,
-    pub stream: StreamId,
-}
-
-impl Config {
-    pub fn new(domain: DomainId, stream: StreamId) -> Self {
-        Self {
-            crc: CrcPolicy::On,
-            inbound_read_depth: 32,
-            outbound_read_depth: 32,
-            segment_bytes: 1460,
-            large_fpdus: LargeFpdus::ToSoftware,
-            revision: 2,
-            extension: None,
-            legacy_depths: false,
-            first_send_delay: Duration::ZERO,
-            summed_bytes_max: usize::MAX,
-            planned_summed_bytes_max: usize::MAX,
-            receive_shape: None,
-            tells_sent_together: false,
-            planned_bytes_min: 0,
-            domain,
-            stream,
-        }
-    }
-}
-
-/// What the two ends agreed on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Agreed {
-    pub crc: bool,
-    /// The peer asked for markers in what it is sent.
-    pub markers: bool,
-    pub revision: u8,
-    pub inbound_read_depth: u16,
-    pub outbound_read_depth: u16,
-    pub ulpdu_bytes_max: usize,
-    pub atomics_and_immediate: bool,
-    pub flush: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -289,17 +189,12 @@ pub struct Counters {
 /// One RDMA stream.
 pub struct Connection {
     config: Config,
-    role: Role,
     state: State,
     agreed: Agreed,
     deadline: Option<Monotonic>,
     /// Nothing is sent before.
     hold_until: Option<Monotonic>,
-    /// Start-up frame to be sent.
-    start_out: Option<Vec<u8>>,
-    peer_start: Option<crate::mpa::StartFrame>,
-    /// A ready-to-receive message is still to come: it is not the owner's.
-    awaits_ready: bool,
+    start: Start,
     receiver: Receiver,
     /// Longest Send message that is taken, whatever its receive has room for.
     receive_bytes_max: usize,
@@ -312,27 +207,23 @@ pub struct Connection {
 impl Connection {
     /// Begins as initiator: the TCP connection is up.
     pub fn connect(config: Config, private_data: &[u8], now: Monotonic) -> Self {
-        let mut connection = Self::new(config, Role::Initiator, State::AwaitReply, now.after(REPLY_TIMEOUT));
-        connection.start_out = Some(connection.request_frame(private_data).encode());
-        connection
+        let start = Start::initiator(&config, private_data);
+        Self::new(config, start, State::AwaitReply, now.after(REPLY_TIMEOUT))
     }
 
     /// Begins as responder: a TCP connection was accepted.
     pub fn listen(config: Config, now: Monotonic) -> Self {
-        Self::new(config, Role::Responder, State::AwaitRequest, now.after(REQUEST_TIMEOUT))
+        Self::new(config, Start::responder(), State::AwaitRequest, now.after(REQUEST_TIMEOUT))
     }
 
-    fn new(config: Config, role: Role, state: State, deadline: Monotonic) -> Self {
+    fn new(config: Config, start: Start, state: State, deadline: Monotonic) -> Self {
         Self {
             config,
-            role,
             state,
             agreed: Agreed::default(),
             deadline: Some(deadline),
             hold_until: None,
-            start_out: None,
-            peer_start: None,
-            awaits_ready: false,
+            start,
             receiver: Receiver::default(),
             receive_bytes_max: usize::MAX,
             transmitter: Transmitter::default(),
@@ -343,7 +234,7 @@ impl Connection {
     }
 
     pub fn role(&self) -> Role {
-        self.role
+        self.start.role()
     }
 
     /// What was agreed; meaningful once established.
@@ -367,6 +258,70 @@ impl Connection {
 
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed
+    }
+
+    /// Responder: takes the connection. Receives should be posted before.
+    ///
+    /// # Errors
+    /// `Closed` if no request waits.
+    pub fn accept(&mut self, private_data: &[u8], now: Monotonic) -> Result<(), PostError> {
+        if self.state != State::AwaitAccept {
+            return Err(PostError::Closed);
+        }
+        self.agreed = self.start.accept(&self.config, private_data)?;
+        self.state = State::AwaitFirst;
+        self.deadline = Some(now.after(REQUEST_TIMEOUT));
+        self.events.push_back(Event::Established { private_data: Vec::new() });
+        Ok(())
+    }
+
+    /// Responder: refuses the connection.
+    pub fn reject(&mut self, private_data: &[u8]) {
+        if self.state == State::AwaitAccept && self.start.reject(private_data) {
+            self.state = State::Terminating;
+        }
+    }
+
+    /// Takes start-up bytes; returns how many were used, or an error that closes the TCP connection without an answer.
+    fn handle_start(&mut self, bytes: &[u8], now: Monotonic) -> Result<usize, ()> {
+        match self.state {
+            State::AwaitRequest => {
+                let Some((used, private_data)) = self.start.take_request(bytes)? else { return Ok(0) };
+                self.state = State::AwaitAccept;
+                self.deadline = None;
+                self.events.push_back(Event::ConnectRequest { private_data });
+                Ok(used)
+            }
+            State::AwaitReply => {
+                let Some((used, reply)) = start::parse_reply(&self.config, bytes)? else { return Ok(0) };
+                self.handle_reply(reply, now)?;
+                Ok(used)
+            }
+            // Bytes between request and accept: the initiator has to wait.
+            _ => Err(()),
+        }
+    }
+
+    fn handle_reply(&mut self, reply: Reply, now: Monotonic) -> Result<(), ()> {
+        let (agreed, listens, private_data, unfit) = match reply {
+            Reply::Rejected { private_data } => {
+                self.events.push_back(Event::Rejected { private_data });
+                return Err(());
+            }
+            Reply::Accepted { agreed, listens, private_data, unfit } => {
+                (agreed, listens, private_data, unfit)
+            }
+        };
+        self.agreed = agreed;
+        self.state = State::Established;
+        self.deadline = None;
+        let is_held = !listens && !self.config.first_send_delay.is_zero();
+        self.hold_until = is_held.then(|| now.after(self.config.first_send_delay));
+        match unfit {
+            Some(code) => self.terminate(code.into(), now),
+            None => self.events.push_back(Event::Established { private_data }),
+        }
+        Ok(())
     }
 
     /// Posted work of the send queue that is not complete.
@@ -507,7 +462,7 @@ impl Connection {
     /// Whether [`Self::transmit`] may have something to send: it is asked far more often than there is anything.
     #[inline]
     pub fn may_transmit(&self) -> bool {
-        self.start_out.is_some() || self.transmitter.has_work()
+        self.start.has_frame() || self.transmitter.has_work()
     }
 
     /// Asks for what the next message and its answer need and the connection only points to ([`sys::prefetch`]); the connection itself is
@@ -574,7 +529,7 @@ impl Connection {
         }
         self.state = State::Closed;
         self.deadline = None;
-        self.start_out = None;
+        self.start.clear();
         self.receiver.release(memory);
         let (transmitter, receiver) = (&mut self.transmitter, &mut self.receiver);
         transmitter.release(memory);

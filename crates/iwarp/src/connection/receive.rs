@@ -249,7 +249,7 @@ impl Connection {
         let header_bytes =
             if ddp::is_tagged(control) { ddp::TAGGED_HEADER_BYTES } else { ddp::UNTAGGED_HEADER_BYTES };
         // A header that is not whole yet is nothing to be judged by.
-        if ulpdu.len().min(ulpdu_bytes) < header_bytes || self.awaits_ready {
+        if ulpdu.len().min(ulpdu_bytes) < header_bytes || self.start.awaits_ready() {
             return Ok(0);
         }
         let header = Header::parse(ulpdu)?;
@@ -293,11 +293,8 @@ impl Connection {
     ) -> Result<(), Failure> {
         let header = Header::parse(ulpdu).map_err(Failure::from)?;
         let payload = ulpdu.get(header.len_bytes()..).ok_or(TerminateCode::MPA_LENGTH)?;
-        if self.awaits_ready {
-            self.awaits_ready = false;
-            if self.is_ready_message(header, payload)? {
-                return Ok(());
-            }
+        if self.start.take_awaits_ready() && self.is_ready_message(header, payload)? {
+            return Ok(());
         }
         let result = match header {
             Header::Tagged { .. } => match self.check_tagged(header, payload.len(), memory) {

@@ -402,7 +402,7 @@ impl Connection {
         now: Monotonic,
         send: impl FnOnce(&Outgoing) -> usize,
     ) -> Transmitted {
-        if let Some(frame) = self.start_out.take() {
+        if let Some(frame) = self.start.take_frame() {
             if self.state == State::Terminating {
                 self.deadline = Some(now);
             }

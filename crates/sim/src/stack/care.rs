@@ -35,6 +35,8 @@ impl Scrub {
         if node.slot(disk).is_none_or(|slot| slot.store().is_none()) {
             self.disks.pop_front();
             self.asked = None;
+        } else if !node.is_reconciled() {
+            // What a crash tore is no damage of a disk; a scrub that came first would take it for some.
         } else if self.asked.is_none_or(|at| now.since(at) > STEP_MAX) {
             node.space.scrub(disk, SCRUB_BYTES);
             self.asked = Some(now);

@@ -1,18 +1,16 @@
 //! Clients: each works in a directory of its own, remembers what it was answered, and says what must be true from then on.
 
+use super::home::Home;
 use super::model::{CELL_BYTES, ChangeId, Changes, Content, FileModel};
-use super::names::{NameChange, NameModel};
+use super::names::NameChange;
 use super::recovery::Recovery;
 use crate::random::Random;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use sys::Payload;
-use types::{Monotonic, NtStatus, Sid};
+use types::{Monotonic, NtStatus};
 use volume::backend::*;
-use volume::security::rights;
 
-/// NT create options.
-const DIRECTORY_FILE: u32 = 1;
+/// NT create option: each write is durable when it is answered.
 const WRITE_THROUGH: u32 = 2;
 /// Operations of one client at once.
 const DOING_MAX: usize = 4;
@@ -39,7 +37,7 @@ pub(crate) enum What {
 }
 
 impl What {
-    /// Files that it changes or relies on, and where: first the one that it changes.
+    /// Lists files that it changes or relies on, with the cells: first the file that it changes.
     fn reserves(&self) -> impl Iterator<Item = (u32, u64, u64)> {
         let (first, second) = match self {
             Self::Write { file, cells, .. } | Self::Zero { file, cells, .. } => {
@@ -100,11 +98,8 @@ pub(crate) enum Mode {
 }
 
 pub(crate) struct Client {
-    pub number: usize,
+    pub home: Home,
     pub volume: usize,
-    pub share: ShareOptions,
-    pub names: NameModel,
-    pub files: BTreeMap<u32, FileModel>,
     pub opens: Vec<OpenFile>,
     pub doing: BTreeMap<u64, Doing>,
     pub mode: Mode,
@@ -137,18 +132,11 @@ pub(crate) struct Outcome {
     pub next: Option<(What, Operation)>,
 }
 
-pub(crate) fn wide(text: &str) -> Box<[u16]> {
-    text.encode_utf16().collect()
-}
-
 impl Client {
     pub fn new(number: usize, volume: usize, durability: Durability, scenario: &super::Scenario) -> Self {
         Self {
-            number,
+            home: Home::new(number, durability),
             volume,
-            share: ShareOptions { durability, ..ShareOptions::default() },
-            names: NameModel::default(),
-            files: BTreeMap::new(),
             opens: Vec::new(),
             doing: BTreeMap::new(),
             mode: Mode::Away,
@@ -159,58 +147,6 @@ impl Client {
             name_count: scenario.names,
             cells_max: scenario.file_bytes_max / CELL_BYTES,
         }
-    }
-
-    fn caller(&self) -> Caller {
-        let sid = |rid| Sid::new(5, &[21, 1, 2, 3, rid]).expect("a SID");
-        Caller {
-            session: SessionId(self.number as u64 + 1),
-            client: [self.number as u8 + 1; 16],
-            token: Arc::new(AccessToken {
-                user: sid(1000 + self.number as u32),
-                primary_group: sid(513),
-                groups: vec![Sid::everyone(), Sid::authenticated_users(), Sid::users()],
-                privileges: Privileges::empty(),
-            }),
-            root: ShareRoot::VOLUME,
-            share_access: rights::FILE_ALL,
-            share: self.share,
-            standing: Standing::none(),
-        }
-    }
-
-    fn path(&self, name: u64) -> WideString {
-        wide(&format!("c{}\\{name}", self.number))
-    }
-
-    fn create(&self, path: WideString, disposition: Disposition, options: u32) -> Operation {
-        Operation::Create(Box::new(Create {
-            caller: self.caller(),
-            path,
-            desired_access: rights::FILE_ALL,
-            attributes: 0,
-            share_access: 7,
-            disposition,
-            options,
-            cache: CacheRequest::Oplock(OplockLevel::None),
-            allocation_bytes: None,
-            extended_attributes: Vec::new(),
-            security: None,
-            durable: None,
-            app_instance: None,
-            query_maximal_access: false,
-            time_warp: None,
-            replay: false,
-        }))
-    }
-
-    /// Opens the client's directory.
-    pub fn open_directory(&self, disposition: Disposition) -> Operation {
-        self.create(wide(&format!("c{}", self.number)), disposition, DIRECTORY_FILE)
-    }
-
-    pub fn open_name(&self, name: u64) -> Operation {
-        self.create(self.path(name), Disposition::Open, 0)
     }
 
     /// The process or the volume is gone: nothing that was asked for is answered, and no open is left.
@@ -226,22 +162,14 @@ impl Client {
         self.wake_at = shared.now.after(std::time::Duration::from_micros(pause));
     }
 
-    fn is_durable_share(&self) -> bool {
-        self.share.durability == Durability::Write
-    }
-
     /// Whether nothing else changes these cells of the file, or its end.
     fn is_free(&self, file: u32, from: u64, to: u64) -> bool {
         self.doing.values().flat_map(|doing| doing.what.reserves()).all(|(other, start, end)| {
             // What lies behind the end moves it.
             other != file
                 || ((end <= from || to <= start)
-                    && end.max(to).saturating_mul(CELL_BYTES) <= self.end_of(file))
+                    && end.max(to).saturating_mul(CELL_BYTES) <= self.home.end_of(file))
         })
-    }
-
-    fn end_of(&self, file: u32) -> u64 {
-        self.files.get(&file).map_or(0, |file| file.end_of_file.last())
     }
 
     fn is_naming(&self) -> bool {
@@ -314,7 +242,7 @@ impl Client {
             }
             Step::RenameTo(to) => {
                 let open = self.usable(self.planned)?.open;
-                let names = self.names.current();
+                let names = self.home.names.current();
                 let (name, file) =
                     names.iter().find(|(_, file)| **file == self.planned).map(|(a, b)| (*a, *b))?;
                 self.rename(shared, name, open, file, to)
@@ -332,22 +260,23 @@ impl Client {
     }
 
     fn pick_named(&self, shared: &mut Shared, fits: impl Fn(&Self, u32) -> bool) -> Option<(u64, u32)> {
-        let names = self.names.current();
+        let names = self.home.names.current();
         let fitting: Vec<(u64, u32)> = names.into_iter().filter(|(_, file)| fits(self, *file)).collect();
         shared.random.pick(&fitting)
     }
 
     fn create_file(&mut self, shared: &mut Shared, name: u64) -> Option<(What, Operation)> {
-        if self.is_naming() || self.opens.len() >= OPENS_MAX || self.names.current().contains_key(&name) {
+        if self.is_naming() || self.opens.len() >= OPENS_MAX || self.home.names.current().contains_key(&name)
+        {
             return None;
         }
         *shared.next_file += 1;
         let file = *shared.next_file;
-        self.files.insert(file, FileModel::new(file));
-        let at = self.names.begin(NameChange::Create { name, file }, shared.step);
+        self.home.files.insert(file, FileModel::new(file));
+        let at = self.home.names.begin(NameChange::Create { name, file }, shared.step);
         let write_through = shared.random.chance(150);
         let options = if write_through { WRITE_THROUGH } else { 0 };
-        let operation = self.create(self.path(name), Disposition::Create, options);
+        let operation = self.home.create(self.home.path(name), Disposition::Create, options);
         Some((What::Create { file, at, write_through }, operation))
     }
 
@@ -358,13 +287,13 @@ impl Client {
         let (name, file) = self.pick_named(shared, |client, file| !client.is_touched(file))?;
         let write_through = shared.random.chance(150);
         let options = if write_through { WRITE_THROUGH } else { 0 };
-        let operation = self.create(self.path(name), Disposition::Open, options);
+        let operation = self.home.create(self.home.path(name), Disposition::Open, options);
         Some((What::Open { file, write_through, then_remove }, operation))
     }
 
     fn choose_write(&mut self, shared: &mut Shared) -> Option<(What, Operation)> {
         let open = self.pick_open(shared)?;
-        let end = self.end_of(open.file) / CELL_BYTES;
+        let end = self.home.end_of(open.file) / CELL_BYTES;
         let longest = if shared.random.chance(800) { 16 } else { 300 };
         let count = shared.random.between(1, longest.min(self.cells_max));
         let from = match shared.random.below(4) {
@@ -388,9 +317,9 @@ impl Client {
             return None;
         }
         let change = shared.changes.begin();
-        let bytes = self.files.get_mut(&open.file)?.write(shared.changes, change, from, count);
+        let bytes = self.home.files.get_mut(&open.file)?.write(shared.changes, change, from, count);
         let write_through = shared.random.chance(80);
-        let durable = write_through || open.write_through || self.is_durable_share();
+        let durable = write_through || open.write_through || self.home.is_durable_share();
         let known = self.opens.iter_mut().find(|known| known.open == open.open)?;
         known.wrote = shared.step;
         let data = Payload::from(bytes.freeze());
@@ -401,7 +330,7 @@ impl Client {
 
     fn choose_read(&mut self, shared: &mut Shared) -> Option<(What, Operation)> {
         let open = self.pick_open(shared)?;
-        let end = self.end_of(open.file) / CELL_BYTES;
+        let end = self.home.end_of(open.file) / CELL_BYTES;
         if end == 0 {
             return None;
         }
@@ -436,7 +365,7 @@ impl Client {
         let mut flushes = false;
         if let Some(known) = self.opens.iter_mut().find(|known| known.open == open) {
             known.closing = true;
-            flushes = self.share.durability != Durability::Flush && known.wrote > known.flushed;
+            flushes = self.home.share.durability != Durability::Flush && known.wrote > known.flushed;
         }
         (What::Close { open, file, flushes, removes }, Operation::Close { open, query: false })
     }
@@ -448,21 +377,21 @@ impl Client {
         }
         let end = shared.random.below(self.cells_max) * CELL_BYTES;
         let change = shared.changes.begin();
-        self.files.get_mut(&open.file)?.set_end(shared.changes, change, end);
+        self.home.files.get_mut(&open.file)?.set_end(shared.changes, change, end);
         let set = SetInformation::EndOfFile(end);
         Some((What::SetEnd { file: open.file, change }, Operation::SetInformation { open: open.open, set }))
     }
 
     fn choose_zero(&mut self, shared: &mut Shared) -> Option<(What, Operation)> {
         let open = self.pick_open(shared)?;
-        let end = self.end_of(open.file) / CELL_BYTES;
+        let end = self.home.end_of(open.file) / CELL_BYTES;
         let from = shared.random.below(end.max(1));
         let to = (from + shared.random.between(1, 40)).min(end);
         if from >= to || !self.is_free(open.file, from, to) {
             return None;
         }
         let change = shared.changes.begin();
-        self.files.get_mut(&open.file)?.zero(shared.changes, change, from, to - from);
+        self.home.files.get_mut(&open.file)?.zero(shared.changes, change, from, to - from);
         let range = ByteRange { offset: from * CELL_BYTES, len_bytes: (to - from) * CELL_BYTES };
         let what = What::Zero { file: open.file, change, cells: (from, to) };
         Some((what, Operation::ZeroRange { open: open.open, range }))
@@ -470,7 +399,7 @@ impl Client {
 
     fn choose_clone(&mut self, shared: &mut Shared) -> Option<(What, Operation)> {
         let (source, target) = (self.pick_open(shared)?, self.pick_open(shared)?);
-        let (source_end, target_end) = (self.end_of(source.file), self.end_of(target.file));
+        let (source_end, target_end) = (self.home.end_of(source.file), self.home.end_of(target.file));
         let blocks = (source_end.min(target_end) / CELL_BYTES / BLOCK_CELLS).min(32);
         if blocks == 0 || source.file == target.file {
             return None;
@@ -483,9 +412,10 @@ impl Client {
         if !self.is_free(target.file, to, to + count) || !self.is_free(source.file, from, from + count) {
             return None;
         }
-        let contents: Vec<Content> = self.files.get(&source.file)?.settled(shared.changes, from, count)?;
+        let contents: Vec<Content> =
+            self.home.files.get(&source.file)?.settled(shared.changes, from, count)?;
         let change = shared.changes.begin();
-        self.files.get_mut(&target.file)?.take(shared.changes, change, to, &contents);
+        self.home.files.get_mut(&target.file)?.take(shared.changes, change, to, &contents);
         let chunk = CopyChunk {
             source_offset: from * CELL_BYTES,
             target_offset: to * CELL_BYTES,
@@ -508,48 +438,46 @@ impl Client {
         file: u32,
         to: u64,
     ) -> Option<(What, Operation)> {
-        let names = self.names.current();
+        let names = self.home.names.current();
         let replaced = names.get(&to).copied();
         if self.is_naming() || from == to || replaced.is_some_and(|file| self.is_touched(file)) {
             return None;
         }
-        let at = self.names.begin(NameChange::Rename { from, to }, shared.step);
+        let at = self.home.names.begin(NameChange::Rename { from, to }, shared.step);
         if replaced.is_some() {
-            self.files.get_mut(&file)?.replaced.push((at, shared.step));
+            self.home.files.get_mut(&file)?.replaced.push((at, shared.step));
         }
-        let set = SetInformation::Rename { target: self.path(to), replace: true, posix: false };
+        let set = SetInformation::Rename { target: self.home.path(to), replace: true, posix: false };
         Some((What::Rename { file, at }, Operation::SetInformation { open, set }))
     }
 
-    /// An answer came.
+    /// Asks to remove a file when this open of it is closed, through which nothing else happens.
+    fn mark_removed(&mut self, open: OpenId, file: u32) -> (What, Operation) {
+        self.opens.iter_mut().filter(|open| open.file == file).for_each(|open| open.closing = true);
+        let set = SetInformation::Disposition { flags: 1 };
+        (What::MarkRemoved { open, file }, Operation::SetInformation { open, set })
+    }
+
+    /// Takes an answer.
     pub fn answered(&mut self, shared: &mut Shared, doing: Doing, reply: Reply) -> Outcome {
         let (began, step) = (doing.began, shared.step);
         let mut outcome = Outcome::default();
-        let durable_share = self.is_durable_share();
+        let durable_share = self.home.is_durable_share();
         match (doing.what, reply) {
             (What::Create { file, at, write_through }, Reply::Created(created)) => {
-                self.names.end(at, step);
-                outcome.metadata_durable = self.made_names_durable(durable_share, began);
+                self.home.names.end(at, step);
+                outcome.metadata_durable = self.home.made_names_durable(durable_share, began);
                 self.opened(file, &created, write_through);
             }
             (What::Open { file, write_through, then_remove }, Reply::Created(created)) => {
-                outcome.wrong = self.check_opened(shared.changes, file, &created);
+                outcome.wrong = self.home.check_opened(shared.changes, file, &created);
                 self.opened(file, &created, write_through);
-                if then_remove {
-                    // Nothing else happens through it.
-                    self.opens
-                        .iter_mut()
-                        .filter(|open| open.file == file)
-                        .for_each(|open| open.closing = true);
-                    let set = SetInformation::Disposition { flags: 1 };
-                    let request = Operation::SetInformation { open: created.open, set };
-                    outcome.next = Some((What::MarkRemoved { open: created.open, file }, request));
-                }
+                outcome.next = then_remove.then(|| self.mark_removed(created.open, file));
             }
             (What::MarkRemoved { open, file }, Reply::Done) => {
-                let current = self.names.current();
+                let current = self.home.names.current();
                 let name = current.iter().find(|(_, other)| **other == file).map_or(0, |(name, _)| *name);
-                let at = self.names.begin(NameChange::Remove { name }, step);
+                let at = self.home.names.begin(NameChange::Remove { name }, step);
                 outcome.next = Some(self.close(open, file, Some(at)));
             }
             (What::Write { change, durable, .. }, Reply::Written(_)) => {
@@ -562,88 +490,44 @@ impl Client {
                 shared.changes.end(change, step, durable_share);
             }
             (What::Read { file, from, count }, Reply::Read(data)) => {
-                outcome.wrong = self.check_read(shared.changes, file, from, count, &data, began);
+                outcome.wrong = self.home.check_read(shared.changes, file, from, count, &data, began);
             }
             (What::Flush { open, file }, Reply::Done) => {
                 if let Some(known) = self.opens.iter_mut().find(|known| known.open == open) {
                     known.flushed = known.flushed.max(began);
                 }
-                self.made_durable(file, began);
+                self.home.made_durable(file, began);
                 outcome.metadata_durable = Some(began);
             }
             (What::Close { open, file, flushes, removes }, Reply::Closed(_)) => {
                 self.opens.retain(|known| known.open != open);
-                match removes {
-                    Some(at) => self.names.end(at, step),
-                    None if flushes => {
-                        self.made_durable(file, began);
-                        outcome.metadata_durable = Some(began);
+                outcome.metadata_durable = match removes {
+                    Some(at) => {
+                        self.home.names.end(at, step);
+                        self.home.made_names_durable(durable_share, began)
                     }
-                    None => {}
-                }
-                if removes.is_some() {
-                    outcome.metadata_durable = self.made_names_durable(durable_share, began);
-                }
+                    None if flushes => {
+                        self.home.made_durable(file, began);
+                        Some(began)
+                    }
+                    None => None,
+                };
             }
             (What::Rename { at, .. }, Reply::Done) => {
-                self.names.end(at, step);
-                outcome.metadata_durable = self.made_names_durable(durable_share, began);
+                self.home.names.end(at, step);
+                outcome.metadata_durable = self.home.made_names_durable(durable_share, began);
             }
             (what, reply) => outcome.wrong = Some(format!("{what:?} was answered {reply:?}")),
         }
         outcome
     }
 
-    /// A change of names was answered that is durable then, if the share is: all that this client changed before is.
-    fn made_names_durable(&mut self, durable_share: bool, began: u64) -> Option<u64> {
-        if durable_share {
-            self.names.flushed(u64::MAX - 1);
-        }
-        durable_share.then_some(began)
-    }
-
-    fn made_durable(&mut self, file: u32, began: u64) {
-        if let Some(file) = self.files.get_mut(&file) {
-            file.flushed(began);
-        }
-    }
-
     fn opened(&mut self, file: u32, created: &Created, write_through: bool) {
-        if let Some(known) = self.files.get_mut(&file) {
+        if let Some(known) = self.home.files.get_mut(&file) {
             known.file_id = Some(created.information.file_id);
         }
         let (open, closing) = (created.open, false);
         self.opens.push(OpenFile { open, file, write_through, wrote: 0, flushed: 0, closing });
-    }
-
-    fn check_opened(&self, changes: &Changes, file: u32, created: &Created) -> Option<String> {
-        let known = self.files.get(&file)?;
-        let found = created.information.file_id;
-        if known.file_id.is_some_and(|id| id != found) {
-            return Some(format!("file {file} is {:?}, and its name leads to {found}", known.file_id));
-        }
-        let end = created.information.end_of_file;
-        let wrong = known.end_of_file.settled(changes).is_some_and(|known| known != end);
-        wrong.then(|| format!("file {file} ends at {end}, not at {}", known.end_of_file.last()))
-    }
-
-    fn check_read(
-        &self,
-        changes: &Changes,
-        file: u32,
-        from: u64,
-        count: u64,
-        data: &Payload,
-        began: u64,
-    ) -> Option<String> {
-        let known = self.files.get(&file)?;
-        let bytes = data.contiguous();
-        let ends: Vec<u64> = known.end_of_file.live(changes, began).collect();
-        let shown = |end: u64| (from + count).min(end / CELL_BYTES).saturating_sub(from) * CELL_BYTES;
-        if !ends.iter().any(|end| shown(*end) == bytes.len() as u64) {
-            return Some(format!("a read of file {file} found {} bytes; it ends at {ends:?}", bytes.len()));
-        }
-        known.check_read(changes, from, &bytes, began)
     }
 
     /// An operation was refused: what is wrong with that, unless it may be.
@@ -656,7 +540,7 @@ impl Client {
     ) -> Option<String> {
         match &doing.what {
             What::Read { file, from, .. } if status == NtStatus::END_OF_FILE => {
-                let known = self.files.get(file)?;
+                let known = self.home.files.get(file)?;
                 let ends: Vec<u64> = known.end_of_file.live(changes, doing.began).collect();
                 let right = ends.iter().any(|end| *end <= from * CELL_BYTES);
                 return (!right)
@@ -664,8 +548,8 @@ impl Client {
             }
             _ if !tolerated => return Some(format!("{:?} was refused: {status:?}", doing.what)),
             What::Create { at, file, .. } if status == NtStatus::DISK_FULL => {
-                self.names.withdraw(*at);
-                self.files.remove(file);
+                self.home.names.withdraw(*at);
+                self.home.files.remove(file);
                 self.plan.clear();
             }
             what if what.is_naming() => self.mode = Mode::Lost,

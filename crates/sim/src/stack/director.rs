@@ -6,7 +6,7 @@ use super::disks::SimDisk;
 use super::faults::{Striking, Structure};
 use super::node::{Condition, Slot};
 use super::scenario::{Kind, Work};
-use super::world::World;
+use super::world::StackWorld;
 use std::time::Duration;
 use types::{DiskId, Monotonic};
 
@@ -61,7 +61,7 @@ pub(crate) struct Director {
 }
 
 impl Director {
-    pub fn new(world: &World) -> Self {
+    pub fn new(world: &StackWorld) -> Self {
         Self {
             stage: Stage::Setup,
             late_at: world.now.after(WHOLE_WITHIN),
@@ -83,7 +83,7 @@ impl Director {
         format!("{:?} in round {}", self.stage, self.round)
     }
 
-    fn enter(&mut self, world: &mut World, stage: Stage) {
+    fn enter(&mut self, world: &mut StackWorld, stage: Stage) {
         super::narrate::stage(world.now, world.step, &format!("{stage:?}"));
         self.stage = stage;
         self.since = world.now;
@@ -97,7 +97,7 @@ impl Director {
         }
     }
 
-    pub fn drive(&mut self, world: &mut World) {
+    pub fn drive(&mut self, world: &mut StackWorld) {
         if let Some(until) = self.down_until {
             if world.now < until {
                 return;
@@ -126,17 +126,14 @@ impl Director {
         }
     }
 
-    fn stop(&mut self, world: &mut World, power: bool) {
+    fn stop(&mut self, world: &mut StackWorld, power: bool) {
         super::narrate::stage(world.now, world.step, if power { "power cut" } else { "kill" });
         world.stop(0, power);
-        if let Some(striking) = &self.striking
-            && let Some(image) = &striking.image
+        if let Some(striking) = &mut self.striking
+            && let Some(image) = striking.old_image(world.now.since(self.since))
         {
-            world.disks[striking.disk].medium.roll_back(image);
+            world.disks[striking.disk].medium.roll_back(&image);
             super::narrate::stage(world.now, world.step, "a disk is rolled back");
-        }
-        if let Some(striking) = &mut self.striking {
-            striking.image = None;
         }
         let pause = ms(world.random.between(1, 800));
         self.down_until = Some(world.now.after(pause));
@@ -146,7 +143,7 @@ impl Director {
         self.late_at = world.now.after(WHOLE_WITHIN);
     }
 
-    fn advance(&mut self, world: &mut World) {
+    fn advance(&mut self, world: &mut StackWorld) {
         match self.stage {
             Stage::Setup if world.all_recovered() => {
                 world.make_durable();
@@ -214,7 +211,7 @@ impl Director {
         }
     }
 
-    fn begin_calm(&mut self, world: &mut World) {
+    fn begin_calm(&mut self, world: &mut StackWorld) {
         if self.round >= world.scenario.faults.len() {
             world.acting = false;
             world.stop(0, false);
@@ -227,7 +224,7 @@ impl Director {
         self.enter(world, Stage::Calm { until });
     }
 
-    fn begin_fault(&mut self, world: &mut World) {
+    fn begin_fault(&mut self, world: &mut StackWorld) {
         let kind = world.scenario.faults[self.round];
         self.round += 1;
         let disk = world.random.below(world.disks.len() as u64) as usize;
@@ -256,7 +253,7 @@ impl Director {
         self.enter(world, Stage::Fault { until });
     }
 
-    fn end_fault(&mut self, world: &mut World) {
+    fn end_fault(&mut self, world: &mut StackWorld) {
         if let Some(striking) = &self.striking {
             striking.end(&world.disks, &world.state);
         }
@@ -267,7 +264,7 @@ impl Director {
     }
 
     /// Whether all disks are there with all copies; replaces one that cannot be opened any more.
-    fn made_whole(&mut self, world: &mut World) -> bool {
+    fn made_whole(&mut self, world: &mut StackWorld) -> bool {
         let Some(node) = &mut world.nodes[0] else { return false };
         if let Some(old) = self.replaced {
             if node.space.is_free(old) && short_of_whole_without(node.slots.iter(), old) {
@@ -291,7 +288,7 @@ impl Director {
     }
 
     /// A new disk takes the place of one that cannot be opened.
-    fn replace(&mut self, world: &mut World, old: DiskId) {
+    fn replace(&mut self, world: &mut StackWorld, old: DiskId) {
         let slabs = u64::from(world.disks[0].layout.slab_count);
         let seed = world.random.below(u64::MAX);
         let new = SimDisk::format(world.next_disk, world.scenario.slab_bytes, slabs, seed);
@@ -305,7 +302,7 @@ impl Director {
         self.replaced = Some(old);
     }
 
-    fn verified(&mut self, world: &mut World) {
+    fn verified(&mut self, world: &mut StackWorld) {
         let found = world.check.found;
         if found.differing + found.corrupt + found.lost > 0 {
             let fault = self.striking.as_ref().map(|striking| (striking.kind, striking.structure));
@@ -319,7 +316,7 @@ impl Director {
     }
 
     /// What cannot be read on a disk, or fails its checksum, is repaired by a scrub alone.
-    fn judge_scrub(&self, world: &mut World) {
+    fn judge_scrub(&self, world: &mut StackWorld) {
         let found = world.check.found;
         let Some(striking) = self.striking.as_ref().filter(|striking| striking.kind.is_scrubbed()) else {
             return;
@@ -333,7 +330,7 @@ impl Director {
     }
 
     /// A disk that gave errors for good is named, and none that did nothing wrong.
-    fn judge_told(&self, world: &mut World) {
+    fn judge_told(&self, world: &mut StackWorld) {
         let (Some(striking), Some(node)) = (&self.striking, &world.nodes[0]) else { return };
         world.told.look(node);
         if let Some((disk, count)) = world.told.accused(&node.slots) {
@@ -359,7 +356,7 @@ impl Director {
     }
 
     /// What runs beside the clients.
-    fn work(&mut self, world: &mut World) {
+    fn work(&mut self, world: &mut StackWorld) {
         if world.now < self.work_at || !matches!(self.stage, Stage::Calm { .. } | Stage::Fault { .. }) {
             return;
         }

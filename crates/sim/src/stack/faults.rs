@@ -12,9 +12,12 @@ use std::time::Duration;
 const PAGE: u64 = 4096;
 const EIO: i32 = 5;
 const ENOMEM: i32 = 12;
-/// Where the label and the anchor lie at both ends of a disk (docs/ON_DISK.md).
+/// Bytes at either end of a disk that hold label and anchor, and pages of them in use (docs/ON_DISK.md).
 const AREA_BYTES: u64 = 1 << 20;
 const AREA_PAGES: u64 = 4;
+
+/// Scenarios in which a disk goes back in time rotate epochs several times within it.
+const IMAGE_AGE_MIN: Duration = Duration::from_secs(2);
 
 /// What lies on a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,8 +105,28 @@ fn whole(structure: Structure, disk: &SimDisk, node: Option<&Node>, random: &mut
     }
 }
 
+/// Makes every disk hang or vanish.
+fn send_all_away(disks: &[SimDisk], random: &mut Random) {
+    for disk in disks {
+        let hangs = random.chance(500);
+        disk.control.hangs.set(hangs);
+        disk.control.gone.set(!hangs);
+    }
+}
+
+/// Makes the cluster state lose all requests, or some requests and some answers.
+fn send_state_away(state: &MemoryState, random: &mut Random) {
+    let mut sometimes = Random::new(random.below(u64::MAX));
+    let always = sometimes.chance(500);
+    state.set_fault_hook(Some(Box::new(move |_| match sometimes.below(4) {
+        0 if !always => cluster::Fault::AnswerLost,
+        1 if !always => cluster::Fault::None,
+        _ => cluster::Fault::Lost,
+    })));
+}
+
 impl Striking {
-    /// A fault begins.
+    /// Begins a fault.
     pub fn begin(
         kind: Kind,
         disk: usize,
@@ -170,22 +193,8 @@ impl Striking {
             Kind::Slow => victim.control.latency.set(Duration::from_millis(random.between(5, 60))),
             Kind::Hang => victim.control.hangs.set(true),
             Kind::Gone => victim.control.gone.set(true),
-            Kind::AllAway => {
-                for disk in disks {
-                    let hangs = random.chance(500);
-                    disk.control.hangs.set(hangs);
-                    disk.control.gone.set(!hangs);
-                }
-            }
-            Kind::StateAway => {
-                let mut sometimes = Random::new(random.below(u64::MAX));
-                let always = sometimes.chance(500);
-                state.set_fault_hook(Some(Box::new(move |_| match sometimes.below(4) {
-                    0 if !always => cluster::Fault::AnswerLost,
-                    1 if !always => cluster::Fault::None,
-                    _ => cluster::Fault::Lost,
-                })));
-            }
+            Kind::AllAway => send_all_away(disks, random),
+            Kind::StateAway => send_state_away(state, random),
         }
         let medium_errors = victim.control.medium_errors.get();
         Self { kind, disk, structure, image, medium_errors }
@@ -205,12 +214,17 @@ impl Striking {
         }
     }
 
+    /// The image to which the disk goes back, once it is old enough to be told (docs/PROTOCOL.md, "Limits").
+    pub fn old_image(&mut self, lasted: Duration) -> Option<CrashDisk> {
+        self.image.take_if(|_| lasted >= IMAGE_AGE_MIN)
+    }
+
     /// How long it lasts, in milliseconds at least and at most.
     pub fn lasts_ms(&self, random: &mut Random) -> u64 {
         match self.kind {
             Kind::Hang | Kind::Gone => random.pick(&[300, 3_000, 9_000, 20_000]).unwrap_or(300),
             Kind::AllAway | Kind::StateAway => random.pick(&[300, 4_000, 12_000, 45_000]).unwrap_or(300),
-            Kind::RollBack => random.between(2_000, 5_000),
+            Kind::RollBack => IMAGE_AGE_MIN.as_millis() as u64 + random.below(3_000),
             _ => random.between(200, 3_000),
         }
     }

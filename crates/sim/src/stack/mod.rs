@@ -11,18 +11,20 @@ mod client;
 mod director;
 mod disks;
 mod faults;
+mod home;
 mod model;
 mod names;
 mod narrate;
 mod node;
 mod recovery;
+mod run;
 mod scenario;
 mod served;
 mod told;
 mod world;
 
+pub use run::{run, run_scenario};
 pub use scenario::{Kind, Scenario, Transport, Work};
-pub use world::{run, run_scenario};
 
 /// What a run touched, so that tests can require that faults really happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

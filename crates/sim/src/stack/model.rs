@@ -17,7 +17,7 @@ pub(crate) struct ChangeId(pub u32);
 /// When a change was answered, in steps of the run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Change {
-    /// [`NEVER`] while it is not answered, and where it was answered with an error: it may have happened.
+    /// [`NEVER`] while it is not answered, or if it was answered with an error: it may have happened.
     pub ended: u64,
     /// It was acknowledged as durable.
     pub durable: bool,
@@ -99,7 +99,7 @@ impl<T: Copy + PartialEq> Versions<T> {
         Self(vec![(ChangeId(0), first)])
     }
 
-    /// Where the last durable one is.
+    /// Finds the index of the last durable one.
     fn floor(&self, changes: &Changes, durable_before: u64) -> usize {
         let durable = |id: ChangeId| {
             let change = changes.get(id);
@@ -157,7 +157,7 @@ pub(crate) struct FileModel {
     pub end_of_file: Versions<u64>,
     /// Everything of it that was answered before this step is durable.
     pub durable_before: u64,
-    /// Where it took another file's name: position in its client's log of names, and the step at which that was asked for.
+    /// Renames by which it took another file's name: position in its client's log of names, and the step of the request.
     pub replaced: Vec<(usize, u64)>,
 }
 
@@ -219,7 +219,7 @@ impl FileModel {
         self.end_of_file.push(change, end_of_file, changes, durable_before);
     }
 
-    /// What cells of it hold for certain; none where that is not known.
+    /// Tells what cells of it hold for certain; `None` if that is not known of one.
     pub fn settled(&self, changes: &Changes, from: u64, count: u64) -> Option<Vec<Content>> {
         let known = |cell: u64| {
             self.cells.get(cell as usize).map_or(Some(Content::Zeroes), |cell| cell.settled(changes))

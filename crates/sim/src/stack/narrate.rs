@@ -1,4 +1,4 @@
-//! What happens in a run, on standard error, for whoever looks for a bug: where `CENOTE_SIM_LOG` is set.
+//! Tells a run on standard error, for somebody who looks for a bug, if `CENOTE_SIM_LOG` is set.
 
 use super::client::Doing;
 use std::sync::LazyLock;

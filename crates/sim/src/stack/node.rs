@@ -2,18 +2,15 @@
 
 use super::disks::{POOL, SimDisk, SimStore, TimedDisk};
 use super::scenario::Scenario;
-use super::served::{Limits, Served};
-use cluster::{MemoryClient, MemoryState};
+use super::served::{Limits, Served, Space};
+use cluster::MemoryState;
 use pool::FaultDomain;
 use space::coordinator::Config;
-use space::local::{LocalEvent, LocalSpace, VolumeHandle};
+use space::local::LocalEvent;
 use std::time::Duration;
 use store::{OpenError, Opening, Store, StoreOptions};
 use types::{BLOCK_BYTES, DiskId, Monotonic};
 use volume::backend::Event;
-
-pub(crate) type Space = LocalSpace<SimStore, MemoryClient>;
-pub(crate) type Handle = VolumeHandle<SimStore, MemoryClient>;
 
 /// How often disks are looked after, and the pauses between tries to open one: the daemon's.
 const SUPERVISION: Duration = Duration::from_secs(1);
@@ -86,7 +83,7 @@ impl Node {
             ..Config::default()
         };
         let slab_blocks = (scenario.slab_bytes / BLOCK_BYTES as u64) as u32;
-        let space = LocalSpace::new(state.client(), config, slab_blocks, 0, now);
+        let space = Space::new(state.client(), config, slab_blocks, 0, now);
         let slots = disks.iter().map(|id| Slot::new(*id, now)).collect();
         Self { space, slots, volumes, events: Vec::new(), supervise_at: now }
     }
@@ -171,6 +168,14 @@ impl Node {
                 _ => {}
             }
         }
+    }
+
+    /// Whether no copies may differ any more since a crash.
+    pub fn is_reconciled(&self) -> bool {
+        let reconciled = |volume: &Served| {
+            self.space.with_volume(volume.id, |coordinator| coordinator.is_reconciled()).unwrap_or(true)
+        };
+        self.volumes.iter().all(reconciled)
     }
 
     pub fn slot(&self, id: DiskId) -> Option<&Slot> {

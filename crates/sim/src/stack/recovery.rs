@@ -1,6 +1,6 @@
 //! What a client does when its volume serves again: it looks at all it has, and compares that with what may be there.
 
-use super::client::{Client, wide};
+use super::home::{Home, wide};
 use super::model::Changes;
 use super::names::{Cut, Names};
 use std::collections::{BTreeMap, VecDeque};
@@ -41,14 +41,14 @@ impl Recovery {
         Self { stage: Stage::OpenDirectory, left: VecDeque::new(), first }
     }
 
-    pub fn begin(&self, client: &Client) -> Operation {
-        client.open_directory(if self.first { Disposition::OpenIf } else { Disposition::Open })
+    pub fn begin(&self, home: &Home) -> Operation {
+        home.open_directory(if self.first { Disposition::OpenIf } else { Disposition::Open })
     }
 
     /// An answer came. `cuts` takes how far the client's names have come.
     pub fn answered(
         &mut self,
-        client: &mut Client,
+        home: &mut Home,
         changes: &Changes,
         reply: Reply,
         cuts: &mut Vec<Cut>,
@@ -67,17 +67,17 @@ impl Recovery {
                 }
                 if over { self.close_directory(open, found) } else { self.list(open, next, found) }
             }
-            (Stage::CloseDirectory { found }, Reply::Closed(_)) => match take_names(client, &found) {
+            (Stage::CloseDirectory { found }, Reply::Closed(_)) => match take_names(home, &found) {
                 Ok((names, cut)) => {
                     cuts.push(cut);
                     self.left = names.into_iter().collect();
-                    self.next_file(client)
+                    self.next_file(home)
                 }
                 Err(why) => Progress::Wrong(why),
             },
             (Stage::OpenFile { file }, Reply::Created(created)) => {
                 let end_of_file = created.information.end_of_file;
-                self.read_on(client, changes, file, created.open, end_of_file, Vec::new())
+                self.read_on(home, changes, file, created.open, end_of_file, Vec::new())
             }
             (Stage::Read { file, open, end_of_file, mut bytes }, Reply::Read(data)) => {
                 bytes.extend_from_slice(&data.contiguous());
@@ -86,9 +86,9 @@ impl Recovery {
                         "file {file} ends at {end_of_file}, and reads stop before"
                     ));
                 }
-                self.read_on(client, changes, file, open, end_of_file, bytes)
+                self.read_on(home, changes, file, open, end_of_file, bytes)
             }
-            (Stage::CloseFile, Reply::Closed(_)) => self.next_file(client),
+            (Stage::CloseFile, Reply::Closed(_)) => self.next_file(home),
             (_, reply) => Progress::Wrong(format!("after a restart {reply:?} was answered")),
         }
     }
@@ -121,15 +121,15 @@ impl Recovery {
         Progress::Next(Operation::Close { open, query: false })
     }
 
-    fn next_file(&mut self, client: &Client) -> Progress {
+    fn next_file(&mut self, home: &Home) -> Progress {
         let Some((name, file)) = self.left.pop_front() else { return Progress::Done };
         self.stage = Stage::OpenFile { file };
-        Progress::Next(client.open_name(name))
+        Progress::Next(home.open_name(name))
     }
 
     fn read_on(
         &mut self,
-        client: &mut Client,
+        home: &mut Home,
         changes: &Changes,
         file: u32,
         open: OpenId,
@@ -143,7 +143,7 @@ impl Recovery {
             return Progress::Next(Operation::Read { open, range, unbuffered: false });
         }
         self.stage = Stage::CloseFile;
-        let found = client.files.get_mut(&file);
+        let found = home.files.get_mut(&file);
         match found.and_then(|known| known.recover(changes, end_of_file, &bytes)) {
             Some(wrong) => Progress::Wrong(wrong),
             None => Progress::Next(Operation::Close { open, query: false }),
@@ -152,8 +152,8 @@ impl Recovery {
 }
 
 /// Compares the names that are there with those that may be, and takes them for the client's.
-fn take_names(client: &mut Client, found: &BTreeMap<u64, u64>) -> Result<(Names, Cut), String> {
-    let files = &client.files;
+fn take_names(home: &mut Home, found: &BTreeMap<u64, u64>) -> Result<(Names, Cut), String> {
+    let files = &home.files;
     let same = |names: &Names| {
         names.len() == found.len()
             && names.iter().all(|(name, file)| {
@@ -161,18 +161,18 @@ fn take_names(client: &mut Client, found: &BTreeMap<u64, u64>) -> Result<(Names,
                 found.get(name).is_some_and(|id| known.is_none_or(|known| known == *id))
             })
     };
-    let (count, names, cut) = client
+    let (count, names, cut) = home
         .names
         .recover(same)
-        .map_err(|why| format!("client {}, after a restart: {why}; found {found:?}", client.number))?;
-    client.files.retain(|number, _| names.values().any(|kept| kept == number));
+        .map_err(|why| format!("client {}, after a restart: {why}; found {found:?}", home.number))?;
+    home.files.retain(|number, _| names.values().any(|kept| kept == number));
     for (name, number) in &names {
-        let Some(file) = client.files.get_mut(number) else { continue };
+        let Some(file) = home.files.get_mut(number) else { continue };
         file.file_id = found.get(name).copied();
         // Who takes a name that another file had is there with what was written to it before.
         let began = file.replaced.iter().filter(|(at, _)| *at < count).map(|(_, began)| *began).max();
         file.durable_before = file.durable_before.max(began.unwrap_or(0));
     }
-    client.names.restart(names.clone());
+    home.names.restart(names.clone());
     Ok((names, cut))
 }

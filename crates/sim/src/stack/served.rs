@@ -1,12 +1,18 @@
-//! A volume on a node: its virtual disk is opened, then its file system, then it serves; where it fails it is tried again.
+//! A volume on a node: its virtual disk is opened, then its file system, then it serves; if it fails it is tried again.
 
-use super::node::{Handle, Space};
+use super::disks::SimStore;
+use cluster::MemoryClient;
 use space::coordinator::Phase;
+use space::local::{LocalSpace, VolumeHandle};
 use std::time::Duration;
 use types::{FileTime, Monotonic, VolumeId};
 use volume::backend::{Backend, Event};
 use volume::fs::{Config, FileSystem, Format};
 use volume::service::{Service, ServiceConfig};
+
+/// The virtual disks of a node.
+pub(crate) type Space = LocalSpace<SimStore, MemoryClient>;
+type Handle = VolumeHandle<SimStore, MemoryClient>;
 
 /// Pauses before a volume that cannot be served is tried again.
 const PAUSE_MIN: Duration = Duration::from_secs(2);

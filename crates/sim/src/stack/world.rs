@@ -1,8 +1,8 @@
-//! The run: virtual time, and everything that happens in it.
+//! The world of one server: virtual time, and everything that happens in it.
 
+use super::Coverage;
 use super::care::{Check, Scrub};
 use super::client::{Client, Doing, Mode, Shared, What};
-use super::director::Director;
 use super::disks::SimDisk;
 use super::model::Changes;
 use super::names::Cut;
@@ -11,7 +11,6 @@ use super::recovery::{Progress, Recovery};
 use super::scenario::Scenario;
 use super::served::{Limits, Served};
 use super::told::Told;
-use super::{Coverage, Report};
 use crate::random::Random;
 use crate::trace::Trace;
 use cluster::{MemoryState, Provisioning, Typed, VolumeRecord};
@@ -30,10 +29,8 @@ const VOLUME_BYTES: u64 = 64 << 20;
 const PATIENCE: Duration = Duration::from_secs(90);
 /// The shortest turn of a node.
 const TURN_MIN: Duration = Duration::from_micros(20);
-/// Turns after which a run is broken off: it would not end.
-const TURNS_MAX: u64 = 2_000_000;
 
-pub(crate) struct World {
+pub(crate) struct StackWorld {
     pub scenario: Scenario,
     pub random: Random,
     pub now: Monotonic,
@@ -71,36 +68,8 @@ fn volume_id(index: usize) -> VolumeId {
     VolumeId::from_bytes([0x51 + index as u8; 16])
 }
 
-/// Runs one seed.
-pub fn run(seed: u64) -> Report {
-    run_scenario(seed, Scenario::of_seed(seed))
-}
-
-/// Runs one seed under a given scenario.
-pub fn run_scenario(seed: u64, scenario: Scenario) -> Report {
-    let mut world = World::new(seed, scenario);
-    let mut director = Director::new(&world);
-    let mut turns = 0;
-    while world.violations.is_empty() && !director.is_finished() {
-        world.turn();
-        director.drive(&mut world);
-        turns += 1;
-        if turns > TURNS_MAX {
-            world.violations.push(format!("the run does not end: {}", director.doing()));
-        }
-    }
-    Report {
-        seed,
-        violations: world.violations,
-        trace: world.trace.hash(),
-        turns,
-        virtual_ms: world.now.0 / 1_000_000,
-        coverage: world.coverage,
-    }
-}
-
-impl World {
-    fn new(seed: u64, scenario: Scenario) -> Self {
+impl StackWorld {
+    pub fn new(seed: u64, scenario: Scenario) -> Self {
         let mut random = Random::new(seed);
         let per_volume = VOLUME_BYTES / scenario.slab_bytes;
         let slabs = per_volume * scenario.volumes.len() as u64 + 4;
@@ -206,7 +175,7 @@ impl World {
     }
 
     /// Goes on to the next time at which something happens, and lets it happen.
-    fn turn(&mut self) {
+    pub fn turn(&mut self) {
         let disks = self.disks.iter().filter_map(|disk| disk.control.due.get());
         let nodes = self.nodes.iter().flatten().map(Node::next_timeout);
         let clients = self.clients.iter().map(|client| client.wake_at).filter(|at| *at > self.now);
@@ -281,7 +250,7 @@ impl World {
                 }
                 let asked = &mut self.asked;
                 for client in self.clients.iter_mut().filter(|client| client.volume == index) {
-                    let number = client.number;
+                    let number = client.home.number;
                     asked.retain(|_, waiting| *waiting != number);
                     client.restarted();
                 }
@@ -355,7 +324,7 @@ impl World {
         if let Some(before) = outcome.metadata_durable {
             let volume = self.clients[client].volume;
             for other in self.clients.iter_mut().filter(|other| other.volume == volume) {
-                other.names.flushed(before);
+                other.home.names.flushed(before);
             }
         }
         if let Some((what, operation)) = outcome.next {
@@ -365,8 +334,9 @@ impl World {
 
     fn violate(&mut self, client: usize, wrong: Option<String>) {
         let Some(wrong) = wrong else { return };
-        let Client { volume, share, .. } = &self.clients[client];
-        self.violations.push(format!("client {client} on volume {volume} ({:?}): {wrong}", share.durability));
+        let Client { volume, home, .. } = &self.clients[client];
+        self.violations
+            .push(format!("client {client} on volume {volume} ({:?}): {wrong}", home.share.durability));
     }
 
     /// A client's look after a restart goes on.
@@ -375,9 +345,12 @@ impl World {
         let mode = std::mem::replace(&mut self.clients[client].mode, Mode::Away);
         let Mode::Recovering(mut recovery) = mode else { return };
         let progress = match result {
-            Ok(reply) => {
-                recovery.answered(&mut self.clients[client], &self.changes, reply, &mut self.cuts[volume])
-            }
+            Ok(reply) => recovery.answered(
+                &mut self.clients[client].home,
+                &self.changes,
+                reply,
+                &mut self.cuts[volume],
+            ),
             Err(NtStatus::NO_MORE_FILES | NtStatus::NO_SUCH_FILE) => match recovery.no_more() {
                 Some(operation) => Progress::Next(operation),
                 None => Progress::Wrong("a listing ended that had not begun".to_owned()),
@@ -403,7 +376,7 @@ impl World {
         }
     }
 
-    /// A change that was answered before another was asked for is not lost where the other is there.
+    /// Checks that no change is lost that was answered before another was asked for which is there.
     fn compare_cuts(&mut self, volume: usize) {
         let cuts = &self.cuts[volume];
         let kept = cuts.iter().map(|cut| cut.kept_began).max().unwrap_or(0);
@@ -425,7 +398,7 @@ impl World {
             if matches!(self.clients[index].mode, Mode::Away) && self.clients[index].doing.is_empty() {
                 let recovery =
                     Recovery::new(!self.acting && self.coverage.recoveries < self.clients.len() as u64);
-                let operation = recovery.begin(&self.clients[index]);
+                let operation = recovery.begin(&self.clients[index].home);
                 self.clients[index].mode = Mode::Recovering(Box::new(recovery));
                 self.submit(index, What::Recovery, operation);
             } else if matches!(self.clients[index].mode, Mode::Working) && self.acting {
@@ -456,7 +429,7 @@ impl World {
             for doing in client.doing.values() {
                 if self.now.since(doing.began_at.max(forgiven)) > PATIENCE {
                     self.violations
-                        .push(format!("client {}: {:?} is not answered", client.number, doing.what));
+                        .push(format!("client {}: {:?} is not answered", client.home.number, doing.what));
                 }
             }
         }

@@ -1,9 +1,9 @@
 //! The connections of one session: work is spread over them, what a dead one had not answered is asked on another, and it is made anew.
 //!
-//! Promises: a request is answered once. What may have been done already is asked again only where a second time does no harm, with a new
-//! ChannelSequence and, where it changes something, as a replay (MS-SMB2 3.2.4.1.3, 3.3.5.2.10): the server then refuses what
-//! still arrives of the dead connection. Everything else, and what is about a file that did not outlive its session, is answered with
-//! STATUS_CONNECTION_DISCONNECTED.
+//! Promises: a request is answered once. A request that the server may have done already is asked again only if doing it twice is
+//! harmless, with a new ChannelSequence and, if it changes something, as a replay (MS-SMB2 3.2.4.1.3, 3.3.5.2.10): the server then refuses
+//! requests that still arrive by the dead connection. All other requests, and those for a file that did not outlive its session, are
+//! answered with STATUS_CONNECTION_DISCONNECTED.
 
 use super::Client;
 use super::connect::{self, Target};
@@ -41,11 +41,11 @@ impl Forming {
 }
 
 impl Client {
-    /// Adds a connection to the session, by TCP or SMB Direct, and waits until it carries work. It is kept: where it dies it is made
-    /// anew. While any connection is by SMB Direct, only those are given work.
+    /// Adds a connection to the session, by TCP or SMB Direct, and waits until it carries work. When the connection dies it is
+    /// made anew. While any connection is by SMB Direct, only those are given work.
     ///
     /// # Errors
-    /// [`ClientError::NotOffered`] where session or dialect have only one connection; why the server refused it, else.
+    /// [`ClientError::NotOffered`] if the session or its dialect can have only one connection; else the server's reason to refuse.
     pub fn add_channel(&mut self, transport: Transport, port: u16) -> Result<(), ClientError> {
         if self.binding.is_none() {
             return Err(ClientError::NotOffered("further connections of one session"));
@@ -72,10 +72,10 @@ impl Client {
         }
     }
 
-    /// The addresses that the server tells of, with what they can; none where it does not know the question.
+    /// Asks for the addresses that the server offers, with what they can do; none if the server does not know the question.
     ///
     /// # Errors
-    /// [`ClientError`] where the server refuses otherwise, or the connection failed.
+    /// [`ClientError`] if the server refuses for another reason, or the connection failed.
     pub fn interfaces(&mut self) -> Result<Vec<NetworkInterface>, ClientError> {
         let tree = self.tree_connect("IPC$")?;
         let request =
@@ -91,11 +91,11 @@ impl Client {
         Ok(found)
     }
 
-    /// Connects to the server's other addresses, up to `most` connections in all: by SMB Direct where the options allow it and the server
-    /// has it, the fastest first. What cannot be reached is left out, and said in the log.
+    /// Connects to the server's other addresses, up to `most` connections in all: by SMB Direct if the options allow it and the server
+    /// has it, the fastest first. An address that cannot be reached is left out and named in the log.
     ///
     /// # Errors
-    /// [`ClientError`] where the server's addresses cannot be asked for.
+    /// [`ClientError`] if the server cannot be asked for its addresses.
     pub fn find_channels(&mut self, most: usize) -> Result<(), ClientError> {
         let Some(first) = self.targets.first().copied().filter(|_| self.binding.is_some()) else {
             return Ok(());
@@ -118,7 +118,7 @@ impl Client {
         Ok(())
     }
 
-    /// Ends the connections of the session one after the other would be the network's doing; this is for tests of what follows.
+    /// Ends one connection of the session, as the network may: for tests of what follows.
     #[doc(hidden)]
     pub fn kill_channel(&mut self, index: usize) {
         if let Some(channel) = self.channels.get_mut(index) {
@@ -126,7 +126,7 @@ impl Client {
         }
     }
 
-    /// Gives a request to a channel: by RDMA where there is one, the least busy.
+    /// Gives a request to the least busy channel: of those by SMB Direct, if there are any.
     pub(super) fn dispatch(&mut self, token: Token, request: Request, now: Monotonic) {
         let best = self
             .channels
@@ -306,7 +306,7 @@ impl Client {
             let by_device = aim.is_by_device(&self.options);
             let waker = self.engine.waker();
             std::thread::spawn(move || {
-                // Nobody listens where the client is gone.
+                // Nobody listens if the client is gone.
                 let _ = tell.send(aim.dial(&server, timeout, by_device));
                 waker.wake();
             });

@@ -17,12 +17,12 @@ const AUTO_RDMA_TIMEOUT: Duration = Duration::from_secs(2);
 /// An address that the server told of has so long to answer.
 const FOUND_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Where a channel goes.
+/// The place that a channel leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Target {
     pub is_rdma: bool,
     pub port: u16,
-    /// Of the server's, where it told of it; else whatever its name leads to.
+    /// One of the addresses that the server offered; `None`: any that the server's name leads to.
     pub address: Option<IpAddr>,
 }
 
@@ -32,8 +32,8 @@ impl Target {
         self.is_rdma && options.rdma_device != RdmaDevice::Software
     }
 
-    /// Connects to it, or, where a device is to do that, says where. What the server told of may be out of this client's reach: it
-    /// gets less time. Blocks.
+    /// Connects to the target, or returns its address if a device is to connect. An address that the server offered may be out of this
+    /// client's reach, so it gets less time. Blocks.
     pub fn dial(&self, server: &str, timeout: Duration, by_device: bool) -> Result<Way, ClientError> {
         let address = self.address.map(|address| SocketAddr::new(address, self.port));
         if by_device {
@@ -62,7 +62,7 @@ pub(super) fn dial(server: &str, port: u16, timeout: Duration) -> Result<TcpStre
     Err(last)
 }
 
-/// A link by the transport that the options choose; where SMB Direct was hoped for and is not there, also why.
+/// Makes a link by the transport that the options choose; if [`Transport::Auto`] found no SMB Direct, says why.
 pub(super) fn first_link(
     engine: &Engine,
     server: &str,

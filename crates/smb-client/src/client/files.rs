@@ -21,7 +21,7 @@ impl Client {
     /// Opens `path`, relative to the share, with either kind of slash.
     ///
     /// # Errors
-    /// [`ClientError::Status`] where the server refuses; others where the connection failed.
+    /// [`ClientError::Status`] if the server refuses; others if the connection failed.
     pub fn open(&mut self, tree: Tree, path: &str, options: OpenOptions) -> Result<File, ClientError> {
         if options.is_durable() && self.dialect() >= Some(Dialect::Smb300) {
             return self.durable_open(tree, path.replace('/', "\\").trim_matches('\\'), options);
@@ -67,7 +67,7 @@ impl Client {
     /// Queues one read; `len` at most [`Limits::read_bytes`]. The answer's [`Reply::read_data`] is the data.
     ///
     /// # Errors
-    /// [`ClientError::Invalid`] over the limit; others where the connection failed.
+    /// [`ClientError::Invalid`] over the limit; others if the connection failed.
     pub fn submit_read(&mut self, file: &File, offset: u64, len: u32) -> Result<Token, ClientError> {
         if len > self.limits().read_bytes {
             return Err(ClientError::Invalid("a read over the server's limit"));
@@ -81,7 +81,7 @@ impl Client {
     /// Queues one write; at most [`Limits::write_bytes`].
     ///
     /// # Errors
-    /// [`ClientError::Invalid`] over the limit; others where the connection failed.
+    /// [`ClientError::Invalid`] over the limit; others if the connection failed.
     pub fn submit_write(&mut self, file: &File, offset: u64, data: Payload) -> Result<Token, ClientError> {
         if data.len() > self.write_bytes_max(file.tree) {
             return Err(ClientError::Invalid("a write over the server's limit"));

@@ -34,9 +34,9 @@ pub struct Client {
     options: Options,
     credentials: Credentials,
     session_id: u64,
-    /// Where channels are wanted; each channel knows which of these it is.
+    /// The places that channels are to lead to; each channel has the index of its own.
     targets: Vec<Target>,
-    /// By target: when to make it anew where it is missing.
+    /// By target: when to make its channel anew if that is missing.
     remakes: Vec<Pauses>,
     /// Those that carry work.
     channels: Vec<Channel>,
@@ -158,7 +158,7 @@ impl Client {
         self.channels.first().map(|channel| &channel.connection)
     }
 
-    /// The dialect agreed on; `None` where all connections are lost.
+    /// Returns the dialect agreed on; `None` if all connections are lost.
     pub fn dialect(&self) -> Option<Dialect> {
         self.first()?.dialect()
     }
@@ -191,7 +191,7 @@ impl Client {
         self.first().is_some_and(Connection::is_encrypted)
     }
 
-    /// The cipher that was agreed on, used where session or share demand encryption.
+    /// Returns the cipher that was agreed on, which is used when session or share demand encryption.
     pub fn cipher(&self) -> Option<CipherId> {
         self.first()?.cipher()
     }
@@ -206,7 +206,7 @@ impl Client {
         self.channels.len()
     }
 
-    /// Why [`Transport::Auto`] took TCP, where it did.
+    /// Says why [`Transport::Auto`] took TCP, if it did.
     pub fn fallback(&self) -> Option<&str> {
         self.fallback.as_deref()
     }
@@ -234,7 +234,7 @@ impl Client {
     /// from [`Self::poll`], [`Self::next_reply`] or [`Self::wait`].
     ///
     /// # Errors
-    /// [`ClientError`] where the connection failed.
+    /// [`ClientError`] if the connection failed.
     pub fn submit(&mut self, mut request: Request) -> Result<Token, ClientError> {
         let token = self.new_token();
         if self.names.translate(&mut request) {
@@ -248,7 +248,7 @@ impl Client {
     /// Queues related requests that go out in one message (see [`Connection::submit_compound`]).
     ///
     /// # Errors
-    /// [`ClientError`] where the connection failed.
+    /// [`ClientError`] if the connection failed.
     pub fn submit_compound(&mut self, requests: Vec<Request>) -> Result<Vec<Token>, ClientError> {
         let mut chain: Vec<(Token, Request)> =
             requests.into_iter().map(|request| (self.new_token(), request)).collect();
@@ -264,7 +264,7 @@ impl Client {
     /// Asks the server to give up a request; its answer still comes.
     ///
     /// # Errors
-    /// [`ClientError`] where the connection failed.
+    /// [`ClientError`] if the connection failed.
     pub fn cancel(&mut self, token: Token) -> Result<(), ClientError> {
         for channel in &mut self.channels {
             channel.connection.cancel(token);
@@ -276,7 +276,7 @@ impl Client {
     /// ([`Options::reconnect`]). With nothing new, [`Engine::wait`] sleeps.
     ///
     /// # Errors
-    /// [`ClientError`] where the connection failed.
+    /// [`ClientError`] if the connection failed.
     pub fn poll(&mut self, out: &mut Vec<(Token, Reply)>) -> Result<(), ClientError> {
         self.pump()?;
         while let Some(token) = self.order.pop_front() {
@@ -293,10 +293,10 @@ impl Client {
         asked + self.later.len() + self.arrived.len()
     }
 
-    /// The next answer, to whichever request; `None` where nothing is in flight.
+    /// Waits for the next answer to any request; `None` if nothing is in flight.
     ///
     /// # Errors
-    /// [`ClientError`] where the connection failed.
+    /// [`ClientError`] if the connection failed.
     pub fn next_reply(&mut self) -> Result<Option<(Token, Reply)>, ClientError> {
         loop {
             while let Some(token) = self.order.pop_front() {
@@ -314,7 +314,7 @@ impl Client {
     /// The answer to one request.
     ///
     /// # Errors
-    /// [`ClientError`] where the connection failed.
+    /// [`ClientError`] if the connection failed.
     pub fn wait(&mut self, token: Token) -> Result<Reply, ClientError> {
         loop {
             if let Some(reply) = self.answers.remove(&token) {
@@ -331,7 +331,7 @@ impl Client {
     /// Sends a request and waits for its answer, whatever it is.
     ///
     /// # Errors
-    /// [`ClientError`] where the connection failed.
+    /// [`ClientError`] if the connection failed.
     pub fn call(&mut self, request: Request) -> Result<Reply, ClientError> {
         let token = self.submit(request)?;
         self.wait(token)
@@ -340,7 +340,7 @@ impl Client {
     /// Connects a share; `IPC$` for pipes.
     ///
     /// # Errors
-    /// [`ClientError::Status`] where the server refuses; others where the connection failed.
+    /// [`ClientError::Status`] if the server refuses; others if the connection failed.
     pub fn tree_connect(&mut self, share: &str) -> Result<Tree, ClientError> {
         let reply = self.call(Request::tree_connect(&format!("\\\\{}\\{share}", self.server)))?;
         reply.success()?;
@@ -387,7 +387,7 @@ impl Client {
     }
 
     /// # Errors
-    /// [`ClientError::Status`] where the server refuses; others where the connection failed.
+    /// [`ClientError::Status`] if the server refuses; others if the connection failed.
     pub fn tree_disconnect(&mut self, tree: Tree) -> Result<(), ClientError> {
         let reply = self.call(Request::tree_disconnect(tree.id).within(tree))?;
         self.names.disconnected(tree);
@@ -415,7 +415,7 @@ impl Client {
         Token(self.last_token)
     }
 
-    /// Carries messages both ways, and waits where nothing came.
+    /// Carries messages both ways, and waits if nothing came.
     fn turn(&mut self) -> Result<(), ClientError> {
         if self.pump()? {
             return Ok(());

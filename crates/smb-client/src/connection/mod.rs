@@ -67,7 +67,7 @@ struct Ciphers {
     open: OpeningKey,
 }
 
-/// The session's keys. There are none where the session belongs to a guest or nobody.
+/// The session's keys. There are none if the session belongs to a guest or to nobody.
 struct Session {
     id: u64,
     /// Of this channel.
@@ -116,7 +116,7 @@ struct Pending {
     is_encrypted: bool,
     is_signed: bool,
     async_id: Option<u64>,
-    /// To be repeated elsewhere where this connection dies; not of chains.
+    /// The request, to be repeated by another connection if this one dies; `None` for part of a chain.
     request: Option<Request>,
 }
 
@@ -216,7 +216,7 @@ impl Connection {
         connection
     }
 
-    /// What a further channel needs; `None` where the session cannot have any.
+    /// Returns what a further channel needs; `None` if the session cannot have any.
     pub(crate) fn binding(&self) -> Option<Binding> {
         let dialect = self.dialect().filter(|dialect| *dialect >= Dialect::Smb300)?;
         let session = self.session.as_ref()?;
@@ -266,8 +266,8 @@ impl Connection {
         self.payload_bytes.0 + self.payload_bytes.1
     }
 
-    /// Queues requests that go out in one message, each related to the one before it: where they name a file they use
-    /// [`smb::wire::FileId::RELATED`] for the one that the first opens.
+    /// Queues requests that go out in one message, each related to the one before it:
+    /// [`smb::wire::FileId::RELATED`] names the file that the first of them opens.
     pub fn submit_compound(&mut self, requests: Vec<(Token, Request)>) {
         if !requests.is_empty() {
             self.queue(requests);
@@ -335,13 +335,13 @@ impl Connection {
         self.session.as_ref().is_some_and(|session| session.must_sign && session.signing.is_some())
     }
 
-    /// The cipher that was agreed on, where there is one.
+    /// Returns the cipher that was agreed on, if there is one.
     pub fn cipher(&self) -> Option<CipherId> {
         self.session.as_ref()?.ciphers.as_ref().map(|ciphers| ciphers.seal.borrow().cipher())
     }
 
-    /// How the server's answer to FSCTL_VALIDATE_NEGOTIATE_INFO has to look, and what to send: (input, expected output).
-    /// `None` where the dialect protects NEGOTIATE itself, or nothing can protect the question.
+    /// Returns input and expected output of FSCTL_VALIDATE_NEGOTIATE_INFO; `None` if the dialect protects NEGOTIATE itself, or if there is
+    /// no key to sign the question with.
     pub(crate) fn validation(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         let negotiated = self.negotiated.as_ref()?;
         let has_key = self.session.as_ref().is_some_and(|session| session.signing.is_some());

@@ -39,7 +39,7 @@ impl Seal {
 }
 
 impl Request {
-    /// The payload goes by RDMA from where a transform says that it lies.
+    /// Makes the payload go by RDMA, from the place that a transform names.
     pub(crate) fn send_transformed(&mut self, info: &[u8]) {
         if let Some(transfer) = &self.transfer {
             transfer.write_transformed_body(&mut self.body, info);

@@ -53,7 +53,7 @@ impl Connection {
         self.check_credits()
     }
 
-    /// Decrypts a message: where it lies, if nobody else has a view of its memory.
+    /// Decrypts a message: in place, if nobody else has a view of its memory.
     fn open(&self, message: Buf) -> Result<Buf, ClientError> {
         let header = TransformHeader::parse(&message)?;
         let session = self.session.as_ref().ok_or(CryptoError::NotAuthentic)?;
@@ -166,10 +166,10 @@ impl Connection {
         Ok(())
     }
 
-    /// What the server placed for a READ that it says it did, checked and in the clear.
+    /// Checks and decrypts what the server placed for a READ that it answered with success.
     ///
     /// # Errors
-    /// The status in place of the answer's, where it is not protected as the request was.
+    /// The status to use in place of the answer's if the payload is not protected as the request was.
     pub(crate) fn open_payload(
         &self,
         protection: Protection,

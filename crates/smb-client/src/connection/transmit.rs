@@ -101,7 +101,7 @@ impl Connection {
         Some(Protection::Plain)
     }
 
-    /// A payload as the server may fetch it; `None` where it cannot be protected any more.
+    /// Protects a payload that the server is to fetch by RDMA; `None` if the keys are gone or the cipher has used up its nonces.
     pub(crate) fn protect_payload(
         &mut self,
         protection: Protection,

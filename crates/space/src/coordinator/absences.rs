@@ -1,13 +1,13 @@
 //! What disks that are out have not missed, block by block.
 //!
 //! A region is what a resync copies: the blocks of it that were not written since the disk left are as good on that disk as they
-//! were. Where such a block has no intact copy left among those that count, the returning disk's is the last one, and it is taken
+//! were. If such a block has no intact copy left among those that count, the returning disk's is the last one, and it is taken
 //! ([`super::syncing`]). Only what is certain is kept: of chunks that were equal on all copies when the disk left, less every
 //! block of a write that was with the copies then or began later, whether or not it was also sent to the disk. The memory of it
-//! ends with the coordinator, and where it would grow beyond its limit: then a block counts as missed.
+//! ends with the coordinator, and if it would grow beyond its limit: then a block counts as missed.
 
-use super::operations::{Kind, Operation, Stage};
-use super::{Coordinator, REGION_BLOCKS};
+use super::REGION_BLOCKS;
+use super::setting::Geometry;
 use crate::planted::Planted;
 use std::collections::BTreeMap;
 use types::{ChunkIndex, DiskId};
@@ -44,89 +44,63 @@ impl Absence {
     }
 }
 
+/// Invariant: a block that a disk here has not missed is, on that disk, as it was acknowledged last.
 #[derive(Default)]
 pub(super) struct Absences(BTreeMap<DiskId, Absence>);
 
 impl Absences {
-    /// The disk counts again, or what it holds is not known any more.
+    /// Whether no disk is out.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Begins to note what the disk misses, which a committed record puts out and which held these chunks, equal to all other copies.
+    pub fn begin(&mut self, disk: DiskId, held: impl Iterator<Item = ChunkIndex>) {
+        let chunks = held.map(|index| (index, BTreeMap::new())).collect();
+        self.0.insert(disk, Absence { chunks, regions: 0 });
+    }
+
+    /// Forgets the disk: it counts again, or what it holds is not known any more.
     pub fn forget(&mut self, disk: DiskId) {
         self.0.remove(&disk);
     }
 
-    /// The chunk is given back, everywhere or on one disk.
+    /// Forgets the chunk, which is given back, everywhere or on one disk.
     pub fn forget_chunk(&mut self, chunk: ChunkIndex, only: Option<DiskId>) {
         let concerned = self.0.iter_mut().filter(|(disk, _)| only.is_none_or(|only| only == **disk));
         concerned.for_each(|(_, absence)| absence.forget(chunk));
     }
-}
 
-impl Coordinator {
-    /// A committed record puts the disk out; it is still among the holders of its chunks.
-    pub(super) fn begin_absence(&mut self, disk: DiskId) {
-        self.absences.forget(disk);
-        if !self.serving() {
-            return;
+    /// Notes that these blocks, of one region, are changed on other disks.
+    pub fn miss(&mut self, chunk: ChunkIndex, lba: u64, blocks: u64, geometry: Geometry) {
+        let first = geometry.region_start(lba);
+        let start = lba - first;
+        for absence in self.0.values_mut() {
+            absence.miss(chunk, first, start..start + blocks);
         }
-        let held = self.chunks.iter().filter(|(index, chunk)| {
-            chunk.is_mapped() && chunk.holders.contains(&disk) && !self.unclean.contains(index)
-        });
-        let chunks = held.map(|(&index, _)| (index, BTreeMap::new())).collect();
-        self.absences.0.insert(disk, Absence { chunks, regions: 0 });
-        let running =
-            self.operations.values().filter(|operation| matches!(operation.stage, Stage::Running(_)));
-        for operation in running {
-            let first = self.region_start(operation.lba);
-            note(&mut self.absences, first, operation);
-        }
+        self.0.retain(|_, absence| absence.regions <= REGIONS_MAX);
     }
 
-    /// The operation is sent to the copies.
-    pub(super) fn note_missed(&mut self, number: u64) {
-        if !self.absences.0.is_empty()
-            && let Some(operation) = self.operations.get(&number)
-        {
-            let first = self.region_start(operation.lba);
-            note(&mut self.absences, first, operation);
-        }
-    }
-
-    /// The disk may have lost what it acknowledged in this region.
-    pub(super) fn doubt_region(&mut self, disk: DiskId, chunk: ChunkIndex, region: u64) {
-        let first = self.first_block(chunk) + region * self.region_blocks();
-        if let Some(absence) = self.absences.0.get_mut(&disk) {
+    /// Notes that the disk may have lost what it acknowledged in this region.
+    pub fn doubt_region(&mut self, disk: DiskId, chunk: ChunkIndex, region: u64, geometry: Geometry) {
+        let first = geometry.first_block(chunk) + region * geometry.region_blocks();
+        if let Some(absence) = self.0.get_mut(&disk) {
             absence.miss(chunk, first, 0..REGION_BLOCKS);
         }
     }
 
     /// Whether the disk, although it is out, surely has the last that was written to the block.
-    pub(super) fn has_not_missed(&self, disk: DiskId, lba: u64) -> bool {
+    pub fn has_not_missed(&self, disk: DiskId, lba: u64, geometry: Geometry) -> bool {
         if Planted::RescueOfMissed.is_planted() {
             return true;
         }
-        let first = self.region_start(lba);
-        let absence = self.absences.0.get(&disk);
-        let regions = absence.and_then(|absence| absence.chunks.get(&self.chunk_of(lba)));
+        let first = geometry.region_start(lba);
+        let absence = self.0.get(&disk);
+        let regions = absence.and_then(|absence| absence.chunks.get(&geometry.chunk_of(lba)));
         regions.is_some_and(|regions| {
             let block = lba - first;
             let word = regions.get(&first).map(|missed| missed.get((block / 64) as usize).copied());
             word.is_none_or(|word| word.is_some_and(|word| word & (1 << (block % 64)) == 0))
         })
     }
-
-    fn region_start(&self, lba: u64) -> u64 {
-        lba - (lba % self.chunk_blocks) % self.region_blocks()
-    }
-}
-
-fn note(absences: &mut Absences, first: u64, operation: &Operation) {
-    match operation.kind {
-        Kind::Read { .. } => return,
-        Kind::Free => return absences.forget_chunk(operation.chunk, None),
-        Kind::Write { .. } | Kind::Discard => {}
-    }
-    let start = operation.lba - first;
-    for absence in absences.0.values_mut() {
-        absence.miss(operation.chunk, first, start..start + operation.blocks);
-    }
-    absences.0.retain(|_, absence| absence.regions <= REGIONS_MAX);
 }

@@ -13,15 +13,24 @@
 //! | give the old slab back, then unmark it | committed |
 //!
 //! A copy beyond those that are wanted is given up by the last two steps alone, as soon as the record has marked it. Before that
-//! the regions that it holds are read from all copies, and those that are to remain are repaired from it where they are corrupt: it
+//! the regions that it holds are read from all copies, and those that are to remain are repaired from it if they are corrupt: it
 //! may have the last intact block.
+//!
+//! Invariants: a copy in the making is marked in the record from before its slab is asked for, and unmarked only when all its written
+//! regions were copied, read back and compared (I5); a copy is given up only if the record has as many others as are wanted, or the new
+//! one takes its place by the same record (I1). The chunk of each build has `in_build` set.
 
-use super::Coordinator;
 use super::calls::{Failure, Owner};
-use super::syncing::{Purpose, Sync};
+use super::chunks::Chunks;
+use super::ground::Ground;
+use super::keys::{OperationKey, Purpose, SyncKey, Synced};
+use super::operations::Operations;
+use super::pace::Pace;
+use super::syncing::Syncing;
+use super::wants::{Mark, MarkChange};
 use crate::message::{Answer, Operation as Message};
 use crate::planted::Planted;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::api::Regions;
 use types::{ChunkIndex, DiskId, Epoch};
 
@@ -30,7 +39,7 @@ enum Step {
     Marking,
     Allocating,
     /// These operations began before.
-    Draining(BTreeSet<u64>),
+    Draining(BTreeSet<OperationKey>),
     Comparing,
     Copying,
     Unmarking,
@@ -51,65 +60,128 @@ pub(super) struct Build {
     pub drop: Option<DiskId>,
     step: Step,
     regions: VecDeque<u64>,
-    /// Steps under way, by number: those of a build that was given up are not counted.
-    in_flight: BTreeSet<u64>,
+    /// Steps under way: those of a build that was given up are not counted.
+    in_flight: BTreeSet<SyncKey>,
 }
-
-/// One entry of the record's `building` list.
-pub(super) type Mark = (DiskId, ChunkIndex);
 
 impl Build {
     fn begin(step: Step, target: Option<DiskId>, drop: Option<DiskId>) -> Self {
         Self { target, drop, step, regions: VecDeque::new(), in_flight: BTreeSet::new() }
     }
 
-    /// What the record that makes the new copy count changes: it unmarks the one and marks the other.
-    fn changes(&self, chunk: ChunkIndex) -> (Option<Mark>, Option<Mark>) {
+    /// Returns what the record that makes the new copy count changes: it unmarks the one and marks the other.
+    fn changes(&self, chunk: ChunkIndex) -> MarkChange {
         let mark = |disk| (disk, chunk);
-        (self.target.map(mark), self.drop.map(mark))
+        MarkChange { unmark: self.target.map(mark), mark: self.drop.map(mark) }
+    }
+
+    fn is_copied(&self) -> bool {
+        self.regions.is_empty() && self.in_flight.is_empty()
     }
 }
 
-impl Coordinator {
-    pub(super) fn is_building(&self, chunk: ChunkIndex) -> bool {
-        self.jobs.builds.contains_key(&chunk)
+#[derive(Default)]
+pub(super) struct Builds {
+    map: BTreeMap<ChunkIndex, Build>,
+    /// Marked copies whose slab is being given back.
+    sweeping: BTreeSet<Mark>,
+    /// Bytes copied since there was last nothing to build.
+    pub built_bytes: u64,
+}
+
+impl Builds {
+    pub fn len(&self) -> usize {
+        self.map.len()
     }
 
-    pub(super) fn start_build(&mut self, chunk: ChunkIndex, target: DiskId, drop: Option<DiskId>) {
-        self.jobs.builds.insert(chunk, Build::begin(Step::Marking, Some(target), drop));
-        self.pool.borrow_mut().take(target);
-        self.want_mark(target, chunk);
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
     }
 
-    /// The chunk has a copy more than it needs: this one is given up when the others are whole.
-    pub(super) fn start_giving_up(&mut self, chunk: ChunkIndex, disk: DiskId) {
+    pub fn iter(&self) -> impl Iterator<Item = (ChunkIndex, &Build)> {
+        self.map.iter().map(|(&chunk, build)| (chunk, build))
+    }
+
+    pub fn chunks(&self) -> Vec<ChunkIndex> {
+        self.map.keys().copied().collect()
+    }
+
+    /// Whether a copy of the chunk is made on the disk.
+    pub fn is_target(&self, chunk: ChunkIndex, disk: DiskId) -> bool {
+        self.map.get(&chunk).is_some_and(|build| build.target == Some(disk))
+    }
+
+    /// Whether any copy is made on the disk.
+    pub fn has_target(&self, disk: DiskId) -> bool {
+        self.map.values().any(|build| build.target == Some(disk))
+    }
+
+    fn begin(&mut self, chunk: ChunkIndex, build: Build, ground: &mut Ground) {
+        debug_assert!(ground.chunks.is_mapped(chunk), "{chunk:?} has no slabs");
+        let before = self.map.insert(chunk, build);
+        debug_assert!(before.is_none(), "{chunk:?} is built twice");
+        ground.chunks.set_in_build(chunk, true);
+    }
+
+    /// Begins to make a copy of the chunk on `target`, which takes the place of the one on `drop`.
+    pub fn start_build(
+        &mut self,
+        chunk: ChunkIndex,
+        target: DiskId,
+        drop: Option<DiskId>,
+        ground: &mut Ground,
+    ) {
+        self.begin(chunk, Build::begin(Step::Marking, Some(target), drop), ground);
+        ground.chunks.pool.borrow_mut().take(target);
+        ground.membership.want_mark(target, chunk);
+    }
+
+    /// Begins to give up a copy of a chunk that has one more than it needs: when the others are whole.
+    pub fn start_giving_up(
+        &mut self,
+        chunk: ChunkIndex,
+        disk: DiskId,
+        ground: &mut Ground,
+        operations: &Operations,
+        syncing: &Syncing,
+    ) {
         let listed = Planted::SurplusUnverified.is_planted();
-        self.jobs.builds.insert(chunk, Build::begin(Step::Verifying { listed }, None, Some(disk)));
+        self.begin(chunk, Build::begin(Step::Verifying { listed }, None, Some(disk)), ground);
         if listed {
-            self.drive_build(chunk);
+            self.drive_build(chunk, ground, operations, syncing);
         } else {
-            self.call(Owner::BuildRegions(chunk), disk, Message::Regions { chunk });
+            ground.call(Owner::BuildRegions(chunk), disk, Message::Regions { chunk });
         }
     }
 
-    pub(super) fn build_marked(&mut self, disk: DiskId, chunk: ChunkIndex) {
-        let append = self.chunks.get(&chunk).is_some_and(|chunk| chunk.append);
-        let Some(build) = self.jobs.builds.get_mut(&chunk) else { return };
+    pub fn build_marked(
+        &mut self,
+        disk: DiskId,
+        chunk: ChunkIndex,
+        ground: &mut Ground,
+        operations: &Operations,
+        syncing: &Syncing,
+    ) {
+        let append = ground.chunks.is_append(chunk);
+        let Some(build) = self.map.get_mut(&chunk) else { return };
         if build.step == Step::Marking && build.target == Some(disk) {
             build.step = Step::Allocating;
-            self.call(Owner::Build(chunk), disk, Message::Allocate { chunk, append });
+            ground.call(Owner::Build(chunk), disk, Message::Allocate { chunk, append });
         } else if build.step == Step::GivingUp && build.drop == Some(disk) {
-            self.leave_copy(chunk, disk);
+            self.leave_copy(chunk, disk, ground, operations, syncing);
         }
     }
 
-    pub(super) fn build_allocated(
+    pub fn build_allocated(
         &mut self,
         chunk: ChunkIndex,
         disk: DiskId,
         result: Result<Answer, Failure>,
+        ground: &mut Ground,
+        operations: &Operations,
+        syncing: &Syncing,
     ) {
-        let Some(build) = self.jobs.builds.get_mut(&chunk) else { return };
+        let Some(build) = self.map.get_mut(&chunk) else { return };
         if build.step != Step::Allocating || build.target != Some(disk) {
             return;
         }
@@ -117,69 +189,86 @@ impl Coordinator {
             // The mark stays until the disk was asked to give back what it may have taken: until then the slab counts as taken. One
             // that left says nothing of the room it has.
             if failure != Failure::Gone
-                && let Some(view) = self.pool.borrow_mut().disk_mut(disk)
+                && let Some(view) = ground.chunks.pool.borrow_mut().disk_mut(disk)
             {
                 view.free_slabs = 0;
             }
-            return self.abort_build(chunk);
+            return self.abort_build(chunk, ground);
         }
-        self.add_mirror(chunk, disk);
-        let running = self.running_writes().into_iter().collect();
-        if let Some(build) = self.jobs.builds.get_mut(&chunk) {
+        ground.chunks.add_mirror(chunk, disk);
+        let running = operations.running_writes().into_iter().collect();
+        if let Some(build) = self.map.get_mut(&chunk) {
             build.step = Step::Draining(running);
         }
-        self.drive_build(chunk);
+        self.drive_build(chunk, ground, operations, syncing);
     }
 
     /// Goes on as far as possible without copying.
-    pub(super) fn drive_build(&mut self, chunk: ChunkIndex) {
-        let source = self.holders_of(chunk).first().copied();
-        let unclean = self.unclean.contains(&chunk);
-        let Some(build) = self.jobs.builds.get_mut(&chunk) else { return };
+    pub fn drive_build(
+        &mut self,
+        chunk: ChunkIndex,
+        ground: &mut Ground,
+        operations: &Operations,
+        syncing: &Syncing,
+    ) {
+        let source = ground.holders_of(chunk).first().copied();
+        let unclean = operations.suspects.is_unclean(chunk);
+        let Some(build) = self.map.get_mut(&chunk) else { return };
         let (target, drop) = (build.target, build.drop);
         if let Step::Draining(writes) = &mut build.step {
-            writes.retain(|number| self.operations.contains_key(number));
+            writes.retain(|key| operations.is_under_way(*key));
             // A copy that may differ from another is no source.
             if !writes.is_empty() || unclean {
                 return;
             }
             let Some(source) = source else { return };
             build.step = Step::Comparing;
-            self.call(Owner::BuildRegions(chunk), source, Message::Regions { chunk });
+            ground.call(Owner::BuildRegions(chunk), source, Message::Regions { chunk });
             return;
         }
-        let copied = build.regions.is_empty() && build.in_flight.is_empty();
+        let copied = build.is_copied();
         if build.step == (Step::Verifying { listed: true }) && copied {
             build.step = Step::GivingUp;
             if let Some(drop) = drop {
-                self.want_mark(drop, chunk);
+                ground.membership.want_mark(drop, chunk);
             }
             return;
         }
         if build.step == Step::Copying && copied {
             build.step = Step::Unmarking;
             if let Some(target) = target {
-                self.want_unmark(target, chunk);
+                ground.membership.want_unmark(target, chunk);
             }
             if let Some(drop) = drop {
-                self.want_mark(drop, chunk);
+                ground.membership.want_mark(drop, chunk);
             }
             return;
         }
         if build.step == Step::Leaving
             && let Some(drop) = drop
-            && !self.is_in_use(chunk, drop)
+            && !is_in_use(chunk, drop, operations, syncing)
         {
-            if let Some(build) = self.jobs.builds.get_mut(&chunk) {
-                build.step = Step::Dropping;
-            }
-            self.call(Owner::BuildDrop(chunk), drop, Message::Free { chunk });
+            debug_assert!(
+                ground.chunks.get(chunk).is_none_or(|known| !known.lives_on(drop)),
+                "a copy that counts is given back (I1)"
+            );
+            build.step = Step::Dropping;
+            ground.call(Owner::BuildDrop(chunk), drop, Message::Free { chunk });
         }
     }
 
-    pub(super) fn build_regions(&mut self, chunk: ChunkIndex, disk: DiskId, result: Result<Answer, Failure>) {
-        let (first, blocks) = (self.first_block(chunk), self.region_blocks());
-        let Some(build) = self.jobs.builds.get_mut(&chunk) else { return };
+    pub fn build_regions(
+        &mut self,
+        chunk: ChunkIndex,
+        disk: DiskId,
+        result: Result<Answer, Failure>,
+        ground: &mut Ground,
+        operations: &Operations,
+        syncing: &Syncing,
+    ) {
+        let geometry = ground.setting.geometry;
+        let (first, blocks) = (geometry.first_block(chunk), geometry.region_blocks());
+        let Some(build) = self.map.get_mut(&chunk) else { return };
         if build.target.is_none() && build.drop != Some(disk) {
             return;
         }
@@ -191,7 +280,7 @@ impl Coordinator {
         let Ok(Answer::Regions(Regions { epochs, .. })) = result else {
             if build.target.is_none() {
                 // Its disk fails: it may soon not be one too many.
-                return self.finish_build(chunk);
+                return self.finish_build(chunk, ground);
             }
             build.step = Step::Draining(BTreeSet::new());
             return;
@@ -199,51 +288,71 @@ impl Coordinator {
         let written = epochs.iter().enumerate().filter(|(_, epoch)| **epoch > Epoch(0));
         build.regions = written.map(|(region, _)| first + region as u64 * blocks).collect();
         build.step = next;
-        self.drive_build(chunk);
+        self.drive_build(chunk, ground, operations, syncing);
     }
 
     /// Begins to copy, or to verify, up to `slots` regions; says how many.
-    pub(super) fn copy_regions(&mut self, chunk: ChunkIndex, slots: usize) -> usize {
+    pub fn copy_regions(
+        &mut self,
+        chunk: ChunkIndex,
+        slots: usize,
+        ground: &mut Ground,
+        operations: &mut Operations,
+        syncing: &mut Syncing,
+    ) -> usize {
         let mut begun = 0;
         while begun < slots {
-            let Some(build) = self.jobs.builds.get_mut(&chunk) else { break };
-            let purpose = build.target.map_or(Purpose::Repair, Purpose::Build);
+            let Some(build) = self.map.get_mut(&chunk) else { break };
+            let moves = build.drop.is_some();
+            let purpose = build.target.map_or(Purpose::Repair, |target| Purpose::Build { target, moves });
             let Some(lba) = build.regions.pop_front() else { break };
             begun += 1;
-            let (number, new) = self.prepare_sync(chunk, lba, purpose);
-            if let Some(build) = self.jobs.builds.get_mut(&chunk) {
-                build.in_flight.insert(number);
+            let (key, new) = syncing.prepare_sync(chunk, lba, purpose, ground);
+            if let Some(build) = self.map.get_mut(&chunk) {
+                build.in_flight.insert(key);
             }
             if new {
-                self.enter_sync(number);
+                syncing.enter_sync(key, ground, operations);
             }
         }
         begun
     }
 
-    /// A region was copied to `target`, or, without one, all copies of it were made whole.
-    pub(super) fn build_step(&mut self, target: Option<DiskId>, number: u64, sync: &Sync) {
-        let Some(build) = self.jobs.builds.get_mut(&sync.chunk) else { return };
-        if build.target != target || !build.in_flight.remove(&number) {
+    /// Takes the end of a step: a region was copied to `target`, or, without one, all copies of it were made whole.
+    pub fn build_step(
+        &mut self,
+        target: Option<DiskId>,
+        step: Synced,
+        ground: &mut Ground,
+        operations: &Operations,
+        syncing: &Syncing,
+        pace: &mut Pace,
+    ) {
+        let Some(build) = self.map.get_mut(&step.chunk) else { return };
+        if build.target != target || !build.in_flight.remove(&step.key) {
             return;
         }
-        if sync.succeeded() && target.is_some() {
-            self.jobs.built_bytes += sync.bytes();
-            self.counters.built_regions += 1;
-        } else if !sync.succeeded() {
-            build.regions.push_back(sync.lba);
-            self.jobs.delay(self.now.after(self.config.reconnect_interval));
+        if step.succeeded && target.is_some() {
+            self.built_bytes += step.bytes;
+            ground.reports.counters.built_regions += 1;
+        } else if !step.succeeded {
+            build.regions.push_back(step.lba);
+            pace.delay(ground.setting.now.after(ground.setting.config.reconnect_interval));
         }
-        self.drive_build(sync.chunk);
+        self.drive_build(step.chunk, ground, operations, syncing);
     }
 
     /// Complete copies whose disk the next record has not in sync wait for what becomes of it, and neither mark changes: the new copy
     /// would not count, and the old one, marked by the same record, would not either. A copy that would be missed is not given up.
-    /// To be forgotten of what is wanted: (unmark, mark).
-    pub(super) fn hold_back_marks(&mut self, in_sync: &[DiskId]) -> Vec<(Option<Mark>, Option<Mark>)> {
-        let copies = usize::from(self.record.resiliency.copies());
+    /// Returns the changes of marks that are not wanted any more.
+    pub fn hold_back_marks(
+        &mut self,
+        in_sync: &[DiskId],
+        copies: u8,
+        chunks: &mut Chunks,
+    ) -> Vec<MarkChange> {
         let mut held = Vec::new();
-        self.jobs.builds.retain(|&chunk, build| {
+        self.map.retain(|&chunk, build| {
             if build.step == Step::Unmarking && build.target.is_none_or(|target| !in_sync.contains(&target)) {
                 build.step = Step::Copying;
                 held.push(build.changes(chunk));
@@ -251,144 +360,150 @@ impl Coordinator {
             if build.step != Step::GivingUp {
                 return true;
             }
-            let holders = self.chunks.get(&chunk).map(|known| known.holders.iter()).into_iter().flatten();
+            let holders = chunks.get(chunk).map(|known| known.holders.iter()).into_iter().flatten();
             let kept = holders.filter(|disk| in_sync.contains(disk) && build.drop != Some(**disk)).count();
-            if kept < copies {
+            let goes_on = kept >= usize::from(copies);
+            if !goes_on {
                 held.push(build.changes(chunk));
+                chunks.set_in_build(chunk, false);
             }
-            kept >= copies
+            goes_on
         });
         held
     }
 
-    /// A committed record says that this copy is not building any more.
-    pub(super) fn build_unmarked(&mut self, disk: DiskId, chunk: ChunkIndex) {
-        let Some(build) = self.jobs.builds.get_mut(&chunk) else { return };
+    /// Goes on after a committed record which says that this copy is not building any more.
+    pub fn build_unmarked(
+        &mut self,
+        disk: DiskId,
+        chunk: ChunkIndex,
+        ground: &mut Ground,
+        operations: &Operations,
+        syncing: &Syncing,
+    ) {
+        let Some(build) = self.map.get_mut(&chunk) else { return };
         if build.step == Step::Unmarking && build.target == Some(disk) {
             let drop = build.drop;
-            self.promote_mirror(chunk, disk);
+            ground.chunks.promote_mirror(chunk, disk);
             match drop {
-                Some(drop) => self.leave_copy(chunk, drop),
-                None => self.finish_build(chunk),
+                Some(drop) => self.leave_copy(chunk, drop, ground, operations, syncing),
+                None => self.finish_build(chunk, ground),
             }
         } else if build.step == Step::Dropping && build.drop == Some(disk) {
-            self.finish_build(chunk);
+            self.finish_build(chunk, ground);
         }
     }
 
-    /// By a committed record the copy does not count any more.
-    fn leave_copy(&mut self, chunk: ChunkIndex, drop: DiskId) {
-        if let Some(known) = self.chunks.get_mut(&chunk) {
+    /// Goes on without a copy that by a committed record does not count any more.
+    fn leave_copy(
+        &mut self,
+        chunk: ChunkIndex,
+        drop: DiskId,
+        ground: &mut Ground,
+        operations: &Operations,
+        syncing: &Syncing,
+    ) {
+        if let Some(known) = ground.chunks.get_mut(chunk) {
             known.holders.retain(|holder| *holder != drop);
         }
-        if let Some(build) = self.jobs.builds.get_mut(&chunk) {
+        if let Some(build) = self.map.get_mut(&chunk) {
             build.step = Step::Leaving;
         }
-        self.drive_build(chunk);
+        self.drive_build(chunk, ground, operations, syncing);
     }
 
-    pub(super) fn build_dropped(&mut self, chunk: ChunkIndex, disk: DiskId, result: Result<Answer, Failure>) {
-        self.jobs.sweeping.remove(&(disk, chunk));
+    pub fn build_dropped(
+        &mut self,
+        chunk: ChunkIndex,
+        disk: DiskId,
+        result: Result<Answer, Failure>,
+        ground: &mut Ground,
+    ) {
+        self.sweeping.remove(&(disk, chunk));
         if result.is_ok() {
-            self.pool.borrow_mut().give_back(disk);
-            self.want_unmark(disk, chunk);
-        } else if let Some(build) = self.jobs.builds.get(&chunk)
+            ground.chunks.pool.borrow_mut().give_back(disk);
+            ground.membership.want_unmark(disk, chunk);
+        } else if let Some(build) = self.map.get(&chunk)
             && build.step == Step::Dropping
         {
             // The disk is out; what it still has is given back when it returns.
-            self.finish_build(chunk);
+            self.finish_build(chunk, ground);
         }
     }
 
-    fn finish_build(&mut self, chunk: ChunkIndex) {
-        self.jobs.builds.remove(&chunk);
-        self.recheck = true;
+    fn finish_build(&mut self, chunk: ChunkIndex, ground: &mut Ground) {
+        self.map.remove(&chunk);
+        ground.chunks.set_in_build(chunk, false);
+        ground.reports.recheck = true;
     }
 
     /// Gives the copy up; its mark stays until its slab is given back.
-    pub(super) fn abort_build(&mut self, chunk: ChunkIndex) {
-        let Some(build) = self.jobs.builds.get(&chunk) else { return };
+    pub fn abort_build(&mut self, chunk: ChunkIndex, ground: &mut Ground) {
+        let Some(build) = self.map.get(&chunk) else { return };
         if matches!(build.step, Step::Unmarking | Step::GivingUp | Step::Leaving | Step::Dropping) {
             return;
         }
-        let target = build.target;
-        if let Some(known) = self.chunks.get_mut(&chunk) {
-            known.mirrors.retain(|mirror| Some(*mirror) != target);
+        if let (Some(target), Some(known)) = (build.target, ground.chunks.get_mut(chunk)) {
+            known.remove_mirror(target);
         }
-        self.finish_build(chunk);
+        self.finish_build(chunk, ground);
     }
 
     /// The disk has left. A copy in the making on it is given up. One that was to take its place elsewhere goes on: it is needed all
     /// the more, and there is nothing left to drop.
-    pub(super) fn abort_builds_on(&mut self, disk: DiskId) {
-        let touched = self
-            .jobs
-            .builds
-            .iter()
-            .filter(|(_, build)| build.target == Some(disk) || build.drop == Some(disk));
-        for chunk in touched.map(|(&chunk, _)| chunk).collect::<Vec<_>>() {
-            let Some(build) = self.jobs.builds.get_mut(&chunk) else { continue };
+    fn abort_builds_on(&mut self, disk: DiskId, ground: &mut Ground) {
+        let touched = self.iter().filter(|(_, build)| build.target == Some(disk) || build.drop == Some(disk));
+        for chunk in touched.map(|(chunk, _)| chunk).collect::<Vec<_>>() {
+            let Some(build) = self.map.get_mut(&chunk) else { continue };
             if build.target == Some(disk) {
                 if build.step == Step::Unmarking {
                     let changes = build.changes(chunk);
-                    self.members.forget_marks([changes]);
+                    ground.membership.forget_marks(changes);
                 }
-                self.finish_build(chunk);
-                if let Some(known) = self.chunks.get_mut(&chunk) {
-                    known.mirrors.retain(|mirror| *mirror != disk);
+                self.finish_build(chunk, ground);
+                if let Some(known) = ground.chunks.get_mut(chunk) {
+                    known.remove_mirror(disk);
                 }
             } else if matches!(
                 build.step,
                 Step::Verifying { .. } | Step::GivingUp | Step::Leaving | Step::Dropping
             ) {
                 // The other copies count already; the slab of this one is given back when its disk returns.
-                self.finish_build(chunk);
+                self.finish_build(chunk, ground);
             } else {
                 build.drop = None;
             }
         }
     }
 
-    /// Mirrors whose job is gone. Where the record has the disk in sync and does not say that the copy is in the making, it counts: so
-    /// would the next opening find it. Any other is a copy that nobody fills: the record has its disk stale or its copy marked, and
-    /// the jobs that follow from either begin anew.
-    pub(super) fn settle_mirrors(&mut self) {
-        let mut lone = Vec::new();
-        for (&index, chunk) in &self.chunks {
-            for &disk in &chunk.mirrors {
-                let built = self.jobs.builds.get(&index).is_some_and(|build| build.target == Some(disk));
-                if !built && !self.resyncs.contains_key(&disk) && !self.members.is_leaving(disk) {
-                    lone.push((index, disk));
-                }
-            }
-        }
-        for (index, disk) in lone {
-            let counts = self.record.in_sync.contains(&disk) && !self.marked_for(index).contains(&disk);
-            if counts {
-                self.promote_mirror(index, disk);
-            } else if let Some(chunk) = self.chunks.get_mut(&index) {
-                chunk.mirrors.retain(|mirror| *mirror != disk);
-            }
-        }
+    /// Stops filling the disk's copies that do not count.
+    pub fn forget_mirrors(&mut self, disk: DiskId, ground: &mut Ground) {
+        ground.chunks.remove_mirrors(disk);
+        self.abort_builds_on(disk, ground);
     }
 
     /// Gives back slabs of copies that are marked and that nobody builds: left by a crash, or given up.
-    pub(super) fn sweep_marks(&mut self) {
-        for (disk, chunk) in self.record.building.clone() {
-            let ready = !self.is_building(chunk)
-                && self.record.in_sync.contains(&disk)
-                && self.calls.is_open(disk)
-                && self.chunks.get(&chunk).is_none_or(|known| !known.holders.contains(&disk))
-                && !self.is_in_use(chunk, disk)
+    pub fn sweep_marks(&mut self, ground: &mut Ground, operations: &Operations, syncing: &Syncing) {
+        for (disk, chunk) in ground.membership.record().building.clone() {
+            let ready = !ground.chunks.is_in_build(chunk)
+                && ground.membership.is_in_sync(disk)
+                && ground.calls.is_open(disk)
+                && ground.chunks.get(chunk).is_none_or(|known| !known.holders.contains(&disk))
+                && !is_in_use(chunk, disk, operations, syncing)
                 // A slab that is still being asked for, or written to, would be found missing or come after it was given back.
-                && !self.calls.is_awaited(Owner::Build(chunk), disk)
-                && !self.syncs.values().any(|sync| sync.chunk == chunk && sync.purpose == Purpose::Build(disk));
-            if ready && self.jobs.sweeping.insert((disk, chunk)) {
-                if let Some(known) = self.chunks.get_mut(&chunk) {
-                    known.mirrors.retain(|mirror| *mirror != disk);
+                && !ground.calls.is_awaited(Owner::Build(chunk), disk)
+                && !syncing.builds(chunk, disk);
+            if ready && self.sweeping.insert((disk, chunk)) {
+                if let Some(known) = ground.chunks.get_mut(chunk) {
+                    known.remove_mirror(disk);
                 }
-                self.call(Owner::BuildDrop(chunk), disk, Message::Free { chunk });
+                ground.call(Owner::BuildDrop(chunk), disk, Message::Free { chunk });
             }
         }
     }
+}
+
+/// Tells whether something was sent to this copy, or may be: its slab must not be given back.
+fn is_in_use(chunk: ChunkIndex, disk: DiskId, operations: &Operations, syncing: &Syncing) -> bool {
+    operations.is_in_use(chunk, disk) || syncing.is_in_use(chunk, disk)
 }

@@ -17,8 +17,12 @@
 //! When a disk fails, calls that only read end as `Gone` at once, so that another copy is read. Calls that write wait: they end
 //! as `Gone` when the disk is out of the in-sync set by a committed record (I2), or are sent again when the disk is back first.
 
-use super::{Coordinator, Event, Phase};
-use crate::message::{Answer, BusError, Operation, Request, Response};
+use super::Event;
+use super::keys::{CallKey, OperationKey, SyncKey};
+use super::membership::Membership;
+use super::reports::{Next, Reports};
+use super::setting::Setting;
+use crate::message::{Answer, BusError, Operation, Request, RequestId, Response, SessionId};
 use crate::planted::Planted;
 use disk::DiskError;
 use std::collections::{BTreeMap, VecDeque};
@@ -43,14 +47,14 @@ pub(super) enum Owner {
     Allocate(ChunkIndex),
     /// A slab of a chunk that could not be given enough copies.
     AllocateUndo(ChunkIndex),
-    Operation(u64),
+    Operation(OperationKey),
     /// Reads `blocks` from block `start` of the region.
     SyncRead {
-        sync: u64,
+        sync: SyncKey,
         start: u64,
         blocks: u64,
     },
-    SyncWrite(u64),
+    SyncWrite(SyncKey),
     Build(ChunkIndex),
     BuildRegions(ChunkIndex),
     BuildDrop(ChunkIndex),
@@ -66,29 +70,28 @@ pub(super) enum Failure {
     Store(StoreError),
 }
 
-pub(super) struct Call {
+struct Call {
     disk: DiskId,
     owner: Owner,
     operation: Operation,
     /// Its id in the link's present session.
-    sent: Option<u64>,
+    sent: Option<RequestId>,
     deadline: Monotonic,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LinkState {
     Closed { retry_at: Monotonic },
-    Opening { id: u64, epoch: Epoch, deadline: Monotonic },
+    Opening { id: RequestId, epoch: Epoch, deadline: Monotonic },
     Open,
 }
 
 /// What is known of the way to one disk.
 #[derive(Debug)]
-pub(super) struct Link {
+struct Link {
     state: LinkState,
-    session: u64,
-    /// The highest epoch that the disk said it has promised to this coordinator.
-    promised: Epoch,
+    /// None: no session was begun yet.
+    session: Option<SessionId>,
     /// Calls of operations and syncs that are with the disk, as a measure of its load.
     busy: u32,
     /// Why it failed last.
@@ -102,23 +105,35 @@ pub(super) struct Outcome {
     pub result: Result<Answer, Failure>,
 }
 
+/// Invariants: a call is on the wire at most once, under the id in `sent`, and only in its link's open session; a call of which the disk
+/// is in sync ends with the disk's answer or with [`Failure::Gone`] after a committed record without the disk, reads aside (I2).
 #[derive(Default)]
 pub(super) struct Calls {
     links: BTreeMap<DiskId, Link>,
-    calls: BTreeMap<u64, Call>,
-    /// Request id to call.
-    wire: BTreeMap<u64, u64>,
-    next_id: u64,
+    calls: BTreeMap<CallKey, Call>,
+    last_call: CallKey,
+    /// Calls in flight, by the ids of their requests.
+    wire: BTreeMap<RequestId, CallKey>,
+    /// The last number given to a session or a request.
+    last_number: u64,
     /// No call's deadline is before it: there is nothing to look for until then.
     expire_at: Monotonic,
-    pub sends: VecDeque<(DiskId, Request)>,
-    pub outcomes: VecDeque<Outcome>,
+    sends: VecDeque<(DiskId, Request)>,
+    outcomes: VecDeque<Outcome>,
+}
+
+/// What a response means beyond the call that it answers.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    Nothing,
+    /// A disk has promised a higher epoch than ours: another coordinator has the volume (I3).
+    Fenced,
 }
 
 impl Calls {
-    /// Sessions are numbered from a place of the incarnation's own, so that those of two coordinators are not confused.
+    /// Begins to number sessions from a place of the incarnation's own, so that those of two coordinators are not confused.
     pub fn new(incarnation: u128) -> Self {
-        Self { next_id: (incarnation as u64 & 0x7fff_ffff) << 32, ..Self::default() }
+        Self { last_number: (incarnation as u64 & 0x7fff_ffff) << 32, ..Self::default() }
     }
 
     pub fn clear(&mut self) {
@@ -139,12 +154,18 @@ impl Calls {
         calls.into_iter().chain(links).min()
     }
 
-    pub fn is_open(&self, disk: DiskId) -> bool {
-        self.links.get(&disk).is_some_and(|link| link.state == LinkState::Open)
+    /// Takes the next request to a replica.
+    pub fn poll_send(&mut self) -> Option<(DiskId, Request)> {
+        self.sends.pop_front()
     }
 
-    pub fn promised(&self, disk: DiskId) -> Epoch {
-        self.links.get(&disk).map_or(Epoch(0), |link| link.promised)
+    /// Takes the next outcome that its owner has not been given.
+    pub fn take_outcome(&mut self) -> Option<Outcome> {
+        self.outcomes.pop_front()
+    }
+
+    pub fn is_open(&self, disk: DiskId) -> bool {
+        self.links.get(&disk).is_some_and(|link| link.state == LinkState::Open)
     }
 
     pub fn load(&self, disk: DiskId) -> u32 {
@@ -160,272 +181,294 @@ impl Calls {
         self.calls.values().any(|call| call.disk == disk && call.owner == owner)
     }
 
-    fn number(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id
+    fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
     }
 
-    fn remove(&mut self, number: u64) -> Option<Call> {
-        let call = self.calls.remove(&number)?;
+    fn remove(&mut self, key: CallKey) -> Option<Call> {
+        let call = self.calls.remove(&key)?;
         if let Some(id) = call.sent {
             self.wire.remove(&id);
         }
         if let Some(link) = self.links.get_mut(&call.disk) {
-            link.busy = link.busy.saturating_sub(1);
+            debug_assert!(link.busy > 0, "a call of {} was not counted", call.disk);
+            link.busy -= 1;
         }
         Some(call)
     }
 
-    fn finish(&mut self, number: u64, result: Result<Answer, Failure>) {
-        if let Some(Call { disk, owner, .. }) = self.remove(number) {
+    fn finish(&mut self, key: CallKey, result: Result<Answer, Failure>) {
+        if let Some(Call { disk, owner, .. }) = self.remove(key) {
             self.outcomes.push_back(Outcome { disk, owner, result });
         }
     }
 
-    fn of_disk(&self, disk: DiskId) -> Vec<u64> {
-        self.calls.iter().filter(|(_, call)| call.disk == disk).map(|(&number, _)| number).collect()
+    fn of_disk(&self, disk: DiskId) -> Vec<CallKey> {
+        self.calls.iter().filter(|(_, call)| call.disk == disk).map(|(&key, _)| key).collect()
     }
 
-    /// The session is over: nothing of it will be answered.
+    /// Ends what is on the wire: the session is over, and nothing of it will be answered.
     fn unsend(&mut self, disk: DiskId) {
-        for number in self.of_disk(disk) {
-            let sent = self.calls.get_mut(&number).and_then(|call| call.sent.take());
+        for key in self.of_disk(disk) {
+            let sent = self.calls.get_mut(&key).and_then(|call| call.sent.take());
             if let Some(id) = sent {
                 self.wire.remove(&id);
             }
         }
     }
-}
 
-impl Coordinator {
-    /// Begins a call; its outcome comes by `deliver_outcomes`.
-    pub(super) fn call(&mut self, owner: Owner, disk: DiskId, operation: Operation) {
-        let deadline = self.now.after(self.config.io_timeout);
-        self.connect(disk);
-        let number = self.calls.number();
-        if self.calls.calls.is_empty() {
-            self.calls.expire_at = deadline;
+    /// Begins a call; its outcome comes by [`Calls::take_outcome`].
+    pub fn call(
+        &mut self,
+        owner: Owner,
+        disk: DiskId,
+        operation: Operation,
+        setting: &Setting,
+        membership: &Membership,
+    ) {
+        let deadline = setting.now.after(setting.config.io_timeout);
+        self.connect(disk, setting, membership);
+        let key = self.last_call.advance();
+        if self.calls.is_empty() {
+            self.expire_at = deadline;
         }
-        self.calls.expire_at = self.calls.expire_at.min(deadline);
-        self.calls.calls.insert(number, Call { disk, owner, operation, sent: None, deadline });
-        if let Some(link) = self.calls.links.get_mut(&disk) {
+        self.expire_at = self.expire_at.min(deadline);
+        self.calls.insert(key, Call { disk, owner, operation, sent: None, deadline });
+        if let Some(link) = self.links.get_mut(&disk) {
             link.busy += 1;
         }
-        self.transmit(number);
+        self.transmit(key, setting, membership);
     }
 
-    /// Begins a session with the disk where there is none.
-    pub(super) fn connect(&mut self, disk: DiskId) {
-        let now = self.now;
-        let state = LinkState::Closed { retry_at: now };
-        let link = self.calls.links.entry(disk).or_insert_with(|| Link {
+    /// Begins a session with the disk if there is none.
+    pub fn connect(&mut self, disk: DiskId, setting: &Setting, membership: &Membership) {
+        let state = LinkState::Closed { retry_at: setting.now };
+        let link = self.links.entry(disk).or_insert_with(|| Link {
             state,
-            session: 0,
-            promised: Epoch(0),
+            session: None,
             busy: 0,
             why: String::new(),
         });
-        if matches!(link.state, LinkState::Closed { retry_at } if retry_at <= now) {
-            self.open_session(disk);
+        if matches!(link.state, LinkState::Closed { retry_at } if retry_at <= setting.now) {
+            self.open_session(disk, setting, membership);
         }
     }
 
-    fn open_session(&mut self, disk: DiskId) {
-        self.calls.unsend(disk);
-        let retry_at = self.now.after(self.config.reconnect_interval);
-        if self.members.waits_for_record(disk) {
-            if let Some(link) = self.calls.links.get_mut(&disk) {
+    fn open_session(&mut self, disk: DiskId, setting: &Setting, membership: &Membership) {
+        self.unsend(disk);
+        let retry_at = setting.now.after(setting.config.reconnect_interval);
+        if membership.waits_for_record(disk) {
+            if let Some(link) = self.links.get_mut(&disk) {
                 link.state = LinkState::Closed { retry_at };
             }
             return;
         }
-        let (volume, epoch, least) = (self.volume, self.record.epoch, self.known_promise(disk));
-        let (session, id) = (self.calls.number(), self.calls.number());
-        let deadline = self.now.after(self.config.io_timeout);
-        if let Some(link) = self.calls.links.get_mut(&disk) {
-            link.session = session;
+        let (volume, epoch, least) =
+            (setting.volume, membership.record().epoch, membership.known_promise(disk));
+        debug_assert!(least <= epoch, "{disk} has promised more than this coordinator may ask for (I3)");
+        let (session, id) = (SessionId(self.next_number()), RequestId(self.next_number()));
+        let deadline = setting.now.after(setting.config.io_timeout);
+        if let Some(link) = self.links.get_mut(&disk) {
+            link.session = Some(session);
             link.state = LinkState::Opening { id, epoch, deadline };
         }
-        let settled = if self.record.in_sync.contains(&disk) { self.record.settled } else { Epoch(0) };
-        let operation = Operation::Open { least, settled };
-        self.calls.sends.push_back((disk, Request { volume, session, id, epoch, operation }));
+        let settled = membership.settled_on(disk);
+        let request = Request { volume, session, id, epoch, operation: Operation::Open { least, settled } };
+        self.sends.push_back((disk, request));
     }
 
-    /// The least that the disk has promised, by the record and by what it said itself.
-    pub(super) fn known_promise(&self, disk: DiskId) -> Epoch {
-        let stale = self.record.stale.iter().find(|stale| stale.disk == disk);
-        let recorded = match stale {
-            Some(stale) => stale.promised,
-            None if self.members.accepted_back.contains(&disk) => Epoch(0),
-            None if self.record.in_sync.contains(&disk) => self.record.promised,
-            None => Epoch(0),
-        };
-        recorded.max(self.calls.promised(disk))
-    }
-
-    fn transmit(&mut self, number: u64) {
-        let id = self.calls.number();
-        let Some(call) = self.calls.calls.get_mut(&number) else { return };
-        let Some(link) = self.calls.links.get(&call.disk) else { return };
-        if link.state != LinkState::Open {
-            return;
-        }
+    fn transmit(&mut self, key: CallKey, setting: &Setting, membership: &Membership) {
+        let id = RequestId(self.next_number());
+        let Some(call) = self.calls.get_mut(&key) else { return };
+        let Some(link) = self.links.get(&call.disk) else { return };
+        let (LinkState::Open, Some(session)) = (link.state, link.session) else { return };
         if let Some(old) = call.sent.replace(id) {
-            self.calls.wire.remove(&old);
+            self.wire.remove(&old);
         }
         // A promise too is asked for under the present epoch: the session may have promised more than the one it was wanted for,
-        // and what is lower would be refused for ever.
-        let (volume, session, epoch) = (self.volume, link.session, self.record.epoch);
+        // and a lower one would be refused for ever.
+        let epoch = membership.record().epoch;
+        debug_assert!(
+            membership.promised(call.disk) <= epoch,
+            "a request that {} must refuse (I3)",
+            call.disk
+        );
+        let volume = setting.volume;
         let request = Request { volume, session, id, epoch, operation: call.operation.clone() };
-        self.calls.wire.insert(id, number);
-        self.calls.sends.push_back((call.disk, request));
+        self.wire.insert(id, key);
+        self.sends.push_back((call.disk, request));
     }
 
-    pub(super) fn handle_call_response(&mut self, response: Response) {
+    /// Takes a replica's response; outcomes of calls wait in [`Calls::take_outcome`].
+    pub fn handle_response(
+        &mut self,
+        response: Response,
+        setting: &Setting,
+        membership: &mut Membership,
+        reports: &mut Reports,
+    ) -> Heard {
         let disk = response.from;
-        let Some(link) = self.calls.links.get(&disk) else { return };
-        if response.volume != self.volume || response.session != link.session {
-            return;
+        let Some(link) = self.links.get(&disk) else { return Heard::Nothing };
+        if response.volume != setting.volume || Some(response.session) != link.session {
+            return Heard::Nothing;
         }
         if let LinkState::Opening { id, epoch, .. } = link.state {
             if id == response.id {
-                self.session_answered(disk, epoch, response.result);
+                return self.session_answered(disk, epoch, response.result, setting, membership, reports);
             }
-            return;
+            return Heard::Nothing;
         }
-        let Some(&number) = self.calls.wire.get(&response.id) else { return };
-        let frees =
-            matches!(self.calls.calls.get(&number), Some(Call { operation: Operation::Free { .. }, .. }));
+        let Some(&key) = self.wire.get(&response.id) else { return Heard::Nothing };
+        let frees = matches!(self.calls.get(&key), Some(Call { operation: Operation::Free { .. }, .. }));
         match response.result {
-            Ok(answer) => self.calls.finish(number, Ok(answer)),
-            // What is not there is given back.
-            Err(BusError::Store(StoreError::NotMapped)) if frees => {
-                self.calls.finish(number, Ok(Answer::Done));
-            }
+            Ok(answer) => self.finish(key, Ok(answer)),
+            // A slab that is not there is given back.
+            Err(BusError::Store(StoreError::NotMapped)) if frees => self.finish(key, Ok(Answer::Done)),
             Err(BusError::Store(StoreError::Fenced { promised })) => {
-                if promised > self.record.epoch {
-                    self.stop(crate::api::SpaceError::Fenced);
-                } else {
-                    self.transmit(number);
+                if promised > membership.record().epoch {
+                    return Heard::Fenced;
                 }
+                self.transmit(key, setting, membership);
             }
             Err(BusError::NoSession | BusError::Unreachable | BusError::WentBack { .. }) => {
-                self.lose_session(disk);
+                self.lose_session(disk, setting, membership);
             }
             Err(BusError::Store(StoreError::Disk(error @ DiskError::Host(_))))
                 if !Planted::HostExpelsDisk.is_planted() =>
             {
-                self.pause_disk(disk, &error.to_string());
+                self.pause_disk(disk, &error.to_string(), setting, reports);
             }
             Err(BusError::Store(
                 error @ (StoreError::Disk(_) | StoreError::Poisoned | StoreError::NotMapped),
-            )) => self.fail_disk(disk, &error.to_string()),
+            )) => self.fail_disk(disk, &error.to_string(), setting, membership, reports),
             Err(BusError::Store(StoreError::Corrupt { .. })) if Planted::CorruptExpelsDisk.is_planted() => {
-                self.fail_disk(disk, "it has a corrupt block");
+                self.fail_disk(disk, "it has a corrupt block", setting, membership, reports);
             }
-            Err(BusError::Store(error)) => self.calls.finish(number, Err(Failure::Store(error))),
+            Err(BusError::Store(error)) => self.finish(key, Err(Failure::Store(error))),
         }
+        Heard::Nothing
     }
 
-    fn session_answered(&mut self, disk: DiskId, epoch: Epoch, result: Result<Answer, BusError>) {
-        let retry_at = self.now.after(self.config.reconnect_interval);
+    fn session_answered(
+        &mut self,
+        disk: DiskId,
+        epoch: Epoch,
+        result: Result<Answer, BusError>,
+        setting: &Setting,
+        membership: &mut Membership,
+        reports: &mut Reports,
+    ) -> Heard {
+        let retry_at = setting.now.after(setting.config.reconnect_interval);
         match result {
             Ok(_) => {
-                if let Some(link) = self.calls.links.get_mut(&disk) {
+                if let Some(link) = self.links.get_mut(&disk) {
                     link.state = LinkState::Open;
-                    link.promised = link.promised.max(epoch);
                 }
-                self.members.cancel_expel(disk);
-                let deadline = self.now.after(self.config.io_timeout);
-                for number in self.calls.of_disk(disk) {
-                    if let Some(call) = self.calls.calls.get_mut(&number) {
+                membership.note_promise(disk, epoch);
+                membership.cancel_expel(disk);
+                let deadline = setting.now.after(setting.config.io_timeout);
+                for key in self.of_disk(disk) {
+                    if let Some(call) = self.calls.get_mut(&key) {
                         call.deadline = deadline;
                     }
-                    self.transmit(number);
+                    self.transmit(key, setting, membership);
                 }
-                self.recheck = true;
+                reports.recheck = true;
             }
-            Err(BusError::Store(StoreError::Fenced { promised })) if promised > self.record.epoch => {
-                self.stop(crate::api::SpaceError::Fenced);
+            Err(BusError::Store(StoreError::Fenced { promised })) if promised > membership.record().epoch => {
+                return Heard::Fenced;
             }
             Err(error) => {
-                if let Some(link) = self.calls.links.get_mut(&disk) {
-                    link.state = LinkState::Closed { retry_at };
-                    link.why = error.to_string();
-                }
+                self.shut(disk, retry_at, &error.to_string());
                 if let BusError::WentBack { promised } = error {
-                    self.disk_went_back(disk, promised, retry_at);
+                    self.disk_went_back(disk, promised, retry_at, setting, membership, reports);
                 }
             }
+        }
+        Heard::Nothing
+    }
+
+    /// Sends nothing to the disk before `retry_at`.
+    fn shut(&mut self, disk: DiskId, retry_at: Monotonic, why: &str) {
+        if let Some(link) = self.links.get_mut(&disk) {
+            link.state = LinkState::Closed { retry_at };
+            link.why = why.to_owned();
         }
     }
 
     /// An older image of the disk was restored: nothing that it holds counts until all of it has been compared, and the record says
     /// so before it is spoken to.
-    fn disk_went_back(&mut self, disk: DiskId, promised: Epoch, retry_at: Monotonic) {
-        self.emit(Event::WentBack { disk, promised, expected: self.known_promise(disk) });
-        self.members.wait_for_record(disk);
-        self.end_calls(disk, retry_at, false);
-        self.abandon_resync(disk);
-        self.recheck = true;
+    fn disk_went_back(
+        &mut self,
+        disk: DiskId,
+        promised: Epoch,
+        retry_at: Monotonic,
+        setting: &Setting,
+        membership: &mut Membership,
+        reports: &mut Reports,
+    ) {
+        let expected = membership.known_promise(disk);
+        reports.emit(Event::WentBack { disk, promised, expected });
+        membership.wait_for_record(disk);
+        self.end_calls(disk, retry_at, false, setting);
+        reports.leave(Next::Abandon(disk));
+        reports.recheck = true;
     }
 
-    /// The record says that the disk has to be compared from the beginning, or cannot say so: what it had promised is past.
-    pub(super) fn forget_promise(&mut self, disk: DiskId) {
-        if let Some(link) = self.calls.links.get_mut(&disk) {
-            link.promised = Epoch(0);
-            link.state = LinkState::Closed { retry_at: self.now };
+    /// Lets the disk be spoken to again: the record says that it has to be compared from the beginning, or cannot say so.
+    pub fn reopen(&mut self, disk: DiskId, setting: &Setting) {
+        if let Some(link) = self.links.get_mut(&disk) {
+            link.state = LinkState::Closed { retry_at: setting.now };
         }
     }
 
-    /// The session broke; a new one is tried at once, then at intervals.
-    fn lose_session(&mut self, disk: DiskId) {
-        self.calls.unsend(disk);
-        if let Some(link) = self.calls.links.get_mut(&disk) {
-            link.state = LinkState::Closed { retry_at: self.now };
-            link.why = "the session broke".into();
-        }
-        self.connect(disk);
+    /// Tries a new session at once, then at intervals: this one broke.
+    fn lose_session(&mut self, disk: DiskId, setting: &Setting, membership: &Membership) {
+        self.unsend(disk);
+        self.shut(disk, setting.now, "the session broke");
+        self.connect(disk, setting, membership);
     }
 
-    /// The disk does not answer, or answers with errors: it leaves the in-sync set as soon as the record says so.
-    pub(super) fn fail_disk(&mut self, disk: DiskId, why: &str) {
-        self.calls.unsend(disk);
-        let retry_at = self.now.after(self.config.reconnect_interval);
-        if let Some(link) = self.calls.links.get_mut(&disk) {
-            link.state = LinkState::Closed { retry_at };
-            link.why = why.to_owned();
-        }
-        let required = self.is_required(disk);
-        self.end_calls(disk, retry_at, !required || Planted::AckBeforeCas.is_planted());
+    /// Takes the disk for failed, which does not answer, or answers with errors: it leaves the in-sync set as soon as the record says so.
+    pub fn fail_disk(
+        &mut self,
+        disk: DiskId,
+        why: &str,
+        setting: &Setting,
+        membership: &mut Membership,
+        reports: &mut Reports,
+    ) {
+        self.unsend(disk);
+        let retry_at = setting.now.after(setting.config.reconnect_interval);
+        self.shut(disk, retry_at, why);
+        let required = membership.is_required(disk);
+        self.end_calls(disk, retry_at, !required || Planted::AckBeforeCas.is_planted(), setting);
         if required {
-            self.members.want_expel(disk);
+            membership.want_expel(disk);
         } else {
-            self.abandon_resync(disk);
+            reports.leave(Next::Abandon(disk));
         }
-        self.recheck = true;
+        reports.recheck = true;
     }
 
     /// Its machine is short of something: that says nothing of the disk, which is asked again a little later. Other copies are read
     /// meanwhile.
-    fn pause_disk(&mut self, disk: DiskId, why: &str) {
-        self.calls.unsend(disk);
-        let retry_at = self.now.after(self.config.reconnect_interval);
-        if let Some(link) = self.calls.links.get_mut(&disk) {
-            link.state = LinkState::Closed { retry_at };
-            link.why = why.to_owned();
-        }
-        self.end_calls(disk, retry_at, false);
-        self.recheck = true;
+    fn pause_disk(&mut self, disk: DiskId, why: &str, setting: &Setting, reports: &mut Reports) {
+        self.unsend(disk);
+        let retry_at = setting.now.after(setting.config.reconnect_interval);
+        self.shut(disk, retry_at, why);
+        self.end_calls(disk, retry_at, false, setting);
+        reports.recheck = true;
     }
 
     /// Calls of a disk that is not spoken to before `retry_at`: those that read end, the others wait unless `all` end.
-    fn end_calls(&mut self, disk: DiskId, retry_at: Monotonic, all: bool) {
-        let deadline = retry_at.after(self.config.io_timeout);
-        for number in self.calls.of_disk(disk) {
-            let Some(call) = self.calls.calls.get_mut(&number) else { continue };
+    fn end_calls(&mut self, disk: DiskId, retry_at: Monotonic, all: bool, setting: &Setting) {
+        let deadline = retry_at.after(setting.config.io_timeout);
+        for key in self.of_disk(disk) {
+            let Some(call) = self.calls.get_mut(&key) else { continue };
             if all || call.operation.only_reads() {
-                self.calls.finish(number, Err(Failure::Gone));
+                self.finish(key, Err(Failure::Gone));
             } else {
                 call.deadline = deadline;
             }
@@ -434,30 +477,38 @@ impl Coordinator {
 
     /// The disk is out of the in-sync set by a committed record: nobody waits for it any longer. A change that is still on its way
     /// must not come after newer ones that a resync sends: it ends with its session.
-    pub(super) fn release_calls(&mut self, disk: DiskId) {
+    pub fn release_calls(
+        &mut self,
+        disk: DiskId,
+        setting: &Setting,
+        membership: &Membership,
+        reports: &mut Reports,
+    ) {
+        debug_assert!(!membership.is_in_sync(disk), "{disk} counts, and is not waited for (I2)");
         let mut on_its_way = false;
-        for number in self.calls.of_disk(disk) {
-            let call = self.calls.calls.get(&number);
+        for key in self.of_disk(disk) {
+            let call = self.calls.get(&key);
             on_its_way |= call.is_some_and(|call| call.sent.is_some() && !call.operation.only_reads());
-            self.calls.finish(number, Err(Failure::Gone));
+            self.finish(key, Err(Failure::Gone));
         }
         if on_its_way {
-            self.lose_session(disk);
+            self.lose_session(disk, setting, membership);
         }
-        self.recheck = true;
+        reports.recheck = true;
     }
 
-    pub(super) fn expire_calls(&mut self) {
-        if matches!(self.phase, Phase::Stopped(_) | Phase::Closed) {
+    /// Fails disks that are late, and tries those again that could not be reached.
+    pub fn expire(&mut self, setting: &Setting, membership: &mut Membership, reports: &mut Reports) {
+        if setting.is_over() {
             return;
         }
-        let now = self.now;
-        if self.calls.expire_at <= now {
-            self.fail_late_disks();
+        let now = setting.now;
+        if self.expire_at <= now {
+            self.fail_late_disks(setting, membership, reports);
         }
-        let retry_at = now.after(self.config.reconnect_interval);
+        let retry_at = now.after(setting.config.reconnect_interval);
         let mut reopen = Vec::new();
-        for (&disk, link) in &mut self.calls.links {
+        for (&disk, link) in &mut self.links {
             match link.state {
                 LinkState::Opening { deadline, .. } if deadline <= now => {
                     link.state = LinkState::Closed { retry_at };
@@ -468,56 +519,21 @@ impl Coordinator {
             }
         }
         for disk in reopen {
-            self.open_session(disk);
+            self.open_session(disk, setting, membership);
         }
     }
 
-    fn fail_late_disks(&mut self) {
-        let now = self.now;
+    fn fail_late_disks(&mut self, setting: &Setting, membership: &mut Membership, reports: &mut Reports) {
+        let now = setting.now;
         let mut late: Vec<DiskId> =
-            self.calls.calls.values().filter(|call| call.deadline <= now).map(|call| call.disk).collect();
+            self.calls.values().filter(|call| call.deadline <= now).map(|call| call.disk).collect();
         late.dedup();
         for disk in late {
-            if self.calls.calls.values().any(|call| call.disk == disk && call.deadline <= now) {
-                self.fail_disk(disk, "no answer in time");
+            if self.calls.values().any(|call| call.disk == disk && call.deadline <= now) {
+                self.fail_disk(disk, "no answer in time", setting, membership, reports);
             }
         }
-        let first = self.calls.calls.values().map(|call| call.deadline).min();
-        self.calls.expire_at = first.unwrap_or(now.after(self.config.io_timeout));
-    }
-
-    /// Gives every outcome to its owner.
-    pub(super) fn deliver_outcomes(&mut self) {
-        while let Some(Outcome { disk, owner, result }) = self.calls.outcomes.pop_front() {
-            match owner {
-                Owner::Promise(epoch) => {
-                    if result.is_ok() {
-                        if let Some(link) = self.calls.links.get_mut(&disk) {
-                            link.promised = link.promised.max(epoch);
-                        }
-                        self.drive_membership();
-                    }
-                }
-                Owner::Listing => self.listing_done(disk, result),
-                Owner::ResyncListing => self.resync_listed(disk, result),
-                Owner::ResyncFree(chunk) => self.resync_freed(disk, chunk, result),
-                Owner::ResyncRegions(target, chunk) => self.resync_regions(target, chunk, disk, result),
-                Owner::Probe(chunk) => self.probed(chunk, disk, result),
-                Owner::Allocate(chunk) => self.allocated(chunk, disk, result),
-                Owner::AllocateUndo(chunk) => self.allocation_undone(chunk, disk),
-                Owner::Operation(number) => self.operation_answered(number, disk, result),
-                Owner::SyncRead { sync, start, blocks } => self.sync_read(sync, disk, start, blocks, result),
-                Owner::SyncWrite(sync) => self.sync_written(sync, disk, result),
-                Owner::Build(chunk) => self.build_allocated(chunk, disk, result),
-                Owner::BuildRegions(chunk) => self.build_regions(chunk, disk, result),
-                Owner::BuildDrop(chunk) => self.build_dropped(chunk, disk, result),
-                Owner::Survey(chunk) => self.surveyed(chunk, disk, result),
-            }
-        }
-    }
-
-    pub(super) fn disk_left(&mut self, disk: DiskId, since: Epoch) {
-        let why = self.calls.why_failed(disk);
-        self.emit(Event::DiskLeft { disk, since, why });
+        let first = self.calls.values().map(|call| call.deadline).min();
+        self.expire_at = first.unwrap_or(now.after(setting.config.io_timeout));
     }
 }

@@ -5,9 +5,9 @@
 //! never written is older than one that was: a discard leaves it unwritten on all copies. Otherwise intact copies of one block are
 //! equal, or differ by a write that was never acknowledged: any will do.
 
-use super::Coordinator;
+use super::setting::Setting;
 use sys::{Buf, Payload};
-use types::{BLOCK_BYTES, ChunkIndex, Lba};
+use types::{BLOCK_BYTES, Lba, VolumeId};
 
 /// An intact copy of a block.
 #[derive(Debug, Clone)]
@@ -18,13 +18,18 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
+    /// Stands for a block that proves itself and that no copy holds any more. Zeroes prove themselves.
+    pub fn zeroes() -> Self {
+        Self { data: Buf::from(&[0; BLOCK_BYTES][..]), rank: 0 }
+    }
+
     /// Whether the other one was written later: equal bytes are not told apart.
     pub fn is_older_than(&self, other: &Self) -> bool {
         self.rank < other.rank && self.data != other.data
     }
 }
 
-/// The newest; the first of those that are equally new.
+/// Returns the newest; the first of those that are equally new.
 pub(super) fn choose<'a>(copies: impl Iterator<Item = &'a Candidate>) -> Option<&'a Candidate> {
     copies.reduce(|best, next| if best.rank < next.rank { next } else { best })
 }
@@ -49,26 +54,37 @@ pub(super) fn choose_after_crash(
     (0..blocks).map(block).collect()
 }
 
-impl Coordinator {
-    /// The blocks that a store gave as intact, from `lba` on; none: what should prove itself does not.
-    pub(super) fn candidates(
-        &self,
-        index: ChunkIndex,
-        lba: Lba,
-        data: &Payload,
-        checksums: &[u64],
-    ) -> Vec<Option<Candidate>> {
-        let append = self.chunks.get(&index).is_some_and(|chunk| chunk.append);
-        let blocks = data.len() / BLOCK_BYTES;
-        let candidate = |at: usize| {
-            let data = data.slice(at * BLOCK_BYTES, BLOCK_BYTES).contiguous();
-            let rank = match checksums.get(at) {
-                _ if append => codes::sealed_order(self.volume, lba.offset(at as u64), &data)?,
-                Some(&codes::UNWRITTEN) => 0,
-                _ => 1,
-            };
-            Some(Candidate { data, rank })
+/// Returns the blocks that a store gave as intact, from `lba` on; none: a block that should prove itself does not.
+pub(super) fn candidates(
+    volume: VolumeId,
+    append: bool,
+    lba: Lba,
+    data: &Payload,
+    checksums: &[u64],
+) -> Vec<Option<Candidate>> {
+    let blocks = data.len() / BLOCK_BYTES;
+    let candidate = |at: usize| {
+        let data = data.slice(at * BLOCK_BYTES, BLOCK_BYTES).contiguous();
+        let rank = match checksums.get(at) {
+            _ if append => codes::sealed_order(volume, lba.offset(at as u64), &data)?,
+            Some(&codes::UNWRITTEN) => 0,
+            _ => 1,
         };
-        (0..blocks).map(candidate).collect()
+        Some(Candidate { data, rank })
+    };
+    (0..blocks).map(candidate).collect()
+}
+
+/// Tells whether data that came over the transport is what its checksums say.
+pub(super) fn is_intact(setting: &Setting, lba: u64, blocks: u64, data: &Payload, checksums: &[u64]) -> bool {
+    if data.len() as u64 != blocks * BLOCK_BYTES as u64 {
+        return false;
     }
+    if !setting.config.verify_reads || checksums.is_empty() {
+        return true;
+    }
+    checksums.iter().enumerate().all(|(at, &checksum)| {
+        let block = data.slice(at * BLOCK_BYTES, BLOCK_BYTES).contiguous();
+        codes::block_matches(setting.volume, Lba(lba + at as u64), &block, checksum)
+    })
 }

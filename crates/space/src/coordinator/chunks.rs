@@ -1,51 +1,15 @@
 //! The map from chunks to disks: the union of the in-sync disks' slab tables, less what the record says is being built.
+//!
+//! Invariants: a disk is not both a holder and a mirror of a chunk; holders are in order of their ids; a chunk that operations or syncs
+//! use (`active`) is neither removed nor are its slabs given back.
 
-use super::Coordinator;
+use cluster::VolumeRecord;
+use pool::PoolView;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet};
-use store::api::Regions;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
 use types::{ChunkIndex, DiskId};
-
-/// What is known of the regions of a chunk that may differ between its copies after a crash (I10).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Suspects {
-    /// Their epochs were not fetched yet.
-    Unknown,
-    /// They are being fetched from these disks.
-    Probing { pending: Vec<DiskId>, answers: Vec<(DiskId, Regions)> },
-    /// These regions, counted from the first of the chunk; none: the copies are equal.
-    Regions(BTreeSet<u64>),
-}
-
-impl Suspects {
-    pub fn clean() -> Self {
-        Self::Regions(BTreeSet::new())
-    }
-}
-
-/// Whose copies of a region are believed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Believed {
-    /// In this order.
-    disks: Vec<DiskId>,
-    /// So many of them equally, but for the order of their ids.
-    equals: usize,
-}
-
-impl Believed {
-    pub fn new(disks: Vec<DiskId>, equals: usize) -> Self {
-        Self { disks, equals }
-    }
-
-    pub fn place(&self, disk: DiskId) -> usize {
-        self.disks.iter().position(|known| *known == disk).unwrap_or(usize::MAX)
-    }
-
-    /// Whether no other copy is believed more than this disk's.
-    pub fn is_first(&self, disk: DiskId) -> bool {
-        self.place(disk) < self.equals
-    }
-}
 
 /// How far a chunk is in its life.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,15 +29,14 @@ pub(super) enum ChunkState {
 pub(super) struct Chunk {
     pub append: bool,
     pub state: ChunkState,
-    /// Disks with a copy; it counts where the disk is in sync.
+    /// Disks with a copy; it counts if the disk is in sync.
     pub holders: SmallVec<[DiskId; 3]>,
     /// Disks that are sent every write although their copy does not count yet.
     pub mirrors: SmallVec<[DiskId; 1]>,
-    pub suspects: Suspects,
-    /// Of regions that may differ: whose copies are believed.
-    pub believed: BTreeMap<u64, Believed>,
+    /// A job makes a copy of it, or gives one up.
+    pub in_build: bool,
     /// Operations and syncs that use it.
-    pub active: u32,
+    active: u32,
 }
 
 impl Chunk {
@@ -83,10 +46,14 @@ impl Chunk {
             state: ChunkState::Mapped,
             holders: SmallVec::new(),
             mirrors: SmallVec::new(),
-            suspects: Suspects::clean(),
-            believed: BTreeMap::new(),
+            in_build: false,
             active: 0,
         }
+    }
+
+    /// Returns the disks whose copy holds every acknowledged write, in order of their ids.
+    pub fn in_sync_holders(&self, record: &VolumeRecord) -> impl Iterator<Item = DiskId> {
+        self.holders.iter().copied().filter(|disk| record.in_sync.contains(disk))
     }
 
     pub fn lives_on(&self, disk: DiskId) -> bool {
@@ -102,38 +69,85 @@ impl Chunk {
     pub fn is_mapped(&self) -> bool {
         self.state == ChunkState::Mapped
     }
-}
 
-impl Coordinator {
-    /// The disks whose copy of the chunk holds every acknowledged write, in order of their ids.
-    pub(super) fn in_sync_holders<'a>(&'a self, chunk: &'a Chunk) -> impl Iterator<Item = DiskId> + 'a {
-        chunk.holders.iter().copied().filter(|disk| self.record.in_sync.contains(disk))
+    pub fn is_allocating(&self) -> bool {
+        matches!(self.state, ChunkState::Allocating { .. })
     }
 
-    pub(super) fn holders_of(&self, index: ChunkIndex) -> SmallVec<[DiskId; 3]> {
-        self.chunks.get(&index).map(|chunk| self.in_sync_holders(chunk).collect()).unwrap_or_default()
+    pub fn is_active(&self) -> bool {
+        self.active > 0
     }
 
-    pub(super) fn chunk_of(&self, lba: u64) -> ChunkIndex {
-        ChunkIndex((lba / self.chunk_blocks).min(u64::from(u32::MAX)) as u32)
-    }
-
-    pub(super) fn first_block(&self, chunk: ChunkIndex) -> u64 {
-        u64::from(chunk.0) * self.chunk_blocks
-    }
-
-    pub(super) fn release_chunk(&mut self, index: ChunkIndex) {
-        if let Some(chunk) = self.chunks.get_mut(&index) {
-            chunk.active = chunk.active.saturating_sub(1);
-            if chunk.active == 0 && chunk.state == ChunkState::Closing {
-                self.recheck = true;
-            }
+    /// Notes a copy that counts.
+    pub fn add_holder(&mut self, disk: DiskId) {
+        debug_assert!(!self.mirrors.contains(&disk), "{disk} is a mirror, and would count");
+        if !self.holders.contains(&disk) {
+            self.holders.push(disk);
+            self.holders.sort_unstable();
         }
     }
 
-    /// The copy does not count until it is filled.
-    pub(super) fn add_mirror(&mut self, index: ChunkIndex, disk: DiskId) {
-        if let Some(chunk) = self.chunks.get_mut(&index) {
+    /// Stops sending writes to a copy that does not count.
+    pub fn remove_mirror(&mut self, disk: DiskId) {
+        self.mirrors.retain(|mirror| *mirror != disk);
+    }
+}
+
+pub(super) struct Chunks {
+    pub map: BTreeMap<ChunkIndex, Chunk>,
+    /// Room on the pool's disks, shared with the other volumes.
+    pub pool: Rc<RefCell<PoolView>>,
+}
+
+impl Chunks {
+    pub fn new(pool: Rc<RefCell<PoolView>>) -> Self {
+        Self { map: BTreeMap::new(), pool }
+    }
+
+    pub fn get(&self, index: ChunkIndex) -> Option<&Chunk> {
+        self.map.get(&index)
+    }
+
+    pub fn get_mut(&mut self, index: ChunkIndex) -> Option<&mut Chunk> {
+        self.map.get_mut(&index)
+    }
+
+    pub fn is_mapped(&self, index: ChunkIndex) -> bool {
+        self.get(index).is_some_and(Chunk::is_mapped)
+    }
+
+    pub fn is_append(&self, index: ChunkIndex) -> bool {
+        self.get(index).is_some_and(|chunk| chunk.append)
+    }
+
+    /// Whether a job makes a copy of the chunk, or gives one up.
+    pub fn is_in_build(&self, index: ChunkIndex) -> bool {
+        self.get(index).is_some_and(|chunk| chunk.in_build)
+    }
+
+    pub fn set_in_build(&mut self, index: ChunkIndex, in_build: bool) {
+        if let Some(chunk) = self.get_mut(index) {
+            chunk.in_build = in_build;
+        }
+    }
+
+    /// Keeps the chunk while an operation or a sync uses it; whether there is one.
+    pub fn use_chunk(&mut self, index: ChunkIndex) -> bool {
+        let chunk = self.get_mut(index);
+        chunk.map(|chunk| chunk.active += 1).is_some()
+    }
+
+    /// Ends one use of the chunk; whether one that is to be given back is not used any more.
+    pub fn release_chunk(&mut self, index: ChunkIndex) -> bool {
+        let Some(chunk) = self.get_mut(index) else { return false };
+        debug_assert!(chunk.active > 0, "{index:?} is released more often than it was used");
+        chunk.active -= 1;
+        chunk.active == 0 && chunk.state == ChunkState::Closing
+    }
+
+    /// Begins to send writes to a copy, which does not count until it is filled.
+    pub fn add_mirror(&mut self, index: ChunkIndex, disk: DiskId) {
+        if let Some(chunk) = self.get_mut(index) {
             chunk.holders.retain(|holder| *holder != disk);
             if !chunk.mirrors.contains(&disk) {
                 chunk.mirrors.push(disk);
@@ -141,14 +155,52 @@ impl Coordinator {
         }
     }
 
-    /// The copy of a mirror counts from now on.
-    pub(super) fn promote_mirror(&mut self, index: ChunkIndex, disk: DiskId) {
-        if let Some(chunk) = self.chunks.get_mut(&index) {
-            chunk.mirrors.retain(|mirror| *mirror != disk);
-            if !chunk.holders.contains(&disk) {
-                chunk.holders.push(disk);
-                chunk.holders.sort_unstable();
-            }
+    /// Lets the copy of a mirror count from now on.
+    pub fn promote_mirror(&mut self, index: ChunkIndex, disk: DiskId) {
+        if let Some(chunk) = self.get_mut(index) {
+            chunk.remove_mirror(disk);
+            chunk.add_holder(disk);
         }
+    }
+
+    /// Stops sending writes to the disk's copies that do not count.
+    pub fn remove_mirrors(&mut self, disk: DiskId) {
+        self.map.values_mut().for_each(|chunk| chunk.remove_mirror(disk));
+    }
+
+    /// Lets none of the disk's copies count: a committed record puts it out.
+    pub fn remove_holder(&mut self, disk: DiskId) {
+        for chunk in self.map.values_mut() {
+            chunk.holders.retain(|holder| *holder != disk);
+        }
+    }
+
+    /// Forgets the chunk, of which no copy has a slab any more.
+    pub fn chunk_freed(&mut self, index: ChunkIndex) {
+        let Some(chunk) = self.map.remove(&index) else { return };
+        debug_assert!(!chunk.is_active() && !chunk.in_build, "{index:?} is given back while it is used");
+        let mut pool = self.pool.borrow_mut();
+        for disk in chunk.holders.iter().chain(chunk.mirrors.iter()) {
+            pool.give_back(*disk);
+        }
+    }
+
+    /// Returns the fewest copies that count by this record, of any chunk; at most as many as the volume is to have.
+    pub fn fewest_holders(&self, record: &VolumeRecord) -> u8 {
+        let copies = record.resiliency.copies();
+        // A chunk that is being given slabs holds nothing that was acknowledged.
+        let allocated = self.map.values().filter(|chunk| !chunk.is_allocating());
+        let counts =
+            allocated.map(|chunk| chunk.in_sync_holders(record).count().min(usize::from(copies)) as u8);
+        counts.min().unwrap_or(copies)
+    }
+
+    /// Whether every chunk that the disk holds has another copy on the disks of `in_sync`.
+    pub fn can_do_without(&self, disk: DiskId, in_sync: &[DiskId]) -> bool {
+        self.map.values().all(|chunk| {
+            chunk.is_allocating()
+                || !chunk.holders.contains(&disk)
+                || chunk.holders.iter().any(|other| *other != disk && in_sync.contains(other))
+        })
     }
 }

@@ -4,17 +4,29 @@
 //! then chunks are moved. While the volume is in use one region is handled at a time, with a rest after each that is a multiple
 //! of what it took; otherwise several at once. The next step always follows from the record, the chunk map and the disks, so
 //! that a job goes on after a restart where it was.
+//!
+//! Invariant: nothing here is needed to know what is right. Each of these jobs can be given up at any time and planned anew from the
+//! record and the chunk map.
 
-use super::building::Build;
-use super::syncing::Purpose;
-use super::{Comparison, Coordinator, Event, Phase};
+use super::Phase;
+use super::allocation::excluded;
+use super::building::{Build, Builds};
+use super::ground::Ground;
+use super::keys::{Purpose, Synced};
+use super::operations::Operations;
+use super::pace::Pace;
+use super::resync::Resyncs;
+use super::setting::Setting;
+use super::survey::Survey;
+use super::syncing::Syncing;
+use crate::planted::Planted;
 use cluster::JobKind;
-use pool::{ChunkCopies, Move};
+use pool::Move;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use types::{BLOCK_BYTES, ChunkIndex, DiskId, Lba, Monotonic};
+use types::{ChunkIndex, DiskId, Monotonic};
 
-/// Chunks built at once.
+/// Chunks built at once: while one drains or is marked, another copies.
 const BUILDS_MAX: usize = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,31 +52,25 @@ pub struct JobStatus {
 
 #[derive(Default)]
 pub(super) struct Jobs {
-    pub builds: BTreeMap<ChunkIndex, Build>,
-    /// Marked copies whose slab is being given back.
-    pub sweeping: BTreeSet<(DiskId, ChunkIndex)>,
+    pub resyncs: Resyncs,
+    pub builds: Builds,
+    pub survey: Survey,
+    pub pace: Pace,
     /// Moves of a rebalance that have not begun.
     moves: Vec<Move>,
     moves_total: usize,
-    pub built_bytes: u64,
     build_total: u64,
     /// Chunks may have more copies than wanted: disks came back whose copies had been made elsewhere.
-    pub may_have_surplus: bool,
+    may_have_surplus: bool,
     /// Chunks that lack a copy and for which no disk had room when it was last looked.
     without_room: u64,
     building_since: Option<Monotonic>,
     /// Kinds that the administrator stopped.
     suspended: BTreeSet<u8>,
-    not_before: Monotonic,
-    step_began: Option<Monotonic>,
+    /// When disks to bring back and copies to make are looked for next.
     plan_at: Monotonic,
-}
-
-impl Jobs {
-    /// No step begins before this time.
-    pub fn delay(&mut self, until: Monotonic) {
-        self.not_before = self.not_before.max(until);
-    }
+    /// When each stale disk left, or the volume was opened without it.
+    absent_since: BTreeMap<DiskId, Monotonic>,
 }
 
 fn code(kind: JobKind) -> u8 {
@@ -76,404 +82,394 @@ fn code(kind: JobKind) -> u8 {
     }
 }
 
-impl Coordinator {
-    pub(super) fn jobs_next_timeout(&self) -> Option<Monotonic> {
-        if !self.serving() {
+impl Jobs {
+    pub fn new() -> Self {
+        // A coordinator before this one may have left surplus copies.
+        Self { may_have_surplus: true, ..Self::default() }
+    }
+
+    pub fn next_timeout(&self, ground: &Ground, clean: bool) -> Option<Monotonic> {
+        if !ground.setting.serving() {
             return None;
         }
-        let busy = !self.jobs.builds.is_empty()
-            || !self.resyncs.is_empty()
-            || !self.unclean.is_empty()
-            || !self.survey.is_done();
+        let busy = !self.builds.is_empty() || !self.resyncs.is_empty() || !clean || !self.survey.is_done();
         let wanted = self.survey.has_retries()
-            || !self.jobs.moves.is_empty()
-            || !self.retired.is_empty()
-            || self.jobs.may_have_surplus;
-        let planned =
-            (wanted || !self.record.stale.is_empty() || self.few_copies()).then_some(self.jobs.plan_at);
-        let paced = (busy && self.jobs.not_before > self.now).then_some(self.jobs.not_before);
-        let floor = self.now.after(Duration::from_nanos(1));
+            || !self.moves.is_empty()
+            || !ground.membership.retired.is_empty()
+            || self.may_have_surplus;
+        let few = !ground.membership.record().stale.is_empty() || has_few_copies(ground);
+        let planned = (wanted || few).then_some(self.plan_at);
+        let paced = self.pace.rests_until(ground.setting.now).filter(|_| busy);
+        let floor = ground.setting.now.after(Duration::from_nanos(1));
         [planned, paced].into_iter().flatten().min().map(|at| at.max(floor))
     }
 
-    fn few_copies(&self) -> bool {
-        self.record.min_holders < self.record.resiliency.copies() || !self.record.building.is_empty()
-    }
-
-    pub(super) fn background_step_done(&mut self) {
-        if let Some(began) = self.jobs.step_began.take()
-            && self.foreground_is_busy()
-        {
-            let rest = self.now.since(began) * self.config.background_rest;
-            self.jobs.delay(self.now.after(rest));
-        }
-    }
-
-    pub(super) fn drive_jobs(&mut self) {
-        if !self.serving() {
+    /// Plans what is to be done, and begins as much of it as may run now.
+    pub fn drive(&mut self, ground: &mut Ground, operations: &mut Operations, syncing: &mut Syncing) {
+        if !ground.setting.serving() {
             return;
         }
-        if self.phase == Phase::Serving {
-            self.plan();
-            let resyncing: Vec<DiskId> = self.resyncs.keys().copied().collect();
-            for disk in resyncing {
-                self.drive_resync(disk);
+        if ground.setting.phase == Phase::Serving {
+            self.plan(ground, operations, syncing);
+            for disk in self.resyncs.disks() {
+                self.resyncs.drive_resync(disk, ground, operations);
             }
-            let building: Vec<ChunkIndex> = self.jobs.builds.keys().copied().collect();
-            for chunk in building {
-                self.drive_build(chunk);
+            for chunk in self.builds.chunks() {
+                self.builds.drive_build(chunk, ground, operations, syncing);
             }
         }
-        self.copy_in_background();
+        self.copy_in_background(ground, operations, syncing);
     }
 
-    fn copy_in_background(&mut self) {
-        if self.now < self.jobs.not_before {
+    fn copy_in_background(
+        &mut self,
+        ground: &mut Ground,
+        operations: &mut Operations,
+        syncing: &mut Syncing,
+    ) {
+        if self.pace.rests_until(ground.setting.now).is_some() {
             return;
         }
-        let most = if self.foreground_is_busy() { 1 } else { self.config.background_regions.max(1) };
-        let mut slots = most.saturating_sub(self.syncs.len());
+        let most =
+            if operations.foreground_is_busy() { 1 } else { ground.setting.config.background_regions.max(1) };
+        let mut slots = most.saturating_sub(syncing.len());
         if slots == 0 {
             return;
         }
         let before = slots;
-        slots -= self.reconcile_in_background(slots).min(slots);
-        if self.phase == Phase::Serving {
-            for disk in self.resyncs.keys().copied().collect::<Vec<_>>() {
-                slots -= self.copy_missed(disk, slots).min(slots);
+        let (begun, regions) = operations.suspects.probe_in_background(slots, ground);
+        for (chunk, lba) in regions {
+            syncing.start_sync(chunk, lba, Purpose::Reconcile, ground, operations);
+        }
+        slots -= begun.min(slots);
+        if ground.setting.phase == Phase::Serving {
+            for disk in self.resyncs.disks() {
+                slots -= self.resyncs.copy_missed(disk, slots, ground, operations, syncing);
             }
-            for chunk in self.jobs.builds.keys().copied().collect::<Vec<_>>() {
-                slots -= self.copy_regions(chunk, slots).min(slots);
+            for chunk in self.builds.chunks() {
+                slots -= self.builds.copy_regions(chunk, slots, ground, operations, syncing);
             }
-            slots -= self.survey_regions(slots).min(slots);
+            slots -= self.survey.survey_regions(slots, ground, operations, syncing);
         }
         if slots < before {
-            self.jobs.step_began = Some(self.now);
+            self.pace.step_begins(ground.setting.now);
         }
     }
 
     /// Looks, at intervals, for disks to bring back and copies to make.
-    fn plan(&mut self) {
-        if self.now < self.jobs.plan_at {
+    fn plan(&mut self, ground: &mut Ground, operations: &mut Operations, syncing: &mut Syncing) {
+        if ground.setting.now < self.plan_at {
             return;
         }
-        self.jobs.plan_at = self.now.after(self.config.reconnect_interval);
-        if !self.jobs.suspended.contains(&code(JobKind::Resync)) {
-            for stale in self.record.stale.clone() {
-                let leaving = self.members.is_leaving(stale.disk);
-                if leaving || self.retired.contains(&stale.disk) || self.resyncs.contains_key(&stale.disk) {
-                    continue;
-                }
-                self.connect(stale.disk);
-                if self.calls.is_open(stale.disk) {
-                    self.start_resync(stale.disk, stale.since);
+        self.plan_at = ground.setting.now.after(ground.setting.config.reconnect_interval);
+        if !self.is_suspended(JobKind::Resync) {
+            self.start_resyncs(ground);
+        }
+        self.builds.sweep_marks(ground, operations, syncing);
+        self.settle_mirrors(ground);
+        self.survey.retry_repairs(ground, operations, syncing);
+        if !self.is_suspended(JobKind::Rebuild) {
+            self.plan_rebuild(ground);
+            self.give_up_surplus(ground, operations, syncing);
+        }
+        if !self.is_suspended(JobKind::Rebalance) {
+            self.begin_moves(ground);
+        }
+        if self.builds.is_empty() {
+            self.building_since = None;
+            self.builds.built_bytes = 0;
+            self.build_total = 0;
+        }
+        self.forget_retired(ground);
+        let record = ground.membership.record();
+        if ground.membership.is_idle()
+            && self.builds.is_empty()
+            && ground.chunks.fewest_holders(record) > record.min_holders
+        {
+            ground.membership.want_rotation();
+        }
+    }
+
+    fn is_suspended(&self, kind: JobKind) -> bool {
+        self.suspended.contains(&code(kind))
+    }
+
+    fn start_resyncs(&mut self, ground: &mut Ground) {
+        for stale in ground.membership.record().stale.clone() {
+            let leaving = ground.membership.is_leaving(stale.disk);
+            let retired = ground.membership.retired.contains(&stale.disk);
+            if leaving || retired || self.resyncs.contains(stale.disk) {
+                continue;
+            }
+            ground.connect(stale.disk);
+            if ground.calls.is_open(stale.disk) {
+                self.resyncs.start_resync(stale.disk, stale.since, ground);
+            }
+        }
+    }
+
+    /// Mirrors whose job is gone. If the record has the disk in sync and does not say that the copy is in the making, it counts: so
+    /// would the next opening find it. Any other is a copy that nobody fills: the record has its disk stale or its copy marked, and
+    /// the jobs that follow from either begin anew.
+    fn settle_mirrors(&self, ground: &mut Ground) {
+        let mut lone = Vec::new();
+        for (&index, chunk) in &ground.chunks.map {
+            for &disk in &chunk.mirrors {
+                let built = self.builds.is_target(index, disk);
+                if !built && !self.resyncs.contains(disk) && !ground.membership.is_leaving(disk) {
+                    lone.push((index, disk));
                 }
             }
         }
-        self.sweep_marks();
-        self.settle_mirrors();
-        self.retry_repairs();
-        if !self.jobs.suspended.contains(&code(JobKind::Rebuild)) {
-            self.plan_rebuild();
-            self.give_up_surplus();
-        }
-        if !self.jobs.suspended.contains(&code(JobKind::Rebalance)) {
-            self.begin_moves();
-        }
-        if self.jobs.builds.is_empty() {
-            self.jobs.building_since = None;
-            self.jobs.built_bytes = 0;
-            self.jobs.build_total = 0;
-        }
-        self.forget_retired();
-        if self.membership_is_idle()
-            && self.jobs.builds.is_empty()
-            && self.fewest_holders_of_record() > self.record.min_holders
-        {
-            self.want_rotation();
+        for (index, disk) in lone {
+            let counts =
+                ground.membership.is_in_sync(disk) && !ground.membership.marked_for(index).contains(&disk);
+            if counts {
+                ground.chunks.promote_mirror(index, disk);
+            } else if let Some(chunk) = ground.chunks.get_mut(index) {
+                chunk.remove_mirror(disk);
+            }
         }
     }
 
     /// Whether a disk may be back soon, so that copying what it has would be in vain.
-    fn may_return(&self, disk: DiskId) -> bool {
-        if self.retired.contains(&disk) || self.jobs.suspended.contains(&code(JobKind::Resync)) {
+    fn may_return(&self, disk: DiskId, ground: &Ground) -> bool {
+        if ground.membership.retired.contains(&disk) || self.is_suspended(JobKind::Resync) {
             return false;
         }
-        if self.resyncs.contains_key(&disk) {
+        if self.resyncs.contains(disk) {
             return true;
         }
         let since = self.absent_since.get(&disk).copied().unwrap_or_default();
-        self.now.since(since) < self.config.rebuild_after
+        ground.setting.now.since(since) < ground.setting.config.rebuild_after
     }
 
-    fn plan_rebuild(&mut self) {
-        self.jobs.without_room = 0;
-        if self.record.stale.iter().any(|stale| self.may_return(stale.disk)) && !self.must_not_wait() {
+    fn plan_rebuild(&mut self, ground: &mut Ground) {
+        self.without_room = 0;
+        let record = ground.membership.record();
+        if record.stale.iter().any(|stale| self.may_return(stale.disk, ground)) && !must_not_wait(ground) {
             return;
         }
-        let copies = usize::from(self.record.resiliency.copies());
-        let mut lacking: Vec<(usize, ChunkIndex)> = Vec::new();
-        for (&index, chunk) in &self.chunks {
-            if !chunk.is_mapped() || self.is_building(index) || !chunk.mirrors.is_empty() {
-                continue;
-            }
-            let kept = self.in_sync_holders(chunk).filter(|disk| !self.retired.contains(disk)).count();
-            if kept < copies {
-                lacking.push((kept, index));
-            }
-        }
-        lacking.sort_unstable();
-        self.jobs.build_total = self.jobs.build_total.max(lacking.len() as u64);
-        for (_, index) in lacking {
-            if self.jobs.builds.len() >= BUILDS_MAX {
+        let copies = usize::from(record.resiliency.copies());
+        let lacking = lacking(ground, copies);
+        self.build_total = self.build_total.max(lacking.len() as u64);
+        for index in lacking {
+            if self.builds.len() >= BUILDS_MAX {
                 break;
             }
-            let holders = self.holders_of(index).to_vec();
+            let holders = ground.holders_of(index).to_vec();
             let (gone, kept): (Vec<DiskId>, Vec<DiskId>) =
-                holders.iter().partition(|disk| self.retired.contains(*disk));
-            let mut excluded = self.excluded();
+                holders.iter().partition(|disk| ground.membership.retired.contains(*disk));
+            let mut excluded = excluded(ground);
             excluded.extend(&gone);
             // A disk of which a slab of this chunk is still being given back cannot be its new home.
-            excluded.extend(self.record.building.iter().filter(|mark| mark.1 == index).map(|mark| mark.0));
-            let place = pool::place(&self.pool.borrow(), 1, &kept, &excluded, pool::Purpose::Repair);
+            let marks = ground.membership.record().building.iter();
+            excluded.extend(marks.filter(|mark| mark.1 == index).map(|mark| mark.0));
+            let place = pool::place(&ground.chunks.pool.borrow(), 1, &kept, &excluded, pool::Purpose::Repair);
             let Some(&target) = place.as_ref().ok().and_then(|chosen| chosen.first()) else {
-                self.jobs.without_room += 1;
+                self.without_room += 1;
                 continue;
             };
             let drop = if holders.len() >= copies { gone.first().copied() } else { None };
-            self.jobs.building_since.get_or_insert(self.now);
-            self.start_build(index, target, drop);
+            self.start_build(index, target, drop, ground);
         }
     }
 
+    fn start_build(&mut self, index: ChunkIndex, target: DiskId, drop: Option<DiskId>, ground: &mut Ground) {
+        self.building_since.get_or_insert(ground.setting.now);
+        self.builds.start_build(index, target, drop, ground);
+    }
+
     /// Gives up copies beyond those that are wanted: of retired disks first, so that these become empty.
-    fn give_up_surplus(&mut self) {
-        if !self.jobs.may_have_surplus {
+    fn give_up_surplus(&mut self, ground: &mut Ground, operations: &Operations, syncing: &Syncing) {
+        if !self.may_have_surplus {
             return;
         }
-        let copies = usize::from(self.record.resiliency.copies());
+        let copies = usize::from(ground.membership.record().resiliency.copies());
         let mut found = false;
-        for chunk in self.chunk_copies() {
+        for chunk in ground.chunk_copies() {
             if chunk.holders.len() <= copies {
                 continue;
             }
             found = true;
             let index = chunk.chunk;
-            let busy = self.unclean.contains(&index)
-                || self.is_building(index)
-                || !self.marked_for(index).is_empty()
-                || self.chunks.get(&index).is_none_or(|known| !known.mirrors.is_empty());
-            let surplus = pool::surplus(&self.pool.borrow(), &chunk);
-            if let Some(disk) = surplus.filter(|_| !busy && self.jobs.builds.len() < BUILDS_MAX) {
-                self.start_giving_up(index, disk);
+            let busy = operations.suspects.is_unclean(index)
+                || ground.chunks.is_in_build(index)
+                || !ground.membership.marked_for(index).is_empty()
+                || ground.chunks.get(index).is_none_or(|known| !known.mirrors.is_empty());
+            let surplus = pool::surplus(&ground.chunks.pool.borrow(), &chunk);
+            if let Some(disk) = surplus.filter(|_| !busy && self.builds.len() < BUILDS_MAX) {
+                self.builds.start_giving_up(index, disk, ground, operations, syncing);
             }
         }
-        self.jobs.may_have_surplus = found;
+        self.may_have_surplus = found;
     }
 
-    /// Chunks leave a retired disk although another disk may be back soon.
-    fn must_not_wait(&self) -> bool {
-        self.chunks.values().any(|chunk| chunk.holders.iter().any(|disk| self.retired.contains(disk)))
-    }
-
-    fn begin_moves(&mut self) {
-        while self.jobs.builds.len() < BUILDS_MAX {
-            let Some(step) = self.jobs.moves.pop() else { break };
-            let valid = self.chunks.get(&step.chunk).is_some_and(|chunk| {
+    fn begin_moves(&mut self, ground: &mut Ground) {
+        while self.builds.len() < BUILDS_MAX {
+            let Some(step) = self.moves.pop() else { break };
+            let valid = ground.chunks.get(step.chunk).is_some_and(|chunk| {
                 chunk.is_mapped()
+                    && !chunk.in_build
                     && chunk.mirrors.is_empty()
                     && chunk.holders.contains(&step.from)
                     && !chunk.holders.contains(&step.to)
             });
-            let marked = self.record.building.iter().any(|mark| mark.1 == step.chunk);
-            if valid && !marked && !self.is_building(step.chunk) && !self.excluded().contains(&step.to) {
-                self.jobs.building_since.get_or_insert(self.now);
-                self.start_build(step.chunk, step.to, Some(step.from));
+            let marked = ground.membership.record().building.iter().any(|mark| mark.1 == step.chunk);
+            if valid && !marked && !excluded(ground).contains(&step.to) {
+                self.start_build(step.chunk, step.to, Some(step.from), ground);
             }
         }
     }
 
-    /// Retired disks that hold nothing any more leave the record.
-    fn forget_retired(&mut self) {
-        for disk in self.retired.clone() {
-            let needed = self.chunks.values().any(|chunk| chunk.may_live_on(disk))
-                && (self.record.in_sync.contains(&disk) || self.few_copies());
-            let known = self.record.in_sync.contains(&disk)
-                || self.record.stale.iter().any(|stale| stale.disk == disk);
-            let marked =
-                self.record.building.iter().any(|mark| mark.0 == disk) && self.record.in_sync.contains(&disk);
-            if known
-                && !needed
-                && !marked
-                && !self.jobs.builds.values().any(|build| build.target == Some(disk))
-            {
-                self.want_remove(disk);
+    /// Wants retired disks that hold nothing any more to leave the record.
+    fn forget_retired(&self, ground: &mut Ground) {
+        for disk in ground.membership.retired.clone() {
+            let in_sync = ground.membership.is_in_sync(disk);
+            let needed = ground.chunks.map.values().any(|chunk| chunk.may_live_on(disk))
+                && (in_sync || has_few_copies(ground));
+            let known = in_sync || ground.membership.is_stale(disk);
+            let marked = ground.membership.record().building.iter().any(|mark| mark.0 == disk) && in_sync;
+            if known && !needed && !marked && !self.builds.has_target(disk) {
+                ground.membership.want_remove(disk);
             }
         }
     }
 
-    /// A block of the disk was found corrupt by a scrub: its region is repaired from another copy.
-    pub fn repair(&mut self, now: Monotonic, disk: DiskId, lba: Lba) {
-        self.advance_time(now);
-        let chunk = self.chunk_of(lba.0);
-        let holds =
-            self.chunks.get(&chunk).is_some_and(|known| known.is_mapped() && known.holders.contains(&disk));
-        if self.serving() && holds && self.record.in_sync.contains(&disk) {
-            self.start_sync(chunk, lba.0, Purpose::Repair);
-        }
-        self.settle_down();
+    /// Notes that the disk is out of the in-sync set, or was when the volume was opened, or is new.
+    pub fn note_absent(&mut self, disk: DiskId, now: Monotonic) {
+        self.absent_since.insert(disk, now);
     }
 
-    /// Reads all in-sync copies of the region of `lba` and compares them; writes nothing. Answered by one
-    /// [`Event::Compared`]; one region at a time is to be asked for once.
-    pub fn compare(&mut self, now: Monotonic, lba: Lba) {
-        self.advance_time(now);
-        let chunk = self.chunk_of(lba.0);
-        if self.serving() && self.chunks.get(&chunk).is_some_and(|known| known.is_mapped()) {
-            self.start_sync(chunk, lba.0, Purpose::Compare);
-        } else {
-            self.emit(Event::Compared {
-                lba,
-                found: Comparison::default(),
-                wrong: Vec::new(),
-                lost: Vec::new(),
-            });
-        }
-        self.settle_down();
+    /// Notes that the record has the disk in sync.
+    pub fn disk_joined(&mut self, disk: DiskId, ground: &mut Ground, operations: &mut Operations) {
+        self.absent_since.remove(&disk);
+        self.may_have_surplus = true;
+        self.resyncs.resync_joined(disk, ground, operations);
     }
 
-    /// Makes the copies of the region of `lba` equal: corrupt and older ones are written again from the newest that is intact.
-    pub fn equalize(&mut self, now: Monotonic, lba: Lba) {
-        self.advance_time(now);
-        let chunk = self.chunk_of(lba.0);
-        if self.serving() && self.chunks.get(&chunk).is_some_and(|known| known.is_mapped()) {
-            self.start_sync(chunk, lba.0, Purpose::Repair);
-        }
-        self.settle_down();
+    /// Gives up bringing the disk back, which is gone again, or for which the job was stopped: nothing counts on it.
+    pub fn abandon_resync(&mut self, disk: DiskId, ground: &mut Ground) {
+        self.resyncs.abandon_resync(disk, ground, &mut self.builds);
     }
 
-    /// Chunks that lack a copy, or are to leave a retired disk, and for which no disk of another fault domain has room.
+    /// Takes the end of a step on a region.
+    pub fn step_done(
+        &mut self,
+        step: Synced,
+        ground: &mut Ground,
+        operations: &mut Operations,
+        syncing: &Syncing,
+    ) {
+        let repairs = matches!(step.purpose, Purpose::Repair | Purpose::Answer);
+        if repairs && !step.succeeded && !Planted::RepairOnce.is_planted() {
+            self.survey.repair_later(step.chunk, ground.setting.geometry.region_start(step.lba));
+        }
+        let (builds, pace) = (&mut self.builds, &mut self.pace);
+        match step.purpose {
+            Purpose::Reconcile | Purpose::Answer | Purpose::Compare => {}
+            Purpose::Repair => builds.build_step(None, step, ground, operations, syncing, pace),
+            Purpose::Resync(disk) => self.resyncs.resync_step(disk, step, ground, operations, pace),
+            Purpose::Build { target, .. } => {
+                builds.build_step(Some(target), step, ground, operations, syncing, pace);
+            }
+        }
+        self.pace.step_done(operations.foreground_is_busy(), &ground.setting);
+    }
+
+    /// Counts chunks that lack a copy, or are to leave a retired disk, and for which no disk of another fault domain has room.
     pub fn chunks_without_room(&self) -> u64 {
-        self.jobs.without_room
+        self.without_room
     }
 
-    /// Whether the chunk of `lba` has slabs.
-    pub fn is_mapped(&self, lba: Lba) -> bool {
-        self.chunks.get(&self.chunk_of(lba.0)).is_some_and(|known| known.is_mapped())
-    }
-
-    /// The first block of each region of the chunks that have slabs.
-    pub fn mapped_regions(&self) -> Vec<Lba> {
-        let mapped = self.chunks.iter().filter(|(_, chunk)| chunk.is_mapped());
-        let regions = |index: &ChunkIndex| {
-            let first = u64::from(index.0) * self.chunk_blocks;
-            (first..first + self.chunk_blocks).step_by(self.region_blocks() as usize).map(Lba)
-        };
-        mapped.flat_map(|(index, _)| regions(index).collect::<Vec<_>>()).collect()
-    }
-
-    /// The disk's chunks move to others; it is given no new ones. Taken back with `false`.
-    pub fn set_retired(&mut self, disk: DiskId, retired: bool) {
-        if retired {
-            self.retired.insert(disk);
-        } else if self.retired.remove(&disk) {
-            self.want_add(disk);
-        }
-        self.jobs.plan_at = self.now;
-    }
-
-    /// Whether nothing of the volume depends on the disk.
-    pub fn is_free_of(&self, disk: DiskId) -> bool {
-        self.serving()
-            && !self.record.in_sync.contains(&disk)
-            && !self.record.stale.iter().any(|stale| stale.disk == disk)
-    }
-
-    /// The pool has a new disk: the volume may be given slabs of it.
-    pub fn add_disk(&mut self, disk: DiskId) {
-        self.want_add(disk);
-    }
-
-    /// Changes the address space; what lies beyond a smaller one must have been discarded.
-    pub fn resize(&mut self, size_bytes: u64) {
-        self.want_size(size_bytes);
-    }
-
-    /// The chunks and their in-sync copies, for plans over the whole pool.
-    pub fn chunk_copies(&self) -> Vec<ChunkCopies> {
-        let copies = self.record.resiliency.copies();
-        self.chunks
-            .iter()
-            .filter(|(_, chunk)| chunk.is_mapped())
-            .map(|(&index, chunk)| ChunkCopies {
-                volume: self.volume,
-                chunk: index,
-                copies,
-                holders: self.in_sync_holders(chunk).collect(),
-            })
-            .collect()
+    /// Looks for work at the next occasion.
+    pub fn plan_soon(&mut self, now: Monotonic) {
+        self.plan_at = now;
     }
 
     /// Takes over the moves of a rebalance that concern this volume.
-    pub fn rebalance(&mut self, moves: Vec<Move>) {
-        self.jobs.moves = moves.into_iter().filter(|step| step.volume == self.volume).rev().collect();
-        self.jobs.moves_total = self.jobs.moves.len();
-        self.jobs.suspended.remove(&code(JobKind::Rebalance));
-        self.jobs.plan_at = self.now;
+    pub fn rebalance(&mut self, moves: Vec<Move>, setting: &Setting) {
+        self.moves = moves.into_iter().filter(|step| step.volume == setting.volume).rev().collect();
+        self.moves_total = self.moves.len();
+        self.resume(JobKind::Rebalance, setting.now);
     }
 
     /// Stops jobs of this kind, where they stand, until they are resumed.
-    pub fn suspend(&mut self, kind: JobKind) {
-        self.jobs.suspended.insert(code(kind));
+    pub fn suspend(&mut self, kind: JobKind, ground: &mut Ground) {
+        self.suspended.insert(code(kind));
         match kind {
             JobKind::Resync => {
-                for disk in self.resyncs.keys().copied().collect::<Vec<_>>() {
-                    self.abandon_resync(disk);
+                for disk in self.resyncs.disks() {
+                    self.abandon_resync(disk, ground);
                 }
             }
             JobKind::Rebuild | JobKind::Rebalance => {
-                let retired = &self.retired;
+                let retired = &ground.membership.retired;
                 let wanted = |build: &Build| is_move(build, retired) == (kind == JobKind::Rebalance);
-                let chunks: Vec<ChunkIndex> = self
-                    .jobs
-                    .builds
-                    .iter()
-                    .filter(|(_, build)| wanted(build))
-                    .map(|(&chunk, _)| chunk)
-                    .collect();
-                chunks.into_iter().for_each(|chunk| self.abort_build(chunk));
+                let builds = self.builds.iter().filter(|(_, build)| wanted(build));
+                let chunks: Vec<ChunkIndex> = builds.map(|(chunk, _)| chunk).collect();
+                chunks.into_iter().for_each(|chunk| self.builds.abort_build(chunk, ground));
                 if kind == JobKind::Rebalance {
-                    self.jobs.moves.clear();
+                    self.moves.clear();
                 }
             }
             JobKind::Scrub => {}
         }
     }
 
-    pub fn resume(&mut self, kind: JobKind) {
-        self.jobs.suspended.remove(&code(kind));
-        self.jobs.plan_at = self.now;
+    pub fn resume(&mut self, kind: JobKind, now: Monotonic) {
+        self.suspended.remove(&code(kind));
+        self.plan_at = now;
     }
 
-    /// What runs now.
-    pub fn jobs(&self) -> Vec<JobStatus> {
+    /// Lists what runs now.
+    pub fn list(&self, ground: &Ground) -> Vec<JobStatus> {
         let mut jobs = Vec::new();
-        for (&disk, resync) in &self.resyncs {
-            let running_for = self.now.since(resync.started);
+        let now = ground.setting.now;
+        for (disk, resync) in self.resyncs.iter() {
             let (done, total) = (resync.done_bytes.min(resync.total_bytes), resync.total_bytes);
-            jobs.push(status(JobKind::Resync, Some(disk), done, total, running_for));
+            jobs.push(status(JobKind::Resync, Some(disk), done, total, now.since(resync.started)));
         }
-        if let Some(since) = self.jobs.building_since {
-            let chunk_bytes = self.chunk_blocks * BLOCK_BYTES as u64;
-            let moving = self.jobs.builds.values().any(|build| is_move(build, &self.retired));
-            let left = self.jobs.moves.len() as u64;
-            let total = self.jobs.build_total.max(self.jobs.moves_total as u64).max(left + 1) * chunk_bytes;
+        if let Some(since) = self.building_since {
+            let moving = self.builds.iter().any(|(_, build)| is_move(build, &ground.membership.retired));
+            let left = self.moves.len() as u64;
+            let chunks = self.build_total.max(self.moves_total as u64).max(left + 1);
+            let total = chunks * ground.setting.geometry.chunk_bytes();
             let kind = if moving { JobKind::Rebalance } else { JobKind::Rebuild };
-            let done = self.jobs.built_bytes.min(total);
-            jobs.push(status(kind, None, done, total, self.now.since(since)));
+            let done = self.builds.built_bytes.min(total);
+            jobs.push(status(kind, None, done, total, now.since(since)));
         }
         jobs
     }
+}
+
+/// Tells whether chunks may have fewer copies than wanted, or copies are in the making.
+fn has_few_copies(ground: &Ground) -> bool {
+    let record = ground.membership.record();
+    record.min_holders < record.resiliency.copies() || !record.building.is_empty()
+}
+
+/// Tells whether chunks leave a retired disk, although another disk may be back soon.
+fn must_not_wait(ground: &Ground) -> bool {
+    let retired = &ground.membership.retired;
+    ground.chunks.map.values().any(|chunk| chunk.holders.iter().any(|disk| retired.contains(disk)))
+}
+
+/// Returns chunks with fewer than `copies` that count and are to stay, those with the fewest first.
+fn lacking(ground: &Ground, copies: usize) -> Vec<ChunkIndex> {
+    let (record, retired) = (ground.membership.record(), &ground.membership.retired);
+    let mut lacking: Vec<(usize, ChunkIndex)> = Vec::new();
+    for (&index, chunk) in &ground.chunks.map {
+        if !chunk.is_mapped() || chunk.in_build || !chunk.mirrors.is_empty() {
+            continue;
+        }
+        let kept = chunk.in_sync_holders(record).filter(|disk| !retired.contains(disk)).count();
+        if kept < copies {
+            lacking.push((kept, index));
+        }
+    }
+    lacking.sort_unstable();
+    lacking.into_iter().map(|(_, index)| index).collect()
 }
 
 /// A copy that another disk gives up for balance; not one that leaves a retired disk, which is a rebuild.

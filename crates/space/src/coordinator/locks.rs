@@ -1,16 +1,12 @@
 //! Ordering of what touches the same blocks: reads together, writes alone, first come first served.
 //!
-//! Locks are kept by region. Whoever locks stays within one region, so that a queue is short and no lock waits for another.
+//! Locks are kept by region. A lock stays within one region, so that a queue is short and no lock waits for another.
+//!
+//! Invariant: two granted locks of a region overlap only if both are shared; a lock waits only for earlier ones.
 
+use super::keys::Holder;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-
-/// Who holds or waits for a lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Holder {
-    Operation(u64),
-    Sync(u64),
-}
 
 struct Entry {
     holder: Holder,
@@ -62,6 +58,10 @@ impl Locks {
                 granted.push(queue[at].holder);
             }
         }
+        debug_assert!(
+            queue.front().is_some_and(|entry| entry.granted),
+            "region {region}: all that wait, wait for each other"
+        );
         granted
     }
 }

@@ -1,14 +1,20 @@
 //! The coordinator: one volume's virtual disk over the copies on its disks.
 //!
-//! Owns the volume's membership record, the map from chunks to disks, and everything in flight. Promises I1, I2, I4, I5, I6
-//! and I10 of docs/PROTOCOL.md, which argues each. Never opens a socket, reads a clock or throws dice: requests, responses,
-//! the cluster state's answers and time come in by `submit` and `handle_*`; what it wants done goes out by `poll_*`.
+//! Promises I1, I2, I4, I5, I6 and I10 of docs/DESIGN.md. Never opens a socket, reads a clock or throws dice: requests, responses,
+//! the cluster state's answers and time come in by `submit` and `handle_*`; requests to disks and to the state, answers and events go
+//! out by `poll_*`.
 //!
-//! The parts: [`calls`] speaks to one disk each, over sessions that may break; [`membership`] changes the record by
-//! compare-and-swap; [`opening`] takes the volume over; [`operations`] does what the volume asks; [`syncing`] makes the
-//! copies of one region equal, which is all that reconciliation, repair, resync and rebuild are made of; [`suspects`]
-//! says which regions may differ after a crash; [`choosing`] which copy of a block is right; [`resync`] brings a disk back; [`absences`] knows what such a disk still has;
-//! [`building`] makes new copies; [`survey`] looks for copies that a disk lost without a word; [`jobs`] runs resyncs and builds at a bearable pace.
+//! [`Coordinator`] itself only takes things in and hands each to the part that it concerns. A part owns its state, and is given the parts
+//! below it when it is called; work that it finds for a part above or beside it, it leaves in [`reports`].
+//!
+//! | part | owns | its safety |
+//! |---|---|---|
+//! | [`jobs`]: [`resync`], [`building`], [`survey`], [`pace`] | what runs in the background: disks brought back, copies made and moved, copies that a disk lost without a word | I4, I5 |
+//! | [`syncing`], with [`choosing`] | the steps that make the copies of one region equal, of which all jobs are made | I5, I6 |
+//! | [`operations`]: [`clients`], [`running`], [`locks`], [`allocation`], [`absences`], [`suspects`] | what the volume asks, piece by piece; which regions may differ after a crash; which blocks a disk that is out has missed | I1, I6, I10 |
+//! | [`opening`] | the way to a complete chunk map | I5, I10 |
+//! | [`ground`]: [`calls`], [`chunks`], [`membership`] with [`wants`], [`lease`] and [`state`] | the ways to disks; the map from chunks to disks; the record and its changes by compare-and-swap | I2, I3 |
+//! | [`setting`], [`reports`], [`keys`] | what all parts go by, and leave to each other | |
 
 mod absences;
 mod allocation;
@@ -16,39 +22,51 @@ mod building;
 mod calls;
 mod choosing;
 mod chunks;
+mod clients;
+mod ground;
 mod jobs;
+mod keys;
+mod lease;
 mod locks;
 mod membership;
 mod opening;
 mod operations;
+mod pace;
+mod pieces;
+mod reports;
 mod resync;
 mod running;
+mod setting;
+mod state;
 mod survey;
 mod suspects;
 mod syncing;
+mod terms;
+mod wants;
 
 pub use jobs::{JobPhase, JobStatus};
+pub use state::StateToken;
+pub use terms::{Comparison, Config, Counters, Event, Phase};
 
 use crate::api::{SpaceCompletion, SpaceError, SpaceRequest, SpaceSize};
 use crate::message::{Request, Response};
-use absences::Absences;
-use calls::Calls;
-use chunks::{Chunk, ChunkState};
-use cluster::VolumeRecord;
+use calls::{Calls, Heard, Outcome, Owner};
+use chunks::Chunks;
+use cluster::{JobKind, VolumeRecord};
+use ground::Ground;
 use jobs::Jobs;
-use locks::Locks;
-use membership::Membership;
-use opening::Opening;
-use operations::{Client, Operation};
-use pool::PoolView;
-use resync::Resync;
+use keys::{Holder, Purpose};
+use membership::{Decision, Facts, Membership};
+use opening::{Claim, Opening};
+use operations::Operations;
+use pool::{ChunkCopies, Move, PoolView};
+use reports::{Next, Reports};
+use setting::{Geometry, Setting};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
-use std::time::Duration;
-use survey::Survey;
-use syncing::Sync;
-use types::{BLOCK_BYTES, BlockCount, ChunkIndex, DiskId, Epoch, Lba, Monotonic, VolumeId};
+use syncing::Syncing;
+use types::{BLOCK_BYTES, BlockCount, DiskId, Lba, Monotonic, VolumeId};
+use wants::Wants;
 
 /// Blocks of one region (1 MiB): the grain of ordering, of atomicity and of what a copy missed. A chunk has whole regions, or
 /// is smaller than one.
@@ -56,183 +74,21 @@ pub const REGION_BLOCKS: u64 = 256;
 /// Largest overwrite, in blocks (64 KiB).
 pub const OVERWRITE_BLOCKS: u64 = 16;
 
-/// Limits and intervals of a coordinator.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// A disk that answers nothing for so long is taken out.
-    pub io_timeout: Duration,
-    /// How often a disk that could not be reached is tried again.
-    pub reconnect_interval: Duration,
-    /// How long an opening waits for in-sync disks before it goes on without them.
-    pub opening_grace: Duration,
-    /// How often writes in progress begin a new epoch, so that a crash leaves little to compare (I10).
-    pub rotate_interval: Duration,
-    /// Pause before a request to the cluster state that was not answered is repeated.
-    pub state_retry: Duration,
-    /// After so long an operation that cannot be done is answered `Unavailable`.
-    pub unavailable_after: Duration,
-    /// A disk that stays away longer has its chunks copied to others.
-    pub rebuild_after: Duration,
-    /// Where several nodes may open the volume: answers are given only while the record was confirmed within this time, and
-    /// a new coordinator waits so long before its first answer.
-    pub lease: Option<Duration>,
-    /// Checksums of what is read are checked here too: where a network lies between.
-    pub verify_reads: bool,
-    /// Regions that background work handles at once while the volume is otherwise idle.
-    pub background_regions: usize,
-    /// While the volume is in use, background work rests so many times as long as its last step took.
-    pub background_rest: u32,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            io_timeout: Duration::from_secs(4),
-            reconnect_interval: Duration::from_secs(1),
-            opening_grace: Duration::from_secs(3),
-            rotate_interval: Duration::from_secs(30),
-            state_retry: Duration::from_millis(200),
-            unavailable_after: Duration::from_secs(30),
-            rebuild_after: Duration::from_secs(30 * 60),
-            lease: None,
-            verify_reads: false,
-            background_regions: 4,
-            background_rest: 2,
-        }
-    }
-}
-
-/// Where a coordinator is in its life.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Phase {
-    /// Reads the record, claims it, opens sessions, lists chunks.
-    Opening,
-    Serving,
-    /// Nothing new is taken; the record is left settled.
-    Closing,
-    /// Closed: nothing differs between copies.
-    Closed,
-    /// It must not go on.
-    Stopped(SpaceError),
-}
-
-/// Something an operator wants to know.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// The volume serves requests.
-    Serving { epoch: Epoch },
-    /// The disk missed writes and is out of the in-sync set.
-    DiskLeft { disk: DiskId, since: Epoch, why: String },
-    /// The disk has promised less than it must have: an older image of it was restored. It is brought up to date from the beginning,
-    /// unless it has the last copy of something.
-    WentBack { disk: DiskId, promised: Epoch, expected: Epoch },
-    /// The disk holds every acknowledged write again.
-    DiskJoined { disk: DiskId },
-    /// Blocks of this disk could not be read, or failed their checksums.
-    CorruptRead { disk: DiskId, chunk: ChunkIndex, blocks: u64, lbas: Vec<Lba> },
-    /// Blocks of this disk differed or failed their checksums and were written again from another copy.
-    Repaired { disk: DiskId, chunk: ChunkIndex, blocks: u64 },
-    /// The disk acknowledged a write of these blocks and does not have it: they are intact, and older than another copy.
-    LostWrite { disk: DiskId, chunk: ChunkIndex, blocks: u64, lbas: Vec<Lba> },
-    /// Blocks have no intact copy.
-    Unrepairable { chunk: ChunkIndex, lbas: Vec<Lba> },
-    /// A region was compared ([`Coordinator::compare`]): `wrong` has the disks whose copies are corrupt or older, and of how many
-    /// blocks; `lost` the blocks without an intact copy.
-    Compared { lba: Lba, found: Comparison, wrong: Vec<(DiskId, u64)>, lost: Vec<Lba> },
-    /// Copies differed after a crash and were made equal.
-    Reconciled { chunk: ChunkIndex, blocks: u64 },
-    /// The record changed.
-    RecordChanged,
-    /// The volume stopped.
-    Stopped { why: SpaceError },
-}
-
-/// What the in-sync copies of a region hold, in blocks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Comparison {
-    /// Copies that were read; 0: the region could not be looked at, since a disk just left or the chunk was freed.
-    pub copies: u8,
-    pub blocks: u64,
-    /// Blocks whose intact copies differ from each other.
-    pub differing: u64,
-    /// Copies of blocks whose checksum fails.
-    pub corrupt: u64,
-    /// Blocks without an intact copy.
-    pub lost: u64,
-}
-
-/// Counts since the coordinator began.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
-    pub reads: u64,
-    pub writes: u64,
-    /// Blocks of a copy that could not be read or whose checksum failed.
-    pub corrupt_blocks: u64,
-    /// Blocks of a copy that were older than another: a write that its disk acknowledged and lost.
-    pub lost_writes: u64,
-    /// Of those: written again.
-    pub repaired_blocks: u64,
-    /// Blocks that differed after a crash.
-    pub reconciled_blocks: u64,
-    /// Regions copied to disks that returned.
-    pub resynced_regions: u64,
-    /// Regions copied to new places.
-    pub built_regions: u64,
-    /// Chunks whose region epochs were fetched after an opening.
-    pub probed_chunks: u64,
-}
-
 /// One volume's coordinator.
+///
+/// Three kinds of methods: those that ask and change nothing; `submit`, `handle_*` and commands of the administrator, which hand what
+/// comes in to its part and do all that follows from it before they return; `poll_*`, which take out what that left. After each of
+/// the second kind the owner polls, and calls [`Coordinator::handle_timeout`] at [`Coordinator::next_timeout`] at the latest.
 pub struct Coordinator {
-    volume: VolumeId,
-    /// Names this opening; never 0, never reused.
-    incarnation: u128,
-    config: Config,
-    chunk_blocks: u64,
-    now: Monotonic,
-    pool: Rc<RefCell<PoolView>>,
-    phase: Phase,
+    ground: Ground,
     opening: Opening,
-    /// As last committed.
-    record: VolumeRecord,
-    /// Its revision in the cluster state.
-    revision: u64,
-    members: Membership,
-    calls: Calls,
-    chunks: BTreeMap<ChunkIndex, Chunk>,
-    /// Chunks of which some region may differ between copies.
-    unclean: BTreeSet<ChunkIndex>,
-    clients: BTreeMap<u64, Client>,
-    /// No client's deadline is before it.
-    clients_expire_at: Monotonic,
-    operations: BTreeMap<u64, Operation>,
-    /// Operations that wait for something other than a lock, in order of arrival.
-    gated: VecDeque<u64>,
-    /// Something changed that gated operations may have waited for.
-    recheck: bool,
-    locks: Locks,
-    syncs: BTreeMap<u64, Sync>,
-    resyncs: BTreeMap<DiskId, Resync>,
+    operations: Operations,
+    syncing: Syncing,
     jobs: Jobs,
-    survey: Survey,
-    /// Slabs given by disks that a record not yet committed expels.
-    allocated_by_leaving: Vec<(ChunkIndex, DiskId)>,
-    /// Disks that the administrator takes out.
-    retired: BTreeSet<DiskId>,
-    /// When each stale disk left, or the volume was opened without it.
-    absent_since: BTreeMap<DiskId, Monotonic>,
-    /// What stale disks have not missed.
-    absences: Absences,
-    /// Disks that did not have what had just been written to them, and how often since they last had.
-    unkept: BTreeMap<DiskId, u32>,
-    next_number: u64,
-    completions: Vec<SpaceCompletion>,
-    events: VecDeque<Event>,
-    counters: Counters,
 }
 
 impl Coordinator {
-    /// A coordinator that begins to take the volume over. `incarnation` is random and not 0. All disks of the pool have slabs
+    /// Begins to take the volume over. `incarnation` is random and not 0. All disks of the pool have slabs
     /// of `chunk_blocks`.
     pub fn new(
         volume: VolumeId,
@@ -242,139 +98,216 @@ impl Coordinator {
         pool: Rc<RefCell<PoolView>>,
         now: Monotonic,
     ) -> Self {
-        let mut coordinator = Self {
-            volume,
-            incarnation,
-            config,
-            chunk_blocks: u64::from(chunk_blocks.max(1)),
-            now,
-            pool,
-            phase: Phase::Opening,
-            opening: Opening::new(),
-            record: opening::unread_record(volume),
-            revision: 0,
-            members: Membership::default(),
+        let (geometry, phase) = (Geometry::new(chunk_blocks), Phase::Opening);
+        let mut ground = Ground {
+            setting: Setting { volume, incarnation, config, geometry, now, phase },
+            reports: Reports::default(),
+            membership: Membership::new(volume),
+            chunks: Chunks::new(pool),
             calls: Calls::new(incarnation),
-            chunks: BTreeMap::new(),
-            unclean: BTreeSet::new(),
-            clients: BTreeMap::new(),
-            clients_expire_at: now,
-            operations: BTreeMap::new(),
-            gated: VecDeque::new(),
-            recheck: false,
-            locks: Locks::default(),
-            syncs: BTreeMap::new(),
-            resyncs: BTreeMap::new(),
-            jobs: Jobs::default(),
-            survey: Survey::default(),
-            allocated_by_leaving: Vec::new(),
-            retired: BTreeSet::new(),
-            absent_since: BTreeMap::new(),
-            absences: Absences::default(),
-            unkept: BTreeMap::new(),
-            next_number: 1,
-            completions: Vec::new(),
-            events: VecDeque::new(),
-            counters: Counters::default(),
         };
-        coordinator.read_record();
-        coordinator
+        Self {
+            opening: Opening::new(&mut ground),
+            operations: Operations::new(now),
+            syncing: Syncing::default(),
+            jobs: Jobs::new(),
+            ground,
+        }
     }
 
     pub fn volume(&self) -> VolumeId {
-        self.volume
+        self.ground.setting.volume
     }
 
     pub fn phase(&self) -> &Phase {
-        &self.phase
+        &self.ground.setting.phase
     }
 
-    /// The record as last committed by this coordinator; meaningless before [`Phase::Serving`].
+    /// Returns the record as last committed by this coordinator; meaningless before [`Phase::Serving`].
     pub fn record(&self) -> &VolumeRecord {
-        &self.record
+        self.ground.membership.record()
     }
 
     pub fn counters(&self) -> Counters {
-        self.counters
+        self.ground.reports.counters
     }
 
-    /// Address space and what can still be filled.
+    /// Returns the address space and what can still be filled.
     pub fn size(&self) -> SpaceSize {
-        let blocks = self.record.size_bytes / BLOCK_BYTES as u64;
-        let mut chunks = self.chunks_available(self.record.resiliency.copies());
+        let (record, chunk_blocks) = (self.record(), self.ground.setting.geometry.chunk_blocks);
+        let blocks = record.size_bytes / BLOCK_BYTES as u64;
+        let mut chunks = self.chunks_available(record.resiliency.copies());
         if chunks == 0 {
-            chunks = self.copies_while_disks_are_away().map_or(0, |copies| self.chunks_available(copies));
+            let copies = allocation::copies_while_disks_are_away(&self.ground);
+            chunks = copies.map_or(0, |copies| self.chunks_available(copies));
         }
-        let unmapped = blocks.div_ceil(self.chunk_blocks).saturating_sub(self.chunks.len() as u64);
+        // A volume that was made smaller may still have chunks beyond its end.
+        let unmapped = blocks.div_ceil(chunk_blocks).saturating_sub(self.ground.chunks.map.len() as u64);
         SpaceSize {
             blocks: BlockCount(blocks),
-            available: BlockCount(chunks.min(unmapped) * self.chunk_blocks),
-            chunk_blocks: self.chunk_blocks as u32,
+            available: BlockCount(chunks.min(unmapped) * chunk_blocks),
+            chunk_blocks: chunk_blocks as u32,
         }
     }
 
-    /// Chunks of so many copies that the pool has room for.
+    /// Counts chunks of this many copies that the pool has room for.
     fn chunks_available(&self, copies: u8) -> u64 {
-        match self.record.provisioning {
-            cluster::Provisioning::Thin => self.pool.borrow().available_chunks(copies),
-            cluster::Provisioning::Fixed => self.pool.borrow().promised_chunks(copies),
+        let pool = self.ground.chunks.pool.borrow();
+        match self.record().provisioning {
+            cluster::Provisioning::Thin => pool.available_chunks(copies),
+            cluster::Provisioning::Fixed => pool.promised_chunks(copies),
         }
     }
 
-    /// Slabs that the volume has on each disk.
+    /// Counts slabs that the volume, being fixed, was promised and has not been given yet.
+    pub fn promised_slabs(&self) -> u64 {
+        allocation::promised_slabs(&self.ground)
+    }
+
+    /// Counts slabs that the volume has on the disk.
     pub fn slabs_on(&self, disk: DiskId) -> u64 {
-        self.chunks.values().filter(|chunk| chunk.lives_on(disk)).count() as u64
+        self.ground.chunks.map.values().filter(|chunk| chunk.lives_on(disk)).count() as u64
     }
 
-    /// Chunks that have slabs, and those of them with fewer in-sync copies than wanted.
+    /// Counts chunks that have slabs, and those of them with fewer in-sync copies than wanted.
     pub fn chunk_counts(&self) -> (u64, u64) {
-        let copies = usize::from(self.record.resiliency.copies());
-        let few = self.chunks.values().filter(|chunk| self.in_sync_holders(chunk).count() < copies).count();
-        (self.chunks.len() as u64, few as u64)
+        self.count_chunks(false)
     }
 
-    /// As [`Self::chunk_counts`], without chunks whose slabs are still being allocated: nothing is in them that could be lost.
+    /// Counts as [`Self::chunk_counts`], without chunks whose slabs are still being allocated: nothing is in them that could be lost.
     pub fn settled_chunk_counts(&self) -> (u64, u64) {
-        let copies = usize::from(self.record.resiliency.copies());
-        let settled =
-            || self.chunks.values().filter(|chunk| !matches!(chunk.state, ChunkState::Allocating { .. }));
-        let few = settled().filter(|chunk| self.in_sync_holders(chunk).count() < copies).count();
-        (settled().count() as u64, few as u64)
+        self.count_chunks(true)
+    }
+
+    fn count_chunks(&self, only_settled: bool) -> (u64, u64) {
+        let record = self.record();
+        let copies = usize::from(record.resiliency.copies());
+        let counted = self.ground.chunks.map.values().filter(|chunk| !only_settled || !chunk.is_allocating());
+        let (mut all, mut few) = (0, 0);
+        for chunk in counted {
+            all += 1;
+            few += u64::from(chunk.in_sync_holders(record).count() < copies);
+        }
+        (all, few)
     }
 
     /// Whether nothing may differ between copies any more since the opening.
     pub fn is_reconciled(&self) -> bool {
-        self.unclean.is_empty()
+        self.operations.suspects.is_empty()
+    }
+
+    /// Whether the chunk of `lba` has slabs.
+    pub fn is_mapped(&self, lba: Lba) -> bool {
+        self.ground.chunks.is_mapped(self.ground.setting.geometry.chunk_of(lba.0))
+    }
+
+    /// Returns the first block of each region of the chunks that have slabs.
+    pub fn mapped_regions(&self) -> Vec<Lba> {
+        let mapped = self.ground.chunks.map.iter().filter(|(_, chunk)| chunk.is_mapped());
+        mapped.flat_map(|(index, _)| self.ground.setting.geometry.region_starts(*index)).collect()
+    }
+
+    /// Returns the chunks and their in-sync copies, for plans over the whole pool.
+    pub fn chunk_copies(&self) -> Vec<ChunkCopies> {
+        self.ground.chunk_copies()
+    }
+
+    /// Counts chunks that lack a copy, or are to leave a retired disk, and for which no disk of another fault domain has room.
+    pub fn chunks_without_room(&self) -> u64 {
+        self.jobs.chunks_without_room()
+    }
+
+    /// Whether nothing of the volume depends on the disk.
+    pub fn is_free_of(&self, disk: DiskId) -> bool {
+        let membership = &self.ground.membership;
+        self.ground.setting.serving() && !membership.is_in_sync(disk) && !membership.is_stale(disk)
+    }
+
+    /// Lists what runs in the background now.
+    pub fn jobs(&self) -> Vec<JobStatus> {
+        self.jobs.list(&self.ground)
+    }
+
+    /// Whether nothing is left of what [`Coordinator::survey`] began.
+    pub fn is_surveyed(&self) -> bool {
+        self.jobs.survey.is_done()
+    }
+
+    /// Says when [`Coordinator::handle_timeout`] wants to be called next.
+    pub fn next_timeout(&self) -> Option<Monotonic> {
+        let (ground, clean) = (&self.ground, self.operations.suspects.is_empty());
+        let timeouts = [
+            ground.calls.next_timeout(),
+            ground.membership.next_timeout(&ground.setting, clean),
+            self.opening.next_timeout(&ground.setting),
+            self.operations.clients.next_timeout(),
+            self.jobs.next_timeout(ground, clean),
+        ];
+        timeouts.into_iter().flatten().min()
+    }
+
+    /// Takes the next request to a replica.
+    pub fn poll_send(&mut self) -> Option<(DiskId, Request)> {
+        self.ground.calls.poll_send()
+    }
+
+    /// Takes the next request to the cluster state.
+    pub fn poll_state(&mut self) -> Option<(StateToken, cluster::Request)> {
+        self.ground.membership.requests.poll()
+    }
+
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.ground.reports.poll_event()
+    }
+
+    /// Moves the answers that are there into `out`. Without a valid lease there are none.
+    pub fn poll(&mut self, out: &mut Vec<SpaceCompletion>) {
+        let setting = &self.ground.setting;
+        if self.ground.membership.lease.is_valid(setting) || matches!(setting.phase, Phase::Stopped(_)) {
+            self.operations.clients.poll(out);
+        }
     }
 
     /// Takes a request; its answer carries `token`.
     pub fn submit(&mut self, now: Monotonic, token: u64, request: SpaceRequest) {
         self.advance_time(now);
-        self.accept(token, request);
+        self.operations.accept(token, request, &mut self.ground);
         self.settle_down();
     }
 
-    /// A replica answered.
+    /// Takes a replica's answer.
     pub fn handle_response(&mut self, now: Monotonic, response: Response) {
         self.advance_time(now);
-        self.handle_call_response(response);
+        let Ground { setting, membership, reports, calls, .. } = &mut self.ground;
+        if calls.handle_response(response, setting, membership, reports) == Heard::Fenced {
+            self.stop(SpaceError::Fenced);
+        }
         self.settle_down();
     }
 
-    /// The cluster state answered.
-    pub fn handle_state(&mut self, now: Monotonic, token: u64, answer: cluster::Answer) {
+    /// Takes the cluster state's answer.
+    pub fn handle_state(&mut self, now: Monotonic, token: StateToken, answer: cluster::Answer) {
         self.advance_time(now);
-        self.handle_state_answer(token, answer);
+        match self.opening.state_answered(token, &answer, &mut self.ground) {
+            Claim::NotOurs => self.membership_answered(token, answer),
+            Claim::Pending => {}
+            Claim::Claimed => {
+                for stale in &self.ground.membership.record().stale {
+                    self.jobs.note_absent(stale.disk, self.ground.setting.now);
+                }
+            }
+            Claim::Failed(why) => self.stop(why),
+        }
         self.settle_down();
     }
 
-    /// Time passed.
+    /// Lets time pass.
     pub fn handle_timeout(&mut self, now: Monotonic) {
         self.advance_time(now);
         self.settle_down();
     }
 
-    /// Time passed: as [`Coordinator::handle_timeout`] where something is due. Whether it was.
+    /// Lets time pass, as [`Coordinator::handle_timeout`] if something is due. Whether it was.
     pub fn tell_time(&mut self, now: Monotonic) -> bool {
         let due = self.next_timeout().is_some_and(|at| at <= now);
         if due {
@@ -385,112 +318,354 @@ impl Coordinator {
         due
     }
 
-    /// When [`Coordinator::handle_timeout`] wants to be called next.
-    pub fn next_timeout(&self) -> Option<Monotonic> {
-        let timeouts = [
-            self.calls.next_timeout(),
-            self.members_next_timeout(),
-            self.opening_next_timeout(),
-            (!self.clients.is_empty()).then_some(self.clients_expire_at),
-            self.jobs_next_timeout(),
-        ];
-        timeouts.into_iter().flatten().min()
-    }
-
-    /// The next request to a replica.
-    pub fn poll_send(&mut self) -> Option<(DiskId, Request)> {
-        self.calls.sends.pop_front()
-    }
-
-    /// The next request to the cluster state.
-    pub fn poll_state(&mut self) -> Option<(u64, cluster::Request)> {
-        self.members.requests.pop_front()
-    }
-
-    pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
-    }
-
-    /// Moves the answers that are there into `out`. Without a valid lease there are none.
-    pub fn poll(&mut self, out: &mut Vec<SpaceCompletion>) {
-        if self.lease_is_valid() || matches!(self.phase, Phase::Stopped(_)) {
-            out.append(&mut self.completions);
-        }
-    }
-
     /// Leaves the record settled, so that the next opening has nothing to compare. [`Phase::Closed`] when done.
     pub fn close(&mut self, now: Monotonic) {
         self.advance_time(now);
-        if self.phase == Phase::Serving {
-            self.phase = Phase::Closing;
-        } else if self.phase == Phase::Opening {
+        if self.ground.setting.phase == Phase::Serving {
+            self.ground.setting.phase = Phase::Closing;
+        } else if self.ground.setting.phase == Phase::Opening {
             self.stop(SpaceError::Unavailable);
         }
         self.settle_down();
     }
 
-    fn advance_time(&mut self, now: Monotonic) {
-        self.now = self.now.max(now);
+    /// Repairs the region of a block that a scrub found corrupt on the disk, from another copy.
+    pub fn repair(&mut self, now: Monotonic, disk: DiskId, lba: Lba) {
+        self.advance_time(now);
+        let chunk = self.ground.chunks.get(self.ground.setting.geometry.chunk_of(lba.0));
+        let holds = chunk.is_some_and(|known| known.holders.contains(&disk));
+        if holds && self.ground.membership.is_in_sync(disk) {
+            self.start_sync(lba, Purpose::Repair);
+        }
+        self.settle_down();
     }
 
-    /// What follows from any event, until nothing changes any more.
+    /// Reads all in-sync copies of the region of `lba` and compares them; writes nothing. Answered by one
+    /// [`Event::Compared`]; one region at a time is to be asked for once.
+    pub fn compare(&mut self, now: Monotonic, lba: Lba) {
+        self.advance_time(now);
+        if !self.start_sync(lba, Purpose::Compare) {
+            let (found, wrong, lost) = (Comparison::default(), Vec::new(), Vec::new());
+            self.ground.reports.emit(Event::Compared { lba, found, wrong, lost });
+        }
+        self.settle_down();
+    }
+
+    /// Makes the copies of the region of `lba` equal: corrupt and older ones are written again from the newest that is intact.
+    pub fn equalize(&mut self, now: Monotonic, lba: Lba) {
+        self.advance_time(now);
+        self.start_sync(lba, Purpose::Repair);
+        self.settle_down();
+    }
+
+    /// Begins a step on the region of `lba`, if that has slabs; whether it has.
+    fn start_sync(&mut self, lba: Lba, purpose: Purpose) -> bool {
+        let ground = &mut self.ground;
+        let chunk = ground.setting.geometry.chunk_of(lba.0);
+        let mapped = ground.setting.serving() && ground.chunks.is_mapped(chunk);
+        if mapped {
+            self.syncing.start_sync(chunk, lba.0, purpose, ground, &mut self.operations);
+        }
+        mapped
+    }
+
+    /// Begins to look at what the disk has of the volume.
+    pub fn survey(&mut self, now: Monotonic, disk: DiskId) {
+        self.advance_time(now);
+        self.jobs.survey.survey(disk, &self.ground);
+        self.settle_down();
+    }
+
+    /// Moves the disk's chunks to others, and gives it no new ones. Taken back with `false`.
+    pub fn set_retired(&mut self, disk: DiskId, retired: bool) {
+        let membership = &mut self.ground.membership;
+        if retired {
+            membership.retired.insert(disk);
+        } else if membership.retired.remove(&disk) {
+            membership.want_add(disk);
+        }
+        self.jobs.plan_soon(self.ground.setting.now);
+    }
+
+    /// Lets the volume be given slabs of a disk that is new to the pool.
+    pub fn add_disk(&mut self, disk: DiskId) {
+        self.ground.membership.want_add(disk);
+    }
+
+    /// Changes the address space; what lies beyond a smaller one must have been discarded.
+    pub fn resize(&mut self, size_bytes: u64) {
+        self.ground.membership.want_size(size_bytes);
+    }
+
+    /// Takes over the moves of a rebalance that concern this volume.
+    pub fn rebalance(&mut self, moves: Vec<Move>) {
+        self.jobs.rebalance(moves, &self.ground.setting);
+    }
+
+    /// Stops jobs of this kind, where they stand, until they are resumed.
+    pub fn suspend(&mut self, kind: JobKind) {
+        self.jobs.suspend(kind, &mut self.ground);
+    }
+
+    pub fn resume(&mut self, kind: JobKind) {
+        self.jobs.resume(kind, self.ground.setting.now);
+    }
+
+    fn advance_time(&mut self, now: Monotonic) {
+        self.ground.setting.now = self.ground.setting.now.max(now);
+    }
+
+    /// Does what follows from any event, until nothing changes any more.
     fn settle_down(&mut self) {
-        self.expire_calls();
-        self.drive_opening();
+        let Ground { setting, membership, reports, calls, .. } = &mut self.ground;
+        calls.expire(setting, membership, reports);
+        self.follow_up();
+        self.opening.drive(&mut self.ground, &mut self.operations.suspects);
         self.drive_membership();
-        self.expire_clients();
+        self.operations.expire_clients(&mut self.ground);
         loop {
-            self.deliver_outcomes();
-            if !std::mem::take(&mut self.recheck) {
+            self.follow_up();
+            while let Some(outcome) = self.ground.calls.take_outcome() {
+                self.deliver(outcome);
+                self.follow_up();
+            }
+            if !std::mem::take(&mut self.ground.reports.recheck) {
                 break;
             }
-            self.pass_gated();
+            self.operations.pass_gated(&mut self.ground);
         }
-        self.drive_jobs();
+        self.jobs.drive(&mut self.ground, &mut self.operations, &mut self.syncing);
+        self.follow_up();
         self.drive_membership();
         self.drive_closing();
+        self.follow_up();
+        debug_assert!(!self.ground.reports.has_work(), "work was left to nobody");
     }
 
-    fn serving(&self) -> bool {
-        matches!(self.phase, Phase::Serving | Phase::Closing)
-    }
-
-    fn number(&mut self) -> u64 {
-        self.next_number += 1;
-        self.next_number
-    }
-
-    fn region_blocks(&self) -> u64 {
-        REGION_BLOCKS.min(self.chunk_blocks)
-    }
-
-    fn emit(&mut self, event: Event) {
-        // Nobody may be listening: the newest events are the ones worth keeping.
-        if self.events.len() >= 1024 {
-            self.events.pop_front();
+    /// Hands on the work that parts left for each other.
+    fn follow_up(&mut self) {
+        let Self { ground, operations, syncing, jobs, .. } = self;
+        while let Some(next) = ground.reports.take_next() {
+            match next {
+                Next::Granted(Holder::Operation(key)) => operations.run(key, ground),
+                Next::Granted(Holder::Sync(key)) => syncing.sync_locked(key, ground, operations),
+                Next::Compare { operation, chunk, lba, blocks } => {
+                    syncing.answer_by_sync(operation, chunk, lba, blocks, ground, operations);
+                    operations.release(operation, chunk, lba, ground);
+                }
+                Next::Reconcile(chunk, lba) => {
+                    syncing.start_sync(chunk, lba, Purpose::Reconcile, ground, operations);
+                }
+                Next::Close(chunk) => jobs.builds.abort_build(chunk, ground),
+                Next::Synced(step) => jobs.step_done(step, ground, operations, syncing),
+                Next::Abandon(disk) => jobs.abandon_resync(disk, ground),
+            }
         }
-        self.events.push_back(event);
+    }
+
+    /// Gives the outcome of a call to its owner.
+    fn deliver(&mut self, Outcome { disk, owner, result }: Outcome) {
+        let Self { ground, opening, operations, syncing, jobs } = self;
+        let (resyncs, builds) = (&mut jobs.resyncs, &mut jobs.builds);
+        match owner {
+            Owner::Promise(epoch) => {
+                if result.is_ok() {
+                    ground.membership.note_promise(disk, epoch);
+                    self.drive_membership();
+                }
+            }
+            Owner::Listing => opening.listing_done(disk, result, ground, &mut operations.suspects),
+            Owner::Operation(key) => operations.operation_answered(key, disk, result, ground),
+            Owner::Allocate(chunk) => operations.allocated(chunk, disk, result, ground),
+            Owner::AllocateUndo(chunk) => operations.allocation_undone(chunk, disk, ground),
+            Owner::Probe(chunk) => operations.suspects.probed(chunk, disk, result, ground),
+            Owner::SyncRead { sync, start, blocks } => {
+                syncing.sync_read(sync, disk, start, blocks, result, ground, operations);
+            }
+            Owner::SyncWrite(sync) => syncing.sync_written(sync, disk, result, ground, operations),
+            Owner::ResyncListing => resyncs.resync_listed(disk, result, ground, operations, builds),
+            Owner::ResyncFree(chunk) => {
+                resyncs.resync_freed(disk, chunk, result, ground, operations, builds);
+            }
+            Owner::ResyncRegions(target, chunk) => {
+                resyncs.resync_regions(target, chunk, disk, result, ground, operations, builds);
+            }
+            Owner::Build(chunk) => builds.build_allocated(chunk, disk, result, ground, operations, syncing),
+            Owner::BuildRegions(chunk) => {
+                builds.build_regions(chunk, disk, result, ground, operations, syncing);
+            }
+            Owner::BuildDrop(chunk) => builds.build_dropped(chunk, disk, result, ground),
+            Owner::Survey(chunk) => jobs.survey.surveyed(chunk, disk, result, ground),
+        }
+    }
+
+    /// Proposes what is wanted, and finishes what was committed.
+    fn drive_membership(&mut self) {
+        if self.ground.setting.is_over() || !self.ground.membership.is_ours(&self.ground.setting) {
+            return;
+        }
+        self.finish_expelled();
+        let clean = self.operations.suspects.is_empty();
+        if self.ground.membership.drive(&self.ground.setting, clean) {
+            self.propose(clean);
+        }
+    }
+
+    fn propose(&mut self, clean: bool) {
+        let sealed = self.is_sealed();
+        let drained = self.is_drained();
+        let lowest_stamp = self.operations.lowest_stamp();
+        let Ground { setting, membership, chunks, .. } = &mut self.ground;
+        let facts = Facts { setting, chunks, clean, lowest_stamp, drained, sealed };
+        let draft = membership.draft(&facts);
+        for &disk in &draft.never_joined {
+            self.jobs.abandon_resync(disk, &mut self.ground);
+            self.release_calls(disk);
+        }
+        for &disk in &draft.taken_back {
+            self.ground.calls.reopen(disk, &self.ground.setting);
+        }
+        let Ground { setting, membership, chunks, .. } = &mut self.ground;
+        let copies = membership.record().resiliency.copies();
+        let held_back = self.jobs.builds.hold_back_marks(draft.in_sync(), copies, chunks);
+        let facts = Facts { setting, chunks, clean, lowest_stamp, drained, sealed };
+        membership.propose(draft, held_back, &facts);
+    }
+
+    /// Takes an answer of the cluster state about the record.
+    fn membership_answered(&mut self, token: StateToken, answer: cluster::Answer) {
+        match self.ground.membership.answered(token, answer, &self.ground.setting) {
+            Decision::None => {}
+            Decision::Committed(changes) => self.adopt(&changes),
+            Decision::Refused => {
+                self.operations.leaving_decided(&mut self.ground);
+                self.drive_membership();
+            }
+            Decision::Fenced => self.stop(SpaceError::Fenced),
+        }
+    }
+
+    /// Tells every part what a new record, just committed, has changed.
+    fn adopt(&mut self, changes: &Wants) {
+        let Self { ground, operations, syncing, jobs, .. } = self;
+        let now = ground.setting.now;
+        for &disk in &changes.expel {
+            operations.begin_absence(disk, ground);
+            ground.chunks.remove_holder(disk);
+            jobs.note_absent(disk, now);
+            if let Some(stale) = ground.membership.record().stale.iter().find(|stale| stale.disk == disk) {
+                let (since, why) = (stale.since, ground.calls.why_failed(disk));
+                ground.reports.emit(Event::DiskLeft { disk, since, why });
+            }
+        }
+        let record = ground.membership.record();
+        if ground.setting.serving() && ground.chunks.fewest_holders(record) < record.min_copies {
+            // Answers that wait for the lease were right under the record before: if some chunk has fewer copies than an answer
+            // promises, nobody knows whether they are still.
+            operations.clients.take_back_acknowledgements();
+        }
+        for &disk in &changes.rewind {
+            ground.calls.reopen(disk, &ground.setting);
+        }
+        for &disk in &changes.join {
+            jobs.disk_joined(disk, ground, operations);
+        }
+        for disk in changes.add.iter().chain(&changes.remove) {
+            operations.absences.forget(*disk);
+        }
+        for &disk in &changes.add {
+            jobs.note_absent(disk, now);
+            ground.connect(disk);
+        }
+        for &(disk, chunk) in &changes.mark {
+            jobs.builds.build_marked(disk, chunk, ground, operations, syncing);
+        }
+        for &(disk, chunk) in &changes.unmark {
+            jobs.builds.build_unmarked(disk, chunk, ground, operations, syncing);
+        }
+        ground.reports.emit(Event::RecordChanged);
+        ground.reports.recheck = true;
+        operations.leaving_decided(ground);
+        self.finish_expelled();
+        if self.ground.setting.serving() && !self.ground.membership.has_leaving() {
+            // What the disks have promised by the next record is that much newer.
+            self.ask_for_promises(self.unpromised());
+        }
+    }
+
+    /// Waits no longer for expelled disks once all remaining ones have promised the epoch that is without them.
+    fn finish_expelled(&mut self) {
+        if !self.ground.membership.has_leaving() {
+            return;
+        }
+        let missing = self.ground.membership.missing_promises();
+        if !missing.is_empty() {
+            return self.ask_for_promises(missing);
+        }
+        for disk in self.ground.membership.take_expelled() {
+            self.jobs.builds.forget_mirrors(disk, &mut self.ground);
+            self.release_calls(disk);
+        }
+    }
+
+    fn release_calls(&mut self, disk: DiskId) {
+        let Ground { setting, membership, reports, calls, .. } = &mut self.ground;
+        calls.release_calls(disk, setting, membership, reports);
+    }
+
+    /// Has the disks promise the record's epoch.
+    fn ask_for_promises(&mut self, disks: Vec<DiskId>) {
+        let epoch = self.ground.membership.record().epoch;
+        for disk in self.ground.membership.ask_for_promises(disks) {
+            self.ground.call(Owner::Promise(epoch), disk, crate::message::Operation::Promise);
+        }
+    }
+
+    /// Returns disks in sync, which can be reached, that have not promised the record's epoch.
+    fn unpromised(&self) -> Vec<DiskId> {
+        self.ground.membership.unpromised(|disk| self.ground.calls.is_open(disk))
+    }
+
+    /// Whether every disk in sync that can be reached has promised an epoch that no write was stamped with: an image of it that lacks
+    /// a write has then promised less, and is known as such if it is ever put back.
+    fn is_sealed(&self) -> bool {
+        let membership = &self.ground.membership;
+        membership.record().epoch > membership.last_stamp() && self.unpromised().is_empty()
+    }
+
+    /// Whether no write is under way, of the volume or of a step on a region.
+    fn is_drained(&self) -> bool {
+        self.operations.is_drained() && self.syncing.is_empty()
+    }
+
+    fn drive_closing(&mut self) {
+        let closing = self.ground.setting.phase == Phase::Closing;
+        if !closing || !self.operations.suspects.is_empty() || !self.is_drained() {
+            return;
+        }
+        let membership = &mut self.ground.membership;
+        if membership.record().settled >= membership.record().epoch {
+            self.ground.setting.phase = Phase::Closed;
+        } else if membership.record().epoch > membership.last_stamp() && !self.is_sealed() {
+            self.ask_for_promises(self.unpromised());
+        } else if !self.ground.membership.is_proposing() {
+            self.ground.membership.want_rotation();
+            self.drive_membership();
+        }
     }
 
     /// Ends the coordinator: everything waiting is answered with `why`.
     fn stop(&mut self, why: SpaceError) {
-        if matches!(self.phase, Phase::Stopped(_) | Phase::Closed) {
+        if self.ground.setting.is_over() {
             return;
         }
-        self.phase = Phase::Stopped(why.clone());
-        self.calls.clear();
-        self.members.requests.clear();
-        self.operations.clear();
-        self.gated.clear();
-        self.syncs.clear();
-        self.resyncs.clear();
-        self.locks = Locks::default();
-        self.completions.retain(|completion| completion.result.is_err());
-        for client in std::mem::take(&mut self.clients).into_values() {
-            if !client.answered {
-                self.completions.push(SpaceCompletion { token: client.token, result: Err(why.clone()) });
-            }
-        }
-        self.emit(Event::Stopped { why });
+        self.ground.setting.phase = Phase::Stopped(why.clone());
+        self.ground.calls.clear();
+        self.ground.membership.requests.clear();
+        self.ground.reports.drop_work();
+        self.operations.stop(&why);
+        self.syncing.clear();
+        self.jobs.resyncs.clear();
+        self.ground.reports.emit(Event::Stopped { why });
     }
 }

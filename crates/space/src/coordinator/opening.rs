@@ -10,26 +10,53 @@
 //!
 //! Disks may be missing as long as every chunk surely has another in-sync copy: fewer than the record's `min_holders`. With more
 //! missing, the opening waits for them ("who had the last copy" is never forgotten, I5).
+//!
+//! Invariant: the chunk map is complete when the phase becomes `Serving`: every disk of the record's in-sync set has been listed under our
+//! epoch, and every chunk of which copies may differ is among the suspects (I5, I10).
 
 use super::calls::{Failure, Owner};
-use super::chunks::{Chunk, Suspects};
-use super::{Coordinator, Event, Phase};
+use super::chunks::Chunk;
+use super::ground::Ground;
+use super::setting::Setting;
+use super::state::StateToken;
+use super::suspects::Suspects;
+use super::{Event, Phase};
 use crate::api::SpaceError;
 use crate::message::{Answer, Operation};
 use crate::planted::Planted;
-use cluster::{Provisioning, Record, Resiliency, Transaction, VolumeRecord};
+use cluster::{Record, VolumeRecord};
 use std::collections::BTreeSet;
-use types::{DiskId, Monotonic, PoolId, VolumeId};
+use types::{DiskId, Epoch, Monotonic};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
-    Read { token: u64 },
-    Claim { token: u64, proposal: Box<VolumeRecord>, sent_at: Monotonic },
-    ReadBack { token: u64, proposal: Box<VolumeRecord>, sent_at: Monotonic },
+    Read { token: StateToken },
+    Claim { token: StateToken, proposal: Box<VolumeRecord> },
+    ReadBack { token: StateToken, proposal: Box<VolumeRecord> },
     Connect { since: Monotonic },
     List { pending: BTreeSet<DiskId> },
     Lease { until: Monotonic },
     Done,
+}
+
+impl Step {
+    /// Returns the request that is awaited.
+    fn token(&self) -> Option<StateToken> {
+        match self {
+            Self::Read { token } | Self::Claim { token, .. } | Self::ReadBack { token, .. } => Some(*token),
+            Self::Connect { .. } | Self::List { .. } | Self::Lease { .. } | Self::Done => None,
+        }
+    }
+}
+
+/// What an answer of the cluster state means to the opening.
+pub(super) enum Claim {
+    /// The answer is another's.
+    NotOurs,
+    Pending,
+    /// The record is ours.
+    Claimed,
+    Failed(SpaceError),
 }
 
 pub(super) struct Opening {
@@ -40,219 +67,194 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    pub fn new() -> Self {
-        Self { step: Step::Read { token: 0 }, retry_at: None, suspect: true }
+    /// Begins to read the record.
+    pub fn new(ground: &mut Ground) -> Self {
+        let token = ground.membership.read_record();
+        Self { step: Step::Read { token }, retry_at: None, suspect: true }
     }
-}
 
-/// Stands in for the record until it is read.
-pub(super) fn unread_record(volume: VolumeId) -> VolumeRecord {
-    VolumeRecord::new(
-        volume,
-        PoolId::from_bytes([0; 16]),
-        "",
-        Resiliency::Simple,
-        0,
-        Provisioning::Thin,
-        Vec::new(),
-        0,
-    )
-}
-
-impl Coordinator {
-    pub(super) fn opening_next_timeout(&self) -> Option<Monotonic> {
-        if self.phase != Phase::Opening {
+    pub fn next_timeout(&self, setting: &Setting) -> Option<Monotonic> {
+        if setting.phase != Phase::Opening {
             return None;
         }
-        match &self.opening.step {
+        match &self.step {
             Step::Connect { since } => {
-                let until = since.after(self.config.opening_grace);
-                Some(if until > self.now { until } else { self.now.after(self.config.reconnect_interval) })
+                let until = since.after(setting.config.opening_grace);
+                let later = setting.now.after(setting.config.reconnect_interval);
+                Some(if until > setting.now { until } else { later })
             }
             Step::Lease { until } => Some(*until),
-            _ => self.opening.retry_at,
+            _ => self.retry_at,
         }
     }
 
-    pub(super) fn read_record(&mut self) {
-        let token = self.members.token();
-        self.opening.step = Step::Read { token };
-        self.opening.retry_at = None;
-        self.members.requests.push_back((token, cluster::Request::Get { key: self.record.key() }));
+    fn read_record(&mut self, ground: &mut Ground) {
+        self.step = Step::Read { token: ground.membership.read_record() };
+        self.retry_at = None;
     }
 
-    fn claim(&mut self, proposal: Box<VolumeRecord>) {
-        let token = self.members.token();
-        let key = proposal.key();
-        let transaction = Transaction::default().when(key.clone(), self.revision).put(key, proposal.encode());
-        self.members.requests.push_back((token, cluster::Request::Commit(transaction)));
-        self.opening.step = Step::Claim { token, proposal, sent_at: self.now };
-        self.opening.retry_at = None;
+    fn claim(&mut self, proposal: Box<VolumeRecord>, ground: &mut Ground) {
+        self.step = Step::Claim { token: ground.membership.replace_record(&proposal), proposal };
+        self.retry_at = None;
     }
 
-    /// Whether the answer was for the opening.
-    pub(super) fn opening_state_answer(&mut self, token: u64, answer: &cluster::Answer) -> bool {
-        let retry_at = Some(self.now.after(self.config.state_retry));
-        match (self.opening.step.clone(), answer) {
-            (Step::Read { token: asked }, _) if asked == token => match answer {
-                cluster::Answer::Value(Some(found)) => {
-                    match VolumeRecord::decode(&self.record.key(), &found.value) {
-                        Ok(record) => {
-                            self.revision = found.revision;
-                            let mut proposal = Box::new(record.clone());
-                            proposal.epoch = record.epoch.next();
-                            proposal.coordinator = self.incarnation;
-                            self.record = record;
-                            self.claim(proposal);
-                        }
-                        Err(_) => self.stop(SpaceError::Invalid("the volume's record does not parse")),
-                    }
-                }
-                cluster::Answer::Value(None) => self.stop(SpaceError::Invalid("the volume does not exist")),
-                _ => self.opening.retry_at = retry_at,
-            },
-            (Step::Claim { token: asked, proposal, sent_at }, _) if asked == token => match answer {
-                cluster::Answer::Committed { revision } => self.claimed(*proposal, *revision),
-                cluster::Answer::Conflict => {
-                    let token = self.members.token();
-                    self.opening.step = Step::ReadBack { token, proposal, sent_at };
-                    self.members
-                        .requests
-                        .push_back((token, cluster::Request::Get { key: self.record.key() }));
-                }
-                _ => self.opening.retry_at = retry_at,
-            },
-            (Step::ReadBack { token: asked, proposal, .. }, _) if asked == token => match answer {
-                cluster::Answer::Value(Some(found)) => {
-                    match VolumeRecord::decode(&self.record.key(), &found.value) {
-                        Ok(record) if record == *proposal => self.claimed(*proposal, found.revision),
-                        _ => self.stop(SpaceError::Fenced),
-                    }
-                }
-                cluster::Answer::Value(None) => self.stop(SpaceError::Fenced),
-                _ => self.opening.retry_at = retry_at,
-            },
-            _ => return false,
+    fn read_back(&mut self, proposal: Box<VolumeRecord>, ground: &mut Ground) {
+        self.step = Step::ReadBack { token: ground.membership.read_record(), proposal };
+        self.retry_at = None;
+    }
+
+    /// Takes an answer of the cluster state, if the opening waits for it.
+    pub fn state_answered(
+        &mut self,
+        token: StateToken,
+        answer: &cluster::Answer,
+        ground: &mut Ground,
+    ) -> Claim {
+        if self.step.token() != Some(token) {
+            return Claim::NotOurs;
         }
-        true
+        let key = ground.membership.record().key();
+        match (self.step.clone(), answer) {
+            (Step::Read { .. }, cluster::Answer::Value(Some(found))) => {
+                let Ok(record) = VolumeRecord::decode(&key, &found.value) else {
+                    return Claim::Failed(SpaceError::Invalid("the volume's record does not parse"));
+                };
+                let mut proposal = Box::new(record.clone());
+                proposal.epoch = record.epoch.next();
+                proposal.coordinator = ground.setting.incarnation;
+                ground.membership.load(record, found.revision);
+                self.claim(proposal, ground);
+            }
+            (Step::Read { .. }, cluster::Answer::Value(None)) => {
+                return Claim::Failed(SpaceError::Invalid("the volume does not exist"));
+            }
+            (Step::Claim { proposal, .. }, cluster::Answer::Committed { revision }) => {
+                return self.claimed(*proposal, *revision, ground);
+            }
+            (Step::Claim { proposal, .. }, cluster::Answer::Conflict) => self.read_back(proposal, ground),
+            (Step::ReadBack { proposal, .. }, cluster::Answer::Value(Some(found))) => {
+                return match VolumeRecord::decode(&key, &found.value) {
+                    Ok(record) if record == *proposal => self.claimed(*proposal, found.revision, ground),
+                    _ => Claim::Failed(SpaceError::Fenced),
+                };
+            }
+            (Step::ReadBack { .. }, cluster::Answer::Value(None)) => {
+                return Claim::Failed(SpaceError::Fenced);
+            }
+            _ => self.retry_at = Some(ground.setting.now.after(ground.setting.config.state_retry)),
+        }
+        Claim::Pending
     }
 
-    fn claimed(&mut self, record: VolumeRecord, revision: u64) {
-        self.opening.suspect = record.settled.next() < record.epoch;
-        self.record = record;
-        self.revision = revision;
-        for stale in self.record.stale.clone() {
-            self.absent_since.insert(stale.disk, self.now);
+    fn claimed(&mut self, record: VolumeRecord, revision: u64, ground: &mut Ground) -> Claim {
+        debug_assert!(record.settled < record.epoch && record.coordinator == ground.setting.incarnation);
+        self.suspect = record.settled.next() < record.epoch;
+        let in_sync = record.in_sync.clone();
+        ground.membership.load(record, revision);
+        for disk in in_sync {
+            ground.connect(disk);
         }
-        for disk in self.record.in_sync.clone() {
-            self.connect(disk);
-        }
-        self.opening.step = Step::Connect { since: self.now };
+        self.step = Step::Connect { since: ground.setting.now };
+        Claim::Claimed
     }
 
-    pub(super) fn drive_opening(&mut self) {
-        if self.phase != Phase::Opening {
+    /// Goes on as far as possible.
+    pub fn drive(&mut self, ground: &mut Ground, suspects: &mut Suspects) {
+        if ground.setting.phase != Phase::Opening {
             return;
         }
-        if self.opening.retry_at.is_some_and(|at| at <= self.now) {
-            match self.opening.step.clone() {
-                Step::Claim { proposal, .. } => self.claim(proposal),
-                Step::ReadBack { proposal, sent_at, .. } => {
-                    let token = self.members.token();
-                    self.opening.step = Step::ReadBack { token, proposal, sent_at };
-                    self.opening.retry_at = None;
-                    self.members
-                        .requests
-                        .push_back((token, cluster::Request::Get { key: self.record.key() }));
-                }
-                _ => self.read_record(),
+        if self.retry_at.is_some_and(|at| at <= ground.setting.now) {
+            match self.step.clone() {
+                Step::Claim { proposal, .. } => self.claim(proposal, ground),
+                Step::ReadBack { proposal, .. } => self.read_back(proposal, ground),
+                _ => self.read_record(ground),
             }
         }
-        if let Step::Connect { since } = self.opening.step {
-            self.drive_connect(since);
+        if let Step::Connect { since } = self.step {
+            self.drive_connect(since, ground);
         }
-        if matches!(&self.opening.step, Step::List { pending } if pending.is_empty()) {
-            self.listed();
+        if matches!(&self.step, Step::List { pending } if pending.is_empty()) {
+            self.listed(ground, suspects);
         }
-        if let Step::Lease { until } = self.opening.step
-            && until <= self.now
+        if let Step::Lease { until } = self.step
+            && until <= ground.setting.now
         {
-            self.opening.step = Step::Done;
-            self.phase = Phase::Serving;
-            self.recheck = true;
-            self.emit(Event::Serving { epoch: self.record.epoch });
+            self.step = Step::Done;
+            ground.setting.phase = Phase::Serving;
+            ground.reports.recheck = true;
+            ground.reports.emit(Event::Serving { epoch: ground.membership.record().epoch });
         }
     }
 
-    fn drive_connect(&mut self, since: Monotonic) {
+    fn drive_connect(&mut self, since: Monotonic, ground: &mut Ground) {
+        let in_sync: BTreeSet<DiskId> = ground.membership.record().in_sync.iter().copied().collect();
         let missing: Vec<DiskId> =
-            self.record.in_sync.iter().copied().filter(|disk| !self.calls.is_open(*disk)).collect();
-        if missing.is_empty() && self.membership_is_idle() {
-            let disks: BTreeSet<DiskId> = self.record.in_sync.iter().copied().collect();
-            for &disk in &disks {
-                self.call(Owner::Listing, disk, Operation::Chunks);
+            in_sync.iter().copied().filter(|disk| !ground.calls.is_open(*disk)).collect();
+        if missing.is_empty() && ground.membership.is_idle() {
+            for &disk in &in_sync {
+                debug_assert!(
+                    ground.membership.promised(disk) > Epoch(0),
+                    "{disk} is listed before it has promised our epoch (I3)"
+                );
+                ground.call(Owner::Listing, disk, Operation::Chunks);
             }
-            self.opening.step = Step::List { pending: disks };
+            self.step = Step::List { pending: in_sync };
             return;
         }
-        let patient = self.now.since(since) < self.config.opening_grace;
+        let patient = ground.setting.now.since(since) < ground.setting.config.opening_grace;
         let spare = match Planted::MinHoldersIgnored.is_planted() {
-            false => usize::from(self.record.min_holders.saturating_sub(1)),
+            false => usize::from(ground.membership.record().min_holders.saturating_sub(1)),
             true => usize::MAX,
         };
-        if !patient && !missing.is_empty() && missing.len() <= spare && self.membership_is_idle() {
+        if !patient && !missing.is_empty() && missing.len() <= spare && ground.membership.is_idle() {
             for disk in missing {
-                self.members.want_expel(disk);
+                ground.membership.want_expel(disk);
             }
         }
     }
 
-    pub(super) fn listing_done(&mut self, disk: DiskId, result: Result<Answer, Failure>) {
-        let Step::List { pending } = &mut self.opening.step else { return };
+    pub fn listing_done(
+        &mut self,
+        disk: DiskId,
+        result: Result<Answer, Failure>,
+        ground: &mut Ground,
+        suspects: &mut Suspects,
+    ) {
+        let Step::List { pending } = &mut self.step else { return };
         if !pending.remove(&disk) {
             return;
         }
         let Ok(Answer::Chunks(entries)) = result else {
             // The disk left while it listed: begin again with those that remain.
-            self.chunks.clear();
-            self.unclean.clear();
-            self.opening.step = Step::Connect { since: self.now };
+            ground.chunks.map.clear();
+            suspects.clear();
+            self.step = Step::Connect { since: ground.setting.now };
             return;
         };
-        let suspect = self.opening.suspect && !Planted::NoReconcile.is_planted();
+        let suspect = self.suspect && !Planted::NoReconcile.is_planted();
         for entry in entries {
-            if self.record.building.contains(&(disk, entry.chunk)) {
+            if ground.membership.is_marked(disk, entry.chunk) {
                 continue;
             }
-            let chunk = self.chunks.entry(entry.chunk).or_insert_with(|| Chunk::new(entry.append));
-            if !chunk.holders.contains(&disk) {
-                chunk.holders.push(disk);
-                chunk.holders.sort_unstable();
-            }
+            let chunk = ground.chunks.map.entry(entry.chunk).or_insert_with(|| Chunk::new(entry.append));
+            chunk.add_holder(disk);
             if suspect {
-                chunk.suspects = Suspects::Unknown;
-                self.unclean.insert(entry.chunk);
+                suspects.suspect(entry.chunk);
             }
         }
-        self.drive_opening();
+        self.drive(ground, suspects);
     }
 
-    fn listed(&mut self) {
-        // What may differ was written after what is settled and before this opening: one copy alone cannot differ.
-        let alone: Vec<_> = self
-            .unclean
-            .iter()
-            .copied()
-            .filter(|index| self.chunks.get(index).is_none_or(|chunk| chunk.holders.len() < 2))
-            .collect();
-        for index in alone {
-            self.set_clean(index);
-        }
-        self.jobs.may_have_surplus = true;
-        self.opening.step =
-            Step::Lease { until: self.config.lease.map_or(self.now, |lease| self.now.after(lease)) };
+    fn listed(&mut self, ground: &mut Ground, suspects: &mut Suspects) {
+        // Blocks that may differ were written after what is settled and before this opening: one copy alone cannot differ.
+        let chunks = &ground.chunks;
+        suspects.clear_single_copies(|index| chunks.get(index).map_or(0, |chunk| chunk.holders.len()));
+        let now = ground.setting.now;
+        self.step = Step::Lease { until: ground.setting.config.lease.map_or(now, |lease| now.after(lease)) };
         // Something stamped lately is left to be settled, or nothing is.
-        self.members.last_stamp = if self.opening.suspect { self.record.epoch } else { self.record.settled };
-        self.drive_opening();
+        let record = ground.membership.record();
+        let stamp = if self.suspect { record.epoch } else { record.settled };
+        ground.membership.begin_stamps(stamp);
+        self.drive(ground, suspects);
     }
 }

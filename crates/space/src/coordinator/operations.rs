@@ -3,32 +3,35 @@
 //! The gate holds a piece while its chunk is being allocated, given back or probed, while its region may differ between copies,
 //! and while too few copies can be reached. The lock orders pieces that touch the same blocks the same way on all copies. Then
 //! the piece is sent to the copies ([`super::running`]).
+//!
+//! Invariants: a piece past the gate, until it ends or goes back, holds its chunk and its place in the queue of its region's lock; only
+//! pieces of which the region's copies agree pass (I10), and writes only if `min_copies` that count can be reached by the record (I1).
 
+use super::absences::Absences;
+use super::allocation::Allocation;
+use super::calls::{Failure, Owner};
+use super::choosing::is_intact;
 use super::chunks::ChunkState;
-use super::locks::Holder;
-use super::running::Run;
-use super::suspects::Verdict;
-use super::{Coordinator, OVERWRITE_BLOCKS, Phase, REGION_BLOCKS};
-use crate::api::{SpaceCompletion, SpaceError, SpaceReply, SpaceRequest};
-use store::api::WriteClass;
+use super::clients::Clients;
+use super::ground::Ground;
+use super::keys::{ClientKey, Holder, OperationKey};
+use super::locks::Locks;
+use super::pieces::{cut, range, refuse};
+use super::reports::{Next, Reports};
+use super::running::{self, Run, choose_by_load, space_error};
+use super::setting::Geometry;
+use super::suspects::{self, Suspects};
+use super::{OVERWRITE_BLOCKS, Phase, REGION_BLOCKS};
+use crate::api::{SpaceError, SpaceRequest};
+use crate::message::{Answer, Operation as Message};
+use crate::planted::Planted;
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, VecDeque};
+use store::api::{StoreError, WriteClass};
 use sys::{BufMut, Payload};
-use types::{BLOCK_BYTES, ChunkIndex, Monotonic};
+use types::{BLOCK_BYTES, ChunkIndex, DiskId, Epoch, Lba, Monotonic, VolumeId};
 
-/// A request of the volume.
-pub(super) struct Client {
-    pub token: u64,
-    reads: bool,
-    /// Pieces not done.
-    remaining: usize,
-    /// Data of a read, by piece.
-    parts: Vec<Option<Payload>>,
-    error: Option<SpaceError>,
-    pub deadline: Monotonic,
-    /// Answered already, because it took too long; its pieces go on.
-    pub answered: bool,
-}
-
-pub(super) enum Kind {
+enum Kind {
     Read {
         copy: Option<u8>,
     },
@@ -41,7 +44,7 @@ pub(super) enum Kind {
     Free,
 }
 
-pub(super) enum Stage {
+enum Stage {
     Gated,
     Locking,
     Running(Run),
@@ -50,20 +53,51 @@ pub(super) enum Stage {
 }
 
 /// One piece of a request.
-pub(super) struct Operation {
-    pub client: u64,
+struct Operation {
+    client: ClientKey,
     /// Its place among the client's pieces.
-    pub part: usize,
-    pub kind: Kind,
-    pub chunk: ChunkIndex,
-    pub lba: u64,
-    pub blocks: u64,
-    pub stage: Stage,
+    part: usize,
+    kind: Kind,
+    chunk: ChunkIndex,
+    lba: u64,
+    blocks: u64,
+    stage: Stage,
 }
 
 impl Operation {
-    pub fn writes(&self) -> bool {
+    fn writes(&self) -> bool {
         !matches!(self.kind, Kind::Read { .. })
+    }
+
+    fn frees(&self) -> bool {
+        matches!(self.kind, Kind::Free)
+    }
+
+    /// Notes for the disks that are out what they miss.
+    fn note_missed(&self, absences: &mut Absences, geometry: Geometry) {
+        match self.kind {
+            Kind::Read { .. } => {}
+            Kind::Free => absences.forget_chunk(self.chunk, None),
+            Kind::Write { .. } | Kind::Discard => {
+                absences.miss(self.chunk, self.lba, self.blocks, geometry);
+            }
+        }
+    }
+
+    fn message(&self, volume: VolumeId) -> Message {
+        let lba = Lba(self.lba);
+        match &self.kind {
+            Kind::Read { .. } => Message::Read { lba, blocks: self.blocks as u32 },
+            Kind::Write { class, data } => {
+                let checksums = match class {
+                    WriteClass::Append => Vec::new(),
+                    _ => codes::payload_checksums(volume, lba, data),
+                };
+                Message::Write { lba, class: *class, data: data.clone(), checksums }
+            }
+            Kind::Discard => Message::Discard { lba, blocks: self.blocks as u32 },
+            Kind::Free => Message::Free { chunk: self.chunk },
+        }
     }
 }
 
@@ -75,114 +109,77 @@ enum Gate {
     Fail(SpaceError),
 }
 
-impl Coordinator {
-    pub(super) fn accept(&mut self, token: u64, request: SpaceRequest) {
-        let refusal = match &self.phase {
+pub(super) struct Operations {
+    pub clients: Clients,
+    pub absences: Absences,
+    pub suspects: Suspects,
+    operations: BTreeMap<OperationKey, Operation>,
+    last: OperationKey,
+    /// Operations that wait for something other than a lock, in order of arrival.
+    gated: VecDeque<OperationKey>,
+    locks: Locks,
+    allocation: Allocation,
+}
+
+impl Operations {
+    pub fn new(now: Monotonic) -> Self {
+        Self {
+            clients: Clients::new(now),
+            absences: Absences::default(),
+            suspects: Suspects::default(),
+            operations: BTreeMap::new(),
+            last: OperationKey::default(),
+            gated: VecDeque::new(),
+            locks: Locks::default(),
+            allocation: Allocation::default(),
+        }
+    }
+
+    /// Takes a request of the volume; its answer carries `token`.
+    pub fn accept(&mut self, token: u64, request: SpaceRequest, ground: &mut Ground) {
+        let refusal = match &ground.setting.phase {
             Phase::Stopped(why) => Some(why.clone()),
             Phase::Closing | Phase::Closed => Some(SpaceError::Unavailable),
-            _ => self.refuse(&request),
+            _ => refuse(&request, ground),
         };
         if let Some(error) = refusal {
-            self.completions.push(SpaceCompletion { token, result: Err(error) });
-            return;
+            return self.clients.refuse(token, error);
         }
-        let (lba, blocks) = match &request {
-            SpaceRequest::Read { lba, blocks, .. } => (lba.0, u64::from(*blocks)),
-            SpaceRequest::Write { lba, data, .. } => (lba.0, (data.len() / BLOCK_BYTES) as u64),
-            SpaceRequest::Discard { lba, blocks } => (lba.0, *blocks),
-        };
-        let number = self.number();
-        let pieces = self.cut(lba, blocks, matches!(request, SpaceRequest::Discard { .. }));
-        let client = Client {
-            token,
-            reads: matches!(request, SpaceRequest::Read { .. }),
-            remaining: pieces.len(),
-            parts: vec![None; pieces.len()],
-            error: None,
-            deadline: self.now.after(self.config.unavailable_after),
-            answered: false,
-        };
-        // Later clients have later deadlines.
-        if self.clients.is_empty() {
-            self.clients_expire_at = client.deadline;
-        }
-        self.clients.insert(number, client);
-        for (part, (at, length, whole_chunk)) in pieces.into_iter().enumerate() {
+        let (lba, blocks) = range(&request);
+        let discards = matches!(request, SpaceRequest::Discard { .. });
+        let pieces = cut(lba, blocks, discards, ground.setting.geometry);
+        let deadline = ground.setting.now.after(ground.setting.config.unavailable_after);
+        let reads = matches!(request, SpaceRequest::Read { .. });
+        let client = self.clients.begin(token, reads, pieces.len(), deadline);
+        for (part, piece) in pieces.into_iter().enumerate() {
             let kind = match &request {
                 SpaceRequest::Read { copy, .. } => Kind::Read { copy: *copy },
                 SpaceRequest::Write { class, data, .. } => {
-                    let start = (at - lba) as usize * BLOCK_BYTES;
-                    Kind::Write { class: *class, data: data.slice(start, length as usize * BLOCK_BYTES) }
+                    let start = (piece.lba - lba) as usize * BLOCK_BYTES;
+                    let data = data.slice(start, piece.blocks as usize * BLOCK_BYTES);
+                    Kind::Write { class: *class, data }
                 }
-                SpaceRequest::Discard { .. } if whole_chunk => Kind::Free,
+                SpaceRequest::Discard { .. } if piece.whole_chunk => Kind::Free,
                 SpaceRequest::Discard { .. } => Kind::Discard,
             };
-            let operation = self.number();
-            let chunk = self.chunk_of(at);
-            let piece =
-                Operation { client: number, part, kind, chunk, lba: at, blocks: length, stage: Stage::Gated };
-            self.operations.insert(operation, piece);
-            if !self.pass(operation) {
-                self.gated.push_back(operation);
+            let key = self.last.advance();
+            let chunk = ground.setting.geometry.chunk_of(piece.lba);
+            let (lba, blocks, stage) = (piece.lba, piece.blocks, Stage::Gated);
+            let operation = Operation { client, part, kind, chunk, lba, blocks, stage };
+            self.operations.insert(key, operation);
+            if !self.pass(key, ground) {
+                self.gated.push_back(key);
             }
         }
-    }
-
-    fn refuse(&self, request: &SpaceRequest) -> Option<SpaceError> {
-        let (lba, blocks) = match request {
-            SpaceRequest::Read { lba, blocks, .. } => (lba.0, u64::from(*blocks)),
-            SpaceRequest::Write { lba, data, class } => {
-                if !data.len().is_multiple_of(BLOCK_BYTES) {
-                    return Some(SpaceError::Invalid("a write must be of whole blocks"));
-                }
-                let blocks = (data.len() / BLOCK_BYTES) as u64;
-                if *class == WriteClass::Overwrite && blocks > OVERWRITE_BLOCKS {
-                    return Some(SpaceError::Invalid("an overwrite is of 64 KiB at most"));
-                }
-                (lba.0, blocks)
-            }
-            SpaceRequest::Discard { lba, blocks } => (lba.0, *blocks),
-        };
-        // The size is known once the record is read; until then requests wait, and the gate checks them.
-        let end = lba.checked_add(blocks);
-        if blocks == 0 || end.is_none() || (self.serving() && end > Some(self.size().blocks.0)) {
-            return Some(SpaceError::Invalid("the range is empty or beyond the end of the virtual disk"));
-        }
-        None
-    }
-
-    /// Pieces of one region each; where whole chunks are discarded, of a chunk each: (block, blocks, whole chunk).
-    fn cut(&self, lba: u64, blocks: u64, discard: bool) -> Vec<(u64, u64, bool)> {
-        let region = self.region_blocks();
-        let (mut at, end) = (lba, lba + blocks);
-        let mut pieces = Vec::new();
-        while at < end {
-            let whole = discard && at.is_multiple_of(self.chunk_blocks) && end - at >= self.chunk_blocks;
-            let length = if whole {
-                self.chunk_blocks
-            } else {
-                let in_region = region - (at % self.chunk_blocks) % region;
-                in_region.min(self.chunk_blocks - at % self.chunk_blocks).min(end - at)
-            };
-            pieces.push((at, length, whole));
-            at += length;
-        }
-        pieces
-    }
-
-    /// Regions are counted from the first of each chunk; this numbers them over the whole virtual disk.
-    pub(super) fn region_of(&self, lba: u64) -> u64 {
-        let per_chunk = self.chunk_blocks.div_ceil(self.region_blocks());
-        lba / self.chunk_blocks * per_chunk + (lba % self.chunk_blocks) / self.region_blocks()
     }
 
     /// Lets every gated operation through that may go on.
-    pub(super) fn pass_gated(&mut self) {
+    pub fn pass_gated(&mut self, ground: &mut Ground) {
         let gated = std::mem::take(&mut self.gated);
-        let mut waiting = std::collections::VecDeque::new();
-        for number in gated {
-            if !self.pass(number) {
-                waiting.push_back(number);
+        let mut waiting = VecDeque::new();
+        for key in gated {
+            if !self.pass(key, ground) {
+                waiting.push_back(key);
             }
         }
         waiting.append(&mut self.gated);
@@ -190,65 +187,53 @@ impl Coordinator {
     }
 
     /// Whether the operation needs the gate no more.
-    fn pass(&mut self, number: u64) -> bool {
-        let Some(operation) = self.operations.get(&number) else { return true };
+    fn pass(&mut self, key: OperationKey, ground: &mut Ground) -> bool {
+        let Some(operation) = self.operations.get(&key) else { return true };
         if !matches!(operation.stage, Stage::Gated) {
             return true;
         }
         let (index, lba, blocks) = (operation.chunk, operation.lba, operation.blocks);
-        let (writes, free) = (operation.writes(), matches!(operation.kind, Kind::Free));
-        match self.gate(number) {
-            Gate::Wait => false,
-            Gate::Fail(error) => {
-                self.finish_operation(number, Err(error));
-                true
-            }
-            Gate::Nothing => {
-                self.finish_operation(number, Ok(None));
-                true
-            }
+        let (writes, free) = (operation.writes(), operation.frees());
+        match self.gate(key, ground) {
+            Gate::Wait => return false,
+            Gate::Fail(error) => self.finish_operation(key, Err(error), ground),
+            Gate::Nothing => self.finish_operation(key, Ok(None), ground),
             Gate::Zeroes => {
                 let zeroes = BufMut::zeroed(blocks as usize * BLOCK_BYTES).freeze();
-                self.finish_operation(number, Ok(Some(Payload::from(zeroes))));
-                true
+                self.finish_operation(key, Ok(Some(Payload::from(zeroes))), ground);
             }
-            Gate::Pass if free => {
-                self.run(number);
-                true
-            }
+            Gate::Pass if free => self.run(key, ground),
             Gate::Pass => {
-                if let Some(chunk) = self.chunks.get_mut(&index) {
-                    chunk.active += 1;
-                }
-                let region = self.region_of(lba);
-                let granted = self.locks.lock(Holder::Operation(number), region, lba..lba + blocks, writes);
-                if let Some(operation) = self.operations.get_mut(&number) {
+                ground.chunks.use_chunk(index);
+                let region = ground.setting.geometry.region_of(lba);
+                let granted = self.locks.lock(Holder::Operation(key), region, lba..lba + blocks, writes);
+                if let Some(operation) = self.operations.get_mut(&key) {
                     operation.stage = Stage::Locking;
                 }
                 if granted {
-                    self.run(number);
+                    self.run(key, ground);
                 }
-                true
             }
         }
+        true
     }
 
-    fn gate(&mut self, number: u64) -> Gate {
-        if !self.serving() {
+    fn gate(&mut self, key: OperationKey, ground: &mut Ground) -> Gate {
+        if !ground.setting.serving() {
             return Gate::Wait;
         }
-        let Some(operation) = self.operations.get(&number) else { return Gate::Nothing };
+        let Some(operation) = self.operations.get(&key) else { return Gate::Nothing };
         let (index, lba) = (operation.chunk, operation.lba);
-        if lba + operation.blocks > self.record.size_bytes / BLOCK_BYTES as u64 {
+        if lba + operation.blocks > ground.membership.record().size_bytes / BLOCK_BYTES as u64 {
             return Gate::Fail(SpaceError::Invalid("the range is beyond the end of the virtual disk"));
         }
-        let Some(chunk) = self.chunks.get(&index) else {
+        let Some(chunk) = ground.chunks.get(index) else {
             return match &operation.kind {
                 Kind::Read { .. } => Gate::Zeroes,
                 Kind::Discard | Kind::Free => Gate::Nothing,
                 Kind::Write { class, .. } => {
                     let append = *class == WriteClass::Append;
-                    match self.allocate(index, append) {
+                    match self.allocation.allocate(index, append, ground) {
                         None | Some(SpaceError::Unavailable) => Gate::Wait,
                         Some(error) => Gate::Fail(error),
                     }
@@ -256,9 +241,9 @@ impl Coordinator {
             };
         };
         match &operation.kind {
-            Kind::Read { .. } if matches!(chunk.state, ChunkState::Allocating { .. }) => return Gate::Zeroes,
-            _ if matches!(chunk.state, ChunkState::Allocating { .. }) => return Gate::Wait,
-            Kind::Free => return self.gate_free(index),
+            Kind::Read { .. } if chunk.is_allocating() => return Gate::Zeroes,
+            _ if chunk.is_allocating() => return Gate::Wait,
+            Kind::Free => return gate_free(index, ground),
             _ if chunk.state == ChunkState::Closing => return Gate::Wait,
             Kind::Write { class, .. } if (*class == WriteClass::Append) != chunk.append => {
                 return Gate::Fail(SpaceError::Invalid(
@@ -267,187 +252,121 @@ impl Coordinator {
             }
             _ => {}
         }
-        let writes = operation.writes();
-        let explicit = match operation.kind {
-            Kind::Read { copy } => copy,
-            _ => None,
-        };
-        if self.verdict(index, lba) == Verdict::MayDiffer {
+        if self.suspects.verdict(index, lba, ground) == suspects::Verdict::MayDiffer {
             return Gate::Wait;
         }
-        let holders = self.holders_of(index);
-        if let Some(copy) = explicit
-            && usize::from(copy) >= holders.len()
-        {
-            return Gate::Fail(SpaceError::Invalid("the chunk has no such in-sync copy"));
-        }
-        if writes {
-            if holders.len() < usize::from(self.record.min_copies.max(1)) {
-                return Gate::Wait;
-            }
-            if holders.len() < usize::from(self.promised_holders()) {
-                // An opening may then miss fewer disks: this must be on record before it is relied on.
-                self.members.want_lower(holders.len() as u8);
-                return Gate::Wait;
-            }
-        } else {
-            let wanted = |at: usize| explicit.is_none_or(|copy| usize::from(copy) == at);
-            let mut readable = holders.iter().enumerate().filter(|(at, _)| wanted(*at));
-            if !readable.any(|(_, disk)| self.calls.is_open(*disk)) {
-                return Gate::Wait;
-            }
-        }
-        Gate::Pass
-    }
-
-    fn gate_free(&mut self, index: ChunkIndex) -> Gate {
-        let Some(chunk) = self.chunks.get_mut(&index) else { return Gate::Nothing };
-        chunk.state = ChunkState::Closing;
-        // A copy being made would outlive the chunk. One that is complete by the record is waited for.
-        self.abort_build(index);
-        let active = self.chunks.get(&index).is_some_and(|chunk| chunk.active > 0);
-        if active || self.is_building(index) { Gate::Wait } else { Gate::Pass }
-    }
-
-    /// The lock was granted.
-    pub(super) fn lock_granted(&mut self, holder: Holder) {
-        match holder {
-            Holder::Operation(number) => self.run(number),
-            Holder::Sync(number) => self.sync_locked(number),
+        match operation.kind {
+            Kind::Read { copy } => gate_read(index, copy, ground),
+            _ => gate_write(index, ground),
         }
     }
 
-    pub(super) fn unlock(&mut self, holder: Holder, region: u64) {
+    /// Gives up the lock, or the place in its queue; others that are granted theirs by it go on.
+    pub fn unlock(&mut self, holder: Holder, region: u64, reports: &mut Reports) {
         for granted in self.locks.unlock(holder, region) {
-            self.lock_granted(granted);
+            reports.leave(Next::Granted(granted));
         }
+    }
+
+    /// Asks for the exclusive lock of blocks of one region, for a step that makes their copies equal; whether it is granted at once.
+    pub fn lock_for_sync(&mut self, holder: Holder, region: u64, range: std::ops::Range<u64>) -> bool {
+        self.locks.lock(holder, region, range, true)
+    }
+
+    /// Gives up the chunk and the lock of an operation.
+    pub fn release(&mut self, key: OperationKey, chunk: ChunkIndex, lba: u64, ground: &mut Ground) {
+        release_chunk(chunk, ground);
+        self.unlock(Holder::Operation(key), ground.setting.geometry.region_of(lba), &mut ground.reports);
     }
 
     /// Gives up lock and chunk; the operation goes back to the gate.
-    pub(super) fn gate_again(&mut self, number: u64) {
-        let Some(operation) = self.operations.get_mut(&number) else { return };
-        operation.stage = Stage::Gated;
+    fn gate_again(&mut self, key: OperationKey, ground: &mut Ground) {
+        let Some(operation) = self.operations.get(&key) else { return };
         let (chunk, lba) = (operation.chunk, operation.lba);
-        self.gated.push_back(number);
-        self.recheck = true;
-        self.release_chunk(chunk);
-        self.unlock(Holder::Operation(number), self.region_of(lba));
+        self.wait_again(key, &mut ground.reports);
+        self.release(key, chunk, lba, ground);
     }
 
-    /// Gives up lock and chunk; the read waits for the copies to be compared.
-    pub(super) fn compare_first(&mut self, number: u64) {
-        let Some(operation) = self.operations.get_mut(&number) else { return };
+    /// The read waits for the copies to be compared. It keeps lock and chunk until the comparison has its place in the queue, and is
+    /// then released.
+    fn compare_first(&mut self, key: OperationKey, reports: &mut Reports) {
+        let Some(operation) = self.operations.get_mut(&key) else { return };
         operation.stage = Stage::Comparing;
         let (chunk, lba, blocks) = (operation.chunk, operation.lba, operation.blocks);
-        // The comparison has its place in the queue before the read gives up its own.
-        self.answer_by_sync(number, chunk, lba, blocks);
-        self.release_chunk(chunk);
-        self.unlock(Holder::Operation(number), self.region_of(lba));
+        reports.leave(Next::Compare { operation: key, chunk, lba, blocks });
     }
 
-    /// The copies could not be compared: the read begins again.
-    pub(super) fn wait_again(&mut self, number: u64) {
-        let Some(operation) = self.operations.get_mut(&number) else { return };
+    /// Begins the operation again: the copies could not be read, or compared.
+    pub fn wait_again(&mut self, key: OperationKey, reports: &mut Reports) {
+        let Some(operation) = self.operations.get_mut(&key) else { return };
         operation.stage = Stage::Gated;
-        self.gated.push_back(number);
-        self.recheck = true;
+        self.gated.push_back(key);
+        reports.recheck = true;
     }
 
-    /// The piece is done; `Some` is the data of a read.
-    pub(super) fn finish_operation(&mut self, number: u64, result: Result<Option<Payload>, SpaceError>) {
-        let Some(operation) = self.operations.remove(&number) else { return };
-        if let Some(client) = self.clients.get_mut(&operation.client) {
-            client.remaining -= 1;
-            match result {
-                Ok(data) => client.parts[operation.part] = data,
-                Err(error) => merge_error(&mut client.error, error),
-            }
-            if client.remaining == 0 {
-                self.answer_client(operation.client);
-            }
-        }
-        let free = matches!(operation.kind, Kind::Free);
-        if !matches!(operation.stage, Stage::Gated | Stage::Comparing) && !free {
-            self.release_chunk(operation.chunk);
-            self.unlock(Holder::Operation(number), self.region_of(operation.lba));
+    /// Ends a piece; `Some` is the data of a read.
+    pub fn finish_operation(
+        &mut self,
+        key: OperationKey,
+        result: Result<Option<Payload>, SpaceError>,
+        ground: &mut Ground,
+    ) {
+        let Some(operation) = self.operations.remove(&key) else { return };
+        debug_assert!(
+            operation.writes()
+                || result.as_ref().is_ok_and(|data| {
+                    data.as_ref()
+                        .is_some_and(|data| data.len() as u64 == operation.blocks * BLOCK_BYTES as u64)
+                })
+                || result.is_err(),
+            "a read ends with other bytes than were asked for (I6)"
+        );
+        self.clients.piece_done(operation.client, operation.part, result, &mut ground.reports.counters);
+        if !matches!(operation.stage, Stage::Gated | Stage::Comparing) && !operation.frees() {
+            self.release(key, operation.chunk, operation.lba, ground);
         }
         if operation.writes() {
             // A resync or build may have waited for it.
-            self.recheck = true;
+            ground.reports.recheck = true;
         }
     }
 
-    fn answer_client(&mut self, number: u64) {
-        let Some(client) = self.clients.remove(&number) else { return };
-        if client.answered {
+    /// Answers requests that waited too long for something that cannot be reached. Pieces at the gate end; pieces with the copies go
+    /// on until all copies agree.
+    pub fn expire_clients(&mut self, ground: &mut Ground) {
+        let now = ground.setting.now;
+        if !self.clients.is_due(now) {
             return;
         }
-        let result = match client.error {
-            Some(error) => Err(error),
-            None if client.reads => {
-                let mut data = Payload::new();
-                client.parts.into_iter().flatten().for_each(|part| data.append(part));
-                self.counters.reads += 1;
-                Ok(SpaceReply::Data(data))
-            }
-            None => {
-                self.counters.writes += 1;
-                Ok(SpaceReply::Done)
-            }
-        };
-        self.completions.push(SpaceCompletion { token: client.token, result });
-    }
-
-    /// Answers what waited too long for something that cannot be reached. Pieces at the gate end; pieces with the copies go on until all copies agree.
-    pub(super) fn expire_clients(&mut self) {
-        let now = self.now;
-        if now < self.clients_expire_at {
-            return;
-        }
-        let late: Vec<u64> = self
-            .clients
-            .iter()
-            .filter(|(_, client)| !client.answered && client.deadline <= now)
-            .map(|(&number, _)| number)
-            .collect();
-        for number in late {
-            if !self.is_unavailable(number) {
-                // It is slow, and goes on.
-                let deadline = now.after(self.config.unavailable_after);
-                self.clients.entry(number).and_modify(|client| client.deadline = deadline);
+        let later = now.after(ground.setting.config.unavailable_after);
+        for client in self.clients.late(now) {
+            if !self.is_unavailable(client, ground) {
+                self.clients.extend(client, later);
                 continue;
             }
-            if let Some(client) = self.clients.get_mut(&number) {
-                client.answered = true;
-                let token = client.token;
-                self.completions.push(SpaceCompletion { token, result: Err(SpaceError::Unavailable) });
-            }
-            let gated: Vec<u64> = self
-                .operations
-                .iter()
-                .filter(|(_, operation)| {
-                    operation.client == number && matches!(operation.stage, Stage::Gated)
-                })
-                .map(|(&operation, _)| operation)
-                .collect();
-            for operation in gated {
-                self.finish_operation(operation, Err(SpaceError::Unavailable));
+            self.clients.give_up(client);
+            for key in self.gated_where(|operation| operation.client == client) {
+                self.finish_operation(key, Err(SpaceError::Unavailable), ground);
             }
         }
-        let waiting = self.clients.values().filter(|client| !client.answered);
-        let first = waiting.map(|client| client.deadline).min();
-        self.clients_expire_at = first.unwrap_or(now.after(self.config.unavailable_after));
+        self.clients.look_again(later);
+    }
+
+    /// Returns the operations at the gate of which this is true.
+    fn gated_where(&self, wanted: impl Fn(&Operation) -> bool) -> Vec<OperationKey> {
+        let gated = self.operations.iter().filter(|(_, operation)| matches!(operation.stage, Stage::Gated));
+        gated.filter(|(_, operation)| wanted(operation)).map(|(&key, _)| key).collect()
     }
 
     /// Whether the request waits for the record, or for a disk that cannot be reached.
-    fn is_unavailable(&self, client: u64) -> bool {
+    fn is_unavailable(&self, client: ClientKey, ground: &Ground) -> bool {
         let reachable = |index: ChunkIndex| {
-            let holders = self.holders_of(index);
-            let enough = holders.len() >= usize::from(self.record.min_copies.max(1));
-            enough && holders.iter().all(|disk| self.calls.is_open(*disk))
+            let holders = ground.holders_of(index);
+            let enough = holders.len() >= usize::from(ground.membership.record().min_copies.max(1));
+            enough && holders.iter().all(|disk| ground.calls.is_open(*disk))
         };
-        !self.serving()
-            || self.members.is_changing()
+        !ground.setting.serving()
+            || ground.membership.is_changing()
             || self
                 .operations
                 .values()
@@ -455,23 +374,295 @@ impl Coordinator {
                 .any(|operation| !reachable(operation.chunk))
     }
 
-    /// No piece of a write is with the copies or on its way there.
-    pub(super) fn is_drained(&self) -> bool {
-        self.operations.values().all(|operation| !operation.writes()) && self.syncs.is_empty()
+    /// Takes an answer to a request for a slab of the chunk.
+    pub fn allocated(
+        &mut self,
+        index: ChunkIndex,
+        disk: DiskId,
+        result: Result<Answer, Failure>,
+        ground: &mut Ground,
+    ) {
+        if let Some(error) = self.allocation.allocated(index, disk, result, ground) {
+            let writes = |operation: &Operation| {
+                operation.chunk == index && matches!(operation.kind, Kind::Write { .. })
+            };
+            for key in self.gated_where(writes) {
+                self.finish_operation(key, Err(error.clone()), ground);
+            }
+        }
     }
 
-    pub(super) fn foreground_is_busy(&self) -> bool {
+    pub fn allocation_undone(&mut self, index: ChunkIndex, disk: DiskId, ground: &mut Ground) {
+        self.allocation.allocation_undone(index, disk, ground);
+    }
+
+    /// Takes the slabs given by disks of which it is decided now whether they leave.
+    pub fn leaving_decided(&mut self, ground: &mut Ground) {
+        for (index, disk) in self.allocation.take_by_leaving() {
+            self.allocated(index, disk, Ok(Answer::Done), ground);
+        }
+    }
+
+    /// Sends the piece, which has its lock, to the copies.
+    pub fn run(&mut self, key: OperationKey, ground: &mut Ground) {
+        let Some(operation) = self.operations.get_mut(&key) else { return };
+        let index = operation.chunk;
+        let region = ground.setting.geometry.region_in_chunk(operation.lba);
+        debug_assert!(
+            operation.frees() || !self.suspects.is_suspect(index, region),
+            "a piece is sent to copies that may differ (I10)"
+        );
+        if let Kind::Read { copy } = operation.kind {
+            return self.run_read(key, copy, ground);
+        }
+        if !self.absences.is_empty() {
+            operation.note_missed(&mut self.absences, ground.setting.geometry);
+        }
+        let stamp = ground.membership.record().epoch;
+        ground.membership.stamp(stamp);
+        let mut targets = ground.holders_of(index);
+        if let Some(chunk) = ground.chunks.get(index) {
+            targets.extend(chunk.mirrors.iter().copied());
+        }
+        let message = operation.message(ground.setting.volume);
+        operation.stage = Stage::Running(Run::new(stamp, targets.clone()));
+        for disk in targets {
+            ground.call(Owner::Operation(key), disk, message.clone());
+        }
+        self.conclude_write(key, ground);
+    }
+
+    fn run_read(&mut self, key: OperationKey, copy: Option<u8>, ground: &mut Ground) {
+        let Some(operation) = self.operations.get_mut(&key) else { return };
+        // A reader that looks at each copy by itself has them compared, too.
+        if copy.is_none_or(|copy| copy == 0) && wants_newest(operation.chunk, ground) {
+            return self.compare_first(key, &mut ground.reports);
+        }
+        let Some(disk) = choose_copy(operation, copy, ground) else { return self.gate_again(key, ground) };
+        let message = operation.message(ground.setting.volume);
+        operation.stage = Stage::Running(Run::new(Epoch(0), SmallVec::from_slice(&[disk])));
+        ground.call(Owner::Operation(key), disk, message);
+    }
+
+    pub fn operation_answered(
+        &mut self,
+        key: OperationKey,
+        disk: DiskId,
+        result: Result<Answer, Failure>,
+        ground: &mut Ground,
+    ) {
+        let Some(operation) = self.operations.get_mut(&key) else { return };
+        let reads = !operation.writes();
+        let Stage::Running(run) = &mut operation.stage else { return };
+        if reads {
+            return self.read_answered(key, result, ground);
+        }
+        run.answered(disk, result);
+        if Planted::AckFirstCopy.is_planted() && run.is_acknowledged() {
+            return self.finish_operation(key, Ok(None), ground);
+        }
+        self.conclude_write(key, ground);
+    }
+
+    /// Decides a write that no copy is pending for; see the table in [`super::running`].
+    fn conclude_write(&mut self, key: OperationKey, ground: &mut Ground) {
+        let Some(operation) = self.operations.get_mut(&key) else { return };
+        let (index, free) = (operation.chunk, operation.frees());
+        let Stage::Running(run) = &mut operation.stage else { return };
+        let holders = ground.holders_of(index);
+        match run.conclude(&holders) {
+            running::Verdict::Pending => {}
+            running::Verdict::Refused(error) => {
+                self.finish_operation(key, Err(space_error(error)), ground);
+            }
+            running::Verdict::Differ(refused) => {
+                let message = operation.message(ground.setting.volume);
+                for (disk, error) in refused {
+                    ground.call(Owner::Operation(key), disk, message.clone());
+                    ground.fail_disk(disk, &error.to_string());
+                }
+            }
+            running::Verdict::Missing(disks) => {
+                let message = operation.message(ground.setting.volume);
+                for disk in disks {
+                    ground.call(Owner::Operation(key), disk, message.clone());
+                }
+            }
+            running::Verdict::Done => {
+                debug_assert!(
+                    running::may_miss() || run.is_on(&holders),
+                    "a copy that counts lacks a write (I1)"
+                );
+                let enough = holders.len() >= usize::from(ground.membership.record().min_copies);
+                if free {
+                    self.chunk_freed(index, ground);
+                }
+                let result = if free || enough { Ok(None) } else { Err(SpaceError::Unavailable) };
+                self.finish_operation(key, result, ground);
+            }
+        }
+    }
+
+    /// Forgets the chunk, of which no copy has a slab any more.
+    fn chunk_freed(&mut self, index: ChunkIndex, ground: &mut Ground) {
+        ground.chunks.chunk_freed(index);
+        self.suspects.set_clean(index);
+        ground.reports.recheck = true;
+    }
+
+    fn read_answered(&mut self, key: OperationKey, result: Result<Answer, Failure>, ground: &mut Ground) {
+        let Some(operation) = self.operations.get(&key) else { return };
+        let (lba, blocks) = (operation.lba, operation.blocks);
+        match result {
+            Ok(Answer::Data { data, checksums }) => {
+                if is_intact(&ground.setting, lba, blocks, &data, &checksums) {
+                    return self.finish_operation(key, Ok(Some(data)), ground);
+                }
+                self.read_corrupt(key, blocks, ground);
+            }
+            Err(Failure::Store(StoreError::Corrupt { .. })) => self.read_corrupt(key, blocks, ground),
+            Err(Failure::Store(error @ StoreError::Invalid(_))) => {
+                self.finish_operation(key, Err(space_error(error)), ground);
+            }
+            Ok(_) | Err(Failure::Store(_) | Failure::Gone) => self.gate_again(key, ground),
+        }
+    }
+
+    /// Answers the read from another copy, and has the corrupt one repaired.
+    fn read_corrupt(&mut self, key: OperationKey, blocks: u64, ground: &mut Ground) {
+        if Planted::ServeCorrupt.is_planted() {
+            let zeroes = BufMut::zeroed(blocks as usize * BLOCK_BYTES).freeze();
+            return self.finish_operation(key, Ok(Some(Payload::from(zeroes))), ground);
+        }
+        self.compare_first(key, &mut ground.reports);
+    }
+
+    /// Begins to note what the disk misses: a committed record puts it out, and it is still among the holders of its chunks.
+    pub fn begin_absence(&mut self, disk: DiskId, ground: &Ground) {
+        self.absences.forget(disk);
+        if !ground.setting.serving() {
+            return;
+        }
+        let suspects = &self.suspects;
+        let held = ground.chunks.map.iter().filter(|(index, chunk)| {
+            chunk.is_mapped() && chunk.holders.contains(&disk) && !suspects.is_unclean(**index)
+        });
+        self.absences.begin(disk, held.map(|(&index, _)| index));
+        for operation in self.operations.values() {
+            if matches!(operation.stage, Stage::Running(_)) {
+                operation.note_missed(&mut self.absences, ground.setting.geometry);
+            }
+        }
+    }
+
+    /// Whether the operation has not ended.
+    pub fn is_under_way(&self, key: OperationKey) -> bool {
+        self.operations.contains_key(&key)
+    }
+
+    /// Whether no piece of a write is with the copies or on its way there.
+    pub fn is_drained(&self) -> bool {
+        self.operations.values().all(|operation| !operation.writes())
+    }
+
+    pub fn foreground_is_busy(&self) -> bool {
         self.operations.values().any(|operation| !matches!(operation.stage, Stage::Gated))
+    }
+
+    /// Returns the lowest stamp of a write that is with the copies.
+    pub fn lowest_stamp(&self) -> Option<Epoch> {
+        self.running().filter(|(_, operation, _)| operation.writes()).map(|(_, _, run)| run.stamp).min()
+    }
+
+    /// Whether something was sent to this copy and not answered.
+    pub fn is_in_use(&self, index: ChunkIndex, disk: DiskId) -> bool {
+        self.running().any(|(_, operation, run)| operation.chunk == index && run.waits_for(disk))
+    }
+
+    /// Returns writes that are with the copies now.
+    pub fn running_writes(&self) -> Vec<OperationKey> {
+        self.running().filter(|(_, operation, _)| operation.writes()).map(|(key, ..)| key).collect()
+    }
+
+    fn running(&self) -> impl Iterator<Item = (OperationKey, &Operation, &Run)> {
+        self.operations.iter().filter_map(|(&key, operation)| match &operation.stage {
+            Stage::Running(run) => Some((key, operation, run)),
+            _ => None,
+        })
+    }
+
+    /// Ends everything: requests that wait are answered with `why`.
+    pub fn stop(&mut self, why: &SpaceError) {
+        self.operations.clear();
+        self.gated.clear();
+        self.locks = Locks::default();
+        self.clients.stop(why);
     }
 }
 
-/// Corrupt blocks of several pieces are listed together; of other errors the first is kept.
-fn merge_error(have: &mut Option<SpaceError>, error: SpaceError) {
-    match (have, error) {
-        (Some(SpaceError::Corrupt { lbas }), SpaceError::Corrupt { lbas: more }) => lbas.extend(more),
-        (have @ None, error) => *have = Some(error),
-        _ => {}
+/// Ends one use of the chunk.
+pub(super) fn release_chunk(index: ChunkIndex, ground: &mut Ground) {
+    if ground.chunks.release_chunk(index) {
+        ground.reports.recheck = true;
     }
+}
+
+fn gate_free(index: ChunkIndex, ground: &mut Ground) -> Gate {
+    let Some(chunk) = ground.chunks.get_mut(index) else { return Gate::Nothing };
+    chunk.state = ChunkState::Closing;
+    if chunk.in_build {
+        // A copy being made would outlive the chunk. One that is complete by the record is waited for.
+        ground.reports.leave(Next::Close(index));
+        return Gate::Wait;
+    }
+    if chunk.is_active() { Gate::Wait } else { Gate::Pass }
+}
+
+fn gate_write(index: ChunkIndex, ground: &mut Ground) -> Gate {
+    let holders = ground.holders_of(index);
+    if holders.len() < usize::from(ground.membership.record().min_copies.max(1)) {
+        return Gate::Wait;
+    }
+    if holders.len() < usize::from(ground.membership.promised_holders()) {
+        // An opening may then miss fewer disks: this must be on record before it is relied on.
+        ground.membership.want_lower(holders.len() as u8);
+        return Gate::Wait;
+    }
+    Gate::Pass
+}
+
+fn gate_read(index: ChunkIndex, copy: Option<u8>, ground: &Ground) -> Gate {
+    let holders = ground.holders_of(index);
+    if let Some(copy) = copy
+        && usize::from(copy) >= holders.len()
+    {
+        return Gate::Fail(SpaceError::Invalid("the chunk has no such in-sync copy"));
+    }
+    let wanted = |at: usize| copy.is_none_or(|copy| usize::from(copy) == at);
+    let mut readable = holders.iter().enumerate().filter(|(at, _)| wanted(*at));
+    if readable.any(|(_, disk)| ground.calls.is_open(*disk)) { Gate::Pass } else { Gate::Wait }
+}
+
+/// Tells whether one copy alone cannot be trusted to have the last that was written, and there are others.
+fn wants_newest(index: ChunkIndex, ground: &Ground) -> bool {
+    let open = |disk: &&DiskId| ground.calls.is_open(**disk);
+    ground.chunks.is_append(index) && ground.holders_of(index).iter().filter(open).count() > 1
+}
+
+/// Chooses a reachable in-sync copy.
+fn choose_copy(operation: &Operation, copy: Option<u8>, ground: &Ground) -> Option<DiskId> {
+    let holders = ground.holders_of(operation.chunk);
+    if let Some(copy) = copy {
+        return holders.get(usize::from(copy)).copied().filter(|disk| ground.calls.is_open(*disk));
+    }
+    let chunk = ground.chunks.get(operation.chunk)?;
+    if Planted::ReadStaleCopy.is_planted()
+        && let Some(&mirror) = chunk.mirrors.first()
+    {
+        return Some(mirror);
+    }
+    let open = holders.iter().copied().filter(|disk| ground.calls.is_open(*disk));
+    choose_by_load(operation.lba, open.map(|disk| (disk, ground.calls.load(disk))))
 }
 
 const _: () = assert!(OVERWRITE_BLOCKS <= REGION_BLOCKS);

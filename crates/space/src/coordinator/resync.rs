@@ -8,25 +8,33 @@
 //! | copy, chunk by chunk, the regions that the disk may have missed | each is copied, read back and compared |
 //! | join: the record says that the disk is in sync | committed |
 //!
-//! A region was missed where the source's epoch is not lower than the one the disk left in; where the disk's own is not (it
-//! may hold a write that was never acknowledged and that the others do not have); or where the source was never written and
+//! A region was missed if the source's epoch is not lower than the one the disk left in; if the disk's own is not (it
+//! may hold a write that was never acknowledged and that the others do not have); or if the source was never written and
 //! the disk was (the chunk was freed and allocated anew meanwhile). When the disk fails on the way, or the coordinator does,
 //! it begins again: `since` in the record is unchanged, and regions that are equal already are not written again.
+//!
+//! Invariant: the disk is wanted in sync (`Joining`) only when every region of every chunk that is kept was copied, read back and compared
+//! after the disk had begun to be sent all writes (I4, I5).
 
+use super::Event;
+use super::building::Builds;
 use super::calls::{Failure, Owner};
-use super::syncing::{Purpose, Sync};
-use super::{Coordinator, Event};
+use super::ground::Ground;
+use super::keys::{OperationKey, Purpose, SyncKey, Synced};
+use super::operations::Operations;
+use super::pace::Pace;
+use super::syncing::Syncing;
 use crate::message::{Answer, Operation as Message};
 use crate::planted::Planted;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::api::Regions;
-use types::{BLOCK_BYTES, ChunkIndex, DiskId, Epoch, Monotonic};
+use types::{ChunkIndex, DiskId, Epoch, Monotonic};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     Listing,
     /// These writes began before the disk was mirrored to.
-    Draining(BTreeSet<u64>),
+    Draining(BTreeSet<OperationKey>),
     Freeing(BTreeSet<ChunkIndex>),
     Copying,
     Joining,
@@ -48,15 +56,52 @@ pub(super) struct Resync {
     comparing: Option<Comparing>,
     /// First blocks of regions to be copied.
     regions: VecDeque<(ChunkIndex, u64)>,
-    /// Steps under way, by number: those of a resync that was given up are not counted.
-    in_flight: BTreeSet<u64>,
+    /// Steps under way: those of a resync that was given up are not counted.
+    in_flight: BTreeSet<SyncKey>,
     pub done_bytes: u64,
     pub total_bytes: u64,
     pub started: Monotonic,
 }
 
-impl Coordinator {
-    pub(super) fn start_resync(&mut self, disk: DiskId, since: Epoch) {
+impl Resync {
+    /// Whether every region that the disk may have missed was copied.
+    fn is_copied(&self) -> bool {
+        self.chunks.is_empty()
+            && self.comparing.is_none()
+            && self.regions.is_empty()
+            && self.in_flight.is_empty()
+    }
+}
+
+/// Regions whose copying is prepared at most, before more chunks are compared: of the largest chunk, a quarter.
+const REGIONS_AHEAD: usize = 64;
+
+#[derive(Default)]
+pub(super) struct Resyncs(BTreeMap<DiskId, Resync>);
+
+impl Resyncs {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether the disk is being brought back.
+    pub fn contains(&self, disk: DiskId) -> bool {
+        self.0.contains_key(&disk)
+    }
+
+    pub fn disks(&self) -> Vec<DiskId> {
+        self.0.keys().copied().collect()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (DiskId, &Resync)> {
+        self.0.iter().map(|(&disk, resync)| (disk, resync))
+    }
+
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub fn start_resync(&mut self, disk: DiskId, since: Epoch, ground: &mut Ground) {
         let resync = Resync {
             since,
             step: Step::Listing,
@@ -67,146 +112,163 @@ impl Coordinator {
             in_flight: BTreeSet::new(),
             done_bytes: 0,
             total_bytes: 0,
-            started: self.now,
+            started: ground.setting.now,
         };
-        self.resyncs.insert(disk, resync);
-        self.call(Owner::ResyncListing, disk, Message::Chunks);
+        self.0.insert(disk, resync);
+        ground.call(Owner::ResyncListing, disk, Message::Chunks);
     }
 
-    pub(super) fn resync_listed(&mut self, disk: DiskId, result: Result<Answer, Failure>) {
-        if !self.resyncs.contains_key(&disk) {
+    pub fn resync_listed(
+        &mut self,
+        disk: DiskId,
+        result: Result<Answer, Failure>,
+        ground: &mut Ground,
+        operations: &mut Operations,
+        builds: &mut Builds,
+    ) {
+        if !self.0.contains_key(&disk) {
             return;
         }
-        let Ok(Answer::Chunks(entries)) = result else { return self.abandon_resync(disk) };
-        let copies = usize::from(self.record.resiliency.copies());
+        let Ok(Answer::Chunks(entries)) = result else { return self.abandon_resync(disk, ground, builds) };
+        let copies = usize::from(ground.membership.record().resiliency.copies());
         let (mut keep, mut free) = (VecDeque::new(), BTreeSet::new());
         for entry in entries {
-            let wanted = self.chunks.get(&entry.chunk).is_some_and(|chunk| {
+            let wanted = ground.chunks.get(entry.chunk).is_some_and(|chunk| {
                 chunk.is_mapped()
                     && chunk.append == entry.append
-                    && self.in_sync_holders(chunk).count() < copies
-                    && !self.is_building(entry.chunk)
+                    && chunk.in_sync_holders(ground.membership.record()).count() < copies
+                    && !ground.chunks.is_in_build(entry.chunk)
             });
-            if wanted && !self.record.building.contains(&(disk, entry.chunk)) {
+            if wanted && !ground.membership.is_marked(disk, entry.chunk) {
                 keep.push_back(entry.chunk);
             } else {
                 free.insert(entry.chunk);
             }
         }
         for &chunk in &keep {
-            self.add_mirror(chunk, disk);
+            ground.chunks.add_mirror(chunk, disk);
         }
-        free.iter().for_each(|&chunk| self.absences.forget_chunk(chunk, Some(disk)));
-        let running = if Planted::JoinBeforeDrain.is_planted() { Vec::new() } else { self.running_writes() };
-        let chunk_bytes = self.chunk_blocks * BLOCK_BYTES as u64;
-        if let Some(resync) = self.resyncs.get_mut(&disk) {
+        free.iter().for_each(|&chunk| operations.absences.forget_chunk(chunk, Some(disk)));
+        let running =
+            if Planted::JoinBeforeDrain.is_planted() { Vec::new() } else { operations.running_writes() };
+        let chunk_bytes = ground.setting.geometry.chunk_bytes();
+        if let Some(resync) = self.0.get_mut(&disk) {
             resync.total_bytes = keep.len() as u64 * chunk_bytes;
             resync.chunks = keep;
             resync.to_free = free;
             resync.step = Step::Draining(running.into_iter().collect());
         }
-        self.drive_resync(disk);
+        self.drive_resync(disk, ground, operations);
     }
 
     /// Goes on as far as possible without copying.
-    pub(super) fn drive_resync(&mut self, disk: DiskId) {
-        let Some(resync) = self.resyncs.get_mut(&disk) else { return };
+    pub fn drive_resync(&mut self, disk: DiskId, ground: &mut Ground, operations: &Operations) {
+        let Some(resync) = self.0.get_mut(&disk) else { return };
         if let Step::Draining(writes) = &mut resync.step {
-            writes.retain(|number| self.operations.contains_key(number));
+            writes.retain(|key| operations.is_under_way(*key));
             if !writes.is_empty() {
                 return;
             }
             let free = resync.to_free.clone();
             resync.step = Step::Freeing(free.clone());
             for chunk in free {
-                self.call(Owner::ResyncFree(chunk), disk, Message::Free { chunk });
+                ground.call(Owner::ResyncFree(chunk), disk, Message::Free { chunk });
             }
         }
-        let Some(resync) = self.resyncs.get_mut(&disk) else { return };
+        let Some(resync) = self.0.get_mut(&disk) else { return };
         if matches!(&resync.step, Step::Freeing(pending) if pending.is_empty()) {
             resync.step = Step::Copying;
         }
         if resync.step == Step::Copying {
-            self.compare_next(disk);
+            self.compare_next(disk, ground, operations);
         }
-        let Some(resync) = self.resyncs.get_mut(&disk) else { return };
-        let copied = resync.chunks.is_empty()
-            && resync.comparing.is_none()
-            && resync.regions.is_empty()
-            && resync.in_flight.is_empty();
-        if resync.step == Step::Copying && copied {
+        let Some(resync) = self.0.get_mut(&disk) else { return };
+        if resync.step == Step::Copying && resync.is_copied() {
             resync.step = Step::Joining;
             resync.done_bytes = resync.total_bytes;
-            self.want_join(disk);
+            ground.membership.want_join(disk);
         }
     }
 
-    pub(super) fn resync_freed(&mut self, disk: DiskId, chunk: ChunkIndex, result: Result<Answer, Failure>) {
-        let marked = self.record.building.contains(&(disk, chunk));
-        let Some(resync) = self.resyncs.get_mut(&disk) else { return };
+    pub fn resync_freed(
+        &mut self,
+        disk: DiskId,
+        chunk: ChunkIndex,
+        result: Result<Answer, Failure>,
+        ground: &mut Ground,
+        operations: &Operations,
+        builds: &mut Builds,
+    ) {
+        let marked = ground.membership.is_marked(disk, chunk);
+        let Some(resync) = self.0.get_mut(&disk) else { return };
         let Step::Freeing(pending) = &mut resync.step else { return };
         if result.is_err() {
-            return self.abandon_resync(disk);
+            return self.abandon_resync(disk, ground, builds);
         }
         pending.remove(&chunk);
-        self.pool.borrow_mut().give_back(disk);
+        ground.chunks.pool.borrow_mut().give_back(disk);
         if marked {
-            self.want_unmark(disk, chunk);
+            ground.membership.want_unmark(disk, chunk);
         }
-        self.drive_resync(disk);
+        self.drive_resync(disk, ground, operations);
     }
 
     /// Fetches the region epochs of the next chunk.
-    fn compare_next(&mut self, disk: DiskId) {
-        let Some(resync) = self.resyncs.get_mut(&disk) else { return };
-        if resync.comparing.is_none() && resync.regions.len() < 64 {
+    fn compare_next(&mut self, disk: DiskId, ground: &mut Ground, operations: &Operations) {
+        let Some(resync) = self.0.get_mut(&disk) else { return };
+        if resync.comparing.is_none() && resync.regions.len() < REGIONS_AHEAD {
             let Some(chunk) = resync.chunks.pop_front() else { return };
             resync.comparing = Some(Comparing { chunk, source: None, target: None, asked: false });
         }
         let Some(Comparing { chunk, asked: false, .. }) = resync.comparing else { return };
         // Copies that may differ are no source; a chunk that was freed meanwhile needs nothing.
-        if self.unclean.contains(&chunk) {
+        if operations.suspects.is_unclean(chunk) {
             return;
         }
-        let source = self.holders_of(chunk).first().copied();
-        let mirrored = self.chunks.get(&chunk).is_some_and(|known| known.mirrors.contains(&disk));
-        let Some(resync) = self.resyncs.get_mut(&disk) else { return };
+        let source = ground.holders_of(chunk).first().copied();
+        let mirrored = ground.chunks.get(chunk).is_some_and(|known| known.mirrors.contains(&disk));
+        let Some(resync) = self.0.get_mut(&disk) else { return };
         let (Some(source), true) = (source, mirrored) else {
             resync.comparing = None;
-            self.recheck = true;
+            ground.reports.recheck = true;
             return;
         };
         if let Some(comparing) = &mut resync.comparing {
             comparing.asked = true;
         }
-        self.call(Owner::ResyncRegions(disk, chunk), source, Message::Regions { chunk });
-        self.call(Owner::ResyncRegions(disk, chunk), disk, Message::Regions { chunk });
+        ground.call(Owner::ResyncRegions(disk, chunk), source, Message::Regions { chunk });
+        ground.call(Owner::ResyncRegions(disk, chunk), disk, Message::Regions { chunk });
     }
 
-    pub(super) fn resync_regions(
+    pub fn resync_regions(
         &mut self,
         target: DiskId,
         chunk: ChunkIndex,
         from: DiskId,
         result: Result<Answer, Failure>,
+        ground: &mut Ground,
+        operations: &mut Operations,
+        builds: &mut Builds,
     ) {
-        let count = self.chunk_blocks.div_ceil(self.region_blocks());
-        let (first, blocks) = (self.first_block(chunk), self.region_blocks());
+        let geometry = ground.setting.geometry;
+        let (count, first, blocks) =
+            (geometry.regions(), geometry.first_block(chunk), geometry.region_blocks());
         if let (Ok(Answer::Regions(found)), true) = (&result, from == target) {
-            found.doubtful.iter().for_each(|&region| self.doubt_region(target, chunk, u64::from(region)));
+            let doubtful = found.doubtful.iter().map(|region| u64::from(*region));
+            doubtful.for_each(|region| operations.absences.doubt_region(target, chunk, region, geometry));
         }
-        let Some(resync) = self.resyncs.get_mut(&target) else { return };
+        let Some(resync) = self.0.get_mut(&target) else { return };
         let Some(comparing) = &mut resync.comparing else { return };
         if comparing.chunk != chunk {
             return;
         }
         let Ok(Answer::Regions(Regions { epochs, .. })) = result else {
             if from == target {
-                return self.abandon_resync(target);
+                return self.abandon_resync(target, ground, builds);
             }
             // Another source will do.
             resync.comparing = Some(Comparing { chunk, source: None, target: None, asked: false });
-            self.recheck = true;
+            ground.reports.recheck = true;
             return;
         };
         if from == target {
@@ -229,81 +291,86 @@ impl Coordinator {
         if Planted::ResyncSkipsRegion.is_planted() {
             regions.pop();
         }
-        let region_bytes = blocks * BLOCK_BYTES as u64;
+        let region_bytes = blocks * types::BLOCK_BYTES as u64;
         resync.done_bytes += (count - regions.len() as u64) * region_bytes;
         resync.regions.extend(regions.into_iter().map(|region| (chunk, first + region * blocks)));
         resync.comparing = None;
-        self.drive_resync(target);
+        self.drive_resync(target, ground, operations);
     }
 
     /// Begins to copy up to `slots` regions; says how many.
-    pub(super) fn copy_missed(&mut self, disk: DiskId, slots: usize) -> usize {
+    pub fn copy_missed(
+        &mut self,
+        disk: DiskId,
+        slots: usize,
+        ground: &mut Ground,
+        operations: &mut Operations,
+        syncing: &mut Syncing,
+    ) -> usize {
         let mut begun = 0;
         while begun < slots {
-            let Some((chunk, lba)) =
-                self.resyncs.get_mut(&disk).and_then(|resync| resync.regions.pop_front())
+            let Some((chunk, lba)) = self.0.get_mut(&disk).and_then(|resync| resync.regions.pop_front())
             else {
                 break;
             };
             begun += 1;
-            let (number, new) = self.prepare_sync(chunk, lba, Purpose::Resync(disk));
-            if let Some(resync) = self.resyncs.get_mut(&disk) {
-                resync.in_flight.insert(number);
+            let (key, new) = syncing.prepare_sync(chunk, lba, Purpose::Resync(disk), ground);
+            if let Some(resync) = self.0.get_mut(&disk) {
+                resync.in_flight.insert(key);
             }
             if new {
-                self.enter_sync(number);
+                syncing.enter_sync(key, ground, operations);
             }
         }
         begun
     }
 
-    pub(super) fn resync_step(&mut self, disk: DiskId, number: u64, sync: &Sync) {
-        let Some(resync) = self.resyncs.get_mut(&disk) else { return };
-        if !resync.in_flight.remove(&number) {
+    /// Takes the end of a step: a region was copied to the disk, or was not.
+    pub fn resync_step(
+        &mut self,
+        disk: DiskId,
+        step: Synced,
+        ground: &mut Ground,
+        operations: &Operations,
+        pace: &mut Pace,
+    ) {
+        let Some(resync) = self.0.get_mut(&disk) else { return };
+        if !resync.in_flight.remove(&step.key) {
             return;
         }
-        if sync.succeeded() {
-            resync.done_bytes += sync.bytes();
-            self.counters.resynced_regions += 1;
+        if step.succeeded {
+            resync.done_bytes += step.bytes;
+            ground.reports.counters.resynced_regions += 1;
         } else {
             // The source failed, or the session of the disk broke: try the region again after the others.
-            resync.regions.push_back((sync.chunk, sync.lba));
-            self.jobs.delay(self.now.after(self.config.reconnect_interval));
+            resync.regions.push_back((step.chunk, step.lba));
+            pace.delay(ground.setting.now.after(ground.setting.config.reconnect_interval));
         }
-        self.drive_resync(disk);
+        self.drive_resync(disk, ground, operations);
     }
 
-    /// The record says that the disk is in sync.
-    pub(super) fn resync_joined(&mut self, disk: DiskId) {
-        self.resyncs.remove(&disk);
-        self.absent_since.remove(&disk);
-        self.absences.forget(disk);
-        self.jobs.may_have_surplus = true;
-        let chunks: Vec<ChunkIndex> = self
-            .chunks
-            .iter()
-            .filter(|(_, chunk)| chunk.mirrors.contains(&disk))
-            .map(|(&index, _)| index)
-            .collect();
+    /// Lets the disk's copies count: the record says that it is in sync.
+    pub fn resync_joined(&mut self, disk: DiskId, ground: &mut Ground, operations: &mut Operations) {
+        let resync = self.0.remove(&disk);
+        debug_assert!(
+            resync.is_none_or(|resync| resync.is_copied()),
+            "{disk} counts and was not compared (I5)"
+        );
+        operations.absences.forget(disk);
+        let mirrored = ground.chunks.map.iter().filter(|(_, chunk)| chunk.mirrors.contains(&disk));
+        let chunks: Vec<ChunkIndex> = mirrored.map(|(&index, _)| index).collect();
         for index in chunks {
-            self.promote_mirror(index, disk);
+            ground.chunks.promote_mirror(index, disk);
         }
-        self.emit(Event::DiskJoined { disk });
+        ground.reports.emit(Event::DiskJoined { disk });
     }
 
-    /// The disk is gone again, or the job was stopped: nothing counts on it.
-    pub(super) fn abandon_resync(&mut self, disk: DiskId) {
-        if self.is_required(disk) || self.resyncs.remove(&disk).is_none() {
+    /// Gives up bringing the disk back, which is gone again, or for which the job was stopped: nothing counts on it.
+    pub fn abandon_resync(&mut self, disk: DiskId, ground: &mut Ground, builds: &mut Builds) {
+        if ground.membership.is_required(disk) || self.0.remove(&disk).is_none() {
             return;
         }
-        self.members.cancel_join(disk);
-        self.forget_mirrors(disk);
-    }
-
-    pub(super) fn forget_mirrors(&mut self, disk: DiskId) {
-        for chunk in self.chunks.values_mut() {
-            chunk.mirrors.retain(|mirror| *mirror != disk);
-        }
-        self.abort_builds_on(disk);
+        ground.membership.cancel_join(disk);
+        builds.forget_mirrors(disk, ground);
     }
 }

@@ -4,21 +4,53 @@
 //! differ, by writes that were never acknowledged. Their epochs are fetched chunk by chunk, when a chunk is first used or in the
 //! background, and each such region is made equal before anything of it is read or written.
 //!
-//! Which copy is believed, where intact ones differ: any may be by what the crash alone does, since what differs was not
-//! acknowledged; but a copy may also have lost what it acknowledged, where the end of its disk's journal rotted, and looks as if it
-//! were older. So the newer one by epoch comes first, and among those of one epoch one whose disk's journal ended whole. What remains
-//! equal is told apart by what the copies hold ([`super::choosing`]). Blocks that prove themselves are told apart by that alone.
+//! Which copy is believed, if intact ones differ: any may be by what the crash alone does, since what differs was not
+//! acknowledged; but a copy may also have lost what it acknowledged, if the end of its disk's journal rotted, and looks as if it
+//! were older. So the newer one by epoch comes first, and among those of one epoch one whose disk's journal ended whole. Copies that remain
+//! equal are told apart by what they hold ([`super::choosing`]). Blocks that prove themselves are told apart by that alone.
 
+use super::Event;
 use super::calls::{Failure, Owner};
-use super::chunks::{Believed, Suspects};
-use super::syncing::Purpose;
-use super::{Coordinator, Event};
+use super::ground::Ground;
+use super::reports::{Next, Reports};
+use super::setting::Geometry;
 use crate::message::{Answer, Operation as Message};
 use crate::planted::Planted;
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use store::api::Regions;
 use types::{ChunkIndex, DiskId, Epoch};
+
+/// How much is known of the regions of a chunk that may differ between its copies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Doubt {
+    /// Their epochs were not fetched yet.
+    Unknown,
+    /// They are being fetched from these disks.
+    Probing { pending: Vec<DiskId>, answers: Vec<(DiskId, Regions)> },
+    /// These regions, counted from the first of the chunk, and whose copies of each are believed.
+    Regions(BTreeMap<u64, Believed>),
+}
+
+/// Whose copies of a region are believed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Believed {
+    /// In this order.
+    disks: Vec<DiskId>,
+    /// Of them, from the first, those that are equally believed, but for the order of their ids.
+    equals: usize,
+}
+
+impl Believed {
+    pub fn place(&self, disk: DiskId) -> usize {
+        self.disks.iter().position(|known| *known == disk).unwrap_or(usize::MAX)
+    }
+
+    /// Whether no other copy is believed more than this disk's.
+    pub fn is_first(&self, disk: DiskId) -> bool {
+        self.place(disk) < self.equals
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -43,7 +75,7 @@ impl Standing {
         Self { disk, epoch: epoch.unwrap_or(Epoch(0)), doubtful, unknown: epoch.is_none() }
     }
 
-    /// Lowest first is believed first.
+    /// Orders copies: the lowest is believed first.
     fn rank(&self) -> (Reverse<Epoch>, bool) {
         if Planted::BelievedByLowestId.is_planted() {
             return (Reverse(Epoch(0)), false);
@@ -52,56 +84,109 @@ impl Standing {
     }
 }
 
-impl Coordinator {
-    /// Whether the copies agree on the region of `lba`; begins what is needed to make them agree.
-    pub(super) fn verdict(&mut self, index: ChunkIndex, lba: u64) -> Verdict {
-        if !self.unclean.contains(&index) {
-            return Verdict::Equal;
+/// Invariant: the copies of a chunk that is not here are equal, but for writes that are with them now (I10).
+#[derive(Default)]
+pub(super) struct Suspects(BTreeMap<ChunkIndex, Doubt>);
+
+impl Suspects {
+    /// Whether nothing may differ between copies.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether some region of the chunk may differ between its copies.
+    pub fn is_unclean(&self, index: ChunkIndex) -> bool {
+        self.0.contains_key(&index)
+    }
+
+    /// Whether the region may differ between copies.
+    pub fn is_suspect(&self, index: ChunkIndex, region: u64) -> bool {
+        match self.0.get(&index) {
+            None => false,
+            Some(Doubt::Unknown | Doubt::Probing { .. }) => true,
+            Some(Doubt::Regions(regions)) => regions.contains_key(&region),
         }
-        let region = (lba % self.chunk_blocks) / self.region_blocks();
-        match self.chunks.get(&index).map(|chunk| &chunk.suspects) {
-            Some(Suspects::Unknown) => {
-                self.probe(index);
-                if self.unclean.contains(&index) { Verdict::MayDiffer } else { Verdict::Equal }
-            }
-            Some(Suspects::Probing { .. }) => Verdict::MayDiffer,
-            Some(Suspects::Regions(regions)) if regions.contains(&region) => {
-                self.start_sync(index, lba, Purpose::Reconcile);
+    }
+
+    /// Says whose copies of the region are believed, if it may differ.
+    pub fn believed(&self, index: ChunkIndex, region: u64) -> Option<&Believed> {
+        match self.0.get(&index) {
+            Some(Doubt::Regions(regions)) => regions.get(&region),
+            _ => None,
+        }
+    }
+
+    /// Notes that copies of the chunk may differ, since the volume was not closed.
+    pub fn suspect(&mut self, index: ChunkIndex) {
+        self.0.insert(index, Doubt::Unknown);
+    }
+
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Believes chunks of which there is one copy alone, which cannot differ.
+    pub fn clear_single_copies(&mut self, holders: impl Fn(ChunkIndex) -> usize) {
+        self.0.retain(|index, _| holders(*index) > 1);
+    }
+
+    /// Notes that the chunk's copies are equal, or that it has none any more.
+    pub fn set_clean(&mut self, index: ChunkIndex) {
+        self.0.remove(&index);
+    }
+
+    /// Whether the copies agree on the region of `lba`; begins what is needed to make them agree.
+    pub fn verdict(&mut self, index: ChunkIndex, lba: u64, ground: &mut Ground) -> Verdict {
+        if matches!(self.0.get(&index), Some(Doubt::Unknown)) {
+            self.probe(index, ground);
+        }
+        let region = ground.setting.geometry.region_in_chunk(lba);
+        match self.0.get(&index) {
+            Some(Doubt::Unknown | Doubt::Probing { .. }) => Verdict::MayDiffer,
+            Some(Doubt::Regions(regions)) if regions.contains_key(&region) => {
+                ground.reports.leave(Next::Reconcile(index, lba));
                 Verdict::MayDiffer
             }
-            _ => Verdict::Equal,
+            Some(Doubt::Regions(_)) | None => Verdict::Equal,
         }
     }
 
     /// Fetches the epochs of the chunk's regions from every in-sync copy.
-    pub(super) fn probe(&mut self, index: ChunkIndex) {
-        let holders = self.holders_of(index);
-        let Some(chunk) = self.chunks.get_mut(&index) else { return };
-        if chunk.suspects != Suspects::Unknown {
+    fn probe(&mut self, index: ChunkIndex, ground: &mut Ground) {
+        let holders = ground.holders_of(index);
+        let Some(doubt) = self.0.get_mut(&index) else { return };
+        if *doubt != Doubt::Unknown {
             return;
         }
         if holders.len() < 2 {
-            return self.set_clean(index);
+            self.set_clean(index);
+            ground.reports.recheck = true;
+            return;
         }
-        chunk.suspects = Suspects::Probing { pending: holders.to_vec(), answers: Vec::new() };
-        self.counters.probed_chunks += 1;
+        *doubt = Doubt::Probing { pending: holders.to_vec(), answers: Vec::new() };
+        ground.reports.counters.probed_chunks += 1;
         for disk in holders {
-            self.call(Owner::Probe(index), disk, Message::Regions { chunk: index });
+            ground.call(Owner::Probe(index), disk, Message::Regions { chunk: index });
         }
     }
 
-    pub(super) fn probed(&mut self, index: ChunkIndex, disk: DiskId, result: Result<Answer, Failure>) {
-        let (settled, regions) = (self.record.settled, self.chunk_blocks.div_ceil(self.region_blocks()));
-        let in_sync = self.record.in_sync.contains(&disk);
-        let Some(chunk) = self.chunks.get_mut(&index) else { return };
-        let Suspects::Probing { pending, answers } = &mut chunk.suspects else { return };
+    pub fn probed(
+        &mut self,
+        index: ChunkIndex,
+        disk: DiskId,
+        result: Result<Answer, Failure>,
+        ground: &mut Ground,
+    ) {
+        let (settled, regions) = (ground.membership.record().settled, ground.setting.geometry.regions());
+        let Some(doubt) = self.0.get_mut(&index) else { return };
+        let Doubt::Probing { pending, answers } = doubt else { return };
         pending.retain(|pending| *pending != disk);
         match result {
             Ok(Answer::Regions(found)) => answers.push((disk, found)),
             Ok(_) => answers.push((disk, Regions::default())),
-            Err(_) if in_sync => {
-                chunk.suspects = Suspects::Unknown;
-                self.recheck = true;
+            Err(_) if ground.membership.is_in_sync(disk) => {
+                *doubt = Doubt::Unknown;
+                ground.reports.recheck = true;
                 return;
             }
             Err(_) => {}
@@ -111,76 +196,75 @@ impl Coordinator {
             let standing =
                 |region: u64| answers.iter().map(move |(disk, found)| Standing::of(*disk, found, region));
             let late = |region: &u64| standing(*region).any(|found| found.unknown || found.epoch > settled);
-            let found: BTreeSet<u64> = (0..regions).filter(late).collect();
-            let ranked = found.iter().map(|&region| {
+            let ranked = (0..regions).filter(late).map(|region| {
                 let mut ranked: Vec<Standing> = standing(region).collect();
                 ranked.sort_by_key(|found| (found.rank(), found.disk));
                 let first = ranked.first().map(Standing::rank);
                 let equals = ranked.iter().filter(|found| Some(found.rank()) == first).count();
-                (region, Believed::new(ranked.into_iter().map(|found| found.disk).collect(), equals))
+                (region, Believed { disks: ranked.into_iter().map(|found| found.disk).collect(), equals })
             });
-            chunk.believed = ranked.collect();
-            let clean = found.is_empty();
-            chunk.suspects = Suspects::Regions(found);
-            if clean {
+            let found: BTreeMap<u64, Believed> = ranked.collect();
+            if found.is_empty() {
                 self.set_clean(index);
+            } else {
+                *doubt = Doubt::Regions(found);
             }
-            self.recheck = true;
+            ground.reports.recheck = true;
         }
     }
 
-    pub(super) fn set_clean(&mut self, index: ChunkIndex) {
-        if let Some(chunk) = self.chunks.get_mut(&index) {
-            chunk.suspects = Suspects::clean();
-            chunk.believed.clear();
-        }
-        self.unclean.remove(&index);
-        self.recheck = true;
-    }
-
-    /// The region's copies are equal.
-    pub(super) fn reconciled(&mut self, index: ChunkIndex, lba: u64, blocks: u64) {
-        let region = (lba % self.chunk_blocks) / self.region_blocks();
-        self.counters.reconciled_blocks += blocks;
+    /// Notes that the region's copies are equal.
+    pub fn reconciled(
+        &mut self,
+        index: ChunkIndex,
+        lba: u64,
+        blocks: u64,
+        geometry: Geometry,
+        reports: &mut Reports,
+    ) {
+        reports.counters.reconciled_blocks += blocks;
         if blocks > 0 {
-            self.emit(Event::Reconciled { chunk: index, blocks });
+            reports.emit(Event::Reconciled { chunk: index, blocks });
         }
-        if let Some(chunk) = self.chunks.get_mut(&index)
-            && let Suspects::Regions(regions) = &mut chunk.suspects
-        {
-            regions.remove(&region);
+        if let Some(Doubt::Regions(regions)) = self.0.get_mut(&index) {
+            regions.remove(&geometry.region_in_chunk(lba));
             if regions.is_empty() {
                 self.set_clean(index);
             }
         }
-        self.recheck = true;
+        reports.recheck = true;
     }
 
-    /// Begins up to `slots` probes or reconciliations that nobody waits for; says how many.
-    pub(super) fn reconcile_in_background(&mut self, slots: usize) -> usize {
-        let mut begun = 0;
-        for index in self.unclean.iter().copied().take(slots).collect::<Vec<_>>() {
-            let first = self.first_block(index);
-            match self.chunks.get(&index).map(|chunk| chunk.suspects.clone()) {
-                Some(Suspects::Unknown) => {
-                    self.probe(index);
+    /// Begins up to `slots` probes that nobody waits for, and finds regions to be reconciled: how many of both, and the first blocks of
+    /// the regions.
+    pub fn probe_in_background(
+        &mut self,
+        slots: usize,
+        ground: &mut Ground,
+    ) -> (usize, Vec<(ChunkIndex, u64)>) {
+        let (mut begun, mut found) = (0, Vec::new());
+        for index in self.0.keys().copied().take(slots).collect::<Vec<_>>() {
+            debug_assert!(ground.chunks.get(index).is_some(), "{index:?} was given back, and may differ");
+            let geometry = ground.setting.geometry;
+            match self.0.get(&index) {
+                Some(Doubt::Unknown) => {
+                    self.probe(index, ground);
                     begun += 1;
                 }
-                Some(Suspects::Regions(regions)) => {
-                    for region in regions.into_iter().take(slots - begun) {
-                        self.start_sync(index, first + region * self.region_blocks(), Purpose::Reconcile);
+                Some(Doubt::Regions(regions)) => {
+                    for region in regions.keys().take(slots - begun) {
+                        let lba = geometry.first_block(index) + region * geometry.region_blocks();
+                        found.push((index, lba));
                         begun += 1;
                     }
                 }
-                Some(Suspects::Probing { .. }) => begun += 1,
-                None => {
-                    self.unclean.remove(&index);
-                }
+                Some(Doubt::Probing { .. }) => begun += 1,
+                None => {}
             }
             if begun >= slots {
                 break;
             }
         }
-        begun
+        (begun, found)
     }
 }

@@ -6,22 +6,31 @@
 //! touch the journal only when the volume's epoch has grown: then the region is marked first (I4), and written after. Blocks that are
 //! marked as lost are written as unwritten ones are: they are revealed by the record, and no other lost block with them.
 
-use super::Store;
-use super::task::{Kind, Op, Place, Task};
-use crate::api::{StoreError, StoreReply};
-use crate::health::WriteKind;
+use super::damage::Damage;
+use super::device::Device;
+use super::event::{Event, Next};
+use super::operation::Op;
+use super::pages::{Pages, WordRanges};
+use super::place::Place;
+use super::volumes::Volumes;
+use crate::api::StoreError;
+use crate::cache::PageCache;
+use crate::health::{StoreHealth, WriteKind};
+use crate::layout::Layout;
 use crate::record::{APPEND_LOST, APPEND_WRITTEN, Record};
 use crate::slots::SlotId;
 use codes::UNWRITTEN;
-use disk::Disk;
+use disk::{Disk, DiskError};
+use smallvec::smallvec;
 use std::ops::Range;
-use sys::Payload;
+use sys::{Buf, Payload};
 use types::{BLOCK_BYTES, Epoch, VolumeId};
 
+/// Blocks that are zeroed by one write, at most.
+const ZEROED_BLOCKS_MAX: u32 = 256;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AppendStage {
-    /// Not an append write.
-    None,
+enum Stage {
     Waiting,
     /// First write to blocks: data and zeroes on their way, then a flush, then the record.
     Zeroing,
@@ -33,109 +42,167 @@ pub(super) enum AppendStage {
     Placing,
 }
 
-impl<D: Disk> Store<D> {
-    /// Whether all blocks and regions of the place are known to be written under this epoch or a later one.
-    pub(super) fn append_settled(&mut self, place: Place, epoch: Epoch) -> bool {
-        let end = place.first + place.count;
-        let epochs = self.layout.epoch_word(place.first)..=self.layout.epoch_word(end - 1);
-        (place.first..end)
-            .all(|block| self.cache.word(place.slab, block).is_some_and(|word| !is_hidden(word)))
-            && epochs
-                .into_iter()
-                .all(|word| self.cache.word(place.slab, word).is_some_and(|known| known >= epoch.0))
+/// Append writes on their way over blocks that can be read meanwhile.
+///
+/// Invariant: a place stands here as often as writes of it are in flight; a read of such a block that does not prove itself is no damage.
+#[derive(Debug, Default)]
+pub(super) struct Placing(Vec<Place>);
+
+impl Placing {
+    fn begin(&mut self, place: Place) {
+        self.0.push(place);
+    }
+    fn end(&mut self, place: Place) {
+        let at = self.0.iter().position(|placing| *placing == place);
+        debug_assert!(at.is_some(), "a write in place ends once");
+        if let Some(at) = at {
+            self.0.swap_remove(at);
+        }
+    }
+    /// Whether one of the writes overwrites blocks of the place.
+    pub(super) fn overlaps(&self, place: Place) -> bool {
+        self.0.iter().any(|placing| placing.overlaps(place))
+    }
+    pub(super) fn abandon(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// An append write.
+///
+/// Invariant: data goes over blocks that can be read only in `Placing`, when the regions' durable epoch is at least the write's; in
+/// `Zeroing` it goes to blocks that no read looks at before the record that follows the flush.
+#[derive(Debug)]
+pub(super) struct AppendTask {
+    volume: VolumeId,
+    epoch: Epoch,
+    data: Payload,
+    stage: Stage,
+    /// Disk writes in flight.
+    outstanding: u32,
+    failed: bool,
+}
+
+/// The parts that an append write meets.
+pub(super) struct Neighbours<'a, D> {
+    pub(super) layout: &'a Layout,
+    pub(super) zeroes: &'a Buf,
+    pub(super) device: &'a mut Device<D>,
+    pub(super) pages: &'a mut Pages,
+    pub(super) volumes: &'a mut Volumes,
+    pub(super) placing: &'a mut Placing,
+    pub(super) damage: &'a mut Damage,
+    pub(super) health: &'a mut StoreHealth,
+}
+
+impl AppendTask {
+    pub(super) fn new(volume: VolumeId, epoch: Epoch, data: Payload) -> Self {
+        Self { volume, epoch, data, stage: Stage::Waiting, outstanding: 0, failed: false }
     }
 
-    pub(super) fn act_append(&mut self, id: SlotId, place: Place) {
-        let Some(Task { kind: Kind::Write(write), .. }) = self.tasks.get_mut(id) else { return };
-        let (regions, epoch, volume) = (write.regions_of(place), write.epoch, write.volume);
-        let own = place.first..place.first + place.count;
-        if own.clone().any(|block| self.cache.word(place.slab, block).is_some_and(is_hidden)) {
+    /// The rest of the regions may have to be zeroed with the first write to them.
+    pub(super) fn word_ranges(&self, place: Place, layout: &Layout) -> WordRanges {
+        smallvec![place.regions(), place.epoch_words(layout)]
+    }
+
+    pub(super) fn step<D: Disk>(
+        &mut self,
+        id: SlotId,
+        place: Place,
+        event: Event,
+        near: Neighbours<'_, D>,
+    ) -> Next {
+        match event {
+            Event::Turn => self.act(id, place, near),
+            Event::Written(result) => self.written(place, result, near),
+            Event::Flushed => self.flushed(place, near),
+            Event::Committed(_) => self.committed(id, place, near),
+            Event::SegmentRead { .. } | Event::Polled | Event::CheckpointEnded => event.cannot_be(),
+        }
+    }
+
+    fn act<D: Disk>(&mut self, id: SlotId, place: Place, near: Neighbours<'_, D>) -> Next {
+        near.damage.written(place.slab, place.first, place.count);
+        if let Err(fenced) = near.volumes.check(self.volume, self.epoch) {
+            return Next::fail(fenced);
+        }
+        let cache = &mut near.pages.cache;
+        let own = place.blocks();
+        if own.clone().any(|block| cache.word(place.slab, block).is_some_and(is_hidden)) {
             let is_hole =
-                |block: &u32| !own.contains(block) && self.cache.word(place.slab, *block) == Some(UNWRITTEN);
-            let holes: Vec<u32> = regions.filter(is_hole).collect();
-            return self.reveal(id, place, &holes);
+                |block: &u32| !own.contains(block) && cache.word(place.slab, *block) == Some(UNWRITTEN);
+            let holes: Vec<u32> = place.regions().filter(is_hole).collect();
+            return self.reveal(id, place, &holes, near);
         }
-        if self.append_settled(place, epoch) {
-            return self.place_append(id, volume);
+        if is_settled(place, self.epoch, near.layout, cache) {
+            return self.place_data(id, place, near);
         }
-        self.set_append_stage(id, AppendStage::Marking);
+        self.stage = Stage::Marking;
         let Place { slab, first, count, .. } = place;
-        self.record(id, Record::Append { slab, first, count, epoch }, Payload::new());
-    }
-
-    fn set_append_stage(&mut self, id: SlotId, stage: AppendStage) {
-        if let Some(Task { kind: Kind::Write(write), .. }) = self.tasks.get_mut(id) {
-            write.append = stage;
-        }
+        Next::Record(Record::Append { slab, first, count, epoch: self.epoch }, Payload::new())
     }
 
     /// Writes data and zeroes; neither is seen until the record that follows.
-    fn reveal(&mut self, id: SlotId, place: Place, holes: &[u32]) {
-        let Some(Task { kind: Kind::Write(write), .. }) = self.tasks.get_mut(id) else { return };
-        write.append = AppendStage::Zeroing;
-        let data = std::mem::take(&mut write.data);
+    fn reveal<D: Disk>(&mut self, id: SlotId, place: Place, holes: &[u32], near: Neighbours<'_, D>) -> Next {
+        let Neighbours { layout, zeroes, device, .. } = near;
+        self.stage = Stage::Zeroing;
+        let data = std::mem::take(&mut self.data);
         let runs = runs_of(holes);
-        write.outstanding = 1 + runs.len() as u32;
-        let offset = self.layout.block_offset(place.slab, place.first);
-        self.write(Op::Data { task: id }, WriteKind::InPlace, offset, data, false);
+        self.outstanding = 1 + runs.len() as u32;
+        let offset = layout.block_offset(place.slab, place.first);
+        device.write(Op::Data { task: id }, WriteKind::InPlace, offset, data, false);
         for run in runs {
-            let zeroes = self.zeroes.slice(..(run.end - run.start) as usize * BLOCK_BYTES);
-            let offset = self.layout.block_offset(place.slab, run.start);
-            self.write(Op::Data { task: id }, WriteKind::InPlace, offset, zeroes.into(), false);
+            let zeroes = zeroes.slice(..(run.end - run.start) as usize * BLOCK_BYTES);
+            let offset = layout.block_offset(place.slab, run.start);
+            device.write(Op::Data { task: id }, WriteKind::InPlace, offset, zeroes.into(), false);
         }
+        Next::Wait
     }
 
     /// Writes the data durably. A promise of a higher epoch waits for it.
-    fn place_append(&mut self, id: SlotId, volume: VolumeId) {
-        self.volumes.entry(volume).or_default().in_place += 1;
-        let Some(Task { place: Some(place), kind: Kind::Write(write), .. }) = self.tasks.get_mut(id) else {
-            return;
-        };
-        write.append = AppendStage::Placing;
-        write.outstanding = 1;
-        self.placing.push(*place);
-        let data = std::mem::take(&mut write.data);
-        let offset = self.layout.block_offset(place.slab, place.first);
-        self.write(Op::Data { task: id }, WriteKind::InPlace, offset, data, true);
+    fn place_data<D: Disk>(&mut self, id: SlotId, place: Place, near: Neighbours<'_, D>) -> Next {
+        near.volumes.begin_in_place(self.volume);
+        self.stage = Stage::Placing;
+        self.outstanding = 1;
+        near.placing.begin(place);
+        let data = std::mem::take(&mut self.data);
+        let offset = near.layout.block_offset(place.slab, place.first);
+        near.device.write(Op::Data { task: id }, WriteKind::InPlace, offset, data, true);
+        Next::Wait
     }
 
-    pub(super) fn append_written(&mut self, id: SlotId) {
-        let Some(Task { place: Some(place), kind: Kind::Write(write), .. }) = self.tasks.get_mut(id) else {
-            return;
-        };
-        let (stage, volume, failed) = (write.append, write.volume, write.failed.is_some());
-        let bytes = u64::from(place.count) * BLOCK_BYTES as u64;
-        if stage == AppendStage::Placing {
-            let place = *place;
-            if let Some(at) = self.placing.iter().position(|placing| *placing == place) {
-                self.placing.swap_remove(at);
-            }
-            self.in_place_done(volume);
+    fn written<D>(&mut self, place: Place, result: Result<(), DiskError>, near: Neighbours<'_, D>) -> Next {
+        debug_assert!(self.outstanding > 0 && matches!(self.stage, Stage::Zeroing | Stage::Placing));
+        self.outstanding -= 1;
+        self.failed |= result.is_err();
+        if self.outstanding > 0 {
+            return Next::Wait;
         }
-        if failed {
-            self.health.no_space += 1;
-            return self.finish(id, Err(StoreError::NoSpace));
+        if self.stage == Stage::Placing {
+            near.placing.end(place);
+            near.volumes.end_in_place(self.volume);
         }
-        if stage == AppendStage::Placing {
-            self.health.acknowledged_bytes += bytes;
-            return self.finish(id, Ok(StoreReply::Done));
+        if self.failed {
+            near.health.no_space += 1;
+            return Next::fail(StoreError::NoSpace);
         }
-        self.to_flush.push(id);
+        if self.stage == Stage::Placing {
+            return self.acknowledge(place, near.health);
+        }
+        Next::Flush
     }
 
-    pub(super) fn append_flushed(&mut self, id: SlotId) {
-        let Some(Task { place: Some(place), kind: Kind::Write(write), .. }) = self.tasks.get_mut(id) else {
-            return;
-        };
-        write.append = AppendStage::Revealing;
-        let (place, regions, volume, epoch) = (*place, write.regions_of(*place), write.volume, write.epoch);
-        if let Err(fenced) = self.check_fence(volume, epoch) {
-            return self.finish(id, Err(fenced));
+    fn flushed<D>(&mut self, place: Place, near: Neighbours<'_, D>) -> Next {
+        debug_assert_eq!(self.stage, Stage::Zeroing);
+        self.stage = Stage::Revealing;
+        if let Err(fenced) = near.volumes.check(self.volume, self.epoch) {
+            return Next::fail(fenced);
         }
-        let (slab, first, count) = (place.slab, regions.start, regions.end - regions.start);
-        let own = place.first..place.first + place.count;
-        let stays_lost =
-            |block: u32| !own.contains(&block) && self.cache.word(slab, block) == Some(APPEND_LOST);
+        let (slab, regions, epoch) = (place.slab, place.regions(), self.epoch);
+        let (first, count) = (regions.start, regions.end - regions.start);
+        let own = place.blocks();
+        let cache = &mut near.pages.cache;
+        let stays_lost = |block: u32| !own.contains(&block) && cache.word(slab, block) == Some(APPEND_LOST);
         let lost: Vec<bool> = regions.map(stays_lost).collect();
         let record = if lost.contains(&true) {
             let word = |lost: bool| if lost { APPEND_LOST } else { APPEND_WRITTEN };
@@ -143,32 +210,32 @@ impl<D: Disk> Store<D> {
         } else {
             Record::Append { slab, first, count, epoch }
         };
-        self.record(id, record, Payload::new());
+        Next::Record(record, Payload::new())
     }
 
-    pub(super) fn append_committed(&mut self, id: SlotId) {
-        let Some(Task { place: Some(place), kind: Kind::Write(write), .. }) = self.tasks.get(id) else {
-            return;
-        };
-        let (volume, epoch, bytes) = (write.volume, write.epoch, u64::from(place.count) * BLOCK_BYTES as u64);
-        if write.append == AppendStage::Marking {
-            return match self.check_fence(volume, epoch) {
-                Ok(()) => self.place_append(id, volume),
-                Err(fenced) => self.finish(id, Err(fenced)),
+    fn committed<D: Disk>(&mut self, id: SlotId, place: Place, near: Neighbours<'_, D>) -> Next {
+        if self.stage == Stage::Marking {
+            return match near.volumes.check(self.volume, self.epoch) {
+                Ok(()) => self.place_data(id, place, near),
+                Err(fenced) => Next::fail(fenced),
             };
         }
-        self.health.acknowledged_bytes += bytes;
-        self.finish(id, Ok(StoreReply::Done));
+        debug_assert_eq!(self.stage, Stage::Revealing);
+        self.acknowledge(place, near.health)
     }
 
-    fn in_place_done(&mut self, volume: VolumeId) {
-        let Some(state) = self.volumes.get_mut(&volume) else { return };
-        state.in_place -= 1;
-        if state.in_place == 0 {
-            let waiting = std::mem::take(&mut state.waiting_promises);
-            waiting.into_iter().for_each(|id| self.record_promise(id));
-        }
+    fn acknowledge(&self, place: Place, health: &mut StoreHealth) -> Next {
+        health.acknowledged_bytes += u64::from(place.count) * BLOCK_BYTES as u64;
+        Next::done()
     }
+}
+
+/// Whether all blocks and regions of the place are known to be written under this epoch or a later one.
+pub(super) fn is_settled(place: Place, epoch: Epoch, layout: &Layout, cache: &mut PageCache) -> bool {
+    place.blocks().all(|block| cache.word(place.slab, block).is_some_and(|word| !is_hidden(word)))
+        && place
+            .epoch_words(layout)
+            .all(|word| cache.word(place.slab, word).is_some_and(|known| known >= epoch.0))
 }
 
 /// Whether what lies in place is not to be read.
@@ -176,22 +243,12 @@ fn is_hidden(word: u64) -> bool {
     matches!(word, UNWRITTEN | APPEND_LOST)
 }
 
-/// Whether one of these writes overwrites blocks of the place where they lie.
-pub(super) fn is_placing(placing: &[Place], place: Place) -> bool {
-    let overlaps = |other: &Place| {
-        other.slab == place.slab
-            && other.first < place.first + place.count
-            && place.first < other.first + other.count
-    };
-    placing.iter().any(overlaps)
-}
-
-/// Consecutive numbers as ranges of at most 256.
+/// Consecutive numbers as ranges of at most [`ZEROED_BLOCKS_MAX`].
 fn runs_of(blocks: &[u32]) -> Vec<Range<u32>> {
     let mut runs: Vec<Range<u32>> = Vec::new();
     for &block in blocks {
         match runs.last_mut() {
-            Some(run) if run.end == block && run.end - run.start < 256 => run.end += 1,
+            Some(run) if run.end == block && run.end - run.start < ZEROED_BLOCKS_MAX => run.end += 1,
             _ => runs.push(block..block + 1),
         }
     }

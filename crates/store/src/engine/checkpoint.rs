@@ -3,22 +3,28 @@
 //! again. The sequence of the anchor that ends it is the checkpoint's number. One that is given up ends with an anchor too, which moves
 //! nothing: no two checkpoints of a disk write pages under one number.
 
-use super::Store;
-use super::task::{Attempt, Op};
+use super::damage::Damage;
+use super::device::Device;
+use super::operation::{Attempt, JournalRead, Op};
+use super::pages::Pages;
+use super::scrub::Position;
+use super::slab_table::SlabTable;
+use super::volumes::Volumes;
 use crate::anchor::Anchor;
-use crate::health::WriteKind;
-use crate::layout::{ANCHOR_SLOTS, PAGE_BYTES};
+use crate::health::{StoreHealth, WriteKind};
+use crate::journal::Journal;
+use crate::layout::{ANCHOR_SLOTS, Layout, PAGE_BYTES, PROMISE_PAGES};
 use crate::metadata::encode_page;
 use crate::numbers::block_key;
-use crate::open::page_identity;
+use crate::overlay::Overlay;
 use crate::planted::Planted;
 use crate::slots::SlotId;
 use crate::tables::{encode_promise_page, encode_slab_page};
 use crate::versions::PageVersion;
 use disk::{Disk, DiskError};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use sys::{Buf, BufMut, Payload};
-use types::{BLOCK_BYTES, SlabIndex};
+use types::{BLOCK_BYTES, DiskId, SlabIndex};
 
 /// Disk operations of a checkpoint in flight at once: it runs beside foreground I/O.
 const IN_FLIGHT_MAX: usize = 16;
@@ -43,12 +49,17 @@ enum Written {
     Versions,
 }
 
+/// Invariant: an anchor that moves the journal's tail is written when everything that the journal said up to `through` is durable in place,
+/// and the versions of the pages that were written are durable too. What is not written ([`Ended::GivenUp`]) is dirty, changed or in the
+/// journal again before the anchor that ends the checkpoint.
 pub(super) struct Checkpoint {
     state: State,
     requested: bool,
     /// The last one found no room under the disk: the next change makes it try again.
     stalled: bool,
     giving_up: bool,
+    /// Checkpoints that have moved the journal's tail.
+    done: u64,
     /// Sequence of the anchor that ends the checkpoint at work, or of the last one.
     anchor_sequence: u64,
     /// Batches up to this one are covered.
@@ -60,8 +71,9 @@ pub(super) struct Checkpoint {
     pages_written: Vec<u64>,
     tables: VecDeque<(u64, Buf)>,
     versions: VecDeque<(u64, Buf)>,
-    versions_written: std::collections::BTreeSet<usize>,
-    table_changes: Option<(std::collections::BTreeSet<usize>, bool)>,
+    versions_written: BTreeSet<usize>,
+    /// Pages of the slab table and the promises that are being written.
+    table_changes: Option<(BTreeSet<usize>, bool)>,
     in_flight: usize,
     /// Fresh writes that wait until their place is not being applied.
     waiting: Vec<SlotId>,
@@ -74,6 +86,7 @@ impl Checkpoint {
             requested: false,
             stalled: false,
             giving_up: false,
+            done: 0,
             anchor_sequence,
             through: 0,
             blocks: Vec::new(),
@@ -82,14 +95,14 @@ impl Checkpoint {
             pages_written: Vec::new(),
             tables: VecDeque::new(),
             versions: VecDeque::new(),
-            versions_written: std::collections::BTreeSet::new(),
+            versions_written: BTreeSet::new(),
             table_changes: None,
             in_flight: 0,
             waiting: Vec::new(),
         }
     }
 
-    /// Whether nobody had asked before.
+    /// Asks for a checkpoint. Answers whether nobody had asked before.
     pub(super) fn request(&mut self) -> bool {
         !std::mem::replace(&mut self.requested, true)
     }
@@ -127,173 +140,171 @@ impl Checkpoint {
     pub(super) fn await_end(&mut self, id: SlotId) {
         self.waiting.push(id);
     }
+    pub(super) fn done(&self) -> u64 {
+        self.done
+    }
+    /// Whether none runs, and none begins because the last one found no room.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.state == State::Idle && self.stalled
+    }
     pub(super) fn abandon(&mut self) {
         self.state = State::Idle;
         self.requested = false;
         self.waiting.clear();
     }
-}
 
-/// A unit of a checkpoint's work.
-enum Work {
-    Write { page: Option<u64>, kind: WriteKind, offset: u64, data: Payload },
-    ReadJournal { key: u64, sequence: u64, block: u32 },
-    Nothing,
-}
-
-impl<D: Disk> Store<D> {
-    /// Begins a checkpoint where one is due, and issues the next writes of the one that runs.
-    pub(super) fn run_checkpoint(&mut self) {
-        if self.checkpoint.state == State::Idle {
-            if self.checkpoint.stalled {
-                if self.journal.is_starved() {
-                    self.refuse_starved();
-                }
-                return;
+    /// Begins a checkpoint if one is due, and issues the next writes of the one that runs.
+    pub(super) fn run<D: Disk>(&mut self, mut near: Neighbours<'_, D>) -> Option<Ended> {
+        if self.state == State::Idle {
+            if self.stalled || !self.is_due(&near) {
+                return None;
             }
-            let due = self.checkpoint.requested
-                || self.journal.used_blocks() > self.journal.blocks() / 2
-                || self.overlay.kept_bytes() > self.overlay.budget_bytes() / 2
-                || self.cache.dirty_pages() > self.cache.budget_pages() / 2;
-            if !due {
-                return;
-            }
-            self.begin_checkpoint();
+            self.begin(&mut near);
         }
-        if !matches!(self.checkpoint.state, State::Applying | State::WritingVersions) {
-            return;
+        if !matches!(self.state, State::Applying | State::WritingVersions) {
+            return None;
         }
-        while self.checkpoint.in_flight < IN_FLIGHT_MAX && !self.checkpoint.giving_up {
-            match self.next_work() {
+        while self.in_flight < IN_FLIGHT_MAX && !self.giving_up {
+            match self.next_work(&mut near) {
                 Work::Write { page, kind, offset, data } => {
-                    self.checkpoint.in_flight += 1;
-                    self.write(Op::CheckpointWrite { page }, kind, offset, data, false);
+                    self.in_flight += 1;
+                    near.device.write(Op::CheckpointWrite { page }, kind, offset, data, false);
                 }
                 Work::ReadJournal { key, sequence, block } => {
-                    self.checkpoint.in_flight += 1;
-                    self.read_journaled(key, sequence, block, Attempt::First);
+                    self.in_flight += 1;
+                    let read = JournalRead { key, sequence, attempt: Attempt::First };
+                    read_journaled(read, block, near.layout, near.device);
                 }
                 Work::Nothing => break,
             }
         }
-        if self.checkpoint.in_flight > 0 {
-            return;
+        if self.in_flight > 0 {
+            return None;
         }
-        if self.checkpoint.giving_up {
-            self.give_up_checkpoint();
-        } else if Planted::AnchorBeforeFlush.is_planted() {
-            self.write_anchor();
-        } else if self.checkpoint.state == State::Applying {
-            self.checkpoint.state = State::WantsFlush(Written::InPlace);
+        if self.giving_up {
+            return self.give_up(&mut near);
+        }
+        if Planted::AnchorBeforeFlush.is_planted() {
+            self.write_anchor(&mut near);
+        } else if self.state == State::Applying {
+            self.state = State::WantsFlush(Written::InPlace);
         } else {
-            self.checkpoint.state = State::WantsFlush(Written::Versions);
+            self.state = State::WantsFlush(Written::Versions);
         }
+        None
     }
 
-    fn begin_checkpoint(&mut self) {
-        self.checkpoint.requested = false;
-        let nothing = self.journal.used_blocks() == 0
-            && self.overlay.is_empty()
-            && self.cache.dirty_pages() == 0
-            && !self.slabs.is_changed()
-            && !self.slabs.has_quarantined();
+    fn is_due<D>(&self, near: &Neighbours<'_, D>) -> bool {
+        let cache = &near.pages.cache;
+        self.requested
+            || near.journal.used_blocks() > near.journal.blocks() / 2
+            || near.overlay.kept_bytes() > near.overlay.budget_bytes() / 2
+            || cache.dirty_pages() > cache.budget_pages() / 2
+    }
+
+    fn begin<D>(&mut self, near: &mut Neighbours<'_, D>) {
+        self.requested = false;
+        let tables_changed = near.slabs.is_changed() || near.volumes.is_changed();
+        let nothing = near.journal.used_blocks() == 0
+            && near.overlay.is_empty()
+            && near.pages.cache.dirty_pages() == 0
+            && !tables_changed
+            && !near.slabs.has_quarantined();
         if nothing {
             return;
         }
-        let checkpoint = &mut self.checkpoint;
-        checkpoint.state = State::Applying;
-        checkpoint.anchor_sequence += 1;
-        checkpoint.through = self.journal.committed();
-        checkpoint.blocks = self.overlay.sorted_keys();
-        checkpoint.next_block = 0;
-        let mut pages = self.cache.dirty_keys();
+        self.state = State::Applying;
+        self.anchor_sequence += 1;
+        self.through = near.journal.committed();
+        self.blocks = near.overlay.sorted_keys();
+        self.next_block = 0;
+        let mut pages = near.pages.cache.dirty_keys();
         pages.sort_unstable();
-        checkpoint.pages = pages.into();
-        checkpoint.pages_written.clear();
-        checkpoint.tables.clear();
-        checkpoint.versions_written.clear();
-        checkpoint.table_changes = None;
-        if self.slabs.is_changed() {
-            self.gather_tables();
+        self.pages = pages.into();
+        self.pages_written.clear();
+        self.tables.clear();
+        self.versions_written.clear();
+        self.table_changes = None;
+        if tables_changed {
+            self.gather_tables(near);
         }
         if Planted::VersionsBeforePages.is_planted() {
-            self.gather_versions_too_early();
+            self.gather_versions_too_early(near);
         }
     }
 
     /// The versions that the pages are going to have, with the first writes.
-    fn gather_versions_too_early(&mut self) {
-        for key in &self.checkpoint.pages {
-            self.versions.written(SlabIndex((*key >> 32) as u32), *key as u32, self.checkpoint.version());
+    fn gather_versions_too_early<D>(&mut self, near: &mut Neighbours<'_, D>) {
+        let versions = &mut near.pages.versions;
+        for key in &self.pages {
+            versions.written(SlabIndex((*key >> 32) as u32), *key as u32, self.version());
         }
-        for page in self.versions.take_changed() {
-            let bytes = Buf::from(&self.versions.encode_page(self.label.disk, page)[..]);
-            self.checkpoint.tables.push_front((self.layout.versions + (page * PAGE_BYTES) as u64, bytes));
+        for page in versions.take_changed() {
+            let bytes = Buf::from(&versions.encode_page(near.disk, page)[..]);
+            self.tables.push_front((near.layout.versions + (page * PAGE_BYTES) as u64, bytes));
         }
     }
 
-    /// The changed pages of the tables, for both copies.
-    fn gather_tables(&mut self) {
-        let (slab_pages, promises, sequence) = self.slabs.take_changed();
-        let disk = self.label.disk;
-        let mut pages: Vec<(u64, Buf)> = slab_pages
-            .iter()
-            .map(|page| {
-                (*page as u64, Buf::from(&encode_slab_page(disk, *page, sequence, self.slabs.entries())[..]))
-            })
-            .collect();
+    /// Gathers the changed pages of the tables, for both copies.
+    fn gather_tables<D>(&mut self, near: &mut Neighbours<'_, D>) {
+        let (slab_pages, sequence) = near.slabs.take_changed();
+        let promises = near.volumes.take_changed();
+        let (disk, slabs) = (near.disk, near.slabs.entries());
+        let encode = |page: usize| Buf::from(&encode_slab_page(disk, page, sequence, slabs)[..]);
+        let mut pages: Vec<(u64, Buf)> =
+            slab_pages.iter().map(|page| (*page as u64, encode(*page))).collect();
         if promises {
-            let promised = self.promise_places.arrange(&self.promises());
-            let first = self.layout.slab_table_pages();
-            for page in 0..crate::layout::PROMISE_PAGES {
+            let promised = near.volumes.arrange();
+            let first = near.layout.slab_table_pages();
+            for page in 0..PROMISE_PAGES {
                 let bytes = encode_promise_page(disk, page, sequence, &promised);
                 pages.push(((first + page) as u64, Buf::from(&bytes[..])));
             }
         }
-        for copy in self.layout.tables {
+        for copy in near.layout.tables {
             let placed = pages.iter().map(|(page, bytes)| (copy + page * PAGE_BYTES as u64, bytes.clone()));
-            self.checkpoint.tables.extend(placed);
+            self.tables.extend(placed);
         }
-        self.checkpoint.table_changes = Some((slab_pages, promises));
+        self.table_changes = Some((slab_pages, promises));
     }
 
-    fn next_work(&mut self) -> Work {
-        if self.checkpoint.state == State::WritingVersions {
-            return match self.checkpoint.versions.pop_front() {
+    fn next_work<D>(&mut self, near: &mut Neighbours<'_, D>) -> Work {
+        if self.state == State::WritingVersions {
+            return match self.versions.pop_front() {
                 Some((offset, bytes)) => {
                     Work::Write { page: None, kind: WriteKind::Tables, offset, data: bytes.into() }
                 }
                 None => Work::Nothing,
             };
         }
-        if let Some((offset, bytes)) = self.checkpoint.tables.pop_front() {
+        if let Some((offset, bytes)) = self.tables.pop_front() {
             return Work::Write { page: None, kind: WriteKind::Tables, offset, data: bytes.into() };
         }
-        while let Some(key) = self.checkpoint.pages.pop_front() {
+        while let Some(key) = self.pages.pop_front() {
             let (slab, page) = (SlabIndex((key >> 32) as u32), key as u32);
-            let Some(entry) = self.slabs.entry(slab) else { continue };
-            let identity = page_identity(self.label.disk, slab, entry, page);
-            let Some(words) = self.cache.begin_write(key) else { continue };
-            let data = Payload::from(encode_page(identity, self.checkpoint.version(), words));
-            self.checkpoint.pages_written.push(key);
-            let offset = self.layout.page_offset(slab, page);
+            let Some(entry) = near.slabs.entry(slab) else { continue };
+            let identity = near.pages.identity(slab, entry, page);
+            let Some(words) = near.pages.cache.begin_write(key) else { continue };
+            let data = Payload::from(encode_page(identity, self.version(), words));
+            self.pages_written.push(key);
+            let offset = near.layout.page_offset(slab, page);
             return Work::Write { page: Some(key), kind: WriteKind::Metadata, offset, data };
         }
-        self.next_run()
+        self.next_run(near.overlay, near.layout)
     }
 
     /// The next consecutive blocks that are not in place yet.
-    fn next_run(&mut self) -> Work {
+    fn next_run(&mut self, overlay: &Overlay, layout: &Layout) -> Work {
         let (mut data, mut first, mut count) = (Payload::new(), None, 0);
-        while let Some(&key) = self.checkpoint.blocks.get(self.checkpoint.next_block) {
-            let entry = self.overlay.get(key).filter(|entry| entry.sequence <= self.checkpoint.through);
+        while let Some(&key) = self.blocks.get(self.next_block) {
+            let entry = overlay.get(key).filter(|entry| entry.sequence <= self.through);
             let follows = first.is_none_or(|first| key == first + count as u64);
             if count > 0
                 && (!follows || count == RUN_BLOCKS_MAX || entry.is_none_or(|entry| entry.bytes.is_none()))
             {
                 break;
             }
-            self.checkpoint.next_block += 1;
+            self.next_block += 1;
             // Discarded, or written again by a batch that the next checkpoint covers.
             let Some(entry) = entry else { continue };
             let Some(bytes) = &entry.bytes else {
@@ -306,184 +317,218 @@ impl<D: Disk> Store<D> {
         match first {
             None => Work::Nothing,
             Some(key) => {
-                Work::Write { page: None, kind: WriteKind::Applied, offset: self.key_offset(key), data }
+                let offset = key_offset(key, layout);
+                Work::Write { page: None, kind: WriteKind::Applied, offset, data }
             }
         }
     }
 
-    fn key_offset(&self, key: u64) -> u64 {
-        self.layout.block_offset(SlabIndex((key >> 32) as u32), key as u32)
-    }
-
-    fn read_journaled(&mut self, key: u64, sequence: u64, block: u32, attempt: Attempt) {
-        let offset = self.layout.journal_offset(block);
-        self.read(Op::CheckpointRead { key, sequence, attempt }, offset, BLOCK_BYTES);
-    }
-
-    /// A journaled block that was not kept in RAM is here. If it rotted in the journal it fails its checksum in place too; one that the
+    /// Takes a journaled block that was not kept in RAM. If it rotted in the journal it fails its checksum in place too; one that the
     /// medium does not give is made to fail it by zeroes.
-    pub(super) fn checkpoint_read(
+    ///
+    /// # Errors
+    /// The disk as a whole fails.
+    pub(super) fn journal_read<D: Disk>(
         &mut self,
-        key: u64,
-        sequence: u64,
-        attempt: Attempt,
+        read: JournalRead,
         result: Result<Option<BufMut>, DiskError>,
-    ) {
-        if self.poisoned {
-            return;
-        }
-        let current = self.overlay.get(key).filter(|entry| entry.sequence == sequence);
+        overlay: &Overlay,
+        layout: &Layout,
+        device: &mut Device<D>,
+    ) -> Result<(), DiskError> {
+        let JournalRead { key, sequence, attempt } = read;
+        let current = overlay.get(key).filter(|entry| entry.sequence == sequence);
         let journal_block = current.map(|entry| entry.journal_block);
         let bytes = match (result, attempt, journal_block) {
             (Err(DiskError::Medium(_)), Attempt::First, Some(block)) => {
-                return self.read_journaled(key, sequence, block, Attempt::Second);
+                read_journaled(JournalRead { attempt: Attempt::Second, ..read }, block, layout, device);
+                return Ok(());
             }
             (Ok(Some(bytes)), ..) => bytes,
             (Err(DiskError::Medium(_)), ..) => BufMut::zeroed(BLOCK_BYTES),
-            (Ok(None), ..) => return self.poison(&DiskError::Invalid("a read without its buffer")),
-            (Err(error), ..) => return self.poison(&error),
+            (Ok(None), ..) => return Err(DiskError::Invalid("a read without its buffer")),
+            (Err(error), ..) => return Err(error),
         };
-        if journal_block.is_none() || self.checkpoint.giving_up {
-            self.checkpoint.in_flight -= 1;
-            return;
+        if journal_block.is_none() || self.giving_up {
+            self.in_flight -= 1;
+            return Ok(());
         }
-        let offset = self.key_offset(key);
-        self.write(
-            Op::CheckpointWrite { page: None },
-            WriteKind::Applied,
-            offset,
-            bytes.freeze().into(),
-            false,
-        );
+        let offset = key_offset(key, layout);
+        let op = Op::CheckpointWrite { page: None };
+        device.write(op, WriteKind::Applied, offset, bytes.freeze().into(), false);
+        Ok(())
     }
 
-    pub(super) fn checkpoint_written(&mut self, page: Option<u64>, result: Result<(), DiskError>) {
-        if self.poisoned {
-            return;
-        }
+    /// Notes that a write ended: a page's, if `page` names one.
+    ///
+    /// # Errors
+    /// The write failed, and not for lack of room.
+    pub(super) fn written(
+        &mut self,
+        page: Option<u64>,
+        result: Result<(), DiskError>,
+        pages: &mut Pages,
+        damage: &mut Damage,
+    ) -> Result<(), DiskError> {
         match (result, page) {
             (Ok(()), None) => {}
             (Ok(()), Some(key)) => {
                 let (slab, page) = (SlabIndex((key >> 32) as u32), key as u32);
-                self.versions.written(slab, page, self.checkpoint.version());
-                self.damaged_pages.remove(&key);
-                self.cache.end_write(key);
+                pages.versions.written(slab, page, self.version());
+                damage.page_written(key);
+                pages.cache.end_write(key);
             }
             (Err(DiskError::NoSpace), page) => {
-                self.checkpoint.giving_up = true;
+                self.giving_up = true;
                 // It is nowhere but in RAM: it must not make room for another before the checkpoint has been given up.
-                page.iter().for_each(|key| self.cache.undo_write(*key));
+                page.iter().for_each(|key| pages.cache.undo_write(*key));
             }
-            (Err(error), _) => return self.poison(&error),
+            (Err(error), _) => return Err(error),
         }
-        self.checkpoint.in_flight -= 1;
+        debug_assert!(self.in_flight > 0, "each write of a checkpoint ends once");
+        self.in_flight -= 1;
+        Ok(())
     }
 
-    /// The file under the disk cannot grow: nothing is lost, everything stays in the journal, and later changes find it full.
-    fn give_up_checkpoint(&mut self) {
-        for key in std::mem::take(&mut self.checkpoint.pages_written) {
-            self.cache.undo_write(key);
+    /// Gives up because the file under the disk cannot grow: nothing is lost, everything stays in the journal, and later changes find it
+    /// full.
+    fn give_up<D: Disk>(&mut self, near: &mut Neighbours<'_, D>) -> Option<Ended> {
+        for key in std::mem::take(&mut self.pages_written) {
+            near.pages.cache.undo_write(key);
         }
-        if let Some((pages, promises)) = self.checkpoint.table_changes.take() {
-            self.slabs.mark_changed_pages(pages, promises);
+        if let Some((pages, promises)) = self.table_changes.take() {
+            near.slabs.mark_changed_pages(pages);
+            if promises {
+                near.volumes.mark_changed();
+            }
         }
-        self.versions.mark_changed(std::mem::take(&mut self.checkpoint.versions_written));
-        self.checkpoint.versions.clear();
-        self.health.no_space += 1;
+        near.pages.versions.mark_changed(std::mem::take(&mut self.versions_written));
+        self.versions.clear();
+        near.health.no_space += 1;
         if Planted::NumberTwice.is_planted() {
-            self.checkpoint.giving_up = false;
-            self.checkpoint.state = State::Idle;
-            self.checkpoint.stalled = true;
-            return self.end_checkpoint();
+            self.giving_up = false;
+            self.state = State::Idle;
+            self.stalled = true;
+            return Some(Ended::GivenUp { waiting: self.end() });
         }
-        self.write_anchor();
+        self.write_anchor(near);
+        None
     }
 
-    /// The journal is full and cannot be emptied: what waits for it is refused.
-    fn refuse_starved(&mut self) {
-        for id in self.journal.refuse_pending() {
-            self.health.no_space += 1;
-            self.finish(id, Err(crate::api::StoreError::NoSpace));
-        }
-    }
-
-    /// Everything in place is durable: the pages' versions may say so. When they are durable too, the anchor may move behind it.
-    pub(super) fn checkpoint_flushed(&mut self) {
-        match self.checkpoint.state {
-            State::Flushing(Written::InPlace) => self.gather_versions(),
-            State::Flushing(Written::Versions) => self.write_anchor(),
+    /// Goes on after a flush: when everything in place is durable, the pages' versions may say so; when they are durable too, the anchor may
+    /// move behind it.
+    pub(super) fn flushed<D: Disk>(&mut self, mut near: Neighbours<'_, D>) {
+        match self.state {
+            State::Flushing(Written::InPlace) => self.gather_versions(&mut near),
+            State::Flushing(Written::Versions) => self.write_anchor(&mut near),
             _ => {}
         }
     }
 
-    fn gather_versions(&mut self) {
-        let changed = self.versions.take_changed();
+    fn gather_versions<D: Disk>(&mut self, near: &mut Neighbours<'_, D>) {
+        let versions = &mut near.pages.versions;
+        let changed = versions.take_changed();
         if changed.is_empty() {
-            return self.write_anchor();
+            return self.write_anchor(near);
         }
-        self.moves += 1;
-        self.checkpoint.state = State::WritingVersions;
+        self.state = State::WritingVersions;
         let page_of = |page: &usize| {
-            let offset = self.layout.versions + (*page * PAGE_BYTES) as u64;
-            (offset, Buf::from(&self.versions.encode_page(self.label.disk, *page)[..]))
+            let offset = near.layout.versions + (*page * PAGE_BYTES) as u64;
+            (offset, Buf::from(&versions.encode_page(near.disk, *page)[..]))
         };
-        self.checkpoint.versions = changed.iter().map(page_of).collect();
-        self.checkpoint.versions_written = changed;
+        self.versions = changed.iter().map(page_of).collect();
+        self.versions_written = changed;
     }
 
-    fn write_anchor(&mut self) {
-        self.checkpoint.state = State::Anchoring;
-        self.checkpoint.in_flight = 2;
+    fn write_anchor<D: Disk>(&mut self, near: &mut Neighbours<'_, D>) {
+        self.state = State::Anchoring;
+        self.in_flight = 2;
         // A batch before the first: the anchor stays where it is.
-        let through = if self.checkpoint.giving_up { 0 } else { self.checkpoint.through };
-        let (tail_block, tail_sequence, previous) = self.journal.tail_after(through);
+        let through = if self.giving_up { 0 } else { self.through };
+        let (tail_block, tail_sequence, previous) = near.journal.tail_after(through);
         let anchor = Anchor {
-            sequence: self.checkpoint.anchor_sequence,
-            incarnation: self.journal.incarnation(),
+            sequence: self.anchor_sequence,
+            incarnation: near.journal.incarnation(),
             tail_sequence,
             tail_block,
             previous,
-            durable_through: self.journal.committed(),
-            next_generation: self.slabs.next_generation(),
-            scrub_slab: self.scrub.slab,
-            scrub_block: self.scrub.block,
+            durable_through: near.journal.committed(),
+            next_generation: near.slabs.next_generation(),
+            scrub_slab: near.scrub.slab,
+            scrub_block: near.scrub.block,
         };
-        let bytes = Buf::from(&anchor.encode(self.label.disk)[..]);
+        let bytes = Buf::from(&anchor.encode(near.disk)[..]);
         let slot = ANCHOR_SLOTS[(anchor.sequence % 2) as usize];
-        for area in self.layout.areas() {
-            self.write(Op::Anchor, WriteKind::Anchors, area + slot, bytes.clone().into(), true);
+        for area in near.layout.areas() {
+            near.device.write(Op::Anchor, WriteKind::Anchors, area + slot, bytes.clone().into(), true);
         }
     }
 
-    pub(super) fn anchor_written(&mut self) {
-        if self.checkpoint.state != State::Anchoring {
-            return;
+    /// Notes that a copy of the anchor is durable. Answers how the checkpoint ended when both are.
+    pub(super) fn anchor_written(&mut self, overlay: &mut Overlay, journal: &mut Journal) -> Option<Ended> {
+        if self.state != State::Anchoring {
+            return None;
         }
-        self.checkpoint.in_flight -= 1;
-        if self.checkpoint.in_flight > 0 {
-            return;
+        self.in_flight -= 1;
+        if self.in_flight > 0 {
+            return None;
         }
-        self.checkpoint.state = State::Idle;
-        if std::mem::take(&mut self.checkpoint.giving_up) {
-            self.checkpoint.stalled = true;
-            self.checkpoint.requested = false;
-            self.refuse_waiting_for_slab();
-            return self.end_checkpoint();
+        self.state = State::Idle;
+        if std::mem::take(&mut self.giving_up) {
+            self.stalled = true;
+            self.requested = false;
+            return Some(Ended::GivenUp { waiting: self.end() });
         }
-        let through = self.checkpoint.through;
-        for key in std::mem::take(&mut self.checkpoint.blocks) {
-            self.overlay.applied(key, through);
+        let through = self.through;
+        for key in std::mem::take(&mut self.blocks) {
+            overlay.applied(key, through);
         }
-        self.journal.release(through);
-        self.health.checkpoints += 1;
-        self.end_checkpoint();
-        self.release_slabs(through);
+        journal.release(through);
+        self.done += 1;
+        Some(Ended::Done { through, waiting: self.end() })
     }
 
-    fn end_checkpoint(&mut self) {
-        self.checkpoint.blocks.clear();
-        for id in std::mem::take(&mut self.checkpoint.waiting) {
-            self.place_fresh(id);
-        }
+    /// Nothing is being applied any more. Answers the fresh writes that waited for that.
+    fn end(&mut self) -> Vec<SlotId> {
+        self.blocks.clear();
+        std::mem::take(&mut self.waiting)
     }
+}
+
+/// How a checkpoint ended, and the fresh writes that waited for its end.
+pub(super) enum Ended {
+    /// The journal's batches up to `through` are in place, and their room is free.
+    Done { through: u64, waiting: Vec<SlotId> },
+    /// There was no room under the disk.
+    GivenUp { waiting: Vec<SlotId> },
+}
+
+/// The parts that a checkpoint brings in place, and those that it asks.
+pub(super) struct Neighbours<'a, D> {
+    pub(super) disk: DiskId,
+    pub(super) layout: &'a Layout,
+    pub(super) device: &'a mut Device<D>,
+    pub(super) journal: &'a Journal,
+    pub(super) overlay: &'a Overlay,
+    pub(super) pages: &'a mut Pages,
+    pub(super) slabs: &'a mut SlabTable,
+    pub(super) volumes: &'a mut Volumes,
+    pub(super) health: &'a mut StoreHealth,
+    /// Travels with the anchor.
+    pub(super) scrub: Position,
+}
+
+/// A unit of a checkpoint's work.
+enum Work {
+    Write { page: Option<u64>, kind: WriteKind, offset: u64, data: Payload },
+    ReadJournal { key: u64, sequence: u64, block: u32 },
+    Nothing,
+}
+
+fn key_offset(key: u64, layout: &Layout) -> u64 {
+    layout.block_offset(SlabIndex((key >> 32) as u32), key as u32)
+}
+
+fn read_journaled<D: Disk>(read: JournalRead, block: u32, layout: &Layout, device: &mut Device<D>) {
+    device.read(Op::CheckpointRead(read), layout.journal_offset(block), BLOCK_BYTES);
 }

@@ -3,21 +3,29 @@
 //! the same place under the same checksum is corrupt. A read that the medium cannot give is done once more block by block: the blocks
 //! that it does not give then are corrupt too, and only these.
 //!
-//! Where the checksums are not in RAM, the blocks are read beside them, not after: whatever was read too early fails its checksum and is
+//! If the checksums are not in RAM, the blocks are read beside them, not after: a block that was read too early fails its checksum and is
 //! read once more.
 
-use super::Store;
-use super::append::is_placing;
-use super::task::{Kind, Op, Place, Task};
+use super::append::Placing;
+use super::damage::Damage;
+use super::device::Device;
+use super::event::{Event, Next};
+use super::operation::Op;
+use super::pages::{Pages, Pinned, WordRanges};
+use super::place::Place;
+use super::slab_table::SlabTable;
 use crate::api::{StoreError, StoreReply};
-use crate::layout::PAGE_WORDS;
+use crate::cache::PageCache;
+use crate::health::StoreHealth;
+use crate::layout::{Layout, PAGE_WORDS};
 use crate::numbers::block_key;
+use crate::overlay::{Overlay, OverlayEntry};
 use crate::planted::Planted;
 use crate::record::APPEND_LOST;
 use crate::slots::SlotId;
 use codes::{LOST, UNWRITTEN, block_matches};
 use disk::{Disk, DiskError};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use sys::{Buf, BufMut, Payload};
 use types::{BLOCK_BYTES, Lba, VolumeId};
 
@@ -25,27 +33,36 @@ use types::{BLOCK_BYTES, Lba, VolumeId};
 const EARLY: u16 = u16::MAX;
 
 /// Most blocks of one read: 4 MiB.
-const READ_BLOCKS_MAX: u32 = 1024;
+pub(super) const READ_BLOCKS_MAX: u32 = 1024;
 
+/// A read, of a request or a piece of a scrub.
+///
+/// Invariant: `words` are the checksums that were durable when the read was last resolved, and `segments` say where each block lay then.
+/// Blocks that fail under them are corrupt only if a second resolution finds the same words and the same blocks failing.
+#[derive(Debug)]
 pub(super) struct ReadTask {
-    pub(super) volume: VolumeId,
+    volume: VolumeId,
     /// Address of the first block.
-    pub(super) lba: Lba,
-    pub(super) append: bool,
+    lba: Lba,
+    append: bool,
     /// The scrub that it is a part of.
-    pub(super) scrub: Option<SlotId>,
+    scrub: Option<SlotId>,
     words: Vec<u64>,
     segments: SmallVec<[Segment; 2]>,
     outstanding: u32,
     failed: Option<DiskError>,
     suspects: Vec<Suspect>,
+    /// Blocks whose checksums are gone, and blocks that were found corrupt, by their place within the read. For a scrub, which goes on
+    /// behind them.
+    lost: Vec<u32>,
+    corrupt: Vec<u32>,
     early: Early,
     /// The medium did not give the whole: each block is asked for alone.
     singly: bool,
 }
 
 /// All blocks of the read, read in place beside their checksums.
-#[derive(Default)]
+#[derive(Debug, Default)]
 enum Early {
     /// Not asked for, or used up.
     #[default]
@@ -58,6 +75,7 @@ enum Early {
     Failed,
 }
 
+#[derive(Debug)]
 enum Segment {
     Zero {
         count: u32,
@@ -75,6 +93,26 @@ enum Segment {
 /// A block whose bytes did not match, or did not prove themselves: its place within the read, the checksum expected, the batch it came from.
 type Suspect = (u32, u64, Option<u64>);
 
+/// The parts that a read meets.
+pub(super) struct Neighbours<'a, D> {
+    pub(super) layout: &'a Layout,
+    pub(super) zeroes: &'a Buf,
+    pub(super) device: &'a mut Device<D>,
+    pub(super) pages: &'a mut Pages,
+    pub(super) overlay: &'a Overlay,
+    pub(super) slabs: &'a SlabTable,
+    pub(super) placing: &'a Placing,
+    pub(super) damage: &'a mut Damage,
+    pub(super) health: &'a mut StoreHealth,
+}
+
+/// One disk read of a read: `count` blocks for a segment.
+struct SegmentRead {
+    segment: u16,
+    offset: u64,
+    count: u32,
+}
+
 impl ReadTask {
     pub(super) fn new(volume: VolumeId, lba: Lba, append: bool, scrub: Option<SlotId>) -> Self {
         Self {
@@ -87,6 +125,8 @@ impl ReadTask {
             outstanding: 0,
             failed: None,
             suspects: Vec::new(),
+            lost: Vec::new(),
+            corrupt: Vec::new(),
             early: Early::No,
             singly: false,
         }
@@ -101,250 +141,267 @@ impl ReadTask {
             }
         }
     }
-}
 
-impl<D: Disk> Store<D> {
-    pub(super) fn take_read(
+    pub(super) fn word_ranges(&self, place: Place) -> WordRanges {
+        smallvec![place.blocks()]
+    }
+
+    /// The scrub that it is a part of.
+    pub(super) fn scrub(&self) -> Option<SlotId> {
+        self.scrub
+    }
+
+    /// The blocks that it found lost or corrupt.
+    pub(super) fn damaged(&self) -> impl Iterator<Item = (VolumeId, Lba)> {
+        let blocks = self.lost.iter().chain(&self.corrupt);
+        blocks.map(|at| (self.volume, self.lba.offset(u64::from(*at))))
+    }
+
+    pub(super) fn step<D: Disk>(
         &mut self,
-        token: u64,
-        volume: VolumeId,
-        lba: Lba,
-        blocks: u32,
-    ) -> Result<(), StoreError> {
-        if blocks > READ_BLOCKS_MAX {
-            return Err(StoreError::Invalid("a read of more than 4 MiB"));
+        id: SlotId,
+        place: Place,
+        event: Event,
+        pinned: &mut Pinned,
+        near: Neighbours<'_, D>,
+    ) -> Next {
+        match event {
+            Event::Turn => self.resolve(id, place, pinned, near),
+            Event::SegmentRead { segment: EARLY, result } => self.early_read(id, place, result, pinned, near),
+            Event::SegmentRead { segment, result } => self.segment_read(place, segment, result, near),
+            _ => event.cannot_be(),
         }
-        let (place, entry) = self.locate(volume, lba, blocks)?;
-        let read = ReadTask::new(volume, lba, entry.append, None);
-        let id = self.tasks.insert(Task::new(token, Some(place), Kind::Read(read)));
-        self.gather_pages(id);
-        if !entry.append {
-            self.read_early(id, place);
-        }
-        Ok(())
     }
 
-    /// Reads the blocks beside their checksums, where those have to be read and nothing of the blocks is known to be journaled.
-    fn read_early(&mut self, id: SlotId, place: Place) {
-        let journaled = |block| self.overlay.get(block_key(place.slab, block)).is_some();
-        if !self.overlay.is_empty() && (place.first..place.first + place.count).any(journaled) {
+    /// Reads the blocks beside their checksums, which are being read too, unless some of the blocks are known to be journaled.
+    pub(super) fn read_early<D: Disk>(
+        &mut self,
+        id: SlotId,
+        place: Place,
+        layout: &Layout,
+        overlay: &Overlay,
+        device: &mut Device<D>,
+    ) {
+        let journaled = |block| overlay.get(block_key(place.slab, block)).is_some();
+        if self.append || !overlay.is_empty() && place.blocks().any(journaled) {
             return;
         }
-        let Some(Task { pages_missing: 1.., kind: Kind::Read(read), .. }) = self.tasks.get_mut(id) else {
-            return;
-        };
-        read.early = Early::Asked { awaited: false };
-        let offset = self.layout.block_offset(place.slab, place.first);
-        self.read(Op::ReadSegment { task: id, segment: EARLY }, offset, place.count as usize * BLOCK_BYTES);
+        self.early = Early::Asked { awaited: false };
+        let offset = layout.block_offset(place.slab, place.first);
+        device.read(Op::ReadSegment { task: id, segment: EARLY }, offset, place.count as usize * BLOCK_BYTES);
     }
 
-    /// What was read early is here.
-    fn early_read(&mut self, id: SlotId, result: Result<Option<BufMut>, DiskError>) {
-        let Some(Task { kind: Kind::Read(read), .. }) = self.tasks.get_mut(id) else { return };
-        let awaited = matches!(read.early, Early::Asked { awaited: true });
-        self.health.refused_early += u64::from(matches!(result, Err(DiskError::Medium(_))));
-        read.early = match result {
+    /// Takes what was read early.
+    fn early_read<D: Disk>(
+        &mut self,
+        id: SlotId,
+        place: Place,
+        result: Result<Option<BufMut>, DiskError>,
+        pinned: &mut Pinned,
+        near: Neighbours<'_, D>,
+    ) -> Next {
+        let awaited = matches!(self.early, Early::Asked { awaited: true });
+        near.health.refused_early += u64::from(matches!(result, Err(DiskError::Medium(_))));
+        self.early = match result {
             Ok(Some(bytes)) => Early::Here(bytes.freeze()),
             // Asked for again with the checksums at hand, and judged then.
             _ => Early::Failed,
         };
-        if awaited {
-            self.resolve_read(id);
-        }
+        if awaited { self.resolve(id, place, pinned, near) } else { Next::Wait }
     }
 
-    /// All pages are here: finds where each block lies, and reads what lies on the disk.
-    pub(super) fn resolve_read(&mut self, id: SlotId) {
-        let Some(Task { place: Some(place), pages, kind: Kind::Read(read), .. }) = self.tasks.get_mut(id)
-        else {
-            return;
-        };
-        let place = *place;
-        let early = match std::mem::take(&mut read.early) {
+    /// Finds where each block lies, now that all pages are here, and reads the blocks that lie on the disk.
+    fn resolve<D: Disk>(
+        &mut self,
+        id: SlotId,
+        place: Place,
+        pinned: &mut Pinned,
+        near: Neighbours<'_, D>,
+    ) -> Next {
+        let early = match std::mem::take(&mut self.early) {
             Early::Asked { .. } => {
                 // The pages stay pinned until then.
-                read.early = Early::Asked { awaited: true };
-                return;
+                self.early = Early::Asked { awaited: true };
+                return Next::Wait;
             }
             Early::Here(bytes) => Some(bytes),
             Early::No | Early::Failed => None,
         };
-        read.words.clear();
-        read.words.reserve(place.count as usize);
+        self.copy_words(place, &mut near.pages.cache);
+        near.pages.unpin(std::mem::take(pinned));
+        let mut reads = self.lay_out(place, near.layout, near.overlay);
+        if let Some(bytes) = early {
+            self.fill(&bytes);
+            let segments = &self.segments;
+            reads.retain(|read| {
+                let segment = segments.get(usize::from(read.segment));
+                matches!(segment, Some(Segment::Disk { filled: None, .. }))
+            });
+        }
+        self.outstanding = reads.len() as u32;
+        if !self.lost.is_empty() && self.scrub.is_none() {
+            // Not counted: the page that lost their checksums was, or no copy of them was left.
+            let lbas = self.lost.iter().map(|at| self.lba.offset(u64::from(*at))).collect();
+            return Next::fail(StoreError::Corrupt { lbas });
+        }
+        if reads.is_empty() {
+            return self.verify(place, near);
+        }
+        for SegmentRead { segment, offset, count } in reads {
+            near.device.read(Op::ReadSegment { task: id, segment }, offset, count as usize * BLOCK_BYTES);
+        }
+        Next::Wait
+    }
+
+    /// Copies the blocks' checksums out of their pages.
+    fn copy_words(&mut self, place: Place, cache: &mut PageCache) {
+        self.words.clear();
+        self.words.reserve(place.count as usize);
         let (mut word, end) = (place.first, place.first + place.count);
         while word < end {
             let page = word / PAGE_WORDS as u32;
             let upto = end.min((page + 1) * PAGE_WORDS as u32);
             let at = word as usize % PAGE_WORDS;
-            match self.cache.words(place.slab, page) {
-                Some(words) => read.words.extend_from_slice(&words[at..at + (upto - word) as usize]),
-                None => read.words.resize(read.words.len() + (upto - word) as usize, LOST),
+            match cache.words(place.slab, page) {
+                Some(words) => self.words.extend_from_slice(&words[at..at + (upto - word) as usize]),
+                None => self.words.resize(self.words.len() + (upto - word) as usize, LOST),
             }
             word = upto;
         }
-        std::mem::take(pages).iter().for_each(|key| self.cache.unpin(*key));
-        let overlay = (!self.overlay.is_empty()).then_some(&self.overlay);
-        let mut lost = Vec::new();
-        read.segments.clear();
-        let mut reads: SmallVec<[(u16, u64, u32); 2]> = SmallVec::new();
-        for (at, word) in (0u32..).zip(&read.words) {
+    }
+
+    /// Divides the blocks into segments by where they lie, and notes the lost ones. Answers the reads that fill the segments.
+    fn lay_out(&mut self, place: Place, layout: &Layout, overlay: &Overlay) -> SmallVec<[SegmentRead; 2]> {
+        let overlay = (!overlay.is_empty()).then_some(overlay);
+        self.lost.clear();
+        self.segments.clear();
+        let mut reads: SmallVec<[SegmentRead; 2]> = SmallVec::new();
+        for (at, word) in (0u32..).zip(&self.words) {
             let block = place.first + at;
             let journaled = overlay.and_then(|overlay| overlay.get(block_key(place.slab, block)));
-            let source = match journaled {
-                Some(entry) => match &entry.bytes {
-                    Some(bytes) => Segment::Kept(bytes.clone()),
-                    None => Segment::Disk { at, count: 1, journal: Some(entry.sequence), filled: None },
-                },
-                None if *word == UNWRITTEN => Segment::Zero { count: 1 },
-                None if *word == if read.append { APPEND_LOST } else { LOST } => {
-                    lost.push(at);
-                    Segment::Zero { count: 1 }
-                }
-                None => Segment::Disk { at, count: 1, journal: None, filled: None },
-            };
-            match (read.segments.last_mut(), &source) {
+            let source = source_of(at, *word, self.append, journaled);
+            if let Segment::Zero { .. } = source
+                && *word != UNWRITTEN
+            {
+                self.lost.push(at);
+            }
+            match (self.segments.last_mut(), &source) {
                 (Some(Segment::Zero { count }), Segment::Zero { .. }) => *count += 1,
                 (Some(Segment::Disk { count, journal: None, .. }), Segment::Disk { journal: None, .. })
-                    if !read.singly =>
+                    if !self.singly =>
                 {
                     *count += 1;
                     if let Some(last) = reads.last_mut() {
-                        last.2 += 1;
+                        last.count += 1;
                     }
                 }
                 _ => {
                     if let Segment::Disk { journal, .. } = &source {
                         let offset = match journaled.filter(|_| journal.is_some()) {
-                            Some(entry) => self.layout.journal_offset(entry.journal_block),
-                            None => self.layout.block_offset(place.slab, block),
+                            Some(entry) => layout.journal_offset(entry.journal_block),
+                            None => layout.block_offset(place.slab, block),
                         };
-                        reads.push((read.segments.len() as u16, offset, 1));
+                        reads.push(SegmentRead { segment: self.segments.len() as u16, offset, count: 1 });
                     }
-                    read.segments.push(source);
+                    self.segments.push(source);
                 }
             }
         }
-        if let Some(bytes) = early {
-            read.fill(&bytes);
-            let segments = &read.segments;
-            reads.retain(|(segment, ..)| {
-                matches!(segments.get(usize::from(*segment)), Some(Segment::Disk { filled: None, .. }))
-            });
-        }
-        read.outstanding = reads.len() as u32;
-        if !lost.is_empty() {
-            // Not counted: the page that lost their checksums was, or no copy of them was left.
-            if read.scrub.is_none() {
-                let lbas = lost.iter().map(|at| read.lba.offset(u64::from(*at))).collect();
-                return self.finish_read(id, Err(StoreError::Corrupt { lbas }));
-            }
-            let (volume, first) = (read.volume, read.lba);
-            let scrub = read.scrub;
-            self.scrub_found(scrub, lost.iter().map(|at| (volume, first.offset(u64::from(*at)))));
-        }
-        if reads.is_empty() {
-            return self.verify_read(id);
-        }
-        for (segment, offset, count) in reads {
-            self.read(Op::ReadSegment { task: id, segment }, offset, count as usize * BLOCK_BYTES);
-        }
+        reads
     }
 
-    pub(super) fn segment_read(
+    /// Takes a segment that was read; verifies all when it is the last.
+    fn segment_read<D>(
         &mut self,
-        id: SlotId,
+        place: Place,
         segment: u16,
         result: Result<Option<BufMut>, DiskError>,
-    ) {
-        if segment == EARLY {
-            return self.early_read(id, result);
-        }
-        let Some(Task { kind: Kind::Read(read), .. }) = self.tasks.get_mut(id) else { return };
-        read.outstanding -= 1;
-        match (result, read.segments.get_mut(usize::from(segment))) {
+        near: Neighbours<'_, D>,
+    ) -> Next {
+        debug_assert!(self.outstanding > 0, "each segment is read once");
+        self.outstanding -= 1;
+        match (result, self.segments.get_mut(usize::from(segment))) {
             (Ok(Some(bytes)), Some(Segment::Disk { filled, .. })) => *filled = Some(bytes.freeze()),
             // What the medium did not give is asked for again; what else failed, failed the whole.
-            (Err(DiskError::Medium(_)), _) if read.failed.is_some() => {}
-            (Err(error), _) => read.failed = Some(error),
-            _ => read.failed = Some(DiskError::Invalid("a read without its buffer")),
+            (Err(DiskError::Medium(_)), _) if self.failed.is_some() => {}
+            (Err(error), _) => self.failed = Some(error),
+            _ => self.failed = Some(DiskError::Invalid("a read without its buffer")),
         }
-        if read.outstanding == 0 {
-            self.verify_read(id);
-        }
+        if self.outstanding == 0 { self.verify(place, near) } else { Next::Wait }
     }
 
-    /// All bytes are here: verifies them, and answers.
-    fn verify_read(&mut self, id: SlotId) {
-        let Some(Task { place: Some(place), kind: Kind::Read(read), .. }) = self.tasks.get_mut(id) else {
-            return;
-        };
-        let place = *place;
+    /// Verifies all bytes, which are here now, and answers.
+    fn verify<D>(&mut self, place: Place, near: Neighbours<'_, D>) -> Next {
         // Another volume may have written there meanwhile.
-        if self.slabs.entry(place.slab).is_none_or(|entry| entry.generation != place.generation) {
-            return self.not_mapped(id);
+        if !near.slabs.is_current(place) {
+            return Next::fail(StoreError::NotMapped);
         }
-        match read.failed.take() {
+        match self.failed.take() {
             None => {}
             Some(error) if Planted::MediumFailsDisk.is_planted() => {
-                return self.finish_read(id, Err(StoreError::Disk(error)));
+                return Next::fail(StoreError::Disk(error));
             }
-            Some(DiskError::Medium(_)) if !read.singly && !Planted::NoSecondRead.is_planted() => {
-                read.singly = true;
-                return self.gather_pages(id);
+            Some(DiskError::Medium(_)) if !self.singly && !Planted::NoSecondRead.is_planted() => {
+                self.singly = true;
+                return Next::Gather;
             }
             Some(DiskError::Medium(_)) => {}
-            Some(error) => return self.finish_read(id, Err(StoreError::Disk(error))),
+            Some(error) => return Next::fail(StoreError::Disk(error)),
         }
-        let unreadable = find_unreadable(read);
+        let unreadable = find_unreadable(self);
         let trusted =
-            Planted::ServeCorrupt.is_planted() || read.append && Planted::SealNotVerified.is_planted();
-        let suspects = if trusted { Vec::new() } else { find_suspects(read, place) };
+            Planted::ServeCorrupt.is_planted() || self.append && Planted::SealNotVerified.is_planted();
+        let suspects = if trusted { Vec::new() } else { find_suspects(self, place) };
         if unreadable.is_empty() && suspects.is_empty() {
-            return self.deliver_read(id);
+            return self.deliver(near.zeroes);
         }
-        if suspects != read.suspects && !Planted::NoSecondRead.is_planted() {
-            read.suspects = suspects;
-            return self.gather_pages(id);
+        if suspects != self.suspects && !Planted::NoSecondRead.is_planted() {
+            self.suspects = suspects;
+            return Next::Gather;
         }
-        let of_block = |at: u32| Place { first: place.first + at, count: 1, ..place };
-        if read.append && suspects.iter().any(|(at, ..)| is_placing(&self.placing, of_block(*at))) {
+        if self.append && suspects.iter().any(|(at, ..)| near.placing.overlaps(place.block(*at))) {
             // Half of what it was and half of what it is going to be.
-            read.suspects.clear();
-            return self.gather_pages(id);
+            self.suspects.clear();
+            return Next::Gather;
         }
-        let first = place.first;
-        // What a crash tore is met by the reads that follow it, was never acknowledged, and is no damage of the disk: a later scrub tells.
-        let counted = !read.append || read.scrub.is_some();
-        let newly = self.found_corrupt.note(place.slab, unreadable.iter().map(|at| first + at));
-        self.health.medium_errors += newly;
-        let failed = suspects.iter().filter(|_| counted).map(|(at, ..)| first + *at);
-        self.health.corrupt_blocks += newly + self.found_corrupt.note(place.slab, failed);
-        let (volume, first, scrub) = (read.volume, read.lba, read.scrub);
-        let mut bad: Vec<u32> = unreadable.into_iter().chain(suspects.iter().map(|(at, ..)| *at)).collect();
-        bad.sort_unstable();
-        let lbas: Vec<Lba> = bad.into_iter().map(|at| first.offset(u64::from(at))).collect();
-        match scrub {
-            None => self.finish_read(id, Err(StoreError::Corrupt { lbas })),
-            Some(_) => {
-                self.scrub_found(scrub, lbas.into_iter().map(|lba| (volume, lba)));
-                self.deliver_read(id);
-            }
-        }
+        self.condemn(place, unreadable, &suspects, near)
     }
 
-    fn deliver_read(&mut self, id: SlotId) {
-        let Some(Task { kind: Kind::Read(read), .. }) = self.tasks.get_mut(id) else { return };
-        if read.scrub.is_some() {
-            return self.finish_read(id, Ok(StoreReply::Done));
+    /// Counts blocks that failed twice, and answers which they are.
+    fn condemn<D>(
+        &mut self,
+        place: Place,
+        unreadable: Vec<u32>,
+        suspects: &[Suspect],
+        near: Neighbours<'_, D>,
+    ) -> Next {
+        let first = place.first;
+        // What a crash tore is met by the reads that follow it, was never acknowledged, and is no damage of the disk: a later scrub tells.
+        let counted = !self.append || self.scrub.is_some();
+        near.damage.note_unreadable(place.slab, unreadable.iter().map(|at| first + at));
+        let failed = suspects.iter().filter(|_| counted).map(|(at, ..)| first + *at);
+        near.damage.note_corrupt(place.slab, failed);
+        self.corrupt = unreadable.into_iter().chain(suspects.iter().map(|(at, ..)| *at)).collect();
+        self.corrupt.sort_unstable();
+        if self.scrub.is_some() {
+            return self.deliver(near.zeroes);
+        }
+        let lbas = self.corrupt.iter().map(|at| self.lba.offset(u64::from(*at))).collect();
+        Next::fail(StoreError::Corrupt { lbas })
+    }
+
+    fn deliver(&mut self, zeroes: &Buf) -> Next {
+        if self.scrub.is_some() {
+            return Next::done();
         }
         let mut data = Payload::new();
-        for segment in read.segments.drain(..) {
+        for segment in self.segments.drain(..) {
             match segment {
                 Segment::Zero { count } => {
                     let mut rest = count as usize * BLOCK_BYTES;
                     while rest > 0 {
-                        let len = rest.min(self.zeroes.len());
-                        data.push(self.zeroes.slice(..len));
+                        let len = rest.min(zeroes.len());
+                        data.push(zeroes.slice(..len));
                         rest -= len;
                     }
                 }
@@ -352,22 +409,20 @@ impl<D: Disk> Store<D> {
                 Segment::Disk { filled: None, .. } => {}
             }
         }
-        let checksums = if read.append { Vec::new() } else { std::mem::take(&mut read.words) };
-        self.finish_read(id, Ok(StoreReply::Data { data, checksums }));
+        let checksums = if self.append { Vec::new() } else { std::mem::take(&mut self.words) };
+        Next::Finish(Ok(StoreReply::Data { data, checksums }))
     }
+}
 
-    pub(super) fn finish_read(&mut self, id: SlotId, result: Result<StoreReply, StoreError>) {
-        let scrub = match self.tasks.get(id) {
-            Some(Task { kind: Kind::Read(read), .. }) => read.scrub,
-            _ => None,
-        };
-        match scrub {
-            None => self.finish(id, result),
-            Some(scrub) => {
-                self.drop_task(id);
-                self.scrub_read_done(scrub, result);
-            }
+/// Finds where block `at` of a read lies. A lost block has no bytes: it stands as zeroes, with a word that is not [`UNWRITTEN`].
+fn source_of(at: u32, word: u64, append: bool, journaled: Option<&OverlayEntry>) -> Segment {
+    match journaled {
+        Some(OverlayEntry { bytes: Some(bytes), .. }) => Segment::Kept(bytes.clone()),
+        Some(entry) => Segment::Disk { at, count: 1, journal: Some(entry.sequence), filled: None },
+        None if word == UNWRITTEN || word == if append { APPEND_LOST } else { LOST } => {
+            Segment::Zero { count: 1 }
         }
+        None => Segment::Disk { at, count: 1, journal: None, filled: None },
     }
 }
 

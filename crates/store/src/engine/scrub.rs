@@ -1,13 +1,15 @@
 //! Scrub: reads and verifies everything that is written, from a position that survives a restart (it travels with the anchor). A metadata
 //! page that is in RAM is read too: if the disk does not have it as it was written, the next checkpoint writes it again, and nothing is lost.
 
-use super::Store;
-use super::read::ReadTask;
-use super::task::{Attempt, Kind, Op, Place, Task};
-use crate::api::{ScrubProgress, StoreError, StoreReply};
-use crate::layout::{PAGE_BYTES, PAGE_WORDS};
+use super::damage::Damage;
+use super::device::Device;
+use super::operation::{Attempt, Op, PageRead};
+use super::pages::Pages;
+use super::place::Place;
+use super::slab_table::SlabTable;
+use crate::api::ScrubProgress;
+use crate::layout::{Layout, PAGE_BYTES, PAGE_WORDS};
 use crate::numbers::page_key;
-use crate::slots::SlotId;
 use crate::versions::PageVersion;
 use disk::{Disk, DiskError};
 use sys::BufMut;
@@ -30,115 +32,116 @@ impl Position {
     }
 }
 
+/// Blocks that a scrub verifies by one read.
+pub(super) struct Piece {
+    pub(super) volume: VolumeId,
+    pub(super) lba: Lba,
+    pub(super) append: bool,
+    pub(super) place: Place,
+}
+
+/// A request to scrub on.
+///
+/// Invariant: one piece is read at a time, and the position stands behind it from the time when it was handed out.
+#[derive(Debug)]
 pub(super) struct ScrubTask {
+    /// The bytes to verify, at least, unless the end comes before.
     bytes: u64,
     progress: ScrubProgress,
 }
 
-impl<D: Disk> Store<D> {
-    pub(super) fn take_scrub(&mut self, token: u64, bytes: u64) -> Result<(), StoreError> {
-        let chunks = self.slabs.entries().iter().flatten().count() as u64;
-        let progress =
-            ScrubProgress { total_bytes: chunks * self.layout.slab_bytes, ..ScrubProgress::default() };
-        let id = self.tasks.insert(Task::new(token, None, Kind::Scrub(ScrubTask { bytes, progress })));
-        self.step_scrub(id);
-        Ok(())
+impl ScrubTask {
+    pub(super) fn new(bytes: u64, slabs: &SlabTable, layout: &Layout) -> Self {
+        let chunks = slabs.entries().iter().flatten().count() as u64;
+        let progress = ScrubProgress { total_bytes: chunks * layout.slab_bytes, ..ScrubProgress::default() };
+        Self { bytes, progress }
     }
 
-    /// Verifies the next piece, or answers.
-    fn step_scrub(&mut self, id: SlotId) {
-        let position = self.scrub;
-        let Some(Task { kind: Kind::Scrub(scrub), .. }) = self.tasks.get_mut(id) else { return };
-        let slabs = self.slabs.entries();
+    /// The next piece; `None` when enough was verified or the end is reached.
+    pub(super) fn next_piece(
+        &mut self,
+        position: &mut Position,
+        slabs: &SlabTable,
+        layout: &Layout,
+    ) -> Option<Piece> {
+        let slab_blocks = layout.slab_blocks();
+        let entries = slabs.entries();
         let next =
-            (position.slab..).zip(slabs.iter().skip(position.slab as usize)).find_map(|(slab, entry)| {
+            (position.slab..).zip(entries.iter().skip(position.slab as usize)).find_map(|(slab, entry)| {
                 let entry = entry.as_ref()?;
                 let block = if slab == position.slab { position.block } else { 0 };
-                (block < self.layout.slab_blocks()).then_some((slab, block, *entry))
+                (block < slab_blocks).then_some((slab, block, *entry))
             });
-        scrub.progress.finished = next.is_none();
-        let Some((slab, first, entry)) = next.filter(|_| scrub.progress.checked_bytes < scrub.bytes) else {
-            if scrub.progress.finished {
-                self.scrub = Position::default();
-            }
-            let progress = std::mem::take(&mut scrub.progress);
-            return self.finish(id, Ok(StoreReply::Scrubbed(progress)));
-        };
-        let count = STEP_BLOCKS.min(self.layout.slab_blocks() - first);
-        scrub.progress.checked_bytes += u64::from(count) * BLOCK_BYTES as u64;
-        self.scrub = Position { slab, block: first + count };
-        let lba = Lba(u64::from(entry.chunk.0) * u64::from(self.layout.slab_blocks()) + u64::from(first));
+        self.progress.finished = next.is_none();
+        if self.progress.finished {
+            *position = Position::default();
+        }
+        let (slab, first, entry) = next.filter(|_| self.progress.checked_bytes < self.bytes)?;
+        let count = STEP_BLOCKS.min(slab_blocks - first);
+        self.progress.checked_bytes += u64::from(count) * BLOCK_BYTES as u64;
+        *position = Position { slab, block: first + count };
+        let lba = Lba(u64::from(entry.chunk.0) * u64::from(slab_blocks) + u64::from(first));
         let place = Place { slab: SlabIndex(slab), generation: entry.generation, first, count };
-        self.scrub_pages(place);
-        let read = ReadTask::new(entry.volume, lba, entry.append, Some(id));
-        let part = self.tasks.insert(Task { token: None, ..Task::new(0, Some(place), Kind::Read(read)) });
-        self.gather_pages(part);
+        Some(Piece { volume: entry.volume, lba, append: entry.append, place })
     }
 
-    /// Reads the pages that begin with a word of these blocks; with the last block those of the regions' epochs too.
-    fn scrub_pages(&mut self, place: Place) {
-        let Place { slab, generation, first, count } = place;
-        let pages = self.layout.metadata_pages_per_slab();
-        let begun_before = |block: u32| block.div_ceil(PAGE_WORDS as u32);
-        let end = first + count;
-        let until = if end == self.layout.slab_blocks() { pages } else { begun_before(end) };
-        for page in begun_before(first)..until {
-            let key = page_key(slab, page);
-            if self.cache.is_clean(key) {
-                let version = self.versions.get(slab, page);
-                self.read_scrub_page(key, generation, version, Attempt::First);
-            }
+    /// Notes what the read of a piece found damaged.
+    pub(super) fn found(&mut self, damaged: impl Iterator<Item = (VolumeId, Lba)>) {
+        self.progress.corrupt.extend(damaged);
+    }
+
+    pub(super) fn take_progress(&mut self) -> ScrubProgress {
+        std::mem::take(&mut self.progress)
+    }
+}
+
+/// Reads the pages that begin with a word of these blocks; with the last block those of the regions' epochs too.
+pub(super) fn read_pages<D: Disk>(place: Place, layout: &Layout, pages: &Pages, device: &mut Device<D>) {
+    let Place { slab, generation, first, count } = place;
+    let page_count = layout.metadata_pages_per_slab();
+    let begun_before = |block: u32| block.div_ceil(PAGE_WORDS as u32);
+    let end = first + count;
+    let until = if end == layout.slab_blocks() { page_count } else { begun_before(end) };
+    for page in begun_before(first)..until {
+        let key = page_key(slab, page);
+        if pages.cache.is_clean(key) {
+            let version = pages.versions.get(slab, page);
+            read_page(PageRead::first(key, generation), version, layout, device);
         }
     }
+}
 
-    fn read_scrub_page(&mut self, key: u64, generation: u64, version: PageVersion, attempt: Attempt) {
-        let offset = self.layout.page_offset(SlabIndex((key >> 32) as u32), key as u32);
-        self.read(Op::ScrubPage { key, generation, version, attempt }, offset, PAGE_BYTES);
-    }
+fn read_page<D: Disk>(read: PageRead, version: PageVersion, layout: &Layout, device: &mut Device<D>) {
+    let offset = layout.page_offset(read.slab(), read.page());
+    device.read(Op::ScrubPage { read, version }, offset, PAGE_BYTES);
+}
 
-    pub(super) fn scrub_page_read(
-        &mut self,
-        key: u64,
-        generation: u64,
-        version: PageVersion,
-        attempt: Attempt,
-        result: Result<Option<BufMut>, DiskError>,
-    ) {
-        let unreadable = matches!(result, Err(DiskError::Medium(_)));
-        let bytes = match result {
-            Ok(Some(bytes)) => bytes,
-            Ok(None) | Err(DiskError::Medium(_)) => BufMut::zeroed(PAGE_BYTES),
-            // The disk as a whole fails: whoever reads or writes next hears of it.
-            Err(_) => return,
-        };
-        let (slab, page) = (SlabIndex((key >> 32) as u32), key as u32);
-        let unchanged = self.cache.is_clean(key) && self.versions.get(slab, page) == version;
-        let Some(found) = self.parse_page(key, generation, &bytes).filter(|_| unchanged) else { return };
-        match attempt {
-            _ if found.is_whole() => {}
-            Attempt::First => self.read_scrub_page(key, generation, version, Attempt::Second),
-            Attempt::Second => {
-                self.note_damage(key, &found, unreadable);
-                self.cache.mark_dirty(key);
-            }
-        }
-    }
-
-    pub(super) fn scrub_found(
-        &mut self,
-        scrub: Option<SlotId>,
-        corrupt: impl Iterator<Item = (VolumeId, Lba)>,
-    ) {
-        if let Some(Task { kind: Kind::Scrub(scrub), .. }) = scrub.and_then(|id| self.tasks.get_mut(id)) {
-            scrub.progress.corrupt.extend(corrupt);
-        }
-    }
-
-    pub(super) fn scrub_read_done(&mut self, id: SlotId, result: Result<StoreReply, StoreError>) {
-        match result {
-            // A chunk that was freed meanwhile has nothing to verify.
-            Ok(_) | Err(StoreError::NotMapped) => self.step_scrub(id),
-            Err(error) => self.finish(id, Err(error)),
+/// Compares a page that is in RAM with what the disk gave for it.
+pub(super) fn page_read<D: Disk>(
+    read: PageRead,
+    version: PageVersion,
+    result: Result<Option<BufMut>, DiskError>,
+    slabs: &SlabTable,
+    pages: &mut Pages,
+    damage: &mut Damage,
+    layout: &Layout,
+    device: &mut Device<D>,
+) {
+    let unreadable = matches!(result, Err(DiskError::Medium(_)));
+    let bytes = match result {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) | Err(DiskError::Medium(_)) => BufMut::zeroed(PAGE_BYTES),
+        // The disk as a whole fails: the next read or write tells.
+        Err(_) => return,
+    };
+    let unchanged = pages.cache.is_clean(read.key) && pages.versions.get(read.slab(), read.page()) == version;
+    let Some(found) = pages.parse(read, slabs, &bytes).filter(|_| unchanged) else { return };
+    match read.attempt {
+        _ if found.is_whole() => {}
+        Attempt::First => read_page(read.again(), version, layout, device),
+        Attempt::Second => {
+            damage.note_page(read.key, &found, unreadable);
+            pages.cache.mark_dirty(read.key);
         }
     }
 }

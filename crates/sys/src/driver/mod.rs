@@ -216,6 +216,8 @@ pub struct Driver {
 pub struct Queue {
     inner: Rc<RefCell<Inner>>,
     id: QueueId,
+    /// The kernel is to work off what is submitted on threads of its own.
+    aside: bool,
 }
 
 impl Driver {
@@ -259,9 +261,19 @@ impl Driver {
 
     /// A new client of the loop.
     pub fn queue(&self) -> Queue {
+        self.new_queue(false)
+    }
+
+    /// A new client of the loop, for files of file systems that may keep whoever hands them an operation waiting, as those in user space
+    /// do: the kernel works its operations off on threads of its own, and nobody else waits.
+    pub fn queue_aside(&self) -> Queue {
+        self.new_queue(true)
+    }
+
+    fn new_queue(&self, aside: bool) -> Queue {
         let mut inner = self.inner.borrow_mut();
         inner.queues.push(Some(Vec::new()));
-        Queue { inner: self.inner.clone(), id: (inner.queues.len() - 1) as QueueId }
+        Queue { inner: self.inner.clone(), id: (inner.queues.len() - 1) as QueueId, aside }
     }
 
     /// From now on [`Driver::wait`] looks for work for so long before it sleeps, while work keeps coming; zero, as at first: not at all.
@@ -301,7 +313,7 @@ impl Queue {
             return;
         }
         match &mut inner.backend {
-            Backend::Ring(ring) => ring.submit(self.id, token, operation),
+            Backend::Ring(ring) => ring.submit(self.id, token, operation, self.aside),
             Backend::Fallback(fallback) => fallback.submit(self.id, token, operation),
         }
     }

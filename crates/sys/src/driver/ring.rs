@@ -58,10 +58,16 @@ struct Slot {
     queue: QueueId,
     token: u64,
     cancelled: bool,
+    /// The kernel works it off on a thread of its own, even if it could be tried at once.
+    aside: bool,
     work: Work,
     vectors: Vec<libc::iovec>,
     message: libc::msghdr,
 }
+
+/// Threads that the kernel may have for files of this loop. Made when they are needed. A disk that hangs holds one for each operation
+/// until its time is up; the kernel's own bound, four for each processor, would leave none for the other disks.
+const FILE_WORKERS_MAX: u32 = 512;
 
 pub(super) struct Ring {
     ring: IoUring,
@@ -103,6 +109,8 @@ impl Ring {
                 "this kernel's io_uring lacks operations",
             ));
         }
+        // A kernel that does not know it keeps its own bound.
+        let _ = ring.submitter().register_iowq_max_workers(&mut [FILE_WORKERS_MAX, 0]);
         let mut ring = Self {
             ring,
             waker,
@@ -123,7 +131,7 @@ impl Ring {
         self.slots.len() - self.free.len()
     }
 
-    pub(super) fn submit(&mut self, queue: QueueId, token: u64, operation: Operation) {
+    pub(super) fn submit(&mut self, queue: QueueId, token: u64, operation: Operation, aside: bool) {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Box::new(Slot::empty()));
             (self.slots.len() - 1) as u32
@@ -132,6 +140,7 @@ impl Ring {
         slot.queue = queue;
         slot.token = token;
         slot.cancelled = false;
+        slot.aside = aside;
         slot.work = match operation {
             Operation::Accept { listener } => {
                 // A non-blocking listener would make the kernel answer EAGAIN instead of waiting.
@@ -259,6 +268,7 @@ impl Ring {
     fn start(&mut self, index: u32) {
         let slot = &mut *self.slots[index as usize];
         let entry = slot.entry(self.accept_multishot).user_data(name(index, slot.generation));
+        let entry = if slot.aside { entry.flags(squeue::Flags::ASYNC) } else { entry };
         self.push(entry);
     }
 
@@ -327,6 +337,7 @@ impl Slot {
             queue: 0,
             token: 0,
             cancelled: false,
+            aside: false,
             work: Work::None,
             vectors: Vec::new(),
             // SAFETY: a message header of zeroes names no memory.

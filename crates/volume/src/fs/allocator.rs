@@ -6,24 +6,30 @@
 //! crash forgets reservations.
 //!
 //! Bitmaps of groups are read when they are first needed. Counts of free blocks are known for all groups from the start.
+//!
+//! **What must hold.** A block is committed once before it is freed, and freed once before it is committed again; counts and bitmaps say
+//! the same. What breaks this at opening is a damaged journal or space map, and the volume is refused. What breaks it later would give
+//! one block to two files: the allocator keeps the first such contradiction ([`Allocator::damage`]), and the volume fails with it before
+//! anything of it is stored. A group's counts are those of an empty group unless its chunk carries data.
 
 use ::types::Lba;
 use smallvec::SmallVec;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::bitmap::Bitmap;
+use super::groups::{Contradiction, Group};
 use super::layout::PAGE_BLOCKS;
-use super::meta::BlockRun;
-use super::meta::journal::ChunkUse;
-use super::meta::record::Reader;
+use super::meta::{BlockRun, ChunkUse};
 use super::pages::Pages;
+use super::reader::Reader;
+use super::types::FsError;
 
 /// Blocks of a group at most: its bitmap is one metadata value.
 const GROUP_BLOCKS_MAX: u32 = 16384;
 
 const SPACE_MAP_VERSION: u32 = 2;
 
-/// A run so long is as good as any longer one: blocks of 1 MiB.
+/// Blocks of a run that is as good as any longer one: 1 MiB.
 const RUN_BLOCKS_GOOD: u32 = 256;
 
 /// Why no blocks are to be had.
@@ -53,27 +59,6 @@ struct Chunk {
 }
 
 #[derive(Debug)]
-struct Bits {
-    /// Committed, reserved, or freed and not reusable yet.
-    used: Bitmap,
-    committed: Bitmap,
-}
-
-#[derive(Debug, Default)]
-struct Group {
-    /// Blocks that can be reserved.
-    free: u32,
-    committed_free: u32,
-    bits: Option<Box<Bits>>,
-    /// Committed changes that came before the bitmap.
-    deltas: Vec<(BlockRun, bool)>,
-    /// Committed changes since the last checkpoint.
-    dirty: bool,
-    /// No run in the group is longer.
-    longest: u32,
-}
-
-#[derive(Debug)]
 struct PendingFree {
     ticket: u64,
     reads: u64,
@@ -95,11 +80,16 @@ pub struct Allocator {
     group_blocks: u32,
     chunks: Vec<Chunk>,
     groups: Vec<Group>,
-    /// Where the search for room goes on.
+    /// Group with which the search for room goes on.
     cursor: u32,
     pending: VecDeque<PendingFree>,
-    /// Of the chunks of metadata.
+    /// Pages of the chunks of metadata.
     pub pages: Pages,
+    /// Number of the next read of blocks, and those under way.
+    next_read: u64,
+    reading: BTreeSet<u64>,
+    /// The first contradiction that was found.
+    damage: Option<FsError>,
     /// Blocks that can be reserved in chunks ready for data.
     ready_free: u64,
     /// Chunks that nobody uses, and chunks not proven.
@@ -131,13 +121,11 @@ impl Allocator {
             free_chunk_count: u64::from(chunk_count.saturating_sub(1)),
             unproven_count: 0,
             changes: 0,
+            next_read: 1,
+            reading: BTreeSet::new(),
+            damage: None,
         };
-        allocator.groups.resize_with(group_count as usize, || Group {
-            free: group_blocks,
-            committed_free: group_blocks,
-            longest: group_blocks,
-            ..Group::default()
-        });
+        allocator.groups.resize_with(group_count as usize, || Group::new(group_blocks));
         allocator.chunks.first_mut()?.chunk_use = ChunkUse::Journal;
         Some(allocator)
     }
@@ -156,6 +144,9 @@ impl Allocator {
             free_chunk_count: 0,
             unproven_count: 0,
             changes: 0,
+            next_read: 1,
+            reading: BTreeSet::new(),
+            damage: None,
         }
     }
 
@@ -164,9 +155,9 @@ impl Allocator {
         self.changes
     }
 
-    /// The committed bitmap of a group, where it is in memory.
+    /// The committed bitmap of a group, if it is in memory.
     pub fn committed(&self, group: u32) -> Option<&Bitmap> {
-        self.groups.get(group as usize)?.bits.as_ref().map(|bits| &bits.committed)
+        self.groups.get(group as usize)?.committed()
     }
 
     pub fn chunk_blocks(&self) -> u32 {
@@ -214,24 +205,50 @@ impl Allocator {
         })
     }
 
-    fn add_free(&mut self, group: u32, blocks: u32) {
-        let ready = self.is_ready(group);
-        if let Some(entry) = self.groups.get_mut(group as usize) {
-            let added = blocks.min(self.group_blocks - entry.free);
-            entry.free += added;
-            entry.longest = self.group_blocks;
-            self.ready_free += if ready { u64::from(added) } else { 0 };
+    /// Why nothing may be allocated, freed or stored any more: a block would have two owners.
+    pub fn damage(&self) -> Option<&FsError> {
+        self.damage.as_ref()
+    }
+
+    fn contradiction(&mut self, what: &'static str, lba: Lba) {
+        self.damage.get_or_insert(FsError::Corrupt { what, lba });
+    }
+
+    /// Numbers a read of blocks that begins: what is freed from now on is not reused before it ends.
+    pub fn begin_read(&mut self) -> u64 {
+        let number = self.next_read;
+        self.next_read += 1;
+        self.reading.insert(number);
+        number
+    }
+
+    /// Notes that a read has ended, well or not.
+    pub fn end_read(&mut self, number: u64) {
+        self.reading.remove(&number);
+    }
+
+    /// Keeps the reason if a change of a group is refused.
+    fn check(&mut self, result: Result<(), Contradiction>, lba: Lba) {
+        if let Err(what) = result {
+            self.contradiction(what, lba);
         }
     }
 
-    fn take_free(&mut self, group: u32, blocks: u32) {
-        let ready = self.is_ready(group);
-        if let Some(entry) = self.groups.get_mut(group as usize) {
-            entry.free = entry.free.saturating_sub(blocks);
-            if ready {
-                self.ready_free = self.ready_free.saturating_sub(u64::from(blocks));
+    /// Takes a run out of the free blocks, part by part.
+    fn take_free(&mut self, run: BlockRun) {
+        for (group, from, count) in self.parts_of(run) {
+            let taken = self.groups[group as usize].take(from, count);
+            if taken.is_ok() && self.is_ready(group) {
+                self.ready_free -= u64::from(count);
             }
+            self.check(taken, run.lba);
         }
+    }
+
+    /// Whether a run lies within the volume.
+    fn contains(&self, run: BlockRun) -> bool {
+        let end = run.lba.0.checked_add(u64::from(run.blocks));
+        end.is_some_and(|end| end <= u64::from(self.group_count()) * u64::from(self.group_blocks))
     }
 
     /// Calls with each group that a run touches and the part of it there, as bits of the group.
@@ -249,21 +266,17 @@ impl Allocator {
 
     /// Whether the group's bitmap is in memory.
     pub fn is_loaded(&self, group: u32) -> bool {
-        self.groups.get(group as usize).is_none_or(|group| group.bits.is_some())
+        self.groups.get(group as usize).is_none_or(Group::is_loaded)
     }
 
     /// Gives a group its stored bitmap (`None`: nothing in it was ever committed).
-    pub fn load(&mut self, group: u32, stored: Option<Bitmap>) {
+    ///
+    /// # Errors
+    /// `Corrupt` if what was committed since contradicts it, or the count of free blocks does: the group is not loaded.
+    pub fn load(&mut self, group: u32, stored: Option<Bitmap>) -> Result<(), FsError> {
         if self.is_loaded(group) {
-            return;
+            return Ok(());
         }
-        let mut committed = stored.unwrap_or_else(|| Bitmap::new(self.group_blocks));
-        let entry = &mut self.groups[group as usize];
-        let first = u64::from(group) * u64::from(self.group_blocks);
-        for (run, allocated) in std::mem::take(&mut entry.deltas) {
-            committed.set_range((run.lba.0 - first) as u32, run.blocks, allocated);
-        }
-        let mut used = committed.clone();
         let mut held = Vec::new();
         for pending in &self.pending {
             for run in &pending.runs {
@@ -274,20 +287,20 @@ impl Allocator {
                 });
             }
         }
-        for (from, count) in held {
-            used.set_range(from, count, true);
-        }
-        self.groups[group as usize].bits = Some(Box::new(Bits { used, committed }));
+        let counted = self.carries_data(group);
+        let lba = Lba(u64::from(group) * u64::from(self.group_blocks));
+        let entry = &mut self.groups[group as usize];
+        entry.load(stored, &held, counted).map_err(|what| FsError::Corrupt { what, lba })
     }
 
-    /// Takes up to `want` blocks that nobody owns, at `goal` where it is free.
+    /// Takes up to `want` blocks that nobody owns, at `goal` if that is free.
     pub fn reserve(&mut self, goal: Option<Lba>, want: u32) -> Result<BlockRun, Refusal> {
         if let Some(goal) = goal {
             let group = self.group_of(goal);
             if self.is_ready(group) && self.groups[group as usize].free > 0 {
-                let bits = self.groups[group as usize].bits.as_ref().ok_or(Refusal::NeedGroup(group))?;
+                let used = self.groups[group as usize].used().ok_or(Refusal::NeedGroup(group))?;
                 let from = (goal.0 % u64::from(self.group_blocks)) as u32;
-                let run = bits.used.clear_run(from, want);
+                let run = used.clear_run(from, want);
                 if run > 0 {
                     return Ok(self.take(group, from, run));
                 }
@@ -302,8 +315,8 @@ impl Allocator {
                 if entry.free < least || entry.longest < least || !self.is_ready(group) {
                     continue;
                 }
-                let bits = entry.bits.as_ref().ok_or(Refusal::NeedGroup(group))?;
-                match bits.used.find_clear(want) {
+                let used = entry.used().ok_or(Refusal::NeedGroup(group))?;
+                match used.find_clear(want) {
                     Some((from, run)) if run >= least => {
                         self.cursor = group;
                         return Ok(self.take(group, from, run));
@@ -316,12 +329,10 @@ impl Allocator {
     }
 
     fn take(&mut self, group: u32, from: u32, count: u32) -> BlockRun {
-        self.take_free(group, count);
-        if let Some(bits) = &mut self.groups[group as usize].bits {
-            bits.used.set_range(from, count, true);
-        }
         let first = u64::from(group) * u64::from(self.group_blocks);
-        BlockRun { lba: Lba(first + u64::from(from)), blocks: count }
+        let run = BlockRun { lba: Lba(first + u64::from(from)), blocks: count };
+        self.take_free(run);
+        run
     }
 
     /// Gives back what was reserved and not committed.
@@ -330,66 +341,79 @@ impl Allocator {
     }
 
     fn release(&mut self, run: BlockRun) {
-        let mut parts = Vec::new();
-        self.for_groups(run, |group, from, count| parts.push((group, from, count)));
-        for (group, from, count) in parts {
-            if let Some(bits) = self.groups.get_mut(group as usize).and_then(|group| group.bits.as_mut()) {
-                bits.used.set_range(from, count, false);
+        for (group, from, count) in self.parts_of(run) {
+            let released = self.groups[group as usize].release(from, count);
+            if released.is_ok() && self.is_ready(group) {
+                self.ready_free += u64::from(count);
             }
-            self.add_free(group, count);
+            self.check(released, run.lba);
         }
+    }
+
+    /// The part of a run in each group: group, first bit, number of bits.
+    fn parts_of(&self, run: BlockRun) -> SmallVec<[(u32, u32, u32); 2]> {
+        let mut parts = SmallVec::new();
+        self.for_groups(run, |group, from, count| parts.push((group, from, count)));
+        parts
     }
 
     fn commit_change(&mut self, run: BlockRun, allocated: bool) {
         self.changes += 1;
-        let mut parts = Vec::new();
-        self.for_groups(run, |group, from, count| parts.push((group, from, count)));
-        for (group, from, count) in parts {
-            let first = u64::from(group) * u64::from(self.group_blocks);
-            let Some(entry) = self.groups.get_mut(group as usize) else { continue };
-            entry.dirty = true;
-            if allocated {
-                entry.committed_free = entry.committed_free.saturating_sub(count);
-            } else {
-                entry.committed_free = (entry.committed_free + count).min(self.group_blocks);
-            }
-            match &mut entry.bits {
-                Some(bits) => drop(bits.committed.set_range(from, count, allocated)),
-                None => {
-                    let part = BlockRun { lba: Lba(first + u64::from(from)), blocks: count };
-                    entry.deltas.push((part, allocated));
-                }
-            }
+        if !self.contains(run) {
+            return self.contradiction("blocks beyond the end of the volume", run.lba);
+        }
+        for (group, from, count) in self.parts_of(run) {
+            let counted = self.carries_data(group);
+            let committed = self.groups[group as usize].commit(from, count, allocated, counted);
+            self.check(committed, run.lba);
         }
     }
 
-    /// A transaction with this ticket publishes reserved blocks and gives up others, which are not reused before the
-    /// ticket is durable and the reads numbered below `reads` are done.
-    pub fn commit(&mut self, allocated: &[BlockRun], freed: Vec<BlockRun>, ticket: u64, reads: u64) {
+    /// Whether a group's chunk carries data: only then its blocks are counted.
+    fn carries_data(&self, group: u32) -> bool {
+        self.chunk_use(group / self.groups_per_chunk()) == Some(ChunkUse::Data)
+    }
+
+    /// A transaction publishes reserved blocks and gives up others: [`Allocator::hold`] has to follow with its ticket.
+    pub fn commit(&mut self, allocated: &[BlockRun], freed: &[BlockRun]) {
         for run in allocated {
             self.commit_change(*run, true);
         }
-        for run in &freed {
+        for run in freed {
             self.commit_change(*run, false);
-        }
-        if !freed.is_empty() {
-            self.pending.push_back(PendingFree { ticket, reads, runs: freed });
         }
     }
 
-    /// As [`Allocator::commit`], for what the journal tells at opening.
-    pub fn replay(&mut self, run: BlockRun, allocated: bool) {
-        let mut parts = Vec::new();
-        self.for_groups(run, |group, _, count| parts.push((group, count)));
-        self.commit_change(run, allocated);
-        for (group, count) in parts {
-            if allocated { self.take_free(group, count) } else { self.add_free(group, count) }
+    /// Keeps blocks that a transaction with this ticket gave up from being reused before it is durable and the reads that are under way
+    /// are done.
+    pub fn hold(&mut self, freed: Vec<BlockRun>, ticket: u64) {
+        if !freed.is_empty() {
+            self.pending.push_back(PendingFree { ticket, reads: self.next_read, runs: freed });
         }
+    }
+
+    /// As [`Allocator::commit`], of a change that the journal tells at opening.
+    ///
+    /// In a chunk that does not carry data, as the checkpoint left it, nothing is counted: what the journal frees there the chunk held
+    /// before it got its present use, which the checkpoint knows already.
+    ///
+    /// # Errors
+    /// `Corrupt` if the change contradicts what is known.
+    pub fn replay(&mut self, run: BlockRun, allocated: bool) -> Result<(), FsError> {
+        self.commit_change(run, allocated);
+        if self.damage.is_none() && self.carries_data(self.group_of(run.lba)) {
+            match allocated {
+                true => self.take_free(run),
+                false => self.release(run),
+            }
+        }
+        self.damage.clone().map_or(Ok(()), Err)
     }
 
     /// Makes freed blocks reusable: those of durable transactions that no read under way may still touch. Whether there
     /// were any.
-    pub fn settle(&mut self, durable: u64, oldest_read: u64) -> bool {
+    pub fn settle(&mut self, durable: u64) -> bool {
+        let oldest_read = self.reading.first().copied().unwrap_or(u64::MAX);
         let mut any = false;
         while let Some(front) = self.pending.front()
             && front.ticket <= durable
@@ -446,7 +470,7 @@ impl Allocator {
             .map(|group| u64::from(group.free))
             .sum();
         if self.is_ready(groups.start) {
-            self.ready_free = self.ready_free.saturating_sub(free);
+            self.ready_free -= free;
         }
         let Some(chunk) = self.chunks.get_mut(index as usize) else { return };
         let old = std::mem::replace(chunk, Chunk { chunk_use, state });
@@ -465,16 +489,13 @@ impl Allocator {
         }
     }
 
-    /// A chunk of data whose blocks are all free, where at least `keep` blocks can be reserved beside.
+    /// A chunk of data whose blocks are all free, if at least `keep` blocks can be reserved beside it.
     pub fn empty_chunk(&self, keep: u64) -> Option<u32> {
         let per_chunk = self.groups_per_chunk();
         (0..self.chunk_count()).rev().find(|&index| {
             let groups = index * per_chunk..(index + 1) * per_chunk;
             self.is_ready(groups.start)
-                && groups.clone().all(|group| {
-                    let group = &self.groups[group as usize];
-                    group.free == self.group_blocks && group.committed_free == self.group_blocks
-                })
+                && groups.clone().all(|group| self.groups[group as usize].is_empty())
                 && self.ready_free >= u64::from(self.chunk_blocks) + keep
         })
     }
@@ -486,7 +507,7 @@ impl Allocator {
 
     /// A group with changes since the last checkpoint whose bitmap is not in memory.
     pub fn dirty_unloaded(&self) -> Option<u32> {
-        self.groups.iter().position(|group| group.dirty && group.bits.is_none()).map(|at| at as u32)
+        self.groups.iter().position(Group::is_dirty_unloaded).map(|at| at as u32)
     }
 
     /// Bitmaps of the groups with changes since the last call, as they are committed; `None` for one all clear. All of
@@ -494,17 +515,15 @@ impl Allocator {
     pub fn take_dirty(&mut self) -> Vec<(u32, Option<Vec<u8>>)> {
         let mut out = Vec::new();
         for (index, group) in self.groups.iter_mut().enumerate() {
-            if std::mem::take(&mut group.dirty)
-                && let Some(bits) = &group.bits
-            {
-                let empty = bits.committed.ones() == 0;
-                out.push((index as u32, (!empty).then(|| bits.committed.to_bytes())));
+            if let Some(committed) = group.take_dirty() {
+                let empty = committed.ones() == 0;
+                out.push((index as u32, (!empty).then(|| committed.to_bytes())));
             }
         }
         out
     }
 
-    /// What is committed of each chunk.
+    /// Returns each chunk's use and committed free blocks.
     pub fn chunk_records(&self) -> Vec<ChunkRecord> {
         let per_chunk = self.groups_per_chunk() as usize;
         let groups = self.groups.chunks(per_chunk);
@@ -557,7 +576,7 @@ impl Allocator {
         out
     }
 
-    /// Takes the stored space map of a volume over. `None` where it makes no sense.
+    /// Takes the stored space map of a volume over. `None` if it makes no sense.
     pub fn decode_space_map(&mut self, bytes: &[u8]) -> Option<()> {
         let mut reader = Reader(bytes);
         if reader.u32()? != SPACE_MAP_VERSION || reader.u32()? != self.chunk_blocks {

@@ -13,7 +13,7 @@ impl Bitmap {
         Self { words: vec![0; len.div_ceil(64) as usize].into(), len }
     }
 
-    /// From its bytes, little-endian; `None` where there are not exactly as many as needed.
+    /// From its bytes, little-endian; `None` if there are not exactly as many as needed.
     pub fn from_bytes(bytes: &[u8], len: u32) -> Option<Self> {
         let (words, rest) = bytes.as_chunks::<8>();
         let fits = rest.is_empty() && words.len() == len.div_ceil(64) as usize;
@@ -35,6 +35,19 @@ impl Bitmap {
     /// Number of set bits.
     pub fn ones(&self) -> u32 {
         self.words.iter().map(|word| word.count_ones()).sum()
+    }
+
+    /// Number of set bits in a range, cut off at the end.
+    pub fn ones_in(&self, from: u32, count: u32) -> u32 {
+        let end = from.saturating_add(count).min(self.len);
+        let (mut at, mut ones) = (from, 0);
+        while at < end {
+            let bits = (64 - at % 64).min(end - at);
+            let mask = if bits == 64 { u64::MAX } else { ((1 << bits) - 1) << (at % 64) };
+            ones += (self.words[at as usize / 64] & mask).count_ones();
+            at += bits;
+        }
+        ones
     }
 
     /// Sets or clears a range, cut off at the end; returns how many bits changed.
@@ -85,7 +98,7 @@ impl Bitmap {
         end.saturating_sub(from)
     }
 
-    /// The first run of `want` clear bits, or the longest one where there is none so long. Start and length.
+    /// The first run of `want` clear bits, or the longest one if all are shorter. Start and length.
     pub fn find_clear(&self, want: u32) -> Option<(u32, u32)> {
         let mut best: Option<(u32, u32)> = None;
         let mut at = 0;

@@ -1,7 +1,7 @@
 //! Read-only check of a volume in use: every key against those it belongs with, extents against the allocation.
 //!
 //! Works in bounded steps between other operations. What concerns one file is looked at within one step, so changes
-//! between steps are not mistaken for damage. Allocation is compared at the end, where no blocks changed hands meanwhile;
+//! between steps are not mistaken for damage. Allocation is compared at the end, if no blocks changed hands meanwhile;
 //! otherwise the report says that it was not.
 
 use std::collections::HashMap;
@@ -10,6 +10,7 @@ use ::types::Lba;
 
 use super::FileSystem;
 use super::bitmap::Bitmap;
+use super::data::extents::extents_from;
 use super::meta::record::{EntryRecord, ExtentRecord, Inode, SharedRecord, StreamRecord, decode_number};
 use super::meta::{BlockRun, Key, Transaction, Value, key};
 use super::types::{FileId, FsError, StreamId};
@@ -58,7 +59,7 @@ impl Check {
     pub fn new(fs: &FileSystem) -> Self {
         Self {
             next: Key::new(),
-            changes: fs.allocator.changes(),
+            changes: fs.base.meta.allocator.changes(),
             seen: HashMap::new(),
             shared: HashMap::new(),
             shared_counted: true,
@@ -76,14 +77,14 @@ impl Check {
     /// # Errors
     /// `Miss`: call again after the next [`super::FsEvent::Retry`].
     pub fn step(&mut self, fs: &mut FileSystem, keys_max: usize) -> Result<bool, FsError> {
-        fs.ready()?;
+        fs.base.ready()?;
         let txn = Transaction::new();
         let end = Key::from_slice(&[u8::MAX; 2]);
         for _ in 0..keys_max {
             if self.report.finished {
                 return Ok(true);
             }
-            match fs.meta.next(&txn, &self.next, &end)? {
+            match fs.base.meta.store.next(&txn, &self.next, &end)? {
                 Some((found, value)) => {
                     self.look(fs, &txn, &found, &value)?;
                     self.report.keys += 1;
@@ -113,7 +114,7 @@ impl Check {
         match key::kind(found) {
             key::Kind::Inode(file) => self.look_at_inode(fs, txn, file, value),
             key::Kind::Link(file, parent, name) => {
-                let entry = fs.meta.get(txn, &key::entry(parent, &name))?;
+                let entry = fs.base.meta.store.get(txn, &key::entry(parent, &name))?;
                 let back = entry.and_then(|entry| EntryRecord::decode(&entry)).map(|entry| entry.file);
                 if back != Some(file) {
                     self.problem(format!("file {} has a link that its directory {} lacks", file.0, parent.0));
@@ -125,7 +126,7 @@ impl Check {
                 let index = decode_number(value).and_then(|index| u32::try_from(index).ok());
                 let stream = index.map(|index| StreamId { file, index });
                 let known = match stream {
-                    Some(stream) => fs.meta.get(txn, &key::stream(stream))?.is_some(),
+                    Some(stream) => fs.base.meta.store.get(txn, &key::stream(stream))?.is_some(),
                     None => false,
                 };
                 if !known {
@@ -142,7 +143,7 @@ impl Check {
             key::Kind::Extent(stream, block) => self.look_at_extent(fs, txn, stream, block, value),
             key::Kind::Shared(lba) => self.look_at_shared(lba, value),
             key::Kind::Orphan(stream) => {
-                let inode = fs.meta.get(txn, &key::inode(stream.file))?;
+                let inode = fs.base.meta.store.get(txn, &key::inode(stream.file))?;
                 // What is being reclaimed may have lost its inode before its orphan.
                 if inode.is_some_and(|inode| Inode::decode(&inode).is_none()) {
                     self.problem(format!("orphan {} cannot be read", stream.file.0));
@@ -171,7 +172,7 @@ impl Check {
         let prefix = key::links(file);
         let (mut from, end) = (prefix.clone(), key::after(&prefix));
         let mut links = u32::from(file == FileId::ROOT);
-        while let Some((link, _)) = fs.meta.next(txn, &from, &end)? {
+        while let Some((link, _)) = fs.base.meta.store.next(txn, &from, &end)? {
             links += 1;
             from = link;
             from.push(0);
@@ -180,10 +181,11 @@ impl Check {
             self.problem(format!("file {} says {} links and has {links}", file.0, inode.link_count));
         }
         let orphan = key::orphan(StreamId { file, index: key::WHOLE_FILE });
-        if links == 0 && fs.meta.get(txn, &orphan)?.is_none() {
+        if links == 0 && fs.base.meta.store.get(txn, &orphan)?.is_none() {
             self.problem(format!("file {} has no name and is no orphan", file.0));
         }
-        let extents = fs.extents_from(txn, StreamId::unnamed(file), 0, EXTENTS_SUMMED_MAX + 1)?;
+        let extents =
+            extents_from(&mut fs.base.meta.store, txn, StreamId::unnamed(file), 0, EXTENTS_SUMMED_MAX + 1)?;
         let blocks: u64 = extents.iter().map(|(_, extent)| u64::from(extent.blocks)).sum();
         let partly_reclaimed = links == 0;
         if extents.len() <= EXTENTS_SUMMED_MAX && blocks != inode.allocated_blocks && !partly_reclaimed {
@@ -205,15 +207,17 @@ impl Check {
             self.problem(format!("an entry of directory {} cannot be read", parent.0));
             return Ok(());
         };
-        let directory = fs.meta.get(txn, &key::inode(parent))?.and_then(|inode| Inode::decode(&inode));
+        let directory =
+            fs.base.meta.store.get(txn, &key::inode(parent))?.and_then(|inode| Inode::decode(&inode));
         if !directory.is_some_and(|inode| inode.directory) {
             self.problem(format!("entries of {}, which is no directory", parent.0));
         }
-        let child = fs.meta.get(txn, &key::inode(entry.file))?.and_then(|inode| Inode::decode(&inode));
+        let child =
+            fs.base.meta.store.get(txn, &key::inode(entry.file))?.and_then(|inode| Inode::decode(&inode));
         if child.is_none_or(|inode| inode.directory != entry.directory) {
             self.problem(format!("directory {} names file {}, which is not there", parent.0, entry.file.0));
         }
-        if fs.meta.get(txn, &key::link(entry.file, parent, name))?.is_none() {
+        if fs.base.meta.store.get(txn, &key::link(entry.file, parent, name))?.is_none() {
             self.problem(format!("file {} does not know that directory {} names it", entry.file.0, parent.0));
         }
         Ok(())
@@ -233,11 +237,15 @@ impl Check {
             return Ok(());
         };
         let run = BlockRun { lba: extent.lba, blocks: extent.blocks };
-        if !fs.allocator.is_data(run) {
+        if !fs.base.meta.allocator.is_data(run) {
             self.problem(format!("{what} lies outside the chunks for data"));
             return Ok(());
         }
-        let next = fs.meta.next(txn, &key::extent(stream, block + 1), &key::after(&key::extents(stream)))?;
+        let next = fs.base.meta.store.next(
+            txn,
+            &key::extent(stream, block + 1),
+            &key::after(&key::extents(stream)),
+        )?;
         if let Some((_, next)) = next.and_then(|(found, _)| key::parse_extent(&found))
             && next < block + u64::from(extent.blocks)
         {
@@ -256,7 +264,7 @@ impl Check {
                     }
                 }
             }
-            self.mark(fs.allocator.group_blocks(), at, extent.shared, &what);
+            self.mark(fs.base.meta.allocator.group_blocks(), at, extent.shared, &what);
         }
         Ok(())
     }
@@ -289,8 +297,10 @@ impl Check {
 
     /// Compares one group's allocation with the extents seen.
     fn compare_group(&mut self, fs: &mut FileSystem) -> Result<(), FsError> {
-        if fs.allocator.changes() != self.changes || self.group >= fs.allocator.group_count() {
-            self.report.allocation_compared = fs.allocator.changes() == self.changes;
+        if fs.base.meta.allocator.changes() != self.changes
+            || self.group >= fs.base.meta.allocator.group_count()
+        {
+            self.report.allocation_compared = fs.base.meta.allocator.changes() == self.changes;
             // A shared mark without a record: one extent is left.
             if self.report.allocation_compared
                 && self.shared_counted
@@ -301,11 +311,11 @@ impl Check {
             self.report.finished = true;
             return Ok(());
         }
-        let first = u64::from(self.group) * u64::from(fs.allocator.group_blocks());
-        if fs.allocator.is_data(BlockRun { lba: Lba(first), blocks: 1 }) {
-            fs.load_group(self.group)?;
+        let first = u64::from(self.group) * u64::from(fs.base.meta.allocator.group_blocks());
+        if fs.base.meta.allocator.is_data(BlockRun { lba: Lba(first), blocks: 1 }) {
+            fs.base.meta.load_group(self.group)?;
             let seen = self.seen.remove(&self.group);
-            let differ = fs.allocator.committed(self.group).and_then(|committed| {
+            let differ = fs.base.meta.allocator.committed(self.group).and_then(|committed| {
                 let empty = Bitmap::new(committed.len());
                 let seen = seen.as_ref().unwrap_or(&empty);
                 (0..committed.len())

@@ -1,36 +1,71 @@
 //! The background checkpoint: what changed since the last one is merged into a new tree, and the journal begins anew.
 //!
-//! Seal: the open batch is closed, the changes so far and the bitmaps of groups that changed become the sealed layer. Merge:
-//! new pages are written beside the old tree. Publish: the space map, then the superblock, each durable before the next.
-//! Only then are the old pages free and their places discarded, the sealed layer gone, the journal's tail moved. A crash at any point before the
-//! superblock finds the old tree and the whole journal.
+//! # How it works
+//!
+//! A checkpoint begins when a quarter of the journal is in use or very many keys have changed, and takes four steps.
+//!
+//! 1. *Seal.* The journal's open batch is closed: replay will begin behind it (the boundary). All changes up to there, and the bitmaps
+//!    of groups whose allocation changed, become the store's sealed layer. The chunks' uses and free counts are copied.
+//! 2. *Merge.* The sealed layer is merged with the old tree, a few steps in each poll, into new pages beside the old ones. Only pages
+//!    that change are written again, and the inner pages above them.
+//! 3. *Publish.* When all pages are durable the space map is written, as it will be once the old pages are free; when that is durable,
+//!    the superblock, to the older one of its two places.
+//! 4. *Forget.* Only when the superblock is durable the old tree's pages and the old space map's are free, the sealed layer is dropped
+//!    (the tree has it), and the journal's tail moves to the boundary. Places of free pages are discarded before they are taken again,
+//!    because a page is written to blocks that hold nothing.
+//!
+//! A crash at any point before the new superblock is durable finds the old superblock, the old tree and the whole journal: none of their
+//! blocks was written over. A crash behind that point finds the new one and replays from the boundary.
+//!
+//! # What may happen meanwhile
+//!
+//! - Changes go on: they are above the sealed layer, in the journal behind the boundary, and belong to the next checkpoint. When the
+//!   journal is three quarters full they wait ([`Log::has_room`](super::meta::log::Log::has_room)).
+//! - Reads go through all three layers. They may be loading a page of the old tree when it is replaced: such a page is in doubt, and is
+//!   freed by a later checkpoint, when nobody loads it any more.
+//! - Chunks change their use. One that the new space map has pages in is metadata for good, whatever the journal says of it behind the
+//!   boundary: replay knows that.
+//! - The journal may have no room to close the open batch. Then the checkpoint alone carries these changes, and no batch is written before
+//!   it is published.
+//!
+//! # What fails
+//!
+//! - *No free page.* A further chunk is asked for, or places are discarded first, and the merge goes on from there. So that this ends,
+//!   changes that grow are refused while fewer pages are free than the largest checkpoint needs ([`Checkpointer::has_page_reserve`]).
+//! - *A page of the old tree cannot be read* for want of copies or room: it is tried again after [`PAUSE`].
+//! - *It is damaged on all copies.* The journal keeps all that was to be merged, and whatever is not below that page can be read. Nothing is
+//!   changed until it can be read again, perhaps from a disk that came back ([`Checkpointer::read_only`]): another try after [`DAMAGE_PAUSE`].
+//! - *A write or discard fails.* [`Requests`] tries again what fails for want of copies or room. All else fails the volume: what was not
+//!   durable may be lost, what is stored is whole.
 
 use std::time::Duration;
 
-use ::types::{BLOCK_BYTES, Lba, Monotonic};
+use ::types::{Lba, Monotonic};
 use space::api::{SpaceRequest, WriteClass};
 use sys::{BufMut, Payload};
 
-use super::FileSystem;
-use super::allocator::ChunkRecord;
-use super::io::{Answer, Purpose};
+use super::agenda::Agenda;
+use super::allocator::{Allocator, ChunkRecord};
+use super::chunks::Chunks;
+use super::io::{Answer, Purpose, Requests};
 use super::layout::{
-    PAGE_BLOCKS, PAGE_BYTES, POINTER_BYTES, Pointer, Root, SPACE_MAP_PIECE_BYTES, SpaceMapPlace, Superblock,
+    PAGE_BLOCKS, PAGE_BYTES, POINTER_BYTES, Pointer, Position, Root, SPACE_MAP_PIECE_BYTES, SpaceMapPlace,
+    Superblock,
 };
 use super::meta::key;
-use super::meta::log::Position;
 use super::meta::merge::{Merge, NewPages, Workshop};
+use super::metadata::Metadata;
 use super::types::FsError;
 use crate::planted::Planted;
 
-/// A checkpoint begins when so much of the journal is in use, in 1/256.
+/// Share of the journal that is in use when a checkpoint begins, in 1/256.
 const JOURNAL_FILL: u64 = 64;
 
-/// ... or so many keys have changed.
+/// Number of changed keys with which a checkpoint begins, whatever the journal holds.
 const CHANGES_MAX: usize = 150_000;
 
 /// Merge steps in one poll: bounds how long others wait.
-pub const STEPS_AT_ONCE: usize = 8;
+const STEPS_AT_ONCE: usize = 8;
 
 /// Pages in one write.
 const PAGES_AT_ONCE: usize = 64;
@@ -41,16 +76,8 @@ const WRITES_MAX: usize = 8;
 /// Discards of pages under way at once.
 const DISCARDS_MAX: usize = 8;
 
-/// So many pages are ready to be taken beside a quarter of those in use: a checkpoint of scattered changes seldom waits.
+/// Pages that are kept ready to be taken, beside a quarter of those in use: a checkpoint of scattered changes seldom waits.
 const READY_PAGES: u64 = 128;
-
-/// Places of pages that are being emptied.
-#[derive(Debug, Default)]
-pub struct PageDiscards {
-    under_way: usize,
-    /// Pages that the checkpoint waits for.
-    wanted: u64,
-}
 
 /// A checkpoint that cannot read a page for want of copies or room tries again after this time.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -60,10 +87,10 @@ const DAMAGE_PAUSE: Duration = Duration::from_secs(10);
 
 /// A checkpoint that cannot read a page.
 #[derive(Debug)]
-pub struct Pause {
+struct Pause {
     error: FsError,
     since: Monotonic,
-    pub until: Monotonic,
+    until: Monotonic,
 }
 
 /// Pages that are left when all else is counted.
@@ -72,7 +99,7 @@ const SPARE_PAGES: u64 = 32;
 /// Dirty blocks that a page has room for the extents of, at least.
 const EXTENTS_OF_PAGE: u64 = 128;
 
-/// Where a checkpoint stands.
+/// How far a checkpoint is.
 #[derive(Debug)]
 enum Phase {
     Merging(Box<Merge>),
@@ -84,9 +111,9 @@ enum Phase {
 
 /// A checkpoint under way.
 #[derive(Debug)]
-pub struct Checkpoint {
+struct Checkpoint {
     phase: Phase,
-    /// Where replay will begin.
+    /// Place in the journal at which replay will begin.
     boundary: Position,
     chunks: Vec<ChunkRecord>,
     /// Pages not handed to a write yet.
@@ -96,71 +123,119 @@ pub struct Checkpoint {
     old: Vec<(Lba, u32)>,
     /// The pages of the old space map are among them.
     map_left: bool,
-    /// Where the new space map lies.
+    /// Places of the new space map's pieces.
     map_pages: Vec<Lba>,
 }
 
-impl FileSystem {
+/// The checkpoint, and what the last one published.
+///
+/// `superblock` is the newest one that is durable. Until a later one is, no page is free that it points to (`published_pages` of them in
+/// tree and space map, the latter at `space_map_pages`), and the journal's tail stays at its boundary. Pages in doubt belong to no tree
+/// and are not free.
+#[derive(Debug, Default)]
+pub struct Checkpointer {
+    pub superblock: Option<Superblock>,
+    checkpoint: Option<Checkpoint>,
+    /// Merge steps left in this poll.
+    steps: usize,
+    /// A page that cannot be read. If it is damaged, nothing is changed meanwhile.
+    pause: Option<Pause>,
+    /// A wait for a page, or for room.
+    waits: bool,
+    /// Pages of the tree and the space map that the superblock points to.
+    published_pages: u64,
+    /// Places of the pieces of the stored space map.
+    space_map_pages: Vec<Lba>,
+    /// Pages that the tree has left while somebody read them.
+    pages_in_doubt: Vec<Lba>,
+    /// Discards of pages under way.
+    discards: usize,
+    /// Pages that the checkpoint waits for.
+    wanted_pages: u64,
+}
+
+/// The parts that a checkpoint works on.
+pub struct Neighbours<'a> {
+    pub meta: &'a mut Metadata,
+    pub requests: &'a mut Requests,
+    pub chunks: &'a mut Chunks,
+    pub agenda: &'a mut Agenda,
+}
+
+impl Checkpointer {
+    /// Takes over what an opening found.
+    pub fn start(&mut self, superblock: Superblock, space_map_pages: Vec<Lba>, allocator: &Allocator) {
+        self.superblock = Some(superblock);
+        self.space_map_pages = space_map_pages;
+        self.published_pages = allocator.pages.used_count();
+    }
+
     /// Whether the merge wants to go on at once.
-    pub(super) fn checkpoint_is_busy(&self) -> bool {
+    pub fn is_busy(&self) -> bool {
         self.checkpoint.as_ref().is_some_and(|checkpoint| {
-            matches!(checkpoint.phase, Phase::Merging(_))
-                && checkpoint.writes < WRITES_MAX
-                && !self.checkpoint_waits
+            matches!(checkpoint.phase, Phase::Merging(_)) && checkpoint.writes < WRITES_MAX && !self.waits
         })
     }
 
+    /// When a checkpoint that cannot read a page tries again. After that time it waits for an answer.
+    pub fn timeout(&self, now: Monotonic) -> Option<Monotonic> {
+        self.pause.as_ref().map(|pause| pause.until).filter(|until| *until > now)
+    }
+
     /// Why checkpoints do not go on, and since when.
-    pub(super) fn checkpoint_trouble(&self) -> Option<(&FsError, Monotonic)> {
-        self.checkpoint_pause.as_ref().map(|pause| (&pause.error, pause.since))
+    pub fn trouble(&self) -> Option<(&FsError, Monotonic)> {
+        self.pause.as_ref().map(|pause| (&pause.error, pause.since))
     }
 
     /// Why nothing is changed any more, and since when: the checkpoint needs a page that is damaged on all copies. It is tried again,
     /// and the volume goes on by itself when the page can be read.
     pub fn read_only(&self) -> Option<(FsError, Monotonic)> {
-        match self.checkpoint_trouble()? {
+        match self.trouble()? {
             (&FsError::Corrupt { what, lba }, since) => Some((FsError::ReadOnly { what, lba }, since)),
             _ => None,
         }
     }
 
     /// Most pages that a checkpoint writes that begins when the journal is as full as it gets: all of the tree, most of them nine
-    /// tenths full, what the journal holds in pages that are half full, what is dirty and not in the journal yet, the space map.
-    fn page_reserve(&self) -> u64 {
+    /// tenths full, what the journal holds in pages that are half full, the extents of blocks that are not stored and so not in the
+    /// journal yet, the space map.
+    fn page_reserve(&self, allocator: &Allocator, unstored_blocks: u64) -> u64 {
         let tree = self.published_pages + self.published_pages / 8;
         let journal = self.superblock.map_or(0, |superblock| u64::from(superblock.journal_blocks)) * 3 / 8;
-        let dirty = self.data.dirty_bytes() / BLOCK_BYTES as u64 / EXTENTS_OF_PAGE;
-        tree + journal
-            + dirty
-            + self.allocator.space_map_bytes_max().div_ceil(SPACE_MAP_PIECE_BYTES as u64)
-            + SPARE_PAGES
+        let map = allocator.space_map_bytes_max().div_ceil(SPACE_MAP_PIECE_BYTES as u64);
+        tree + journal + unstored_blocks / EXTENTS_OF_PAGE + map + SPARE_PAGES
     }
 
-    /// Whether any checkpoint finds the pages that it needs.
-    pub(super) fn has_page_reserve(&self) -> bool {
-        self.pages_beside_tree() >= self.page_reserve()
+    /// Whether any checkpoint finds the pages that it needs: pages that the superblock points to do not leave before the next one is
+    /// durable, all others are the checkpoint's to write.
+    pub fn has_page_reserve(&self, allocator: &Allocator, unstored_blocks: u64) -> bool {
+        let reserve = self.page_reserve(allocator, unstored_blocks);
+        allocator.pages.total_count() >= self.published_pages + reserve
     }
 
-    /// Whether a further chunk for metadata is wanted soon.
-    pub(super) fn page_reserve_is_low(&self) -> bool {
-        let margin = u64::from(self.allocator.chunk_blocks() / PAGE_BLOCKS) / 8;
-        self.pages_beside_tree() < self.page_reserve() + margin
+    /// Pages, used ones included, with fewer than which a further chunk for metadata is wanted soon.
+    pub fn pages_wanted(&self, allocator: &Allocator, unstored_blocks: u64) -> u64 {
+        let margin = u64::from(allocator.chunk_blocks() / PAGE_BLOCKS) / 8;
+        self.published_pages + self.page_reserve(allocator, unstored_blocks) + margin
     }
 
-    /// Pages that the superblock points to do not leave before the next one is durable; all others are a checkpoint's to write.
-    fn pages_beside_tree(&self) -> u64 {
-        self.allocator.pages.total_count().saturating_sub(self.published_pages)
+    /// Allows as many merge steps as one poll may take.
+    pub fn begin_turn(&mut self) {
+        self.steps = STEPS_AT_ONCE;
     }
 
-    pub(super) fn pump_checkpoint(&mut self) {
-        let paused = self.checkpoint_pause.as_ref().is_some_and(|pause| self.now < pause.until);
-        if paused {
-            return;
+    /// Begins a checkpoint or carries on the one under way, as far as it can go.
+    ///
+    /// # Errors
+    /// Those with which the volume fails. After all others the checkpoint tries again.
+    pub fn pump(&mut self, by: &mut Neighbours<'_>) -> Result<(), FsError> {
+        if self.pause.as_ref().is_some_and(|pause| by.agenda.now < pause.until) {
+            return Ok(());
         }
         let result = match self.checkpoint.take() {
-            None => self.begin_checkpoint().inspect(|()| self.end_pause()),
+            None => self.begin(by).inspect(|()| self.end_pause(by.agenda)),
             Some(mut checkpoint) => {
-                let result = self.carry_on(&mut checkpoint);
+                let result = self.carry_on(&mut checkpoint, by);
                 if !matches!(result, Ok(true)) {
                     self.checkpoint = Some(checkpoint);
                 }
@@ -168,175 +243,131 @@ impl FileSystem {
             }
         };
         match result {
-            Ok(()) => self.checkpoint_waits = false,
-            Err(FsError::Miss) => self.checkpoint_waits = true,
+            Ok(()) => self.waits = false,
+            Err(FsError::Miss) => self.waits = true,
             Err(error @ (FsError::Unavailable | FsError::NoSpace))
                 if !Planted::OutageFailsVolume.is_planted() =>
             {
-                self.pause_checkpoint(error, PAUSE);
+                self.pause(error, PAUSE, by.agenda.now);
             }
             // All that is not below the page can still be read, and what the journal holds stays there.
             Err(error @ FsError::Corrupt { .. }) => {
-                self.pause_checkpoint(error, DAMAGE_PAUSE);
-                self.wake();
+                self.pause(error, DAMAGE_PAUSE, by.agenda.now);
+                by.agenda.wake();
             }
-            Err(error) => self.fail(error),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn pause(&mut self, error: FsError, length: Duration, now: Monotonic) {
+        let since = self.pause.take().map_or(now, |pause| pause.since);
+        self.pause = Some(Pause { error, since, until: now.after(length) });
+        self.waits = true;
+    }
+
+    /// Ends the pause: the page that could not be read can be.
+    fn end_pause(&mut self, agenda: &mut Agenda) {
+        if self.pause.take().is_some() {
+            agenda.wake();
         }
     }
 
-    fn pause_checkpoint(&mut self, error: FsError, length: Duration) {
-        let since = self.checkpoint_pause.take().map_or(self.now, |pause| pause.since);
-        self.checkpoint_pause = Some(Pause { error, since, until: self.now.after(length) });
-        self.checkpoint_waits = true;
-    }
-
-    /// What could not be read can be.
-    fn end_pause(&mut self) {
-        if self.checkpoint_pause.take().is_some() {
-            self.wake();
-        }
-    }
-
-    fn begin_checkpoint(&mut self) -> Result<(), FsError> {
-        let wanted = self.log.fill() >= JOURNAL_FILL || self.meta.changed() >= CHANGES_MAX;
-        if !wanted || self.meta.changed() == 0 || self.log.is_at_limit() {
+    fn begin(&mut self, by: &mut Neighbours<'_>) -> Result<(), FsError> {
+        let Metadata { store, journal, .. } = &by.meta;
+        let wanted = journal.log.fill() >= JOURNAL_FILL || store.changed() >= CHANGES_MAX;
+        if !wanted || store.changed() == 0 || journal.log.is_at_limit() {
             return Ok(());
         }
-        while let Some(group) = self.allocator.dirty_unloaded() {
-            self.load_group(group)?;
+        while let Some(group) = by.meta.allocator.dirty_unloaded() {
+            by.meta.load_group(group)?;
         }
         let Some(superblock) = self.superblock else { return Ok(()) };
-        if let Some(append) = self.log.cut() {
-            self.append(append);
-        }
-        if self.log.is_pending() {
-            self.log.absorb();
-        }
-        self.gathering_since = None;
-        let bitmaps = self.allocator.take_dirty().into_iter();
-        self.meta.seal(bitmaps.map(|(group, bitmap)| (key::group(group), bitmap.map(Into::into))).collect());
-        let merge = Merge::new(superblock.volume, superblock.sequence + 1, self.meta.tree.root());
+        let Metadata { store, journal, allocator } = &mut *by.meta;
+        journal.close(by.requests);
+        let bitmaps = allocator.take_dirty().into_iter();
+        store.seal(bitmaps.map(|(group, bitmap)| (key::group(group), bitmap.map(Into::into))).collect());
+        let merge = Merge::new(superblock.volume, superblock.sequence + 1, store.tree.root());
         self.checkpoint = Some(Checkpoint {
             phase: Phase::Merging(Box::new(merge)),
-            boundary: self.log.head(),
-            chunks: self.allocator.chunk_records(),
+            boundary: journal.log.head(),
+            chunks: allocator.chunk_records(),
             pages: Vec::new(),
             writes: 0,
             old: Vec::new(),
             map_left: false,
             map_pages: Vec::new(),
         });
-        self.pump_again = true;
+        by.agenda.again = true;
         Ok(())
     }
 
-    /// Whether it is done.
-    fn carry_on(&mut self, checkpoint: &mut Checkpoint) -> Result<bool, FsError> {
+    /// Carries on as far as the phase goes; whether the checkpoint is done.
+    fn carry_on(&mut self, checkpoint: &mut Checkpoint, by: &mut Neighbours<'_>) -> Result<bool, FsError> {
+        let all_written = checkpoint.writes == 0;
         match &mut checkpoint.phase {
-            Phase::Merging(merge) => {
-                let mut root = None;
-                while root.is_none() && self.checkpoint_steps > 0 && checkpoint.writes < WRITES_MAX {
-                    self.checkpoint_steps -= 1;
-                    let needed = merge.pages_needed();
-                    if self.allocator.pages.ready_count() < needed {
-                        self.want_pages(needed);
-                        return Err(FsError::Miss);
-                    }
-                    let pages = &mut self.allocator.pages;
-                    let (changes, tree) = self.meta.sealed();
-                    let step = merge.step(&mut Workshop {
-                        tree,
-                        changes,
-                        take_page: &mut || pages.take(1),
-                        pages: &mut checkpoint.pages,
-                    });
-                    match step {
-                        Ok(done) => {
-                            root = done;
-                            self.end_pause();
-                        }
-                        Err(error) => {
-                            self.write_pages(&mut checkpoint.pages, &mut checkpoint.writes, true);
-                            return Err(error);
-                        }
-                    }
-                    self.write_pages(&mut checkpoint.pages, &mut checkpoint.writes, root.is_some());
-                }
-                if let Some(root) = root {
-                    checkpoint.old =
-                        std::mem::take(&mut merge.replaced).into_iter().map(|lba| (lba, 1)).collect();
-                    checkpoint.phase = Phase::PagesWritten(root);
-                    self.pump_again = true;
-                }
-                Ok(false)
-            }
+            Phase::Merging(_) => self.merge(checkpoint, by)?,
             Phase::PagesWritten(root) => {
                 let root = *root;
-                if checkpoint.writes == 0 || Planted::SuperblockBeforePages.is_planted() {
-                    let superblock = self.write_space_map(checkpoint, root)?;
+                if all_written || Planted::SuperblockBeforePages.is_planted() {
+                    let superblock = self.write_space_map(checkpoint, root, by)?;
                     checkpoint.phase = Phase::SpaceMapWritten(superblock);
                 }
-                Ok(false)
             }
             Phase::SpaceMapWritten(superblock) => {
                 let superblock = *superblock;
-                if checkpoint.writes == 0 || Planted::SuperblockBeforePages.is_planted() {
-                    let data = superblock.encode().into();
-                    let lba = superblock.lba();
-                    self.requests.write_needed(Purpose::Checkpoint, lba, WriteClass::Append, data);
-                    checkpoint.writes += 1;
-                    if Planted::DiscardBeforeSuperblock.is_planted() {
-                        for &(lba, count) in &checkpoint.old {
-                            let blocks = u64::from(count * PAGE_BLOCKS);
-                            self.requests.submit(Purpose::Nothing, SpaceRequest::Discard { lba, blocks });
-                        }
-                    }
-                    if Planted::JournalTailEarly.is_planted() {
-                        self.log.advance_tail(checkpoint.boundary);
-                    }
-                    checkpoint.phase = Phase::SuperblockWritten(superblock);
+                if all_written || Planted::SuperblockBeforePages.is_planted() {
+                    checkpoint.publish(superblock, by);
                 }
-                Ok(false)
             }
             Phase::SuperblockWritten(superblock) => {
                 let superblock = *superblock;
-                if checkpoint.writes == 0 {
-                    self.end_checkpoint(checkpoint, superblock);
+                if all_written {
+                    self.end(checkpoint, superblock, by);
                     return Ok(true);
                 }
-                Ok(false)
             }
         }
+        Ok(false)
     }
 
-    /// Hands pages to writes: neighbours together, the last ones only if `all`.
-    fn write_pages(&mut self, pages: &mut NewPages, writes: &mut usize, all: bool) {
-        if pages.is_empty() || (!all && pages.len() < PAGES_AT_ONCE) {
-            return;
-        }
-        let mut pages = std::mem::take(pages);
-        pages.sort_unstable_by_key(|(lba, _)| *lba);
-        let mut run: Option<(Lba, u64, Payload)> = None;
-        for (lba, bytes) in pages {
-            match &mut run {
-                Some((_, end, data)) if *end == lba.0 && data.len() < PAGES_AT_ONCE * PAGE_BYTES => {
-                    data.push(bytes);
-                    *end += u64::from(PAGE_BLOCKS);
+    /// Takes merge steps while there are some left in this poll, and hands the pages made to writes.
+    fn merge(&mut self, checkpoint: &mut Checkpoint, by: &mut Neighbours<'_>) -> Result<(), FsError> {
+        let Phase::Merging(merge) = &mut checkpoint.phase else { return Ok(()) };
+        let mut root = None;
+        while root.is_none() && self.steps > 0 && checkpoint.writes < WRITES_MAX {
+            self.steps -= 1;
+            let needed = merge.pages_needed();
+            if by.meta.allocator.pages.ready_count() < needed {
+                self.want_pages(needed, by);
+                return Err(FsError::Miss);
+            }
+            let pages = &mut by.meta.allocator.pages;
+            let (changes, tree) = by.meta.store.sealed();
+            let step = merge.step(&mut Workshop {
+                tree,
+                changes,
+                take_page: &mut || pages.take(1),
+                pages: &mut checkpoint.pages,
+            });
+            match step {
+                Ok(done) => {
+                    root = done;
+                    self.end_pause(by.agenda);
                 }
-                _ => {
-                    self.write_run(run.take(), writes);
-                    run = Some((lba, lba.0 + u64::from(PAGE_BLOCKS), bytes.into()));
+                Err(error) => {
+                    write_pages(&mut checkpoint.pages, &mut checkpoint.writes, by.requests, true);
+                    return Err(error);
                 }
             }
+            write_pages(&mut checkpoint.pages, &mut checkpoint.writes, by.requests, root.is_some());
         }
-        self.write_run(run, writes);
-    }
-
-    fn write_run(&mut self, run: Option<(Lba, u64, Payload)>, writes: &mut usize) {
-        if let Some((lba, _, data)) = run {
-            *writes += 1;
-            self.requests.write_needed(Purpose::Checkpoint, lba, WriteClass::Fresh, data);
+        if let Some(root) = root {
+            checkpoint.old = std::mem::take(&mut merge.replaced).into_iter().map(|lba| (lba, 1)).collect();
+            checkpoint.phase = Phase::PagesWritten(root);
+            by.agenda.again = true;
         }
+        Ok(())
     }
 
     /// Writes the space map as it is when this checkpoint is published; the superblock that will point to it.
@@ -344,6 +375,7 @@ impl FileSystem {
         &mut self,
         checkpoint: &mut Checkpoint,
         root: Option<Root>,
+        by: &mut Neighbours<'_>,
     ) -> Result<Superblock, FsError> {
         let Some(old) = self.superblock else { return Err(FsError::Stopped) };
         if !checkpoint.map_left {
@@ -351,98 +383,162 @@ impl FileSystem {
             checkpoint.old.extend(self.space_map_pages.iter().map(|lba| (*lba, 1)));
         }
         // Which pages are in use does not change how long it is.
-        let len_bytes = self.allocator.encode_space_map(&checkpoint.chunks, &checkpoint.old).len();
+        let len_bytes = by.meta.allocator.encode_space_map(&checkpoint.chunks, &checkpoint.old).len();
         let count = len_bytes.div_ceil(SPACE_MAP_PIECE_BYTES);
-        if self.allocator.pages.ready_count() < count as u64 {
-            self.want_pages(count as u64);
+        if by.meta.allocator.pages.ready_count() < count as u64 {
+            self.want_pages(count as u64, by);
             return Err(FsError::Miss);
         }
-        let places: Vec<Lba> = (0..count).filter_map(|_| self.allocator.pages.take(1)).collect();
-        let map = self.allocator.encode_space_map(&checkpoint.chunks, &checkpoint.old);
+        let allocator = &mut by.meta.allocator;
+        let places: Vec<Lba> = (0..count).filter_map(|_| allocator.pages.take(1)).collect();
+        let map = allocator.encode_space_map(&checkpoint.chunks, &checkpoint.old);
+        assert!(map.len() == len_bytes && places.len() == count, "a space map has all its pieces");
         let (pieces, first) = encode_pieces(&map, &places, old.sequence + 1);
         checkpoint.pages.extend(pieces);
         checkpoint.map_pages = places;
-        self.write_pages(&mut checkpoint.pages, &mut checkpoint.writes, true);
-        self.page_discards.wanted = 0;
+        write_pages(&mut checkpoint.pages, &mut checkpoint.writes, by.requests, true);
+        self.wanted_pages = 0;
         Ok(Superblock {
             sequence: old.sequence + 1,
             tail: checkpoint.boundary,
             root,
             space_map: first.map(|first| SpaceMapPlace { first, len_bytes: map.len() as u32 }),
-            order: self.log.order(),
+            order: by.meta.journal.log.order(),
             ..old
         })
     }
 
-    fn end_checkpoint(&mut self, checkpoint: &mut Checkpoint, superblock: Superblock) {
+    fn end(&mut self, checkpoint: &mut Checkpoint, superblock: Superblock, by: &mut Neighbours<'_>) {
+        let Metadata { store, journal, allocator } = &mut *by.meta;
         self.superblock = Some(superblock);
-        self.meta.unseal();
+        store.unseal();
         let pages: Vec<Lba> = checkpoint.old.iter().map(|(lba, _)| *lba).collect();
-        let loading = self.meta.tree.replace_root(superblock.root, &pages);
+        let loading = store.tree.replace_root(superblock.root, &pages);
         for (lba, count) in std::mem::take(&mut checkpoint.old) {
             // A page that somebody still reads is not given to another purpose before the next checkpoint.
             if loading.contains(&lba) {
                 self.pages_in_doubt.push(lba);
             } else {
-                self.allocator.pages.free(lba, count);
+                allocator.pages.free(lba, count);
             }
         }
         for lba in std::mem::take(&mut self.pages_in_doubt) {
-            if loading.contains(&lba) || self.meta.tree.is_loading(lba) {
+            if loading.contains(&lba) || store.tree.is_loading(lba) {
                 self.pages_in_doubt.push(lba);
             } else {
-                self.allocator.pages.free(lba, 1);
+                allocator.pages.free(lba, 1);
             }
         }
         self.space_map_pages = std::mem::take(&mut checkpoint.map_pages);
-        self.published_pages = self.allocator.pages.used_count();
-        self.log.advance_tail(checkpoint.boundary);
-        self.wake();
-        self.pump_again = true;
+        self.published_pages = allocator.pages.used_count();
+        journal.log.advance_tail(checkpoint.boundary);
+        by.agenda.wake();
+        by.agenda.again = true;
     }
 
-    /// The checkpoint waits for so many pages.
-    fn want_pages(&mut self, count: u64) {
-        if self.allocator.pages.free_count() < count {
-            self.chunk_changes.need_meta = true;
-        }
-        self.page_discards.wanted = count;
-        self.pump_again |= !self.checkpoint_waits;
+    /// Notes that the checkpoint waits for this number of pages.
+    fn want_pages(&mut self, count: u64, by: &mut Neighbours<'_>) {
+        by.chunks.need_meta |= by.meta.allocator.pages.free_count() < count;
+        self.wanted_pages = count;
+        by.agenda.again |= !self.waits;
     }
 
     /// Empties places of pages until enough can be taken.
-    pub(super) fn pump_page_discards(&mut self) {
-        let pages = &mut self.allocator.pages;
-        let goal = (pages.used_count() / 4 + READY_PAGES).max(self.page_discards.wanted);
+    pub fn pump_discards(&mut self, allocator: &mut Allocator, requests: &mut Requests) {
+        let pages = &mut allocator.pages;
+        let goal = (pages.used_count() / 4 + READY_PAGES).max(self.wanted_pages);
         while pages.ready_count() < goal
-            && self.page_discards.under_way < DISCARDS_MAX
+            && self.discards < DISCARDS_MAX
             && let Some((first, count)) = pages.next_discard()
         {
-            self.page_discards.under_way += 1;
+            self.discards += 1;
             let purpose = Purpose::DiscardPages { first, count };
-            self.requests.discard_needed(purpose, first, u64::from(count * PAGE_BLOCKS));
+            requests.discard_needed(purpose, first, u64::from(count * PAGE_BLOCKS));
         }
     }
 
-    pub(super) fn handle_discard(&mut self, first: Lba, count: u32, answer: Answer) {
-        self.page_discards.under_way -= 1;
-        self.allocator.pages.discarded(first, count, answer.is_ok());
-        if let Err(error) = answer {
-            self.fail(error);
-        }
-        self.pump_again = true;
+    /// Takes the answer to a discard of pages.
+    ///
+    /// # Errors
+    /// The volume fails with the request.
+    pub fn handle_discard(
+        &mut self,
+        first: Lba,
+        count: u32,
+        answer: Answer,
+        allocator: &mut Allocator,
+        agenda: &mut Agenda,
+    ) -> Result<(), FsError> {
+        self.discards -= 1;
+        allocator.pages.discarded(first, count, answer.is_ok());
+        agenda.again = true;
+        answer.map(drop)
     }
 
-    pub(super) fn handle_checkpoint(&mut self, answer: Answer) {
-        match answer {
-            Ok(_) => {
-                if let Some(checkpoint) = &mut self.checkpoint {
-                    checkpoint.writes -= 1;
-                }
+    /// Takes the answer to a write of pages, space map or superblock.
+    ///
+    /// # Errors
+    /// The volume fails with the request.
+    pub fn handle_write(&mut self, answer: Answer) -> Result<(), FsError> {
+        answer?;
+        if let Some(checkpoint) = &mut self.checkpoint {
+            checkpoint.writes -= 1;
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub fn is_under_way(&self) -> bool {
+        self.checkpoint.is_some()
+    }
+}
+
+impl Checkpoint {
+    /// Writes the superblock that makes this checkpoint the one that counts.
+    fn publish(&mut self, superblock: Superblock, by: &mut Neighbours<'_>) {
+        let data = superblock.encode().into();
+        by.requests.write_needed(Purpose::Checkpoint, superblock.lba(), WriteClass::Append, data);
+        self.writes += 1;
+        if Planted::DiscardBeforeSuperblock.is_planted() {
+            for &(lba, count) in &self.old {
+                let blocks = u64::from(count * PAGE_BLOCKS);
+                by.requests.submit(Purpose::Nothing, SpaceRequest::Discard { lba, blocks });
             }
-            Err(error) => self.fail(error),
+        }
+        if Planted::JournalTailEarly.is_planted() {
+            by.meta.journal.log.advance_tail(self.boundary);
+        }
+        self.phase = Phase::SuperblockWritten(superblock);
+    }
+}
+
+/// Hands pages to writes: neighbours together, the last ones only if `all`.
+fn write_pages(pages: &mut NewPages, writes: &mut usize, requests: &mut Requests, all: bool) {
+    if pages.is_empty() || (!all && pages.len() < PAGES_AT_ONCE) {
+        return;
+    }
+    let mut pages = std::mem::take(pages);
+    pages.sort_unstable_by_key(|(lba, _)| *lba);
+    let mut run: Option<(Lba, u64, Payload)> = None;
+    let mut write = |run: Option<(Lba, u64, Payload)>| {
+        if let Some((lba, _, data)) = run {
+            *writes += 1;
+            requests.write_needed(Purpose::Checkpoint, lba, WriteClass::Fresh, data);
+        }
+    };
+    for (lba, bytes) in pages {
+        match &mut run {
+            Some((_, end, data)) if *end == lba.0 && data.len() < PAGES_AT_ONCE * PAGE_BYTES => {
+                data.push(bytes);
+                *end += u64::from(PAGE_BLOCKS);
+            }
+            _ => {
+                write(run.take());
+                run = Some((lba, lba.0 + u64::from(PAGE_BLOCKS), bytes.into()));
+            }
         }
     }
+    write(run);
 }
 
 /// A space map as pages for these places, and what points to the first one. Each page points to the next.

@@ -1,23 +1,44 @@
 //! Chunks brought into use and out of use.
 //!
-//! A chunk's use is recorded durably before its first write, so that an opening knows what lies there; then a first write proves that the virtual disk gives it room. Only blocks of proven chunks are
-//! promised to data in memory, so that a full pool is felt before a write is acknowledged.
+//! A chunk's use is recorded durably before its first write, so that an opening knows what lies there; then a first write proves that
+//! the virtual disk gives it room. Only blocks of proven chunks are promised to data in memory, so that a full pool is felt before a
+//! write is acknowledged.
 
 use std::time::Duration;
 
 use ::types::Monotonic;
 use space::api::{SpaceRequest, WriteClass};
 
-use super::FileSystem;
-use super::allocator::ChunkState;
-use super::io::{Answer, Purpose};
-use super::meta::Transaction;
-use super::meta::journal::ChunkUse;
+use super::agenda::Agenda;
+use super::allocator::{Allocator, ChunkState};
+use super::io::{Answer, Purpose, Requests};
+use super::meta::{ChunkUse, Transaction};
+use super::metadata::Metadata;
 use super::opening::zero_block;
 use super::types::FsError;
 
 /// A pool that was full is asked again after this time.
 const FULL_DELAY: Duration = Duration::from_secs(2);
+
+/// Room that others count on.
+#[derive(Debug, Clone, Copy)]
+pub struct Demand {
+    /// Blocks that data in memory may come to need.
+    pub promised_blocks: u64,
+    /// Pages that the volume needs, used ones included: with fewer a further chunk for metadata is wanted soon.
+    pub pages: u64,
+}
+
+impl Demand {
+    fn lacks_pages(&self, allocator: &Allocator) -> bool {
+        allocator.pages.total_count() < self.pages
+    }
+}
+
+/// Free blocks that nobody may come to need yet. More may be promised than are free: some of what is dirty needs no new place.
+pub fn unpromised(allocator: &Allocator, promised_blocks: u64) -> u64 {
+    allocator.ready_free().saturating_sub(promised_blocks)
+}
 
 /// A use that waits to be durable.
 #[derive(Debug)]
@@ -26,11 +47,13 @@ struct Change {
     ticket: u64,
 }
 
-/// What is under way.
+/// Chunks on their way into and out of use.
+///
+/// A chunk in state `Changing` is either in `waiting`, or a request of purpose `Release` or `Probe` is under way for it; no chunk is both.
+/// `data` and `meta` count those on their way into use, so that at most one of a kind is brought at a time.
 #[derive(Debug, Default)]
-pub struct ChunkChanges {
+pub struct Chunks {
     waiting: Vec<Change>,
-    /// Chunks on their way into use.
     data: u32,
     meta: u32,
     /// Data waits for room.
@@ -39,161 +62,192 @@ pub struct ChunkChanges {
     pub need_meta: bool,
     /// A chunk may have become empty.
     pub blocks_were_freed: bool,
-    /// The pool had no room at this time.
+    /// Time at which the pool had no room.
     full_at: Option<Monotonic>,
 }
 
-impl ChunkChanges {
-    /// Whether more room for data may come by itself.
-    pub fn data_is_coming(&self) -> bool {
-        self.data > 0
+impl Chunks {
+    /// When a pool that was full is to be asked again.
+    pub fn timeout(&self) -> Option<Monotonic> {
+        let full_at = self.full_at?;
+        (self.need_data || self.need_meta).then(|| full_at.after(FULL_DELAY))
     }
-}
 
-impl FileSystem {
-    pub(super) fn chunk_timeout(&self) -> Option<Monotonic> {
-        let full_at = self.chunk_changes.full_at?;
-        (self.chunk_changes.need_data || self.chunk_changes.need_meta).then(|| full_at.after(FULL_DELAY))
+    /// Whether more room for data is on its way, or could be.
+    pub fn data_room_may_come(&self, allocator: &Allocator, requests: &Requests, demand: Demand) -> bool {
+        self.data > 0 || self.can_have_data_chunk(allocator, requests, demand)
     }
 
     /// Whether a further chunk could be brought into use for data.
-    pub(super) fn can_have_data_chunk(&self) -> bool {
-        self.chunk_changes.full_at.is_none()
-            && self.allocator.free_chunks() > self.meta_chunks_kept()
-            && self.requests.size().available.0 > 0
+    fn can_have_data_chunk(&self, allocator: &Allocator, requests: &Requests, demand: Demand) -> bool {
+        // One is kept back for what checkpoints need.
+        let kept = u64::from(self.meta == 0 && demand.lacks_pages(allocator));
+        self.full_at.is_none() && allocator.free_chunks() > kept && requests.size().available.0 > 0
     }
 
     /// Whether a further chunk for metadata is on its way, or could be.
-    pub(super) fn meta_room_may_come(&self) -> bool {
-        self.chunk_changes.meta > 0
-            || (self.chunk_changes.full_at.is_none() && self.allocator.free_chunks() > 0)
+    pub fn meta_room_may_come(&self, allocator: &Allocator) -> bool {
+        self.meta > 0 || (self.full_at.is_none() && allocator.free_chunks() > 0)
     }
 
-    /// Chunks kept back for what checkpoints need.
-    fn meta_chunks_kept(&self) -> u64 {
-        u64::from(self.page_reserve_is_low() && self.chunk_changes.meta == 0)
-    }
-
-    pub(super) fn pump_chunks(&mut self) {
-        if let Some(full_at) = self.chunk_changes.full_at
-            && self.now >= full_at.after(FULL_DELAY)
+    /// Brings chunks into use that are wanted, and out of use that are empty.
+    pub fn pump(
+        &mut self,
+        meta: &mut Metadata,
+        requests: &mut Requests,
+        agenda: &mut Agenda,
+        demand: Demand,
+    ) {
+        if self.full_at.is_some_and(|full_at| agenda.now >= full_at.after(FULL_DELAY)) {
+            self.full_at = None;
+            agenda.wake();
+        }
+        while let Some((chunk, chunk_use)) = meta.allocator.unproven_chunk() {
+            meta.allocator.set_chunk(chunk, chunk_use, ChunkState::Changing);
+            self.begin_change(chunk_use);
+            prove(chunk, &meta.allocator, requests);
+        }
+        if (self.need_meta || demand.lacks_pages(&meta.allocator)) && self.meta == 0 && self.full_at.is_none()
         {
-            self.chunk_changes.full_at = None;
-            self.wake();
+            self.bring_into_use(ChunkUse::Meta, meta);
         }
-        while let Some((chunk, chunk_use)) = self.allocator.unproven_chunk() {
-            self.allocator.set_chunk(chunk, chunk_use, ChunkState::Changing);
-            self.count_change(chunk_use, true);
-            self.prove(chunk);
-        }
-        if (self.chunk_changes.need_meta || self.page_reserve_is_low())
-            && self.chunk_changes.meta == 0
-            && self.chunk_changes.full_at.is_none()
+        let chunk_blocks = u64::from(meta.allocator.chunk_blocks());
+        let low = unpromised(&meta.allocator, demand.promised_blocks) < chunk_blocks / 4;
+        if (low || self.need_data)
+            && self.data == 0
+            && self.can_have_data_chunk(&meta.allocator, requests, demand)
         {
-            self.bring_into_use(ChunkUse::Meta);
+            self.bring_into_use(ChunkUse::Data, meta);
         }
-        let low = self.unpromised_blocks() < u64::from(self.allocator.chunk_blocks()) / 4;
-        if (low || self.chunk_changes.need_data) && self.chunk_changes.data == 0 && self.can_have_data_chunk()
-        {
-            self.bring_into_use(ChunkUse::Data);
-        }
-        if self.chunk_changes.waiting.is_empty()
+        if self.waiting.is_empty()
             && !low
-            && std::mem::take(&mut self.chunk_changes.blocks_were_freed)
-            && let Some(chunk) =
-                self.allocator.empty_chunk(self.promised_blocks() + u64::from(self.allocator.chunk_blocks()))
+            && std::mem::take(&mut self.blocks_were_freed)
+            && let Some(chunk) = meta.allocator.empty_chunk(demand.promised_blocks + chunk_blocks)
         {
-            self.change_use(chunk, ChunkUse::Free);
+            self.change_use(chunk, ChunkUse::Free, meta);
         }
-        self.pump_chunk_changes();
+        self.pump_changes(meta, requests);
     }
 
-    fn bring_into_use(&mut self, chunk_use: ChunkUse) {
-        if let Some(chunk) = self.allocator.free_chunk() {
-            self.count_change(chunk_use, true);
-            self.change_use(chunk, chunk_use);
+    fn bring_into_use(&mut self, chunk_use: ChunkUse, meta: &mut Metadata) {
+        if let Some(chunk) = meta.allocator.free_chunk() {
+            self.begin_change(chunk_use);
+            self.change_use(chunk, chunk_use, meta);
         }
     }
 
-    fn change_use(&mut self, chunk: u32, chunk_use: ChunkUse) {
-        self.allocator.set_chunk(chunk, chunk_use, ChunkState::Changing);
+    fn change_use(&mut self, chunk: u32, chunk_use: ChunkUse, meta: &mut Metadata) {
+        meta.allocator.set_chunk(chunk, chunk_use, ChunkState::Changing);
         let mut txn = Transaction::new();
         txn.use_chunk(chunk, chunk_use);
-        let ticket = self.record(txn);
-        self.log.want(ticket);
-        self.chunk_changes.waiting.push(Change { chunk, ticket });
+        let ticket = meta.record(txn);
+        meta.journal.log.want(ticket);
+        self.waiting.push(Change { chunk, ticket });
     }
 
-    fn count_change(&mut self, chunk_use: ChunkUse, begins: bool) {
-        let count = match chunk_use {
-            ChunkUse::Free | ChunkUse::Journal => return,
-            ChunkUse::Data => &mut self.chunk_changes.data,
-            ChunkUse::Meta => &mut self.chunk_changes.meta,
-        };
-        *count = if begins { *count + 1 } else { count.saturating_sub(1) };
+    fn begin_change(&mut self, chunk_use: ChunkUse) {
+        match chunk_use {
+            ChunkUse::Free | ChunkUse::Journal => {}
+            ChunkUse::Data => self.data += 1,
+            ChunkUse::Meta => self.meta += 1,
+        }
     }
 
-    fn pump_chunk_changes(&mut self) {
-        let durable = self.log.durable_ticket();
+    fn end_change(&mut self, chunk_use: ChunkUse) {
+        match chunk_use {
+            ChunkUse::Free | ChunkUse::Journal => {}
+            ChunkUse::Data => self.data -= 1,
+            ChunkUse::Meta => self.meta -= 1,
+        }
+    }
+
+    /// Goes on with chunks whose new use is durable.
+    fn pump_changes(&mut self, meta: &Metadata, requests: &mut Requests) {
+        let durable = meta.journal.log.durable_ticket();
         let mut at = 0;
-        while let Some(change) = self.chunk_changes.waiting.get(at) {
+        while let Some(change) = self.waiting.get(at) {
             if change.ticket > durable {
                 at += 1;
                 continue;
             }
-            let chunk = self.chunk_changes.waiting.swap_remove(at).chunk;
-            match self.allocator.chunk_use(chunk) {
-                Some(ChunkUse::Data) => self.prove(chunk),
+            let chunk = self.waiting.swap_remove(at).chunk;
+            match meta.allocator.chunk_use(chunk) {
+                Some(ChunkUse::Data) => prove(chunk, &meta.allocator, requests),
                 // What was there before is given up first; a chunk for metadata is then proven.
                 Some(ChunkUse::Meta | ChunkUse::Free) => {
-                    let blocks = u64::from(self.allocator.chunk_blocks());
-                    let first = self.allocator.first_block(chunk);
-                    self.requests.discard_needed(Purpose::Release { chunk }, first, blocks);
+                    let blocks = u64::from(meta.allocator.chunk_blocks());
+                    let first = meta.allocator.first_block(chunk);
+                    requests.discard_needed(Purpose::Release { chunk }, first, blocks);
                 }
-                Some(ChunkUse::Journal) | None => {}
+                Some(ChunkUse::Journal) | None => {
+                    debug_assert!(false, "chunk {chunk} never changes its use");
+                }
             }
         }
     }
 
-    fn prove(&mut self, chunk: u32) {
-        let lba = self.allocator.first_block(chunk);
-        let write = SpaceRequest::Write { lba, class: WriteClass::Fresh, data: zero_block().into() };
-        self.requests.submit(Purpose::Probe { chunk }, write);
-    }
-
-    pub(super) fn handle_probe(&mut self, chunk: u32, answer: Answer) {
-        let Some(chunk_use) = self.allocator.chunk_use(chunk) else { return };
-        self.count_change(chunk_use, false);
+    /// Takes the answer to a chunk's first write.
+    ///
+    /// # Errors
+    /// `Fenced`. Of every other error the chunk goes out of use again, and the pool counts as full for some time.
+    pub fn handle_probe(
+        &mut self,
+        chunk: u32,
+        answer: Answer,
+        meta: &mut Metadata,
+        agenda: &mut Agenda,
+    ) -> Result<(), FsError> {
+        let Some(chunk_use) = meta.allocator.chunk_use(chunk) else { return Ok(()) };
+        self.end_change(chunk_use);
         match answer {
             Ok(_) => {
-                self.allocator.set_chunk(chunk, chunk_use, ChunkState::Ready);
+                meta.allocator.set_chunk(chunk, chunk_use, ChunkState::Ready);
                 match chunk_use {
-                    ChunkUse::Meta => self.chunk_changes.need_meta = false,
-                    _ => self.chunk_changes.need_data = false,
+                    ChunkUse::Meta => self.need_meta = false,
+                    _ => self.need_data = false,
                 }
             }
-            Err(FsError::Fenced) => self.fail(FsError::Fenced),
+            Err(FsError::Fenced) => return Err(FsError::Fenced),
             Err(_) => {
-                self.chunk_changes.full_at = Some(self.now);
-                self.change_use(chunk, ChunkUse::Free);
+                self.full_at = Some(agenda.now);
+                self.change_use(chunk, ChunkUse::Free, meta);
             }
         }
-        self.wake();
+        agenda.wake();
+        Ok(())
     }
 
-    pub(super) fn handle_release(&mut self, chunk: u32, answer: Answer) {
+    /// Takes the answer to a chunk's discard.
+    ///
+    /// # Errors
+    /// `Fenced`.
+    pub fn handle_release(
+        &mut self,
+        chunk: u32,
+        answer: Answer,
+        meta: &mut Metadata,
+        requests: &mut Requests,
+        agenda: &mut Agenda,
+    ) -> Result<(), FsError> {
         if matches!(answer, Err(FsError::Fenced)) {
-            return self.fail(FsError::Fenced);
+            return Err(FsError::Fenced);
         }
-        match self.allocator.chunk_use(chunk) {
+        match meta.allocator.chunk_use(chunk) {
             Some(ChunkUse::Meta) => {
                 if answer.is_ok() {
-                    self.allocator.pages.emptied(chunk, true);
+                    meta.allocator.pages.emptied(chunk, true);
                 }
-                self.prove(chunk);
+                prove(chunk, &meta.allocator, requests);
             }
-            _ => self.allocator.set_chunk(chunk, ChunkUse::Free, ChunkState::Ready),
+            _ => meta.allocator.set_chunk(chunk, ChunkUse::Free, ChunkState::Ready),
         }
-        self.wake();
+        agenda.wake();
+        Ok(())
     }
+}
+
+fn prove(chunk: u32, allocator: &Allocator, requests: &mut Requests) {
+    let lba = allocator.first_block(chunk);
+    let write = SpaceRequest::Write { lba, class: WriteClass::Fresh, data: zero_block().into() };
+    requests.submit(Purpose::Probe { chunk }, write);
 }

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 
 use super::FileSystem;
+use super::types::WideString;
 use super::types::{Entry, FileId, FsError};
-use crate::backend::WideString;
 
 /// Positions remembered: those of the answers a client may still be reading from.
 const POSITIONS_MAX: usize = 8192;
 
-/// Where an open of a directory stands. A cookie stands for a name, so that it stays right whatever is inserted or
+/// How far an open of a directory has listed it. A cookie stands for a name, so that it stays right whatever is inserted or
 /// removed, the entry itself included: listing goes on after that name. Asking again from an earlier one gives those after it anew.
 /// Cookies mean nothing to other cursors.
 #[derive(Debug, Default)]

@@ -4,9 +4,9 @@
 
 use std::collections::HashMap;
 
-use super::meta::record::Reader;
+use super::reader::Reader;
+use super::types::ExtendedAttribute;
 use super::types::FsError;
-use crate::backend::ExtendedAttribute;
 
 /// Longest list of one file in bytes as MS-FSCC 2.4.16 packs it, as in NTFS. An attribute takes at least 12 of them, so that a file has
 /// at most 5,461.
@@ -47,7 +47,7 @@ thread_local! {
     pub static COMPARISONS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Attributes in the order in which they were first set, and where each name is.
+/// Attributes in the order in which they were first set, and the place of each name.
 #[derive(Debug, Default)]
 pub struct AttributeList {
     /// `None`: removed.
@@ -64,7 +64,7 @@ impl AttributeList {
     /// Sets each of these; one with an empty value is removed.
     ///
     /// # Errors
-    /// `Invalid` where a name is empty, or a name or value too long for the form in which it is stored.
+    /// `Invalid` if a name is empty, or a name or value too long for the form in which it is stored.
     pub fn merge(&mut self, set: &[ExtendedAttribute]) -> Result<(), FsError> {
         for one in set {
             let name_fits = (1..=usize::from(u8::MAX)).contains(&one.name.len());

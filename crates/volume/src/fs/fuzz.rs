@@ -17,7 +17,7 @@ use super::meta::record::{
 /// Number of structures that [`parse`] knows.
 pub const STRUCTURES: u8 = 6;
 
-/// Where superblocks and batches are taken to lie.
+/// Places at which superblocks and batches are taken to lie.
 const SUPERBLOCK: Lba = Lba(0);
 const JOURNAL: Lba = Lba(4);
 

@@ -12,7 +12,7 @@ use crate::planted::Planted;
 use super::layout::{COPIES_MAX, Pointer};
 use super::types::FsError;
 
-/// Where to look after this copy failed: any copy that the virtual disk holds for good first, then each by itself.
+/// The copy to look at after this one failed: any copy that the virtual disk holds for good first, then each by itself.
 pub fn next_copy(copy: Option<u8>) -> Option<u8> {
     let next = copy.map_or(0, |copy| copy + 1);
     (next < COPIES_MAX).then_some(next)

@@ -29,8 +29,7 @@ use ::types::{BLOCK_BYTES, Lba, VolumeId};
 use codes::SEAL_BYTES;
 use sys::{Buf, BufMut};
 
-use super::meta::log::Position;
-use super::meta::record::Reader;
+use super::reader::Reader;
 use super::types::FsError;
 
 const MAGIC: [u8; 8] = *b"CENOTEFS";
@@ -71,7 +70,7 @@ pub const SEALED_BYTES: usize = BLOCK_BYTES - SEAL_BYTES;
 /// Bytes of a pointer.
 pub const POINTER_BYTES: usize = 24;
 
-/// Where a page lies, and which page lies there: an older one that was left there, intact, is not it. Stored as three numbers of
+/// A page's place, and which page lies there: an older one that was left there, intact, is not it. Stored as three numbers of
 /// 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pointer {
@@ -109,7 +108,21 @@ pub struct Root {
 /// Bytes of the space map in one page, behind the pointer to the next one.
 pub const SPACE_MAP_PIECE_BYTES: usize = PAGE_BYTES - POINTER_BYTES;
 
-/// Where the space map lies.
+/// A place in the journal, between two batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Position {
+    /// Block within the journal region at which the next batch begins, unless it does not fit before the region's end:
+    /// then it begins at 0.
+    pub block: u32,
+    /// The next batch's number.
+    pub sequence: u64,
+    /// Checksum of the batch before.
+    pub chain: u64,
+    /// Blocks appended since the journal was made, skipped ones included: differences tell what is in use. Not stored.
+    pub total: u64,
+}
+
+/// The stored space map's place and length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpaceMapPlace {
     /// Its first page; the checksum is that of the whole page.

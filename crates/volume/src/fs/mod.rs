@@ -19,139 +19,95 @@
 //! before, so replay ends exactly at the first batch that was not completely written. Extents are written before the
 //! batch that points to them, to blocks that no durable extent owns; an overwrite in place is atomic in the layer below.
 
+mod agenda;
 mod allocator;
+mod base;
 mod bitmap;
+mod blob;
 mod check;
 mod checkpoint;
 mod chunks;
+mod contents;
 mod cursor;
 mod data;
+mod descriptors;
 mod extended_attributes;
+mod files;
 pub mod fuzz;
+mod groups;
+mod inodes;
 mod io;
+mod journal;
 mod layout;
 mod meta;
+mod metadata;
 mod namespace;
 mod opening;
 mod owners;
 mod pages;
 mod properties;
+mod reader;
 mod streams;
+mod times;
 mod types;
 mod upcase;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::collections::{HashMap, VecDeque};
-use std::time::Duration;
+use ::types::{BLOCK_BYTES, Monotonic};
+use space::api::VirtualDisk;
 
-use ::types::{Lba, Monotonic};
-use space::api::{SpaceRequest, VirtualDisk, WriteClass};
-
-use crate::planted::Planted;
-use allocator::Allocator;
+use self::base::{Base, State};
 pub use check::{Check, CheckReport};
 pub use cursor::DirectoryCursor;
+use data::Data;
 pub use data::STREAM_BYTES_MAX;
+pub use descriptors::PROPERTY_BYTES_MAX;
 pub use extended_attributes::{EXTENDED_ATTRIBUTE_BYTES_MAX, EaName, check_extended_attributes};
-use io::{Answer, Purpose, Requests, next_copy};
+use io::{Answer, Purpose};
 pub use layout::CHUNKS_MIN;
-use layout::{PAGE_BLOCKS, Pointer, Superblock};
-use meta::log::{Append, Log};
-use meta::page::Page;
-use meta::{Changes, Store, Transaction, Tree, key, record};
-pub use namespace::{DEPTH_MAX, LINKS_MAX, NAME_UNITS_MAX, check_name};
+use meta::{Transaction, key, record};
+use namespace::Namespace;
+pub use namespace::{LINKS_MAX, NAME_UNITS_MAX, check_name};
 use opening::{Opened, Opening};
 pub use owners::{OwnedBlocks, OwnerSearch};
-pub use properties::{PROPERTY_BYTES_MAX, REPARSE_BYTES_MAX};
+pub use properties::REPARSE_BYTES_MAX;
 pub use streams::NAMED_STREAMS_MAX;
 pub use types::*;
 pub use upcase::{names_equal, upcase_unit};
 
-/// Changes that nobody waits for are written to the journal after this time.
-const JOURNAL_DELAY: Duration = Duration::from_secs(1);
+/// Rounds of answers and work in one poll: one round's effects can be answered at once by the virtual disk.
+const ROUNDS_MAX: usize = 64;
+
+/// Longest label in bytes.
+const LABEL_BYTES_MAX: usize = 255;
 
 /// One volume's files.
+///
+/// Three parts, each of which uses only the ones before it: what contents rest on, the contents of streams, names. Methods here see to
+/// it that the volume can be used, bring the parts together and hand answers to the one that asked.
 pub struct FileSystem {
-    requests: Requests,
-    config: Config,
-    state: State,
-    now: Monotonic,
-    superblock: Option<Superblock>,
-    meta: Store,
-    log: Log,
-    /// Since when changes gather in the journal's open batch.
-    gathering_since: Option<Monotonic>,
-    allocator: Allocator,
-    chunk_changes: chunks::ChunkChanges,
-    checkpoint: Option<checkpoint::Checkpoint>,
-    page_discards: checkpoint::PageDiscards,
-    /// Merge steps left in this poll.
-    checkpoint_steps: usize,
-    /// A page that the checkpoint needs cannot be read. If it is damaged, nothing is changed meanwhile.
-    checkpoint_pause: Option<checkpoint::Pause>,
-    /// Pages of the tree and the space map that the superblock points to.
-    published_pages: u64,
-    /// Where the pieces of the stored space map lie.
-    space_map_pages: Vec<Lba>,
-    /// The checkpoint waits for a page, or for room.
-    checkpoint_waits: bool,
-    /// Pages that the tree has left while somebody read them.
-    pages_in_doubt: Vec<Lba>,
+    base: Base,
+    data: Data,
+    names: Namespace,
     volume: VolumeRecord,
-    /// Next file id to give, and the first that is not reserved durably.
-    next_file: u64,
-    file_ids_reserved: u64,
-    /// Times changed in memory only.
-    lazy_times: HashMap<FileId, AttributeChange>,
-    /// Stored descriptors by content.
-    security_ids: HashMap<Box<[u8]>, SecurityId>,
-    data: data::Data,
-    /// Since when.
-    lazy_since: Option<Monotonic>,
-    /// What missed may run again: at the caller's, and here.
-    retry: bool,
-    data_retry: bool,
-    /// How often the caller was told to run again what missed.
-    retries: u64,
-    /// Writes wait until less is dirty.
-    data_pressure: bool,
-    /// There is more to do in this poll.
-    pump_again: bool,
+    /// Request for a new volume that is being made.
+    format: Option<Format>,
     /// The last poll left something to do at once.
     unfinished: bool,
-    events: VecDeque<FsEvent>,
     answers: Vec<(Purpose, Answer)>,
-}
-
-enum State {
-    /// Reading, or writing the first superblocks.
-    Opening(Box<Opening>),
-    /// The first transaction of a new volume is on its way.
-    Formatting,
-    /// The journal is replayed; what has to be known of the volume is looked up.
-    Finishing,
-    Open,
-    Failed(FsError),
-}
-
-impl FsError {
-    /// Metadata that cannot be what was written.
-    pub(crate) const fn damaged(what: &'static str) -> Self {
-        Self::Corrupt { what, lba: Lba(0) }
-    }
 }
 
 impl FileSystem {
     /// Makes an empty volume; [`FsEvent::Opened`] tells when it can be used. What the virtual disk held is lost.
     pub fn format(disk: Box<dyn VirtualDisk>, format: &Format, config: Config) -> Self {
         let mut fs = Self::new(disk, config);
-        let begun = Opening::format(&mut fs.requests, config.page_cache_bytes, format.id, format.now.0);
+        let begun = Opening::format(&mut fs.base.requests, config.page_cache_bytes, format.id, format.now.0);
         match begun {
             Ok(opening) => {
-                fs.state = State::Opening(Box::new(opening));
-                fs.data.format = Some(format.clone());
+                fs.base.state = State::Opening(Box::new(opening));
+                fs.format = Some(format.clone());
             }
             Err(error) => fs.fail(error),
         }
@@ -161,106 +117,77 @@ impl FileSystem {
     /// Opens the volume on a virtual disk; [`FsEvent::Opened`] tells when it can be used.
     pub fn open(disk: Box<dyn VirtualDisk>, config: Config) -> Self {
         let mut fs = Self::new(disk, config);
-        fs.state = State::Opening(Box::new(Opening::open(&mut fs.requests, config.page_cache_bytes)));
+        let opening = Opening::open(&mut fs.base.requests, config.page_cache_bytes);
+        fs.base.state = State::Opening(Box::new(opening));
         fs
     }
 
     fn new(disk: Box<dyn VirtualDisk>, config: Config) -> Self {
         Self {
-            requests: Requests::new(disk),
-            config,
-            state: State::Failed(FsError::Stopped),
-            now: Monotonic::default(),
-            superblock: None,
-            meta: Store::new(Tree::new(None, config.page_cache_bytes), Changes::new()),
-            log: Log::default(),
-            gathering_since: None,
-            allocator: Allocator::empty(),
-            chunk_changes: chunks::ChunkChanges::default(),
-            checkpoint: None,
-            checkpoint_pause: None,
-            published_pages: 0,
-            space_map_pages: Vec::new(),
-            page_discards: checkpoint::PageDiscards::default(),
-            checkpoint_steps: 0,
-            checkpoint_waits: false,
-            pages_in_doubt: Vec::new(),
+            base: Base::new(disk, config),
+            data: Data::default(),
+            names: Namespace::default(),
             volume: VolumeRecord {
                 id: [0; 16],
                 label: String::new(),
                 serial: 0,
                 created: Default::default(),
             },
-            next_file: 0,
-            file_ids_reserved: 0,
-            lazy_times: HashMap::new(),
-            security_ids: HashMap::new(),
-            data: data::Data::default(),
-            lazy_since: None,
-            retry: false,
-            data_retry: false,
-            retries: 0,
-            data_pressure: false,
-            pump_again: false,
+            format: None,
             unfinished: false,
-            events: VecDeque::new(),
             answers: Vec::new(),
         }
     }
 
     /// Does what is due and moves what happened into `out`.
     pub fn poll(&mut self, now: Monotonic, out: &mut Vec<FsEvent>) {
-        self.now = now;
-        self.data.now = now;
-        self.checkpoint_steps = checkpoint::STEPS_AT_ONCE;
-        // One round's effects can be answered at once by the virtual disk.
+        self.base.agenda.now = now;
+        self.base.meta.journal.now = now;
+        self.data.begin_turn(now);
+        self.base.checkpointer.begin_turn();
         self.unfinished = true;
-        for _ in 0..64 {
+        for _ in 0..ROUNDS_MAX {
             let mut answers = std::mem::take(&mut self.answers);
-            self.requests.poll(now, &mut answers);
+            self.base.requests.poll(now, &mut answers);
             let idle = answers.is_empty();
             for (purpose, answer) in answers.drain(..) {
                 self.handle(purpose, answer);
             }
             self.answers = answers;
             self.pump();
-            if idle && !std::mem::take(&mut self.pump_again) {
+            if idle && !std::mem::take(&mut self.base.agenda.again) {
                 self.unfinished = false;
                 break;
             }
         }
-        if std::mem::take(&mut self.retry) {
-            self.retries += 1;
+        if self.base.agenda.take_retry() {
             out.push(FsEvent::Retry);
         }
-        out.extend(self.events.drain(..));
+        out.extend(self.base.agenda.events.drain(..));
     }
 
     /// Lookups and steps of walks through metadata since the last call.
     pub fn take_steps(&mut self) -> u32 {
-        std::mem::take(&mut self.meta.steps)
+        std::mem::take(&mut self.base.meta.store.steps)
     }
 
-    /// An operation missed something that the next [`FileSystem::poll`] asks the virtual disk for.
+    /// Whether an operation missed something that the next [`FileSystem::poll`] asks the virtual disk for.
     pub fn wants_poll(&self) -> bool {
-        self.meta.tree.has_wanted()
+        self.base.meta.store.tree.has_wanted()
     }
 
     /// When [`FileSystem::poll`] wants to be called next, should nothing happen before.
     pub fn next_timeout(&self) -> Option<Monotonic> {
-        if self.unfinished || self.retry || self.checkpoint_is_busy() {
-            return Some(self.now);
+        let base = &self.base;
+        if self.unfinished || base.agenda.wants_retry() || base.checkpointer.is_busy() {
+            return Some(base.agenda.now);
         }
-        // A batch that is overdue waits for an answer or for room, not for a time.
-        let journal = self.gathering_since.map(|since| since.after(JOURNAL_DELAY));
-        let journal = journal.filter(|at| *at > self.now);
         let times = [
-            journal,
-            self.data_timeout(),
-            self.chunk_timeout(),
-            self.requests.retry_at(),
-            // After that it waits for an answer.
-            self.checkpoint_pause.as_ref().map(|pause| pause.until).filter(|until| *until > self.now),
+            base.meta.journal.timeout(),
+            self.data.timeout(base),
+            base.chunks.timeout(),
+            base.requests.retry_at(),
+            base.checkpointer.timeout(base.agenda.now),
         ];
         times.into_iter().flatten().min()
     }
@@ -268,28 +195,20 @@ impl FileSystem {
     fn handle(&mut self, purpose: Purpose, answer: Answer) {
         match purpose {
             Purpose::Opening(number) => self.handle_opening(number, answer),
-            Purpose::Journal { sequence } => match answer {
-                Ok(_) => {
-                    if self.log.written(sequence) {
-                        self.wake();
-                    }
-                }
-                Err(error) => self.fail(error),
-            },
-            Purpose::Page { pointer, copy } => self.handle_page(pointer, copy, answer),
-            Purpose::DiscardPages { first, count } => self.handle_discard(first, count, answer),
-            Purpose::Checkpoint => self.handle_checkpoint(answer),
-            Purpose::Read { job, part } => self.handle_read(job, part, answer),
-            Purpose::Write { job } => self.handle_write(job, answer),
-            Purpose::Probe { chunk } => self.handle_probe(chunk, answer),
+            Purpose::Read { job, part } => self.data.handle_read(job, part, answer, &mut self.base),
+            Purpose::Write { job } => self.data.handle_write(job, answer),
             Purpose::Nothing => {}
-            Purpose::Release { chunk } => self.handle_release(chunk, answer),
+            purpose => {
+                if let Err(error) = self.base.handle(purpose, answer) {
+                    self.fail(error);
+                }
+            }
         }
     }
 
     fn handle_opening(&mut self, number: u64, answer: Answer) {
-        let State::Opening(opening) = &mut self.state else { return };
-        match opening.handle(&mut self.requests, number, answer) {
+        let State::Opening(opening) = &mut self.base.state else { return };
+        match opening.handle(&mut self.base.requests, number, answer) {
             Ok(None) => {}
             Ok(Some(opened)) => self.take_opened(opened),
             Err(error) => self.fail(error),
@@ -297,14 +216,9 @@ impl FileSystem {
     }
 
     fn take_opened(&mut self, opened: Opened) {
-        self.superblock = Some(opened.superblock);
-        self.allocator = opened.allocator;
-        self.log = opened.log;
-        self.meta = opened.store;
-        self.space_map_pages = opened.space_map_pages;
-        self.published_pages = self.allocator.pages.used_count();
-        let Some(format) = self.data.format.take() else {
-            self.state = State::Finishing;
+        self.base.start(opened);
+        let Some(format) = self.format.take() else {
+            self.base.state = State::Finishing;
             return;
         };
         self.volume = VolumeRecord {
@@ -317,80 +231,49 @@ impl FileSystem {
         txn.put(key::volume(), record::encode_volume(&self.volume));
         let root =
             NewFile { directory: true, attributes: 0, now: format.now, security: &format.root_security };
-        self.state = State::Formatting;
-        match self.put_root(&mut txn, &root) {
+        self.base.state = State::Formatting;
+        match self.names.put_root(&mut txn, &root, &mut self.base.meta.store) {
             Ok(()) => {
-                let ticket = self.record(txn);
-                self.log.want(ticket);
+                let ticket = self.base.record(txn);
+                self.base.meta.journal.log.want(ticket);
             }
             Err(error) => self.fail(error),
         }
     }
 
-    fn handle_page(&mut self, pointer: Pointer, copy: Option<u8>, answer: Answer) {
-        let volume = self.superblock.map_or([0; 16], |superblock| superblock.volume);
-        let lba = pointer.lba;
-        let error = match answer {
-            Ok(data) => match Page::decode(data.contiguous(), &volume, lba) {
-                Some(page) if page.pointer() == pointer || Planted::PointerUnchecked.is_planted() => {
-                    self.meta.tree.loaded(lba, page);
-                    self.wake();
-                    return;
-                }
-                // The write of the page that is meant was lost.
-                Some(_) => FsError::Corrupt { what: "tree page older than what points to it", lba },
-                None => FsError::Corrupt { what: "tree page", lba },
-            },
-            Err(FsError::Invalid(_)) => FsError::Corrupt { what: "tree page", lba },
-            Err(error) => error,
-        };
-        // A copy that is intact by itself need not be the page that is meant; another one may be.
-        match (&error, next_copy(copy)) {
-            (FsError::Corrupt { .. }, Some(next)) => self.read_page(pointer, Some(next)),
-            _ => {
-                self.meta.tree.failed(lba, error);
-                self.wake();
-            }
-        }
-    }
-
-    fn read_page(&mut self, pointer: Pointer, copy: Option<u8>) {
-        let read = SpaceRequest::Read { lba: pointer.lba, blocks: PAGE_BLOCKS, copy };
-        self.requests.submit(Purpose::Page { pointer, copy }, read);
-    }
-
     /// Carries on everything that can go on.
     fn pump(&mut self) {
-        match &self.state {
+        match &self.base.state {
             State::Opening(_) | State::Failed(_) => return,
             State::Formatting => {
-                if self.log.durable_ticket() >= self.log.last_ticket() {
+                let log = &self.base.meta.journal.log;
+                if log.durable_ticket() >= log.last_ticket() {
                     self.opened();
                 }
             }
             State::Finishing => self.finish_opening(),
             State::Open => {
-                self.pump_data();
-                self.pump_chunks();
-                self.pump_checkpoint();
-                self.pump_page_discards();
+                let pumped = self.data.pump(&mut self.base);
+                let pumped = pumped.and_then(|()| self.base.pump_space(self.data.unstored()));
+                let damage = self.base.meta.allocator.damage().cloned();
+                if let Some(error) = pumped.err().or(damage) {
+                    self.fail(error);
+                }
             }
         }
-        for pointer in self.meta.tree.take_wanted() {
-            self.read_page(pointer, None);
-        }
-        self.pump_journal();
+        self.base.read_missed_pages();
+        self.base.meta.journal.pump(&mut self.base.requests);
     }
 
     fn finish_opening(&mut self) {
-        let found = self.meta.get(&Transaction::new(), &key::volume());
+        let found = self.base.meta.store.get(&Transaction::new(), &key::volume());
         let volume = found.and_then(|value| {
             value.and_then(|value| record::decode_volume(&value)).ok_or(FsError::damaged("volume record"))
         });
         match volume {
             Ok(volume) => {
                 self.volume = volume;
-                match self.find_orphans() {
+                match self.data.find_orphans(&mut self.base.meta.store) {
                     // What cannot be found is reclaimed when it can be.
                     Ok(()) | Err(FsError::Corrupt { .. }) => self.opened(),
                     Err(FsError::Miss) => {}
@@ -403,34 +286,20 @@ impl FileSystem {
     }
 
     fn opened(&mut self) {
-        self.state = State::Open;
-        self.wake();
-        self.events.push_back(FsEvent::Opened);
+        self.base.state = State::Open;
+        self.base.agenda.wake();
+        self.base.agenda.events.push_back(FsEvent::Opened);
     }
 
     /// Ends all work: what was not durable may be lost.
     fn fail(&mut self, error: FsError) {
-        if !matches!(self.state, State::Failed(_)) || self.events.is_empty() {
-            self.fail_data(&error);
-            self.events.push_back(FsEvent::Failed(error.clone()));
+        let events = &mut self.base.agenda.events;
+        if !matches!(self.base.state, State::Failed(_)) || events.is_empty() {
+            self.data.fail(&error, events);
+            events.push_back(FsEvent::Failed(error.clone()));
         }
-        self.state = State::Failed(error);
-        self.wake();
-    }
-
-    fn pump_journal(&mut self) {
-        let due = self.gathering_since.is_some_and(|since| self.now >= since.after(JOURNAL_DELAY));
-        while let Some(append) = self.log.next_append(due) {
-            self.append(append);
-        }
-        if !self.log.is_pending() {
-            self.gathering_since = None;
-        }
-    }
-
-    fn append(&mut self, append: Append) {
-        let purpose = Purpose::Journal { sequence: append.sequence };
-        self.requests.write_needed(purpose, append.lba, WriteClass::Append, append.data.into());
+        self.base.state = State::Failed(error);
+        self.base.agenda.wake();
     }
 
     /// What the volume is called.
@@ -440,98 +309,54 @@ impl FileSystem {
 
     /// Changes how much memory the caches take, from the next poll on.
     pub fn set_cache(&mut self, config: Config) {
-        self.config = config;
-        self.meta.tree.set_cache_bytes(config.page_cache_bytes);
+        self.base.config = config;
+        self.base.meta.store.tree.set_cache_bytes(config.page_cache_bytes);
     }
 
     /// Changes the label.
     pub fn set_label(&mut self, label: &str) -> Result<(), FsError> {
-        self.ready_to_change()?;
-        if label.len() > 255 {
+        self.base.ready_to_change()?;
+        if label.len() > LABEL_BYTES_MAX {
             return Err(FsError::TooLarge);
         }
         let volume = VolumeRecord { label: label.to_owned(), ..self.volume.clone() };
         let mut txn = Transaction::new();
         txn.put(key::volume(), record::encode_volume(&volume));
-        self.commit(txn)?;
+        self.base.record(txn);
         self.volume = volume;
         Ok(())
     }
 
     /// Size and fill.
     pub fn statistics(&self) -> Statistics {
-        let size = self.requests.size();
-        let blocks = |count: u64| count.saturating_mul(::types::BLOCK_BYTES as u64);
-        let chunks = self.allocator.free_chunks() * u64::from(self.allocator.chunk_blocks());
-        let available = self.unpromised_blocks() + chunks.min(size.available.0);
-        let total_bytes = size.blocks.bytes().saturating_sub(blocks(self.allocator.meta_blocks()));
+        let (base, unstored) = (&self.base, self.data.unstored());
+        let blocks = |count: u64| count.saturating_mul(BLOCK_BYTES as u64);
+        let free = base.unpromised_blocks(unstored) + base.free_chunk_blocks();
+        let size = base.requests.size().blocks.bytes();
+        let total_bytes = size.saturating_sub(blocks(base.meta.allocator.meta_blocks()));
         Statistics {
             total_bytes,
-            used_bytes: total_bytes.saturating_sub(blocks(self.unpromised_blocks() + chunks)),
-            available_bytes: blocks(available),
-            cache_bytes: self.data.cached_bytes(),
-            dirty_bytes: self.data.dirty_bytes(),
-            journal_bytes: blocks(self.log.used_blocks()),
+            used_bytes: total_bytes.saturating_sub(blocks(free)),
+            available_bytes: blocks(base.available_blocks(unstored)),
+            cache_bytes: self.data.streams.cached_bytes(),
+            dirty_bytes: blocks(unstored.blocks),
+            journal_bytes: blocks(base.meta.journal.log.used_blocks()),
         }
     }
 
     /// Limits in force.
     pub fn config(&self) -> &Config {
-        &self.config
+        &self.base.config
     }
 
-    fn ready(&self) -> Result<(), FsError> {
-        match &self.state {
-            State::Open => Ok(()),
-            State::Opening(_) | State::Formatting | State::Finishing => Err(FsError::Miss),
-            State::Failed(error) => Err(error.clone()),
-        }
+    /// Why changes in memory are not written, data or metadata, and since when. They stay, and are tried again.
+    pub fn write_back_failure(&self) -> Option<(&FsError, Monotonic)> {
+        self.data.write_back_failure().or_else(|| self.base.trouble())
     }
 
-    /// Whether changes are taken: not while the journal is full and waits for the checkpoint.
-    fn ready_to_change(&self) -> Result<(), FsError> {
-        self.ready()?;
-        if let Some((damage, _)) = self.read_only() {
-            return Err(damage);
-        }
-        match self.log.has_room() {
-            true => Ok(()),
-            false if self.chunk_changes.need_meta && !self.meta_room_may_come() => Err(FsError::NoSpace),
-            false => Err(FsError::Miss),
-        }
-    }
-
-    /// Whether changes that need more room are taken: what a checkpoint needs to write is kept free, so that removing things works when
-    /// growing does not.
-    fn ready_to_grow(&mut self) -> Result<(), FsError> {
-        self.ready_to_change()?;
-        if self.has_page_reserve() || Planted::CheckpointReserveOff.is_planted() {
-            return Ok(());
-        }
-        if !self.meta_room_may_come() {
-            return Err(FsError::NoSpace);
-        }
-        self.chunk_changes.need_meta = true;
-        self.pump_again = true;
-        Err(FsError::Miss)
-    }
-
-    fn commit(&mut self, txn: Transaction) -> Result<(), FsError> {
-        self.ready()?;
-        self.record(txn);
-        Ok(())
-    }
-
-    /// Makes a transaction visible and adds it to the journal; its ticket.
-    fn record(&mut self, txn: Transaction) -> u64 {
-        if txn.is_empty() {
-            return 0;
-        }
-        let ticket = self.log.add(&txn);
-        let (changes, allocated, freed) = txn.into_parts();
-        self.allocator.commit(&allocated, freed, ticket, self.data.next_read_number());
-        self.meta.apply(changes);
-        self.gathering_since.get_or_insert(self.now);
-        ticket
+    /// Why nothing is changed any more, and since when: the checkpoint needs a page that is damaged on all copies. It is tried again,
+    /// and the volume goes on by itself when the page can be read.
+    pub fn read_only(&self) -> Option<(FsError, Monotonic)> {
+        self.base.checkpointer.read_only()
     }
 }

@@ -1,16 +1,22 @@
 //! Names: directories, entries, links, renames, and the attributes of files.
+//!
+//! Everything here reads and changes metadata only. [`super::files`] sees to it that changes are taken, and that a file's data is stored
+//! before the file gets another name.
 
-use types::{FileTime, attribute};
+use ::types::{FileTime, attribute};
 
-use super::FileSystem;
-use super::meta::record::{EntryRecord, Inode};
-use super::meta::{Transaction, key};
+use super::data::Streams;
+use super::descriptors::Descriptors;
+use super::inodes::{apply, inode, new_inode, put_inode};
+use super::meta::record::{EntryRecord, Inode, decode_number, encode_number};
+use super::meta::{Store, Transaction, key};
+use super::metadata::Metadata;
+use super::times::Times;
 use super::types::{
-    AttributeChange, Attributes, Entry, FileId, FsError, Link, NewFile, SecurityId, StreamId, Unlinked,
+    AttributeChange, Attributes, DEPTH_MAX, Entry, FileId, FsError, Link, NewFile, SecurityId, StreamId,
+    Unlinked, WideString,
 };
 use super::upcase::names_equal;
-use crate::backend::WideString;
-use crate::planted::Planted;
 
 /// Longest name in UTF-16 code units, as in NTFS.
 pub const NAME_UNITS_MAX: usize = 255;
@@ -18,23 +24,8 @@ pub const NAME_UNITS_MAX: usize = 255;
 /// Most links of one file, as in NTFS.
 pub const LINKS_MAX: u32 = 1024;
 
-/// What may be set of a file; the rest follows from what it is.
-const SETTABLE_ATTRIBUTES: u32 = attribute::READONLY
-    | attribute::HIDDEN
-    | attribute::SYSTEM
-    | attribute::ARCHIVE
-    | attribute::TEMPORARY
-    | attribute::OFFLINE
-    | attribute::NOT_CONTENT_INDEXED
-    | attribute::NO_SCRUB_DATA
-    | attribute::PINNED
-    | attribute::UNPINNED;
-
 /// File ids are reserved in the journal this many at a time.
 const FILE_IDS_AHEAD: u64 = 1024;
-
-/// How deep directories can lie: bounds walks upward.
-pub const DEPTH_MAX: usize = 8192;
 
 /// Checks that a name can be that of a file: the rules that no client may break. What Win32 forbids beyond is the
 /// caller's matter.
@@ -47,428 +38,463 @@ pub fn check_name(name: &[u16]) -> Result<(), FsError> {
     Ok(())
 }
 
-impl FileSystem {
-    pub(super) fn inode(&mut self, txn: &Transaction, file: FileId) -> Result<Inode, FsError> {
-        let value = self.meta.get(txn, &key::inode(file))?.ok_or(FsError::NotFound)?;
-        Inode::decode(&value).ok_or(FsError::damaged("inode"))
-    }
+/// Ids of files to be made.
+///
+/// No id is given twice: those below `reserved` were reserved by a transaction that was recorded before, or is with the first of them.
+/// So a transaction that took an id has to be recorded.
+#[derive(Debug, Default)]
+struct FileIds {
+    next: u64,
+    /// The first that is not reserved.
+    reserved: u64,
+}
 
-    pub(super) fn put_inode(txn: &mut Transaction, file: FileId, inode: &Inode) {
-        txn.put(key::inode(file), inode.encode());
-    }
-
-    fn directory(&mut self, txn: &Transaction, file: FileId) -> Result<Inode, FsError> {
-        let inode = self.inode(txn, file)?;
-        if inode.directory { Ok(inode) } else { Err(FsError::NotDirectory) }
-    }
-
-    fn entry(&mut self, txn: &Transaction, parent: FileId, name: &[u16]) -> Result<EntryRecord, FsError> {
-        let value = self.meta.get(txn, &key::entry(parent, name))?.ok_or(FsError::NotFound)?;
-        EntryRecord::decode(&value).ok_or(FsError::damaged("directory entry"))
-    }
-
-    fn is_free(&mut self, txn: &Transaction, parent: FileId, name: &[u16]) -> Result<bool, FsError> {
-        Ok(self.meta.get(txn, &key::entry(parent, name))?.is_none())
-    }
-
-    /// What is known of a file.
-    ///
-    /// # Errors
-    /// `NotFound` where the id names no file.
-    pub fn attributes(&mut self, file: FileId) -> Result<Attributes, FsError> {
-        self.ready()?;
-        let inode = self.inode(&Transaction::new(), file)?;
-        let lazy = self.lazy_times.get(&file).copied().unwrap_or_default();
-        let (end_of_file, allocation_bytes) =
-            self.stream_sizes(StreamId::unnamed(file), inode.end_of_file, inode.allocated_blocks);
-        Ok(Attributes {
-            file,
-            directory: inode.directory,
-            attributes: inode.attributes,
-            created: lazy.created.unwrap_or(inode.created),
-            accessed: lazy.accessed.unwrap_or(inode.accessed),
-            written: lazy.written.unwrap_or(inode.written),
-            changed: lazy.changed.unwrap_or(inode.changed),
-            end_of_file,
-            allocation_bytes,
-            link_count: inode.link_count,
-            reparse_tag: inode.reparse_tag,
-            extended_attribute_bytes: inode.extended_attribute_bytes,
-            security: inode.security,
-        })
-    }
-
-    /// Changes times and attributes.
-    pub fn set_attributes(&mut self, file: FileId, change: &AttributeChange) -> Result<(), FsError> {
-        self.ready_to_change()?;
-        let mut txn = Transaction::new();
-        let mut inode = self.inode(&txn, file)?;
-        if let Some(lazy) = self.lazy_times.get(&file) {
-            apply(&mut inode, lazy);
+impl FileIds {
+    /// Takes an id, and reserves some more with the same transaction if there is none.
+    fn next(&mut self, txn: &mut Transaction, store: &mut Store) -> Result<FileId, FsError> {
+        if self.next >= self.reserved {
+            let counter = key::counter(key::Counter::File);
+            let stored = match store.get(txn, &counter)? {
+                Some(value) => decode_number(&value).ok_or(FsError::damaged("counter"))?,
+                None => FileId::ROOT.0 + 1,
+            };
+            self.next = self.next.max(stored);
+            self.reserved = self.next + FILE_IDS_AHEAD;
+            txn.put(counter, encode_number(self.reserved));
         }
-        apply(&mut inode, change);
-        Self::put_inode(&mut txn, file, &inode);
-        self.commit(txn)?;
-        self.lazy_times.remove(&file);
-        Ok(())
+        let file = FileId(self.next);
+        self.next += 1;
+        Ok(file)
     }
+}
 
-    /// Changes times in memory: they become durable with the file's next flush, and within seconds anyway. For the
-    /// times that reads and writes change by the way. Attributes are not changed.
-    pub fn touch(&mut self, file: FileId, times: &AttributeChange) {
-        self.lazy_since.get_or_insert(self.now);
-        let lazy = self.lazy_times.entry(file).or_default();
-        lazy.created = times.created.or(lazy.created);
-        lazy.accessed = times.accessed.or(lazy.accessed);
-        lazy.written = times.written.or(lazy.written);
-        lazy.changed = times.changed.or(lazy.changed);
-    }
+/// Ids and descriptors that new files are given. All else of names is in the metadata, and changed by the functions below.
+#[derive(Debug, Default)]
+pub struct Namespace {
+    ids: FileIds,
+    descriptors: Descriptors,
+}
 
-    /// Sets or clears FILE_ATTRIBUTE_SPARSE_FILE.
-    pub fn set_sparse(&mut self, file: FileId, sparse: bool, now: FileTime) -> Result<(), FsError> {
-        self.ready_to_change()?;
-        let mut txn = Transaction::new();
-        let mut inode = self.inode(&txn, file)?;
-        if inode.directory {
-            return Err(FsError::IsDirectory);
-        }
-        inode.attributes &= !attribute::SPARSE_FILE;
-        inode.attributes |= if sparse { attribute::SPARSE_FILE } else { 0 };
-        inode.changed = now;
-        Self::put_inode(&mut txn, file, &inode);
-        self.commit(txn)
-    }
-
-    /// The entry of that name, whatever its case.
-    ///
-    /// # Errors
-    /// `NotFound`; `NotDirectory` where `parent` is a file.
-    pub fn lookup(&mut self, parent: FileId, name: &[u16]) -> Result<Entry, FsError> {
-        self.ready()?;
-        let txn = Transaction::new();
-        match self.entry(&txn, parent, name) {
-            Ok(record) => Ok(Entry { name: record.name, file: record.file, directory: record.directory }),
-            Err(FsError::NotFound) => {
-                self.directory(&txn, parent)?;
-                Err(FsError::NotFound)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
+impl Namespace {
     /// Makes a file or directory.
     ///
     /// # Errors
     /// `Exists`, `NameInvalid`, `NotFound` or `NotDirectory` (the parent), `NoSpace`.
-    pub fn create(&mut self, parent: FileId, name: &[u16], new: &NewFile<'_>) -> Result<FileId, FsError> {
-        self.ready_to_grow()?;
-        check_name(name)?;
-        let mut txn = Transaction::new();
-        let directory = self.directory(&txn, parent)?;
-        if !self.is_free(&txn, parent, name)? {
-            return Err(FsError::Exists);
-        }
-        let security = self.intern_security(&mut txn, new.security)?;
-        let file = self.next_file_id(&mut txn)?;
-        Self::put_inode(&mut txn, file, &new_inode(new, security));
-        Self::put_link(&mut txn, file, new.directory, parent, name);
-        self.touch_directory(&mut txn, parent, directory, new.now);
-        self.commit(txn)?;
-        Ok(file)
-    }
-
-    /// Gives a file one more name, once what was written to it is stored.
-    ///
-    /// # Errors
-    /// `IsDirectory`, `Exists`, `TooManyLinks` and those of [`FileSystem::create`].
-    pub fn link(&mut self, file: FileId, parent: FileId, name: &[u16], now: FileTime) -> Result<(), FsError> {
-        self.ready_to_grow()?;
-        check_name(name)?;
-        self.settle_data(file)?;
-        let mut txn = Transaction::new();
-        let directory = self.directory(&txn, parent)?;
-        let mut inode = self.inode(&txn, file)?;
-        if inode.directory {
-            return Err(FsError::IsDirectory);
-        }
-        if !self.is_free(&txn, parent, name)? {
-            return Err(FsError::Exists);
-        }
-        if inode.link_count >= LINKS_MAX {
-            return Err(FsError::TooManyLinks);
-        }
-        if inode.link_count == 0 {
-            return Err(FsError::NotFound);
-        }
-        inode.link_count += 1;
-        inode.changed = now;
-        Self::put_inode(&mut txn, file, &inode);
-        Self::put_link(&mut txn, file, false, parent, name);
-        self.touch_directory(&mut txn, parent, directory, now);
-        self.commit(txn)
-    }
-
-    /// Takes a name away. A file without names lives on, out of sight, until [`FileSystem::reclaim`], or until the
-    /// volume is opened again.
-    ///
-    /// # Errors
-    /// `NotFound`; `NotEmpty` where it is a directory with entries.
-    pub fn unlink(&mut self, parent: FileId, name: &[u16], now: FileTime) -> Result<Unlinked, FsError> {
-        self.ready_to_change()?;
-        let mut txn = Transaction::new();
-        let directory = self.directory(&txn, parent)?;
-        let unlinked = self.remove_link(&mut txn, parent, name, now)?;
-        self.touch_directory(&mut txn, parent, directory, now);
-        self.commit(txn)?;
-        Ok(unlinked)
-    }
-
-    /// Gives a file another name, or the same one in another case, once what was written to it is stored: a crash leaves the target's
-    /// name to the old file or to the new one, whole. Returns what it replaced.
-    ///
-    /// # Errors
-    /// `NotFound`, `Exists` (without `replace`), `IsDirectory` where the target is a directory (never replaced),
-    /// `Loop` where a directory would come to lie below itself, `NameInvalid`.
-    pub fn rename(
+    pub fn create(
         &mut self,
         parent: FileId,
         name: &[u16],
-        target_parent: FileId,
-        target_name: &[u16],
-        replace: bool,
-        now: FileTime,
-    ) -> Result<Option<Unlinked>, FsError> {
-        self.ready_to_change()?;
-        check_name(target_name)?;
+        new: &NewFile<'_>,
+        meta: &mut Metadata,
+    ) -> Result<FileId, FsError> {
+        check_name(name)?;
         let mut txn = Transaction::new();
-        let source = self.directory(&txn, parent)?;
-        let target = self.directory(&txn, target_parent)?;
-        let record = self.entry(&txn, parent, name)?;
-        let same_entry = parent == target_parent && names_equal(name, target_name);
-        let mut replaces = false;
-        if !same_entry {
-            if record.directory {
-                self.refuse_loop(&txn, record.file, target_parent)?;
-            }
-            match self.entry(&txn, target_parent, target_name) {
-                Ok(_) if !replace => return Err(FsError::Exists),
-                Ok(old) if old.directory => return Err(FsError::IsDirectory),
-                Ok(_) => replaces = true,
-                Err(FsError::NotFound) => {}
-                Err(error) => return Err(error),
-            }
-            if !record.directory && !Planted::RenameBeforeData.is_planted() {
-                self.settle_data(record.file)?;
-            }
+        let directory = directory_inode(&mut meta.store, &txn, parent)?;
+        if !is_free(&mut meta.store, &txn, parent, name)? {
+            return Err(FsError::Exists);
         }
-        let replaced = match replaces {
-            true => Some(self.remove_link(&mut txn, target_parent, target_name, now)?),
-            false => None,
-        };
-        let mut inode = self.inode(&txn, record.file)?;
-        inode.changed = now;
-        Self::put_inode(&mut txn, record.file, &inode);
-        txn.delete(key::entry(parent, name));
-        txn.delete(key::link(record.file, parent, name));
-        Self::put_link(&mut txn, record.file, record.directory, target_parent, target_name);
-        self.touch_directory(&mut txn, parent, source, now);
-        if target_parent != parent {
-            self.touch_directory(&mut txn, target_parent, target, now);
-        }
-        self.commit(txn)?;
-        Ok(replaced)
+        let security = self.descriptors.intern(&mut txn, new.security, &mut meta.store)?;
+        let file = self.ids.next(&mut txn, &mut meta.store)?;
+        put_inode(&mut txn, file, &new_inode(new, security));
+        put_link(&mut txn, file, new.directory, parent, name);
+        touch_directory(&mut txn, parent, directory, new.now);
+        meta.record(txn);
+        Ok(file)
     }
 
-    /// Entries in the order of their upper-case names, those after `after`, at most `entries_max`.
-    pub fn list(
+    /// Replaces a file's security descriptor.
+    pub fn set_security(
         &mut self,
-        directory: FileId,
-        after: Option<&[u16]>,
-        entries_max: usize,
-    ) -> Result<Vec<Entry>, FsError> {
-        self.ready()?;
-        let txn = Transaction::new();
-        self.directory(&txn, directory)?;
-        let end = key::after(&key::entries(directory));
-        let mut from = match after {
-            // The smallest key that is larger than that name's.
-            Some(name) => {
-                let mut key = key::entry(directory, name);
-                key.push(0);
-                key
-            }
-            None => key::entries(directory),
-        };
-        let mut out = Vec::with_capacity(entries_max.min(1024));
-        while out.len() < entries_max
-            && let Some((found, value)) = self.meta.next(&txn, &from, &end)?
-        {
-            let record = EntryRecord::decode(&value).ok_or(FsError::damaged("directory entry"))?;
-            out.push(Entry { name: record.name, file: record.file, directory: record.directory });
-            from = found;
-            from.push(0);
-        }
-        Ok(out)
+        file: FileId,
+        descriptor: &[u8],
+        now: FileTime,
+        meta: &mut Metadata,
+    ) -> Result<SecurityId, FsError> {
+        let mut txn = Transaction::new();
+        let mut inode = inode(&mut meta.store, &txn, file)?;
+        let id = self.descriptors.intern(&mut txn, descriptor, &mut meta.store)?;
+        inode.security = id;
+        inode.changed = now;
+        put_inode(&mut txn, file, &inode);
+        meta.record(txn);
+        Ok(id)
     }
 
-    /// Whether a directory has no entries.
-    pub fn is_empty_directory(&mut self, directory: FileId) -> Result<bool, FsError> {
-        self.ready()?;
-        self.has_no_entries(&Transaction::new(), directory)
-    }
-
-    fn has_no_entries(&mut self, txn: &Transaction, directory: FileId) -> Result<bool, FsError> {
-        let prefix = key::entries(directory);
-        Ok(self.meta.next(txn, &prefix, &key::after(&prefix))?.is_none())
-    }
-
-    /// All names of a file, in no particular order, as they were given.
-    pub fn links(&mut self, file: FileId) -> Result<Vec<Link>, FsError> {
-        self.ready()?;
-        self.links_in(&Transaction::new(), file, usize::MAX)
-    }
-
-    fn links_in(&mut self, txn: &Transaction, file: FileId, links_max: usize) -> Result<Vec<Link>, FsError> {
-        let prefix = key::links(file);
-        let end = key::after(&prefix);
-        let (mut from, mut out) = (prefix, Vec::new());
-        while out.len() < links_max
-            && let Some((found, _)) = self.meta.next(txn, &from, &end)?
-        {
-            let (parent, upcased) = key::parse_link(&found).ok_or(FsError::damaged("link"))?;
-            let name = match self.entry(txn, parent, &upcased) {
-                Ok(record) => record.name,
-                Err(FsError::NotFound) => return Err(FsError::damaged("link without entry")),
-                Err(error) => return Err(error),
-            };
-            out.push(Link { parent, name });
-            from = found;
-            from.push(0);
-        }
-        Ok(out)
-    }
-
-    /// The path of a file by one of its names: `\` between names, none before the first; empty for the root.
-    ///
-    /// # Errors
-    /// `NotFound` where it has no name.
-    pub fn path(&mut self, file: FileId) -> Result<WideString, FsError> {
-        self.ready()?;
-        let txn = Transaction::new();
-        let (mut names, mut at) = (Vec::new(), file);
-        while at != FileId::ROOT {
-            let link = self.links_in(&txn, at, 1)?.pop().ok_or(FsError::NotFound)?;
-            names.push(link.name);
-            at = link.parent;
-            if names.len() > DEPTH_MAX {
-                return Err(FsError::damaged("directories in a loop"));
-            }
-        }
-        names.reverse();
-        Ok(names.join(&u16::from(b'\\')).into())
-    }
-
-    fn refuse_loop(&mut self, txn: &Transaction, moved: FileId, target: FileId) -> Result<(), FsError> {
-        let mut at = target;
-        for _ in 0..DEPTH_MAX {
-            if at == moved {
-                return Err(FsError::Loop);
-            }
-            if at == FileId::ROOT {
-                return Ok(());
-            }
-            at = self.links_in(txn, at, 1)?.pop().ok_or(FsError::NotFound)?.parent;
-        }
-        Err(FsError::damaged("directories in a loop"))
-    }
-
-    fn put_link(txn: &mut Transaction, file: FileId, directory: bool, parent: FileId, name: &[u16]) {
-        let record = EntryRecord { file, directory, name: name.into() };
-        txn.put(key::entry(parent, name), record.encode());
-        txn.put(key::link(file, parent, name), Vec::new());
-    }
-
-    fn remove_link(
+    /// Makes the root directory of a new volume.
+    pub fn put_root(
         &mut self,
         txn: &mut Transaction,
-        parent: FileId,
-        name: &[u16],
-        now: FileTime,
-    ) -> Result<Unlinked, FsError> {
-        let record = self.entry(txn, parent, name)?;
-        let mut inode = self.inode(txn, record.file)?;
-        if inode.directory && !self.has_no_entries(txn, record.file)? {
-            return Err(FsError::NotEmpty);
-        }
-        inode.link_count = inode.link_count.saturating_sub(1);
-        inode.changed = now;
-        let last = inode.link_count == 0;
-        Self::put_inode(txn, record.file, &inode);
-        txn.delete(key::entry(parent, name));
-        txn.delete(key::link(record.file, parent, name));
-        if last {
-            txn.put(key::orphan(StreamId { file: record.file, index: key::WHOLE_FILE }), Vec::new());
-        }
-        Ok(Unlinked { file: record.file, last })
-    }
-
-    fn touch_directory(&mut self, txn: &mut Transaction, file: FileId, mut inode: Inode, now: FileTime) {
-        inode.written = now;
-        inode.changed = now;
-        Self::put_inode(txn, file, &inode);
-    }
-
-    fn next_file_id(&mut self, txn: &mut Transaction) -> Result<FileId, FsError> {
-        if self.next_file >= self.file_ids_reserved {
-            let counter = key::counter(key::Counter::File);
-            let stored = match self.meta.get(txn, &counter)? {
-                Some(value) => {
-                    super::meta::record::decode_number(&value).ok_or(FsError::damaged("counter"))?
-                }
-                None => FileId::ROOT.0 + 1,
-            };
-            self.next_file = self.next_file.max(stored);
-            self.file_ids_reserved = self.next_file + FILE_IDS_AHEAD;
-            txn.put(counter, super::meta::record::encode_number(self.file_ids_reserved));
-        }
-        let file = FileId(self.next_file);
-        self.next_file += 1;
-        Ok(file)
-    }
-
-    pub(super) fn put_root(&mut self, txn: &mut Transaction, new: &NewFile<'_>) -> Result<(), FsError> {
-        let security = self.intern_security(txn, new.security)?;
-        Self::put_inode(txn, FileId::ROOT, &new_inode(new, security));
+        new: &NewFile<'_>,
+        store: &mut Store,
+    ) -> Result<(), FsError> {
+        let security = self.descriptors.intern(txn, new.security, store)?;
+        put_inode(txn, FileId::ROOT, &new_inode(new, security));
         Ok(())
     }
 }
 
-fn new_inode(new: &NewFile<'_>, security: SecurityId) -> Inode {
-    let directory = if new.directory { attribute::DIRECTORY } else { 0 };
-    Inode {
-        directory: new.directory,
-        has_object_id: false,
-        attributes: new.attributes & SETTABLE_ATTRIBUTES | directory,
-        created: new.now,
-        accessed: new.now,
-        written: new.now,
-        changed: new.now,
-        end_of_file: 0,
-        allocated_blocks: 0,
-        link_count: 1,
-        reparse_tag: 0,
-        extended_attribute_bytes: 0,
-        next_stream: 1,
-        security,
+fn directory_inode(store: &mut Store, txn: &Transaction, file: FileId) -> Result<Inode, FsError> {
+    let inode = inode(store, txn, file)?;
+    if inode.directory { Ok(inode) } else { Err(FsError::NotDirectory) }
+}
+
+fn entry(store: &mut Store, txn: &Transaction, parent: FileId, name: &[u16]) -> Result<EntryRecord, FsError> {
+    let value = store.get(txn, &key::entry(parent, name))?.ok_or(FsError::NotFound)?;
+    EntryRecord::decode(&value).ok_or(FsError::damaged("directory entry"))
+}
+
+fn is_free(store: &mut Store, txn: &Transaction, parent: FileId, name: &[u16]) -> Result<bool, FsError> {
+    Ok(store.get(txn, &key::entry(parent, name))?.is_none())
+}
+
+/// Tells what is known of a file.
+///
+/// # Errors
+/// `NotFound` if the id names no file.
+pub fn attributes(
+    meta: &mut Metadata,
+    times: &Times,
+    streams: &Streams,
+    file: FileId,
+) -> Result<Attributes, FsError> {
+    let inode = inode(&mut meta.store, &Transaction::new(), file)?;
+    let lazy = times.get(file).unwrap_or_default();
+    let (end_of_file, allocation_bytes) =
+        streams.sizes(StreamId::unnamed(file), inode.end_of_file, inode.allocated_blocks);
+    Ok(Attributes {
+        file,
+        directory: inode.directory,
+        attributes: inode.attributes,
+        created: lazy.created.unwrap_or(inode.created),
+        accessed: lazy.accessed.unwrap_or(inode.accessed),
+        written: lazy.written.unwrap_or(inode.written),
+        changed: lazy.changed.unwrap_or(inode.changed),
+        end_of_file,
+        allocation_bytes,
+        link_count: inode.link_count,
+        reparse_tag: inode.reparse_tag,
+        extended_attribute_bytes: inode.extended_attribute_bytes,
+        security: inode.security,
+    })
+}
+
+/// Changes times and attributes.
+pub fn set_attributes(
+    meta: &mut Metadata,
+    times: &mut Times,
+    file: FileId,
+    change: &AttributeChange,
+) -> Result<(), FsError> {
+    let mut txn = Transaction::new();
+    let mut inode = inode(&mut meta.store, &txn, file)?;
+    if let Some(lazy) = times.get(file) {
+        apply(&mut inode, &lazy);
+    }
+    apply(&mut inode, change);
+    put_inode(&mut txn, file, &inode);
+    meta.record(txn);
+    times.forget(file);
+    Ok(())
+}
+
+/// Sets or clears FILE_ATTRIBUTE_SPARSE_FILE.
+pub fn set_sparse(meta: &mut Metadata, file: FileId, sparse: bool, now: FileTime) -> Result<(), FsError> {
+    let mut txn = Transaction::new();
+    let mut inode = inode(&mut meta.store, &txn, file)?;
+    if inode.directory {
+        return Err(FsError::IsDirectory);
+    }
+    inode.attributes &= !attribute::SPARSE_FILE;
+    inode.attributes |= if sparse { attribute::SPARSE_FILE } else { 0 };
+    inode.changed = now;
+    put_inode(&mut txn, file, &inode);
+    meta.record(txn);
+    Ok(())
+}
+
+/// Finds the entry of that name, whatever its case.
+///
+/// # Errors
+/// `NotFound`; `NotDirectory` if `parent` is a file.
+pub fn lookup(meta: &mut Metadata, parent: FileId, name: &[u16]) -> Result<Entry, FsError> {
+    let txn = Transaction::new();
+    match entry(&mut meta.store, &txn, parent, name) {
+        Ok(record) => Ok(Entry { name: record.name, file: record.file, directory: record.directory }),
+        Err(FsError::NotFound) => {
+            directory_inode(&mut meta.store, &txn, parent)?;
+            Err(FsError::NotFound)
+        }
+        Err(error) => Err(error),
     }
 }
 
-pub(super) fn apply(inode: &mut Inode, change: &AttributeChange) {
-    inode.created = change.created.unwrap_or(inode.created);
-    inode.accessed = change.accessed.unwrap_or(inode.accessed);
-    inode.written = change.written.unwrap_or(inode.written);
-    inode.changed = change.changed.unwrap_or(inode.changed);
-    if let Some(attributes) = change.attributes {
-        inode.attributes = attributes & SETTABLE_ATTRIBUTES | inode.attributes & !SETTABLE_ATTRIBUTES;
+/// Gives a file one more name; what was written to it has been stored.
+///
+/// # Errors
+/// `IsDirectory`, `Exists`, `TooManyLinks` and those of [`Namespace::create`].
+pub fn link(
+    meta: &mut Metadata,
+    file: FileId,
+    parent: FileId,
+    name: &[u16],
+    now: FileTime,
+) -> Result<(), FsError> {
+    let mut txn = Transaction::new();
+    let directory = directory_inode(&mut meta.store, &txn, parent)?;
+    let mut inode = inode(&mut meta.store, &txn, file)?;
+    if inode.directory {
+        return Err(FsError::IsDirectory);
     }
+    if !is_free(&mut meta.store, &txn, parent, name)? {
+        return Err(FsError::Exists);
+    }
+    if inode.link_count >= LINKS_MAX {
+        return Err(FsError::TooManyLinks);
+    }
+    if inode.link_count == 0 {
+        return Err(FsError::NotFound);
+    }
+    inode.link_count += 1;
+    inode.changed = now;
+    put_inode(&mut txn, file, &inode);
+    put_link(&mut txn, file, false, parent, name);
+    touch_directory(&mut txn, parent, directory, now);
+    meta.record(txn);
+    Ok(())
+}
+
+/// Takes a name away. A file without names lives on, out of sight, until [`FileSystem::reclaim`](super::FileSystem::reclaim), or until the
+/// volume is opened again.
+///
+/// # Errors
+/// `NotFound`; `NotEmpty` if it is a directory with entries.
+pub fn unlink(meta: &mut Metadata, parent: FileId, name: &[u16], now: FileTime) -> Result<Unlinked, FsError> {
+    let mut txn = Transaction::new();
+    let directory = directory_inode(&mut meta.store, &txn, parent)?;
+    let unlinked = remove_link(&mut meta.store, &mut txn, parent, name, now)?;
+    touch_directory(&mut txn, parent, directory, now);
+    meta.record(txn);
+    Ok(unlinked)
+}
+
+/// A change of a file's name that was found to be possible.
+#[derive(Debug)]
+pub struct Renaming {
+    pub file: FileId,
+    /// What was written to the file has to be stored before it takes the other name.
+    pub needs_data: bool,
+    directory: bool,
+    replaces: bool,
+    source: Inode,
+    target: Inode,
+}
+
+/// The place of a name.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    pub parent: FileId,
+    pub name: &'a [u16],
+}
+
+/// Finds out whether a file can get another name, or the same one in another case. Changes nothing.
+///
+/// # Errors
+/// Those of [`FileSystem::rename`](super::FileSystem::rename).
+pub fn check_rename(
+    store: &mut Store,
+    from: Place<'_>,
+    to: Place<'_>,
+    replace: bool,
+) -> Result<Renaming, FsError> {
+    check_name(to.name)?;
+    let txn = Transaction::new();
+    let source = directory_inode(store, &txn, from.parent)?;
+    let target = directory_inode(store, &txn, to.parent)?;
+    let record = entry(store, &txn, from.parent, from.name)?;
+    let same_entry = from.parent == to.parent && names_equal(from.name, to.name);
+    let mut replaces = false;
+    if !same_entry {
+        if record.directory {
+            refuse_loop(store, &txn, record.file, to.parent)?;
+        }
+        match entry(store, &txn, to.parent, to.name) {
+            Ok(_) if !replace => return Err(FsError::Exists),
+            Ok(old) if old.directory => return Err(FsError::IsDirectory),
+            Ok(_) => replaces = true,
+            Err(FsError::NotFound) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let needs_data = !same_entry && !record.directory;
+    Ok(Renaming { file: record.file, needs_data, directory: record.directory, replaces, source, target })
+}
+
+/// Gives a file another name, as [`check_rename`] found it to be possible; what was written to it has been stored. Returns what it
+/// replaced.
+pub fn rename(
+    meta: &mut Metadata,
+    from: Place<'_>,
+    to: Place<'_>,
+    renaming: &Renaming,
+    now: FileTime,
+) -> Result<Option<Unlinked>, FsError> {
+    let store = &mut meta.store;
+    let mut txn = Transaction::new();
+    let replaced = match renaming.replaces {
+        true => Some(remove_link(store, &mut txn, to.parent, to.name, now)?),
+        false => None,
+    };
+    let file = renaming.file;
+    let mut inode = inode(store, &txn, file)?;
+    inode.changed = now;
+    put_inode(&mut txn, file, &inode);
+    txn.delete(key::entry(from.parent, from.name));
+    txn.delete(key::link(file, from.parent, from.name));
+    put_link(&mut txn, file, renaming.directory, to.parent, to.name);
+    touch_directory(&mut txn, from.parent, renaming.source, now);
+    if to.parent != from.parent {
+        touch_directory(&mut txn, to.parent, renaming.target, now);
+    }
+    meta.record(txn);
+    Ok(replaced)
+}
+
+/// Lists entries in the order of their upper-case names, those after `after`, at most `entries_max`.
+pub fn list(
+    meta: &mut Metadata,
+    parent: FileId,
+    after: Option<&[u16]>,
+    entries_max: usize,
+) -> Result<Vec<Entry>, FsError> {
+    let txn = Transaction::new();
+    directory_inode(&mut meta.store, &txn, parent)?;
+    let end = key::after(&key::entries(parent));
+    let mut from = match after {
+        // The smallest key that is larger than that name's.
+        Some(name) => {
+            let mut key = key::entry(parent, name);
+            key.push(0);
+            key
+        }
+        None => key::entries(parent),
+    };
+    let mut out = Vec::with_capacity(entries_max.min(1024));
+    while out.len() < entries_max
+        && let Some((found, value)) = meta.store.next(&txn, &from, &end)?
+    {
+        let record = EntryRecord::decode(&value).ok_or(FsError::damaged("directory entry"))?;
+        out.push(Entry { name: record.name, file: record.file, directory: record.directory });
+        from = found;
+        from.push(0);
+    }
+    Ok(out)
+}
+
+/// Whether a directory has no entries.
+pub fn is_empty_directory(meta: &mut Metadata, directory: FileId) -> Result<bool, FsError> {
+    has_no_entries(&mut meta.store, &Transaction::new(), directory)
+}
+
+fn has_no_entries(store: &mut Store, txn: &Transaction, directory: FileId) -> Result<bool, FsError> {
+    let prefix = key::entries(directory);
+    Ok(store.next(txn, &prefix, &key::after(&prefix))?.is_none())
+}
+
+/// Lists all names of a file, in no particular order, as they were given.
+pub fn links(meta: &mut Metadata, file: FileId) -> Result<Vec<Link>, FsError> {
+    links_in(&mut meta.store, &Transaction::new(), file, usize::MAX)
+}
+
+fn links_in(
+    store: &mut Store,
+    txn: &Transaction,
+    file: FileId,
+    links_max: usize,
+) -> Result<Vec<Link>, FsError> {
+    let prefix = key::links(file);
+    let end = key::after(&prefix);
+    let (mut from, mut out) = (prefix, Vec::new());
+    while out.len() < links_max
+        && let Some((found, _)) = store.next(txn, &from, &end)?
+    {
+        let (parent, upcased) = key::parse_link(&found).ok_or(FsError::damaged("link"))?;
+        let name = match entry(store, txn, parent, &upcased) {
+            Ok(record) => record.name,
+            Err(FsError::NotFound) => return Err(FsError::damaged("link without entry")),
+            Err(error) => return Err(error),
+        };
+        out.push(Link { parent, name });
+        from = found;
+        from.push(0);
+    }
+    Ok(out)
+}
+
+/// Finds the path of a file by one of its names: `\` between names, none before the first; empty for the root.
+///
+/// # Errors
+/// `NotFound` if it has no name.
+pub fn path(meta: &mut Metadata, file: FileId) -> Result<WideString, FsError> {
+    let txn = Transaction::new();
+    let (mut names, mut at) = (Vec::new(), file);
+    while at != FileId::ROOT {
+        let link = links_in(&mut meta.store, &txn, at, 1)?.pop().ok_or(FsError::NotFound)?;
+        names.push(link.name);
+        at = link.parent;
+        if names.len() > DEPTH_MAX {
+            return Err(FsError::damaged("directories in a loop"));
+        }
+    }
+    names.reverse();
+    Ok(names.join(&u16::from(b'\\')).into())
+}
+
+fn refuse_loop(store: &mut Store, txn: &Transaction, moved: FileId, target: FileId) -> Result<(), FsError> {
+    let mut at = target;
+    for _ in 0..DEPTH_MAX {
+        if at == moved {
+            return Err(FsError::Loop);
+        }
+        if at == FileId::ROOT {
+            return Ok(());
+        }
+        at = links_in(store, txn, at, 1)?.pop().ok_or(FsError::NotFound)?.parent;
+    }
+    Err(FsError::damaged("directories in a loop"))
+}
+
+fn put_link(txn: &mut Transaction, file: FileId, directory: bool, parent: FileId, name: &[u16]) {
+    let record = EntryRecord { file, directory, name: name.into() };
+    txn.put(key::entry(parent, name), record.encode());
+    txn.put(key::link(file, parent, name), Vec::new());
+}
+
+fn remove_link(
+    store: &mut Store,
+    txn: &mut Transaction,
+    parent: FileId,
+    name: &[u16],
+    now: FileTime,
+) -> Result<Unlinked, FsError> {
+    let record = entry(store, txn, parent, name)?;
+    let mut inode = inode(store, txn, record.file)?;
+    if inode.directory && !has_no_entries(store, txn, record.file)? {
+        return Err(FsError::NotEmpty);
+    }
+    inode.link_count = inode.link_count.saturating_sub(1);
+    inode.changed = now;
+    let last = inode.link_count == 0;
+    put_inode(txn, record.file, &inode);
+    txn.delete(key::entry(parent, name));
+    txn.delete(key::link(record.file, parent, name));
+    if last {
+        txn.put(key::orphan(StreamId { file: record.file, index: key::WHOLE_FILE }), Vec::new());
+    }
+    Ok(Unlinked { file: record.file, last })
+}
+
+fn touch_directory(txn: &mut Transaction, file: FileId, mut inode: Inode, now: FileTime) {
+    inode.written = now;
+    inode.changed = now;
+    put_inode(txn, file, &inode);
 }

@@ -1,10 +1,9 @@
 //! From a virtual disk to a volume that can be used: superblock, space map, replay of the journal.
 //!
 //! Superblocks and journal prove themselves, and their copies may differ after a crash: the virtual disk answers with the newest intact
-//! copy of each block, and says which have none. Replay ends where the next batch is not there; where a later one proves that it was acknowledged, the
-//! volume is refused. What was
-//! replayed but never acknowledged may be on one copy only: it is written again to all before anything is built on it, the same bytes in
-//! the same order, and so is the superblock.
+//! copy of each block, and says which have none. Replay ends when the next batch is not there; if a later one proves that it was
+//! acknowledged, the volume is refused. What was replayed but never acknowledged may be on one copy only: it is written again to all
+//! before anything is built on it, the same bytes in the same order, and so is the superblock.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -18,11 +17,11 @@ use sys::{Buf, BufMut, Payload};
 use super::allocator::{Allocator, ChunkState};
 use super::io::{Answer, Purpose, Requests, next_copy};
 use super::layout::{
-    CHUNK_BLOCKS_MIN, CHUNKS_MIN, JOURNAL_FIRST, PAGE_BLOCKS, PAGE_BYTES, POINTER_BYTES, Pointer,
+    CHUNK_BLOCKS_MIN, CHUNKS_MIN, JOURNAL_FIRST, PAGE_BLOCKS, PAGE_BYTES, POINTER_BYTES, Pointer, Position,
     SPACE_MAP_PIECE_BYTES, SUPERBLOCK_LBAS, Superblock, journal_blocks,
 };
 use super::meta::journal::{Batch, JournalOperation, decode_header};
-use super::meta::log::{IN_FLIGHT_MAX, Log, Position};
+use super::meta::log::{IN_FLIGHT_MAX, Log};
 use super::meta::{Changes, Store, Tree};
 use super::types::FsError;
 
@@ -35,11 +34,11 @@ const WINDOWS_AHEAD: u32 = 4;
 /// Batches kept for writing again: more than can be under way at once.
 const RECENT_MAX: usize = 8;
 
-/// Of so many batches under way the first is durable before the next is written: that one tells of it. Before it lie as many of the
+/// Of this number of batches under way the first is durable before the next is written: that one tells of it. Before it lie as many of the
 /// largest, the missing one among them, and what was skipped at the region's end.
 const BATCHES_TO_PROOF: u32 = IN_FLIGHT_MAX as u32 + 1;
 
-/// An opening passes over so many orders: more than batches can have been written that replay does not find.
+/// Orders that an opening passes over: more than batches can have been written that replay does not find.
 const ORDER_STEP: u64 = 16;
 const _: () = assert!(ORDER_STEP > IN_FLIGHT_MAX as u64);
 
@@ -99,7 +98,7 @@ pub struct Opening {
     acknowledged: u64,
     /// The highest order of a batch that was replayed.
     order: u64,
-    /// The last batches: where they lie, their number, their bytes.
+    /// The last batches: their first block, number and bytes.
     recent: VecDeque<(u32, u64, Buf)>,
     /// Pieces of the journal; `None`: under way.
     windows: HashMap<u32, Option<Result<Buf, FsError>>>,
@@ -365,7 +364,7 @@ impl Opening {
         }
     }
 
-    /// Whether a batch behind the place where replay ends says that the one that is missing there was durable; `None` while
+    /// Whether a batch behind the end of replay says that the one that is missing there was durable; `None` while
     /// that is being read. No crash leaves such a gap, and to go on without what it held would lose acknowledged changes.
     fn is_acknowledged_later(
         &mut self,
@@ -528,8 +527,8 @@ impl Opening {
             match operation {
                 JournalOperation::Put { key, value } => drop(self.changes.insert(key, Some(value))),
                 JournalOperation::Delete { key } => drop(self.changes.insert(key, None)),
-                JournalOperation::Allocate(run) => allocator.replay(run, true),
-                JournalOperation::Free(run) => allocator.replay(run, false),
+                JournalOperation::Allocate(run) => allocator.replay(run, true)?,
+                JournalOperation::Free(run) => allocator.replay(run, false)?,
                 JournalOperation::Chunk { chunk, chunk_use } => {
                     // A chunk that the checkpoint has pages in became metadata for good, whatever it was before.
                     if allocator.pages.is_in_use(chunk) != Some(true) {

@@ -1,14 +1,15 @@
-//! Which files, and where in them, have given blocks of the virtual disk.
+//! Which files have given blocks of the virtual disk, and where in them.
 //!
 //! Works in bounded steps between other operations. A file that changes meanwhile may be named or left out. Files below a damaged page
 //! of the tree cannot be named: the search goes on behind it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::backend::WideString;
+use super::types::WideString;
 use ::types::Lba;
 
 use super::FileSystem;
+use super::inodes::stream_record;
 use super::meta::record::ExtentRecord;
 use super::meta::{Key, Transaction, key};
 use super::types::{FileId, FsError, StreamId};
@@ -59,7 +60,7 @@ impl OwnerSearch {
     /// # Errors
     /// `Miss`: call again after the next [`super::FsEvent::Retry`].
     pub fn step(&mut self, fs: &mut FileSystem, keys_max: usize) -> Result<bool, FsError> {
-        fs.ready()?;
+        fs.base.ready()?;
         let txn = Transaction::new();
         let end = key::file_first(FileId(u64::MAX));
         for _ in 0..keys_max {
@@ -74,7 +75,7 @@ impl OwnerSearch {
                 self.skip_page(fs, &end)?;
                 continue;
             }
-            match fs.meta.next(&txn, &self.next, &end) {
+            match fs.base.meta.store.next(&txn, &self.next, &end) {
                 Ok(Some((found, value))) => {
                     if let Some((stream, block)) = key::parse_extent(&found)
                         && let Some(extent) = ExtentRecord::decode(&value)
@@ -94,7 +95,7 @@ impl OwnerSearch {
 
     /// Goes on behind the damaged page that stands in the way.
     fn skip_page(&mut self, fs: &mut FileSystem, end: &[u8]) -> Result<(), FsError> {
-        let (behind, damaged) = fs.meta.tree.behind_page_of(&self.next)?;
+        let (behind, damaged) = fs.base.meta.store.tree.behind_page_of(&self.next)?;
         self.skipping = false;
         self.pages_unreadable += u64::from(damaged);
         match behind.filter(|behind| behind[..] < *end && *behind > self.next) {
@@ -135,7 +136,7 @@ fn names(
     };
     let name = match stream.index {
         0 => WideString::default(),
-        _ => match fs.stream_record(txn, stream) {
+        _ => match stream_record(&mut fs.base.meta.store, txn, stream) {
             Ok(record) => record.name,
             Err(FsError::NotFound | FsError::Corrupt { .. }) => WideString::default(),
             Err(error) => return Err(error),

@@ -4,7 +4,7 @@ use space::api::SpaceError;
 use sys::Payload;
 use types::{FileTime, Lba};
 
-use crate::backend::WideString;
+pub use crate::values::{ExtendedAttribute, WideString};
 
 /// Names a file or directory for the life of the volume; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -14,6 +14,9 @@ impl FileId {
     /// The root directory of every volume.
     pub const ROOT: Self = Self(5);
 }
+
+/// How deep directories can lie: bounds walks upward.
+pub const DEPTH_MAX: usize = 8192;
 
 /// A data stream of a file. Never reused within its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -85,6 +88,11 @@ pub enum FsError {
 }
 
 impl FsError {
+    /// Metadata that cannot be what was written.
+    pub(crate) const fn damaged(what: &'static str) -> Self {
+        Self::Corrupt { what, lba: Lba(0) }
+    }
+
     /// The file layer's view of a virtual disk's error.
     pub fn from_space(error: &SpaceError) -> Self {
         match error {
@@ -159,7 +167,7 @@ pub struct Entry {
     pub directory: bool,
 }
 
-/// A name of a file: where it is linked.
+/// A name of a file, in the directory that has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
     pub parent: FileId,
@@ -190,7 +198,7 @@ pub struct Statistics {
     pub total_bytes: u64,
     /// What files and their metadata take.
     pub used_bytes: u64,
-    /// What new data can still take: with what is used less than all where the pool is smaller than the volume.
+    /// What new data can still take: with what is used less than all if the pool is smaller than the volume.
     pub available_bytes: u64,
     pub cache_bytes: u64,
     pub dirty_bytes: u64,
@@ -212,7 +220,7 @@ pub struct VolumeRecord {
 pub struct Config {
     /// Bytes of file data kept in memory, dirty ones included.
     pub cache_bytes: usize,
-    /// Of these, bytes that may wait to be written at most; fewer where they could not be written soon enough. Writes wait beyond.
+    /// Of these, bytes that may wait to be written at most; fewer if they could not be written soon enough. Writes wait beyond.
     pub dirty_bytes: usize,
     /// Bytes of metadata pages kept in memory.
     pub page_cache_bytes: usize,

@@ -5,14 +5,14 @@ use super::rights;
 use crate::backend::{AccessToken, Privileges};
 use types::{NtStatus, Sid};
 
-/// What is asked of a descriptor.
+/// A question to a descriptor.
 #[derive(Debug, Clone, Copy)]
 pub struct AccessRequest {
     /// Rights wanted; generic ones and MAXIMUM_ALLOWED included.
     pub desired: u32,
     /// FILE_OPEN_FOR_BACKUP_INTENT: backup and restore privileges count.
     pub backup_intent: bool,
-    /// Rights that the parent directory gives whatever the descriptor says (see [`parent_grants`]).
+    /// Rights that the parent directory gives beside the descriptor (see [`parent_grants`]).
     pub from_parent: u32,
 }
 
@@ -21,8 +21,16 @@ pub fn holds_sid(token: &AccessToken, sid: &Sid) -> bool {
     token.user == *sid || token.primary_group == *sid || token.groups.contains(sid) || *sid == Sid::everyone()
 }
 
-/// The rights on an entry that come from the rights on its directory: DELETE where it may delete children, READ_ATTRIBUTES
-/// where it may list.
+/// Whether the token may make `owner` the owner of a file: itself, its administrators' group, or anyone with the restore
+/// privilege.
+pub fn valid_owner(token: &AccessToken, owner: &Sid) -> bool {
+    token.user == *owner
+        || token.privileges.contains(Privileges::RESTORE)
+        || *owner == Sid::administrators() && holds_sid(token, owner)
+}
+
+/// Returns the rights on an entry that come from those on its directory: DELETE from DELETE_CHILD, READ_ATTRIBUTES from
+/// LIST_DIRECTORY.
 pub fn parent_grants(parent_access: u32) -> u32 {
     let mut granted = 0;
     if parent_access & rights::DELETE_CHILD != 0 {
@@ -34,10 +42,10 @@ pub fn parent_grants(parent_access: u32) -> u32 {
     granted
 }
 
-/// The rights granted to `token`, those of MAXIMUM_ALLOWED included.
+/// Checks that `token` may have the rights wanted. Returns the rights granted, those of MAXIMUM_ALLOWED included.
 ///
 /// # Errors
-/// PRIVILEGE_NOT_HELD where ACCESS_SYSTEM_SECURITY is wanted without the privilege; ACCESS_DENIED.
+/// PRIVILEGE_NOT_HELD if ACCESS_SYSTEM_SECURITY is wanted without the privilege; ACCESS_DENIED.
 pub fn access_check(
     descriptor: &SecurityDescriptor,
     token: &AccessToken,
@@ -63,12 +71,12 @@ pub fn access_check(
     if wanted & !privileged & !allowed == 0 { Ok(wanted) } else { Err(NtStatus::ACCESS_DENIED) }
 }
 
-/// All rights that the descriptor and ownership give; zero where there are none. What privileges give has to be asked for by name.
+/// Returns all rights that the descriptor and ownership give. Rights that privileges give have to be asked for by name.
 pub fn maximal_access(descriptor: &SecurityDescriptor, token: &AccessToken) -> u32 {
     evaluate(descriptor, token, rights::FILE_ALL)
 }
 
-/// Rights that privileges give whatever the descriptor says.
+/// Returns the rights that privileges give beside the descriptor.
 fn privilege_grants(token: &AccessToken, backup_intent: bool) -> u32 {
     let mut granted = 0;
     if token.privileges.contains(Privileges::SECURITY) {
@@ -95,7 +103,7 @@ fn privilege_grants(token: &AccessToken, backup_intent: bool) -> u32 {
     granted
 }
 
-/// The part of `wanted` that the descriptor gives: the first ACE that speaks of a right decides it.
+/// Returns the part of `wanted` that the descriptor gives: the first ACE that speaks of a right decides it.
 fn evaluate(descriptor: &SecurityDescriptor, token: &AccessToken, wanted: u32) -> u32 {
     let Some(dacl) = &descriptor.dacl else { return wanted };
     let owner_rights = Sid::owner_rights();

@@ -1,11 +1,10 @@
 //! Reading and changing a descriptor by parts (MS-DTYP 2.4.7, MS-FSA 2.1.5.13, 2.1.5.16).
 
-use super::access::holds_sid;
+use super::access::valid_owner;
 use super::descriptor::{Ace, AceKind, Acl, Control, SecurityDescriptor};
-use super::inherit::map_acl;
 use super::rights;
-use crate::backend::{AccessToken, Privileges};
-use types::{NtStatus, Sid};
+use crate::backend::AccessToken;
+use types::NtStatus;
 
 /// ACE types that a SACL holds beside those of auditing (MS-DTYP 2.4.4.1).
 const MANDATORY_LABEL: u8 = 0x11;
@@ -32,7 +31,7 @@ bitflags::bitflags! {
 }
 
 impl Parts {
-    /// Rights on the open that reading these parts takes.
+    /// Returns the rights that an open needs to read these parts.
     pub fn access_to_query(self) -> u32 {
         let mut access = 0;
         if self.intersects(Self::OWNER | Self::GROUP | Self::DACL | Self::LABEL | Self::BACKUP) {
@@ -44,7 +43,7 @@ impl Parts {
         access
     }
 
-    /// Rights on the open that changing these parts takes.
+    /// Returns the rights that an open needs to change these parts.
     pub fn access_to_set(self) -> u32 {
         let mut access = 0;
         if self.intersects(Self::OWNER | Self::GROUP | Self::LABEL) {
@@ -60,7 +59,7 @@ impl Parts {
     }
 }
 
-/// The parts asked for, alone.
+/// Returns the parts asked for, alone.
 pub fn select(descriptor: &SecurityDescriptor, parts: Parts) -> SecurityDescriptor {
     let mut control = Control::SELF_RELATIVE;
     if parts.contains(Parts::DACL) {
@@ -81,7 +80,7 @@ pub fn select(descriptor: &SecurityDescriptor, parts: Parts) -> SecurityDescript
     }
 }
 
-/// What of a SACL these parts name: LABEL, ATTRIBUTE and SCOPE name the ACEs of one type, SACL all of them.
+/// Returns the ACEs of a SACL that these parts name: LABEL, ATTRIBUTE and SCOPE name the ACEs of one type, SACL all of them.
 fn select_sacl(sacl: Option<&Acl>, parts: Parts) -> Option<Acl> {
     let sacl = sacl?;
     if parts.contains(Parts::SACL) {
@@ -97,18 +96,10 @@ fn select_sacl(sacl: Option<&Acl>, parts: Parts) -> Option<Acl> {
     (!aces.is_empty()).then(|| Acl::new(aces))
 }
 
-/// Whether the token may make `owner` the owner of a file: itself, its administrators' group, or anyone with the restore
-/// privilege.
-pub fn valid_owner(token: &AccessToken, owner: &Sid) -> bool {
-    token.user == *owner
-        || token.privileges.contains(Privileges::RESTORE)
-        || *owner == Sid::administrators() && holds_sid(token, owner)
-}
-
-/// `current` with the given parts of `new` in place of its own.
+/// Puts the given parts of `new` in place of those of `current`.
 ///
 /// # Errors
-/// INVALID_OWNER where the owner is not one that the token may set.
+/// INVALID_OWNER if the owner is not one that the token may set.
 pub fn change(
     current: &SecurityDescriptor,
     new: &SecurityDescriptor,
@@ -127,7 +118,7 @@ pub fn change(
         changed.group = new.group.clone().or(changed.group);
     }
     if parts.contains(Parts::DACL) {
-        changed.dacl = new.dacl.clone().map(map_acl);
+        changed.dacl = new.dacl.clone().map(Acl::with_rights_of_files);
         changed.control |= Control::DACL_PRESENT;
         changed.control.set(
             Control::DACL_PROTECTED,

@@ -2,6 +2,7 @@
 //!
 //! Promises: a parsed descriptor builds again to one that parses to the same value. Never decides about access.
 
+use super::rights;
 use types::{NtStatus, Sid};
 
 /// Longest descriptor that is accepted, in bytes: what an ACL's 16-bit size leaves room for, twice, with owner and group.
@@ -86,9 +87,9 @@ pub struct Ace {
     pub flags: AceFlags,
     pub mask: u32,
     pub sid: Sid,
-    /// Of an object ACE: its flags and GUIDs as on the wire.
+    /// Flags and GUIDs of an object ACE, as on the wire.
     pub(super) object: Box<[u8]>,
-    /// Whatever follows the SID (conditions, attributes).
+    /// The bytes that follow the SID (conditions, attributes).
     pub(super) tail: Box<[u8]>,
 }
 
@@ -97,12 +98,12 @@ impl Ace {
         Self { kind, flags, mask, sid, object: Box::default(), tail: Box::default() }
     }
 
-    /// An allowing ACE.
+    /// Makes an ACE that allows.
     pub fn allow(sid: Sid, mask: u32, flags: AceFlags) -> Self {
         Self::new(AceKind::Allow, flags, mask, sid)
     }
 
-    /// A denying ACE.
+    /// Makes an ACE that denies.
     pub fn deny(sid: Sid, mask: u32, flags: AceFlags) -> Self {
         Self::new(AceKind::Deny, flags, mask, sid)
     }
@@ -156,7 +157,17 @@ impl Acl {
         Self { aces }
     }
 
-    /// Bytes of its wire form.
+    /// Makes the generic rights of ACEs that have an effect those of files.
+    pub(super) fn with_rights_of_files(mut self) -> Self {
+        for ace in &mut self.aces {
+            if !ace.flags.contains(AceFlags::INHERIT_ONLY) {
+                ace.mask = rights::map_generic(ace.mask);
+            }
+        }
+        self
+    }
+
+    /// Returns the number of bytes of its wire form.
     pub fn len_bytes(&self) -> usize {
         ACL_HEADER_BYTES + self.aces.iter().map(Ace::len_bytes).sum::<usize>()
     }
@@ -237,10 +248,10 @@ impl SecurityDescriptor {
         })
     }
 
-    /// The self-relative form: header, SACL, DACL, owner, group.
+    /// Builds the self-relative form: header, SACL, DACL, owner, group.
     ///
     /// # Errors
-    /// INVALID_ACL where an ACL is longer than its 16-bit size can say.
+    /// INVALID_ACL if an ACL is longer than its 16-bit size can say.
     pub fn build(&self) -> Result<Vec<u8>, NtStatus> {
         let mut control = self.control | Control::SELF_RELATIVE;
         control.set(Control::DACL_PRESENT, control.contains(Control::DACL_PRESENT) || self.dacl.is_some());

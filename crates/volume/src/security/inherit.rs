@@ -1,16 +1,17 @@
 //! The descriptor of a new file: given by its creator, inherited from its directory, or by default (MS-DTYP 2.5.3.4).
 
+use super::access::valid_owner;
 use super::descriptor::{Ace, AceFlags, Acl, Control, SecurityDescriptor};
 use super::rights;
 use crate::backend::{AccessToken, Privileges};
 use types::{NtStatus, Sid};
 
-/// The descriptor of a new file or directory.
+/// Makes the descriptor of a new file or directory.
 ///
 /// An ACL that the creator gives is taken as it is; one that it does not give is inherited from `parent`; a DACL that is neither
 /// is the default one (the owner and the system, everything).
 ///
-/// A SACL says what is audited: only a creator with SeSecurityPrivilege gives one, be it empty. Without the privilege an absent or
+/// A SACL says what is audited: only a creator with SeSecurityPrivilege gives one, even an empty one. Without the privilege an absent or
 /// empty SACL counts as not given, since clients send that flag idly, and must not switch off the audit that the parent hands down.
 ///
 /// # Errors
@@ -22,7 +23,7 @@ pub fn inherit(
     directory: bool,
 ) -> Result<SecurityDescriptor, NtStatus> {
     let owner = creator.and_then(|given| given.owner.clone()).unwrap_or_else(|| token.user.clone());
-    if !super::valid_owner(token, &owner) {
+    if !valid_owner(token, &owner) {
         return Err(NtStatus::INVALID_OWNER);
     }
     let group = creator.and_then(|given| given.group.clone()).unwrap_or_else(|| token.primary_group.clone());
@@ -30,7 +31,7 @@ pub fn inherit(
 
     match creator.filter(|given| given.control.contains(Control::DACL_PRESENT)) {
         Some(given) => {
-            child.dacl = given.dacl.clone().map(map_acl);
+            child.dacl = given.dacl.clone().map(Acl::with_rights_of_files);
             child.control |= Control::DACL_PRESENT | given.control & Control::DACL_PROTECTED;
             if given.control.contains(Control::DACL_AUTO_INHERITED | Control::DACL_AUTO_INHERIT_REQUIRED) {
                 child.control |= Control::DACL_AUTO_INHERITED;
@@ -63,7 +64,7 @@ pub fn inherit(
     Ok(child)
 }
 
-/// The creator's descriptor, if its SACL is to be taken.
+/// Returns the creator's descriptor, if its SACL is to be taken.
 fn given_sacl<'a>(
     creator: Option<&'a SecurityDescriptor>,
     token: &AccessToken,
@@ -80,7 +81,7 @@ fn given_sacl<'a>(
     }
 }
 
-/// The descriptor of a file that has none: owned by the token's user, open to it and to the system only.
+/// Makes the descriptor of a file that has none: owned by the token's user, open to it and to the system only.
 pub fn default_for(token: &AccessToken) -> SecurityDescriptor {
     let mut descriptor = SecurityDescriptor {
         control: Control::DACL_PRESENT,
@@ -92,7 +93,7 @@ pub fn default_for(token: &AccessToken) -> SecurityDescriptor {
     descriptor
 }
 
-/// The descriptor of a new volume's root: administrators and the system everything, creators everything on what they make,
+/// Makes the descriptor of a new volume's root: administrators and the system everything, creators everything on what they make,
 /// authenticated users may read and change.
 pub fn volume_root() -> SecurityDescriptor {
     let below = AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT;
@@ -118,17 +119,7 @@ fn default_acl(of: &SecurityDescriptor) -> Acl {
     ])
 }
 
-/// Generic rights of ACEs that have an effect become those of files.
-pub(super) fn map_acl(mut acl: Acl) -> Acl {
-    for ace in &mut acl.aces {
-        if !ace.flags.contains(AceFlags::INHERIT_ONLY) {
-            ace.mask = rights::map_generic(ace.mask);
-        }
-    }
-    acl
-}
-
-/// The ACEs of `parent` that a child gets, `None` where there are none.
+/// Returns the ACEs of `parent` that a child gets; `None` if there are none.
 fn inherit_acl(
     parent: Option<&Acl>,
     child: &SecurityDescriptor,
@@ -168,7 +159,7 @@ fn inherit_ace(
     let passed_on = ace.flags & (AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT);
     if to_directories {
         let here = effective(ace, flags, child);
-        // What is replaced here (creator, generic rights) has to reach the next level as it was: then there are two ACEs.
+        // A SID or right that is replaced here (creator, generic) has to reach the next level as it was: then there are two ACEs.
         if here.sid == ace.sid && here.mask == ace.mask {
             let flags = if further { flags | passed_on } else { flags };
             out.push(Ace { flags, ..here });
@@ -183,7 +174,7 @@ fn inherit_ace(
     }
 }
 
-/// The ACE as it works on the child itself: creator SIDs and generic rights replaced.
+/// Returns the ACE as it works on the child itself: creator SIDs and generic rights replaced.
 fn effective(ace: &Ace, flags: AceFlags, child: &SecurityDescriptor) -> Ace {
     let replaced = if ace.sid == Sid::creator_owner() {
         child.owner.clone()

@@ -2,7 +2,7 @@
 //! descriptor by parts (MS-DTYP 2.4 and 2.5.3).
 //!
 //! Owns: meaning of rights, ACEs and control bits. Promises: input of any kind is parsed within bounds or refused. Never knows
-//! files, opens or where a descriptor is stored.
+//! files, opens or the place of a descriptor on disk.
 
 mod access;
 mod change;
@@ -10,8 +10,8 @@ mod descriptor;
 mod inherit;
 pub mod rights;
 
-pub use access::{AccessRequest, access_check, holds_sid, maximal_access, parent_grants};
-pub use change::{Parts, change, select, valid_owner};
+pub use access::{AccessRequest, access_check, holds_sid, maximal_access, parent_grants, valid_owner};
+pub use change::{Parts, change, select};
 pub use descriptor::{Ace, AceFlags, AceKind, Acl, Control, DESCRIPTOR_BYTES_MAX, SecurityDescriptor};
 pub use inherit::{default_for, inherit, volume_root};
 

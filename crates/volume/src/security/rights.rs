@@ -31,7 +31,7 @@ pub const FILE_ALL: u32 = 0x001F_01FF;
 pub const FILE_GENERIC_READ: u32 = 0x0012_0089;
 pub const FILE_GENERIC_WRITE: u32 = 0x0012_0116;
 pub const FILE_GENERIC_EXECUTE: u32 = 0x0012_00A0;
-/// What Windows calls "Modify".
+/// The rights that Windows calls "Modify".
 pub const FILE_MODIFY: u32 = 0x0013_01BF;
 
 /// Every bit that may be asked for.

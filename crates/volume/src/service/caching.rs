@@ -1,141 +1,641 @@
-//! The state of one oplock or lease: what its holder may cache, and how that is taken back (MS-SMB2 3.3.1.4, 3.3.1.12;
-//! MS-FSA 2.1.4.12).
-//!
-//! An oplock is a lease of one open here: level II is READ, exclusive READ|WRITE, batch READ|WRITE|HANDLE. A break that the holder has
-//! to acknowledge leaves the state as it is until then; what is asked of it meanwhile is remembered, and asked after.
-//! Never decides who has to break, only how.
+//! Which holders have to give up what they cache, and which opens get to cache what (MS-FSA 2.1.4.12, 2.1.5.17; MS-SMB2 3.3.5.9.8,
+//! 3.3.5.22).
 
-use crate::backend::{LeaseState, OplockLevel};
-use std::time::Duration;
+use super::agenda::Agenda;
+use super::cache_state::{Break, CacheState, level_of, state_of};
+use super::halt::Halt;
+use super::open::{CacheHolder, LeaseName, Open};
+use super::opens::Opens;
+use super::timers::Timer;
+use crate::backend::{
+    CacheGrant, CacheRequest, Event, Guid, LeaseRequest, LeaseState, LeaseVersion2, OpenId, OplockLevel,
+    Reply,
+};
+use crate::fs::{FileId, StreamId};
+use crate::security::rights;
+use smallvec::SmallVec;
+use std::collections::HashMap;
 use types::{Monotonic, NtStatus};
 
-/// How long the holder may take to acknowledge (MS-SMB2 3.3.2.1, 3.3.2.5).
-pub const BREAK_TIMEOUT: Duration = Duration::from_secs(35);
+/// The rights of opens that do not disturb oplocks.
+const OPLOCK_STAT: u32 = rights::SYNCHRONIZE | rights::READ_ATTRIBUTES | rights::WRITE_ATTRIBUTES;
+/// The rights of opens that do not disturb leases.
+const LEASE_STAT: u32 = OPLOCK_STAT | rights::READ_CONTROL;
 
-pub const READ_WRITE: LeaseState = LeaseState::READ.union(LeaseState::WRITE);
+/// Opens of one file that may cache at once; others are granted nothing. One write ends the caching of them all: their notifications
+/// take some twenty milliseconds.
+pub const CACHING_MAX: usize = 4096;
 
-/// The lease state that an oplock is.
-pub const fn state_of(level: OplockLevel) -> LeaseState {
-    match level {
-        OplockLevel::None => LeaseState::empty(),
-        OplockLevel::LevelII => LeaseState::READ,
-        OplockLevel::Exclusive => READ_WRITE,
-        OplockLevel::Batch => LeaseState::all(),
+/// Whether an open of these rights leaves oplocks alone.
+pub const fn is_oplock_stat(access: u32) -> bool {
+    access & !OPLOCK_STAT == 0
+}
+
+/// Whether an open of these rights leaves leases alone.
+pub const fn is_lease_stat(access: u32) -> bool {
+    access & !LEASE_STAT == 0
+}
+
+/// Returns whether an open of these rights disturbs the oplocks, and whether it disturbs the leases, that others have on the file.
+pub const fn disturbs(access: u32) -> (bool, bool) {
+    (!is_oplock_stat(access), !is_lease_stat(access))
+}
+
+/// What an operation asks of the holders of a stream.
+#[derive(Debug, Clone, Copy)]
+pub struct BreakRequest {
+    pub stream: StreamId,
+    /// The lease that asks: it is not broken by itself.
+    pub by_lease: Option<LeaseName>,
+    /// The open that asks, if its own oplock stays.
+    pub by_open: Option<OpenId>,
+    /// The state that holders may keep.
+    pub keep: LeaseState,
+    /// The states whose holders the operation has to wait for.
+    pub wait_for: LeaseState,
+    pub oplocks: bool,
+    pub leases: bool,
+    /// Whether the operation waits for any break in progress, as one does that has waited before.
+    pub wait_for_breaking: bool,
+}
+
+impl BreakRequest {
+    /// Asks leases to give up handles that they keep open for nobody.
+    pub fn of_handles(stream: StreamId) -> Self {
+        Self {
+            stream,
+            by_lease: None,
+            by_open: None,
+            keep: !LeaseState::HANDLE,
+            wait_for: LeaseState::HANDLE,
+            oplocks: false,
+            leases: true,
+            wait_for_breaking: true,
+        }
     }
 }
 
-/// The highest oplock within a state.
-pub const fn level_of(state: LeaseState) -> OplockLevel {
-    if state.contains(LeaseState::all()) {
-        OplockLevel::Batch
-    } else if state.contains(READ_WRITE) {
-        OplockLevel::Exclusive
-    } else if state.contains(LeaseState::READ) {
-        OplockLevel::LevelII
-    } else {
-        OplockLevel::None
+/// What a new open asks to cache.
+#[derive(Debug, Clone, Copy)]
+pub struct CacheAsked {
+    pub stream: StreamId,
+    pub directory: bool,
+    /// Whether somebody has byte-range locks on the stream.
+    pub locked: bool,
+    pub client: Guid,
+    pub request: CacheRequest,
+    /// Whether the share grants no caching.
+    pub refuse: bool,
+}
+
+#[derive(Debug)]
+struct Lease {
+    stream: StreamId,
+    caching: CacheState,
+    /// Counts changes of state (version 2).
+    epoch: u16,
+    version_2: Option<LeaseVersion2>,
+    opens: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    Oplock(OpenId),
+    Lease(LeaseName),
+}
+
+/// One holder on a stream.
+struct Held {
+    holder: Holder,
+    /// Its opens on the stream.
+    opens: SmallVec<[OpenId; 1]>,
+    /// Whether the clients of all of them are away, or all are being closed.
+    away: bool,
+}
+
+/// Lists the holders that cache something of the stream, in the order of their oldest opens.
+fn holders(opens: &Opens, stream: StreamId) -> Vec<Held> {
+    let mut holders: Vec<Held> = Vec::new();
+    let mut by_lease: HashMap<LeaseName, usize> = HashMap::new();
+    for (id, open) in caching_opens(opens, stream) {
+        let away = open.disconnected.is_some() || open.closing;
+        let holder = match open.holder {
+            CacheHolder::None => continue,
+            CacheHolder::Oplock(_) => Holder::Oplock(id),
+            CacheHolder::Lease(name) => {
+                if let Some(at) = by_lease.get(&name) {
+                    holders[*at].opens.push(id);
+                    holders[*at].away &= away;
+                    continue;
+                }
+                by_lease.insert(name, holders.len());
+                Holder::Lease(name)
+            }
+        };
+        holders.push(Held { holder, opens: SmallVec::from_iter([id]), away });
+    }
+    holders
+}
+
+/// Goes through the opens of a stream that may cache something.
+fn caching_opens(opens: &Opens, stream: StreamId) -> impl Iterator<Item = (OpenId, &Open)> {
+    let ids = opens.file(stream.file).into_iter().flat_map(|node| node.opens.caching());
+    ids.filter_map(move |id| Some((id, opens.get(id).filter(|open| open.stream == stream)?)))
+}
+
+/// Notes that an open whose oplock is gone need not be looked at when others' caching is asked for.
+fn note_caching(opens: &mut Opens, id: OpenId) {
+    let Some(open) = opens.get(id) else { return };
+    let is_gone = match &open.holder {
+        CacheHolder::None => true,
+        CacheHolder::Oplock(caching) => caching.state().is_empty() && !caching.is_breaking(),
+        CacheHolder::Lease(_) => false,
+    };
+    let (file, place) = (open.stream.file, open.place);
+    if is_gone && let Some(node) = opens.file_mut(file) {
+        node.opens.stop_caching(place);
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Breaking {
-    /// What the holder has been told.
-    requested: LeaseState,
-    /// What is needed by now.
-    required: LeaseState,
-    deadline: Monotonic,
-}
-
-/// A break to tell the holder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Break {
-    pub from: LeaseState,
-    pub to: LeaseState,
-    pub acknowledge: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// The leases, and by what opens hold, the oplocks.
+///
+/// Invariant: a lease is there exactly while an open has it, and counts its opens. Each open that caches something is listed as such with
+/// its file. A holder that is asked to give up more than READ keeps its state until it acknowledges or its time is over; operations
+/// that wait for that are woken then, and when the holder's opens are gone.
+#[derive(Debug, Default)]
 pub struct Caching {
-    state: LeaseState,
-    breaking: Option<Breaking>,
+    leases: HashMap<LeaseName, Lease>,
 }
 
 impl Caching {
-    pub const fn new(state: LeaseState) -> Self {
-        Self { state, breaking: None }
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.leases.is_empty()
     }
 
-    /// What the holder may still cache.
-    pub const fn state(&self) -> LeaseState {
-        self.state
-    }
-
-    pub const fn is_breaking(&self) -> bool {
-        self.breaking.is_some()
-    }
-
-    pub fn deadline(&self) -> Option<Monotonic> {
-        self.breaking.map(|breaking| breaking.deadline)
-    }
-
-    /// Takes `state` in place of the old one; not while breaking.
-    pub fn upgrade(&mut self, state: LeaseState) {
-        if self.breaking.is_none() {
-            self.state = state;
+    fn state_mut<'a>(&'a mut self, opens: &'a mut Opens, holder: Holder) -> Option<&'a mut CacheState> {
+        match holder {
+            Holder::Oplock(id) => match &mut opens.get_mut(id)?.holder {
+                CacheHolder::Oplock(caching) => Some(caching),
+                _ => None,
+            },
+            Holder::Lease(name) => self.leases.get_mut(&name).map(|lease| &mut lease.caching),
         }
     }
 
-    /// Asks for everything but `keep` back. Returns what to tell the holder, if it was not told already.
-    ///
-    /// READ alone goes without being acknowledged.
-    pub fn break_to(&mut self, keep: LeaseState, now: Monotonic) -> Option<Break> {
-        let to = self.state & keep;
-        if let Some(breaking) = &mut self.breaking {
-            breaking.required &= to;
-            return None;
-        }
-        if to == self.state {
-            return None;
-        }
-        let from = self.state;
-        let acknowledge = from != LeaseState::READ;
-        if acknowledge {
-            self.breaking =
-                Some(Breaking { requested: to, required: to, deadline: now.after(BREAK_TIMEOUT) });
-        } else {
-            self.state = to;
-        }
-        Some(Break { from, to, acknowledge })
-    }
-
-    /// The holder acknowledges, keeping `state`. Returns the next step, where more is needed by now than was asked before.
+    /// Asks holders to give up caching. Returns whether the operation that asks has to wait.
     ///
     /// # Errors
-    /// UNSUCCESSFUL where nothing was asked; REQUEST_NOT_ACCEPTED where it keeps more than it was told to.
-    pub fn acknowledge(&mut self, state: LeaseState, now: Monotonic) -> Result<Option<Break>, NtStatus> {
-        let breaking = self.breaking.ok_or(NtStatus::UNSUCCESSFUL)?;
-        if !breaking.requested.contains(state) {
-            return Err(NtStatus::REQUEST_NOT_ACCEPTED);
+    /// [`Halt::Closing`] if a holder's client was away: its opens are being closed.
+    pub fn ask(
+        &mut self,
+        opens: &mut Opens,
+        agenda: &mut Agenda,
+        request: &BreakRequest,
+    ) -> Result<bool, Halt> {
+        let mut wait = false;
+        let mut removed = false;
+        let looked_at = opens.file(request.stream.file).map_or(0, |node| node.opens.caching_len());
+        agenda.turn.spend(u32::try_from(looked_at).unwrap_or(u32::MAX));
+        for Held { holder, opens: held, away } in holders(opens, request.stream) {
+            match holder {
+                Holder::Oplock(id) if !request.oplocks || request.by_open == Some(id) => continue,
+                Holder::Lease(name) if !request.leases || request.by_lease == Some(name) => continue,
+                _ => {}
+            }
+            let keep = match holder {
+                // Oplocks go down to level II or nothing.
+                Holder::Oplock(_) => request.keep & LeaseState::READ,
+                Holder::Lease(_) => request.keep,
+            };
+            let Some(caching) = self.state_mut(opens, holder) else { continue };
+            let (state, breaking) = (caching.state(), caching.is_breaking());
+            let untouched = request.keep.contains(state);
+            if untouched {
+                wait |= breaking;
+                continue;
+            }
+            if away {
+                removed = true;
+                for id in held {
+                    opens.revoke(id, agenda);
+                }
+                continue;
+            }
+            self.break_holder(opens, agenda, holder, keep);
+            wait |= state.intersects(request.wait_for);
+            wait |= breaking && request.wait_for_breaking;
         }
-        self.state = state;
-        self.breaking = None;
-        if breaking.required.contains(state) {
-            return Ok(None);
+        if removed && !wait {
+            return Err(Halt::Closing(request.stream.file));
         }
-        // Windows goes down in steps: first to READ, then from it.
-        let mut to = breaking.required & state;
-        if state != LeaseState::READ {
-            to |= LeaseState::READ & state;
-        }
-        let next = self.break_to(to, now);
-        if let Some(again) = &mut self.breaking {
-            again.required = breaking.required & state;
-        }
-        Ok(next)
+        Ok(wait)
     }
 
-    /// The holder did not acknowledge in time, or is gone: nothing is cached any more.
-    pub fn give_up(&mut self) {
-        *self = Self::default();
+    fn break_holder(&mut self, opens: &mut Opens, agenda: &mut Agenda, holder: Holder, keep: LeaseState) {
+        let Some(caching) = self.state_mut(opens, holder) else { return };
+        let Some(step) = caching.break_to(keep, agenda.clock.now()) else { return };
+        let deadline = caching.deadline();
+        if let Holder::Oplock(id) = holder {
+            note_caching(opens, id);
+        }
+        if let Holder::Lease(name) = holder
+            && let Some(lease) = self.leases.get_mut(&name)
+        {
+            // The steps of one break share an epoch.
+            lease.epoch = lease.epoch.wrapping_add(1);
+        }
+        self.tell(opens, agenda, holder, step, deadline);
     }
+
+    fn tell(
+        &self,
+        opens: &Opens,
+        agenda: &mut Agenda,
+        holder: Holder,
+        step: Break,
+        deadline: Option<Monotonic>,
+    ) {
+        match holder {
+            Holder::Oplock(open) => {
+                let Some(session) = opens.get(open).map(|open| open.session) else { return };
+                agenda.events.push(Event::BreakOplock { open, session, to: level_of(step.to) });
+                if let Some(at) = deadline {
+                    agenda.timers.set(at, Timer::Oplock(open));
+                }
+            }
+            Holder::Lease(name) => {
+                let Some(lease) = self.leases.get(&name) else { return };
+                let epoch = if lease.version_2.is_some() { lease.epoch } else { 0 };
+                let (from, to, acknowledge) = (step.from, step.to, step.acknowledge);
+                let (client, key) = name;
+                agenda.events.push(Event::BreakLease { client, key, from, to, acknowledge, epoch });
+                if let Some(at) = deadline {
+                    agenda.timers.set(at, Timer::Lease(name));
+                }
+            }
+        }
+    }
+
+    /// Breaks others' caching after an open has changed data of its stream: their copies are not good any more. Nothing waits for it.
+    pub fn contend(&mut self, opens: &mut Opens, agenda: &mut Agenda, by: OpenId) {
+        let Some(open) = opens.get(by) else { return };
+        let stream = open.stream;
+        let (by_lease, by_open) = match &open.holder {
+            CacheHolder::Lease(name) => (Some(*name), None),
+            // A level II oplock is broken by its own holder's writes as well.
+            CacheHolder::Oplock(caching) if caching.state().contains(LeaseState::WRITE) => return,
+            _ => (None, None),
+        };
+        let alone = opens.file(stream.file).is_none_or(|node| node.opens.len() <= 1);
+        if alone && !matches!(open.holder, CacheHolder::Oplock(_)) {
+            return;
+        }
+        let request = BreakRequest {
+            stream,
+            by_lease,
+            by_open,
+            keep: LeaseState::empty(),
+            wait_for: LeaseState::empty(),
+            oplocks: true,
+            leases: true,
+            wait_for_breaking: false,
+        };
+        // Opens that were away are closed by themselves.
+        let _ = self.ask(opens, agenda, &request);
+    }
+
+    /// Breaks caching of a directory whose entries changed: copies of its listing are no longer good, but for that of `by`, the lease on it
+    /// of the client that changed them.
+    pub fn directory_changed(
+        &mut self,
+        opens: &mut Opens,
+        agenda: &mut Agenda,
+        directory: FileId,
+        by: Option<LeaseName>,
+    ) {
+        if opens.file(directory).is_none() {
+            return;
+        }
+        let request = BreakRequest {
+            stream: StreamId::unnamed(directory),
+            by_lease: by,
+            by_open: None,
+            keep: LeaseState::empty(),
+            wait_for: LeaseState::empty(),
+            oplocks: false,
+            leases: true,
+            wait_for_breaking: false,
+        };
+        let _ = self.ask(opens, agenda, &request);
+    }
+
+    /// Asks others to give up handles on an open's file that they keep open for nobody. Returns whether that has to be waited for.
+    pub fn break_handles(
+        &mut self,
+        opens: &mut Opens,
+        agenda: &mut Agenda,
+        id: OpenId,
+    ) -> Result<bool, Halt> {
+        let open = opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
+        let by_lease = match open.holder {
+            CacheHolder::Lease(name) => Some(name),
+            _ => None,
+        };
+        let request = BreakRequest { by_lease, by_open: Some(id), ..BreakRequest::of_handles(open.stream) };
+        self.ask(opens, agenda, &request)
+    }
+
+    /// Whether an open with this holder has to be looked at when others ask for caching to be given up.
+    pub fn caches(&self, holder: &CacheHolder) -> bool {
+        match holder {
+            CacheHolder::None => false,
+            CacheHolder::Oplock(_) => true,
+            CacheHolder::Lease(name) => !self.lease_state(name).is_empty(),
+        }
+    }
+
+    fn lease_state(&self, name: &LeaseName) -> LeaseState {
+        self.leases.get(name).map_or(LeaseState::empty(), |lease| lease.caching.state())
+    }
+
+    /// Returns what this holder caches.
+    pub fn state_of(&self, holder: &CacheHolder) -> LeaseState {
+        match holder {
+            CacheHolder::None => LeaseState::empty(),
+            CacheHolder::Oplock(caching) => caching.state(),
+            CacheHolder::Lease(name) => self.lease_state(name),
+        }
+    }
+
+    /// Returns what an open about to be made may cache of `wanted`. Changes nothing.
+    fn grantable(
+        &self,
+        opens: &Opens,
+        asked: &CacheAsked,
+        wanted: LeaseState,
+        own: Option<LeaseName>,
+    ) -> LeaseState {
+        let (stream, mut granted) = (asked.stream, wanted);
+        let Some(node) = opens.file(stream.file) else { return normal(granted) };
+        if asked.locked {
+            granted.remove(LeaseState::READ);
+        }
+        let has_some = own.is_some_and(|own| !self.lease_state(&own).is_empty());
+        if !has_some && node.opens.caching_len() >= CACHING_MAX {
+            return LeaseState::empty();
+        }
+        let (mut handle_lease, mut oplock) = (false, false);
+        for (_, open) in caching_opens(opens, stream) {
+            let state = self.state_of(&open.holder);
+            match &open.holder {
+                CacheHolder::None => {}
+                CacheHolder::Oplock(_) => oplock |= !state.is_empty(),
+                CacheHolder::Lease(name) if Some(*name) == own => continue,
+                CacheHolder::Lease(_) => handle_lease |= state.contains(LeaseState::HANDLE),
+            }
+            if !state.is_empty() {
+                granted.remove(LeaseState::WRITE);
+            }
+            if state.contains(LeaseState::WRITE) {
+                return LeaseState::empty();
+            }
+        }
+        if granted.contains(LeaseState::WRITE) && is_used_by_others(opens, stream, own) {
+            granted.remove(LeaseState::WRITE);
+        }
+        if own.is_some() && oplock {
+            granted.remove(LeaseState::HANDLE);
+        }
+        if own.is_none() && handle_lease {
+            return LeaseState::empty();
+        }
+        normal(granted)
+    }
+
+    /// Checks the key of a lease that is asked for.
+    ///
+    /// # Errors
+    /// INVALID_PARAMETER if it is already that of another file.
+    pub fn check_lease_key(&self, name: LeaseName, stream: Option<StreamId>) -> Result<(), NtStatus> {
+        match self.leases.get(&name) {
+            Some(lease) if Some(lease.stream) != stream => Err(NtStatus::INVALID_PARAMETER),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives a new open what it may cache of what it asked for.
+    pub fn grant(&mut self, opens: &mut Opens, asked: &CacheAsked) -> (CacheHolder, CacheGrant) {
+        match asked.request {
+            CacheRequest::Oplock(level) => {
+                let refuse = asked.directory || asked.refuse;
+                let wanted = if refuse { LeaseState::empty() } else { state_of(level) };
+                let granted = level_of(self.grantable(opens, asked, wanted, None));
+                let holder = match granted {
+                    OplockLevel::None => CacheHolder::None,
+                    level => CacheHolder::Oplock(CacheState::new(state_of(level))),
+                };
+                (holder, CacheGrant::Oplock(granted))
+            }
+            CacheRequest::Lease(lease) => self.grant_lease(opens, asked, lease),
+        }
+    }
+
+    fn grant_lease(
+        &mut self,
+        opens: &mut Opens,
+        asked: &CacheAsked,
+        request: LeaseRequest,
+    ) -> (CacheHolder, CacheGrant) {
+        let CacheAsked { stream, directory, client, refuse, .. } = *asked;
+        let name = (client, request.key);
+        let mut wanted = request.state;
+        if directory {
+            wanted.remove(LeaseState::WRITE);
+        }
+        if refuse || directory && request.version_2.is_none() {
+            wanted = LeaseState::empty();
+        }
+        let granted = self.grantable(opens, asked, wanted, Some(name));
+        let wanted = normal(wanted);
+        let lease = self.leases.entry(name).or_insert_with(|| Lease {
+            stream,
+            caching: CacheState::default(),
+            epoch: request.version_2.map_or(0, |version| version.epoch),
+            version_2: request.version_2,
+            opens: 0,
+        });
+        let held = lease.caching.state();
+        let upgrade = if lease.opens == 0 {
+            lease.epoch = lease.epoch.wrapping_add(1);
+            lease.caching = CacheState::new(granted);
+            false
+        } else {
+            // Only to more than it has, only to all that was asked for, and not while it is being taken back.
+            wanted.contains(held) && granted == wanted && granted != held && !lease.caching.is_breaking()
+        };
+        if upgrade {
+            lease.caching.upgrade(granted);
+            lease.epoch = lease.epoch.wrapping_add(1);
+        }
+        lease.opens += 1;
+        if upgrade && held.is_empty() {
+            start_caching(opens, stream.file, name);
+        }
+        (CacheHolder::Lease(name), self.lease_grant(name))
+    }
+
+    /// Returns a lease as it is told to its client.
+    fn lease_grant(&self, name: LeaseName) -> CacheGrant {
+        match self.leases.get(&name) {
+            Some(lease) => CacheGrant::Lease {
+                key: name.1,
+                state: lease.caching.state(),
+                breaking: lease.caching.is_breaking(),
+                version_2: lease.version_2.map(|version| LeaseVersion2 { epoch: lease.epoch, ..version }),
+            },
+            None => CacheGrant::Oplock(OplockLevel::None),
+        }
+    }
+
+    /// Returns what a holder caches at the moment, as it is told to its client.
+    pub fn current_grant(&self, holder: &CacheHolder) -> CacheGrant {
+        match holder {
+            CacheHolder::None => CacheGrant::Oplock(OplockLevel::None),
+            CacheHolder::Oplock(caching) => CacheGrant::Oplock(level_of(caching.state())),
+            CacheHolder::Lease(name) => self.lease_grant(*name),
+        }
+    }
+
+    /// Whether the lease has version 2; none if there is no such lease.
+    pub fn has_version_2(&self, name: &LeaseName) -> Option<bool> {
+        self.leases.get(name).map(|lease| lease.version_2.is_some())
+    }
+
+    /// Whether a holder has been asked to give up what it caches, and has not answered.
+    pub fn is_breaking(&self, holder: &CacheHolder) -> bool {
+        match holder {
+            CacheHolder::None => false,
+            CacheHolder::Oplock(caching) => caching.is_breaking(),
+            CacheHolder::Lease(name) => {
+                self.leases.get(name).is_some_and(|lease| lease.caching.is_breaking())
+            }
+        }
+    }
+
+    /// Takes the acknowledgement of an oplock's break (MS-SMB2 3.3.5.22.1).
+    pub fn acknowledge_oplock(
+        &mut self,
+        opens: &mut Opens,
+        agenda: &mut Agenda,
+        id: OpenId,
+        level: OplockLevel,
+    ) -> Result<Reply, Halt> {
+        let open = opens.get_mut(id).ok_or(NtStatus::FILE_CLOSED)?;
+        let file = open.stream.file;
+        let CacheHolder::Oplock(caching) = &mut open.holder else {
+            return Err(NtStatus::INVALID_OPLOCK_PROTOCOL.into());
+        };
+        if matches!(level, OplockLevel::Exclusive | OplockLevel::Batch) {
+            return Err(NtStatus::INVALID_PARAMETER.into());
+        }
+        if !caching.is_breaking() {
+            return Err(NtStatus::INVALID_OPLOCK_PROTOCOL.into());
+        }
+        let next = match caching.acknowledge(state_of(level), agenda.clock.now()) {
+            Ok(next) => next,
+            Err(status) => {
+                // The holder wants to keep more than it was offered: it keeps nothing.
+                open.holder = CacheHolder::None;
+                note_caching(opens, id);
+                agenda.tasks.wake(file);
+                return Err(status.into());
+            }
+        };
+        let (left, deadline) = (caching.state(), caching.deadline());
+        note_caching(opens, id);
+        if let Some(step) = next {
+            self.tell(opens, agenda, Holder::Oplock(id), step, deadline);
+        }
+        agenda.tasks.wake(file);
+        Ok(Reply::Oplock(level_of(left)))
+    }
+
+    /// Takes the acknowledgement of a lease's break (MS-SMB2 3.3.5.22.2).
+    pub fn acknowledge_lease(
+        &mut self,
+        opens: &Opens,
+        agenda: &mut Agenda,
+        name: LeaseName,
+        state: LeaseState,
+    ) -> Result<Reply, Halt> {
+        let lease = self.leases.get_mut(&name).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+        let file = lease.stream.file;
+        let next = lease.caching.acknowledge(state, agenda.clock.now())?;
+        let deadline = lease.caching.deadline();
+        if let Some(step) = next {
+            self.tell(opens, agenda, Holder::Lease(name), step, deadline);
+        }
+        agenda.tasks.wake(file);
+        Ok(Reply::Lease { key: name.1, state })
+    }
+
+    /// Takes everything from the holder of a lease that has not acknowledged a break by `at`.
+    pub fn lease_timed_out(&mut self, agenda: &mut Agenda, name: LeaseName, at: Monotonic) {
+        let Some(lease) = self.leases.get_mut(&name) else { return };
+        if lease.caching.deadline() == Some(at) {
+            lease.caching.give_up();
+            agenda.tasks.wake(lease.stream.file);
+        }
+    }
+
+    /// Gives up the part in caching of an open that is gone.
+    pub fn release(&mut self, holder: &CacheHolder) {
+        if let CacheHolder::Lease(name) = holder {
+            let lease = self.leases.get_mut(name).expect("a lease that an open has is there");
+            lease.opens -= 1;
+            if lease.opens == 0 {
+                self.leases.remove(name);
+            }
+        }
+    }
+}
+
+/// Takes everything from the holder of an oplock that has not acknowledged a break by `at`.
+pub fn oplock_timed_out(opens: &mut Opens, agenda: &mut Agenda, id: OpenId, at: Monotonic) {
+    let Some(open) = opens.get_mut(id) else { return };
+    if let CacheHolder::Oplock(caching) = &open.holder
+        && caching.deadline() == Some(at)
+    {
+        open.holder = CacheHolder::None;
+        let file = open.stream.file;
+        note_caching(opens, id);
+        agenda.tasks.wake(file);
+    }
+}
+
+/// Lists the opens of a lease that had nothing and has something: they are looked at from here on.
+fn start_caching(opens: &mut Opens, file: FileId, name: LeaseName) {
+    let has_lease = |open: &Open| matches!(open.holder, CacheHolder::Lease(held) if held == name);
+    let held: Vec<(OpenId, u64)> =
+        opens.of_file(file).filter(|(_, open)| has_lease(open)).map(|(id, open)| (id, open.place)).collect();
+    let Some(node) = opens.file_mut(file) else { return };
+    for (id, place) in held {
+        node.opens.start_caching(place, id);
+    }
+}
+
+/// Whether the stream is open, but by this lease, for more than leases leave alone.
+fn is_used_by_others(opens: &Opens, stream: StreamId, own: Option<LeaseName>) -> bool {
+    let others = opens.of_file(stream.file).map(|(_, open)| open).filter(|open| open.stream == stream);
+    let mut others = others.filter(|open| match &open.holder {
+        CacheHolder::Lease(name) => Some(*name) != own,
+        CacheHolder::None | CacheHolder::Oplock(_) => true,
+    });
+    others.any(|open| !is_lease_stat(open.access))
+}
+
+/// Returns the state that exists within `state`: nothing without READ.
+fn normal(state: LeaseState) -> LeaseState {
+    if state.contains(LeaseState::READ) { state } else { LeaseState::empty() }
 }

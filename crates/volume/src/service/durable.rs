@@ -1,10 +1,13 @@
 //! Durable handles, their reconnection, replayed creates, application instances (MS-SMB2 3.3.5.9.6 to 3.3.5.9.13).
 
-use super::caching::{level_of, state_of};
+use super::cache_state::{level_of, state_of};
 use super::grant::{Grant, Needs};
-use super::opens::{CacheHolder, Durable, Open};
-use super::tasks::{Attempt, Work};
-use super::{Halt, Service, Timer};
+use super::halt::Halt;
+use super::information::describe;
+use super::open::{CacheHolder, Durable, Open};
+use super::parts::{DurableTimeouts, Parts};
+use super::roots::seen_path;
+use super::tasks::Attempt;
 use crate::backend::{
     CacheGrant, CacheRequest, Caller, Create, CreateAction, DurableRequest, Guid, OpenId, OplockLevel,
     Reconnect, Reply,
@@ -14,214 +17,155 @@ use crate::security::{self, rights};
 use smallvec::SmallVec;
 use types::NtStatus;
 
-/// What a create GUID stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CreateState {
-    /// A create that has not been answered.
-    Pending,
-    Open(OpenId),
+/// Answers a create that happened already; one that did not holds its GUID from here on.
+///
+/// # Errors
+/// DUPLICATE_OBJECTID if the GUID is taken and this is no replay; FILE_NOT_AVAILABLE for a replay of what is still going on;
+/// ACCESS_DENIED if the open is another caller's.
+pub fn replayed(
+    parts: &mut Parts<'_>,
+    create: &Create,
+    attempt: &mut Attempt,
+) -> Result<Option<Reply>, Halt> {
+    let Some(id) = parts.replays.find(create, attempt, parts.opens)? else { return Ok(None) };
+    let open = parts.opens.get(id).ok_or(NtStatus::FILE_NOT_AVAILABLE)?;
+    if open.session != create.caller.session
+        || open.token.user != create.caller.token.user
+        || open.root != create.caller.root
+    {
+        return Err(NtStatus::ACCESS_DENIED.into());
+    }
+    Grant::of(&create.caller).check(Needs::All(open.access))?;
+    let same_lease = match (&open.holder, &create.cache) {
+        (CacheHolder::Lease(held), CacheRequest::Lease(asked)) => held.1 == asked.key,
+        (CacheHolder::Lease(_), _) | (CacheHolder::Oplock(_), CacheRequest::Lease(_)) => false,
+        _ => true,
+    };
+    if !same_lease {
+        return Err(NtStatus::ACCESS_DENIED.into());
+    }
+    let mut grant = parts.caching.current_grant(&open.holder);
+    let mut durable = true;
+    if let (CacheGrant::Oplock(held), CacheRequest::Oplock(asked)) = (&mut grant, create.cache) {
+        // The answer is no better than what is asked for this time.
+        *held = level_of(state_of(*held) & state_of(asked));
+        durable = asked == OplockLevel::Batch;
+    }
+    let path = seen_path(parts.fs, open)?;
+    let mut created = describe(parts.fs, parts.opens, id, grant, path);
+    created.durable = created.durable.filter(|_| durable);
+    Ok(Some(Reply::Created(Box::new(created))))
 }
 
-/// The GUID by which a create can be replayed.
-pub(super) fn create_guid(create: &Create) -> Option<Guid> {
-    match create.durable {
-        Some(DurableRequest::Version2 { create_guid, .. }) => Some(create_guid),
-        _ => None,
-    }
+/// Returns how a new open outlives its connection, if it asked to and caches handles.
+pub fn durable_for(timeouts: DurableTimeouts, create: &Create, handle_cached: bool) -> Option<Durable> {
+    let request = create.durable.filter(|_| handle_cached)?;
+    let asked = match request {
+        DurableRequest::Version1 => None,
+        DurableRequest::Version2 { timeout, .. } => timeout.filter(|timeout| !timeout.is_zero()),
+    };
+    Some(Durable { request, timeout: asked.unwrap_or(timeouts.usual).min(timeouts.max) })
 }
 
-impl Service {
-    /// Looks whether this create happened already, and holds its GUID from here on.
-    ///
-    /// # Errors
-    /// DUPLICATE_OBJECTID where the GUID is taken and this is no replay; FILE_NOT_AVAILABLE for a replay of what is still going on;
-    /// ACCESS_DENIED where it is another's.
-    pub(super) fn replayed(&mut self, create: &Create, attempt: &mut Attempt) -> Result<Option<Reply>, Halt> {
-        let Some(guid) = create_guid(create).filter(|_| !attempt.guid_held) else { return Ok(None) };
-        let name = (create.caller.client, guid);
-        // An open that was used since is no replay's business any more: its GUID is free.
-        let found = self.creates.get(&name).copied().filter(|found| match found {
-            CreateState::Pending => true,
-            CreateState::Open(id) => self.opens.get(*id).is_some_and(|open| !open.used),
-        });
-        let Some(found) = found else {
-            self.creates.insert(name, CreateState::Pending);
-            attempt.guid_held = true;
-            return Ok(None);
-        };
-        if !create.replay {
-            return Err(NtStatus::DUPLICATE_OBJECTID.into());
-        }
-        let CreateState::Open(id) = found else { return Err(NtStatus::FILE_NOT_AVAILABLE.into()) };
-        let open = self.opens.get(id).ok_or(NtStatus::FILE_NOT_AVAILABLE)?;
-        if open.session != create.caller.session
-            || open.token.user != create.caller.token.user
-            || open.root != create.caller.root
+/// Closes what an application has open through another client: it came to this one. Only opens of the same user, of the same file and
+/// through the same share are closed (MS-SMB2 3.3.5.9.13). Call this when the create has passed its access check.
+///
+/// # Errors
+/// FILE_FORCED_CLOSED if what is open has a version that this create's does not exceed.
+pub fn replace_instance(parts: &mut Parts<'_>, create: &Create, file: &Attributes) -> Result<(), Halt> {
+    let Some(asked) = create.app_instance else { return Ok(()) };
+    let caller = &create.caller;
+    let mut replaced = SmallVec::<[OpenId; 2]>::new();
+    for (id, open) in parts.opens.of_file(file.file) {
+        let Some(held) = open.app_instance.filter(|held| held.id == asked.id) else { continue };
+        // The identifier is no secret: it says which of a user's own opens are meant, and gives no right over another's.
+        if open.client == caller.client
+            || open.token.user != caller.token.user
+            || open.standing.share() != caller.standing.share()
         {
-            return Err(NtStatus::ACCESS_DENIED.into());
+            continue;
         }
-        Grant::of(&create.caller).check(Needs::All(open.access))?;
-        let same_lease = match (&open.holder, &create.cache) {
-            (CacheHolder::Lease(held), CacheRequest::Lease(asked)) => held.1 == asked.key,
-            (CacheHolder::Lease(_), _) | (CacheHolder::Oplock(_), CacheRequest::Lease(_)) => false,
-            _ => true,
-        };
-        if !same_lease {
-            return Err(NtStatus::ACCESS_DENIED.into());
+        if held.version.is_some() && asked.version <= held.version {
+            return Err(NtStatus::FILE_FORCED_CLOSED.into());
         }
-        let mut grant = self.current_grant(id);
-        let mut durable = true;
-        if let (CacheGrant::Oplock(held), CacheRequest::Oplock(asked)) = (&mut grant, create.cache) {
-            // The answer is no better than what is asked for this time.
-            *held = level_of(state_of(*held) & state_of(asked));
-            durable = asked == OplockLevel::Batch;
-        }
-        let path = self.seen_path(id)?;
-        let mut created = self.describe(id, grant, path);
-        created.durable = created.durable.filter(|_| durable);
-        Ok(Some(Reply::Created(Box::new(created))))
+        replaced.push(id);
     }
+    if replaced.is_empty() {
+        return Ok(());
+    }
+    let descriptor = parts.descriptor(file)?;
+    let maximal = security::maximal_access(&descriptor, &caller.token) & caller.share_access;
+    if maximal & rights::FILE_GENERIC_READ != rights::FILE_GENERIC_READ {
+        return Ok(());
+    }
+    for id in replaced {
+        parts.opens.revoke(id, parts.agenda);
+    }
+    Err(Halt::Closing(file.file))
+}
 
-    /// A create ended without an open: its GUID is free again.
-    pub(super) fn release_guid(&mut self, work: &Work) {
-        if let Work::Create(create, attempt) = work
-            && attempt.guid_held
-            && let Some(guid) = create_guid(create)
-        {
-            let name = (create.caller.client, guid);
-            if self.creates.get(&name) == Some(&CreateState::Pending) {
-                self.creates.remove(&name);
+/// Takes up a durable open again.
+///
+/// # Errors
+/// OBJECT_NAME_NOT_FOUND if there is none that fits; ACCESS_DENIED if it is another user's; INVALID_PARAMETER if it is of another file.
+pub fn reconnect(parts: &mut Parts<'_>, request: &Reconnect) -> Result<Reply, Halt> {
+    let missing = NtStatus::OBJECT_NAME_NOT_FOUND;
+    let open = parts.opens.get(request.open).ok_or(missing)?;
+    let path = seen_path(parts.fs, open)?;
+    let durable = open.durable.filter(|_| !open.closing).ok_or(missing)?;
+    if open.disconnected.is_none() {
+        return Err(missing.into());
+    }
+    let guid_fits = match durable.request {
+        // An open without a GUID has one of zeroes.
+        DurableRequest::Version1 => request.create_guid.is_none_or(|guid| guid == Guid::default()),
+        // Version 1's way to reconnect knows no GUID, and takes up either.
+        DurableRequest::Version2 { create_guid, .. } => {
+            request.create_guid.is_none_or(|guid| guid == create_guid)
+        }
+    };
+    // A lease belongs to its client, an oplock to any client of the user that knows the handle.
+    let leased = matches!(open.holder, CacheHolder::Lease(_));
+    let elsewhere = open.root != request.caller.root;
+    if !guid_fits || leased && open.client != request.caller.client || elsewhere || request.persistent {
+        return Err(missing.into());
+    }
+    match (&open.holder, &request.lease) {
+        (CacheHolder::Lease(held), Some(lease)) => {
+            let same_version = |has_version_2: bool| has_version_2 == lease.version_2.is_some();
+            if held.1 != lease.key || !parts.caching.has_version_2(held).is_none_or(same_version) {
+                return Err(missing.into());
+            }
+            if !names_equal(&path, &request.path) {
+                return Err(NtStatus::INVALID_PARAMETER.into());
             }
         }
+        (CacheHolder::Lease(_), None) | (_, Some(_)) => return Err(missing.into()),
+        _ => {}
     }
+    if open.token.user != request.caller.token.user {
+        return Err(NtStatus::ACCESS_DENIED.into());
+    }
+    if !may_take_up(open, &request.caller) {
+        return Err(missing.into());
+    }
+    let grant = parts.caching.current_grant(&open.holder);
+    take_up(parts, request.open, &request.caller);
+    let mut created = describe(parts.fs, parts.opens, request.open, grant, path);
+    created.action = CreateAction::Opened;
+    Ok(Reply::Created(Box::new(created)))
+}
 
-    /// Notes a new open under the names by which it can be found again.
-    pub(super) fn register(&mut self, id: OpenId, create: &Create) {
-        if let Some(guid) = create_guid(create) {
-            self.creates.insert((create.caller.client, guid), CreateState::Open(id));
-        }
-    }
-
-    /// How a new open outlives its connection, if it asked to and caches handles.
-    pub(super) fn durable_for(&self, create: &Create, handle_cached: bool) -> Option<Durable> {
-        let request = create.durable.filter(|_| handle_cached)?;
-        let asked = match request {
-            DurableRequest::Version1 => None,
-            DurableRequest::Version2 { timeout, .. } => timeout.filter(|timeout| !timeout.is_zero()),
-        };
-        let timeout = asked.unwrap_or(self.config.durable_timeout).min(self.config.durable_timeout_max);
-        Some(Durable { request, timeout })
-    }
-
-    /// The application went to another client: what the same user has open there of the same file, through the same share, is
-    /// closed first (MS-SMB2 3.3.5.9.13). Call when the create has passed its access check.
-    ///
-    /// # Errors
-    /// FILE_FORCED_CLOSED if what is open has a version that this create's does not exceed.
-    pub(super) fn replace_instance(&mut self, create: &Create, file: &Attributes) -> Result<(), Halt> {
-        let Some(asked) = create.app_instance else { return Ok(()) };
-        let caller = &create.caller;
-        let Some(node) = self.files.get(&file.file) else { return Ok(()) };
-        let mut replaced = SmallVec::<[OpenId; 2]>::new();
-        for id in node.opens.iter() {
-            let Some(open) = self.opens.get(id) else { continue };
-            let Some(held) = open.app_instance.filter(|held| held.id == asked.id) else { continue };
-            // The identifier is no secret: it says which of a user's own opens are meant, and gives no right over another's.
-            if open.client == caller.client
-                || open.token.user != caller.token.user
-                || open.standing.share() != caller.standing.share()
-            {
-                continue;
-            }
-            if held.version.is_some() && asked.version <= held.version {
-                return Err(NtStatus::FILE_FORCED_CLOSED.into());
-            }
-            replaced.push(id);
-        }
-        if replaced.is_empty() {
-            return Ok(());
-        }
-        let descriptor = self.descriptor(file)?;
-        let maximal = security::maximal_access(&descriptor, &caller.token) & caller.share_access;
-        if maximal & rights::FILE_GENERIC_READ != rights::FILE_GENERIC_READ {
-            return Ok(());
-        }
-        for id in replaced {
-            self.revoke(id);
-        }
-        Err(Halt::Closing(file.file))
-    }
-
-    /// Takes up a durable open again.
-    ///
-    /// # Errors
-    /// OBJECT_NAME_NOT_FOUND where there is none that fits; ACCESS_DENIED where it is another user's; INVALID_PARAMETER where it is of
-    /// another file.
-    pub(super) fn reconnect(&mut self, request: &Reconnect) -> Result<Reply, Halt> {
-        let missing = NtStatus::OBJECT_NAME_NOT_FOUND;
-        self.opens.get(request.open).ok_or(missing)?;
-        let path = self.seen_path(request.open)?;
-        let open = self.opens.get(request.open).ok_or(missing)?;
-        let durable = open.durable.filter(|_| !open.closing).ok_or(missing)?;
-        let Some(at) = open.disconnected else { return Err(missing.into()) };
-        let guid_fits = match durable.request {
-            // An open without a GUID has one of zeroes.
-            DurableRequest::Version1 => request.create_guid.is_none_or(|guid| guid == Guid::default()),
-            // Version 1's way to reconnect knows no GUID, and takes up either.
-            DurableRequest::Version2 { create_guid, .. } => {
-                request.create_guid.is_none_or(|guid| guid == create_guid)
-            }
-        };
-        // A lease belongs to its client, an oplock to whoever knows the handle.
-        let leased = matches!(open.holder, CacheHolder::Lease(_));
-        let elsewhere = open.root != request.caller.root;
-        if !guid_fits || leased && open.client != request.caller.client || elsewhere || request.persistent {
-            return Err(missing.into());
-        }
-        match (&open.holder, &request.lease) {
-            (CacheHolder::Lease(held), Some(lease)) => {
-                if held.1 != lease.key {
-                    return Err(missing.into());
-                }
-                if self
-                    .leases
-                    .get(held)
-                    .is_some_and(|held| held.version_2.is_some() != lease.version_2.is_some())
-                {
-                    return Err(missing.into());
-                }
-                if !names_equal(&path, &request.path) {
-                    return Err(NtStatus::INVALID_PARAMETER.into());
-                }
-            }
-            (CacheHolder::Lease(_), None) | (_, Some(_)) => return Err(missing.into()),
-            _ => {}
-        }
-        if open.token.user != request.caller.token.user {
-            return Err(NtStatus::ACCESS_DENIED.into());
-        }
-        if !may_take_up(open, &request.caller) {
-            return Err(missing.into());
-        }
-        self.timers.remove(&(at, Timer::Disconnected(request.open)));
-        let node = self.files.get(&open.stream.file).and_then(|node| node.streams.get(&open.stream.index));
-        let locks = node.map_or(0, |node| node.locks.count(request.open));
-        self.locks_taken.hand_over(open.session, request.caller.session, locks);
-        if let Some(open) = self.opens.get_mut(request.open) {
-            self.owners.reconnecting(request.open, open, request.caller.session);
-            open.disconnected = None;
-            open.session = request.caller.session;
-            open.client = request.caller.client;
-            open.token = request.caller.token.clone();
-            open.share = request.caller.share;
-            open.standing = request.caller.standing.clone();
-            open.granted_by_share = request.caller.share_access;
-        }
-        let grant: CacheGrant = self.current_grant(request.open);
-        let mut created = self.describe(request.open, grant, path);
-        created.action = CreateAction::Opened;
-        Ok(Reply::Created(Box::new(created)))
-    }
+/// Gives a disconnected open to the session of its client.
+fn take_up(parts: &mut Parts<'_>, id: OpenId, caller: &Caller) {
+    let Some(open) = parts.opens.reconnect(id, caller.session, parts.agenda) else { return };
+    parts.locks.hand_over(id, open.stream, open.session, caller.session);
+    open.session = caller.session;
+    open.client = caller.client;
+    open.token = caller.token.clone();
+    open.share = caller.share;
+    open.standing = caller.standing.clone();
+    open.granted_by_share = caller.share_access;
 }
 
 /// Whether today's tree connect of the same user allows what the open was granted: it comes through the same share, which gives as

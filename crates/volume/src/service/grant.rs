@@ -1,10 +1,9 @@
-//! What a share lets its callers do: the rights that each operation needs of it, whatever the file's descriptor says.
+//! The rights that a share gives its callers, and those that each operation needs of it beside what the file's descriptor says.
 //!
 //! Everything that changes something passes here: a CREATE with [`needed_to_create`], an operation on an open with [`needed`]. An
 //! open's own rights are not enough: a hard link needs none of them, and a share's options may have changed since.
 
-use super::Service;
-use super::create::options;
+use super::options;
 use crate::backend::{Caller, Create, OpenId, Operation, SetInformation, ShareOptions};
 use crate::security::{Control, Parts, SecurityDescriptor, rights};
 use types::NtStatus;
@@ -32,7 +31,7 @@ pub enum Needs {
 pub struct Grant(u32);
 
 impl Grant {
-    /// `access` is what the share grants the user.
+    /// Makes the grant of a share that gives the user `access`.
     pub const fn new(access: u32, share: ShareOptions) -> Self {
         Self(if share.read_only { access & !CHANGING } else { access })
     }
@@ -41,8 +40,10 @@ impl Grant {
         Self::new(caller.share_access, caller.share)
     }
 
+    /// Checks that the share gives these rights. Rights that are not those of files are not the share's to give.
+    ///
     /// # Errors
-    /// ACCESS_DENIED. Rights that are not those of files are not the share's to give.
+    /// ACCESS_DENIED.
     pub const fn check(self, needs: Needs) -> Result<(), NtStatus> {
         let enough = match needs {
             Needs::All(wanted) => wanted & rights::FILE_ALL & !self.0 == 0,
@@ -51,7 +52,7 @@ impl Grant {
         if enough { Ok(()) } else { Err(NtStatus::ACCESS_DENIED) }
     }
 
-    /// The part of `access` that the share lets through.
+    /// Returns the part of `access` that the share lets through.
     pub const fn limit(self, access: u32) -> u32 {
         access & (self.0 | !rights::FILE_ALL)
     }
@@ -63,14 +64,14 @@ pub enum Effect {
     Opens,
     Overwrites,
     Supersedes,
-    /// Of a file that is there.
+    /// The stream is one of a file that is there.
     MakesStream,
     MakesFile,
     MakesDirectory,
 }
 
-/// Rights that an effect on an existing file needs beside what is wanted for the open: of the file's descriptor and of the share alike
-/// (MS-FSA 2.1.5.1.2.1). What is made belongs to its maker: there the directory's descriptor decides.
+/// Returns the rights that an effect on an existing file needs beside what is wanted for the open, of the file's descriptor and of the
+/// share alike (MS-FSA 2.1.5.1.2.1). A new file belongs to its maker: for that the directory's descriptor decides.
 pub const fn beside(create: &Create, effect: Effect) -> u32 {
     let attributes = if create.extended_attributes.is_empty() { 0 } else { rights::WRITE_EA };
     match effect {
@@ -81,8 +82,8 @@ pub const fn beside(create: &Create, effect: Effect) -> u32 {
     }
 }
 
-/// Rights that a CREATE needs of its share: those of the open, and those that its disposition, its options and its contexts would
-/// need if they were operations of their own. `given` is the descriptor that comes with it, where it is used.
+/// Returns the rights that a CREATE needs of its share: those of the open, and those that its disposition, its options and its contexts
+/// would need if they were operations of their own. `given` is the descriptor that comes with it, if it is used.
 pub fn needed_to_create(create: &Create, effect: Effect, given: Option<&SecurityDescriptor>) -> Needs {
     let made = match effect {
         Effect::MakesFile => rights::ADD_FILE,
@@ -97,8 +98,8 @@ pub fn needed_to_create(create: &Create, effect: Effect, given: Option<&Security
         needed |= rights::WRITE_EA;
     }
     if let Some(given) = given {
-        // Whoever makes a file says who else gets at it, as Windows has it. What is audited is not the maker's to say: a list that is
-        // present may be empty, or none at all, and both change what is inherited.
+        // The maker of a file says who else gets at it, as in Windows, but not what is audited: a SACL that is present may be empty, or
+        // none at all, and both change what is inherited.
         if given.control.contains(Control::SACL_PRESENT) {
             needed |= rights::WRITE_DAC;
         }
@@ -112,8 +113,8 @@ pub fn needed_to_create(create: &Create, effect: Effect, given: Option<&Security
     Needs::All(needed)
 }
 
-/// The open whose share an operation counts against, and what it needs of that share; `None` where it changes nothing, or where it
-/// is no open's.
+/// Returns the open whose share an operation counts against, and the rights that it needs of that share; `None` if it changes nothing,
+/// or is no open's.
 pub fn needed(operation: &Operation) -> Option<(OpenId, Needs)> {
     let writing = Needs::Any(rights::WRITE_DATA | rights::APPEND_DATA);
     let marking = Needs::Any(rights::WRITE_DATA | rights::WRITE_ATTRIBUTES);
@@ -172,18 +173,10 @@ const fn needed_to_set(set: &SetInformation) -> u32 {
     }
 }
 
-/// No share grants ACCESS_SYSTEM_SECURITY: whoever may not change a DACL through it may not change a SACL either.
+/// Returns the rights that a change of these parts needs. No share grants ACCESS_SYSTEM_SECURITY: a caller who may not change a DACL
+/// through it may not change a SACL either.
 fn needed_to_secure(parts: u32) -> u32 {
     let needed = Parts::from_bits_truncate(parts).access_to_set();
     let audited = if needed & rights::ACCESS_SYSTEM_SECURITY != 0 { rights::WRITE_DAC } else { 0 };
     needed & rights::FILE_ALL | audited
-}
-
-impl Service {
-    /// Whether the share through which an open was made lets the operation do what it does.
-    pub(super) fn check_grant(&self, operation: &Operation) -> Result<(), NtStatus> {
-        let Some((id, needs)) = needed(operation) else { return Ok(()) };
-        let open = self.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
-        open.grant().check(needs)
-    }
 }

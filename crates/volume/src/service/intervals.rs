@@ -1,4 +1,4 @@
-//! Ranges of a stream by where they lie: which of many meet a given one is found without looking at the others.
+//! Ranges of a stream by where they lie: those that meet a given one are found without looking at the others.
 //!
 //! An AVL tree in the order of the ranges' starts, each node of which knows the furthest end below it. Promises: inserting, removing and
 //! asking whether any range meets another take steps in proportion to the logarithm of their number; listing those that meet it, one
@@ -19,7 +19,7 @@ fn count_step() {
     STEPS.with(|steps| steps.set(steps.get() + 1));
 }
 
-/// First byte, and the one after the last: beyond 64 bits where the range ends at the largest offset. A range without bytes lies between
+/// First byte, and the one after the last: beyond 64 bits if the range ends at the largest offset. A range without bytes lies between
 /// two bytes, and meets those that hold both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Interval {
@@ -135,7 +135,7 @@ impl<T: Ord + Copy> IntervalSet<T> {
         Some(self.balance(at))
     }
 
-    /// The first node below, and what is left without it.
+    /// Takes the first node below, and returns it with the tree that is left.
     fn take_first(&mut self, at: usize) -> (usize, Link) {
         count_step();
         match self.nodes[at].left {

@@ -1,217 +1,277 @@
-//! Byte-range locks of one stream (MS-FSA 2.1.5.8, 2.1.5.9, 2.1.4.10).
-//!
-//! Owns who holds which range. Promises: a request gets all its locks or none; taking, giving up and checking a range take steps in
-//! proportion to the logarithm of the number of locks, and one more for each lock that meets the range and does not forbid it: only the
-//! asker's own exclusive ones. Never waits: who has to wait stands in [`super::waiting_locks`].
+//! LOCK: byte-range locks of all streams, as operations that may wait (MS-SMB2 3.3.5.14).
 
-use super::intervals::{Interval, IntervalSet};
-use crate::backend::{ByteRange, LockElement, OpenId, SessionId};
-use std::collections::{BTreeMap, HashMap};
+use super::agenda::Agenda;
+use super::caching::Caching;
+use super::halt::{Halt, Outcome};
+use super::intervals::Interval;
+use super::opens::Opens;
+use super::range_locks::{self, LockSequences, LocksTaken, RangeLocks};
+use super::tasks::Wait;
+use super::waiting_locks::{WaitingLock, WaitingLocks};
+use crate::backend::{ByteRange, LockElement, OpenId, OperationId, Reply, SessionId};
+use crate::fs::StreamId;
+use crate::security::rights;
+use std::collections::HashMap;
 use types::NtStatus;
 
-/// A lock, in the order in which an open's are given up: of two on one range the exclusive one first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Lock {
-    owner: OpenId,
-    interval: Interval,
-    shared: bool,
+/// Most locks held and waited for; beyond, LOCK answers INSUFFICIENT_RESOURCES.
+#[derive(Debug, Clone, Copy)]
+pub struct LockLimits {
+    pub per_open: usize,
+    pub per_session: usize,
+    pub of_volume: usize,
+}
+
+/// A LOCK request.
+#[derive(Debug, Clone, Copy)]
+pub struct LockRequest<'a> {
+    pub operation: OperationId,
+    pub open: OpenId,
+    pub elements: &'a [LockElement],
+    pub sequence: Option<u32>,
 }
 
 #[derive(Debug, Default)]
-pub struct RangeLocks {
-    /// How many times each is held.
-    held: BTreeMap<Lock, usize>,
-    /// Locks of each open that has any.
-    counts: HashMap<OpenId, usize>,
-    exclusive: IntervalSet<OpenId>,
-    shared: IntervalSet<OpenId>,
+struct StreamLocks {
+    held: RangeLocks,
+    waiting: WaitingLocks,
 }
 
-/// # Errors
-/// INVALID_LOCK_RANGE if the range goes beyond the last 64-bit offset.
-pub fn check_range(range: ByteRange) -> Result<(), NtStatus> {
-    if range.len_bytes > 0 && range.offset.checked_add(range.len_bytes - 1).is_none() {
-        return Err(NtStatus::INVALID_LOCK_RANGE);
-    }
-    Ok(())
+/// The neighbours of a change of locks: a lock that is granted breaks others' caching and answers the request that waited for it.
+pub struct Around<'a> {
+    pub opens: &'a mut Opens,
+    pub caching: &'a mut Caching,
+    pub agenda: &'a mut Agenda,
 }
 
-impl RangeLocks {
-    pub fn is_empty(&self) -> bool {
-        self.counts.is_empty()
-    }
-
-    fn set_of(&mut self, lock: Lock) -> &mut IntervalSet<OpenId> {
-        if lock.shared { &mut self.shared } else { &mut self.exclusive }
-    }
-
-    fn conflicts(&self, new: Lock) -> bool {
-        // The owner of an exclusive lock may put shared ones on top.
-        let exclusive_free =
-            self.exclusive.each_meeting(new.interval, |_, owner| new.shared && owner == new.owner);
-        !exclusive_free || !new.shared && !self.shared.each_meeting(new.interval, |_, _| false)
-    }
-
-    fn add(&mut self, lock: Lock) {
-        let times = self.held.entry(lock).or_insert(0);
-        *times += 1;
-        if *times == 1 {
-            self.set_of(lock).insert(lock.interval, lock.owner);
-        }
-        *self.counts.entry(lock.owner).or_insert(0) += 1;
-    }
-
-    fn remove(&mut self, lock: Lock) {
-        let times = self.held.get_mut(&lock).expect("a lock that is given up is held");
-        *times -= 1;
-        if *times == 0 {
-            self.held.remove(&lock);
-            self.set_of(lock).remove(lock.interval, lock.owner);
-        }
-        let count = self.counts.get_mut(&lock.owner).expect("an open that holds a lock is counted");
-        *count -= 1;
-        if *count == 0 {
-            self.counts.remove(&lock.owner);
-        }
-    }
-
-    /// Takes all of `elements` (whose `exclusive` says how), or none.
-    ///
-    /// # Errors
-    /// LOCK_NOT_GRANTED.
-    pub fn lock(&mut self, owner: OpenId, elements: &[LockElement]) -> Result<(), NtStatus> {
-        for (taken, element) in elements.iter().enumerate() {
-            let lock = |element: &LockElement| Lock {
-                owner,
-                interval: element.range.into(),
-                shared: element.exclusive != Some(true),
-            };
-            if self.conflicts(lock(element)) {
-                elements[..taken].iter().for_each(|element| self.remove(lock(element)));
-                return Err(NtStatus::LOCK_NOT_GRANTED);
-            }
-            self.add(lock(element));
-        }
-        Ok(())
-    }
-
-    /// Gives up the lock of exactly this range; an exclusive one first where both are held.
-    ///
-    /// # Errors
-    /// RANGE_NOT_LOCKED.
-    pub fn unlock(&mut self, owner: OpenId, range: ByteRange) -> Result<(), NtStatus> {
-        let lock = |shared| Lock { owner, interval: range.into(), shared };
-        let found = [lock(false), lock(true)].into_iter().find(|lock| self.held.contains_key(lock));
-        self.remove(found.ok_or(NtStatus::RANGE_NOT_LOCKED)?);
-        Ok(())
-    }
-
-    /// Gives up all locks of an open. Returns their ranges.
-    pub fn release(&mut self, owner: OpenId) -> Vec<Interval> {
-        let first = Lock { owner, interval: Interval { start: 0, end: 0 }, shared: false };
-        let mine = self.held.range(first..).take_while(|(lock, _)| lock.owner == owner);
-        let mine: Vec<Lock> = mine.map(|(lock, _)| *lock).collect();
-        for lock in &mine {
-            self.held.remove(lock);
-            self.set_of(*lock).remove(lock.interval, owner);
-        }
-        self.counts.remove(&owner);
-        mine.into_iter().map(|lock| lock.interval).collect()
-    }
-
-    /// Locks that an open holds.
-    pub fn count(&self, owner: OpenId) -> usize {
-        self.counts.get(&owner).copied().unwrap_or(0)
-    }
-
-    /// # Errors
-    /// FILE_LOCK_CONFLICT where `owner` may not read or write the range.
-    pub fn check_io(&self, owner: OpenId, range: ByteRange, write: bool) -> Result<(), NtStatus> {
-        if self.is_empty() || range.len_bytes == 0 {
-            return Ok(());
-        }
-        let interval = Interval::from(range);
-        // A shared lock forbids writing to its owner too.
-        let free = self.exclusive.each_meeting(interval, |_, holder| holder == owner)
-            && (!write || self.shared.each_meeting(interval, |_, _| false));
-        if free { Ok(()) } else { Err(NtStatus::FILE_LOCK_CONFLICT) }
-    }
-}
-
-/// Locks held and waited for of each session, and of all.
-#[derive(Debug, Default)]
-pub struct LocksTaken {
-    by_session: HashMap<SessionId, usize>,
-    all: usize,
-}
-
-impl LocksTaken {
-    pub fn of(&self, session: SessionId) -> usize {
-        self.by_session.get(&session).copied().unwrap_or(0)
-    }
-
-    pub fn all(&self) -> usize {
-        self.all
-    }
-
-    pub fn add(&mut self, session: SessionId, locks: usize) {
-        if locks > 0 {
-            *self.by_session.entry(session).or_insert(0) += locks;
-            self.all += locks;
-        }
-    }
-
-    pub fn remove(&mut self, session: SessionId, locks: usize) {
-        if locks > 0 {
-            let count = self.by_session.get_mut(&session).expect("a session that has locks is counted");
-            *count -= locks;
-            if *count == 0 {
-                self.by_session.remove(&session);
-            }
-            self.all -= locks;
-        }
-    }
-
-    /// The open that has these locks is taken up by another session.
-    pub fn hand_over(&mut self, from: SessionId, to: SessionId, locks: usize) {
-        self.remove(from, locks);
-        self.add(to, locks);
-    }
-}
-
-/// Buckets of MS-SMB2 3.3.1.10 Open.LockSequenceArray: the last sequence number that succeeded in each.
+/// The locks of all streams.
+///
+/// Invariant: a stream stands here exactly while an open of it holds a lock or waits for one. A request that waits is parked in
+/// [`super::tasks`] with [`Wait::Lock`]. `taken` counts the locks held and waited for with the sessions of their opens.
 #[derive(Debug)]
-pub struct LockSequences([Option<u8>; 64]);
+pub struct Locks {
+    streams: HashMap<StreamId, StreamLocks>,
+    taken: LocksTaken,
+    limits: LockLimits,
+}
 
-impl Default for LockSequences {
-    fn default() -> Self {
-        Self([None; 64])
+impl Locks {
+    pub fn new(limits: LockLimits) -> Self {
+        Self { streams: HashMap::new(), taken: LocksTaken::default(), limits }
+    }
+
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.streams.is_empty() && self.taken.all() == 0
+    }
+
+    /// Whether anybody holds a lock on the stream.
+    pub fn is_locked(&self, stream: StreamId) -> bool {
+        self.streams.get(&stream).is_some_and(|locks| !locks.held.is_empty())
+    }
+
+    /// Counts the locks that an open holds.
+    pub fn count(&self, stream: StreamId, open: OpenId) -> usize {
+        self.streams.get(&stream).map_or(0, |locks| locks.held.count(open))
+    }
+
+    /// Checks that the locks of others let an open read or write a range.
+    ///
+    /// # Errors
+    /// FILE_LOCK_CONFLICT.
+    #[inline]
+    pub fn check_io(
+        &self,
+        open: OpenId,
+        stream: StreamId,
+        range: ByteRange,
+        write: bool,
+    ) -> Result<(), NtStatus> {
+        match self.streams.get(&stream) {
+            Some(locks) => locks.held.check_io(open, range, write),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes locks or gives them up, as the request says.
+    pub fn lock(&mut self, request: &LockRequest<'_>, around: &mut Around<'_>) -> Result<Outcome, Halt> {
+        let LockRequest { operation, open: id, elements, sequence } = *request;
+        let open = around.opens.open_for(id, 0)?;
+        if open.directory {
+            return Err(NtStatus::INVALID_DEVICE_REQUEST.into());
+        }
+        let (stream, access, session) = (open.stream, open.access, open.session);
+        if let Some(sequence) = sequence
+            && open.sequences.get_or_insert_with(Box::<LockSequences>::default).is_replay(sequence)
+        {
+            return Ok(Outcome::Reply(Reply::Done));
+        }
+        let Some(first) = elements.first() else { return Err(NtStatus::INVALID_PARAMETER.into()) };
+        if first.exclusive.is_none() {
+            return self.unlock(request, stream, session, around);
+        }
+        for element in elements {
+            // A request locks or unlocks, and only a single lock may wait.
+            if element.exclusive.is_none() || elements.len() > 1 && !element.fail_immediately {
+                return Err(NtStatus::INVALID_PARAMETER.into());
+            }
+            range_locks::check_range(element.range)?;
+        }
+        if access & (rights::READ_DATA | rights::WRITE_DATA | rights::APPEND_DATA | rights::EXECUTE) == 0 {
+            return Err(NtStatus::ACCESS_DENIED.into());
+        }
+        self.check_room(id, stream, session, elements.len())?;
+        let result = match self.streams.entry(stream).or_default().held.lock(id, elements) {
+            Ok(()) => {
+                self.taken.add(session, elements.len());
+                lock_succeeded(around.opens, id, sequence);
+                around.caching.contend(around.opens, around.agenda, id);
+                Ok(Outcome::Reply(Reply::Done))
+            }
+            Err(NtStatus::LOCK_NOT_GRANTED) if !first.fail_immediately => {
+                // The lock in the way keeps the stream here.
+                if around.agenda.tasks.is_full() {
+                    return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
+                }
+                self.taken.add(session, 1);
+                let waiting = WaitingLock { operation, open: id, element: *first, sequence };
+                self.streams.entry(stream).or_default().waiting.push(waiting);
+                around.agenda.park(operation, None, Wait::Lock(id), false);
+                Ok(Outcome::Later)
+            }
+            Err(status) => Err(status.into()),
+        };
+        // A request whose ranges meet each other fails on a stream that has no locks.
+        if result.is_err() {
+            self.drop_idle(stream);
+        }
+        result
+    }
+
+    /// Checks that an open, its session and the volume have room for more locks.
+    ///
+    /// # Errors
+    /// INSUFFICIENT_RESOURCES.
+    fn check_room(
+        &self,
+        id: OpenId,
+        stream: StreamId,
+        session: SessionId,
+        more: usize,
+    ) -> Result<(), NtStatus> {
+        let locks = self.streams.get(&stream);
+        let own = locks.map_or(0, |locks| locks.held.count(id) + locks.waiting.of(id).count());
+        let fits = own + more <= self.limits.per_open
+            && self.taken.of(session) + more <= self.limits.per_session
+            && self.taken.all() + more <= self.limits.of_volume;
+        if fits { Ok(()) } else { Err(NtStatus::INSUFFICIENT_RESOURCES) }
+    }
+
+    fn unlock(
+        &mut self,
+        request: &LockRequest<'_>,
+        stream: StreamId,
+        session: SessionId,
+        around: &mut Around<'_>,
+    ) -> Result<Outcome, Halt> {
+        let mut freed = Vec::new();
+        let mut result = Ok(());
+        for element in request.elements {
+            result = if element.exclusive.is_some() {
+                Err(NtStatus::INVALID_PARAMETER)
+            } else {
+                range_locks::check_range(element.range)
+                    .and_then(|()| self.unlock_range(stream, request.open, element.range))
+            };
+            if result.is_err() {
+                break;
+            }
+            freed.push(Interval::from(element.range));
+        }
+        self.taken.remove(session, freed.len());
+        self.retry(stream, &freed, around);
+        result?;
+        lock_succeeded(around.opens, request.open, request.sequence);
+        Ok(Outcome::Reply(Reply::Done))
+    }
+
+    fn unlock_range(&mut self, stream: StreamId, open: OpenId, range: ByteRange) -> Result<(), NtStatus> {
+        let locks = self.streams.get_mut(&stream).ok_or(NtStatus::RANGE_NOT_LOCKED)?;
+        locks.held.unlock(open, range)
+    }
+
+    /// Gives ranges that may have become free to the requests that wait for them, first come first.
+    fn retry(&mut self, stream: StreamId, freed: &[Interval], around: &mut Around<'_>) {
+        let Some(StreamLocks { held, waiting }) = self.streams.get_mut(&stream) else { return };
+        let granted =
+            waiting.retry(freed, |lock| held.lock(lock.open, std::slice::from_ref(&lock.element)).is_ok());
+        self.drop_idle(stream);
+        for lock in granted {
+            lock_succeeded(around.opens, lock.open, lock.sequence);
+            around.agenda.finish(lock.operation, Ok(Reply::Done));
+            around.caching.contend(around.opens, around.agenda, lock.open);
+        }
+    }
+
+    /// Takes a request out that is cancelled. The caller answers it.
+    pub fn cancel(&mut self, id: OpenId, operation: OperationId, opens: &Opens) {
+        let Some(open) = opens.get(id) else { return };
+        let Some(locks) = self.streams.get_mut(&open.stream) else { return };
+        let ticket = locks.waiting.of(id).find(|(_, lock)| lock.operation == operation);
+        if let Some(ticket) = ticket.map(|(ticket, _)| ticket) {
+            locks.waiting.remove(ticket);
+            self.taken.remove(open.session, 1);
+            self.drop_idle(open.stream);
+        }
+    }
+
+    /// Ends the requests of an open that goes, and frees the ranges that it holds.
+    pub fn release(&mut self, id: OpenId, stream: StreamId, session: SessionId, around: &mut Around<'_>) {
+        self.abort_waiting(id, stream, session, around.agenda);
+        let Some(locks) = self.streams.get_mut(&stream) else { return };
+        self.taken.remove(session, locks.held.count(id));
+        let freed = locks.held.release(id);
+        if !freed.is_empty() {
+            self.retry(stream, &freed, around);
+        }
+    }
+
+    /// Ends the requests of an open that wait.
+    pub fn abort_waiting(&mut self, id: OpenId, stream: StreamId, session: SessionId, agenda: &mut Agenda) {
+        let Some(locks) = self.streams.get_mut(&stream) else { return };
+        let gone: Vec<_> = locks.waiting.of(id).map(|(ticket, _)| ticket).collect();
+        let gone: Vec<_> = gone.into_iter().filter_map(|ticket| locks.waiting.remove(ticket)).collect();
+        self.taken.remove(session, gone.len());
+        self.drop_idle(stream);
+        for lock in gone {
+            agenda.finish(lock.operation, Err(NtStatus::RANGE_NOT_LOCKED));
+        }
+    }
+
+    /// Counts the locks of an open that another session takes up with that one.
+    pub fn hand_over(&mut self, id: OpenId, stream: StreamId, from: SessionId, to: SessionId) {
+        let locks = self.count(stream, id);
+        self.taken.hand_over(from, to, locks);
+    }
+
+    fn drop_idle(&mut self, stream: StreamId) {
+        if self.streams.get(&stream).is_some_and(StreamLocks::is_idle) {
+            self.streams.remove(&stream);
+        }
     }
 }
 
-impl LockSequences {
-    fn bucket(&mut self, sequence: u32) -> Option<(&mut Option<u8>, u8)> {
-        let index = usize::try_from(sequence >> 4).ok()?.checked_sub(1)?;
-        Some((self.0.get_mut(index)?, (sequence & 0xF) as u8))
-    }
-
-    /// Whether the request is the repetition of one that succeeded; if not, its bucket becomes invalid until it does.
-    pub fn is_replay(&mut self, sequence: u32) -> bool {
-        let Some((bucket, number)) = self.bucket(sequence) else { return false };
-        if *bucket == Some(number) {
-            return true;
-        }
-        *bucket = None;
-        false
-    }
-
-    pub fn succeeded(&mut self, sequence: u32) {
-        if let Some((bucket, number)) = self.bucket(sequence) {
-            *bucket = Some(number);
-        }
+impl StreamLocks {
+    fn is_idle(&self) -> bool {
+        self.held.is_empty() && self.waiting.is_empty()
     }
 }
 
-#[cfg(test)]
-#[path = "tests/range_locks.rs"]
-mod tests;
+/// Remembers that a request of an open with this sequence number succeeded.
+fn lock_succeeded(opens: &mut Opens, id: OpenId, sequence: Option<u32>) {
+    if let Some(open) = opens.get_mut(id)
+        && let (Some(sequences), Some(sequence)) = (&mut open.sequences, sequence)
+    {
+        sequences.succeeded(sequence);
+    }
+}

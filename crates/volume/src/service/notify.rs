@@ -1,12 +1,18 @@
-//! Change notification: who watches which directory, what they have not been told yet (MS-FSA 2.1.5.11, MS-SMB2 3.3.5.19).
+//! Change notification: which opens watch which directories, and the changes they have not been told yet (MS-FSA 2.1.5.11,
+//! MS-SMB2 3.3.5.19).
 //!
 //! Paths are those of the volume, in the case in which names are stored. Promises: a watch keeps at most as much as its first request
 //! asked for, and all together no more than [`KEPT_BYTES_MAX`]; beyond, it says that everything may have changed. A user has no more
 //! watches than [`WATCHES_PER_USER_MAX`], as each costs every change below it. A change takes one walk along its path, however many
 //! directories that names, and says in steps what it took. Never touches files.
 
+use super::agenda::Agenda;
+use super::halt::{Halt, Outcome};
+use super::opens::Opens;
 use super::path;
-use crate::backend::{OpenId, OperationId, WideString};
+use super::tasks::Wait;
+use super::turn::OPERATION_STEPS;
+use crate::backend::{OpenId, OperationId, Reply, WideString};
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher};
@@ -36,7 +42,7 @@ pub const STREAM_NAME: u32 = 0x200;
 pub const STREAM_SIZE: u32 = 0x400;
 pub const STREAM_WRITE: u32 = 0x800;
 
-/// Most changes kept for one watch, whatever it asked for.
+/// Most changes kept for one watch, even if it asked for more.
 const CHANGES_MAX: usize = 4096;
 /// Memory of the changes of all watches; a user's take no more of it than is free.
 const KEPT_BYTES_MAX: usize = 32 << 20;
@@ -45,7 +51,17 @@ const CHANGE_BYTES: usize = 48;
 const WATCHES_MAX: usize = 16_384;
 const WATCHES_PER_USER_MAX: usize = 4096;
 
-/// What is to be watched, and for whom.
+/// A request to watch an open's directory.
+#[derive(Debug, Clone, Copy)]
+pub struct NotifyRequest {
+    pub operation: OperationId,
+    pub open: OpenId,
+    pub filter: u32,
+    pub tree: bool,
+    pub bytes_max: u32,
+}
+
+/// The directory to watch, and the user for whom.
 pub struct Asked<'a> {
     pub open: OpenId,
     pub user: &'a Sid,
@@ -55,7 +71,7 @@ pub struct Asked<'a> {
     pub bytes_max: u32,
 }
 
-/// What a request waits for, or is answered with.
+/// The changes that a request waits for, or is answered with.
 pub type Changes = Vec<(u32, WideString)>;
 
 #[derive(Debug)]
@@ -67,20 +83,24 @@ struct Watch {
     changes: Vec<(u32, WideString)>,
     bytes: usize,
     overflow: bool,
-    /// Memory of the changes.
+    /// Bytes of memory of the changes.
     kept_bytes: usize,
     user: Sid,
     requests: VecDeque<OperationId>,
-    /// Changes came between requests, or the one that waits can be answered.
+    /// Whether changes came between requests, or the one that waits can be answered.
     ready: bool,
 }
 
+/// All watches.
+///
+/// Invariant: a watch stands with its open, with the hash of its path, and counts with its user; `kept_bytes` is the sum of what watches
+/// keep. A request that waits is parked in [`super::tasks`] with [`Wait::Notify`].
 #[derive(Debug, Default)]
 pub struct Watches {
     by_open: HashMap<OpenId, Watch>,
     by_path: HashMap<PathHash, Vec<OpenId>>,
     hashes: RandomState,
-    /// Steps (see [`super::turn`]) that changes took since that was last asked.
+    /// Steps (see [`super::turn`]) that changes took since the last call of [`Self::take_steps`].
     steps: u32,
     /// Watches that have something to answer.
     ready: VecDeque<OpenId>,
@@ -88,8 +108,8 @@ pub struct Watches {
     kept_bytes: usize,
 }
 
-/// Of a directory's path, under a key of this process: the hashes of all directories of a path come from one walk along it. Two paths may
-/// share one.
+/// The hash of a directory's path, under a key of this process: the hashes of all directories of a path come from one walk along it. Two
+/// paths may share one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct PathHash(u64);
 
@@ -110,16 +130,70 @@ impl Watches {
         self.by_open.is_empty()
     }
 
-    /// A request of an open directory. The first one fixes filter, depth and size of the buffer. Returns the answer where there is one
-    /// at once (empty: too much changed).
+    /// Takes a request for an open directory: answers it, or parks it until something changes.
     ///
     /// # Errors
-    /// INSUFFICIENT_RESOURCES where it would be one watch too many.
-    pub fn request(
+    /// DELETE_PENDING if the directory is to go; INSUFFICIENT_RESOURCES if too much waits already.
+    pub fn watch(
         &mut self,
-        operation: OperationId,
-        asked: &Asked<'_>,
-    ) -> Result<Option<Changes>, NtStatus> {
+        request: NotifyRequest,
+        opens: &mut Opens,
+        agenda: &mut Agenda,
+    ) -> Result<Outcome, Halt> {
+        let NotifyRequest { operation, open: id, filter, tree, bytes_max } = request;
+        opens.open_to_list(id)?;
+        let open = opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
+        let node = opens.file(open.stream.file);
+        if let Some(link) = &open.link
+            && node.is_some_and(|node| node.is_deleting_link(link))
+        {
+            return Err(NtStatus::DELETE_PENDING.into());
+        }
+        if agenda.tasks.is_full() {
+            return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
+        }
+        let user = &open.token.user;
+        let asked = Asked { open: id, user, path: &open.path, filter, tree, bytes_max };
+        match self.request(operation, &asked)? {
+            Some(changes) => Ok(Outcome::Reply(Reply::Notify(changes))),
+            None => {
+                agenda.park(operation, None, Wait::Notify(id), false);
+                Ok(Outcome::Later)
+            }
+        }
+    }
+
+    /// Answers requests whose directories changed, as long as the turn is not spent.
+    pub fn answer(&mut self, agenda: &mut Agenda) {
+        while !agenda.turn.is_spent()
+            && let Some((operation, changes)) = self.next_ready()
+        {
+            agenda.turn.spend(OPERATION_STEPS);
+            agenda.finish(operation, Ok(Reply::Notify(changes)));
+        }
+    }
+
+    /// Ends the watch of an open that goes, or whose client does.
+    pub fn end(&mut self, open: OpenId, agenda: &mut Agenda) {
+        for operation in self.remove(open) {
+            agenda.finish(operation, Err(NtStatus::NOTIFY_CLEANUP));
+        }
+    }
+
+    /// Ends the requests that wait on a directory which is being deleted; its watch stays.
+    pub fn interrupt(&mut self, open: OpenId, agenda: &mut Agenda) {
+        let Some(watch) = self.by_open.get_mut(&open) else { return };
+        for operation in std::mem::take(&mut watch.requests) {
+            agenda.finish(operation, Err(NtStatus::DELETE_PENDING));
+        }
+    }
+
+    /// Queues a request. The first one of an open fixes filter, depth and size of the buffer. Returns the answer if there is one at
+    /// once (empty: too much changed).
+    ///
+    /// # Errors
+    /// INSUFFICIENT_RESOURCES if it would be one watch too many.
+    fn request(&mut self, operation: OperationId, asked: &Asked<'_>) -> Result<Option<Changes>, NtStatus> {
         if !self.by_open.contains_key(&asked.open) {
             self.insert(asked)?;
         }
@@ -155,7 +229,7 @@ impl Watches {
         Ok(())
     }
 
-    /// The changes that a watch has kept, which it keeps no more.
+    /// Takes the changes that a watch has kept.
     fn take(&mut self, open: OpenId) -> Changes {
         let Some(watch) = self.by_open.get_mut(&open) else { return Changes::new() };
         let before = watch.kept_bytes;
@@ -167,7 +241,7 @@ impl Watches {
         changes
     }
 
-    /// Something happened to the entry at `path`.
+    /// Notes that something happened to the entry at `path`.
     pub fn changed(&mut self, path: &[u16], action: u32, filter: u32) {
         if self.by_open.is_empty() || path.is_empty() {
             return;
@@ -202,7 +276,7 @@ impl Watches {
         }
     }
 
-    /// The directories of `path` that somebody may watch, by the length of their paths, the nearest first.
+    /// Lists the directories of `path` that somebody may watch, by the length of their paths, the nearest first.
     fn watched_directories(&self, path: &[u16]) -> Vec<(usize, PathHash)> {
         let mut found = Vec::new();
         let mut hasher = self.hashes.build_hasher();
@@ -228,13 +302,13 @@ impl Watches {
         PathHash(hasher.finish())
     }
 
-    /// Steps that changes took since the last call.
+    /// Takes the number of steps that changes took since the last call.
     pub fn take_steps(&mut self) -> u32 {
         std::mem::take(&mut self.steps)
     }
 
-    /// A request that can be answered by now, and the changes since the last answer: the oldest request of a watch.
-    pub fn next_ready(&mut self) -> Option<(OperationId, Changes)> {
+    /// Takes a request that can be answered by now, the oldest of its watch, and the changes since the last answer.
+    fn next_ready(&mut self) -> Option<(OperationId, Changes)> {
         while let Some(open) = self.ready.pop_front() {
             let Some(watch) = self.by_open.get_mut(&open) else { continue };
             watch.ready = false;
@@ -249,8 +323,8 @@ impl Watches {
         !self.ready.is_empty()
     }
 
-    /// The open is gone, or its directory is about to: returns the requests that waited.
-    pub fn remove(&mut self, open: OpenId) -> Vec<OperationId> {
+    /// Removes the watch of an open. Returns the requests that waited.
+    fn remove(&mut self, open: OpenId) -> Vec<OperationId> {
         self.take(open);
         let Some(watch) = self.by_open.remove(&open) else { return Vec::new() };
         if let Some(user) = self.by_user.get_mut(&watch.user) {
@@ -263,23 +337,14 @@ impl Watches {
         watch.requests.into()
     }
 
-    /// Takes a request back; whether it waited.
-    pub fn cancel(&mut self, open: OpenId, operation: OperationId) -> bool {
-        let Some(watch) = self.by_open.get_mut(&open) else { return false };
-        let before = watch.requests.len();
-        watch.requests.retain(|waiting| *waiting != operation);
-        watch.requests.len() != before
+    /// Takes a request back that is cancelled. The caller answers it.
+    pub fn cancel(&mut self, open: OpenId, operation: OperationId) {
+        if let Some(watch) = self.by_open.get_mut(&open) {
+            watch.requests.retain(|waiting| *waiting != operation);
+        }
     }
 
-    /// Takes back all requests that wait on a directory which is being deleted; its watches stay.
-    pub fn interrupt(&mut self, open: OpenId) -> Vec<OperationId> {
-        self.by_open
-            .get_mut(&open)
-            .map(|watch| std::mem::take(&mut watch.requests).into())
-            .unwrap_or_default()
-    }
-
-    /// The directory of an open has another path.
+    /// Notes that the directory of an open has another path.
     pub fn moved(&mut self, open: OpenId, to: &[u16]) {
         let Some(watch) = self.by_open.get_mut(&open) else { return };
         let before = std::mem::replace(&mut watch.path, to.into());
@@ -299,7 +364,7 @@ impl Watches {
 }
 
 impl Watch {
-    /// Keeps a change, where it is no more than the client asked for and than `room` bytes of memory.
+    /// Keeps a change, if that is no more than the client asked for and than `room` bytes of memory.
     fn add(&mut self, action: u32, relative: &[u16], room: usize) {
         if self.overflow {
             return;
@@ -366,7 +431,7 @@ mod tests {
             let asked = Asked { path, ..asked(open, &user) };
             assert_eq!(watches.request(OperationId(open), &asked), Ok(None));
         }
-        // What is like it and is elsewhere hears nothing.
+        // A watch of another directory hears nothing.
         let elsewhere = Asked { path: &[2; 9], ..asked(4, &user) };
         assert_eq!(watches.request(OperationId(4), &elsewhere), Ok(None));
         watches.changed(&path, ADDED, FILE_NAME);

@@ -1,21 +1,27 @@
 //! CREATE of what is there: access, share modes, breaks, overwriting (MS-FSA 2.1.5.1.2).
 
-use super::breaks::BreakRequest;
-use super::create::{Opening, Target, disturbs, lease_name, options, settable};
+use super::access;
+use super::caching::{BreakRequest, disturbs};
+use super::durable::replace_instance;
+use super::establish::{Opening, lease_name, parent_lease, settable};
 use super::grant::{self, Effect};
-use super::information::ea_status;
+use super::halt::{Halt, ea_status};
+use super::make_file::{allocate, make_stream};
 use super::notify;
+use super::opens::Opens;
+use super::options;
+use super::parts::Parts;
 use super::path::ParsedPath;
 use super::share::ShareMode;
 use super::tasks::Attempt;
-use super::{Halt, Service};
+use super::walk::Target;
 use crate::backend::{Create, CreateAction, Disposition, LeaseState};
 use crate::fs::{AttributeChange, Attributes, FsError, StreamId, check_extended_attributes};
 use crate::security::rights;
 use types::{NtStatus, attribute};
 
-/// What a disposition does to something that is there.
-const fn effect(disposition: Disposition) -> Result<Option<CreateAction>, NtStatus> {
+/// Returns what a disposition does to a stream that is there.
+const fn action_of(disposition: Disposition) -> Result<Option<CreateAction>, NtStatus> {
     match disposition {
         Disposition::Create => Err(NtStatus::OBJECT_NAME_COLLISION),
         Disposition::Open | Disposition::OpenIf => Ok(None),
@@ -24,18 +30,73 @@ const fn effect(disposition: Disposition) -> Result<Option<CreateAction>, NtStat
     }
 }
 
-impl Service {
-    pub(super) fn open_existing(
-        &mut self,
-        create: &Create,
-        attempt: &Attempt,
-        parsed: &ParsedPath<'_>,
-        target: &Target,
-        file: Attributes,
-    ) -> Result<Opening, Halt> {
-        let stream = match parsed.stream {
-            None => Some(StreamId::unnamed(file.file)),
-            Some(name) => match self.fs.find_stream(file.file, name) {
+/// A file that is there and is being opened.
+pub struct Existing<'a> {
+    pub create: &'a Create,
+    pub parsed: &'a ParsedPath<'a>,
+    pub target: &'a Target,
+    pub file: Attributes,
+}
+
+/// What the create does to the file.
+#[derive(Clone, Copy)]
+struct Plan {
+    /// The stream; none if it is to be made.
+    stream: Option<StreamId>,
+    /// What happens to the stream's content, if anything does.
+    action: Option<CreateAction>,
+}
+
+impl Plan {
+    const fn effect(self) -> Effect {
+        match self.action {
+            Some(CreateAction::Superseded) => Effect::Supersedes,
+            Some(_) => Effect::Overwrites,
+            None if self.stream.is_none() => Effect::MakesStream,
+            None => Effect::Opens,
+        }
+    }
+}
+
+impl Existing<'_> {
+    /// Checks everything, waits for others if it has to, and then changes the file as the disposition says.
+    pub fn run(&self, parts: &mut Parts<'_>, attempt: &Attempt) -> Result<Opening, Halt> {
+        let plan = self.plan(parts)?;
+        let access = self.check_access(parts, plan)?;
+        self.agree_with_others(parts, attempt, plan, access)?;
+        let Some(stream) = plan.stream else {
+            return self.make_stream(parts, access);
+        };
+        let directory = self.is_directory();
+        if plan.action.is_some() {
+            self.overwrite(parts, stream)?;
+            allocate(parts, self.create, stream, directory)?;
+        }
+        // As stored, in any case in which the client wrote it.
+        let stored = match self.parsed.stream {
+            Some(_) => Some(parts.fs.stream_information(stream)?.name),
+            None => None,
+        };
+        Ok(Opening {
+            stream,
+            directory,
+            path: self.target.path(stored.as_deref()),
+            link: self.target.link.clone(),
+            access,
+            action: plan.action.unwrap_or(CreateAction::Opened),
+        })
+    }
+
+    fn is_directory(&self) -> bool {
+        self.file.directory && self.parsed.stream.is_none()
+    }
+
+    /// Finds the stream, and checks that what is asked for fits what is there.
+    fn plan(&self, parts: &mut Parts<'_>) -> Result<Plan, Halt> {
+        let (create, file) = (self.create, self.file.file);
+        let stream = match self.parsed.stream {
+            None => Some(StreamId::unnamed(file)),
+            Some(name) => match parts.fs.find_stream(file, name) {
                 Ok(stream) => Some(stream),
                 Err(FsError::NotFound) => None,
                 Err(error) => return Err(error.into()),
@@ -47,65 +108,75 @@ impl Service {
         if stream.is_none() && matches!(create.disposition, Disposition::Open | Disposition::Overwrite) {
             return Err(NtStatus::OBJECT_NAME_NOT_FOUND.into());
         }
-        let is_directory = file.directory && parsed.stream.is_none();
-        check_type(create, parsed, &file)?;
-        let action = if stream.is_some() { effect(create.disposition)? } else { None };
-        if action.is_some() && is_directory {
+        check_type(create, self.parsed, &self.file)?;
+        let action = if stream.is_some() { action_of(create.disposition)? } else { None };
+        if action.is_some() && self.is_directory() {
             return Err(NtStatus::FILE_IS_A_DIRECTORY.into());
         }
-        self.check_deleting(target, stream.unwrap_or(StreamId::unnamed(file.file)))?;
+        check_deleting(parts.opens, self.target, stream.unwrap_or(StreamId::unnamed(file)))?;
+        Ok(Plan { stream, action })
+    }
 
-        let effect = match action {
-            Some(CreateAction::Superseded) => Effect::Supersedes,
-            Some(_) => Effect::Overwrites,
-            None if stream.is_none() => Effect::MakesStream,
-            None => Effect::Opens,
-        };
-        let beside = grant::beside(create, effect);
-        let parent = target.own_link().map(|link| link.parent);
-        let mut access = self.granted_access(create, &file, parent, effect)?;
+    /// Returns the rights of the open.
+    fn check_access(&self, parts: &mut Parts<'_>, plan: Plan) -> Result<u32, Halt> {
+        let (create, file) = (self.create, &self.file);
+        let parent = self.target.own_link().map(|link| link.parent);
+        let mut access = access::granted(parts, create, file, parent, plan.effect())?;
         let write_bits = rights::WRITE_DATA | rights::APPEND_DATA;
-        if file.attributes & attribute::READONLY != 0 && !file.directory {
+        let read_only = file.attributes & attribute::READONLY != 0;
+        if read_only && !file.directory {
             let desired = rights::map_generic(create.desired_access);
-            if action.is_some() || desired & write_bits != 0 {
+            if plan.action.is_some() || desired & write_bits != 0 {
                 return Err(NtStatus::ACCESS_DENIED.into());
             }
             access &= !write_bits;
         }
         if create.options & options::DELETE_ON_CLOSE != 0 {
-            if file.attributes & attribute::READONLY != 0 && parsed.stream.is_none() {
+            if read_only && self.parsed.stream.is_none() {
                 return Err(NtStatus::CANNOT_DELETE.into());
             }
             if access & rights::DELETE == 0 {
                 return Err(NtStatus::ACCESS_DENIED.into());
             }
-            if target.own_link().is_none() {
+            if self.target.own_link().is_none() {
                 return Err(NtStatus::CANNOT_DELETE.into());
             }
         }
-        if action.is_some() && parsed.stream.is_none() {
+        if plan.action.is_some() && self.parsed.stream.is_none() {
             let lost = file.attributes & !create.attributes & (attribute::HIDDEN | attribute::SYSTEM);
             if lost != 0 {
                 return Err(NtStatus::ACCESS_DENIED.into());
             }
         }
+        Ok(access)
+    }
+
+    /// Checks share modes, and lets others give up what they cache.
+    fn agree_with_others(
+        &self,
+        parts: &mut Parts<'_>,
+        attempt: &Attempt,
+        plan: Plan,
+        access: u32,
+    ) -> Result<(), Halt> {
+        let (create, file) = (self.create, self.file.file);
         let lease = lease_name(create);
         if let Some(name) = lease {
-            self.check_lease_key(name, stream)?;
+            parts.caching.check_lease_key(name, plan.stream)?;
         }
-        self.replace_instance(create, &file)?;
+        replace_instance(parts, create, &self.file)?;
         // A stream about to be made has no opens to agree with, but its file may be opened for deletion.
-        let checked = stream.unwrap_or(StreamId { file: file.file, index: u32::MAX });
-        let mode = ShareMode { access: access | beside, share: create.share_access, stream: checked.index };
-        let opens = self.files.get(&file.file).map_or(0, |node| node.opens.len());
-        self.turn.spend(u32::try_from(opens).unwrap_or(u32::MAX));
-        let violation = self.violates(mode, checked);
-        let (oplocks, leases) = disturbs(access | beside);
-        let waits = self.ask(&BreakRequest {
+        let checked = plan.stream.unwrap_or(StreamId { file, index: u32::MAX });
+        let wanted = access | grant::beside(create, plan.effect());
+        let mode = ShareMode { access: wanted, share: create.share_access, stream: checked.index };
+        parts.agenda.turn.spend(parts.opens.steps_of(file));
+        let violation = parts.opens.violates(mode, checked);
+        let (oplocks, leases) = disturbs(wanted);
+        let waits = parts.ask(&BreakRequest {
             stream: checked,
             by_lease: lease,
             by_open: None,
-            keep: if action.is_some() {
+            keep: if plan.action.is_some() {
                 LeaseState::empty()
             } else if violation {
                 !LeaseState::HANDLE
@@ -118,91 +189,49 @@ impl Service {
             wait_for_breaking: attempt.again,
         })?;
         if waits {
-            return Err(Halt::Break(file.file));
+            return Err(Halt::Break(file));
         }
-        if violation {
-            return Err(NtStatus::SHARING_VIOLATION.into());
-        }
+        if violation { Err(NtStatus::SHARING_VIOLATION.into()) } else { Ok(()) }
+    }
 
-        let stream = match (stream, parsed.stream) {
-            (Some(stream), _) => stream,
-            (None, Some(name)) => {
-                let made = self.make_stream(file.file, name, target)?;
-                self.allocate(create, made, false)?;
-                return Ok(Opening {
-                    stream: made,
-                    directory: false,
-                    path: target.path(parsed.stream),
-                    link: target.link.clone(),
-                    access,
-                    action: CreateAction::Created,
-                });
-            }
-            (None, None) => return Err(NtStatus::INTERNAL_ERROR.into()),
-        };
-        if action.is_some() {
-            self.overwrite(create, target, &file, stream)?;
-            self.allocate(create, stream, is_directory)?;
-        }
-        // As stored, whatever case the client wrote.
-        let stored = match parsed.stream {
-            Some(_) => Some(self.fs.stream_information(stream)?.name),
-            None => None,
-        };
+    fn make_stream(&self, parts: &mut Parts<'_>, access: u32) -> Result<Opening, Halt> {
+        let name = self.parsed.stream.ok_or(NtStatus::INTERNAL_ERROR)?;
+        let stream = make_stream(parts, self.file.file, name, self.target)?;
+        allocate(parts, self.create, stream, false)?;
         Ok(Opening {
             stream,
-            directory: is_directory,
-            path: target.path(stored.as_deref()),
-            link: target.link.clone(),
+            directory: false,
+            path: self.target.path(Some(name)),
+            link: self.target.link.clone(),
             access,
-            action: action.unwrap_or(CreateAction::Opened),
+            action: CreateAction::Created,
         })
     }
 
-    /// Whether an open of this mode cannot be beside those that are.
-    pub(super) fn violates(&self, mode: ShareMode, stream: StreamId) -> bool {
-        let Some(node) = self.files.get(&stream.file) else { return false };
-        node.opens.iter().filter_map(|id| self.opens.get(id)).any(|open| !mode.agrees_with(open.share_mode()))
-    }
-
-    fn check_deleting(&self, target: &Target, stream: StreamId) -> Result<(), NtStatus> {
-        let Some(node) = self.files.get(&stream.file) else { return Ok(()) };
-        let by_name = target.link.as_ref().is_some_and(|link| node.deleting.contains(link));
-        let by_stream = node.streams.get(&stream.index).is_some_and(|stream| stream.delete_pending);
-        if by_name || by_stream { Err(NtStatus::DELETE_PENDING) } else { Ok(()) }
-    }
-
-    /// Empties what is there. Done again from its beginning where something was missing.
-    fn overwrite(
-        &mut self,
-        create: &Create,
-        target: &Target,
-        file: &Attributes,
-        stream: StreamId,
-    ) -> Result<(), Halt> {
-        let now = self.time();
+    /// Empties what is there. If something is missing, all of it is done again.
+    fn overwrite(&self, parts: &mut Parts<'_>, stream: StreamId) -> Result<(), Halt> {
+        let (create, target, file) = (self.create, self.target, &self.file);
+        let now = parts.time();
         if stream.index != 0 {
-            self.fs.set_end_of_file(stream, 0, now)?;
-            let path = target.path(None);
-            self.watches.changed(path.whole(), notify::MODIFIED, notify::STREAM_SIZE | notify::STREAM_WRITE);
+            parts.fs.set_end_of_file(stream, 0, now)?;
+            let what = notify::STREAM_SIZE | notify::STREAM_WRITE;
+            parts.watches.changed(target.path(None).whole(), notify::MODIFIED, what);
             return Ok(());
         }
-        // What cannot be set is refused before anything is emptied.
+        // Attributes that cannot be set are refused before anything is emptied.
         check_extended_attributes(&create.extended_attributes).map_err(ea_status)?;
         // Named streams go with the old content, but for those that are open.
-        for old in self.fs.streams(file.file)? {
-            let node = self.files.get(&file.file);
-            let open = node.is_some_and(|node| node.opens.of_stream(old.stream.index) > 0);
-            if old.stream.index != 0 && !open {
-                if self.turn.is_spent() {
+        for old in parts.fs.streams(file.file)? {
+            if old.stream.index != 0 && !parts.opens.is_open(old.stream) {
+                if parts.agenda.turn.is_spent() {
                     return Err(Halt::Yield);
                 }
-                self.fs.unlink_stream(old.stream, now)?;
-                self.reclaims.push_back(old.stream);
-                self.turn.spend_metadata(self.fs.take_steps());
+                parts.fs.unlink_stream(old.stream, now)?;
+                parts.reclaims.add_stream(old.stream);
+                parts.spend_metadata();
             }
         }
-        self.fs.set_end_of_file(stream, 0, now)?;
+        parts.fs.set_end_of_file(stream, 0, now)?;
         let named = settable(create.attributes, false)? | attribute::ARCHIVE;
         let change = AttributeChange {
             attributes: Some(named),
@@ -210,20 +239,26 @@ impl Service {
             changed: Some(now),
             ..AttributeChange::default()
         };
-        self.fs.set_attributes(file.file, &change)?;
+        parts.fs.set_attributes(file.file, &change)?;
         if !create.extended_attributes.is_empty() || file.extended_attribute_bytes > 0 {
-            let mut set = self.fs.extended_attributes(file.file)?;
+            let mut set = parts.fs.extended_attributes(file.file)?;
             set.iter_mut().for_each(|old| old.value.clear());
             set.extend(create.extended_attributes.iter().cloned());
-            self.fs.set_extended_attributes(file.file, &set, now).map_err(ea_status)?;
+            parts.fs.set_extended_attributes(file.file, &set, now).map_err(ea_status)?;
         }
         let what = notify::ATTRIBUTES | notify::SIZE | notify::LAST_WRITE;
-        self.watches.changed(target.path(None).whole(), notify::MODIFIED, what);
+        parts.watches.changed(target.path(None).whole(), notify::MODIFIED, what);
         if let Some(link) = &target.link {
-            self.directory_changed(link.parent, super::create::parent_lease(create));
+            parts.directory_changed(link.parent, parent_lease(create));
         }
         Ok(())
     }
+}
+
+fn check_deleting(opens: &Opens, target: &Target, stream: StreamId) -> Result<(), NtStatus> {
+    let Some(node) = opens.file(stream.file) else { return Ok(()) };
+    let by_name = target.link.as_ref().is_some_and(|link| node.is_deleting_link(link));
+    if by_name || node.is_deleting_stream(stream.index) { Err(NtStatus::DELETE_PENDING) } else { Ok(()) }
 }
 
 fn check_type(create: &Create, parsed: &ParsedPath<'_>, file: &Attributes) -> Result<(), NtStatus> {

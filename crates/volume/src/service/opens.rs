@@ -1,359 +1,309 @@
-//! Tables of what is open: opens, the files they are of, and leases.
+//! The table of what is open: opens by identifier, by file and by owner.
 //!
-//! Owns the data and its indexes, no rule. Promises: an identifier of an open is never given twice.
+//! Promises: an identifier of an open is never given twice. Knows no rule of caching or locking.
 
-use super::caching::Caching;
-use super::directory::Listing;
-use super::grant::Grant;
-use super::locks::{LockSequences, RangeLocks};
+use super::agenda::Agenda;
+use super::file_opens::FileNode;
+use super::open::{FixedTimes, Open, OpenTable, places_of};
+use super::owners::Owners;
 use super::share::ShareMode;
-use super::waiting_locks::WaitingLocks;
-use crate::backend::{
-    AccessToken, AppInstance, Durability, DurableRequest, Guid, LeaseVersion2, OpenId, OperationId,
-    SessionId, ShareOptions, ShareRoot, Standing, Terms, WideString,
-};
-use crate::fs::{FileId, StreamId};
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use super::tasks::Work;
+use super::timers::Timer;
+use crate::backend::{Event, OpenId, SessionId, WideString};
+use crate::fs::{AttributeChange, FileId, FileSystem, StreamId};
+use crate::security::rights;
+use std::collections::HashMap;
 use std::time::Duration;
-use types::Monotonic;
+use types::{NtStatus, Sid, attribute};
 
-bitflags::bitflags! {
-    /// Times that one open does not change by the way (MS-FSA Open.UserSet*Time).
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-    pub struct FixedTimes: u8 {
-        const ACCESSED = 1;
-        const WRITTEN = 2;
-        const CHANGED = 4;
-    }
-}
+/// A file's times show the first write of an open after this time, as in NTFS.
+const WRITE_TIME_DELAY: Duration = Duration::from_secs(2);
 
-/// Writes change the times of a file a little later than its data: once two seconds after the first write of an open, and again with
-/// a flush, a change of size or attributes, or the close.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct WriteTime {
-    /// The first write's change is due at this time.
-    pub due: Option<Monotonic>,
-    /// The first write was.
-    pub started: bool,
-    /// There were writes that the times do not show yet.
-    pub owed: bool,
-}
-
-/// What an open may cache.
+/// All opens.
+///
+/// Invariant: an open stands in the table, among the opens of its file and with its owner, or in none of them. A file has a node exactly
+/// while something of it is open, so that names and streams which are to go with the last open never outlive it.
 #[derive(Debug)]
-pub enum CacheHolder {
-    None,
-    Oplock(Caching),
-    /// Key of [`Leases`].
-    Lease(LeaseName),
+pub struct Opens {
+    table: OpenTable,
+    files: HashMap<FileId, FileNode>,
+    owners: Owners,
+    places_max: usize,
 }
 
-/// Client and key.
-pub type LeaseName = (Guid, Guid);
-
-/// How an open outlives its connection.
-#[derive(Debug, Clone, Copy)]
-pub struct Durable {
-    pub request: DurableRequest,
-    pub timeout: Duration,
-}
-
-/// A name of a file: directory and entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LinkName {
-    pub parent: FileId,
-    pub name: WideString,
-}
-
-/// Bytes of path that every open may have.
-const PATH_BYTES_PER_PLACE: usize = 1024;
-
-/// How many opens one with a path of this length counts for: what opens take of memory is bounded by their number, and a path may be a
-/// hundred times as large as everything else of an open.
-pub fn places_of(path_units: usize) -> usize {
-    1 + 2 * path_units / PATH_BYTES_PER_PLACE
-}
-
-#[derive(Debug)]
-pub struct Open {
-    pub stream: StreamId,
-    /// Its place among the opens of its file.
-    pub place: u64,
-    /// How many opens it counts for: see [`places_of`].
-    pub places: usize,
-    pub directory: bool,
-    /// From the volume's root, in the case of the names as stored; with `:stream` where it is one.
-    pub path: WideString,
-    /// The name by which it was opened; `None` for the volume's root.
-    pub link: Option<LinkName>,
-    /// The root of its caller: what a client says and sees of paths begins there.
-    pub root: ShareRoot,
-    pub session: SessionId,
-    pub client: Guid,
-    pub token: Arc<AccessToken>,
-    pub share: ShareOptions,
-    pub standing: Standing,
-    /// Access that the share grants at most.
-    pub granted_by_share: u32,
-    pub access: u32,
-    pub share_access: u32,
-    pub options: u32,
-    pub holder: CacheHolder,
-    /// Key that the creator's lease on the parent directory has: its own changes do not break it.
-    pub parent_key: Option<Guid>,
-    pub delete_on_close: bool,
-    pub durable: Option<Durable>,
-    pub create_guid: Option<Guid>,
-    pub app_instance: Option<AppInstance>,
-    /// Its connection is gone; it ends at this time.
-    pub disconnected: Option<Monotonic>,
-    /// It is being closed, though its client did not ask for it.
-    pub closing: bool,
-    /// Used for something else than its creation: a replayed create is then too late.
-    pub used: bool,
-    pub fixed_times: FixedTimes,
-    pub sequences: Option<Box<LockSequences>>,
-    /// When its writes become visible in the file's times.
-    pub write_time: WriteTime,
-    /// Something was changed through it since its last flush.
-    pub dirty: bool,
-    /// Flushes under way.
-    pub flushes: u32,
-    /// Wrote or changed sizes: to be told to watchers when it closes.
-    pub modified: bool,
-    pub listing: Option<Box<Listing>>,
-    pub create_action: crate::backend::CreateAction,
-}
-
-impl Open {
-    pub fn share_mode(&self) -> ShareMode {
-        ShareMode { access: self.access, share: self.share_access, stream: self.stream.index }
+impl Opens {
+    /// Makes a table for at most `places_max` opens, those with long paths counted by [`places_of`].
+    pub fn new(places_max: usize) -> Self {
+        Self { table: OpenTable::default(), files: HashMap::new(), owners: Owners::default(), places_max }
     }
 
-    /// Goes on under other terms. The access that was granted stays, as it does when a file's descriptor changes.
-    pub fn amend(&mut self, terms: Terms) {
-        let Terms { token, share_access, share, standing } = terms;
-        (self.token, self.share, self.standing) = (token, share, standing);
-        self.granted_by_share = share_access;
-        // Entries found so far were found by the old terms.
-        self.listing = None;
-    }
-
-    /// Nothing can be done through it from here on, and neither a reconnect nor a replay finds it.
-    pub fn take_rights(&mut self) {
-        self.access = 0;
-        self.granted_by_share = 0;
-        self.share.read_only = true;
-        self.used = true;
-        self.durable = None;
-    }
-
-    /// What the share that it was made through lets its client do.
-    pub fn grant(&self) -> Grant {
-        Grant::new(self.granted_by_share, self.share)
-    }
-
-    /// The name that its client reaches and may change; `None` for its root.
-    pub fn own_link(&self) -> Option<&LinkName> {
-        self.link.as_ref().filter(|_| self.stream.file != self.root.directory())
-    }
-
-    pub fn durable_writes(&self) -> bool {
-        self.share.durability == Durability::Write || self.share.continuously_available
-    }
-}
-
-/// Opens by identifier: position and generation.
-#[derive(Debug, Default)]
-pub struct OpenTable {
-    slots: Vec<(u32, Option<Box<Open>>)>,
-    free: Vec<u32>,
-    len: usize,
-}
-
-impl OpenTable {
     pub fn len(&self) -> usize {
-        self.len
+        self.table.len()
     }
 
-    pub fn insert(&mut self, open: Open) -> OpenId {
-        let open = Some(Box::new(open));
-        self.len += 1;
-        match self.free.pop() {
-            Some(index) => {
-                let slot = &mut self.slots[index as usize];
-                slot.1 = open;
-                Self::id(slot.0, index)
-            }
-            None => {
-                let index = self.slots.len() as u32;
-                self.slots.push((1, open));
-                Self::id(1, index)
-            }
-        }
-    }
-
-    fn id(generation: u32, index: u32) -> OpenId {
-        OpenId(u64::from(generation) << 32 | u64::from(index))
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.table.len() == 0 && self.files.is_empty()
     }
 
     pub fn get(&self, id: OpenId) -> Option<&Open> {
-        let (generation, open) = self.slots.get(id.0 as u32 as usize)?;
-        if *generation == (id.0 >> 32) as u32 { open.as_deref() } else { None }
+        self.table.get(id)
     }
 
     pub fn get_mut(&mut self, id: OpenId) -> Option<&mut Open> {
-        let (generation, open) = self.slots.get_mut(id.0 as u32 as usize)?;
-        if *generation == (id.0 >> 32) as u32 { open.as_deref_mut() } else { None }
+        self.table.get_mut(id)
     }
 
-    pub fn remove(&mut self, id: OpenId) -> Option<Box<Open>> {
-        let index = id.0 as u32;
-        let (generation, open) = self.slots.get_mut(index as usize)?;
-        if *generation != (id.0 >> 32) as u32 {
-            return None;
+    pub fn iter(&self) -> impl Iterator<Item = (OpenId, &Open)> {
+        self.table.iter()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (OpenId, &mut Open)> {
+        self.table.iter_mut()
+    }
+
+    /// Finds an open for an operation that needs these rights; it counts as used from here on.
+    pub fn open_for(&mut self, id: OpenId, access: u32) -> Result<&mut Open, NtStatus> {
+        let open = self.table.get_mut(id).ok_or(NtStatus::FILE_CLOSED)?;
+        open.used = true;
+        if open.access & access == access { Ok(open) } else { Err(NtStatus::ACCESS_DENIED) }
+    }
+
+    /// Finds the open of a directory whose entries may be seen.
+    pub fn open_to_list(&mut self, id: OpenId) -> Result<&mut Open, NtStatus> {
+        let open = self.open_for(id, 0)?;
+        match open {
+            open if !open.directory => Err(NtStatus::INVALID_PARAMETER),
+            open if open.access & rights::LIST_DIRECTORY == 0 => Err(NtStatus::ACCESS_DENIED),
+            open => Ok(open),
         }
-        let open = open.take()?;
-        self.len -= 1;
-        // A slot whose generations are used up stays empty, so that no identifier comes twice.
-        if let Some(next) = generation.checked_add(1) {
-            *generation = next;
-            self.free.push(index);
+    }
+
+    /// Returns what the opens of a file have in common; none if nothing of it is open.
+    pub fn file(&self, file: FileId) -> Option<&FileNode> {
+        self.files.get(&file)
+    }
+
+    pub fn file_mut(&mut self, file: FileId) -> Option<&mut FileNode> {
+        self.files.get_mut(&file)
+    }
+
+    /// Goes through the opens of a file, in the order in which they were made.
+    pub fn of_file(&self, file: FileId) -> impl Iterator<Item = (OpenId, &Open)> {
+        let ids = self.files.get(&file).into_iter().flat_map(|node| node.opens.iter());
+        ids.filter_map(|id| Some((id, self.table.get(id)?)))
+    }
+
+    /// Changes each open of a file.
+    fn change_each(&mut self, file: FileId, mut change: impl FnMut(OpenId, &mut Open, &mut Owners)) {
+        let Some(node) = self.files.get(&file) else { return };
+        for id in node.opens.iter() {
+            if let Some(open) = self.table.get_mut(id) {
+                change(id, open, &mut self.owners);
+            }
+        }
+    }
+
+    /// Returns the steps that a look at all opens of a file takes.
+    pub fn steps_of(&self, file: FileId) -> u32 {
+        let opens = self.files.get(&file).map_or(0, |node| node.opens.len());
+        u32::try_from(opens).unwrap_or(u32::MAX)
+    }
+
+    /// Whether a stream is open.
+    pub fn is_open(&self, stream: StreamId) -> bool {
+        self.files.get(&stream.file).is_some_and(|node| node.opens.of_stream(stream.index) > 0)
+    }
+
+    /// Whether any name of the file is to go with its last open.
+    pub fn is_deleting(&self, file: FileId) -> bool {
+        self.files.get(&file).is_some_and(FileNode::is_deleting)
+    }
+
+    /// Whether an open of this mode cannot be beside those that there are.
+    pub fn violates(&self, mode: ShareMode, stream: StreamId) -> bool {
+        self.of_file(stream.file).any(|(_, open)| !mode.agrees_with(open.share_mode()))
+    }
+
+    /// Adds an open, which `caches` something or does not.
+    pub fn insert(&mut self, open: Open, caches: bool) -> OpenId {
+        let stream = open.stream;
+        let id = self.table.insert(open);
+        let place = self.files.entry(stream.file).or_default().opens.insert(id, stream.index, caches);
+        let open = self.table.get_mut(id).expect("an open that was just inserted is there");
+        open.place = place;
+        self.owners.opened(id, open);
+        id
+    }
+
+    /// Takes an open out, with the timers that it set.
+    pub fn remove(&mut self, id: OpenId, agenda: &mut Agenda) -> Option<Box<Open>> {
+        let open = self.table.remove(id)?;
+        self.owners.closed(id, &open);
+        if let Some(at) = open.disconnected {
+            agenda.timers.clear(at, Timer::Disconnected(id));
+        }
+        if let Some(at) = open.write_time.due {
+            agenda.timers.clear(at, Timer::WriteTime(id));
+        }
+        let stream = open.stream;
+        let node = self.files.get_mut(&stream.file).expect("a file that is open has a node");
+        node.opens.remove(open.place, stream.index);
+        if node.opens.of_stream(stream.index) == 0 {
+            node.forget_stream(stream.index);
+        }
+        if node.opens.is_empty() {
+            self.files.remove(&stream.file);
         }
         Some(open)
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (OpenId, &mut Open)> {
-        self.slots.iter_mut().enumerate().filter_map(|(index, (generation, open))| {
-            Some((Self::id(*generation, index as u32), open.as_deref_mut()?))
-        })
+    /// Gives the opens that `renamed` picks another path. Returns them.
+    pub fn rename(
+        &mut self,
+        file: FileId,
+        renamed: impl Fn(&mut Open) -> Option<WideString>,
+    ) -> Vec<(OpenId, WideString)> {
+        let mut moved = Vec::new();
+        self.change_each(file, |id, open, owners| {
+            if let Some(path) = renamed(open) {
+                owners.resized(open, places_of(path.len()));
+                open.path = path;
+                moved.push((id, open.path.clone()));
+            }
+        });
+        moved
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (OpenId, &Open)> {
-        self.slots.iter().enumerate().filter_map(|(index, (generation, open))| {
-            Some((Self::id(*generation, index as u32), open.as_deref()?))
-        })
+    /// Lists the connected opens of a session.
+    pub fn of_session(&self, session: SessionId) -> Vec<OpenId> {
+        self.owners.of_session(session)
     }
-}
 
-/// What is common to the opens of one stream.
-#[derive(Debug, Default)]
-pub struct StreamNode {
-    pub locks: RangeLocks,
-    pub waiting_locks: WaitingLocks,
-    /// Of a named stream: goes with its last open.
-    pub delete_pending: bool,
-}
+    /// Whether a user may have opens for `places` more: a user who has none takes what is left.
+    pub fn may_have(&self, user: &Sid, places: usize) -> bool {
+        let free = self.places_max.saturating_sub(self.owners.count());
+        let own = self.owners.count_of(user);
+        if own == 0 { places <= free } else { places == 0 || own + 2 * places <= free }
+    }
 
-/// The opens of one file, in the order they were made.
-#[derive(Debug, Default)]
-pub struct FileOpens {
-    by_place: BTreeMap<u64, OpenId>,
-    /// Those that may cache something.
-    caching: BTreeMap<u64, OpenId>,
-    next_place: u64,
-    /// How many are of the unnamed stream, and of each other one.
-    unnamed: usize,
-    named: HashMap<u32, usize>,
-}
-
-impl FileOpens {
-    /// Adds an open of this stream, which `caches` something or does not; its place.
-    pub fn insert(&mut self, id: OpenId, stream: u32, caches: bool) -> u64 {
-        let place = self.next_place;
-        self.next_place += 1;
-        self.by_place.insert(place, id);
-        if caches {
-            self.caching.insert(place, id);
+    /// Makes room for an open. A user has no more opens than are left free, those whose clients are away among them: of these the
+    /// longest away give way.
+    pub fn make_room(&mut self, user: &Sid, places: usize, agenda: &mut Agenda) -> Result<(), NtStatus> {
+        let mut given_up = 0;
+        while !self.may_have(user, places.saturating_sub(given_up)) {
+            let away = self.owners.longest_away(user).ok_or(NtStatus::TOO_MANY_OPENED_FILES)?;
+            given_up += self.table.get(away).map_or(1, |open| open.places);
+            self.revoke(away, agenda);
         }
-        match stream {
-            0 => self.unnamed += 1,
-            named => *self.named.entry(named).or_default() += 1,
-        }
-        place
+        Ok(())
     }
 
-    pub fn remove(&mut self, place: u64, stream: u32) {
-        if self.by_place.remove(&place).is_none() {
+    /// Notes that the client of a durable open is gone: the open ends unless the client comes back in time.
+    pub fn disconnect(&mut self, id: OpenId, agenda: &mut Agenda) {
+        if let Some(open) = self.table.get_mut(id)
+            && let Some(durable) = open.durable
+        {
+            let at = agenda.clock.now().after(durable.timeout);
+            open.disconnected = Some(at);
+            self.owners.disconnected(id, open);
+            agenda.timers.set(at, Timer::Disconnected(id));
+        }
+    }
+
+    /// Notes that a session takes up a disconnected open. The caller changes the open itself.
+    pub fn reconnect(&mut self, id: OpenId, session: SessionId, agenda: &mut Agenda) -> Option<&mut Open> {
+        let open = self.table.get_mut(id)?;
+        self.owners.reconnecting(id, open, session);
+        if let Some(at) = open.disconnected.take() {
+            agenda.timers.clear(at, Timer::Disconnected(id));
+        }
+        Some(open)
+    }
+
+    /// Closes an open for which no client asked, soon.
+    pub fn close_unasked(&mut self, id: OpenId, agenda: &mut Agenda) {
+        if let Some(open) = self.table.get_mut(id)
+            && !std::mem::replace(&mut open.closing, true)
+        {
+            self.owners.closing(id, open);
+            agenda.start_internal(Work::CloseQuietly(id));
+        }
+    }
+
+    /// Takes an open from its client. The close may have to wait for metadata; nothing happens through the open meanwhile, and
+    /// neither a reconnect nor a replay finds it.
+    pub fn revoke(&mut self, id: OpenId, agenda: &mut Agenda) {
+        let Some(open) = self.table.get_mut(id) else { return };
+        if open.closing {
+            open.take_rights();
             return;
         }
-        self.caching.remove(&place);
-        match stream {
-            0 => self.unnamed -= 1,
-            named => {
-                if let Some(count) = self.named.get_mut(&named) {
-                    *count -= 1;
-                    if *count == 0 {
-                        self.named.remove(&named);
-                    }
-                }
-            }
+        // Its owner finds it by the time for which it has been away, which is lost with its rights.
+        self.owners.closing(id, open);
+        open.take_rights();
+        if let Some(at) = open.disconnected.take() {
+            agenda.timers.clear(at, Timer::Disconnected(id));
+        }
+        agenda.events.push(Event::Closed { open: id });
+        self.close_unasked(id, agenda);
+    }
+
+    /// Sets the archive attribute, which says that a backup has something to do, when an open changes its file for the first time.
+    pub fn mark_archive(&mut self, id: OpenId, fs: &mut FileSystem) {
+        let Some(open) = self.table.get_mut(id).filter(|open| !open.modified) else { return };
+        open.modified = true;
+        let file = open.stream.file;
+        if let Ok(found) = fs.attributes(file)
+            && found.attributes & attribute::ARCHIVE == 0
+            && !found.directory
+        {
+            let change = AttributeChange {
+                attributes: Some(found.attributes | attribute::ARCHIVE),
+                ..AttributeChange::default()
+            };
+            // If metadata is missing, the next modification sets it.
+            open.modified = fs.set_attributes(file, &change).is_ok();
         }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = OpenId> {
-        self.by_place.values().copied()
+    /// Notes a write: it is to become durable, and visible in the file's times a little later. Whether it has to be durable at once.
+    pub fn note_write(&mut self, id: OpenId, agenda: &mut Agenda) -> bool {
+        let Some(open) = self.table.get_mut(id) else { return false };
+        open.dirty = true;
+        if !open.fixed_times.contains(FixedTimes::WRITTEN | FixedTimes::CHANGED) {
+            open.write_time.owed = true;
+            if !open.write_time.started {
+                open.write_time.started = true;
+                let due = agenda.clock.now().after(WRITE_TIME_DELAY);
+                open.write_time.due = Some(due);
+                agenda.timers.set(due, Timer::WriteTime(id));
+            }
+        }
+        open.durable_writes() || open.options & super::options::WRITE_THROUGH != 0
     }
 
-    pub fn len(&self) -> usize {
-        self.by_place.len()
+    /// Lets the file's times show the writes of an open that they do not show yet.
+    pub fn settle_write_time(&mut self, id: OpenId, fs: &mut FileSystem, agenda: &mut Agenda) {
+        let Some(open) = self.table.get_mut(id) else { return };
+        if let Some(due) = open.write_time.due.take() {
+            agenda.timers.clear(due, Timer::WriteTime(id));
+        }
+        if !std::mem::take(&mut open.write_time.owed) {
+            return;
+        }
+        let now = agenda.clock.time();
+        let set = |bit| (!open.fixed_times.contains(bit)).then_some(now);
+        let change = AttributeChange {
+            written: set(FixedTimes::WRITTEN),
+            changed: set(FixedTimes::CHANGED),
+            ..AttributeChange::default()
+        };
+        fs.touch(open.stream.file, &change);
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.by_place.is_empty()
-    }
-
-    /// The open at this place may cache something from here on.
-    pub fn start_caching(&mut self, place: u64, id: OpenId) {
-        self.caching.insert(place, id);
-    }
-
-    /// The open at this place caches nothing any more.
-    pub fn stop_caching(&mut self, place: u64) {
-        self.caching.remove(&place);
-    }
-
-    /// Opens that may cache something, in the order they were made.
-    pub fn caching(&self) -> impl Iterator<Item = OpenId> {
-        self.caching.values().copied()
-    }
-
-    pub fn caching_len(&self) -> usize {
-        self.caching.len()
-    }
-
-    /// Opens of one stream.
-    pub fn of_stream(&self, stream: u32) -> usize {
-        if stream == 0 { self.unnamed } else { self.named.get(&stream).copied().unwrap_or_default() }
-    }
-}
-
-/// What is common to the opens of one file.
-#[derive(Debug, Default)]
-pub struct FileNode {
-    pub opens: FileOpens,
-    pub streams: HashMap<u32, StreamNode>,
-    /// Names that go when the last open of the file does.
-    pub deleting: Vec<LinkName>,
-    /// Operations that wait until somebody's caching is taken back, in the order in which they came.
-    pub waiting: BTreeMap<u64, OperationId>,
-}
-
-impl FileNode {
-    pub fn has_locks(&self, stream: u32) -> bool {
-        self.streams.get(&stream).is_some_and(|node| !node.locks.is_empty())
+    /// Forgets writes that the file's times do not show: a client has said when the file was written.
+    pub fn forget_write_times(&mut self, file: FileId) {
+        self.change_each(file, |_, open, _| open.write_time.owed = false);
     }
 }
-
-#[derive(Debug)]
-pub struct Lease {
-    pub stream: StreamId,
-    pub caching: Caching,
-    /// Counts changes of state (version 2).
-    pub epoch: u16,
-    pub version_2: Option<LeaseVersion2>,
-    pub opens: u32,
-}
-
-pub type Leases = HashMap<LeaseName, Lease>;

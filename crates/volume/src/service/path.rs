@@ -1,7 +1,7 @@
 //! Paths as clients send them: names between backslashes, a stream after a colon (MS-FSCC 2.1.5).
 //!
 //! MS-FSCC 2.1.5.1 says that clients do not send `..`, and MS-FSA 2.1.5.1 names no status for it. The rule here is Samba's: `..` takes
-//! the name before it away, whatever that is of, and answers OBJECT_PATH_SYNTAX_BAD where there is none. So a path is a list of
+//! the name before it away, be that of a directory or not, and answers OBJECT_PATH_SYNTAX_BAD if there is none. So a path is a list of
 //! names below a root before anything is looked up, and nothing in it leads out of there.
 
 use crate::backend::WideString;
@@ -14,8 +14,8 @@ const PARENT: [u16; 2] = [b'.' as u16; 2];
 const NAME_UNITS_MAX: usize = 255;
 /// Longest path in UTF-16 code units.
 const PATH_UNITS_MAX: usize = 32_767;
-/// Most names of a path. The root below which they are walked was reached by such a path too: what clients open lies no deeper than
-/// the file layer finds its way back up from.
+/// Most names of a path. The root below which they are walked was reached by such a path too: files that clients open lie no deeper
+/// than the file layer finds its way back up from.
 const NAMES_MAX: usize = crate::fs::DEPTH_MAX / 2;
 
 /// A path below some root, taken apart; borrows the client's units. None of its names is `.` or `..`: only [`parse`] makes one.
@@ -25,21 +25,21 @@ pub struct ParsedPath<'a> {
     names: Vec<&'a [u16]>,
     /// The named stream; `None` for the unnamed one.
     pub stream: Option<&'a [u16]>,
-    /// `::$DATA` was said: a directory will not do.
+    /// Whether `::$DATA` was said: a directory will not do.
     pub data_type: bool,
-    /// `:$I30:$INDEX_ALLOCATION` was said, or the path ends in a backslash: only a directory will do.
+    /// Whether `:$I30:$INDEX_ALLOCATION` was said, or the path ends in a backslash: only a directory will do.
     pub directory_type: bool,
 }
 
 impl<'a> ParsedPath<'a> {
-    /// The names from the root on, each of an entry of the directory before it.
+    /// Returns the names from the root on, each of an entry of the directory before it.
     pub fn names(&self) -> &[&'a [u16]] {
         &self.names
     }
 }
 
-/// Where something lies, in the case of the names as stored: from the volume's root, for what concerns everybody, and below its
-/// caller's root, for that caller to see.
+/// The path of a file in the case of the names as stored: from the volume's root, for locks and notifications that concern everybody,
+/// and below its caller's root, for that caller to see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredPath {
     whole: Vec<u16>,
@@ -48,7 +48,7 @@ pub struct StoredPath {
 }
 
 impl StoredPath {
-    /// Of a root that itself lies there.
+    /// Begins at a caller's root, which itself lies at `path`.
     pub fn of_root(path: WideString) -> Self {
         Self { root_units: path.len(), whole: path.into_vec() }
     }
@@ -67,19 +67,19 @@ impl StoredPath {
         self
     }
 
-    /// From the volume's root.
+    /// Returns the path from the volume's root.
     pub fn whole(&self) -> &[u16] {
         &self.whole
     }
 
-    /// Below the caller's root.
+    /// Returns the path below the caller's root.
     pub fn below_root(&self) -> &[u16] {
         let below = &self.whole[self.root_units..];
         below.strip_prefix(&[BACKSLASH]).unwrap_or(below)
     }
 }
 
-/// The path with the slashes of other systems made backslashes, up to where a stream begins.
+/// Makes the slashes of other systems backslashes, up to where a stream begins.
 pub fn with_backslashes(path: &[u16]) -> Box<[u16]> {
     let mut path: Box<[u16]> = path.into();
     for unit in path.iter_mut().take_while(|unit| **unit != COLON) {
@@ -163,7 +163,7 @@ fn parse_stream<'a>(stream: &'a [u16], parsed: &mut ParsedPath<'a>) -> Result<()
     Ok(())
 }
 
-/// A stream name as FileRenameInformation gives it: `:name` or `:name:$DATA`; empty for the unnamed stream.
+/// Parses a stream name as FileRenameInformation gives it: `:name` or `:name:$DATA`; empty for the unnamed stream.
 ///
 /// # Errors
 /// OBJECT_NAME_INVALID.
@@ -177,8 +177,10 @@ pub fn parse_stream_target(target: &[u16]) -> Result<&[u16], NtStatus> {
     Ok(parsed.stream.unwrap_or(&[]))
 }
 
+/// Checks that a file can have this name (MS-FSCC 2.1.5.2).
+///
 /// # Errors
-/// OBJECT_NAME_INVALID where no file can have that name (MS-FSCC 2.1.5.2).
+/// OBJECT_NAME_INVALID.
 pub fn check_name(name: &[u16]) -> Result<(), NtStatus> {
     const DOT: u16 = b'.' as u16;
     let forbidden =
@@ -190,7 +192,7 @@ pub fn check_name(name: &[u16]) -> Result<(), NtStatus> {
     }
 }
 
-/// MS-FSCC 2.1.5.3: a stream name may hold what a file name may not, wildcards included.
+/// Checks the name of a stream: it may hold characters that a file name may not, wildcards included (MS-FSCC 2.1.5.3).
 fn check_stream_name(name: &[u16]) -> Result<(), NtStatus> {
     let forbidden = |unit: &u16| *unit == 0 || *unit == u16::from(b'/') || *unit == BACKSLASH;
     if name.len() > NAME_UNITS_MAX || name.iter().any(forbidden) {
@@ -207,7 +209,7 @@ fn is(units: &[u16], ascii: &str) -> bool {
             .all(|(&unit, byte)| u8::try_from(unit).is_ok_and(|unit| unit.eq_ignore_ascii_case(&byte)))
 }
 
-/// `directory` and `name` with a backslash between, where there is a directory.
+/// Joins `directory` and `name` with a backslash between, if there is a directory.
 pub fn join(directory: &[u16], name: &[u16]) -> Box<[u16]> {
     let mut path = Vec::with_capacity(directory.len() + 1 + name.len());
     path.extend_from_slice(directory);
@@ -218,7 +220,7 @@ pub fn join(directory: &[u16], name: &[u16]) -> Box<[u16]> {
     path.into()
 }
 
-/// Directory and last name of a path.
+/// Splits a path into its directory and its last name.
 pub fn split_last(path: &[u16]) -> (&[u16], &[u16]) {
     match path.iter().rposition(|&unit| unit == BACKSLASH) {
         Some(at) => (&path[..at], &path[at + 1..]),
@@ -226,7 +228,8 @@ pub fn split_last(path: &[u16]) -> (&[u16], &[u16]) {
     }
 }
 
-/// What of `path` a caller with the root at `root` sees. What has been moved out of the root is seen by its own name only.
+/// Returns the part of `path` that a caller with the root at `root` sees: of a file that has been moved out of the root, its own name
+/// only.
 pub fn seen_from<'a>(path: &'a [u16], root: &[u16]) -> &'a [u16] {
     if let Some(below) = strip_directory(path, root) {
         return below;
@@ -237,7 +240,7 @@ pub fn seen_from<'a>(path: &'a [u16], root: &[u16]) -> &'a [u16] {
     }
 }
 
-/// What follows `directory` in `path`: its own name where equal paths are asked is empty; `None` where it does not lie below.
+/// Returns the rest of `path` below `directory`: nothing if they are the same; `None` if it does not lie there.
 pub fn strip_directory<'a>(path: &'a [u16], directory: &[u16]) -> Option<&'a [u16]> {
     if directory.is_empty() {
         return Some(path);

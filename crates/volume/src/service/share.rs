@@ -1,4 +1,4 @@
-//! Which opens may be side by side (MS-FSA 2.1.5.1.2.2).
+//! Share modes: the rule by which opens may be side by side (MS-FSA 2.1.5.1.2.2).
 
 use crate::security::rights;
 
@@ -18,7 +18,7 @@ const TABLE: [(u32, u32); 3] = [
 pub struct ShareMode {
     pub access: u32,
     pub share: u32,
-    /// Which stream of the file.
+    /// Index of the stream in its file.
     pub stream: u32,
 }
 

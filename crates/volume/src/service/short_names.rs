@@ -6,9 +6,10 @@
 //! the volume was opened is searched for among at most [`SEARCHED_MAX`] names of its directory. A file that is made under the short name
 //! of one deleted a moment ago gets that one's long name (MS-FSA 2.1.5.1.1, "tunneling").
 
-use super::{Halt, Service};
+use super::halt::Halt;
+use super::opens::Opens;
 use crate::backend::{OpenId, Reply, WideString};
-use crate::fs::{Entry, FileId, FsError, names_equal, upcase_unit};
+use crate::fs::{Entry, FileId, FileSystem, FsError, names_equal, upcase_unit};
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 use types::{Monotonic, NtStatus};
@@ -18,7 +19,7 @@ const HASH_CHARS: usize = 6;
 const DIGITS: &[u8; 36] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const TILDE: u16 = b'~' as u16;
 const DOT: u16 = b'.' as u16;
-/// Stands before the hash where the name begins with a character that a short name cannot have.
+/// Stands before the hash if the name begins with a character that a short name cannot have.
 const NO_FIRST: u16 = b'_' as u16;
 /// Hashes tried for a name before it has none.
 const TRIES: u32 = 16;
@@ -27,34 +28,23 @@ const TOLD_MAX: usize = 16_384;
 /// Names of a directory looked at for one that was told in an earlier life.
 const SEARCHED_MAX: usize = 1024;
 const SEARCHED_AT_ONCE: usize = 128;
-/// As in NTFS.
+/// A deleted name comes back for this time, as in NTFS.
 const TUNNEL_FOR: Duration = Duration::from_secs(15);
 const TUNNEL_MAX: usize = 256;
 
 type ShortName = (FileId, WideString);
 
-/// What was told, and what was deleted since.
+/// The short names that were told, and the names that were deleted since.
+///
+/// Invariant: `order` names each of `told` once; at most [`TOLD_MAX`] and [`TUNNEL_MAX`] are remembered.
 #[derive(Debug, Default)]
 pub struct ShortNames {
     /// Long name by directory and short name.
     told: HashMap<ShortName, WideString>,
     /// In the order in which they are forgotten.
     order: VecDeque<ShortName>,
-    /// Deleted names, until when they come back.
+    /// Deleted names, and until when they come back.
     deleted: VecDeque<(Monotonic, ShortName, WideString)>,
-}
-
-impl ShortNames {
-    fn tell(&mut self, name: ShortName, long: WideString) {
-        if self.told.insert(name.clone(), long).is_none() {
-            self.order.push_back(name);
-            if self.order.len() > TOLD_MAX
-                && let Some(oldest) = self.order.pop_front()
-            {
-                self.told.remove(&oldest);
-            }
-        }
-    }
 }
 
 fn is_short_char(unit: u16) -> bool {
@@ -86,7 +76,7 @@ fn upper(name: &[u16]) -> WideString {
     name.iter().map(|unit| upcase_unit(*unit)).collect()
 }
 
-/// The short name of `name`, which is one component of a path, at this try.
+/// Makes the short name of `name`, which is one component of a path, at this try.
 fn make(name: &[u16], again: u32) -> WideString {
     // FNV-1a over the folded name.
     let seed = 0xCBF2_9CE4_8422_2325_u64 ^ u64::from(again);
@@ -112,37 +102,48 @@ fn make(name: &[u16], again: u32) -> WideString {
     out.into()
 }
 
-impl Service {
-    #[cfg(test)]
-    pub fn forget_short_names(&mut self) {
-        self.short_names = ShortNames::default();
+impl ShortNames {
+    fn tell(&mut self, name: ShortName, long: WideString) {
+        if self.told.insert(name.clone(), long).is_none() {
+            self.order.push_back(name);
+            if self.order.len() > TOLD_MAX
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.told.remove(&oldest);
+            }
+        }
     }
 
-    /// FileAlternateNameInformation (MS-FSCC 2.4.5).
-    pub(super) fn query_short_name(&mut self, id: OpenId) -> Result<Reply, Halt> {
-        let open = self.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
+    /// Answers the short name of an open's file: FileAlternateNameInformation (MS-FSCC 2.4.5).
+    pub fn query(&mut self, fs: &mut FileSystem, opens: &Opens, id: OpenId) -> Result<Reply, Halt> {
+        let open = opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
         // The root has none.
-        let link = open.own_link().cloned().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+        let link = open.own_link().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
         if is_short(&link.name) {
             return Ok(Reply::Name(upper(&link.name)));
         }
-        let name = self.short_name(link.parent, &link.name)?;
+        let name = self.short_name(fs, link.parent, &link.name)?;
         name.map(Reply::Name).ok_or_else(|| NtStatus::OBJECT_NAME_NOT_FOUND.into())
     }
 
-    /// The short name of what is called `long` there; `None` where that has the form itself.
-    pub(super) fn short_name(&mut self, directory: FileId, long: &[u16]) -> Result<Option<WideString>, Halt> {
+    /// Tells the short name of the entry `long`; `None` if that has the form itself.
+    pub fn short_name(
+        &mut self,
+        fs: &mut FileSystem,
+        directory: FileId,
+        long: &[u16],
+    ) -> Result<Option<WideString>, Halt> {
         if is_short(long) {
             return Ok(None);
         }
         for again in 0..TRIES {
             let name = (directory, make(long, again));
-            match self.short_names.told.get(&name) {
+            match self.told.get(&name) {
                 Some(told) if names_equal(told, long) => return Ok(Some(name.1)),
                 // Told of another file, which may be gone.
                 Some(told) => {
                     let told = told.clone();
-                    match self.fs.lookup(directory, &told) {
+                    match fs.lookup(directory, &told) {
                         Ok(_) => continue,
                         Err(FsError::NotFound) => {}
                         Err(error) => return Err(error.into()),
@@ -150,31 +151,31 @@ impl Service {
                 }
                 None => {}
             }
-            match self.fs.lookup(directory, &name.1) {
+            match fs.lookup(directory, &name.1) {
                 // Somebody's whole name is like that.
                 Ok(_) => continue,
                 Err(FsError::NotFound) => {}
                 Err(error) => return Err(error.into()),
             }
             let answer = name.1.clone();
-            self.short_names.tell(name, long.into());
+            self.tell(name, long.into());
             return Ok(Some(answer));
         }
         Ok(None)
     }
 
-    /// The entry of this name, or of this short name.
-    pub(super) fn lookup(&mut self, directory: FileId, name: &[u16]) -> Result<Entry, FsError> {
-        match self.fs.lookup(directory, name) {
-            Err(FsError::NotFound) if is_made(name) => self.lookup_short(directory, name),
+    /// Finds the entry of this name, or of this short name.
+    pub fn lookup(&self, fs: &mut FileSystem, directory: FileId, name: &[u16]) -> Result<Entry, FsError> {
+        match fs.lookup(directory, name) {
+            Err(FsError::NotFound) if is_made(name) => self.lookup_short(fs, directory, name),
             found => found,
         }
     }
 
-    fn lookup_short(&mut self, directory: FileId, name: &[u16]) -> Result<Entry, FsError> {
+    fn lookup_short(&self, fs: &mut FileSystem, directory: FileId, name: &[u16]) -> Result<Entry, FsError> {
         let short = upper(name);
-        if let Some(long) = self.short_names.told.get(&(directory, short.clone())).cloned() {
-            match self.fs.lookup(directory, &long) {
+        if let Some(long) = self.told.get(&(directory, short.clone())).cloned() {
+            match fs.lookup(directory, &long) {
                 Err(FsError::NotFound) => {}
                 found => return found,
             }
@@ -185,7 +186,7 @@ impl Service {
         let mut after: Option<WideString> = begin.map(Into::into);
         let mut only: Option<Entry> = None;
         for _ in 0..SEARCHED_MAX / SEARCHED_AT_ONCE {
-            let entries = self.fs.list(directory, after.as_deref(), SEARCHED_AT_ONCE)?;
+            let entries = fs.list(directory, after.as_deref(), SEARCHED_AT_ONCE)?;
             let Some(last) = entries.last() else { break };
             after = Some(last.name.clone());
             for entry in entries {
@@ -204,38 +205,36 @@ impl Service {
         only.ok_or(FsError::NotFound)
     }
 
-    /// A name is deleted: for a while it comes back where its short name is made.
-    pub(super) fn tunnel(&mut self, directory: FileId, long: &[u16]) {
-        if self.short_names.told.is_empty() || is_short(long) {
+    /// Remembers a name that is deleted at `now`: for a while it comes back when its short name is made.
+    pub fn tunnel(&mut self, directory: FileId, long: &[u16], now: Monotonic) {
+        if self.told.is_empty() || is_short(long) {
             return;
         }
         for again in 0..TRIES {
             let name = (directory, make(long, again));
-            let Some(told) = self.short_names.told.get(&name) else { return };
+            let Some(told) = self.told.get(&name) else { return };
             if names_equal(told, long) {
-                if self.short_names.deleted.len() >= TUNNEL_MAX {
-                    self.short_names.deleted.pop_front();
+                if self.deleted.len() >= TUNNEL_MAX {
+                    self.deleted.pop_front();
                 }
-                self.short_names.deleted.push_back((self.now.after(TUNNEL_FOR), name, long.into()));
+                self.deleted.push_back((now.after(TUNNEL_FOR), name, long.into()));
                 return;
             }
         }
     }
 
-    /// The name that a file gets which is made as `name`.
-    pub(super) fn tunnelled(&mut self, directory: FileId, name: &[u16]) -> Option<WideString> {
-        if self.short_names.deleted.is_empty() || !is_made(name) {
+    /// Returns the deleted name that a file made as `name` gets back.
+    pub fn tunnelled(&mut self, directory: FileId, name: &[u16], now: Monotonic) -> Option<WideString> {
+        if self.deleted.is_empty() || !is_made(name) {
             return None;
         }
-        let now = self.now;
-        self.short_names.deleted.retain(|(until, _, _)| *until > now);
+        self.deleted.retain(|(until, _, _)| *until > now);
         let short = upper(name);
         let at = self
-            .short_names
             .deleted
             .iter()
             .rposition(|(_, (parent, deleted), _)| *parent == directory && *deleted == short)?;
-        self.short_names.deleted.remove(at).map(|(_, _, long)| long)
+        self.deleted.remove(at).map(|(_, _, long)| long)
     }
 }
 

@@ -1,20 +1,21 @@
 //! How much of the loop's thread one turn may take.
 //!
 //! The service counts steps, not time: one is some tens of nanoseconds. Promises: work that clients ask for takes about
-//! [`STEPS_PER_TURN`] steps between two calls of [`Backend::poll`](crate::backend::Backend::poll), however many ask; the rest goes on in
+//! [`STEPS_PER_TURN`] steps between two calls of [`Backend::poll`](crate::backend::Backend::poll), even if many ask; the rest goes on in
 //! the next turn, in the order in which it came. Reads and writes are not counted: each is bounded by its size.
 
-/// Five to ten milliseconds: others are served between, and what a turn costs beside them does not count.
+/// Steps of a turn: they take five to ten milliseconds, short enough for others to be served between, and long enough that the cost of
+/// beginning a turn does not count.
 pub const STEPS_PER_TURN: u32 = 200_000;
 
-/// Of an operation, whatever it does.
+/// Steps of any operation, beside those of its work.
 pub const OPERATION_STEPS: u32 = 64;
-/// Of a lookup or a step of a walk through metadata.
+/// Steps of a lookup, or of a step of a walk through metadata.
 pub const METADATA_STEPS: u32 = 16;
-/// Of a directory entry, beside that: it is decoded, and its name copied.
+/// Steps of a directory entry, beside that: it is decoded, and its name copied.
 pub const ENTRY_STEPS: u32 = 16;
 
-/// What is left of a turn.
+/// The steps that are left of a turn.
 #[derive(Debug)]
 pub struct Turn {
     left: u32,
@@ -37,12 +38,12 @@ impl Turn {
         self.left = STEPS_PER_TURN;
     }
 
-    /// The file layer looked at so much metadata.
+    /// Spends the steps of a number of lookups in metadata.
     pub fn spend_metadata(&mut self, looked_at: u32) {
         self.spend(looked_at.saturating_mul(METADATA_STEPS));
     }
 
-    /// Steps were taken. They may be more than were left: the last piece of work is done whole.
+    /// Spends steps. They may be more than were left: the last piece of work is done whole.
     pub fn spend(&mut self, steps: u32) {
         self.left = self.left.saturating_sub(steps);
         #[cfg(test)]

@@ -20,7 +20,8 @@ pub struct WaitingLock {
     pub sequence: Option<u32>,
 }
 
-/// Requests that succeed or fail alike: an exclusive lock is refused to its owner as to others, a shared one is not.
+/// The claim that requests of one range have in common if they succeed or fail alike: an exclusive lock is refused to its owner as to
+/// others, a shared one is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Claim {
     Exclusive,
@@ -34,6 +35,9 @@ impl WaitingLock {
     }
 }
 
+/// The requests, by the order in which they came, by open and by range.
+///
+/// Invariant: each request stands in all three indexes, and its range in `ranges` as long as its group has any.
 #[derive(Debug, Default)]
 pub struct WaitingLocks {
     by_ticket: BTreeMap<Ticket, WaitingLock>,
@@ -44,7 +48,11 @@ pub struct WaitingLocks {
 }
 
 impl WaitingLocks {
-    /// Requests of an open.
+    pub fn is_empty(&self) -> bool {
+        self.by_ticket.is_empty()
+    }
+
+    /// Goes through the requests of an open.
     pub fn of(&self, open: OpenId) -> impl Iterator<Item = (Ticket, &WaitingLock)> {
         let mine = self.by_open.range((open, 0)..=(open, Ticket::MAX));
         mine.map(|(_, ticket)| (*ticket, &self.by_ticket[ticket]))
@@ -75,7 +83,8 @@ impl WaitingLocks {
         Some(lock)
     }
 
-    /// These ranges became free: gives requests to `attempt`, the oldest first, and takes out those for which it answers true.
+    /// Gives the requests that these ranges, which became free, meet to `attempt`, the oldest first. Takes out those for which it
+    /// answers true.
     pub fn retry(
         &mut self,
         freed: &[Interval],

@@ -1,4 +1,4 @@
-//! Which names a search pattern means (MS-FSA 2.1.4.4).
+//! Search patterns, and the names that they mean (MS-FSA 2.1.4.4).
 
 use crate::fs::upcase_unit;
 use types::NtStatus;
@@ -37,7 +37,7 @@ impl Places {
         self.0 == [0; 4]
     }
 
-    /// The first at `from` or behind it.
+    /// Finds the first at `from` or behind it.
     fn next(&self, from: usize) -> Option<usize> {
         let mut word = from / 64;
         let mut bits = self.0.get(word)? & u64::MAX << (from % 64);
@@ -62,6 +62,8 @@ pub struct Pattern {
 }
 
 impl Pattern {
+    /// Prepares a pattern.
+    ///
     /// # Errors
     /// OBJECT_NAME_INVALID beyond [`PATTERN_UNITS_MAX`].
     pub fn new(pattern: &[u16]) -> Result<Self, NtStatus> {
@@ -79,7 +81,7 @@ impl Pattern {
             return true;
         }
         let last_dot = name.iter().rposition(|&unit| unit == DOT);
-        // Where the pattern can be when it has taken the name so far.
+        // The places that the pattern can be at after it has taken the name so far.
         let mut places = Places::default();
         places.insert(0);
         self.skip(&mut places, name, 0, steps);
@@ -124,7 +126,7 @@ impl Pattern {
             from = place + 1;
             let skips = match self.units[place] {
                 STAR => {
-                    // What leads on from an earlier place leads on from here as well: a star takes what lies between.
+                    // A way on from an earlier place is one from here as well: a star takes what lies between.
                     places.remove_before(place);
                     true
                 }

@@ -24,7 +24,7 @@ pub enum Smb {
     Get {
         /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH
         place: String,
-        /// Where to: a file, replaced where there is one, or a directory [default: the same name here]
+        /// Where to: a file, replaced if there is one, or a directory [default: the same name here]
         file: Option<PathBuf>,
         #[command(flatten)]
         how: SmbOptions,
@@ -41,7 +41,7 @@ pub enum Smb {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum SmbTransport {
-    /// SMB Direct where the server has it, else TCP
+    /// SMB Direct if the server has it, else TCP
     Auto,
     Tcp,
     Rdma,
@@ -61,7 +61,7 @@ pub struct SmbOptions {
     /// SMB Direct by an RDMA device: its name (see ibv_devices), or auto for the one that leads to the server [default: in software]
     #[arg(long, value_name = "NAME")]
     pub rdma_device: Option<String>,
-    /// SMB Direct in software: leave the CRC out where the server does too
+    /// SMB Direct in software: leave the CRC out if the server does too
     #[arg(long)]
     pub rdma_no_crc: bool,
     /// Payload of at least so many bytes is lent to the server, which reads it by RDMA; a shorter one is sent [default: what is
@@ -75,13 +75,13 @@ pub struct SmbOptions {
     /// Connections that carry the session
     #[arg(long, default_value_t = 1, value_parser = channel_count)]
     pub channels: usize,
-    /// Ask the server for its other addresses and use them, by SMB Direct where it has that: two connections, or as many as --channels says
+    /// Ask the server for its other addresses and use them, by SMB Direct if it has that: two connections, or as many as --channels says
     #[arg(long)]
     pub multichannel: bool,
-    /// Sign every message; payload goes by RDMA only where the server signs it too (RDMA transform)
+    /// Sign every message; payload goes by RDMA only if the server signs it too (RDMA transform)
     #[arg(long)]
     pub sign: bool,
-    /// Encrypt every message; payload goes by RDMA only where the server encrypts it too (RDMA transform)
+    /// Encrypt every message; payload goes by RDMA only if the server encrypts it too (RDMA transform)
     #[arg(long)]
     pub seal: bool,
 }
@@ -105,7 +105,7 @@ pub enum Rdma {
 
 #[derive(Debug, Clone, Args)]
 pub struct RdmaPing {
-    /// HOST or HOST:PORT; the port is 5445 where none is given
+    /// HOST or HOST:PORT; the port is 5445 if none is given
     pub host: String,
     /// Round trips of each size
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -113,7 +113,7 @@ pub struct RdmaPing {
     /// Seconds for each step
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=120))]
     pub timeout: u64,
-    /// Leave the CRC out where the server does too
+    /// Leave the CRC out if the server does too
     #[arg(long)]
     pub no_crc: bool,
     /// Write and read a file on this share; it is deleted afterwards

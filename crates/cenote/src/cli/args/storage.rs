@@ -1,9 +1,9 @@
 //! `cenote disk`, `cenote pool`, `cenote volume`.
 
 use super::{Confirmation, Watch};
-use crate::size::parse_size;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use types::size::parse_size;
 
 #[derive(Debug, Subcommand)]
 pub enum Disk {
@@ -13,10 +13,10 @@ pub enum Disk {
     Add {
         /// A file, a partition or a whole block device
         path: PathBuf,
-        /// Name of the pool; may be left out where there is only one
+        /// Name of the pool; may be left out if there is only one
         #[arg(long)]
         pool: Option<String>,
-        /// Make a sparse file of this size where there is none
+        /// Make a sparse file of this size if there is none
         #[arg(long, value_parser = parse_size, value_name = "SIZE")]
         create: Option<u64>,
         #[command(flatten)]
@@ -38,7 +38,7 @@ pub enum Disk {
         old: String,
         /// A file, a partition or a whole block device that holds nothing
         path: PathBuf,
-        /// Make a sparse file of this size where there is none
+        /// Make a sparse file of this size if there is none
         #[arg(long, value_parser = parse_size, value_name = "SIZE")]
         create: Option<u64>,
         #[command(flatten)]
@@ -61,7 +61,7 @@ pub enum Disk {
     },
 }
 
-/// Where a disk stands: copies are kept apart at the widest level that has names.
+/// The place of a disk: copies are kept apart at the widest level that has names.
 #[derive(Debug, Clone, Args)]
 pub struct Place {
     #[arg(long, default_value = "")]
@@ -83,7 +83,7 @@ pub enum Pool {
         name: String,
         #[arg(required = true)]
         disks: Vec<PathBuf>,
-        /// Make sparse files of this size where there are none
+        /// Make sparse files of this size if there are none
         #[arg(long, value_parser = parse_size, value_name = "SIZE")]
         create: Option<u64>,
         /// Disks' worth of space kept for repair [default: one for each node, at most four; none with fewer than three disks]
@@ -105,7 +105,7 @@ pub enum Pool {
     },
     /// Bring a pool back from its disks: an exported one, or one whose server lost its state
     Import {
-        /// Its name or id; may be left out where the disks of one pool only are found
+        /// Its name or id; may be left out if the disks of one pool only are found
         name: Option<String>,
         /// A disk of it; may be given several times
         #[arg(long = "disk", value_name = "PATH")]
@@ -153,7 +153,7 @@ pub enum Volume {
         /// Size as clients see it, such as 100GiB
         #[arg(long, value_parser = parse_size)]
         size: u64,
-        /// Name of the pool; may be left out where there is only one
+        /// Name of the pool; may be left out if there is only one
         #[arg(long)]
         pool: Option<String>,
         #[arg(long, value_enum, default_value = "two-way-mirror")]

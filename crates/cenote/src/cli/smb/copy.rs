@@ -2,7 +2,6 @@
 
 use super::{Failure, failed, open_tree};
 use crate::cli::args::SmbOptions;
-use crate::size::show_size;
 use anstream::{eprintln, println};
 use smb_client::{Client, File, Location, OpenOptions, Token};
 use std::collections::VecDeque;
@@ -13,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use sys::{BufMut, Payload};
 use types::NtStatus;
+use types::size::show_size;
 
 /// Blocks in flight.
 const DEPTH: usize = 8;

@@ -9,11 +9,11 @@ mod copy;
 use super::args;
 use super::client::Failure;
 use super::output::{self, Align, Column};
-use crate::size::show_size;
 use access::{connect, location};
 use anstream::println;
 use smb_client::{Client, ClientError, FileStatus, Location, Tree};
 use types::FileTime;
+use types::size::show_size;
 
 /// # Errors
 /// What to print.

@@ -1,12 +1,12 @@
 //! Sequential readers of one stream, and how far to read ahead of each.
 //!
-//! Owns positions only. Promises: a reader is recognised at its second read in order (at its first where that begins the stream), with
+//! Owns positions only. Promises: a reader is recognised at its second read in order (at its first if that begins the stream), with
 //! several readers and requests that overtake each other a little; the distance doubles as long as the reader goes on. Never reads.
 
 /// Readers told apart at once.
 const READERS_MAX: usize = 4;
 
-/// First distance in blocks: 128 KiB, or four reads where that is more.
+/// First distance in blocks: 128 KiB, or four reads if that is more.
 const WINDOW_FIRST_BLOCKS: u64 = 32;
 
 #[derive(Debug, Clone, Copy)]

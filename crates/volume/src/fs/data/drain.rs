@@ -7,12 +7,12 @@ use ::types::Monotonic;
 use std::time::Duration;
 
 /// Bytes that may wait to be written while nothing is known of how fast they go. Once that is known: what goes in [`DRAIN_TIME`], which
-/// with the age at which write-back begins and the journal's delay makes five seconds; but so many at least: the longest write.
+/// with the age at which write-back begins and the journal's delay makes five seconds; but at least this: the longest write.
 const DIRTY_BYTES_UNMEASURED: u64 = 16 << 20;
 const DIRTY_BYTES_LEAST: u64 = 8 << 20;
 const DRAIN_TIME: Duration = Duration::from_secs(2);
 
-/// Write-back is measured over at least so long, or over so much in a shorter time: bursts do not last.
+/// Write-back is measured over at least this time, or over this number of blocks in a shorter one: bursts do not last.
 const MEASURED_TIME: Duration = Duration::from_millis(250);
 const BURST_TIME: Duration = Duration::from_millis(25);
 const BURST_BLOCKS: u64 = DIRTY_BYTES_UNMEASURED / BLOCK;
@@ -34,7 +34,7 @@ impl Drain {
         (self.since, self.blocks, self.idle) = (now, 0, false);
     }
 
-    /// Bytes that may wait, `most` at most.
+    /// Tells how many bytes may wait, `most` at most.
     pub fn bytes_max(&self, most: u64) -> u64 {
         match self.blocks_known {
             0 => DIRTY_BYTES_UNMEASURED.min(most),

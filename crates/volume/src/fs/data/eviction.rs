@@ -6,7 +6,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
-/// Where a segment waits for its turn.
+/// The queue in which a segment waits for its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Queue {
     Probation,
@@ -25,7 +25,7 @@ const NAMES_LEAST: usize = 1024;
 /// A segment by its stream's place and its first block.
 type Entry = (usize, u64);
 
-/// See the module.
+/// The order in which segments go, and names of those that went.
 #[derive(Debug, Default)]
 pub struct Eviction {
     probation: VecDeque<Entry>,
@@ -105,7 +105,7 @@ impl Eviction {
         }
     }
 
-    /// Where something of this name begins.
+    /// The queue in which something of this name begins.
     pub fn place_of(&self, name: u64) -> Queue {
         if self.names.contains(&name) { Queue::Protected } else { Queue::Probation }
     }

@@ -1,18 +1,20 @@
 //! Reads: from the cache, from the virtual disk, and ahead of a sequential reader.
 
-use std::task::Poll;
+use std::collections::HashMap;
 
 use ::types::{BLOCK_BYTES, Lba};
 use smallvec::SmallVec;
 use space::api::SpaceRequest;
 use sys::{Buf, BufMut, Payload};
 
-use super::super::FileSystem;
-use super::super::io::{Answer, Purpose};
-use super::super::meta::Transaction;
-use super::super::types::{FsError, FsEvent, StreamId};
+use super::BLOCK;
+use super::extents;
 use super::segments::{Piece, SegmentState};
-use super::{BLOCK, Parked, ParkedRead, Stream};
+use super::streams::Streams;
+use crate::fs::base::Base;
+use crate::fs::io::{Answer, Purpose};
+use crate::fs::meta::Transaction;
+use crate::fs::types::{FsError, FsEvent, StreamId};
 
 /// Blocks read ahead of one reader at most: 8 MiB, or an eighth of the cache.
 const AHEAD_BLOCKS_MAX: u64 = 2048;
@@ -23,7 +25,7 @@ const AHEAD_BLOCKS_TOTAL: u64 = 16_384;
 /// Reading ahead is done in pieces that end where a multiple of this does: readers wait for no more than they need.
 const AHEAD_PIECE_BLOCKS: u64 = 256;
 
-/// Parts of a read at least so long are kept in the cache as they come; shorter ones are copied together.
+/// Parts of a read of at least this length are kept in the cache as they come; shorter ones are copied together.
 const SEGMENT_BYTES_LEAST: usize = 32 << 10;
 
 /// Cached parts of a read shorter than this on average are copied together for the next reader: sending many short ones costs more.
@@ -37,7 +39,10 @@ enum Part {
     Asked(u64, u64),
 }
 
-/// Who asked.
+/// A part to be read: its number, its place and its blocks.
+type Request = (usize, Lba, u32);
+
+/// Whose read it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Why {
     Reader,
@@ -48,12 +53,12 @@ enum Why {
 
 /// Blocks on their way.
 #[derive(Debug)]
-pub struct ReadJob {
+struct ReadJob {
     /// `None`: for the cache only.
-    pub token: Option<u64>,
+    token: Option<u64>,
     why: Why,
     /// Reads of the same blocks that wait for it.
-    pub waiting: Vec<ParkedRead>,
+    waiting: Vec<ParkedRead>,
     slot: usize,
     stream: StreamId,
     generation: u64,
@@ -68,42 +73,75 @@ pub struct ReadJob {
     error: Option<FsError>,
 }
 
-impl FileSystem {
-    /// Reads: fewer bytes than asked where the stream ends, none at or behind its end. Sparse ranges read as zeroes.
-    /// `Pending`: [`FsEvent::Read`] carries the answer.
+/// A read that is tried again from its beginning.
+#[derive(Debug, Clone, Copy)]
+pub struct ParkedRead {
+    pub token: u64,
+    pub stream: StreamId,
+    pub offset: u64,
+    pub len_bytes: u32,
+}
+
+/// A range to be gathered: blocks, and of these the bytes asked for.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    slot: usize,
+    why: Why,
+    read: Option<ParkedRead>,
+    from: u64,
+    to: u64,
+    offset: u64,
+    len: u64,
+}
+
+impl Wanted {
+    /// Whole blocks, for the cache only.
+    fn blocks(slot: usize, why: Why, from: u64, to: u64) -> Self {
+        Self { slot, why, read: None, from, to, offset: from * BLOCK, len: (to - from) * BLOCK }
+    }
+}
+
+/// Reads of blocks under way.
+///
+/// Each job has a number of the allocator's: blocks that are freed meanwhile are not reused before it ends. The stream's `fetching` has
+/// the range of each job, so that nothing is read twice. `ahead_blocks` are the blocks of jobs that read ahead.
+#[derive(Debug)]
+pub struct Reads {
+    jobs: HashMap<u64, ReadJob>,
+    ahead_blocks: u64,
+    /// Blocks whose load for a partial write failed.
+    load_errors: HashMap<(usize, u64), FsError>,
+    zeroes: Buf,
+}
+
+impl Default for Reads {
+    fn default() -> Self {
+        Self {
+            jobs: HashMap::new(),
+            ahead_blocks: 0,
+            load_errors: HashMap::new(),
+            zeroes: BufMut::zeroed(1 << 20).freeze(),
+        }
+    }
+}
+
+impl Reads {
+    /// Reads: the bytes if they are in memory; else a job brings them, and [`FsEvent::Read`] has them. A read that is not new was
+    /// parked, and is not taken notice of as one more in a sequence.
+    ///
+    /// # Errors
+    /// `Miss` if it has to be tried again.
     pub fn read(
         &mut self,
-        token: u64,
-        stream: StreamId,
-        offset: u64,
-        len_bytes: u32,
-    ) -> Poll<Result<Payload, FsError>> {
-        self.run_read(ParkedRead { token, stream, offset, len_bytes }, true)
-    }
-
-    fn run_read(&mut self, read: ParkedRead, is_new: bool) -> Poll<Result<Payload, FsError>> {
-        match self.try_read(read, is_new) {
-            Ok(Some(data)) => Poll::Ready(Ok(data)),
-            Ok(None) => Poll::Pending,
-            Err(FsError::Miss) => {
-                self.data.parked.push_back(Parked::Read(read));
-                Poll::Pending
-            }
-            Err(error) => Poll::Ready(Err(error)),
-        }
-    }
-
-    pub(super) fn read_again(&mut self, read: ParkedRead) {
-        if let Poll::Ready(result) = self.run_read(read, false) {
-            self.events.push_back(FsEvent::Read { token: read.token, result });
-        }
-    }
-
-    fn try_read(&mut self, read: ParkedRead, is_new: bool) -> Result<Option<Payload>, FsError> {
+        read: ParkedRead,
+        is_new: bool,
+        streams: &mut Streams,
+        base: &mut Base,
+    ) -> Result<Option<Payload>, FsError> {
         let ParkedRead { stream: id, offset, len_bytes, .. } = read;
-        self.ready()?;
-        let slot = self.slot(id)?;
-        let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
+        base.ready()?;
+        let slot = streams.slot(id, base)?;
+        let Some(stream) = streams.stream(slot) else { return Err(FsError::NotFound) };
         let len = u64::from(len_bytes).min(stream.end_of_file.saturating_sub(offset));
         if len == 0 {
             return Ok(Some(Payload::new()));
@@ -116,66 +154,45 @@ impl FileSystem {
             let at = (offset - start * BLOCK) as usize;
             let data = segment.data.slice(at..at + len as usize);
             if is_new {
-                self.read_ahead(slot, from, to);
+                self.read_ahead(slot, from, to, streams, base);
             }
             return Ok(Some(data.into()));
         }
-        let job = self.start_read(slot, Why::Reader, Some(read), (from, to), offset, len)?;
+        let wanted = Wanted { slot, why: Why::Reader, read: Some(read), from, to, offset, len };
+        let data = self.start(wanted, streams, base)?;
         if is_new {
-            self.read_ahead(slot, from, to);
+            self.read_ahead(slot, from, to, streams, base);
         }
-        Ok(job)
+        Ok(data)
     }
 
-    /// Gathers a range of blocks, reads what is missing. The bytes where nothing is.
-    fn start_read(
+    /// Gathers a range of blocks, reads what is missing. The bytes if nothing is.
+    fn start(
         &mut self,
-        slot: usize,
-        why: Why,
-        read: Option<ParkedRead>,
-        (from, to): (u64, u64),
-        offset: u64,
-        len: u64,
+        wanted: Wanted,
+        streams: &mut Streams,
+        base: &mut Base,
     ) -> Result<Option<Payload>, FsError> {
-        let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
+        let Wanted { slot, why, read, from, to, offset, len } = wanted;
+        let Some(stream) = streams.stream(slot) else { return Err(FsError::NotFound) };
         let (id, generation) = (stream.id, stream.generation);
         let mut pieces = Vec::new();
         stream.segments.gather(from, to, why == Why::Reader, |block, piece| pieces.push((block, piece)));
         if why != Why::Writer
-            && let Some(job) = stream.being_fetched(&pieces)
+            && let Some(job) = being_fetched(&stream.fetching, &pieces)
         {
             // They are on their way already: nothing is read twice.
-            if let (Some(read), Some(job)) = (read, self.data.reads.get_mut(&job)) {
+            if let (Some(read), Some(job)) = (read, self.jobs.get_mut(&job)) {
                 job.waiting.push(read);
             }
             return Ok(None);
         }
         if why == Why::Reader && is_scattered(&pieces, to - from) && !stream.segments.has_unstored(from, to) {
-            let whole = self.data.put_together(slot, from, pieces);
+            let whole = streams.put_together(slot, from, pieces);
             let at = (offset - from * BLOCK) as usize;
             return Ok(Some(whole.slice(at..at + len as usize).into()));
         }
-        let mut parts = Vec::new();
-        let mut requests: Vec<(usize, Lba, u32)> = Vec::new();
-        for (_, piece) in pieces {
-            let (gap_from, gap_to) = match piece {
-                Piece::Cached(data) => {
-                    parts.push(Part::Here(data.into()));
-                    continue;
-                }
-                Piece::Gap(from, to) => (from, to),
-            };
-            for mapped in self.map(&Transaction::new(), id, gap_from, gap_to)? {
-                match mapped.extent {
-                    Some(extent) if !extent.unwritten => {
-                        requests.push((parts.len(), extent.lba, extent.blocks));
-                        parts.push(Part::Asked(mapped.block, mapped.blocks));
-                    }
-                    _ => parts.push(Part::Here(self.zeroes(mapped.blocks * BLOCK))),
-                }
-            }
-        }
-        let number = self.data.job_number();
+        let (parts, requests) = self.find(pieces, id, base)?;
         let job = ReadJob {
             token: read.map(|read| read.token),
             why,
@@ -183,7 +200,7 @@ impl FileSystem {
             slot,
             stream: id,
             generation,
-            sequence: self.data.sequence,
+            sequence: streams.sequence,
             first_block: from,
             offset,
             len,
@@ -194,28 +211,69 @@ impl FileSystem {
         if requests.is_empty() {
             return Ok(Some(job.assemble()));
         }
-        self.data.reads.insert(number, job);
-        self.data.reading.insert(number);
-        if why == Why::Ahead {
-            self.data.ahead_blocks += to - from;
-        }
-        if let Some(stream) = self.data.stream(slot) {
-            stream.fetching.push((from, to, number));
-        }
-        for (part, lba, blocks) in requests {
-            let read = SpaceRequest::Read { lba, blocks, copy: None };
-            self.requests.submit(Purpose::Read { job: number, part }, read);
-        }
+        self.submit(job, requests, streams, base);
         Ok(None)
     }
 
+    /// Finds the places of blocks that are missing: all parts of a read, and requests for those that are not here.
+    fn find(
+        &self,
+        pieces: Vec<(u64, Piece)>,
+        id: StreamId,
+        base: &mut Base,
+    ) -> Result<(Vec<Part>, Vec<Request>), FsError> {
+        let mut parts = Vec::new();
+        let mut requests: Vec<Request> = Vec::new();
+        for (_, piece) in pieces {
+            let (gap_from, gap_to) = match piece {
+                Piece::Cached(data) => {
+                    parts.push(Part::Here(data.into()));
+                    continue;
+                }
+                Piece::Gap(from, to) => (from, to),
+            };
+            let store = &mut base.meta.store;
+            for mapped in extents::map(store, &Transaction::new(), id, gap_from, gap_to)? {
+                match mapped.extent {
+                    Some(extent) if !extent.unwritten => {
+                        requests.push((parts.len(), extent.lba, extent.blocks));
+                        parts.push(Part::Asked(mapped.block, mapped.blocks));
+                    }
+                    _ => parts.push(Part::Here(self.zeroes_of(mapped.blocks * BLOCK))),
+                }
+            }
+        }
+        Ok((parts, requests))
+    }
+
+    fn submit(&mut self, job: ReadJob, requests: Vec<Request>, streams: &mut Streams, base: &mut Base) {
+        let number = base.meta.allocator.begin_read();
+        let (from, to) = (job.first_block, (job.offset + job.len).div_ceil(BLOCK));
+        if job.why == Why::Ahead {
+            self.ahead_blocks += to - from;
+        }
+        if let Some(stream) = streams.stream(job.slot) {
+            stream.fetching.push((from, to, number));
+        }
+        self.jobs.insert(number, job);
+        for (part, lba, blocks) in requests {
+            let read = SpaceRequest::Read { lba, blocks, copy: None };
+            base.requests.submit(Purpose::Read { job: number, part }, read);
+        }
+    }
+
+    /// Zeroes, at most a MiB of them.
+    pub fn zeroes(&self, len: usize) -> Buf {
+        self.zeroes.slice(..len)
+    }
+
     /// Zeroes without memory of their own.
-    fn zeroes(&self, len: u64) -> Payload {
+    fn zeroes_of(&self, len: u64) -> Payload {
         let mut out = Payload::new();
         let mut left = len as usize;
         while left > 0 {
-            let take = left.min(self.data.zeroes.len());
-            out.push(self.data.zeroes.slice(..take));
+            let take = left.min(self.zeroes.len());
+            out.push(self.zeroes.slice(..take));
             left -= take;
         }
         out
@@ -225,164 +283,150 @@ impl FileSystem {
     ///
     /// # Errors
     /// `Miss` while they are on their way.
-    pub(super) fn load(&mut self, slot: usize, from: u64, to: u64) -> Result<(), FsError> {
-        if let Some(error) = self.data.load_errors.remove(&(slot, from)) {
+    pub fn load(
+        &mut self,
+        slot: usize,
+        from: u64,
+        to: u64,
+        streams: &mut Streams,
+        base: &mut Base,
+    ) -> Result<(), FsError> {
+        if let Some(error) = self.load_errors.remove(&(slot, from)) {
             return Err(error);
         }
-        let loading = self
-            .data
-            .reads
-            .values()
-            .any(|job| job.token.is_none() && job.slot == slot && job.covers(from, to));
-        if loading
-            || self
-                .start_read(slot, Why::Writer, None, (from, to), from * BLOCK, (to - from) * BLOCK)?
-                .is_none()
+        let loads = |job: &ReadJob| job.token.is_none() && job.slot == slot && job.covers(from, to);
+        if self.jobs.values().any(loads)
+            || self.start(Wanted::blocks(slot, Why::Writer, from, to), streams, base)?.is_none()
         {
             return Err(FsError::Miss);
         }
         Ok(())
     }
 
-    fn read_ahead(&mut self, slot: usize, from: u64, to: u64) {
-        let cache_blocks = self.config.cache_bytes as u64 / BLOCK;
-        let Some(stream) = self.data.stream(slot) else { return };
+    fn read_ahead(&mut self, slot: usize, from: u64, to: u64, streams: &mut Streams, base: &mut Base) {
+        let cache_blocks = base.config.cache_bytes as u64 / BLOCK;
+        let Some(stream) = streams.stream(slot) else { return };
         let last = stream.end_of_file.div_ceil(BLOCK);
         let Some((mut at, end)) = stream.readers.note(from, to, last, AHEAD_BLOCKS_MAX.min(cache_blocks / 8))
         else {
             return;
         };
         while at < end {
-            let piece_end = (at / AHEAD_PIECE_BLOCKS + 1) * AHEAD_PIECE_BLOCKS;
-            let piece = (at, piece_end.min(end));
-            let is_much = self.data.ahead_blocks >= AHEAD_BLOCKS_TOTAL.min(cache_blocks / 4);
-            // Where pages of the map are missing, the reader will ask for them itself.
-            if is_much
-                || self.start_read(slot, Why::Ahead, None, piece, at * BLOCK, (piece.1 - at) * BLOCK).is_err()
+            let piece_end = ((at / AHEAD_PIECE_BLOCKS + 1) * AHEAD_PIECE_BLOCKS).min(end);
+            let is_much = self.ahead_blocks >= AHEAD_BLOCKS_TOTAL.min(cache_blocks / 4);
+            // If pages of the map are missing, the reader will ask for them itself.
+            if is_much || self.start(Wanted::blocks(slot, Why::Ahead, at, piece_end), streams, base).is_err()
             {
-                if let Some(stream) = self.data.stream(slot) {
+                if let Some(stream) = streams.stream(slot) {
                     stream.readers.take_back(at);
                 }
                 return;
             }
-            at = piece.1;
+            at = piece_end;
         }
     }
 
-    pub(in super::super) fn handle_read(&mut self, number: u64, part: usize, answer: Answer) {
-        let Some(job) = self.data.reads.get_mut(&number) else { return };
-        job.left -= 1;
-        let slot = match (&mut job.parts.get_mut(part), answer) {
-            (Some(place), Ok(data)) => match **place {
-                Part::Asked(block, blocks) if data.len() as u64 == blocks * BLOCK => {
-                    **place = Part::Here(data);
-                    Some((block, job.slot))
-                }
-                _ => {
-                    job.error = Some(FsError::damaged("a read of another length"));
-                    None
-                }
-            },
-            (_, Err(error)) => {
-                job.error = Some(error);
-                None
-            }
-            (None, Ok(_)) => None,
-        };
-        if let Some((block, slot)) = slot {
-            self.cache_read(number, part, block, slot);
+    /// Takes an answer to a request of a job, and answers the job's reader after the last one. Returns reads that waited for the same
+    /// blocks: they run again, and themselves read what did not come or was not kept.
+    #[must_use]
+    pub fn handle(
+        &mut self,
+        number: u64,
+        part: usize,
+        answer: Answer,
+        streams: &mut Streams,
+        base: &mut Base,
+    ) -> Vec<ParkedRead> {
+        let Some(job) = self.jobs.get_mut(&number) else { return Vec::new() };
+        if let Some(block) = job.take(part, answer) {
+            job.cache(part, block, streams);
         }
-        let Some(job) = self.data.reads.get(&number) else { return };
         if job.left > 0 {
-            return;
+            return Vec::new();
         }
-        self.data.reading.remove(&number);
-        let Some(mut job) = self.data.reads.remove(&number) else { return };
+        base.meta.allocator.end_read(number);
+        let Some(mut job) = self.jobs.remove(&number) else { return Vec::new() };
         if job.why == Why::Ahead {
-            self.data.ahead_blocks -= job.len / BLOCK;
+            self.ahead_blocks -= job.len / BLOCK;
         }
-        if let Some(stream) = self.data.stream(job.slot) {
+        if let Some(stream) = streams.stream(job.slot) {
             stream.fetching.retain(|&(.., other)| other != number);
         }
         let waiting = std::mem::take(&mut job.waiting);
         match (job.token, &job.error) {
             (Some(token), None) => {
-                self.events.push_back(FsEvent::Read { token, result: Ok(job.assemble()) });
+                base.agenda.events.push_back(FsEvent::Read { token, result: Ok(job.assemble()) });
             }
             (Some(token), Some(error)) => {
-                self.events.push_back(FsEvent::Read { token, result: Err(error.clone()) });
+                base.agenda.events.push_back(FsEvent::Read { token, result: Err(error.clone()) });
             }
             (None, error) => {
                 if job.why == Why::Writer {
                     if let Some(error) = error {
-                        self.data.load_errors.insert((job.slot, job.first_block), error.clone());
+                        self.load_errors.insert((job.slot, job.first_block), error.clone());
                     }
-                    self.wake();
+                    base.agenda.wake();
                 }
             }
         }
-        // What did not come, or was not kept, they read themselves.
-        for read in waiting {
-            self.read_again(read);
-        }
+        waiting
     }
 
-    /// Keeps what was read, where nothing happened to the stream's map meanwhile and nothing newer is there. Cuts it
-    /// at the stream's end.
-    fn cache_read(&mut self, number: u64, part: usize, block: u64, slot: usize) {
-        let Some(job) = self.data.reads.get_mut(&number) else { return };
-        let (id, generation, sequence) = (job.stream, job.generation, job.sequence);
-        let read = job.why != Why::Ahead;
-        let Some(Part::Here(data)) = job.parts.get_mut(part) else { return };
-        let data = std::mem::take(data);
-        let Some(stream) = self.data.stream(slot) else { return };
-        // A write may have come and gone meanwhile, stored and evicted: then what was read is old.
-        let unchanged =
-            stream.id == id && stream.generation == generation && stream.evicted_sequence <= sequence;
-        let end = stream.end_of_file;
-        let (mut kept, mut at) = (Payload::new(), block);
-        for data in segments_of(&data) {
-            let data = cut_at(data, at * BLOCK, end);
-            if unchanged {
-                self.cache_segment(slot, at, &data, read);
-            }
-            at += data.len() as u64 / BLOCK;
-            kept.push(data);
-        }
-        if let Some(Part::Here(place)) =
-            self.data.reads.get_mut(&number).and_then(|job| job.parts.get_mut(part))
-        {
-            *place = kept;
-        }
-    }
-
-    fn cache_segment(&mut self, slot: usize, block: u64, data: &Buf, read: bool) {
-        let Some(stream) = self.data.stream(slot) else { return };
-        let mut gaps: SmallVec<[(u64, u64); 2]> = SmallVec::new();
-        stream.segments.gather(block, block + data.len() as u64 / BLOCK, false, |_, piece| {
-            if let Piece::Gap(from, to) = piece {
-                gaps.push((from, to));
-            }
-        });
-        for (from, to) in gaps {
-            let bytes = ((from - block) * BLOCK) as usize..((to - block) * BLOCK) as usize;
-            self.data.insert(slot, from, data.slice(bytes), SegmentState::Clean, read);
-        }
+    /// Ends all jobs; the tokens of the reads that they would have answered.
+    pub fn fail(&mut self) -> Vec<u64> {
+        let jobs = std::mem::take(&mut self.jobs).into_values();
+        jobs.flat_map(|job| job.token.into_iter().chain(job.waiting.into_iter().map(|read| read.token)))
+            .collect()
     }
 }
 
-impl Stream {
-    /// A job that brings some of what is missing.
-    fn being_fetched(&self, pieces: &[(u64, Piece)]) -> Option<u64> {
-        self.fetching.iter().find_map(|&(from, to, job)| {
-            let missing =
-                |piece: &Piece| matches!(*piece, Piece::Gap(start, end) if start < to && from < end);
-            pieces.iter().any(|(_, piece)| missing(piece)).then_some(job)
-        })
-    }
+/// A job that brings some of what is missing.
+fn being_fetched(fetching: &[(u64, u64, u64)], pieces: &[(u64, Piece)]) -> Option<u64> {
+    fetching.iter().find_map(|&(from, to, job)| {
+        let missing = |piece: &Piece| matches!(*piece, Piece::Gap(start, end) if start < to && from < end);
+        pieces.iter().any(|(_, piece)| missing(piece)).then_some(job)
+    })
 }
 
 impl ReadJob {
+    /// Takes an answer to the request for a part; the first block of a part that is there now.
+    fn take(&mut self, part: usize, answer: Answer) -> Option<u64> {
+        self.left -= 1;
+        match (self.parts.get_mut(part), answer) {
+            (Some(place), Ok(data)) => match *place {
+                Part::Asked(block, blocks) if data.len() as u64 == blocks * BLOCK => {
+                    *place = Part::Here(data);
+                    return Some(block);
+                }
+                _ => self.error = Some(FsError::damaged("a read of another length")),
+            },
+            (_, Err(error)) => self.error = Some(error),
+            (None, Ok(_)) => debug_assert!(false, "an answer to no request"),
+        }
+        None
+    }
+
+    /// Keeps what was read, if nothing happened to the stream's map meanwhile and nothing newer is there. Cuts it
+    /// at the stream's end.
+    fn cache(&mut self, part: usize, block: u64, streams: &mut Streams) {
+        let Some(Part::Here(place)) = self.parts.get_mut(part) else { return };
+        // The stream may be gone, and its place another's.
+        let Some(stream) = streams.get(self.slot).filter(|stream| stream.id == self.stream) else { return };
+        let data = std::mem::take(place);
+        // A write may have come and gone meanwhile, stored and evicted: then what was read is old.
+        let unchanged = stream.generation == self.generation && stream.evicted_sequence <= self.sequence;
+        let end = stream.end_of_file;
+        let mut at = block;
+        for data in segments_of(&data) {
+            let data = cut_at(data, at * BLOCK, end);
+            if unchanged {
+                cache_segment(self.slot, at, &data, self.why != Why::Ahead, streams);
+            }
+            at += data.len() as u64 / BLOCK;
+            place.push(data);
+        }
+    }
+
     fn covers(&self, from: u64, to: u64) -> bool {
         self.first_block <= from && to <= self.first_block + self.len / BLOCK
     }
@@ -399,7 +443,22 @@ impl ReadJob {
     }
 }
 
-/// Whether a range of so many blocks is in memory, in many short pieces.
+/// Puts blocks that were read into the cache, but for those that are there already.
+fn cache_segment(slot: usize, block: u64, data: &Buf, read: bool, streams: &mut Streams) {
+    let Some(stream) = streams.stream(slot) else { return };
+    let mut gaps: SmallVec<[(u64, u64); 2]> = SmallVec::new();
+    stream.segments.gather(block, block + data.len() as u64 / BLOCK, false, |_, piece| {
+        if let Piece::Gap(from, to) = piece {
+            gaps.push((from, to));
+        }
+    });
+    for (from, to) in gaps {
+        let bytes = ((from - block) * BLOCK) as usize..((to - block) * BLOCK) as usize;
+        streams.insert(slot, from, data.slice(bytes), SegmentState::Clean, read);
+    }
+}
+
+/// Whether a range of this length is in memory, in many short pieces.
 fn is_scattered(pieces: &[(u64, Piece)], blocks: u64) -> bool {
     let bytes = blocks as usize * BLOCK_BYTES;
     bytes >= SEGMENT_BYTES_LEAST
@@ -407,7 +466,7 @@ fn is_scattered(pieces: &[(u64, Piece)], blocks: u64) -> bool {
         && pieces.iter().all(|(_, piece)| matches!(piece, Piece::Cached(_)))
 }
 
-/// The bytes as page-aligned buffers of whole blocks: copied only where they are not that already, or are in small parts.
+/// The bytes as page-aligned buffers of whole blocks: copied only if they are not that already, or are in small parts.
 fn segments_of(data: &Payload) -> SmallVec<[Buf; 2]> {
     let is_only = data.parts().len() == 1;
     let fits = |part: &Buf| {

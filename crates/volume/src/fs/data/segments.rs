@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use sys::Buf;
 
-/// What is left of a segment is copied where it keeps at least so many times its length in memory.
+/// What is left of a segment is copied if it keeps at least this many times its length in memory.
 const KEEPS_TOO_MUCH: usize = 16;
 
 /// What a segment's bytes are, compared with what is stored.
@@ -28,13 +28,13 @@ pub struct Segment {
     pub sequence: u64,
     /// Dirty: number of the first write in it that is not stored. Later writes to the same blocks do not change what that one waits for.
     oldest: u64,
-    /// Memory that it came with, its part of it where it was cut.
+    /// Memory that it came with, its part of it if it was cut.
     pub charge_bytes: usize,
-    /// Blocks from its first one on that were read since it came; all, where it was written.
+    /// Blocks from its first one on that were read since it came; all, if it was written.
     read_blocks: u64,
     /// Used again since it was last looked at.
     touched: bool,
-    /// The queue that knows it by its first block, where one does.
+    /// The queue that knows it by its first block, if one does.
     queued: Option<Queue>,
 }
 
@@ -59,7 +59,7 @@ impl Segment {
 pub enum Fate {
     /// Memory that it took, and the number of its last write.
     Gone { bytes: usize, sequence: u64 },
-    /// It was used again and is protected; so much of its memory was on probation before.
+    /// It was used again and is protected; this much of its memory was on probation before.
     Kept { probation_bytes: usize },
     /// It waits to be written.
     Busy,
@@ -169,7 +169,7 @@ impl Segments {
     }
 
     /// Puts a segment in place of whatever its range held, on its way to `queue`; `read`: its reader has it already. What was taken
-    /// out, and the queue that it is in, where that has to learn of it.
+    /// out, and the queue that it is in, if that has to learn of it.
     pub fn insert(
         &mut self,
         start: u64,
@@ -197,7 +197,7 @@ impl Segments {
         (removed, queue, known.is_none())
     }
 
-    /// The turn of the segment that begins at this block, in this queue: it goes where it is clean and was not used again.
+    /// The turn of the segment that begins at this block, in this queue: it goes if it is clean and was not used again.
     pub fn evict(&mut self, start: u64, queue: Queue) -> Fate {
         let Some(segment) = self.map.get_mut(&start).filter(|segment| segment.queued == Some(queue)) else {
             return Fate::Unknown;
@@ -267,7 +267,7 @@ impl Segments {
     }
 
     /// The first contiguous run of dirty segments that begins at or after `from` and before `to`, at most `blocks_max`
-    /// long, ending where `stop` says so: its segments.
+    /// long, ending before a segment for which `blocked` says so: its segments.
     pub fn dirty_run(
         &self,
         from: u64,

@@ -1,121 +1,136 @@
 //! Data that goes before something else: what was written to a file is stored and published before the file takes another name.
 //!
-//! A rename is in the journal a second later at the latest, data only after some more. If the rename were first, a crash between the two would leave
-//! the name to a file without its data, and what had the name before would be gone. A plain write orders nothing.
+//! A rename is in the journal a second later at the latest, data only after some more. If the rename were first, a crash between the two
+//! would leave the name to a file without its data, and what had the name before would be gone. A plain write orders nothing.
 
-use super::super::FileSystem;
-use super::super::types::{FileId, FsError};
-use super::Stream;
-use smallvec::SmallVec;
+use std::collections::HashMap;
 use std::time::Duration;
 
-/// Who needs data to be stored waits so long while write-back fails; then the failure is the answer.
+use smallvec::SmallVec;
+
+use super::streams::{Stream, Streams};
+use super::writeback::Writeback;
+use crate::fs::base::Base;
+use crate::fs::types::{FileId, FsError};
+
+/// Who needs data to be stored waits at most this time while write-back fails; then the failure is the answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A change that waits for a file's data.
 #[derive(Debug, Clone)]
-pub struct Settling {
-    /// Writes numbered up to this one, and jobs below that.
+struct Settling {
+    /// Number of the last write that counts, and of the first job that does not.
     sequence: u64,
     jobs: u64,
-    /// Where the file's streams ended, by their place. What is written behind later must not keep these ends from being published.
+    /// Ends of the file's streams, by their place. What is written behind later must not keep these ends from being published.
     ends: SmallVec<[(usize, u64); 1]>,
-    /// It was asked about at this retry; a change that asks no more has been given up.
+    /// Number of the retry at which it was asked about; a change that asks no more has been given up.
     asked: u64,
 }
 
-impl FileSystem {
+/// Files whose data something waits for.
+///
+/// An entry remembers what was written when the wait began, so that a writer who goes on does not make it endless.
+#[derive(Debug, Default)]
+pub struct Settlings {
+    files: HashMap<FileId, Settling>,
+}
+
+impl Settlings {
     /// Has everything that was written to a file stored and published, so that no later change is durable before.
     ///
     /// # Errors
     /// `Miss` until it is. Why it cannot be written, if that has gone on for [`PATIENCE`].
-    pub fn settle_data(&mut self, file: FileId) -> Result<(), FsError> {
-        self.ready()?;
-        let slots = self.data.by_file.get(&file).cloned().unwrap_or_default();
-        let unsettled = |fs: &mut Self, settling: Option<&Settling>| {
-            slots
-                .iter()
-                .copied()
-                .find(|&slot| fs.data.stream(slot).is_some_and(|stream| !stream.is_settled(slot, settling)))
+    pub fn settle(
+        &mut self,
+        file: FileId,
+        streams: &mut Streams,
+        writeback: &mut Writeback,
+        base: &mut Base,
+    ) -> Result<(), FsError> {
+        let slots = streams.of_file(file);
+        let unsettled = |streams: &Streams, settling: Option<&Settling>| {
+            let is = |slot: usize| streams.get(slot).is_some_and(|one| !is_settled(one, slot, settling));
+            slots.iter().copied().find(|&slot| is(slot))
         };
-        if unsettled(self, None).is_none() {
-            self.data.settling.remove(&file);
+        if unsettled(streams, None).is_none() {
+            self.files.remove(&file);
             return Ok(());
         }
-        let known = self.data.settling.get(&file).filter(|known| self.retries - known.asked <= 2).cloned();
-        let mut settling = known.unwrap_or_else(|| self.begin_settling(&slots));
-        settling.asked = self.retries;
-        while let Some(slot) = unsettled(self, Some(&settling)) {
-            let Some(stream) = self.data.stream(slot) else { break };
+        let retries = base.agenda.retries();
+        let known = self.files.get(&file).filter(|known| retries - known.asked <= 2).cloned();
+        let mut settling = known.unwrap_or_else(|| Settling::begin(&slots, streams, writeback));
+        settling.asked = retries;
+        while let Some(slot) = unsettled(streams, Some(&settling)) {
+            let Some(stream) = streams.get(slot) else { break };
             if stream.segments.has_dirty_until(0, u64::MAX, settling.sequence) {
-                self.may_store()?;
-                self.start_jobs(slot, 0, u64::MAX, u64::MAX);
-                settling.jobs = self.data.next_job;
-            } else if !stream.is_in_jobs(&settling) {
+                may_store(writeback, base)?;
+                writeback.start_jobs(slot, (0, u64::MAX), u64::MAX, streams, base);
+                settling.jobs = writeback.next_job();
+            } else if !settling.is_in_jobs(stream) {
                 // Nothing of that time is left to be stored but the end.
-                self.publish_end(slot, settling.end(slot))?;
-                if self.data.stream(slot).is_some_and(|stream| !stream.is_settled(slot, Some(&settling))) {
+                streams.publish_end(slot, settling.end(slot), base)?;
+                if streams.get(slot).is_some_and(|stream| !is_settled(stream, slot, Some(&settling))) {
                     break;
                 }
                 continue;
             }
-            self.data.settling.insert(file, settling);
-            self.pump_again = true;
+            self.files.insert(file, settling);
+            base.agenda.again = true;
             return Err(FsError::Miss);
         }
-        self.data.settling.remove(&file);
+        self.files.remove(&file);
         Ok(())
     }
+}
 
-    fn begin_settling(&mut self, slots: &[usize]) -> Settling {
-        let ends =
-            slots.iter().filter_map(|&slot| Some((slot, self.data.stream(slot)?.end_of_file))).collect();
-        Settling { sequence: self.data.sequence, jobs: self.data.next_job, ends, asked: 0 }
+/// Whether data may be written because somebody needs it to be: while writes fail, write-back tries again by itself.
+///
+/// # Errors
+/// `Miss` while writes fail, the failure after [`PATIENCE`]; `ReadOnly` at once: that seldom passes.
+pub fn may_store(writeback: &Writeback, base: &Base) -> Result<(), FsError> {
+    if let Some((damage, _)) = base.checkpointer.read_only() {
+        return Err(damage);
     }
-
-    /// Whether data may be written because somebody needs it to be: while writes fail, write-back tries again by itself.
-    ///
-    /// # Errors
-    /// `Miss` while writes fail, the failure after [`PATIENCE`]; `ReadOnly` at once: that seldom passes.
-    pub(super) fn may_store(&self) -> Result<(), FsError> {
-        if let Some((damage, _)) = self.read_only() {
-            return Err(damage);
-        }
-        match self.write_back_failure() {
-            None => Ok(()),
-            Some((error, since)) if self.now.since(since) >= PATIENCE => Err(error.clone()),
-            Some(_) => Err(FsError::Miss),
-        }
+    match writeback.failure().or_else(|| base.trouble()) {
+        None => Ok(()),
+        Some((error, since)) if base.agenda.now.since(since) >= PATIENCE => Err(error.clone()),
+        Some(_) => Err(FsError::Miss),
     }
 }
 
 impl Settling {
-    /// Where the stream ended.
+    fn begin(slots: &[usize], streams: &Streams, writeback: &Writeback) -> Self {
+        let ends = slots.iter().filter_map(|&slot| Some((slot, streams.get(slot)?.end_of_file))).collect();
+        Self { sequence: streams.sequence, jobs: writeback.next_job(), ends, asked: 0 }
+    }
+
+    /// The stream's end at that time.
     fn end(&self, slot: usize) -> u64 {
         self.ends.iter().find(|(place, _)| *place == slot).map_or(0, |(_, end)| *end)
     }
+
+    /// Whether jobs of that time are under way in a stream.
+    fn is_in_jobs(&self, stream: &Stream) -> bool {
+        stream.jobs.ranges.values().any(|(_, job)| *job < self.jobs)
+    }
 }
 
-impl Stream {
-    /// Whether all that was written, or what was written before something waited for it, is stored and published.
-    fn is_settled(&self, slot: usize, settling: Option<&Settling>) -> bool {
-        if self.reclaimed {
-            return true;
-        }
-        match settling {
-            None => {
-                !self.segments.has_dirty() && self.jobs.is_empty() && self.end_of_file == self.published_end
-            }
-            Some(settling) => {
-                let dirty = self.segments.has_dirty_until(0, u64::MAX, settling.sequence);
-                let end = settling.end(slot).min(self.end_of_file);
-                !self.is_in_jobs(settling) && !dirty && self.published_end >= end
-            }
-        }
+/// Whether all that was written, or what was written before something waited for it, is stored and published.
+fn is_settled(stream: &Stream, slot: usize, settling: Option<&Settling>) -> bool {
+    if stream.reclaimed {
+        return true;
     }
-
-    /// Whether jobs of that time are under way.
-    fn is_in_jobs(&self, settling: &Settling) -> bool {
-        self.jobs.ranges.values().any(|(_, job)| *job < settling.jobs)
+    match settling {
+        None => {
+            !stream.segments.has_dirty()
+                && stream.jobs.is_empty()
+                && stream.end_of_file == stream.published_end
+        }
+        Some(settling) => {
+            let dirty = stream.segments.has_dirty_until(0, u64::MAX, settling.sequence);
+            let end = settling.end(slot).min(stream.end_of_file);
+            !settling.is_in_jobs(stream) && !dirty && stream.published_end >= end
+        }
     }
 }

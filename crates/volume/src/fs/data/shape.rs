@@ -3,15 +3,19 @@
 //! All of them answer `Miss` while write-back jobs work in the range concerned, and start over. So they do when there is much to change:
 //! one call changes about [`EXTENTS_AT_ONCE`] extents, which stay changed, and the next one the rest.
 
-use ::types::{FileTime, attribute};
+use ::types::{FileTime, Lba, attribute};
 use sys::Payload;
 
-use super::super::FileSystem;
-use super::super::meta::Transaction;
-use super::super::meta::record::ExtentRecord;
-use super::super::types::{FsError, StreamId};
+use super::extents::{self, Mapped};
 use super::segments::{Piece, SegmentState};
+use super::settle::may_store;
+use super::streams::put_sizes;
+use super::write::Editor;
 use super::{BLOCK, STREAM_BYTES_MAX};
+use crate::fs::inodes::inode;
+use crate::fs::meta::record::ExtentRecord;
+use crate::fs::meta::{BlockRun, Transaction, key};
+use crate::fs::types::{AttributeChange, FsError, StreamId};
 
 /// Extents that one transaction changes at most, about.
 const EXTENTS_AT_ONCE: usize = 1000;
@@ -22,21 +26,11 @@ const EXTENTS_LISTED_MAX: usize = 16_384;
 /// Blocks that one transaction allocates at most.
 const ALLOCATE_AT_ONCE: u64 = 1 << 20;
 
-impl FileSystem {
-    /// Waits for write-back jobs in a range.
-    pub(super) fn quiesce(&mut self, slot: usize, from: u64, to: u64) -> Result<(), FsError> {
-        let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
-        if stream.jobs.overlaps(from, to) { Err(FsError::Miss) } else { Ok(()) }
-    }
-
+impl Editor<'_> {
     /// Sets the file's times for a change of its data now.
     fn stamp(&mut self, stream: StreamId, now: FileTime) {
-        let times = super::super::types::AttributeChange {
-            written: Some(now),
-            changed: Some(now),
-            ..Default::default()
-        };
-        self.touch(stream.file, &times);
+        let times = AttributeChange { written: Some(now), changed: Some(now), ..Default::default() };
+        self.base.times.touch(stream.file, &times, self.base.agenda.now);
     }
 
     /// Sets the end of a stream: cuts it off, or lets it grow by zeroes without allocating.
@@ -44,20 +38,20 @@ impl FileSystem {
     /// # Errors
     /// `TooLarge`.
     pub fn set_end_of_file(&mut self, id: StreamId, end: u64, now: FileTime) -> Result<(), FsError> {
-        self.ready_to_change()?;
+        self.base.ready_to_change()?;
         if end > STREAM_BYTES_MAX {
             return Err(FsError::TooLarge);
         }
-        let slot = self.slot(id)?;
-        let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
+        let slot = self.streams.slot(id, self.base)?;
+        let Some(stream) = self.streams.stream(slot) else { return Err(FsError::NotFound) };
         if end > stream.end_of_file {
             self.load_last_block(slot, end)?;
-            self.data.sequence += 1;
+            self.streams.sequence += 1;
             self.redirty_last_block(slot, end);
-            if let Some(stream) = self.data.stream(slot) {
+            if let Some(stream) = self.streams.stream(slot) {
                 stream.end_of_file = end;
             }
-            self.data.mark_dirty(slot);
+            self.streams.mark_dirty(slot);
         } else if end < stream.end_of_file {
             self.truncate(slot, id, end)?;
         }
@@ -67,19 +61,25 @@ impl FileSystem {
 
     fn truncate(&mut self, slot: usize, id: StreamId, end: u64) -> Result<(), FsError> {
         let keep = end.div_ceil(BLOCK);
-        self.quiesce(slot, end / BLOCK, u64::MAX)?;
+        self.streams.quiesce(slot, end / BLOCK, u64::MAX)?;
         // A map of very many extents is cut from its end, in several transactions.
-        let extents = self.extents_from(&Transaction::new(), id, keep, EXTENTS_AT_ONCE + 1)?;
+        let extents = extents::extents_from(
+            &mut self.base.meta.store,
+            &Transaction::new(),
+            id,
+            keep,
+            EXTENTS_AT_ONCE + 1,
+        )?;
         let all = extents.len() <= EXTENTS_AT_ONCE;
         let from = if all { keep } else { self.late_block(id, keep)? };
         let mut txn = Transaction::new();
-        let gone = self.unmap(&mut txn, id, from, u64::MAX)?;
-        let published = self.data.stream(slot).map_or(0, |stream| stream.published_end);
+        let gone = extents::unmap(&mut self.base.meta.store, &mut txn, id, from, u64::MAX)?;
+        let published = self.streams.stream(slot).map_or(0, |stream| stream.published_end);
         let published = published.min(if all { end } else { from * BLOCK });
-        let allocated = self.put_sizes(&mut txn, id, published, -(gone as i64))?;
-        let ticket = self.record(txn);
-        self.data.cut(slot, from, u64::MAX);
-        if let Some(stream) = self.data.stream(slot) {
+        let allocated = put_sizes(self.base, &mut txn, id, published, -(gone as i64))?;
+        let ticket = self.base.record(txn);
+        self.streams.cut(slot, from, u64::MAX);
+        if let Some(stream) = self.streams.stream(slot) {
             stream.generation += 1;
             stream.allocated_blocks = allocated;
             stream.published_end = published;
@@ -87,25 +87,18 @@ impl FileSystem {
             stream.ticket = ticket;
         }
         if !all {
-            return self.go_on_later();
+            return self.base.agenda.go_on_later();
         }
         self.zero_tail(slot, end);
         Ok(())
     }
 
-    /// There is more to do: whoever asked starts over, and finds less.
-    fn go_on_later<T>(&mut self) -> Result<T, FsError> {
-        self.wake();
-        self.pump_again = true;
-        Err(FsError::Miss)
-    }
-
-    /// A block such that about as many extents lie behind it as one transaction may change.
+    /// Finds a block such that about as many extents lie behind it as one transaction may change.
     fn late_block(&mut self, id: StreamId, keep: u64) -> Result<u64, FsError> {
         let txn = Transaction::new();
         let (mut at, mut block) = (u64::MAX, keep);
         for _ in 0..EXTENTS_AT_ONCE {
-            let Some(found) = self.extent_before(&txn, id, at)? else { break };
+            let Some(found) = extents::extent_before(&mut self.base.meta.store, &txn, id, at)? else { break };
             if found < keep {
                 break;
             }
@@ -116,20 +109,20 @@ impl FileSystem {
         Ok(block)
     }
 
-    /// Bytes behind the end in the cached last block become zeroes.
+    /// Makes bytes behind the end in the cached last block zeroes.
     fn zero_tail(&mut self, slot: usize, end: u64) {
         if end.is_multiple_of(BLOCK) {
             return;
         }
-        let Some(stream) = self.data.stream(slot) else { return };
+        let Some(stream) = self.streams.stream(slot) else { return };
         let Some((_, segment)) = stream.segments.covering(end / BLOCK) else { return };
         let state = segment.state;
         let within = (end % BLOCK) as usize;
-        let zeroes = self.data.zeroes.slice(..BLOCK as usize - within);
-        self.data.sequence += 1;
+        let zeroes = self.reads.zeroes(BLOCK as usize - within);
+        self.streams.sequence += 1;
         self.patch(slot, end / BLOCK, within, &Payload::from(zeroes));
         if state == SegmentState::Clean {
-            self.data.make_clean(slot, end / BLOCK);
+            self.streams.make_clean(slot, end / BLOCK);
         }
     }
 
@@ -139,66 +132,67 @@ impl FileSystem {
     /// # Errors
     /// `NoSpace`, `TooLarge`.
     pub fn set_allocation(&mut self, id: StreamId, bytes: u64, now: FileTime) -> Result<(), FsError> {
-        self.ready_to_grow()?;
+        self.base.ready_to_grow(self.unstored())?;
         if bytes > STREAM_BYTES_MAX {
             return Err(FsError::TooLarge);
         }
-        let slot = self.slot(id)?;
-        let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
+        let slot = self.streams.slot(id, self.base)?;
+        let Some(stream) = self.streams.stream(slot) else { return Err(FsError::NotFound) };
         if bytes < stream.end_of_file {
             return self.set_end_of_file(id, bytes, now);
         }
         let blocks = bytes.div_ceil(BLOCK);
-        self.quiesce(slot, 0, u64::MAX)?;
-        let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
+        self.streams.quiesce(slot, 0, u64::MAX)?;
+        let Some(stream) = self.streams.stream(slot) else { return Err(FsError::NotFound) };
         // The least that is needed: what is allocated may lie behind.
         let needed = blocks.saturating_sub(stream.allocated_blocks);
         let whole_before = if stream.whole.0 == stream.generation { stream.whole.1.min(blocks) } else { 0 };
-        if needed > self.statistics().available_bytes / BLOCK {
+        if needed > self.base.available_blocks(self.unstored()) {
             return Err(FsError::NoSpace);
         }
-        let (mapping, stop) =
-            self.map_some(&Transaction::new(), id, whole_before, blocks, EXTENTS_AT_ONCE)?;
+        let (mapping, stop) = extents::map_some(
+            &mut self.base.meta.store,
+            &Transaction::new(),
+            id,
+            whole_before,
+            blocks,
+            EXTENTS_AT_ONCE,
+        )?;
         let needed: u64 = mapping.iter().filter(|part| part.extent.is_none()).map(|part| part.blocks).sum();
         if needed == 0 {
             if stop == blocks {
                 return self.cut_allocation(slot, id, blocks);
             }
-            if let Some(stream) = self.data.stream(slot) {
+            if let Some(stream) = self.streams.stream(slot) {
                 stream.whole = (stream.generation, stop);
             }
-            return self.go_on_later();
+            return self.base.agenda.go_on_later();
         }
         let added = self.allocate(slot, id, &mapping)?;
         // What is done stays.
-        if added < needed || stop < blocks { self.go_on_later() } else { Ok(()) }
+        if added < needed || stop < blocks { self.base.agenda.go_on_later() } else { Ok(()) }
     }
 
     /// Allocates holes of a mapping, of very large ones a part. Blocks allocated.
-    fn allocate(
-        &mut self,
-        slot: usize,
-        id: StreamId,
-        mapping: &[super::extents::Mapped],
-    ) -> Result<u64, FsError> {
+    fn allocate(&mut self, slot: usize, id: StreamId, mapping: &[Mapped]) -> Result<u64, FsError> {
         let mut txn = Transaction::new();
         let mut taken = Vec::new();
-        let result = self.allocate_holes(&mut txn, slot, id, mapping, &mut taken);
+        let result = self.allocate_holes(&mut txn, id, mapping, &mut taken);
         let added: u64 = taken.iter().map(|run| u64::from(run.blocks)).sum();
         if taken.is_empty() {
             return result.map(|()| 0);
         }
-        let published = self.data.stream(slot).map_or(0, |stream| stream.published_end);
-        let sizes = self.put_sizes(&mut txn, id, published, added as i64);
+        let published = self.streams.stream(slot).map_or(0, |stream| stream.published_end);
+        let sizes = put_sizes(self.base, &mut txn, id, published, added as i64);
         let allocated = match sizes {
             Ok(allocated) => allocated,
             Err(error) => {
-                taken.into_iter().for_each(|run| self.allocator.unreserve(run));
+                taken.into_iter().for_each(|run| self.base.meta.allocator.unreserve(run));
                 return Err(error);
             }
         };
-        let ticket = self.record(txn);
-        if let Some(stream) = self.data.stream(slot) {
+        let ticket = self.base.record(txn);
+        if let Some(stream) = self.streams.stream(slot) {
             stream.allocated_blocks = allocated;
             stream.ticket = ticket;
         }
@@ -208,61 +202,65 @@ impl FileSystem {
     fn allocate_holes(
         &mut self,
         txn: &mut Transaction,
-        slot: usize,
         id: StreamId,
-        mapping: &[super::extents::Mapped],
-        taken: &mut Vec<super::super::meta::BlockRun>,
+        mapping: &[Mapped],
+        taken: &mut Vec<BlockRun>,
     ) -> Result<(), FsError> {
+        let chunk_blocks = self.base.meta.allocator.chunk_blocks();
         let mut goal = None;
         let mut added = 0;
         for part in mapping {
             if let Some(extent) = part.extent {
-                goal = Some(::types::Lba(extent.lba.0 + u64::from(extent.blocks)));
+                goal = Some(Lba(extent.lba.0 + u64::from(extent.blocks)));
                 continue;
             }
             let mut at = part.block;
             while at < part.end() && added < ALLOCATE_AT_ONCE {
-                let want = (part.end() - at).min(self.unpromised_blocks()).min(ALLOCATE_AT_ONCE) as u32;
+                let want = (part.end() - at)
+                    .min(self.base.unpromised_blocks(self.unstored()))
+                    .min(ALLOCATE_AT_ONCE) as u32;
                 let run = match want {
                     0 if self.room_may_come() => return Err(FsError::Miss),
                     0 => return Err(FsError::NoSpace),
-                    want => self.reserve(goal, want)?,
+                    want => self.base.reserve(goal, want, self.unstored())?,
                 };
                 let extent =
                     ExtentRecord { lba: run.lba, blocks: run.blocks, shared: false, unwritten: true };
-                if let Err(error) = self.map_hole(txn, id, at, extent) {
-                    self.allocator.unreserve(run);
+                if let Err(error) =
+                    extents::map_hole(&mut self.base.meta.store, chunk_blocks, txn, id, at, extent)
+                {
+                    self.base.meta.allocator.unreserve(run);
                     return Err(error);
                 }
                 txn.allocate(run);
                 taken.push(run);
-                goal = Some(::types::Lba(run.lba.0 + u64::from(run.blocks)));
+                goal = Some(Lba(run.lba.0 + u64::from(run.blocks)));
                 at += u64::from(run.blocks);
                 added += u64::from(run.blocks);
             }
         }
-        let _ = slot;
         Ok(())
     }
 
     /// Gives back what is allocated behind a block at or behind the stream's end.
     fn cut_allocation(&mut self, slot: usize, id: StreamId, blocks: u64) -> Result<(), FsError> {
         let mut txn = Transaction::new();
-        let (gone, stop) = self.unmap_some(&mut txn, id, blocks, u64::MAX, EXTENTS_AT_ONCE)?;
+        let (gone, stop) =
+            extents::unmap_some(&mut self.base.meta.store, &mut txn, id, blocks, u64::MAX, EXTENTS_AT_ONCE)?;
         if gone > 0 {
-            let published = self.data.stream(slot).map_or(0, |stream| stream.published_end);
-            let allocated = self.put_sizes(&mut txn, id, published, -(gone as i64))?;
-            let ticket = self.record(txn);
-            if let Some(stream) = self.data.stream(slot) {
+            let published = self.streams.stream(slot).map_or(0, |stream| stream.published_end);
+            let allocated = put_sizes(self.base, &mut txn, id, published, -(gone as i64))?;
+            let ticket = self.base.record(txn);
+            if let Some(stream) = self.streams.stream(slot) {
                 stream.allocated_blocks = allocated;
                 stream.ticket = ticket;
                 stream.generation += 1;
             }
         }
-        if stop < u64::MAX { self.go_on_later() } else { Ok(()) }
+        if stop < u64::MAX { self.base.agenda.go_on_later() } else { Ok(()) }
     }
 
-    /// The range reads as zeroes afterwards, as far as it lies before the stream's end. Whole blocks are given back.
+    /// Has the range read as zeroes, as far as it lies before the stream's end. Whole blocks are given back.
     pub fn zero_range(
         &mut self,
         id: StreamId,
@@ -270,9 +268,9 @@ impl FileSystem {
         len_bytes: u64,
         now: FileTime,
     ) -> Result<(), FsError> {
-        self.ready_to_change()?;
-        let slot = self.slot(id)?;
-        let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
+        self.base.ready_to_change()?;
+        let slot = self.streams.slot(id, self.base)?;
+        let Some(stream) = self.streams.stream(slot) else { return Err(FsError::NotFound) };
         let stream_end = stream.end_of_file;
         let end = offset.saturating_add(len_bytes).min(stream_end);
         if offset >= end {
@@ -289,46 +287,47 @@ impl FileSystem {
         if to * BLOCK < end && to >= from {
             patches.push((to, 0, (end - to * BLOCK) as usize));
         }
-        self.quiesce(slot, offset / BLOCK, end.div_ceil(BLOCK))?;
+        self.streams.quiesce(slot, offset / BLOCK, end.div_ceil(BLOCK))?;
         let mut patched = Vec::new();
         for (block, at, len) in patches {
             if self.is_hole(slot, id, block)? {
                 continue;
             }
             let cached =
-                self.data.stream(slot).is_some_and(|stream| stream.segments.covering(block).is_some());
+                self.streams.stream(slot).is_some_and(|stream| stream.segments.covering(block).is_some());
             if !cached {
-                self.load(slot, block, block + 1)?;
+                self.reads.load(slot, block, block + 1, self.streams, self.base)?;
             }
             patched.push((block, at, len));
         }
-        if (self.unpromised_blocks() as usize) < patched.len() && self.room_may_come() {
+        if (self.base.unpromised_blocks(self.unstored()) as usize) < patched.len() && self.room_may_come() {
             return Err(FsError::Miss);
         }
         if from < to {
             let mut txn = Transaction::new();
-            let (gone, stop) = self.unmap_some(&mut txn, id, from, to, EXTENTS_AT_ONCE)?;
+            let (gone, stop) =
+                extents::unmap_some(&mut self.base.meta.store, &mut txn, id, from, to, EXTENTS_AT_ONCE)?;
             if gone > 0 {
-                let published = self.data.stream(slot).map_or(0, |stream| stream.published_end);
-                let allocated = self.put_sizes(&mut txn, id, published, -(gone as i64))?;
-                let ticket = self.record(txn);
-                if let Some(stream) = self.data.stream(slot) {
+                let published = self.streams.stream(slot).map_or(0, |stream| stream.published_end);
+                let allocated = put_sizes(self.base, &mut txn, id, published, -(gone as i64))?;
+                let ticket = self.base.record(txn);
+                if let Some(stream) = self.streams.stream(slot) {
                     stream.allocated_blocks = allocated;
                     stream.ticket = ticket;
                 }
             }
-            self.data.cut(slot, from, stop);
-            if let Some(stream) = self.data.stream(slot) {
+            self.streams.cut(slot, from, stop);
+            if let Some(stream) = self.streams.stream(slot) {
                 stream.generation += 1;
             }
-            self.data.mark_dirty(slot);
+            self.streams.mark_dirty(slot);
             if stop < to {
-                return self.go_on_later();
+                return self.base.agenda.go_on_later();
             }
         }
-        self.data.sequence += 1;
+        self.streams.sequence += 1;
         for (block, at, len) in patched {
-            self.patch(slot, block, at, &Payload::from(self.data.zeroes.slice(..len)));
+            self.patch(slot, block, at, &Payload::from(self.reads.zeroes(len)));
         }
         self.stamp(id, now);
         Ok(())
@@ -336,14 +335,14 @@ impl FileSystem {
 
     /// Whether a block has nothing, in memory or stored: it reads as zeroes.
     fn is_hole(&mut self, slot: usize, id: StreamId, block: u64) -> Result<bool, FsError> {
-        if self.data.stream(slot).is_some_and(|stream| stream.segments.covering(block).is_some()) {
+        if self.streams.stream(slot).is_some_and(|stream| stream.segments.covering(block).is_some()) {
             return Ok(false);
         }
-        let mapping = self.map(&Transaction::new(), id, block, block + 1)?;
+        let mapping = extents::map(&mut self.base.meta.store, &Transaction::new(), id, block, block + 1)?;
         Ok(!mapping.iter().any(|part| part.is_written()))
     }
 
-    /// Ranges (offset, length in bytes) that hold data within the given one, all of it if the file is not sparse; and whether there may be
+    /// Finds ranges (offset, length in bytes) that hold data within the given one, all of it if the file is not sparse; and whether there may be
     /// more behind the last.
     pub fn allocated_ranges(
         &mut self,
@@ -352,11 +351,12 @@ impl FileSystem {
         len_bytes: u64,
         ranges_max: usize,
     ) -> Result<(Vec<(u64, u64)>, bool), FsError> {
-        self.ready()?;
-        let slot = self.slot(id)?;
+        self.base.ready()?;
+        let slot = self.streams.slot(id, self.base)?;
         let txn = Transaction::new();
-        let sparse = self.inode(&txn, id.file)?.attributes & attribute::SPARSE_FILE != 0;
-        let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
+        let sparse =
+            inode(&mut self.base.meta.store, &txn, id.file)?.attributes & attribute::SPARSE_FILE != 0;
+        let Some(stream) = self.streams.stream(slot) else { return Err(FsError::NotFound) };
         let end = stream.end_of_file.min(offset.saturating_add(len_bytes));
         if offset >= end {
             return Ok((Vec::new(), false));
@@ -365,13 +365,14 @@ impl FileSystem {
             return Ok((vec![(offset, end - offset)], false));
         }
         let (from, to) = (offset / BLOCK, end.div_ceil(BLOCK));
-        let (mapping, to_looked_at) = self.map_some(&txn, id, from, to, EXTENTS_LISTED_MAX)?;
+        let (mapping, to_looked_at) =
+            extents::map_some(&mut self.base.meta.store, &txn, id, from, to, EXTENTS_LISTED_MAX)?;
         let mut blocks: Vec<(u64, u64)> = mapping
             .iter()
             .filter(|part| part.extent.is_some())
             .map(|part| (part.block, part.end()))
             .collect();
-        if let Some(stream) = self.data.stream(slot) {
+        if let Some(stream) = self.streams.stream(slot) {
             stream.segments.gather(from, to_looked_at, false, |block, piece| {
                 if let Piece::Cached(data) = piece {
                     blocks.push((block, block + data.len() as u64 / BLOCK));
@@ -401,19 +402,18 @@ impl FileSystem {
     /// `Invalid` if a rule above is broken.
     pub fn clone_range(
         &mut self,
-        source: StreamId,
-        source_offset: u64,
-        target: StreamId,
-        target_offset: u64,
+        (source, source_offset): (StreamId, u64),
+        (target, target_offset): (StreamId, u64),
         len_bytes: u64,
         now: FileTime,
     ) -> Result<u64, FsError> {
-        self.ready_to_grow()?;
-        let (from_slot, to_slot) = (self.slot(source)?, self.slot(target)?);
+        self.base.ready_to_grow(self.unstored())?;
+        let (from_slot, to_slot) =
+            (self.streams.slot(source, self.base)?, self.streams.slot(target, self.base)?);
         let source_end = source_offset.checked_add(len_bytes).ok_or(FsError::TooLarge)?;
         let target_end = target_offset.checked_add(len_bytes).ok_or(FsError::TooLarge)?;
-        let source_size = self.data.stream(from_slot).map_or(0, |stream| stream.end_of_file);
-        let target_size = self.data.stream(to_slot).map_or(0, |stream| stream.end_of_file);
+        let source_size = self.streams.stream(from_slot).map_or(0, |stream| stream.end_of_file);
+        let target_size = self.streams.stream(to_slot).map_or(0, |stream| stream.end_of_file);
         if source_end > source_size || target_end > target_size {
             return Err(FsError::Invalid("a range to clone lies behind the end of its stream"));
         }
@@ -429,40 +429,48 @@ impl FileSystem {
         let first = target_offset / BLOCK;
         let last = first + (to - from);
         self.store_now(from_slot, from, to)?;
-        self.quiesce(to_slot, first, last)?;
+        self.streams.quiesce(to_slot, first, last)?;
         let none = Transaction::new();
-        let stop = self.after_extents(&none, source, from, to, EXTENTS_AT_ONCE)?;
-        let replaced = self.after_extents(&none, target, first, first + (stop - from), EXTENTS_AT_ONCE)?;
+        let stop =
+            extents::after_extents(&mut self.base.meta.store, &none, source, from, to, EXTENTS_AT_ONCE)?;
+        let replaced = extents::after_extents(
+            &mut self.base.meta.store,
+            &none,
+            target,
+            first,
+            first + (stop - from),
+            EXTENTS_AT_ONCE,
+        )?;
         let stop = from + (replaced - first);
-        let mapping = self.map(&none, source, from, stop)?;
+        let mapping = extents::map(&mut self.base.meta.store, &none, source, from, stop)?;
         // Published sizes first: a clone behind the published end would come before what was written earlier.
         self.store_now(to_slot, 0, first)?;
         let shift = |block: u64| first + (block - from);
         let mut txn = Transaction::new();
-        let gone = self.unmap(&mut txn, target, shift(from), shift(stop))?;
-        self.mark_shared(&mut txn, source, from, stop)?;
+        let gone = extents::unmap(&mut self.base.meta.store, &mut txn, target, shift(from), shift(stop))?;
+        extents::mark_shared(&mut self.base.meta.store, &mut txn, source, from, stop)?;
         let mut added = 0;
         for part in mapping {
             if let Some(extent) = part.extent.filter(|extent| !extent.unwritten) {
-                self.share_blocks(&mut txn, extent.lba, extent.blocks)?;
+                extents::share_blocks(&mut self.base.meta.store, &mut txn, extent.lba, extent.blocks)?;
                 let shared = ExtentRecord { shared: true, ..extent };
-                txn.put(super::super::meta::key::extent(target, shift(part.block)), shared.encode());
+                txn.put(key::extent(target, shift(part.block)), shared.encode());
                 added += part.blocks as i64;
             }
         }
-        let stream = self.data.stream(to_slot);
+        let stream = self.streams.stream(to_slot);
         let published = stream
             .map_or(0, |stream| stream.published_end.max((shift(stop) * BLOCK).min(stream.end_of_file)));
-        let allocated = self.put_sizes(&mut txn, target, published, added - gone as i64)?;
-        let ticket = self.record(txn);
-        self.data.cut(to_slot, shift(from), shift(stop));
-        if let Some(stream) = self.data.stream(to_slot) {
+        let allocated = put_sizes(self.base, &mut txn, target, published, added - gone as i64)?;
+        let ticket = self.base.record(txn);
+        self.streams.cut(to_slot, shift(from), shift(stop));
+        if let Some(stream) = self.streams.stream(to_slot) {
             stream.allocated_blocks = allocated;
             stream.published_end = published;
             stream.ticket = ticket;
             stream.generation += 1;
         }
-        self.data.sequence += 1;
+        self.streams.sequence += 1;
         self.stamp(target, now);
         Ok(if stop < to { (stop - from) * BLOCK } else { len_bytes })
     }
@@ -472,11 +480,11 @@ impl FileSystem {
     /// # Errors
     /// `Miss` until they are; why they cannot be, after a while.
     fn store_now(&mut self, slot: usize, from: u64, to: u64) -> Result<(), FsError> {
-        let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
+        let Some(stream) = self.streams.stream(slot) else { return Err(FsError::NotFound) };
         if from < to && stream.segments.has_unstored(from, to) {
-            self.may_store()?;
-            self.start_jobs(slot, from, to, u64::MAX);
-            self.pump_again = true;
+            may_store(self.writeback, self.base)?;
+            self.writeback.start_jobs(slot, (from, to), u64::MAX, self.streams, self.base);
+            self.base.agenda.again = true;
             return Err(FsError::Miss);
         }
         Ok(())

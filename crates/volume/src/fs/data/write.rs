@@ -1,49 +1,42 @@
-//! Writes into the cache.
-
-use std::task::Poll;
+//! Writes into the cache, and what all changes of a stream's contents have in common.
 
 use ::types::BLOCK_BYTES;
 use sys::{Buf, BufMut, Payload};
 
-use super::super::FileSystem;
-use super::super::meta::Transaction;
-use super::super::types::{FsError, StreamId};
+use super::extents::{self, Mapped};
+use super::read::Reads;
 use super::segments::SegmentState;
-use super::{BLOCK, Parked, STREAM_BYTES_MAX};
+use super::streams::Streams;
+use super::writeback::Writeback;
+use super::{BLOCK, STREAM_BYTES_MAX};
+use crate::fs::base::{Base, Unstored};
+use crate::fs::meta::Transaction;
+use crate::fs::types::{FsError, StreamId};
 
-impl FileSystem {
-    /// Writes, growing the stream where needed. Answers when the bytes are in the cache, or, with `durable`, when they
-    /// and the metadata that makes them readable survive a crash. Times are the caller's to [`FileSystem::touch`].
-    /// `Pending`: [`super::super::FsEvent::Written`] carries the answer.
-    ///
-    /// # Errors
-    /// `NoSpace` (nothing was written), `TooLarge`.
-    pub fn write(
-        &mut self,
-        token: u64,
-        stream: StreamId,
-        offset: u64,
-        data: Payload,
-        durable: bool,
-    ) -> Poll<Result<(), FsError>> {
-        match self.try_write(stream, offset, &data) {
-            Ok(slot) if durable && !data.is_empty() => {
-                let (from, to) = (offset / BLOCK, (offset + data.len() as u64).div_ceil(BLOCK));
-                self.wait_for_write(token, slot, from, to);
-                Poll::Pending
-            }
-            Ok(_) => Poll::Ready(Ok(())),
-            Err(FsError::Miss) => {
-                self.data.parked.push_back(Parked::Write { token, stream, offset, data, durable });
-                Poll::Pending
-            }
-            Err(error) => Poll::Ready(Err(error)),
-        }
+/// The parts that a change of streams' contents touches, for the time of one change.
+///
+/// A change either answers `Miss`, then nothing of it was done but what makes the next try find less, or it is done as a whole.
+pub struct Editor<'a> {
+    pub streams: &'a mut Streams,
+    pub reads: &'a mut Reads,
+    pub writeback: &'a mut Writeback,
+    pub base: &'a mut Base,
+    /// Files and streams are being given back.
+    pub space_comes_back: bool,
+}
+
+impl Editor<'_> {
+    pub fn unstored(&self) -> Unstored {
+        self.writeback.unstored(self.streams)
     }
 
-    fn try_write(&mut self, id: StreamId, offset: u64, data: &Payload) -> Result<usize, FsError> {
-        self.ready_to_grow()?;
-        let slot = self.slot(id)?;
+    /// Writes into the cache, growing the stream if needed; the stream's place.
+    ///
+    /// # Errors
+    /// `NoSpace` (nothing was written), `TooLarge`, `Miss`.
+    pub fn write(&mut self, id: StreamId, offset: u64, data: &Payload) -> Result<usize, FsError> {
+        self.base.ready_to_grow(self.unstored())?;
+        let slot = self.streams.slot(id, self.base)?;
         if data.is_empty() {
             return Ok(slot);
         }
@@ -51,11 +44,11 @@ impl FileSystem {
         if end > STREAM_BYTES_MAX {
             return Err(FsError::TooLarge);
         }
-        if self.data.dirty_bytes() >= self.dirty_bytes_max() {
-            if let Some((error, _)) = self.data.trouble.current() {
+        if self.unstored().blocks * BLOCK >= self.writeback.dirty_bytes_max(self.base) {
+            if let Some((error, _)) = self.writeback.failure() {
                 return Err(error.clone());
             }
-            self.data_pressure = true;
+            self.writeback.pressure = true;
             return Err(FsError::Miss);
         }
         self.load_last_block(slot, offset)?;
@@ -70,7 +63,7 @@ impl FileSystem {
         }
         self.promise_blocks(id, from, to)?;
         // From here on nothing fails.
-        self.data.sequence += 1;
+        self.streams.sequence += 1;
         self.redirty_last_block(slot, offset);
         let mut at = 0;
         let mut block = from;
@@ -84,7 +77,7 @@ impl FileSystem {
         if whole > 0 {
             for part in whole_blocks(&data.slice(at, whole)) {
                 let blocks = part.len() as u64 / BLOCK;
-                self.data.insert(slot, block, part, SegmentState::Dirty, true);
+                self.streams.insert(slot, block, part, SegmentState::Dirty, true);
                 block += blocks;
             }
             at += whole;
@@ -92,16 +85,16 @@ impl FileSystem {
         if last_partial {
             self.patch(slot, block, 0, &data.slice(at, data.len() - at));
         }
-        if let Some(stream) = self.data.stream(slot) {
+        if let Some(stream) = self.streams.stream(slot) {
             stream.end_of_file = stream.end_of_file.max(end);
         }
-        self.write_growth_back(slot);
+        self.writeback.write_growth_back(slot, self.streams, self.base);
         Ok(slot)
     }
 
     /// Makes a partly written block's other bytes known. Blocks behind the end are zeroes.
     fn load_for_patch(&mut self, slot: usize, block: u64, offset: u64, end: u64) -> Result<(), FsError> {
-        let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
+        let Some(stream) = self.streams.stream(slot) else { return Err(FsError::NotFound) };
         let start = block * BLOCK;
         let rest_is_covered = offset <= start && end >= stream.end_of_file;
         if start >= stream.end_of_file || rest_is_covered || stream.segments.covering(block).is_some() {
@@ -110,22 +103,23 @@ impl FileSystem {
         self.load_or_zero(slot, block)
     }
 
-    /// Brings a block into the cache: from the virtual disk, or as zeroes where it is a hole.
+    /// Brings a block into the cache: from the virtual disk, or as zeroes if it is a hole.
     fn load_or_zero(&mut self, slot: usize, block: u64) -> Result<(), FsError> {
-        let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
+        let Some(stream) = self.streams.stream(slot) else { return Err(FsError::NotFound) };
         let id = stream.id;
-        let written =
-            self.map(&Transaction::new(), id, block, block + 1)?.iter().any(|part| part.is_written());
+        let written = extents::map(&mut self.base.meta.store, &Transaction::new(), id, block, block + 1)?
+            .iter()
+            .any(|part| part.is_written());
         if written {
-            return self.load(slot, block, block + 1);
+            return self.reads.load(slot, block, block + 1, self.streams, self.base);
         }
         Ok(())
     }
 
-    /// Where a stream grows past an end within a block, that block's bytes behind the old end must become zeroes on
-    /// disk too: it has to be in memory, to be written again.
-    pub(super) fn load_last_block(&mut self, slot: usize, offset: u64) -> Result<(), FsError> {
-        let Some(stream) = self.data.stream(slot) else { return Err(FsError::NotFound) };
+    /// Brings the last block into memory if the stream grows past an end within it: its bytes behind the old end must become zeroes on
+    /// disk too, so that it has to be written again.
+    pub fn load_last_block(&mut self, slot: usize, offset: u64) -> Result<(), FsError> {
+        let Some(stream) = self.streams.stream(slot) else { return Err(FsError::NotFound) };
         let end = stream.end_of_file;
         if offset <= end || end.is_multiple_of(BLOCK) || stream.segments.covering(end / BLOCK).is_some() {
             return Ok(());
@@ -133,9 +127,9 @@ impl FileSystem {
         self.load_or_zero(slot, end / BLOCK)
     }
 
-    /// See [`FileSystem::load_last_block`].
-    pub(super) fn redirty_last_block(&mut self, slot: usize, offset: u64) {
-        let Some(stream) = self.data.stream(slot) else { return };
+    /// Makes that block dirty again, so that it is written with zeroes behind the old end: [`Editor::load_last_block`] has brought it.
+    pub fn redirty_last_block(&mut self, slot: usize, offset: u64) {
+        let Some(stream) = self.streams.stream(slot) else { return };
         let end = stream.end_of_file;
         if offset <= end || end.is_multiple_of(BLOCK) {
             return;
@@ -147,74 +141,63 @@ impl FileSystem {
         }
         let at = ((block - start) * BLOCK) as usize;
         let data = segment.data.slice(at..at + BLOCK_BYTES);
-        self.data.insert(slot, block, data, SegmentState::Dirty, true);
+        self.streams.insert(slot, block, data, SegmentState::Dirty, true);
     }
 
     /// Puts bytes into a block whose other bytes are known.
-    pub(super) fn patch(&mut self, slot: usize, block: u64, at: usize, bytes: &Payload) {
+    pub fn patch(&mut self, slot: usize, block: u64, at: usize, bytes: &Payload) {
         let mut patched = BufMut::zeroed(BLOCK_BYTES);
-        if let Some(stream) = self.data.stream(slot)
+        if let Some(stream) = self.streams.stream(slot)
             && let Some((start, segment)) = stream.segments.covering(block)
         {
             let from = ((block - start) * BLOCK) as usize;
             patched.copy_from_slice(&segment.data[from..from + BLOCK_BYTES]);
         }
         bytes.copy_to(&mut patched[at..]);
-        self.data.insert(slot, block, patched.freeze(), SegmentState::Dirty, true);
+        self.streams.insert(slot, block, patched.freeze(), SegmentState::Dirty, true);
     }
 
     /// Makes sure that there is room for a range that is about to become dirty.
     ///
     /// # Errors
-    /// `Miss` while room may still come, `NoSpace` where there is none.
+    /// `Miss` while room may still come, `NoSpace` if there is none.
     fn promise_blocks(&mut self, id: StreamId, from: u64, to: u64) -> Result<(), FsError> {
         let blocks = to - from;
-        if blocks <= self.unpromised_blocks() {
+        if blocks <= self.base.unpromised_blocks(self.unstored()) {
             return Ok(());
         }
         if self.room_may_come() {
             return Err(FsError::Miss);
         }
         // Blocks that are overwritten in place need no room.
-        let mapping = self.map(&Transaction::new(), id, from, to)?;
-        let in_place = |part: &super::extents::Mapped| part.extent.is_some_and(|extent| !extent.shared);
+        let mapping = extents::map(&mut self.base.meta.store, &Transaction::new(), id, from, to)?;
+        let in_place = |part: &Mapped| part.extent.is_some_and(|extent| !extent.shared);
         let needed: u64 = mapping.iter().filter(|part| !in_place(part)).map(|part| part.blocks).sum();
-        if needed <= self.unpromised_blocks() { Ok(()) } else { Err(FsError::NoSpace) }
-    }
-
-    /// Blocks that data in memory may come to need.
-    pub(in super::super) fn promised_blocks(&self) -> u64 {
-        self.data.dirty_blocks + self.data.unplanned_blocks
-    }
-
-    /// Blocks that nobody may come to need yet.
-    pub(in super::super) fn unpromised_blocks(&self) -> u64 {
-        self.allocator.ready_free().saturating_sub(self.promised_blocks())
+        if needed <= self.base.unpromised_blocks(self.unstored()) { Ok(()) } else { Err(FsError::NoSpace) }
     }
 
     /// Whether room for data may come without anybody giving up any: a chunk on its way, dirty blocks that may turn out
     /// to need none, freed blocks not settled.
-    pub(super) fn room_may_come(&mut self) -> bool {
-        if self.chunk_changes.data_is_coming() || self.can_have_data_chunk() {
-            self.chunk_changes.need_data = true;
-            self.pump_again = true;
+    pub fn room_may_come(&mut self) -> bool {
+        let unstored = self.unstored();
+        if self.base.data_chunk_may_come(unstored) {
             return true;
         }
-        if let Some(ticket) = self.allocator.unsettled() {
-            self.log.want(ticket);
-            self.pump_again = true;
+        if let Some(ticket) = self.base.meta.allocator.unsettled() {
+            self.base.meta.journal.log.want(ticket);
+            self.base.agenda.again = true;
             return true;
         }
-        if self.data.dirty_bytes() > 0 {
-            self.data_pressure = true;
-            self.pump_again = true;
+        if unstored.blocks > 0 {
+            self.writeback.pressure = true;
+            self.base.agenda.again = true;
             return true;
         }
-        !self.data.orphans.is_empty()
+        self.space_comes_back
     }
 }
 
-/// Payload as page-aligned buffers of whole blocks, copied only where it is not that already.
+/// Payload as page-aligned buffers of whole blocks, copied only if it is not that already.
 fn whole_blocks(data: &Payload) -> Vec<Buf> {
     let fits = |part: &Buf| {
         part.len().is_multiple_of(BLOCK_BYTES) && part.is_aligned() && part.retained_bytes() <= 2 * part.len()

@@ -1,25 +1,57 @@
 //! Dirty blocks on their way to the virtual disk.
 //!
-//! A job takes one run of dirty blocks through four steps: planned (each block gets its place), written, published
-//! (extents and sizes, one transaction), done. What overlaps a job waits until it is done, so that two writes of one block
-//! never race. Runs behind the published end are published in order, so that a crash leaves no hole before data
-//! that was written later.
+//! # How it works
+//!
+//! A job takes one run of dirty blocks of a stream, at most 4 MiB, through four steps.
+//!
+//! 1. *Planned.* Each block gets its place. Blocks that the stream owns alone are overwritten if they are few (more are few for a job that
+//!    is alone), or if there is no room for anything else. Blocks that were allocated and never written are written. All others get new
+//!    blocks, reserved near the stream's last ones.
+//! 2. *Written.* New places with class `Fresh`, owned ones with class `Overwrite`, which is atomic and goes through the disks' journals.
+//! 3. *Published.* One transaction maps the new blocks, frees those that they replace, and moves the end of the stream in metadata as far
+//!    as everything before it is stored. A job that only overwrote has nothing to publish.
+//! 4. *Done.* What nobody wrote to meanwhile is clean. Who waits for the job is told.
+//!
+//! Jobs begin because a change is old ([`super::due`]), because too much is dirty, because a stream grows, or because somebody
+//! waits for it ([`super::waiters`], [`super::settle`]).
+//!
+//! # What may happen meanwhile
+//!
+//! - *Writes to the same blocks.* They replace the cached blocks, which are dirty again. The job holds the bytes that it began with and
+//!   publishes those; a second job of a block begins only when the first one is done (`Busy`), so that two writes of one block never race.
+//! - *Truncation, zeroing, cloning, reclaiming* wait until no job works in their range, and change the map then.
+//! - *Reads* are answered from the cache. One that missed before the write may bring what the block held before: it is not kept, if what
+//!   was written has been evicted since (`evicted_sequence`).
+//! - *A crash* finds what was published, in the order of the journal. Jobs behind the published end are published in the order of their
+//!   blocks, and the end does not move while the block in which it lies is unstored: no crash leaves a hole before data that was written
+//!   later, or shows what lay on disk behind a former end. Reserved blocks are forgotten.
+//!
+//! # What fails
+//!
+//! - *Metadata is not in memory, or a chunk is on its way:* the job waits in `to_plan` or `to_publish` for the next retry.
+//! - *No room, a write that fails, damaged metadata:* the job ends with the error and gives its reserved blocks back. Its blocks are dirty
+//!   again. Who waits is answered with the error; it stands in the volume's health until everything is written, and write-back pauses,
+//!   ever longer ([`super::due::Trouble`]).
+//! - *Another coordinator owns the volume:* nothing may be written any more, and the volume fails.
 
-use ::types::Lba;
+use std::collections::{BTreeMap, VecDeque};
+
+use ::types::{Lba, Monotonic};
 use smallvec::SmallVec;
 use space::api::{SpaceRequest, WriteClass};
 
 use sys::{Buf, Payload};
 
-use super::super::FileSystem;
-use super::super::allocator::Refusal;
-use super::super::bitmap::Bitmap;
-use super::super::io::{Answer, Purpose};
-use super::super::meta::record::ExtentRecord;
-use super::super::meta::{BlockRun, Transaction, key};
-use super::super::types::{FsError, StreamId};
 use super::BLOCK;
-use super::extents::Mapped;
+use super::drain::Drain;
+use super::due::{Overdue, Trouble};
+use super::extents::{self, Mapped};
+use super::streams::{Streams, put_sizes};
+use crate::fs::base::{Base, Unstored};
+use crate::fs::io::{Answer, Purpose};
+use crate::fs::meta::record::ExtentRecord;
+use crate::fs::meta::{BlockRun, Transaction};
+use crate::fs::types::{FsError, StreamId};
 
 /// Longest run of a job in blocks: 4 MiB.
 const JOB_BLOCKS_MAX: u64 = 1024;
@@ -30,10 +62,16 @@ const STREAM_JOBS_MAX: usize = 512;
 /// Largest overwrite that the virtual disk takes at once in blocks: 64 KiB.
 const OVERWRITE_BLOCKS_MAX: u64 = 16;
 
-/// From so many blocks of the stream's own on, 32 KiB, a job takes new ones instead of overwriting them (D6): each byte is then written
-/// once to each copy, not to the journal and again in place, which outweighs the records that publish it. Not where it is the only
+/// From this number of blocks of the stream's own on, 32 KiB, a job takes new ones instead of overwriting them (D6): each byte is then written
+/// once to each copy, not to the journal and again in place, which outweighs the records that publish it. Not if it is the only
 /// job: it waits for fewer durable writes in the journal, and nothing else waits for the disks.
 const REDIRECTED_BLOCKS_LEAST: u64 = 8;
+
+/// A stream that grows is written back from this number of dirty blocks on: 8 MiB.
+const GROWTH_BLOCKS: u64 = 2048;
+
+/// Blocks in jobs at once, in the background: 32 MiB.
+const BACKGROUND_BLOCKS_MAX: u64 = 8192;
 
 /// How a piece of a job gets valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +100,7 @@ enum Step {
 
 /// One run of dirty blocks under way.
 #[derive(Debug)]
-pub struct WriteJob {
+struct WriteJob {
     slot: usize,
     stream: StreamId,
     from: u64,
@@ -72,16 +110,157 @@ pub struct WriteJob {
     pieces: Vec<WritePiece>,
     left: usize,
     error: Option<FsError>,
-    pub waiters: SmallVec<[u64; 2]>,
+    waiters: SmallVec<[u64; 2]>,
 }
 
-impl FileSystem {
-    /// Takes runs of dirty blocks in a range into jobs. Where there may be no more of them: the block to go on from.
-    pub(super) fn start_jobs(&mut self, slot: usize, from: u64, to: u64, blocks_max: u64) -> Option<u64> {
+/// Part of a job's range, before it has its places.
+#[derive(Debug)]
+enum Span {
+    /// Blocks from, to, that need new places: together, so that neighbours lie together.
+    Homeless(u64, u64),
+    Placed(WritePiece),
+}
+
+/// A job that has ended, for one who waited for it.
+#[derive(Debug)]
+pub struct Ended {
+    pub waiter: u64,
+    pub error: Option<FsError>,
+}
+
+/// Write-back jobs under way.
+///
+/// Each job's range is among its stream's `jobs`, which do not overlap, and its blocks are in state `Writing` with its number or
+/// were written again since. `writing_blocks` is the sum over all jobs, `unplanned_blocks` over those in step `Planning`. A job in step
+/// `Planning` is in `to_plan`, one in step `Written` in `to_publish`.
+#[derive(Debug, Default)]
+pub struct Writeback {
+    jobs: BTreeMap<u64, WriteJob>,
+    next_job: u64,
+    writing_blocks: u64,
+    unplanned_blocks: u64,
+    drain: Drain,
+    trouble: Trouble,
+    to_plan: VecDeque<u64>,
+    to_publish: VecDeque<u64>,
+    /// Jobs that have ended since [`Writeback::take_ended`].
+    ended: Vec<Ended>,
+    /// Writes wait until less is dirty.
+    pub pressure: bool,
+}
+
+impl Writeback {
+    /// Data that is not stored yet.
+    pub fn unstored(&self, streams: &Streams) -> Unstored {
+        Unstored {
+            blocks: streams.dirty_blocks + self.writing_blocks,
+            placeless_blocks: streams.dirty_blocks + self.unplanned_blocks,
+        }
+    }
+
+    /// Number of the next job.
+    pub fn next_job(&self) -> u64 {
+        self.next_job
+    }
+
+    /// Why data is not written, and since when. It stays, and is tried again.
+    pub fn failure(&self) -> Option<(&FsError, Monotonic)> {
+        self.trouble.current()
+    }
+
+    /// When something is to be written.
+    pub fn timeout(&self, streams: &Streams) -> Option<Monotonic> {
+        self.trouble.retry_at().or_else(|| streams.due.timeout())
+    }
+
+    /// Bytes that may wait to be written; writes wait beyond.
+    pub fn dirty_bytes_max(&self, base: &Base) -> u64 {
+        self.drain.bytes_max(base.config.dirty_bytes as u64)
+    }
+
+    /// Blocks for which there is room in jobs of the background. Jobs that somebody waits for may have taken more than all of it.
+    fn room(&self) -> u64 {
+        BACKGROUND_BLOCKS_MAX.saturating_sub(self.writing_blocks)
+    }
+
+    /// Has a waiter told when a job ends; whether it was not to be told yet.
+    pub fn wait_for(&mut self, job: u64, waiter: u64) -> bool {
+        let Some(job) = self.jobs.get_mut(&job).filter(|job| !job.waiters.contains(&waiter)) else {
+            return false;
+        };
+        job.waiters.push(waiter);
+        true
+    }
+
+    /// Takes the news of jobs that have ended, for those who waited for them.
+    pub fn take_ended(&mut self) -> Vec<Ended> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// Writes back a stream that grows. What is new behind its end is not overwritten soon, and has to be stored when the file is
+    /// closed: to wait would only make that take longer.
+    pub fn write_growth_back(&mut self, slot: usize, streams: &mut Streams, base: &mut Base) {
+        let room = self.room();
+        let Some(stream) = streams.stream(slot) else { return };
+        let grows = stream.end_of_file > stream.published_end;
+        if grows && stream.dirty_blocks >= GROWTH_BLOCKS && room > 0 && self.trouble.current().is_none() {
+            self.start_jobs(slot, (0, u64::MAX), room, streams, base);
+        }
+    }
+
+    /// Writes back what is old, or what is too much, oldest first.
+    pub fn start_due(&mut self, streams: &mut Streams, base: &mut Base) {
+        let goal = self.dirty_bytes_max(base) / 4 * 3;
+        let pressure = std::mem::take(&mut self.pressure);
+        if !self.trouble.may_try(base.agenda.now) {
+            return;
+        }
+        for _ in 0..streams.due.begin_overdue(base.agenda.now) {
+            if self.room() == 0 {
+                break;
+            }
+            let Some(overdue) = streams.due.take_overdue() else { break };
+            self.write_overdue(overdue, streams, base);
+        }
+        for _ in 0..streams.due.waiting() {
+            let much = streams.dirty_blocks * BLOCK > goal || pressure;
+            if !much || self.room() == 0 {
+                break;
+            }
+            let Some(slot) = streams.due.take_oldest() else { break };
+            self.start_jobs(slot, (0, u64::MAX), self.room(), streams, base);
+            mark_rest(slot, base.agenda.now, streams, base);
+        }
+        if self.unstored(streams).blocks == 0 {
+            self.trouble.wrote_all();
+        }
+        base.times.publish_due(&mut base.meta, base.agenda.now);
+    }
+
+    fn write_overdue(&mut self, overdue: Overdue, streams: &mut Streams, base: &mut Base) {
+        let slot = overdue.slot;
+        match self.start_jobs(slot, (overdue.from, u64::MAX), self.room(), streams, base) {
+            Some(from) => streams.due.put_back(Overdue { from, ..overdue }),
+            None => {
+                streams.due.unlist(slot);
+                mark_rest(slot, overdue.since, streams, base);
+            }
+        }
+    }
+
+    /// Takes runs of dirty blocks in a range into jobs. If there may be no more of them: the block to go on from.
+    pub fn start_jobs(
+        &mut self,
+        slot: usize,
+        (from, to): (u64, u64),
+        blocks_max: u64,
+        streams: &mut Streams,
+        base: &mut Base,
+    ) -> Option<u64> {
         let (mut at, mut started) = (from, 0);
         while started < blocks_max {
-            let number = self.data.next_job;
-            let stream = self.data.streams.get(slot).and_then(Option::as_ref)?;
+            let number = self.next_job;
+            let stream = streams.stream(slot)?;
             if stream.jobs.ranges.len() >= STREAM_JOBS_MAX {
                 break;
             }
@@ -89,22 +268,21 @@ impl FileSystem {
             let data = stream.segments.dirty_run(at, to, JOB_BLOCKS_MAX, blocked);
             let (first, last) = (data.first()?, data.last()?);
             let (run_from, run_to) = (first.0, last.0 + last.1.len() as u64 / BLOCK);
-            let id = stream.id;
-            let stream = self.data.stream(slot)?;
             stream.segments.begin_writing(data.iter().map(|(start, _)| *start), number);
             stream.jobs.ranges.insert(run_from, (run_to, number));
             let blocks = run_to - run_from;
             stream.dirty_blocks -= blocks;
-            self.data.dirty_blocks -= blocks;
-            if self.data.writing_blocks == 0 {
-                self.data.drain.begin(self.now);
+            let stream = stream.id;
+            streams.dirty_blocks -= blocks;
+            if self.writing_blocks == 0 {
+                self.drain.begin(base.agenda.now);
             }
-            self.data.writing_blocks += blocks;
-            self.data.unplanned_blocks += blocks;
-            self.data.next_job += 1;
+            self.writing_blocks += blocks;
+            self.unplanned_blocks += blocks;
+            self.next_job += 1;
             let job = WriteJob {
                 slot,
-                stream: id,
+                stream,
                 from: run_from,
                 to: run_to,
                 data,
@@ -114,85 +292,76 @@ impl FileSystem {
                 error: None,
                 waiters: SmallVec::new(),
             };
-            self.data.jobs.insert(number, job);
-            self.plan(number);
+            self.jobs.insert(number, job);
+            self.plan(number, streams, base);
             at = run_to;
             started += blocks;
         }
         Some(at)
     }
 
-    /// Gives each block of a job its place, and writes it there.
-    pub(super) fn plan(&mut self, number: u64) {
-        let Some(job) = self.data.jobs.get(&number) else { return };
-        if job.step != Step::Planning {
-            return;
+    /// Plans jobs that missed something.
+    pub fn plan_again(&mut self, streams: &mut Streams, base: &mut Base) {
+        for job in std::mem::take(&mut self.to_plan) {
+            self.plan(job, streams, base);
         }
+    }
+
+    /// Gives each block of a job its place, and writes it there.
+    fn plan(&mut self, number: u64, streams: &mut Streams, base: &mut Base) {
+        let Some(job) = self.jobs.get(&number) else { return };
+        debug_assert_eq!(job.step, Step::Planning, "a job that is planned twice");
         let (slot, id, from, to) = (job.slot, job.stream, job.from, job.to);
-        match self.find_places(slot, id, from, to) {
-            Ok(pieces) => self.write_pieces(number, pieces),
-            Err(FsError::Miss) => self.data.to_plan.push_back(number),
+        match self.find_places(slot, id, (from, to), streams, base) {
+            Ok(pieces) => self.write_pieces(number, pieces, base),
+            Err(FsError::Miss) => self.to_plan.push_back(number),
             Err(error) => {
-                self.data.unplanned_blocks -= to - from;
-                if let Some(job) = self.data.jobs.get_mut(&number) {
+                self.unplanned_blocks -= to - from;
+                if let Some(job) = self.jobs.get_mut(&number) {
                     job.error = Some(error);
                     job.step = Step::Written;
                 }
-                self.data.to_publish.push_back(number);
-                self.pump_again = true;
+                self.to_publish.push_back(number);
+                base.agenda.again = true;
             }
         }
     }
 
     fn find_places(
-        &mut self,
+        &self,
         slot: usize,
         id: StreamId,
-        from: u64,
-        to: u64,
+        (from, to): (u64, u64),
+        streams: &mut Streams,
+        base: &mut Base,
     ) -> Result<Vec<WritePiece>, FsError> {
-        let mapping = self.map(&Transaction::new(), id, from, to)?;
-        let owned = |part: &Mapped| part.extent.is_some_and(|extent| !extent.shared && !extent.unwritten);
-        let owned_blocks: u64 = mapping.iter().filter(|part| owned(part)).map(|part| part.blocks).sum();
-        let others: u64 =
-            mapping.iter().filter(|part| part.extent.is_none_or(|e| e.shared)).map(|p| p.blocks).sum();
+        let mapping = extents::map(&mut base.meta.store, &Transaction::new(), id, from, to)?;
+        let unstored = self.unstored(streams);
         // Room beside what data in memory needs, this job's own blocks not counted.
-        let room = self.allocator.ready_free().saturating_sub(self.promised_blocks() - (to - from));
-        let alone = self.data.jobs.len() == 1 && self.data.dirty_blocks == 0;
-        let journaled_max = if alone { OVERWRITE_BLOCKS_MAX } else { REDIRECTED_BLOCKS_LEAST - 1 };
-        let in_place = owned_blocks <= journaled_max || room < owned_blocks + others;
-        let mut goal = None;
+        let others = Unstored { placeless_blocks: unstored.placeless_blocks - (to - from), ..unstored };
+        let alone = self.jobs.len() == 1 && streams.dirty_blocks == 0;
+        let spans = spans(&mapping, base.unpromised_blocks(others), alone);
+        let first = spans.iter().find_map(|span| match span {
+            Span::Homeless(start, _) => Some(*start),
+            Span::Placed(_) => None,
+        });
+        let mut goal = match first {
+            Some(start) => goal(slot, id, start, streams, base)?,
+            None => None,
+        };
         let mut pieces: Vec<WritePiece> = Vec::new();
-        // Neighbours that both need a place get one together.
-        let mut wanted: Option<(u64, u64)> = None;
-        let mut spans: Vec<Result<(u64, u64), WritePiece>> = Vec::new();
-        for part in &mapping {
-            match part.extent {
-                Some(extent) if extent.unwritten || (owned(part) && in_place) => {
-                    spans.extend(wanted.take().map(Ok));
-                    let place = if extent.unwritten { Place::Unwritten } else { Place::Owned };
-                    let run = BlockRun { lba: extent.lba, blocks: extent.blocks };
-                    spans.push(Err(WritePiece { block: part.block, run, place }));
-                }
-                _ => wanted = Some((wanted.map_or(part.block, |(start, _)| start), part.end())),
-            }
-        }
-        spans.extend(wanted.map(Ok));
-        if let Some(start) = spans.iter().find_map(|span| span.as_ref().ok().map(|(start, _)| *start)) {
-            goal = self.goal(slot, id, start)?;
-        }
         for span in spans {
             match span {
-                Err(piece) => pieces.push(piece),
-                Ok((start, end)) => {
-                    if let Err(error) = self.reserve_span(start, end, &mut goal, &mut pieces) {
-                        self.unreserve(&pieces);
+                Span::Placed(piece) => pieces.push(piece),
+                Span::Homeless(start, end) => {
+                    if let Err(error) = reserve(start, end, &mut goal, &mut pieces, unstored, base) {
+                        unreserve(&pieces, base);
                         return Err(error);
                     }
                 }
             }
         }
-        if let Some(stream) = self.data.stream(slot)
+        if let Some(stream) = streams.stream(slot)
             && let Some(last) = pieces.iter().rfind(|piece| piece.place == Place::Reserved)
         {
             let blocks = u64::from(last.run.blocks);
@@ -201,76 +370,9 @@ impl FileSystem {
         Ok(pieces)
     }
 
-    fn reserve_span(
-        &mut self,
-        start: u64,
-        end: u64,
-        goal: &mut Option<Lba>,
-        pieces: &mut Vec<WritePiece>,
-    ) -> Result<(), FsError> {
-        let mut at = start;
-        while at < end {
-            let run = self.reserve(*goal, (end - at).min(u64::from(u32::MAX)) as u32)?;
-            *goal = Some(Lba(run.lba.0 + u64::from(run.blocks)));
-            pieces.push(WritePiece { block: at, run, place: Place::Reserved });
-            at += u64::from(run.blocks);
-        }
-        Ok(())
-    }
-
-    /// Where blocks would continue what is there: behind the last allocation, or behind the extent before.
-    fn goal(&mut self, slot: usize, id: StreamId, from: u64) -> Result<Option<Lba>, FsError> {
-        if let Some((block, lba)) = self.data.stream(slot).and_then(|stream| stream.goal)
-            && block == from
-        {
-            return Ok(Some(lba));
-        }
-        let Some(before) = from.checked_sub(1) else { return Ok(None) };
-        let mapping = self.map(&Transaction::new(), id, before, from)?;
-        Ok(mapping.first().and_then(|part| part.extent).map(|extent| Lba(extent.lba.0 + 1)))
-    }
-
-    /// Takes blocks that nobody owns, near `goal`.
-    pub(super) fn reserve(&mut self, goal: Option<Lba>, want: u32) -> Result<BlockRun, FsError> {
-        loop {
-            match self.allocator.reserve(goal, want) {
-                Ok(run) => return Ok(run),
-                Err(Refusal::NeedGroup(group)) => self.load_group(group)?,
-                Err(Refusal::NeedChunk) => {
-                    let may_come = self.chunk_changes.data_is_coming() || self.can_have_data_chunk();
-                    self.chunk_changes.need_data = true;
-                    self.pump_again = true;
-                    return Err(if may_come { FsError::Miss } else { FsError::NoSpace });
-                }
-            }
-        }
-    }
-
-    /// Brings a group's bitmap into memory.
-    pub(in super::super) fn load_group(&mut self, group: u32) -> Result<(), FsError> {
-        if self.allocator.is_loaded(group) {
-            return Ok(());
-        }
-        let stored = match self.meta.get(&Transaction::new(), &key::group(group))? {
-            Some(value) => Some(
-                Bitmap::from_bytes(&value, self.allocator.group_blocks())
-                    .ok_or(FsError::damaged("allocation bitmap"))?,
-            ),
-            None => None,
-        };
-        self.allocator.load(group, stored);
-        Ok(())
-    }
-
-    fn unreserve(&mut self, pieces: &[WritePiece]) {
-        for piece in pieces.iter().filter(|piece| piece.place == Place::Reserved) {
-            self.allocator.unreserve(piece.run);
-        }
-    }
-
-    fn write_pieces(&mut self, number: u64, pieces: Vec<WritePiece>) {
-        let Some(job) = self.data.jobs.get_mut(&number) else { return };
-        self.data.unplanned_blocks -= job.to - job.from;
+    fn write_pieces(&mut self, number: u64, pieces: Vec<WritePiece>, base: &mut Base) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        self.unplanned_blocks -= job.to - job.from;
         let mut whole = Payload::new();
         for (_, part) in &job.data {
             whole.push(part.clone());
@@ -291,159 +393,270 @@ impl FileSystem {
                 at += take;
             }
         }
+        debug_assert_eq!(
+            pieces.iter().map(|piece| u64::from(piece.run.blocks)).sum::<u64>(),
+            job.to - job.from,
+            "each block has one place"
+        );
         job.left = requests.len();
         job.pieces = pieces;
         job.step = Step::Writing;
         for request in requests {
-            self.requests.submit(Purpose::Write { job: number }, request);
+            base.requests.submit(Purpose::Write { job: number }, request);
         }
-        self.pump_again = true;
+        base.agenda.again = true;
     }
 
-    pub(in super::super) fn handle_write(&mut self, number: u64, answer: Answer) {
-        let Some(job) = self.data.jobs.get_mut(&number) else { return };
+    /// Takes the answer to a write of a job.
+    pub fn handle(&mut self, number: u64, answer: Answer) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        debug_assert_eq!(job.step, Step::Writing, "an answer to no request");
         job.left -= 1;
         if let Err(error) = answer {
             job.error = Some(error);
         }
         if job.left == 0 {
             job.step = Step::Written;
-            self.data.to_publish.push_back(number);
+            self.to_publish.push_back(number);
         }
     }
 
     /// Publishes jobs that are written, those behind the published end in order.
-    pub(super) fn publish_jobs(&mut self) {
+    ///
+    /// # Errors
+    /// `Fenced`.
+    pub fn publish_jobs(&mut self, streams: &mut Streams, base: &mut Base) -> Result<(), FsError> {
         let mut held = Vec::new();
-        let mut queue = std::mem::take(&mut self.data.to_publish);
+        let mut queue = std::mem::take(&mut self.to_publish);
         while let Some(number) = queue.pop_front() {
-            if self.must_wait(number) {
+            if self.must_wait(number, streams) {
                 held.push(number);
                 continue;
             }
-            match self.publish(number) {
+            match self.publish(number, streams, base) {
                 Ok(()) => {
                     // What it held back may follow.
                     queue.extend(held.drain(..));
-                    queue.extend(self.data.to_publish.drain(..));
+                    queue.extend(self.to_publish.drain(..));
                 }
                 Err(FsError::Miss) => held.push(number),
-                Err(FsError::Fenced) => return self.fail(FsError::Fenced),
+                Err(FsError::Fenced) => return Err(FsError::Fenced),
                 Err(error) => {
-                    if let Some(job) = self.data.jobs.get_mut(&number) {
+                    if let Some(job) = self.jobs.get_mut(&number) {
                         job.error = Some(error);
                         queue.push_back(number);
                     }
                 }
             }
         }
-        self.data.to_publish.extend(held);
+        self.to_publish.extend(held);
+        Ok(())
     }
 
-    fn must_wait(&self, number: u64) -> bool {
-        let Some(job) = self.data.jobs.get(&number) else { return false };
-        let Some(stream) = self.data.streams.get(job.slot).and_then(Option::as_ref) else { return false };
+    fn must_wait(&self, number: u64, streams: &Streams) -> bool {
+        let Some(job) = self.jobs.get(&number) else { return false };
+        let Some(stream) = streams.get(job.slot) else { return false };
         job.error.is_none() && job.to * BLOCK > stream.published_end && stream.jobs.before(job.from)
     }
 
-    fn publish(&mut self, number: u64) -> Result<(), FsError> {
-        let Some(job) = self.data.jobs.get(&number) else { return Ok(()) };
+    fn publish(&mut self, number: u64, streams: &mut Streams, base: &mut Base) -> Result<(), FsError> {
+        let Some(job) = self.jobs.get(&number) else { return Ok(()) };
+        debug_assert_eq!(job.step, Step::Written);
         let (slot, id, from, to) = (job.slot, job.stream, job.from, job.to);
-        let (pieces, error) = (job.pieces.clone(), job.error.clone());
-        if let Some(error) = error {
-            self.unreserve(&pieces);
-            return self.end_job(number, Err(error));
+        if let Some(error) = job.error.clone() {
+            unreserve(&job.pieces, base);
+            return self.end_job(number, Err(error), streams, base);
         }
-        self.ready_to_change()?;
-        let Some(stream) = self.data.stream(slot) else { return Ok(()) };
+        base.ready_to_change()?;
+        let Some(stream) = streams.stream(slot) else { return Ok(()) };
         // Behind the published end its block may hold anything, until it is stored with zeroes there.
         let end = match stream.has_unstored_tail(from) {
             true => stream.published_end,
             false => stream.end_of_file.min(to * BLOCK).max(stream.published_end),
         };
-        let needs_map = pieces.iter().any(|piece| piece.place != Place::Owned);
+        let needs_map = job.pieces.iter().any(|piece| piece.place != Place::Owned);
         if !needs_map && end == stream.published_end {
-            return self.end_job(number, Ok(()));
+            return self.end_job(number, Ok(()), streams, base);
         }
         let mut txn = Transaction::new();
-        let mut more = 0_i64;
-        for piece in &pieces {
-            let blocks = u64::from(piece.run.blocks);
-            match piece.place {
-                Place::Owned => {}
-                Place::Unwritten => self.mark_written(&mut txn, id, piece.block, piece.block + blocks)?,
-                Place::Reserved => {
-                    more -= self.unmap(&mut txn, id, piece.block, piece.block + blocks)? as i64;
-                    more += blocks as i64;
-                    let extent = ExtentRecord {
-                        lba: piece.run.lba,
-                        blocks: piece.run.blocks,
-                        shared: false,
-                        unwritten: false,
-                    };
-                    self.map_hole(&mut txn, id, piece.block, extent)?;
-                    txn.allocate(piece.run);
-                }
-            }
-        }
-        let allocated = self.put_sizes(&mut txn, id, end, more)?;
-        let ticket = self.record(txn);
-        self.lazy_times.remove(&id.file);
-        if let Some(stream) = self.data.stream(slot) {
+        let more = map_pieces(&mut txn, id, &job.pieces, base)?;
+        let allocated = put_sizes(base, &mut txn, id, end, more)?;
+        let ticket = base.record(txn);
+        base.times.forget(id.file);
+        if let Some(stream) = streams.stream(slot) {
             stream.published_end = end;
             stream.allocated_blocks = allocated;
             stream.ticket = ticket;
         }
-        self.end_job(number, Ok(()))
+        self.end_job(number, Ok(()), streams, base)
     }
 
-    fn end_job(&mut self, number: u64, result: Result<(), FsError>) -> Result<(), FsError> {
-        let Some(job) = self.data.jobs.remove(&number) else { return Ok(()) };
+    fn end_job(
+        &mut self,
+        number: u64,
+        result: Result<(), FsError>,
+        streams: &mut Streams,
+        base: &mut Base,
+    ) -> Result<(), FsError> {
+        let Some(job) = self.jobs.remove(&number) else { return Ok(()) };
         let blocks = job.to - job.from;
-        self.data.writing_blocks -= blocks;
-        let now = self.now;
-        let left = self.data.dirty_blocks + self.data.writing_blocks;
-        self.data.drain.wrote(blocks, left, now);
-        if let Some(stream) = self.data.stream(job.slot) {
-            stream.jobs.ranges.remove(&job.from);
+        self.writing_blocks -= blocks;
+        let now = base.agenda.now;
+        self.drain.wrote(blocks, self.unstored(streams).blocks, now);
+        if let Some(stream) = streams.stream(job.slot) {
+            let range = stream.jobs.ranges.remove(&job.from);
+            debug_assert_eq!(range, Some((job.to, number)), "a job's range is its stream's to know");
             let again = stream.segments.end_writing(job.from, job.to, number, result.is_ok());
             if result.is_err() {
                 stream.dirty_blocks += again;
-                self.data.dirty_blocks += again;
-                self.data.mark_dirty(job.slot);
+                streams.dirty_blocks += again;
+                streams.mark_dirty(job.slot);
             }
         }
         match &result {
-            Ok(()) if self.data.writing_blocks == 0 => self.data.trouble.wrote_all(),
+            Ok(()) if self.writing_blocks == 0 => self.trouble.wrote_all(),
             Ok(()) => {}
-            Err(error) => self.data.trouble.failed(error, now),
+            Err(error) => self.trouble.failed(error, now),
         }
-        for waiter in job.waiters {
-            if let Some(entry) = self.data.waiters.get_mut(&waiter) {
-                entry.jobs -= 1;
-                if let Err(error) = &result {
-                    entry.error = Some(error.clone());
-                }
-                if entry.jobs == 0 && !std::mem::replace(&mut entry.queued, true) {
-                    self.data.to_advance.push_back(waiter);
-                }
-            }
-        }
-        if matches!(result, Err(FsError::Fenced)) {
+        let error = result.err();
+        self.ended.extend(job.waiters.into_iter().map(|waiter| Ended { waiter, error: error.clone() }));
+        if error == Some(FsError::Fenced) {
             return Err(FsError::Fenced);
         }
-        self.wake();
-        self.pump_again = true;
+        base.agenda.wake();
+        base.agenda.again = true;
         Ok(())
+    }
+}
+
+/// Divides a job's range into spans. `room`: blocks that nobody else may come to need; `alone`: no other data waits to be stored.
+fn spans(mapping: &[Mapped], room: u64, alone: bool) -> Vec<Span> {
+    let owned = |part: &Mapped| part.extent.is_some_and(|extent| !extent.shared && !extent.unwritten);
+    let owned_blocks: u64 = mapping.iter().filter(|part| owned(part)).map(|part| part.blocks).sum();
+    let others: u64 =
+        mapping.iter().filter(|part| part.extent.is_none_or(|e| e.shared)).map(|p| p.blocks).sum();
+    let journaled_max = if alone { OVERWRITE_BLOCKS_MAX } else { REDIRECTED_BLOCKS_LEAST - 1 };
+    let in_place = owned_blocks <= journaled_max || room < owned_blocks + others;
+    let mut spans = Vec::new();
+    // Neighbours that both need a place get one together.
+    let mut homeless: Option<(u64, u64)> = None;
+    for part in mapping {
+        match part.extent {
+            Some(extent) if extent.unwritten || (owned(part) && in_place) => {
+                spans.extend(homeless.take().map(|(start, end)| Span::Homeless(start, end)));
+                let place = if extent.unwritten { Place::Unwritten } else { Place::Owned };
+                let run = BlockRun { lba: extent.lba, blocks: extent.blocks };
+                spans.push(Span::Placed(WritePiece { block: part.block, run, place }));
+            }
+            _ => homeless = Some((homeless.map_or(part.block, |(start, _)| start), part.end())),
+        }
+    }
+    spans.extend(homeless.map(|(start, end)| Span::Homeless(start, end)));
+    spans
+}
+
+/// Reserves places for blocks, each behind the one before if that is free.
+fn reserve(
+    start: u64,
+    end: u64,
+    goal: &mut Option<Lba>,
+    pieces: &mut Vec<WritePiece>,
+    unstored: Unstored,
+    base: &mut Base,
+) -> Result<(), FsError> {
+    let mut at = start;
+    while at < end {
+        let want = u32::try_from(end - at).unwrap_or(u32::MAX);
+        let run = base.reserve(*goal, want, unstored)?;
+        *goal = Some(Lba(run.lba.0 + u64::from(run.blocks)));
+        pieces.push(WritePiece { block: at, run, place: Place::Reserved });
+        at += u64::from(run.blocks);
+    }
+    Ok(())
+}
+
+fn unreserve(pieces: &[WritePiece], base: &mut Base) {
+    for piece in pieces.iter().filter(|piece| piece.place == Place::Reserved) {
+        base.meta.allocator.unreserve(piece.run);
+    }
+}
+
+/// Finds the place that would continue what is there: behind the last allocation, or behind the extent before.
+fn goal(
+    slot: usize,
+    id: StreamId,
+    from: u64,
+    streams: &Streams,
+    base: &mut Base,
+) -> Result<Option<Lba>, FsError> {
+    if let Some((block, lba)) = streams.get(slot).and_then(|stream| stream.goal)
+        && block == from
+    {
+        return Ok(Some(lba));
+    }
+    let Some(before) = from.checked_sub(1) else { return Ok(None) };
+    let mapping = extents::map(&mut base.meta.store, &Transaction::new(), id, before, from)?;
+    Ok(mapping.first().and_then(|part| part.extent).map(|extent| Lba(extent.lba.0 + 1)))
+}
+
+/// Maps what a job wrote to new places; how many blocks more the stream has then.
+fn map_pieces(
+    txn: &mut Transaction,
+    id: StreamId,
+    pieces: &[WritePiece],
+    base: &mut Base,
+) -> Result<i64, FsError> {
+    let chunk_blocks = base.meta.allocator.chunk_blocks();
+    let store = &mut base.meta.store;
+    let mut more = 0_i64;
+    for piece in pieces {
+        let blocks = u64::from(piece.run.blocks);
+        let (from, to) = (piece.block, piece.block + blocks);
+        match piece.place {
+            Place::Owned => {}
+            Place::Unwritten => extents::mark_written(store, chunk_blocks, txn, id, from, to)?,
+            Place::Reserved => {
+                more += blocks as i64 - extents::unmap(store, txn, id, from, to)? as i64;
+                let extent = ExtentRecord {
+                    lba: piece.run.lba,
+                    blocks: piece.run.blocks,
+                    shared: false,
+                    unwritten: false,
+                };
+                extents::map_hole(store, chunk_blocks, txn, id, from, extent)?;
+                txn.allocate(piece.run);
+            }
+        }
+    }
+    Ok(more)
+}
+
+/// Puts a stream that is not on any list on one if it has something left to be written or published.
+fn mark_rest(slot: usize, since: Monotonic, streams: &mut Streams, base: &mut Base) {
+    let Some(stream) = streams.get(slot) else { return };
+    let mut rest = stream.segments.has_dirty() || !stream.jobs.is_empty();
+    if !rest && stream.end_of_file != stream.published_end {
+        let _ = streams.publish_end(slot, 0, base);
+        rest = streams.get(slot).is_some_and(|stream| stream.end_of_file != stream.published_end);
+    }
+    if rest {
+        streams.due.mark(slot, since);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fs::FileSystem;
     use crate::fs::tests::Bench;
     use ::types::FileTime;
     use std::time::Duration;
+
+    fn store_from(fs: &mut FileSystem, stream: StreamId, from: u64) {
+        let streams = &mut fs.data.streams;
+        let slot = streams.find(stream).unwrap();
+        fs.data.writeback.start_jobs(slot, (from, u64::MAX), u64::MAX, streams, &mut fs.base);
+    }
 
     #[test]
     fn a_stream_that_grows_shows_nothing_that_lay_behind_its_former_end() {
@@ -455,8 +668,7 @@ mod tests {
         bench.flush_all().unwrap();
         bench.write(stream, 1 << 20, &[3; 4096]).unwrap();
         // Write-back that went on from a block far behind, and has not come to the former end again.
-        let slot = bench.fs.slot(stream).unwrap();
-        bench.fs.start_jobs(slot, 1, u64::MAX, u64::MAX);
+        store_from(&mut bench.fs, stream, 1);
         bench.sleep(Duration::from_millis(1500));
         bench.crash(|_| 0);
         let found = bench.read(stream, 0, 4096).unwrap();
@@ -464,8 +676,7 @@ mod tests {
         assert!(found[100..].iter().all(|byte| *byte == 0), "{} bytes", found.len());
         // In the end all of it is there.
         bench.write(stream, 1 << 20, &[3; 4096]).unwrap();
-        let slot = bench.fs.slot(stream).unwrap();
-        bench.fs.start_jobs(slot, 1, u64::MAX, u64::MAX);
+        store_from(&mut bench.fs, stream, 1);
         bench.sleep(Duration::from_secs(6));
         bench.crash(|_| 0);
         assert_eq!(bench.read(stream, 1 << 20, 8192).unwrap(), [3; 4096]);

@@ -54,13 +54,13 @@ impl Gaps {
         }
     }
 
-    /// Where a search upwards from behind a key without a value may go on: the end of the gap that begins there.
+    /// The key at which a search upwards from behind a key without a value may go on: the end of the gap that begins there.
     pub fn end_after(&self, key: &[u8]) -> Option<&Key> {
         let at_most = (Bound::Unbounded, Bound::Included(key));
         self.ends.range::<[u8], _>(at_most).next_back().map(|(_, end)| end).filter(|end| ***end > *key)
     }
 
-    /// Where a search downwards from before a key without a value may go on: the start of the gap that ends there.
+    /// The key at which a search downwards from before a key without a value may go on: the start of the gap that ends there.
     pub fn start_before(&self, key: &[u8]) -> Option<&Key> {
         let (start, end) = self.ends.range::<[u8], _>(below(key)).next_back()?;
         (**end >= *key).then_some(start)

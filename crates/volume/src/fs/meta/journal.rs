@@ -27,11 +27,11 @@ use sys::{Buf, BufMut};
 use types::{BLOCK_BYTES, Lba, VolumeId};
 
 use super::super::layout::SEALED_BYTES;
+use super::super::reader::Reader;
 use super::super::types::FsError;
 use super::VALUE_BYTES_MAX;
 use super::key::{KEY_BYTES_MAX, Key};
-use super::record::Reader;
-use super::transaction::{BlockRun, Transaction};
+use super::transaction::{BlockRun, ChunkUse, Transaction};
 
 const MAGIC: [u8; 4] = *b"CJB2";
 const HEADER_BYTES: usize = 72;
@@ -41,30 +41,6 @@ const KIND_LAST: u8 = 5;
 
 /// Largest batch in blocks: bounds what a reader believes.
 pub const BATCH_BLOCKS_MAX: u32 = 2048;
-
-/// What a chunk of the virtual disk is used for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ChunkUse {
-    Free = 0,
-    /// Extents of streams.
-    Data = 1,
-    /// Tree pages and space maps.
-    Meta = 2,
-    /// Superblocks and journal: chunk 0, and no other.
-    Journal = 3,
-}
-
-impl ChunkUse {
-    pub fn from_number(number: u8) -> Option<Self> {
-        Some(match number {
-            0 => Self::Free,
-            1 => Self::Data,
-            2 => Self::Meta,
-            3 => Self::Journal,
-            _ => return None,
-        })
-    }
-}
 
 /// One change as the journal tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,7 +133,7 @@ pub struct BatchHeader {
     pub acknowledged: u64,
 }
 
-/// Blocks that a batch with so many bytes of operations takes.
+/// Blocks of a batch with this number of bytes of operations.
 pub fn batch_blocks(operation_bytes: usize) -> u32 {
     (HEADER_BYTES + operation_bytes).div_ceil(SEALED_BYTES) as u32
 }

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use sys::Buf;
 
-use super::super::layout::{JOURNAL_FIRST, SEALED_BYTES, Superblock};
+use super::super::layout::{JOURNAL_FIRST, Position, SEALED_BYTES, Superblock};
 use super::journal::{BATCH_BLOCKS_MAX, BatchHeader, batch_blocks, encode_batch, encode_transaction};
 use super::transaction::Transaction;
 use crate::planted::Planted;
@@ -15,25 +15,11 @@ use types::Lba;
 /// Batches under way at once: a full one and the one that gathers behind it.
 const IN_FLIGHT_GOAL: usize = 2;
 
-/// The same where a checkpoint has closed the batch that gathers.
+/// The same if a checkpoint has closed the batch that gathers.
 pub const IN_FLIGHT_MAX: usize = IN_FLIGHT_GOAL + 1;
 
-/// A batch is written at once when it has gathered so much.
+/// Bytes with which a batch is written at once.
 const BATCH_BYTES_GOAL: usize = 256 << 10;
-
-/// A place in the journal, between two batches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Position {
-    /// Block within the journal region at which the next batch begins, unless it does not fit before the region's end:
-    /// then it begins at 0.
-    pub block: u32,
-    /// The next batch's number.
-    pub sequence: u64,
-    /// Checksum of the batch before.
-    pub chain: u64,
-    /// Blocks appended since the journal was made, skipped ones included: differences tell what is in use. Not stored.
-    pub total: u64,
-}
 
 /// Blocks to write.
 #[derive(Debug)]
@@ -127,7 +113,7 @@ impl Log {
         (self.blocks as usize / 8 * SEALED_BYTES).min(BATCH_BLOCKS_MAX as usize * SEALED_BYTES / 2)
     }
 
-    /// Most blocks of a batch, but for the one change that may go beyond what gathers, in a journal of so many.
+    /// Most blocks of a batch, but for the one change that may go beyond what gathers, in a journal of this length.
     pub fn batch_blocks_max(blocks: u32) -> u32 {
         (blocks / 8).clamp(1, BATCH_BLOCKS_MAX / 2)
     }
@@ -147,7 +133,7 @@ impl Log {
         self.cut()
     }
 
-    /// Closes the batch that gathers; `None` where there is none, or no room for it.
+    /// Closes the batch that gathers; `None` if there is none, or no room for it.
     pub fn cut(&mut self) -> Option<Append> {
         if self.absorbing || (self.pending.is_empty() && !self.absorbed) {
             return None;
@@ -195,7 +181,7 @@ impl Log {
         self.durable > before
     }
 
-    /// Where the next batch goes: a checkpoint of everything before it starts replay here.
+    /// The next batch's place: a checkpoint of everything before it starts replay here.
     pub fn head(&self) -> Position {
         self.head
     }

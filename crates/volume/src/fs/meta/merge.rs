@@ -54,7 +54,7 @@ struct Frame {
     page: Rc<Page>,
     /// The next child to look at.
     next: usize,
-    /// Where the page's keys end.
+    /// The end of the page's keys.
     high: Option<Key>,
     low: Option<Key>,
     /// Its new entries.
@@ -62,7 +62,7 @@ struct Frame {
     emitted: Vec<(Key, Pointer)>,
 }
 
-/// A leaf being rewritten: `None` where there was none.
+/// A leaf being rewritten: `None` if there was none.
 #[derive(Debug)]
 struct Leaf {
     page: Option<Rc<Page>>,
@@ -323,7 +323,7 @@ impl Merge {
         Ok(())
     }
 
-    /// Leaves that were made become children of the innermost frame, where it is just above them.
+    /// Leaves that were made become children of the innermost frame, if it is just above them.
     fn adopt_leaves(&mut self, shop: &mut Workshop<'_>) -> Result<(), FsError> {
         for (key, page) in std::mem::take(&mut self.leaves_emitted) {
             if let Some(frame) = self.frames.last_mut() {

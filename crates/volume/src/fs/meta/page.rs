@@ -39,7 +39,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// `None` where the bytes are not the page of this volume at `lba`.
+    /// `None` if the bytes are not the page of this volume at `lba`.
     pub fn decode(bytes: Buf, volume: &[u8; 16], lba: Lba) -> Option<Self> {
         if bytes.len() != PAGE_BYTES || bytes[0..4] != MAGIC || bytes[8..24] != volume[..] {
             return None;
@@ -118,7 +118,7 @@ impl Page {
         &self.bytes[at + 4..at + 4 + key_len]
     }
 
-    /// Where the value lies within the page.
+    /// The value's start and length within the page.
     pub fn value_place(&self, index: usize) -> (usize, usize) {
         let at = self.offset(index);
         let (key_len, value_len) = self.lengths(at);
@@ -175,7 +175,7 @@ pub struct PageBuilder {
 }
 
 impl PageBuilder {
-    /// Entries of so many bytes, with their lengths and offsets, fit into one page.
+    /// Whether entries of this number of bytes, with their lengths and offsets, fit into one page.
     pub const CAPACITY_BYTES: usize = PAGE_BYTES - HEADER_BYTES;
 
     /// Whether one more such entry fits.

@@ -1,43 +1,17 @@
 //! Values of the metadata store, byte for byte. All numbers are little-endian; every record begins with its version.
 //!
-//! Decoding takes bytes of unknown origin: `None` where they are not a record of this version.
+//! Decoding takes bytes of unknown origin: `None` if they are not a record of this version.
 
 use types::{FileTime, Lba};
 
-use super::super::types::{FileId, SecurityId, VolumeRecord};
-use crate::backend::WideString;
+use super::super::reader::Reader;
+use super::super::types::{FileId, SecurityId, VolumeRecord, WideString};
 
 const VERSION: u8 = 1;
 
-/// Takes numbers off the front of a record.
-pub struct Reader<'a>(pub &'a [u8]);
-
-impl<'a> Reader<'a> {
-    pub fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (head, tail) = self.0.split_at_checked(count)?;
-        self.0 = tail;
-        Some(head)
-    }
-    pub fn u8(&mut self) -> Option<u8> {
-        self.take(1).map(|bytes| bytes[0])
-    }
-    pub fn u16(&mut self) -> Option<u16> {
-        self.take(2).and_then(|bytes| Some(u16::from_le_bytes(bytes.try_into().ok()?)))
-    }
-    pub fn u32(&mut self) -> Option<u32> {
-        self.take(4).and_then(|bytes| Some(u32::from_le_bytes(bytes.try_into().ok()?)))
-    }
-    pub fn u64(&mut self) -> Option<u64> {
-        self.take(8).and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)))
-    }
-    /// The rest as UTF-16.
-    fn wide(&mut self) -> Option<WideString> {
-        let (pairs, rest) = self.0.as_chunks::<2>();
-        rest.is_empty().then(|| pairs.iter().map(|pair| u16::from_le_bytes(*pair)).collect())
-    }
-    fn version(&mut self) -> Option<()> {
-        (self.u8()? == VERSION).then_some(())
-    }
+/// Takes the version with which a record begins; none if it is another one.
+fn version(reader: &mut Reader<'_>) -> Option<()> {
+    (reader.u8()? == VERSION).then_some(())
 }
 
 fn push_wide(out: &mut Vec<u8>, name: &[u16]) {
@@ -89,7 +63,7 @@ impl Inode {
 
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
-        reader.version()?;
+        version(&mut reader)?;
         let flags = reader.u8()?;
         reader.u16()?;
         Some(Self {
@@ -131,7 +105,7 @@ impl EntryRecord {
 
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
-        reader.version()?;
+        version(&mut reader)?;
         let flags = reader.u8()?;
         let file = FileId(reader.u64()?);
         Some(Self { file, directory: flags & 1 != 0, name: reader.wide()? })
@@ -158,7 +132,7 @@ impl StreamRecord {
 
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
-        reader.version()?;
+        version(&mut reader)?;
         Some(Self { end_of_file: reader.u64()?, allocated_blocks: reader.u64()?, name: reader.wide()? })
     }
 }
@@ -184,10 +158,10 @@ impl ExtentRecord {
         out
     }
 
-    /// Also `None` where the extent is empty or its end overflows.
+    /// Also `None` if the extent is empty or its end overflows.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
-        reader.version()?;
+        version(&mut reader)?;
         let flags = reader.u8()?;
         let (blocks, lba) = (reader.u32()?, reader.u64()?);
         lba.checked_add(u64::from(blocks))?;
@@ -218,7 +192,7 @@ impl SharedRecord {
 
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
-        reader.version()?;
+        version(&mut reader)?;
         let record = Self { blocks: reader.u32()?, references: reader.u32()? };
         (record.blocks > 0 && record.references >= 2).then_some(record)
     }
@@ -233,7 +207,7 @@ pub fn encode_number(number: u64) -> Vec<u8> {
 
 pub fn decode_number(bytes: &[u8]) -> Option<u64> {
     let mut reader = Reader(bytes);
-    reader.version()?;
+    version(&mut reader)?;
     reader.u64()
 }
 
@@ -248,7 +222,7 @@ pub fn encode_volume(volume: &VolumeRecord) -> Vec<u8> {
 
 pub fn decode_volume(bytes: &[u8]) -> Option<VolumeRecord> {
     let mut reader = Reader(bytes);
-    reader.version()?;
+    version(&mut reader)?;
     Some(VolumeRecord {
         id: reader.take(16)?.try_into().ok()?,
         serial: reader.u32()?,

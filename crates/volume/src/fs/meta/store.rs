@@ -13,7 +13,7 @@ use super::key::Key;
 use super::transaction::{Changes, Transaction};
 use super::{Tree, Value};
 
-/// A lookup that passes so many deleted keys notes the gap that they leave.
+/// Number of deleted keys that a lookup passes before it notes the gap that they leave.
 const PASSED_MIN: usize = 8;
 
 /// A key and its value.
@@ -28,7 +28,7 @@ pub struct Store {
     active: Changes,
     sealed: Changes,
     pub tree: Tree,
-    /// Where nothing is left of what was deleted since the last checkpoint; transactions under way are not in it.
+    /// Ranges in which nothing is left of what was deleted since the last checkpoint; transactions under way are not in it.
     gaps: Gaps,
     /// Lookups and steps of walks: what an operation costs.
     pub steps: u32,
@@ -270,7 +270,7 @@ impl Way {
         }))
     }
 
-    /// Where the gap leads to that begins, on this way, at a deleted key or before it.
+    /// The key to which the gap leads that begins, on this way, at a deleted key or before it.
     fn gap_behind<'a>(self, gaps: &'a Gaps, key: &[u8]) -> Option<&'a Key> {
         match self {
             Self::Up => gaps.end_after(key),

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use types::Lba;
 
-use super::journal::ChunkUse;
 use super::key::Key;
 
 /// Sorted changes; `None` deletes.
@@ -15,6 +14,30 @@ pub type Changes = BTreeMap<Key, Option<Rc<[u8]>>>;
 pub struct BlockRun {
     pub lba: Lba,
     pub blocks: u32,
+}
+
+/// What a chunk of the virtual disk is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChunkUse {
+    Free = 0,
+    /// Extents of streams.
+    Data = 1,
+    /// Tree pages and space maps.
+    Meta = 2,
+    /// Superblocks and journal: chunk 0, and no other.
+    Journal = 3,
+}
+
+impl ChunkUse {
+    pub fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            0 => Self::Free,
+            1 => Self::Data,
+            2 => Self::Meta,
+            3 => Self::Journal,
+            _ => return None,
+        })
+    }
 }
 
 /// Changes being gathered; reads through it see them.
@@ -54,9 +77,19 @@ impl Transaction {
         self.chunks.push((chunk, chunk_use));
     }
 
-    /// Changed keys, allocated runs, freed runs.
-    pub fn into_parts(self) -> (Changes, Vec<BlockRun>, Vec<BlockRun>) {
-        (self.changes, self.allocated, self.freed)
+    /// Blocks that come to belong to an extent.
+    pub fn allocated(&self) -> &[BlockRun] {
+        &self.allocated
+    }
+
+    /// Blocks that no extent points to afterwards.
+    pub fn freed(&self) -> &[BlockRun] {
+        &self.freed
+    }
+
+    /// Takes changed keys and freed runs out.
+    pub fn into_parts(self) -> (Changes, Vec<BlockRun>) {
+        (self.changes, self.freed)
     }
 
     pub fn is_empty(&self) -> bool {

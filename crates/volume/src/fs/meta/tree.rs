@@ -30,7 +30,7 @@ const EVICTED_MAX: usize = 32;
 
 /// Pages held at most beyond the budget for such operations: what the path of the deepest file can take, a page for each link and each
 /// entry.
-const EXTRA_MAX: usize = 2 * super::super::namespace::DEPTH_MAX + PAGES_LEAST;
+const EXTRA_MAX: usize = 2 * super::super::types::DEPTH_MAX + PAGES_LEAST;
 
 /// Pages of the tree, as far as they are in memory.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Tree {
         }
     }
 
-    /// Holds so many bytes of pages from the next one on.
+    /// Limits the bytes of pages in memory, from the next one on.
     pub fn set_cache_bytes(&mut self, cache_bytes: usize) {
         self.pages_max = (cache_bytes / PAGE_BYTES).max(PAGES_LEAST);
     }
@@ -193,7 +193,7 @@ impl Tree {
         }
     }
 
-    /// Where the page ends that has a key, or a page on the way to it that cannot be read: the first key behind it, `None` if
+    /// The end of the page that has a key, or a page on the way to it that cannot be read: the first key behind it, `None` if
     /// there is none; and whether it cannot be read.
     ///
     /// # Errors

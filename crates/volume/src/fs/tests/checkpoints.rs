@@ -41,7 +41,7 @@ fn many_more_names_than_the_journal_holds_are_found_after_a_power_cut() {
     let parents = fill(&mut bench, 6_000);
     verify(&mut bench, &parents, 6_000);
     bench.flush_all().unwrap();
-    let superblock = bench.fs.superblock.unwrap();
+    let superblock = bench.fs.base.checkpointer.superblock.unwrap();
     assert!(superblock.root.is_some_and(|root| root.level > 0), "there were checkpoints: {superblock:?}");
     bench.disk.0.borrow_mut().hold(true);
     bench.crash(|_| 0);
@@ -70,7 +70,7 @@ fn removed_names_leave_the_tree_and_its_pages() {
     verify(&mut bench, &parents, 0);
     // Two more checkpoints: the tree has shrunk by then.
     fill_again(&mut bench, &parents);
-    let used = bench.fs.allocator.pages.used_count();
+    let used = bench.fs.base.meta.allocator.pages.used_count();
     assert!(used < 400, "{used} pages are in use");
 }
 
@@ -103,8 +103,10 @@ pub fn a_power_cut_at_any_moment_of_a_checkpoint_leaves_what_was_durable() {
     let mut bench = Bench::new(24);
     let (mut within, mut count) = (0, 0);
     for cut in 0..30_u64 {
-        let sequence = bench.fs.superblock.unwrap().sequence;
-        while bench.fs.superblock.unwrap().sequence == sequence || bench.fs.log.fill() < 50 {
+        let sequence = bench.fs.base.checkpointer.superblock.unwrap().sequence;
+        while bench.fs.base.checkpointer.superblock.unwrap().sequence == sequence
+            || bench.fs.base.meta.journal.log.fill() < 50
+        {
             make(&mut bench, &mut count);
         }
         bench.flush_all().unwrap();
@@ -118,7 +120,7 @@ pub fn a_power_cut_at_any_moment_of_a_checkpoint_leaves_what_was_durable() {
             let _ = bench.fs.flush_metadata(token);
             bench.fs.poll(bench.now, &mut bench.events);
         }
-        within += u64::from(bench.fs.checkpoint.is_some());
+        within += u64::from(bench.fs.base.checkpointer.is_under_way());
         bench.disk.1.set(None);
         bench.disk.2.borrow_mut().answers_left = None;
         let mut random = crash::Random(cut * 31 + 5);

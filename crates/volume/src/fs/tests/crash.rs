@@ -331,7 +331,7 @@ fn check_survivor(name: &str, model: &Model, read: &[u8]) {
         let found = block(read, index);
         let zero = found.iter().all(|byte| *byte == 0);
         let current = found == block(&model.bytes, index);
-        // The last block may be cut where the end was published before.
+        // The last block may be cut if the end was published before.
         let cut = (index + 1) * BLOCK > read.len();
         let past = model.past.get(&index);
         let known = past.is_some_and(|past| {

@@ -4,7 +4,7 @@ use super::*;
 use crate::fs::layout::Superblock;
 use crate::fs::meta::Key;
 use crate::fs::meta::journal::{BatchHeader, encode_batch, encode_transaction};
-use crate::fs::meta::page::PageBuilder;
+use crate::fs::meta::page::{Page, PageBuilder};
 use space::api::SpaceReply;
 use std::collections::HashMap;
 
@@ -148,7 +148,7 @@ fn metadata_damaged_on_one_copy_is_read_from_the_other() {
 #[test]
 fn metadata_damaged_on_all_copies_is_an_error_of_its_own() {
     let (bench, copies) = filled();
-    let root = bench.fs.superblock.unwrap().root.unwrap();
+    let root = bench.fs.base.checkpointer.superblock.unwrap().root.unwrap();
     drop(bench);
     let pages = root.page.lba.0..root.page.lba.0 + 4;
     copies.damaged.borrow_mut().extend(pages.flat_map(|lba| [(0, lba), (1, lba)]));
@@ -159,7 +159,7 @@ fn metadata_damaged_on_all_copies_is_an_error_of_its_own() {
 
 /// The root page as it was one checkpoint ago, intact: what a lost write leaves.
 fn older_root(bench: &Bench) -> (u64, Vec<u8>) {
-    let root = bench.fs.superblock.unwrap().root.unwrap();
+    let root = bench.fs.base.checkpointer.superblock.unwrap().root.unwrap();
     let mut disk = bench.disk.clone();
     disk.submit(0, SpaceRequest::Read { lba: root.page.lba, blocks: 4, copy: None });
     let mut answers = Vec::new();
@@ -263,7 +263,7 @@ pub fn an_unknown_change_in_the_journal_refuses_the_volume_untouched() {
     let mut bench = Bench::new(8);
     bench.create("a name");
     bench.flush_all().unwrap();
-    let head = bench.fs.log.head();
+    let head = bench.fs.base.meta.journal.log.head();
     let header = BatchHeader {
         blocks: 0,
         operation_bytes: 0,
@@ -284,11 +284,11 @@ fn blocks_of_the_journal_that_are_not_intact_end_it_only_if_nothing_later_was_du
     let mut bench = Bench::with(32, 1024, small());
     let mut places = Vec::new();
     for index in 0..6 {
-        places.push(bench.fs.log.head().block);
+        places.push(bench.fs.base.meta.journal.log.head().block);
         bench.create(&format!("late {index}"));
         bench.flush_all().unwrap();
     }
-    let end = bench.fs.log.head().block;
+    let end = bench.fs.base.meta.journal.log.head().block;
     let lba = |block| Lba(u64::from(crate::fs::layout::JOURNAL_FIRST + block));
     // Torn by a power cut behind the last batch.
     bench.disk.0.borrow_mut().corrupt(lba(end));
@@ -305,7 +305,7 @@ fn a_gap_in_the_journal_that_later_batches_know_to_have_been_durable_refuses_the
     let (mut bench, copies) = filled();
     let mut places = Vec::new();
     for index in 0..6 {
-        places.push(bench.fs.log.head().block);
+        places.push(bench.fs.base.meta.journal.log.head().block);
         bench.create(&format!("late {index}"));
         bench.flush_all().unwrap();
     }
@@ -334,13 +334,14 @@ fn the_check_finds_each_kind_of_damage() {
         ("link", |_, file, txn| txn.delete(key::link(file, FileId::ROOT, &wide("victim")))),
         ("which is not there", |_, file, txn| txn.delete(key::inode(file))),
         ("says", |fs, file, txn| {
-            let mut inode = fs.inode(txn, file).unwrap();
+            let mut inode = inodes::inode(&mut fs.base.meta.store, txn, file).unwrap();
             inode.allocated_blocks += 1;
-            FileSystem::put_inode(txn, file, &inode);
+            inodes::put_inode(txn, file, &inode);
         }),
         ("nothing has it", |_, file, txn| txn.delete(key::extent(StreamId::unnamed(file), 0))),
         ("another extent has too", |fs, file, txn| {
-            let value = fs.meta.get(txn, &key::extent(StreamId::unnamed(file), 0)).unwrap().unwrap();
+            let value =
+                fs.base.meta.store.get(txn, &key::extent(StreamId::unnamed(file), 0)).unwrap().unwrap();
             txn.put(key::extent(StreamId::unnamed(file), 100), value.to_vec());
         }),
     ];
@@ -351,7 +352,7 @@ fn the_check_finds_each_kind_of_damage() {
         bench.check_clean();
         let mut txn = Transaction::new();
         damage(&mut bench.fs, file, &mut txn);
-        bench.fs.record(txn);
+        bench.fs.base.record(txn);
         let report = bench.check();
         assert!(report.problems.iter().any(|problem| problem.contains(words)), "{words}: {report:#?}");
     }
@@ -360,11 +361,11 @@ fn the_check_finds_each_kind_of_damage() {
 /// Whole structures of each kind, to be mutated.
 fn samples() -> Vec<(u8, Vec<u8>)> {
     let bench = Bench::new(8);
-    let superblock: Superblock = bench.fs.superblock.unwrap();
+    let superblock: Superblock = bench.fs.base.checkpointer.superblock.unwrap();
     let mut txn = Transaction::new();
     txn.put(key::entry(FileId(5), &wide("name")), vec![1; 40]);
     txn.delete(key::inode(FileId(9)));
-    txn.use_chunk(3, meta::journal::ChunkUse::Data);
+    txn.use_chunk(3, meta::ChunkUse::Data);
     let mut operations = Vec::new();
     encode_transaction(&txn, &mut operations);
     let header = BatchHeader {
@@ -382,7 +383,8 @@ fn samples() -> Vec<(u8, Vec<u8>)> {
         builder.push(&[0x10, at], &[at; 100]);
     }
     let page = builder.finish(&[7; 16], Lba(4), 0, 1).2;
-    let map = bench.fs.allocator.encode_space_map(&bench.fs.allocator.chunk_records(), &[]);
+    let map =
+        bench.fs.base.meta.allocator.encode_space_map(&bench.fs.base.meta.allocator.chunk_records(), &[]);
     let inode = [1_u8; 80].to_vec();
     let name = key::entry(FileId(5), &wide("name")).to_vec();
     vec![
@@ -448,7 +450,9 @@ fn files_with_lost_blocks_are_found_by_path_and_all_else_of_them_can_be_read() {
     }
     bench.flush_all().unwrap();
     let lba_of = |bench: &mut Bench, stream: StreamId, block: u64| {
-        let extents = bench.run(|fs| fs.extents_from(&Transaction::new(), stream, 0, 100)).unwrap();
+        let extents = bench
+            .run(|fs| extents_from(&mut fs.base.meta.store, &Transaction::new(), stream, 0, 100))
+            .unwrap();
         let (first, extent) = extents.into_iter().rev().find(|(first, _)| *first <= block).unwrap();
         Lba(extent.lba.0 + block - first)
     };
@@ -479,9 +483,9 @@ fn files_with_lost_blocks_are_found_by_path_and_all_else_of_them_can_be_read() {
 #[test]
 fn a_damaged_tree_page_fails_what_is_below_it_and_nothing_else() {
     let (mut bench, copies) = filled();
-    let root = bench.fs.superblock.unwrap().root.unwrap();
+    let root = bench.fs.base.checkpointer.superblock.unwrap().root.unwrap();
     assert_eq!(root.level, 1);
-    let page = bench.run(|fs| fs.meta.tree.page(root.page, 1)).unwrap();
+    let page = bench.run(|fs| fs.base.meta.store.tree.page(root.page, 1)).unwrap();
     let leaf = page.child(page.len() / 2).lba;
     drop(bench);
     copies.damaged.borrow_mut().extend([(0, leaf.0 + 1), (1, leaf.0 + 1)]);
@@ -535,15 +539,16 @@ fn grow(fs: &mut FileSystem, now: &mut Monotonic, prefix: &str, count: usize) ->
 #[test]
 fn a_volume_whose_checkpoint_needs_a_damaged_page_is_read_only_says_so_and_goes_on_when_the_page_is_back() {
     let (mut bench, copies) = filled();
-    let root = bench.fs.superblock.unwrap().root.unwrap();
-    let page = bench.run(|fs| fs.meta.tree.page(root.page, 1)).unwrap();
+    let root = bench.fs.base.checkpointer.superblock.unwrap().root.unwrap();
+    let page = bench.run(|fs| fs.base.meta.store.tree.page(root.page, 1)).unwrap();
     let leaf = page.child(page.len() / 2).lba;
     // A change below the page is in the journal alone.
-    let key = bench.run(|fs| fs.meta.tree.page(page.child(page.len() / 2), 0)).unwrap().key(0).to_vec();
+    let key =
+        bench.run(|fs| fs.base.meta.store.tree.page(page.child(page.len() / 2), 0)).unwrap().key(0).to_vec();
     let mut txn = Transaction::new();
-    let value = bench.run(|fs| fs.meta.get(&Transaction::new(), &key)).unwrap().unwrap();
+    let value = bench.run(|fs| fs.base.meta.store.get(&Transaction::new(), &key)).unwrap().unwrap();
     txn.put(Key::from_slice(&key), value.to_vec());
-    bench.fs.record(txn);
+    bench.fs.base.record(txn);
     bench.flush_all().unwrap();
     drop(bench);
     copies.damaged.borrow_mut().extend([(0, leaf.0 + 1), (1, leaf.0 + 1)]);
@@ -563,9 +568,9 @@ fn a_volume_whose_checkpoint_needs_a_damaged_page_is_read_only_says_so_and_goes_
         fs.poll(now, &mut events);
     }
     assert_eq!(fs.read_only(), None);
-    let sequence = fs.superblock.unwrap().sequence;
+    let sequence = fs.base.checkpointer.superblock.unwrap().sequence;
     assert_eq!(grow(&mut fs, &mut now, "later", 20_000), None);
-    assert!(fs.superblock.unwrap().sequence > sequence, "there was a checkpoint");
+    assert!(fs.base.checkpointer.superblock.unwrap().sequence > sequence, "there was a checkpoint");
     for index in 0..3000 {
         look_up(&mut fs, &format!("file {index}")).unwrap();
     }
@@ -574,20 +579,46 @@ fn a_volume_whose_checkpoint_needs_a_damaged_page_is_read_only_says_so_and_goes_
 #[test]
 fn a_damaged_neighbour_of_pages_that_change_does_not_keep_a_checkpoint_from_its_end() {
     let (mut bench, copies) = filled();
-    let root = bench.fs.superblock.unwrap().root.unwrap();
-    let page = bench.run(|fs| fs.meta.tree.page(root.page, 1)).unwrap();
+    let root = bench.fs.base.checkpointer.superblock.unwrap().root.unwrap();
+    let page = bench.run(|fs| fs.base.meta.store.tree.page(root.page, 1)).unwrap();
     let (small, damaged) = (page.child(2), page.child(3).lba);
     // Nearly all of one page is deleted, so that it would take its neighbour in.
-    let leaf = bench.run(|fs| fs.meta.tree.page(small, 0)).unwrap();
+    let leaf = bench.run(|fs| fs.base.meta.store.tree.page(small, 0)).unwrap();
     let mut txn = Transaction::new();
     (1..leaf.len()).for_each(|at| txn.delete(Key::from_slice(leaf.key(at))));
-    bench.fs.record(txn);
+    bench.fs.base.record(txn);
     bench.flush_all().unwrap();
     drop(bench);
     copies.damaged.borrow_mut().extend([(0, damaged.0), (1, damaged.0)]);
     let (mut fs, _) = open(&copies);
-    let sequence = fs.superblock.unwrap().sequence;
+    let sequence = fs.base.checkpointer.superblock.unwrap().sequence;
     let mut now = Monotonic(1);
     assert_eq!(grow(&mut fs, &mut now, "more", 20_000), None);
-    assert!(fs.superblock.unwrap().sequence > sequence, "there was a checkpoint");
+    assert!(fs.base.checkpointer.superblock.unwrap().sequence > sequence, "there was a checkpoint");
+}
+
+#[test]
+fn a_change_that_frees_a_block_twice_fails_the_volume_and_nothing_of_it_is_stored() {
+    let mut bench = Bench::new(16);
+    let file = bench.create("victim");
+    let stream = StreamId::unnamed(file);
+    bench.write(stream, 0, &[1; 50_000]).unwrap();
+    bench.flush_all().unwrap();
+    let found = bench.run(|fs| extents_from(&mut fs.base.meta.store, &Transaction::new(), stream, 0, 1));
+    let (_, extent) = found.unwrap()[0];
+    let mut txn = Transaction::new();
+    for _ in 0..2 {
+        txn.free(meta::BlockRun { lba: extent.lba, blocks: 1 });
+    }
+    txn.delete(key::extent(stream, 0));
+    let ticket = bench.fs.base.record(txn);
+    assert!(ticket > bench.fs.base.meta.journal.log.last_ticket(), "it never becomes durable");
+    let refused = FsError::Corrupt { what: "blocks are freed that were free", lba: extent.lba };
+    assert_eq!(bench.fs.lookup(FileId::ROOT, &wide("victim")), Err(refused.clone()));
+    bench.poll();
+    let failed = |event: &FsEvent| matches!(event, FsEvent::Failed(error) if *error == refused);
+    assert!(bench.events.iter().any(failed), "{:?}", bench.events);
+    bench.reopen();
+    assert_eq!(bench.read(stream, 0, 50_000).unwrap(), [1; 50_000]);
+    bench.check_clean();
 }

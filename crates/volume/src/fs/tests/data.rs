@@ -1,5 +1,4 @@
 use super::*;
-use space::api::WriteClass;
 
 fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;

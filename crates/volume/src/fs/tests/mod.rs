@@ -20,9 +20,10 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use super::data::extents::extents_from;
 use super::*;
-use ::types::{BlockCount, FileTime, VolumeId};
-use space::api::{SpaceCompletion, SpaceSize};
+use ::types::{BlockCount, FileTime, Lba, VolumeId};
+use space::api::{SpaceCompletion, SpaceRequest, SpaceSize, WriteClass};
 use space::memory::MemoryVirtualDisk;
 use sys::{Buf, Payload};
 

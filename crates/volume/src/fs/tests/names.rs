@@ -30,7 +30,7 @@ fn a_listing_resumes_behind_a_removed_entry() {
     assert!(bench.fs.is_empty_directory(FileId::ROOT).unwrap());
 }
 
-/// Where pages have to be read, the same question comes again with each of them.
+/// If pages have to be read, the same question comes again with each of them.
 #[test]
 fn a_position_is_known_however_often_what_follows_it_is_asked_for() {
     let mut bench = Bench::new(8);

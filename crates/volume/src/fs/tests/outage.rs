@@ -48,8 +48,8 @@ pub fn an_outage_at_any_moment_fails_nothing_and_loses_nothing() {
                 bench.fs.write_back_failure().is_none(),
                 "{:?} {:?} {:?}",
                 bench.fs.write_back_failure(),
-                bench.fs.requests.stalled(),
-                bench.fs.checkpoint_trouble()
+                bench.fs.base.requests.stalled(),
+                bench.fs.base.checkpointer.trouble()
             );
             bench.flush_all().unwrap();
             bench.disk.0.borrow_mut().hold(true);

@@ -9,7 +9,8 @@ fn find(bench: &mut Bench, blocks: &[Lba]) -> (Vec<OwnedBlocks>, usize) {
 }
 
 fn blocks_of(bench: &mut Bench, stream: StreamId) -> Vec<Lba> {
-    let extents = bench.run(|fs| fs.extents_from(&Transaction::new(), stream, 0, 100)).unwrap();
+    let extents =
+        bench.run(|fs| extents_from(&mut fs.base.meta.store, &Transaction::new(), stream, 0, 100)).unwrap();
     let all =
         extents.iter().flat_map(|(_, extent)| (0..u64::from(extent.blocks)).map(|at| Lba(extent.lba.0 + at)));
     all.collect()

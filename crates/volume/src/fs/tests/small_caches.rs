@@ -38,7 +38,7 @@ fn the_path_of_a_file_that_lies_deeper_than_the_page_cache_has_pages_is_found() 
             bench.run(|fs| fs.lookup(*parent, &name)).unwrap();
         }
     }
-    let cached = bench.fs.meta.tree.cached_count();
+    let cached = bench.fs.base.meta.store.tree.cached_count();
     assert!(cached < 80, "{cached} pages are held");
 }
 
@@ -60,6 +60,6 @@ fn a_check_ends_in_a_cache_that_is_smaller_than_the_tree() {
     }
     let report = check.report();
     assert!(report.problems.is_empty(), "{report:#?}");
-    assert!(bench.fs.allocator.pages.used_count() > 300);
+    assert!(bench.fs.base.meta.allocator.pages.used_count() > 300);
     assert!(misses < report.keys, "{misses} misses for {} keys", report.keys);
 }

@@ -1,4 +1,4 @@
-//! What nobody flushes: durable in five seconds on fast disks and slow ones; tried again with pauses where it cannot be written.
+//! What nobody flushes: durable in five seconds on fast disks and slow ones; tried again with pauses if it cannot be written.
 
 use super::*;
 use space::api::SpaceError;

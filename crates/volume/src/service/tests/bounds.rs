@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::security::{Ace, AceFlags, Acl, Control, SecurityDescriptor};
-use crate::service::breaks::CACHING_MAX;
-use crate::service::{DESCRIPTOR_BYTES_MAX, Descriptors};
+use crate::service::caching::CACHING_MAX;
+use crate::service::descriptors::{DESCRIPTOR_BYTES_MAX, Descriptors};
 
 fn level_two(session: u64) -> Create {
     Create { cache: CacheRequest::Oplock(OplockLevel::LevelII), ..open_if(session, "file") }
@@ -156,5 +156,5 @@ fn a_listing_that_looks_at_long_lists_goes_on_in_further_turns() {
     assert!(turns > 2, "three steps for each of {files} times 2,000 entries take {turns} turns");
     let [Event::Done { result: Ok(Reply::Directory(found)), .. }] = &events[..] else { panic!("{events:?}") };
     assert_eq!(found.len(), files as usize + 2);
-    assert!(bench.service.descriptors.stored_bytes <= DESCRIPTOR_BYTES_MAX);
+    assert!(bench.service.descriptors.stored_bytes() <= DESCRIPTOR_BYTES_MAX);
 }

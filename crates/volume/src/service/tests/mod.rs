@@ -59,7 +59,7 @@ pub(crate) fn caller(session: u64) -> Caller {
     }
 }
 
-/// An open of everything by everyone, made where it is missing.
+/// An open of everything by everyone, made if it is missing.
 pub(crate) fn open_if(session: u64, path: &str) -> Create {
     Create {
         caller: caller(session),
@@ -82,7 +82,7 @@ pub(crate) fn open_if(session: u64, path: &str) -> Create {
 }
 
 pub(crate) fn directory(session: u64, path: &str) -> Create {
-    Create { options: super::create::options::DIRECTORY_FILE, ..open_if(session, path) }
+    Create { options: super::options::DIRECTORY_FILE, ..open_if(session, path) }
 }
 
 /// An open of the root for listing.
@@ -159,7 +159,7 @@ impl Bench {
         self.start(Operation::Create(Box::new(create)))
     }
 
-    /// The answer, where there is one.
+    /// The answer, if there is one.
     pub fn answer(&mut self, operation: OperationId) -> Option<Result<Reply, NtStatus>> {
         self.settle();
         self.answers.remove(&operation)

@@ -60,6 +60,30 @@ fn opens_whose_client_is_away_count_and_the_longest_away_gives_way_to_the_same_u
 }
 
 #[test]
+fn an_open_gives_way_once() {
+    let mut bench = Bench::with_opens(12);
+    let mut away = Vec::new();
+    for number in 0..6 {
+        away.push(bench.create(durable(u64::from(number) + 1, number)).unwrap().open);
+    }
+    for session in 1..7 {
+        end(&mut bench, session);
+        bench.pass(Duration::from_secs(1));
+    }
+    bench.told.clear();
+    for more in 1..=6 {
+        bench.create(open_if(7, "more")).unwrap();
+        assert_eq!(bench.service.open_count(), 6, "{more} took the place of as many");
+    }
+    let closed = |event: &Event| match event {
+        Event::Closed { open } => Some(*open),
+        _ => None,
+    };
+    assert_eq!(bench.told.iter().filter_map(closed).collect::<Vec<_>>(), away);
+    assert_eq!(bench.create(open_if(7, "more")).unwrap_err(), NtStatus::TOO_MANY_OPENED_FILES);
+}
+
+#[test]
 fn a_session_that_ends_takes_its_own_opens_along_over_several_turns() {
     let mut bench = Bench::new();
     for _ in 0..2000 {
@@ -75,7 +99,7 @@ fn a_session_that_ends_takes_its_own_opens_along_over_several_turns() {
     assert_eq!(bench.service.open_count(), 2001);
     // All but 500 operations of the turn are taken already.
     bench.service.poll(&mut Vec::new());
-    bench.service.turn.spend(STEPS_PER_TURN - 500 * OPERATION_STEPS);
+    bench.service.agenda.turn.spend(STEPS_PER_TURN - 500 * OPERATION_STEPS);
     let end = Operation::EndSession { session: SessionId(1), logoff: true };
     bench.service.submit(OperationId(bench.next), end, bench.now);
     bench.next += 1;

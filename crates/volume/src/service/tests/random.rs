@@ -70,7 +70,7 @@ fn create_of(step: &Step) -> Create {
             version_2: None,
         }),
     };
-    let options = [0, 0, super::super::create::options::DELETE_ON_CLOSE, 0][usize::from(options)];
+    let options = [0, 0, super::super::options::DELETE_ON_CLOSE, 0][usize::from(options)];
     let durable = Some(DurableRequest::Version1);
     let share_access = u32::from(share);
     let base =
@@ -211,10 +211,12 @@ proptest! {
         prop_assert!(run.others.is_empty(), "operations without an answer");
         let service = &run.bench.service;
         prop_assert_eq!(service.open_count(), 0);
-        prop_assert!(service.files.is_empty(), "{:?}", service.files);
-        prop_assert!(service.leases.is_empty());
+        prop_assert!(service.opens.is_empty(), "{:?}", service.opens);
+        prop_assert!(service.caching.is_empty());
+        prop_assert!(service.locks.is_empty());
+        prop_assert!(service.replays.is_empty());
         prop_assert!(service.watches.is_empty());
-        prop_assert!(service.tasks.is_empty());
+        prop_assert!(service.agenda.tasks.is_empty());
         prop_assert!(service.reclaims.is_empty());
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::service::short_names::ShortNames;
 
 fn short_name(bench: &mut Bench, open: OpenId) -> String {
     match bench.call(Operation::QueryShortName { open }) {
@@ -75,7 +76,7 @@ fn a_short_name_is_found_again_by_who_was_not_told_it() {
         bench.create(open_if(1, &format!("the file number {number}"))).expect("made");
     }
     let short = short_name(&mut bench, made.open);
-    bench.service.forget_short_names();
+    bench.service.names = ShortNames::default();
     let found = bench.create(existing(&short)).expect("opened");
     assert_eq!(found.path, wide("the file that was there before"));
     assert_eq!(
@@ -91,7 +92,7 @@ fn a_name_that_looks_like_the_short_one_of_another_is_its_own() {
     let taken = short_name(&mut bench, made.open);
     let literal = bench.create(Create { disposition: Disposition::Create, ..open_if(1, &taken) });
     assert_eq!(literal.map(|found| found.path), Err(NtStatus::OBJECT_NAME_COLLISION));
-    bench.service.forget_short_names();
+    bench.service.names = ShortNames::default();
     bench
         .set(made.open, SetInformation::Rename { target: wide("x"), replace: false, posix: false })
         .expect("renamed");

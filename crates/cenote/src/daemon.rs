@@ -1,0 +1,426 @@
+//! One running server: its data directory, state, data plane and API, put together and taken down in order.
+//!
+//! Owns the data directory. Promises: nothing of it is touched before its lock is held, so that a second instance is refused;
+//! ports are bound before any disk is opened; a stop finishes what clients were told, or says that it could not.
+
+use crate::config::{Config, Webhook};
+use crate::control::{Command, CommandError, ControlHandle, DataPlane, DataPlaneOptions, SmbPolicy};
+use crate::descriptors;
+use crate::directory::SharedDirectory;
+use crate::health_watch;
+use crate::interfaces::{self, Interfaces};
+use crate::logon_lines::LogonLines;
+use crate::manager::{self, Manager};
+use crate::pulse::Pulse;
+use crate::rdma_devices::RdmaDevices;
+use crate::service_manager::{self, LongStart};
+use crate::smart;
+use cluster::RedbState;
+use cluster::accounts::{AccountError, Accounts};
+use cluster::audit::AuditLog;
+use cluster::seal::{SealError, SealKey};
+use cluster::settings::ServerSettings;
+use sd_notify::NotifyState;
+use smb::wire::NetworkInterface;
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Names within the data directory.
+pub const TOKEN_FILE: &str = "api.token";
+/// Holds the API's address while the server runs, so that the command line finds it.
+pub const ADDRESS_FILE: &str = "api.address";
+const LOCK_FILE: &str = "lock";
+const STATE_FILE: &str = "state.redb";
+const KEY_FILE: &str = "secret.key";
+const AUDIT_FILE: &str = "audit.log";
+
+/// Why a server does not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    #[error("data directory {path}: {source}; make it, or choose another")]
+    DataDirectory { path: String, source: io::Error },
+    #[error(
+        "data directory {path} is in use by another cenote process: stop that one first, or choose another directory"
+    )]
+    InUse { path: String },
+    #[error("{what} {address} cannot be listened on: {source}; {hint}")]
+    Listen { what: &'static str, address: SocketAddr, source: io::Error, hint: &'static str },
+    #[error("API over TLS: {0}")]
+    Tls(#[from] api::tls::TlsError),
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    #[error("{0}")]
+    Account(#[from] AccountError),
+    #[error("{0}")]
+    State(#[from] cluster::StateError),
+    #[error("{what}: {source}")]
+    Io { what: String, source: io::Error },
+    #[error(transparent)]
+    DataPlane(#[from] CommandError),
+    #[error("{0}")]
+    Setup(String),
+}
+
+/// A data directory, locked for this process.
+pub struct DataDirectory {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl DataDirectory {
+    /// Makes the directory if it is missing, and locks it.
+    ///
+    /// # Errors
+    /// `DataDirectory`, or `InUse`.
+    pub fn open_or_create(path: &Path) -> Result<Self, DaemonError> {
+        let failed = |source| DaemonError::DataDirectory { path: path.display().to_string(), source };
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+        let path = path.canonicalize().map_err(failed)?;
+        let lock = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path.join(LOCK_FILE))
+            .map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path, _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(DaemonError::InUse { path: path.display().to_string() }),
+            Err(TryLockError::Error(source)) => Err(failed(source)),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+/// The sockets of a server, bound before anything else is touched.
+pub struct Listeners {
+    pub smb: Vec<TcpListener>,
+    /// SMB Direct over iWARP.
+    pub rdma: Vec<TcpListener>,
+    pub api: TcpListener,
+    /// The API for others than this machine.
+    pub api_tls: Option<TlsListeners>,
+}
+
+/// Sockets of the API, and who it proves to be on them.
+pub struct TlsListeners {
+    pub listeners: Vec<TcpListener>,
+    pub identity: Arc<api::tls::Identity>,
+}
+
+/// A process that was killed keeps its port for a moment: the kernel tears its io_uring down after its end.
+const PORT_RELEASE: Duration = Duration::from_secs(2);
+
+/// Connections that the kernel holds until they are accepted, as far as it lets us (net.core.somaxconn). With the 128 of the standard library
+/// a client that comes amid many others tries anew after a second.
+const BACKLOG: i32 = 4096;
+
+/// Binds one address; waits a little for one that is taken.
+///
+/// # Errors
+/// [`DaemonError::Listen`].
+pub fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, DaemonError> {
+    let until = Instant::now() + PORT_RELEASE;
+    let bound = loop {
+        match TcpListener::bind(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            bound => break bound,
+        }
+    };
+    let bound = bound.and_then(|listener| {
+        // It listens already: this changes how many may wait.
+        rustix::net::listen(&listener, BACKLOG)?;
+        Ok(listener)
+    });
+    bound.map_err(|source| {
+        let hint = match source.kind() {
+            io::ErrorKind::AddrInUse => {
+                "another program listens there (ss -ltnp shows which): stop it, or take another port"
+            }
+            io::ErrorKind::PermissionDenied => {
+                "ports under 1024 need root or CAP_NET_BIND_SERVICE: take another port"
+            }
+            io::ErrorKind::AddrNotAvailable => {
+                "this machine does not have that address (ip address shows them)"
+            }
+            _ => "take another address or port",
+        };
+        DaemonError::Listen { what, address, source, hint }
+    })
+}
+
+/// A server that serves.
+pub struct Daemon {
+    directory: DataDirectory,
+    data_plane: DataPlane,
+    manager: Arc<Manager>,
+    api_listener: TcpListener,
+    api_tls: Option<TlsListeners>,
+    server_name: String,
+    webhook: Option<Webhook>,
+    token: Arc<api::Token>,
+    drain: Duration,
+    interfaces: Interfaces,
+    /// What clients were told of the interfaces when the server started.
+    told: Vec<NetworkInterface>,
+    pulse: Pulse,
+}
+
+/// Pause between two looks at the interfaces: addresses come and go, and a client that just asked does not ask again for minutes.
+const INTERFACES_EVERY: Duration = Duration::from_secs(2);
+
+/// Tells the data plane of the interfaces when they have changed.
+async fn watch_interfaces(interfaces: Interfaces, mut told: Vec<NetworkInterface>, control: ControlHandle) {
+    let interfaces = Arc::new(interfaces);
+    loop {
+        tokio::time::sleep(INTERFACES_EVERY).await;
+        let reader = interfaces.clone();
+        // The kernel may wait for a link's driver.
+        let Ok(current) = tokio::task::spawn_blocking(move || reader.read()).await else { return };
+        if current != told {
+            told.clone_from(&current);
+            if !control.send(Command::Interfaces(current)) {
+                return;
+            }
+        }
+    }
+}
+
+impl Daemon {
+    /// Opens the state, starts the data plane, and loads accounts and shares.
+    ///
+    /// # Errors
+    /// [`DaemonError`]; nothing is left running.
+    pub fn start(
+        config: &Config,
+        directory: DataDirectory,
+        listeners: Listeners,
+        start_data_plane: impl FnOnce(DataPlaneOptions) -> Result<DataPlane, CommandError>,
+    ) -> Result<Self, DaemonError> {
+        let io_of = |what: &str| {
+            let what = directory.join(what).display().to_string();
+            move |source| DaemonError::Io { what, source }
+        };
+        let key = seal_key(&directory)?;
+        let token =
+            Arc::new(api::Token::open_or_create(&directory.join(TOKEN_FILE)).map_err(io_of(TOKEN_FILE))?);
+        let audit = Arc::new(AuditLog::open(&directory.join(AUDIT_FILE)).map_err(io_of(AUDIT_FILE))?);
+        let state = Arc::new(RedbState::open(&directory.join(STATE_FILE))?);
+        let settings = ServerSettings::open_or_create(&*state)?.value;
+        Accounts::new(&*state, &key).create_builtin_groups()?;
+
+        let shared = SharedDirectory::new(manager::load(&state, &key)?);
+        let addresses = |listeners: &[TcpListener]| {
+            listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+        };
+        let smb_addresses: Vec<SocketAddr> = addresses(&listeners.smb);
+        let rdma_devices = RdmaDevices::find(&config.smb.rdma_devices, &smb_addresses);
+        let mut rdma_addresses: Vec<SocketAddr> = addresses(&listeners.rdma);
+        rdma_addresses.extend(&rdma_devices.listen);
+        let interfaces = Interfaces {
+            smb: smb_addresses,
+            rdma: rdma_addresses,
+            rules: config.interface_rules(),
+            sysfs: interfaces::SYSFS.into(),
+        };
+        let told = interfaces.read();
+        let has_rdma = !interfaces.rdma.is_empty();
+        let limits = descriptors::bound(config.limits(), descriptors::raise_limit(), has_rdma);
+        let pulse = Pulse::default();
+        let long_start = LongStart::begin(pulse.clone());
+        let data_plane = start_data_plane(DataPlaneOptions {
+            smb_listeners: listeners.smb,
+            rdma_listeners: listeners.rdma,
+            rdma_devices,
+            state: state.clone(),
+            disk_paths: config.disks.search.clone(),
+            server_guid: settings.server_guid.into_bytes(),
+            smb: SmbPolicy { interfaces: told.clone(), ..config.smb_policy() },
+            limits,
+            directory: shared.clone(),
+            logon_lines: LogonLines::to(audit.clone()).map_err(io_of(AUDIT_FILE))?,
+            pulse: pulse.clone(),
+        })?;
+        drop(long_start);
+        let manager = Arc::new(Manager::new(
+            state,
+            key,
+            shared,
+            data_plane.control.clone(),
+            audit,
+            config.documented(),
+            config.disks.search.clone(),
+        ));
+        Ok(Self {
+            directory,
+            data_plane,
+            manager,
+            api_listener: listeners.api,
+            api_tls: listeners.api_tls,
+            server_name: config.server.name.clone(),
+            webhook: config.webhook(),
+            token,
+            drain: Duration::from_secs(config.server.drain_s),
+            interfaces,
+            told,
+            pulse,
+        })
+    }
+
+    pub fn manager(&self) -> &Arc<Manager> {
+        &self.manager
+    }
+    pub fn control(&self) -> &ControlHandle {
+        &self.data_plane.control
+    }
+    pub fn directory(&self) -> &DataDirectory {
+        &self.directory
+    }
+
+    /// Ends a server whose API does not serve yet.
+    pub async fn stop(self) {
+        self.data_plane.control.drain(self.drain).await;
+        let thread = self.data_plane.thread;
+        // The caller reports a reason of its own.
+        let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+    }
+
+    /// Serves the API until SIGTERM or SIGINT, then drains. `ready` is called once all is served.
+    ///
+    /// # Errors
+    /// Why the data plane ended by itself, or what could not be made durable.
+    pub async fn run(self, ready: impl FnOnce()) -> Result<(), DaemonError> {
+        let io_error = |what: &str| {
+            let what = what.to_owned();
+            move |source| DaemonError::Io { what, source }
+        };
+        let mut terminate = signal(SignalKind::terminate()).map_err(io_error("SIGTERM"))?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(io_error("SIGINT"))?;
+        let address = self.api_listener.local_addr().map_err(io_error("API socket"))?;
+        let listener = asynchronous(self.api_listener)?;
+        let address_file = self.directory.join(ADDRESS_FILE);
+        write_address(&address_file, address).map_err(io_error(&address_file.display().to_string()))?;
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(watch_interfaces(self.interfaces, self.told, self.data_plane.control.clone()));
+        tasks.spawn(health_watch::watch(self.manager.clone(), self.server_name, self.webhook));
+        tasks.spawn(smart::watch(self.manager.devices(), self.manager.clone()));
+        tasks.spawn(service_manager::feed_watchdog(self.pulse, self.data_plane.control.clone()));
+        if let Some(TlsListeners { listeners, identity }) = self.api_tls {
+            for listener in listeners {
+                let (listener, identity) = (asynchronous(listener)?, identity.clone());
+                tasks.spawn(api::serve_tls(listener, identity, self.manager.clone(), self.token.clone()));
+            }
+            tasks.spawn(identity.follow());
+        }
+        tasks.spawn(api::serve(listener, self.manager.clone(), self.token));
+        ready();
+        service_manager::tell(NotifyState::Ready);
+
+        let thread = self.data_plane.thread;
+        let mut ended = tokio::task::spawn_blocking(move || thread.join());
+        let by_itself = tokio::select! {
+            result = &mut ended => Some(result),
+            _ = terminate.recv() => None,
+            _ = interrupt.recv() => None,
+        };
+        let result = match by_itself {
+            Some(result) => result,
+            None => {
+                tracing::info!("stopping: requests in work are finished first");
+                service_manager::tell(NotifyState::Stopping);
+                self.data_plane.control.drain(self.drain).await;
+                ended.await
+            }
+        };
+        tasks.abort_all();
+        let _ = std::fs::remove_file(&address_file);
+        match result {
+            Ok(Ok(result)) => result.map_err(DaemonError::DataPlane),
+            _ => Err(DaemonError::Setup(
+                "the data plane ended by a fault of the program; what was acknowledged as durable is on the disks: \
+                 start again, and report the lines above"
+                    .into(),
+            )),
+        }
+    }
+}
+
+/// The key that the service manager hands over, else the data directory's own.
+fn seal_key(directory: &DataDirectory) -> Result<SealKey, SealError> {
+    match service_manager::credential(KEY_FILE) {
+        Some(path) => SealKey::open_credential(&path),
+        None => SealKey::open_or_create(&directory.join(KEY_FILE)),
+    }
+}
+
+/// Leaves the API's address for the command line. A service's goes with its run-time directory when the service ends, however that
+/// comes, and the data directory has a link to it; the lock stays beside the data, which others could open elsewhere.
+fn write_address(file: &Path, address: SocketAddr) -> io::Result<()> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let line = format!("{address}\n");
+    match service_manager::run_time_directory() {
+        Some(directory) => {
+            let there = directory.join(ADDRESS_FILE);
+            std::fs::write(&there, line).and_then(|()| symlink(there, file))
+        }
+        None => std::fs::write(file, line),
+    }
+}
+
+fn asynchronous(listener: TcpListener) -> Result<tokio::net::TcpListener, DaemonError> {
+    let converted = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));
+    converted.map_err(|source| DaemonError::Io { what: "API socket".into(), source })
+}
+
+/// `cenote serve`: runs the server that the configuration describes until it is told to stop.
+///
+/// # Errors
+/// Why it does not start, or ended.
+pub fn serve(
+    config: &Config,
+    start_data_plane: impl FnOnce(DataPlaneOptions) -> Result<DataPlane, CommandError>,
+) -> Result<(), DaemonError> {
+    let directory = DataDirectory::open_or_create(&config.server.data_dir)?;
+    let api = listen("HTTP", config.api.listen)?;
+    let api_tls = if config.api.tls_listen.is_empty() {
+        None
+    } else {
+        let identity = api::tls::Identity::open(&config.api.tls_certificate, &config.api.tls_key)?;
+        let listeners = config.api.tls_listen.iter().map(|address| listen("HTTPS", *address));
+        Some(TlsListeners { listeners: listeners.collect::<Result<_, _>>()?, identity })
+    };
+    let rdma = config
+        .smb
+        .rdma_listen
+        .iter()
+        .map(|address| listen("SMB Direct", *address))
+        .collect::<Result<_, _>>()?;
+    let smb = config.smb.listen.iter().map(|address| listen("SMB", *address)).collect::<Result<_, _>>()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| DaemonError::Io { what: "event loop".into(), source })?;
+    let daemon = Daemon::start(config, directory, Listeners { smb, rdma, api, api_tls }, start_data_plane)?;
+    let listening: Vec<String> = config.smb.listen.iter().map(ToString::to_string).collect();
+    let api: Vec<SocketAddr> = [config.api.listen].iter().chain(&config.api.tls_listen).copied().collect();
+    tracing::info!(smb = listening.join(", "), ?api, "serving");
+    runtime.block_on(daemon.run(|| {}))
+}

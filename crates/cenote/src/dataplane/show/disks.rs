@@ -1,0 +1,92 @@
+//! Disks as the control plane is shown them.
+
+use super::disk_issues::{disk_faults, lost_disk, table_fault, unrecorded_disk, went_back};
+use api::model::{Disk, DiskCounters, DiskStatus, DiskUsage, Health, HealthIssue};
+use cluster::{DiskState, FaultDomain};
+use node::Node;
+use node::damage::Damage;
+use node::disk_slot::{Condition, DiskSlot};
+
+/// Shows all disks, and adds their issues.
+pub(super) fn show_disks(node: &Node, issues: &mut Vec<HealthIssue>) -> Vec<Disk> {
+    node.disks.slots().values().map(|slot| show_disk(node, slot, issues)).collect()
+}
+
+fn show_disk(node: &Node, slot: &DiskSlot, issues: &mut Vec<HealthIssue>) -> Disk {
+    let record = &slot.record;
+    let is_retired = record.state == DiskState::Retired;
+    let slab_bytes = record.slab_bytes;
+    let mut status = if is_retired { DiskStatus::Retiring } else { DiskStatus::Ok };
+    let mut health = if is_retired { Health::Warning } else { Health::Healthy };
+    let (mut allocated_bytes, mut block_bytes, mut rotational) = (0, 0, false);
+    match &slot.condition {
+        Condition::Present(store) => store.with(|store| {
+            allocated_bytes = u64::from(store.slab_count() - store.free_slabs()) * slab_bytes;
+            block_bytes = store.disk_info().block_bytes;
+            rotational = store.disk_info().rotational;
+            if store.is_poisoned() {
+                (status, health) = (DiskStatus::IoError, Health::Unhealthy);
+            }
+        }),
+        Condition::Opening { .. } | Condition::Absent { .. } => {
+            (status, health) = (DiskStatus::LostCommunication, Health::Unhealthy);
+            issues.push(lost_disk(slot));
+        }
+    }
+    if let Some((why, since_unix_s)) = &slot.unrecorded {
+        issues.push(unrecorded_disk(slot, why, *since_unix_s));
+    }
+    let damage = node.damage.of(record.id, slot.store());
+    let told = damage_issues(node, slot, &damage);
+    if !told.is_empty() {
+        health = health.max(Health::Warning);
+        issues.extend(told);
+    }
+    Disk {
+        id: record.id,
+        pool: Some(record.pool),
+        path: record.path.clone(),
+        fault_domain: show_fault_domain(&record.fault_domain),
+        health,
+        status,
+        usage: if is_retired { DiskUsage::Retired } else { DiskUsage::AutoSelect },
+        size_bytes: record.size_bytes,
+        allocated_bytes,
+        block_bytes,
+        rotational,
+        counters: show_counters(slot, &damage),
+        device_health: None,
+    }
+}
+
+fn damage_issues(node: &Node, slot: &DiskSlot, damage: &Damage) -> Vec<HealthIssue> {
+    let disk = slot.record.id;
+    let (last, files) = (node.damage_keeper.last_fault(disk), node.damaged_files.of_disk_in_words(disk));
+    let mut told = disk_faults(slot, damage, last.as_deref(), files.as_deref());
+    told.extend(went_back(slot, &node.events, &node.volumes));
+    told.extend(table_fault(slot));
+    told
+}
+
+fn show_fault_domain(domain: &FaultDomain) -> String {
+    let places = [&domain.rack, &domain.node, &domain.enclosure];
+    let named: Vec<&str> =
+        places.iter().map(|place| place.as_str()).filter(|place| !place.is_empty()).collect();
+    named.join("/")
+}
+
+fn show_counters(slot: &DiskSlot, damage: &Damage) -> DiskCounters {
+    let counters = &slot.counters;
+    DiskCounters {
+        reads: counters.reads.get(),
+        read_bytes: counters.read_bytes.get(),
+        writes: counters.writes.get(),
+        write_bytes: counters.write_bytes.get(),
+        flushes: counters.flushes.get(),
+        errors: counters.errors.get(),
+        corrupt_blocks: damage.corrupt_blocks,
+        repaired_blocks: damage.repaired_blocks,
+        medium_errors: damage.medium_errors,
+        lost_writes: damage.lost_writes,
+    }
+}

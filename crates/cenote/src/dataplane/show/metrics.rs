@@ -1,0 +1,132 @@
+//! Figures of the SMB server, as the control plane is shown them.
+
+use crate::limits::Limits;
+use api::model::{Metric, MetricKind, OperationCounters, Performance, SmbDirectCounters};
+use smb::wire::Command;
+use types::Monotonic;
+
+/// Counts of requests since the server started; `transferred_bytes`: bytes read from and written to disks.
+pub(super) fn show_performance(
+    counters: &smb_server::Counters,
+    transferred_bytes: (u64, u64),
+    started: Monotonic,
+    now: Monotonic,
+) -> Performance {
+    let requests = |command: Command| counters.requests.get(command as usize).copied().unwrap_or(0);
+    let (reads, writes) = (requests(Command::Read), requests(Command::Write));
+    let all: u64 = counters.requests.iter().sum();
+    let (disk_read_bytes, disk_write_bytes) = transferred_bytes;
+    Performance {
+        uptime_us: u64::try_from(now.since(started).as_micros()).unwrap_or(u64::MAX),
+        read: OperationCounters { operations: reads, bytes: counters.read_bytes, ..Default::default() },
+        write: OperationCounters { operations: writes, bytes: counters.written_bytes, ..Default::default() },
+        metadata: OperationCounters {
+            operations: all - reads - writes,
+            errors: counters.errors,
+            ..Default::default()
+        },
+        disk_write_bytes,
+        disk_read_bytes,
+        ..Performance::default()
+    }
+}
+
+/// Shows the part of "SMB Server Shares: Received, Sent and Transferred Bytes/sec" that went via SMB Direct.
+pub(super) fn show_transferred_by_smb_direct(direct: &SmbDirectCounters) -> Vec<Metric> {
+    let value = |direction: &str, by: &str, value: u64| Metric {
+        name: "smb_server_shares_smb_direct_bytes".to_owned(),
+        help: "SMB Server Shares: Received and Sent Bytes via SMB Direct, in messages and by RDMA."
+            .to_owned(),
+        kind: MetricKind::Counter,
+        labels: vec![("direction".to_owned(), direction.to_owned()), ("by".to_owned(), by.to_owned())],
+        value: value as f64,
+    };
+    vec![
+        value("received", "message", direct.bytes_received),
+        value("sent", "message", direct.bytes_sent),
+        value("received", "rdma_read", direct.bytes_rdma_read),
+        value("sent", "rdma_write", direct.bytes_rdma_written),
+    ]
+}
+
+fn counter(name: &str, help: &str, value: u64) -> Metric {
+    Metric {
+        name: name.to_owned(),
+        help: help.to_owned(),
+        kind: MetricKind::Counter,
+        labels: Vec::new(),
+        value: value as f64,
+    }
+}
+
+fn gauge(name: &str, help: &str, value: usize) -> Metric {
+    Metric { kind: MetricKind::Gauge, ..counter(name, help, value as u64) }
+}
+
+/// Shows what clients hold of the server at the moment, and may hold.
+pub(super) fn show_gauges(gauges: smb_server::Gauges, limits: &Limits) -> Vec<Metric> {
+    vec![
+        gauge("smb_connections", "Connections of SMB clients.", gauges.connections),
+        gauge("smb_sessions", "Sessions of SMB clients.", gauges.sessions),
+        gauge("smb_opens", "Open files of SMB clients.", gauges.opens),
+        gauge(
+            "smb_connections_limit",
+            "Connections at most (limits.connections).",
+            limits.connections as usize,
+        ),
+        gauge("smb_sessions_limit", "Sessions at most (limits.sessions).", limits.sessions as usize),
+        gauge("smb_opens_limit", "Open files at most (limits.opens).", limits.opens as usize),
+        gauge("smb_requests_in_work", "Requests that are not answered yet.", gauges.requests_in_work),
+        gauge(
+            "smb_in_flight_bytes",
+            "Memory of requests in work and of answers that are not sent.",
+            gauges.in_flight_bytes,
+        ),
+        gauge(
+            "smb_in_flight_limit_bytes",
+            "Memory above which clients are not received from (limits.bytes_in_flight).",
+            limits.bytes_in_flight as usize,
+        ),
+        gauge(
+            "smb_parked_bytes",
+            "Memory of requests that wait for another client, and of named pipes.",
+            gauges.parked_bytes,
+        ),
+        gauge("smb_setups", "Logons in progress.", gauges.setups),
+    ]
+}
+
+/// Shows what was counted since the server started.
+pub(super) fn show_counters(counters: &smb_server::Counters) -> Vec<Metric> {
+    vec![
+        counter("smb_received_bytes", "Bytes received from SMB clients.", counters.bytes_received),
+        counter("smb_sent_bytes", "Bytes sent to SMB clients.", counters.bytes_sent),
+        counter("smb_errors", "Requests answered with an error.", counters.errors),
+        counter("smb_logons", "Successful logons.", counters.logons),
+        counter("smb_logons_failed", "Logons with a wrong password or user.", counters.logons_failed),
+        counter(
+            "smb_logons_delayed",
+            "Logons held back because of failures before.",
+            counters.logons_delayed,
+        ),
+        counter(
+            "smb_logons_refused",
+            "Logons refused unseen because of failures before.",
+            counters.logons_refused,
+        ),
+        counter("smb_setups_evicted", "Logons in progress that ended for others.", counters.setups_evicted),
+        counter(
+            "smb_connections_refused",
+            "Connections refused because of limits.",
+            counters.connections_refused,
+        ),
+        counter(
+            "smb_protocol_errors",
+            "Connections closed because of what they sent.",
+            counters.protocol_errors,
+        ),
+        counter("smb_bad_signatures", "Requests whose signature was wrong.", counters.bad_signatures),
+        counter("smb_oplock_breaks", "Oplock breaks sent.", counters.oplock_breaks),
+        counter("smb_lease_breaks", "Lease breaks sent.", counters.lease_breaks),
+    ]
+}

@@ -1,0 +1,183 @@
+//! What the control plane is shown: everything as of one moment, in the words of the API.
+
+mod disk_issues;
+mod disks;
+mod metrics;
+mod pools;
+mod rdma;
+mod sessions;
+mod volume_issues;
+mod volumes;
+
+use super::frontend::Frontend;
+use crate::limits::Limits;
+use api::model::{
+    DamagedFile, DamagedRange, Health, HealthIssue, HealthReport, Job, JobKind, JobState, RdmaTrace,
+    Snapshot, VolumeDamage,
+};
+use node::Node;
+use node::{damage_search, jobs};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use types::Monotonic;
+
+/// Stands for a beginning that nothing records: when the issue was first seen. Health is looked at every few seconds.
+const SINCE_SEEN: u64 = 0;
+
+/// Shows the parts of the data plane.
+///
+/// Invariant: `issues_seen` has the issues of the last snapshot whose beginning nothing else records, and no others.
+pub(super) struct Show {
+    /// Addresses on which SMB Direct listens in software.
+    rdma_addresses: Vec<SocketAddr>,
+    /// RDMA devices of the configuration that are not served, and why.
+    rdma_refused: Vec<String>,
+    limits: Limits,
+    started: Monotonic,
+    /// Code and target of issues, and when they were first seen.
+    issues_seen: RefCell<BTreeMap<(String, String), u64>>,
+}
+
+impl Show {
+    pub(super) fn new(
+        rdma_addresses: Vec<SocketAddr>,
+        rdma_refused: Vec<String>,
+        limits: Limits,
+        started: Monotonic,
+    ) -> Self {
+        Self { rdma_addresses, rdma_refused, limits, started, issues_seen: RefCell::default() }
+    }
+
+    /// Shows everything.
+    pub(super) fn snapshot(&self, node: &Node, frontend: &Frontend) -> Snapshot {
+        node.job_control.update();
+        let mut issues = Vec::new();
+        let disks = disks::show_disks(node, &mut issues);
+        let volumes = volumes::show_volumes(node, &mut issues);
+        let pools = pools::show_pools(&node.pools, &disks);
+        for pool in &pools {
+            issues.extend(pools::pool_issues(pool, &node.disks, &node.keeper));
+        }
+        issues.extend(node.jobs.borrow().stopped().map(stopped_job));
+        issues.extend(self.rdma_refused.iter().map(|reason| refused_device(reason)));
+        self.date_issues(&mut issues, node.tasks.unix_seconds());
+        let health = issues.iter().map(|issue| issue.health).max().unwrap_or_default();
+        Snapshot {
+            disks,
+            pools,
+            volumes,
+            jobs: node.jobs.borrow().list().into_iter().map(show_job).collect(),
+            health: HealthReport { health, issues },
+            ..self.show_server(node, frontend)
+        }
+    }
+
+    /// Gives issues without a recorded beginning the time at which they were first seen, and forgets those that are gone.
+    fn date_issues(&self, issues: &mut [HealthIssue], unix_s: u64) {
+        let mut seen = self.issues_seen.borrow_mut();
+        let before = std::mem::take(&mut *seen);
+        for issue in issues.iter_mut().filter(|issue| issue.since_unix_s == SINCE_SEEN) {
+            let key = (issue.code.clone(), issue.target.clone());
+            issue.since_unix_s = before.get(&key).copied().unwrap_or(unix_s);
+            seen.insert(key, issue.since_unix_s);
+        }
+    }
+
+    /// Shows the part of a snapshot that the server knows.
+    fn show_server(&self, node: &Node, frontend: &Frontend) -> Snapshot {
+        let (server, clients) = (frontend.server(), frontend.clients());
+        let (now, wall) = (node.tasks.now(), node.tasks.unix_seconds());
+        let direct = clients.direct();
+        let rdma = rdma::show_rdma(&self.rdma_addresses, direct);
+        let mut metrics = metrics::show_gauges(server.gauges(), &self.limits);
+        metrics.extend(metrics::show_counters(server.counters()));
+        metrics.extend(metrics::show_transferred_by_smb_direct(&rdma.counters));
+        let sessions = server.sessions(now).into_iter();
+        let transferred = node.disks.transferred_bytes();
+        Snapshot {
+            sessions: sessions.map(|session| sessions::show_session(session, direct, wall)).collect(),
+            opens: server.opens(now).into_iter().map(sessions::show_open).collect(),
+            performance: metrics::show_performance(server.counters(), transferred, self.started, now),
+            rdma,
+            metrics,
+            ..Snapshot::default()
+        }
+    }
+}
+
+/// Shows the last protocol events of an RDMA connection.
+pub(super) fn show_trace(frontend: &Frontend, connection: u64) -> Option<RdmaTrace> {
+    rdma::show_events(frontend.clients().direct(), connection)
+}
+
+fn show_job(job: jobs::Job) -> Job {
+    Job {
+        id: job.id.0,
+        kind: match job.kind {
+            jobs::JobKind::Resync => JobKind::Resync,
+            jobs::JobKind::Rebuild => JobKind::Rebuild,
+            jobs::JobKind::Rebalance => JobKind::Rebalance,
+            jobs::JobKind::Scrub => JobKind::Scrub,
+            jobs::JobKind::Check => JobKind::Check,
+            jobs::JobKind::Repair => JobKind::Repair,
+        },
+        target: job.target,
+        state: match job.state {
+            jobs::JobState::Running => JobState::Running,
+            jobs::JobState::Suspended => JobState::Suspended,
+            jobs::JobState::Completed => JobState::Completed,
+            jobs::JobState::Failed => JobState::Failed,
+            jobs::JobState::Cancelled => JobState::Cancelled,
+        },
+        done_bytes: job.done_bytes,
+        total_bytes: job.total_bytes,
+        started_unix_s: job.started_unix_s,
+        ended_unix_s: job.ended_unix_s,
+        remaining_s: job.remaining_s,
+        message: job.message,
+    }
+}
+
+/// Shows the files of a volume that lost data.
+pub(super) fn show_damage(damage: damage_search::VolumeDamage) -> VolumeDamage {
+    let range = |range: damage_search::DamagedRange| DamagedRange {
+        offset_bytes: range.offset_bytes,
+        length_bytes: range.length_bytes,
+    };
+    let file = |file: damage_search::DamagedFile| DamagedFile {
+        path: file.path,
+        ranges: file.ranges.into_iter().map(range).collect(),
+    };
+    VolumeDamage {
+        files: damage.files.into_iter().map(file).collect(),
+        other_bytes: damage.other_bytes,
+        unreadable_pages: damage.unreadable_pages,
+        truncated: damage.truncated,
+    }
+}
+
+fn stopped_job(job: &jobs::Job) -> HealthIssue {
+    HealthIssue {
+        health: Health::Warning,
+        code: "job_stopped".to_owned(),
+        target: format!("job {}", job.id),
+        since_unix_s: job.started_unix_s,
+        what: format!("a job on {} was stopped by the administrator", job.target),
+        meaning: "Copies that it would make are not made: the loss of another disk may lose data.".to_owned(),
+        action: format!("Let it go on: `cenote job resume {}`.", job.id),
+    }
+}
+
+/// Tells which of the configuration's RDMA devices is not served.
+fn refused_device(reason: &str) -> HealthIssue {
+    HealthIssue {
+        health: Health::Warning,
+        code: "rdma_not_served".to_owned(),
+        target: "SMB Direct".to_owned(),
+        since_unix_s: SINCE_SEEN,
+        what: format!("an RDMA device is not used: {reason}"),
+        meaning: "Clients use SMB over TCP, or SMB Direct elsewhere; nothing is lost but speed.".to_owned(),
+        action: "Mend it, or change smb.rdma_devices, and start the daemon again.".to_owned(),
+    }
+}

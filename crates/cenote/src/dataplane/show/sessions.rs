@@ -1,0 +1,94 @@
+//! Sessions and open files of clients, as the control plane is shown them.
+
+use super::rdma::show_channel;
+use crate::rdma_devices::transport_name;
+use api::model::{Channel, OpenFile, Session};
+use rdma::providers::Providers;
+use smb_server::{Caching, OpenInfo, SessionInfo, Transport};
+use smb_transport::server::smb_direct::SmbDirect;
+use volume::backend::{LeaseState, OplockLevel};
+use volume::security::rights;
+
+/// Shows a session; `wall`: the time of day in Unix seconds.
+pub(super) fn show_session(session: SessionInfo, direct: &SmbDirect<Providers>, wall: u64) -> Session {
+    let channel = |connection: &smb_server::ConnectionInfo| {
+        let shown = match connection.transport {
+            Transport::Tcp => None,
+            Transport::SmbDirect => direct.find(connection.peer, connection.local),
+        };
+        Channel {
+            client: connection.peer.to_string(),
+            server: connection.local.to_string(),
+            transport: match (connection.transport, &shown) {
+                (Transport::Tcp, _) => "TCP".to_owned(),
+                (Transport::SmbDirect, Some(shown)) => transport_name(shown.info.transport).to_owned(),
+                (Transport::SmbDirect, None) => "SMB Direct".to_owned(),
+            },
+            rdma: shown.as_ref().map(show_channel),
+        }
+    };
+    let channels: Vec<Channel> = session.connections.iter().map(channel).collect();
+    Session {
+        id: session.id,
+        client: session.connections.iter().map(|connection| connection.peer.to_string()).collect(),
+        user: session.user,
+        user_sid: Some(session.user_sid),
+        dialect: session.dialect.to_owned(),
+        transport: channels.first().map(|channel| channel.transport.clone()).unwrap_or_default(),
+        channels,
+        signing: if session.signing_required { format!("{:?}", session.signing) } else { String::new() },
+        encryption: match session.cipher {
+            Some(cipher) if session.encryption_required => format!("{cipher:?}"),
+            _ => String::new(),
+        },
+        shares: session.shares,
+        opens: session.opens as u64,
+        since_unix_s: wall.saturating_sub(session.age_s),
+        idle_s: session.idle_s,
+        read_bytes: session.read_bytes,
+        written_bytes: session.written_bytes,
+    }
+}
+
+/// Shows an open file.
+pub(super) fn show_open(open: OpenInfo) -> OpenFile {
+    OpenFile {
+        id: open.id,
+        session: open.session,
+        user: open.user,
+        share: open.share,
+        path: String::from_utf16_lossy(&open.path),
+        access: show_access(open.granted_access),
+        locks: 0,
+        caching: show_caching(open.caching),
+        durable: open.durable,
+    }
+}
+
+fn show_access(access: u32) -> String {
+    let words = [
+        (rights::READ_DATA, "read"),
+        (rights::WRITE_DATA | rights::APPEND_DATA, "write"),
+        (rights::DELETE, "delete"),
+        (rights::WRITE_DAC | rights::WRITE_OWNER, "change permissions"),
+    ];
+    let named: Vec<&str> =
+        words.iter().filter(|(bits, _)| access & bits != 0).map(|(_, word)| *word).collect();
+    if named.is_empty() { "attributes".to_owned() } else { named.join(", ") }
+}
+
+fn show_caching(caching: Caching) -> String {
+    match caching {
+        Caching::Oplock(OplockLevel::None) => String::new(),
+        Caching::Oplock(OplockLevel::LevelII) => "oplock level II".to_owned(),
+        Caching::Oplock(OplockLevel::Exclusive) => "oplock exclusive".to_owned(),
+        Caching::Oplock(OplockLevel::Batch) => "oplock batch".to_owned(),
+        Caching::Lease(state) if state.is_empty() => String::new(),
+        Caching::Lease(state) => {
+            let letters = [(LeaseState::READ, 'R'), (LeaseState::WRITE, 'W'), (LeaseState::HANDLE, 'H')];
+            let held: String =
+                letters.iter().filter(|(bit, _)| state.contains(*bit)).map(|(_, letter)| letter).collect();
+            format!("lease {held}")
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Health issues of volumes: why each is not served, or not as it should be.
+
+use super::SINCE_SEEN;
+use api::model::{Health, HealthIssue};
+use cluster::VolumeRecord;
+use types::BLOCK_BYTES;
+use types::size::show_size;
+use volume::fs::FsError;
+
+/// Tells that chunks have too few copies.
+pub(super) fn degraded_volume(
+    record: &VolumeRecord,
+    (few, chunks, without_room): (u64, u64, u64),
+    working: bool,
+) -> HealthIssue {
+    HealthIssue {
+        health: Health::Warning,
+        code: "volume_degraded".to_owned(),
+        target: format!("volume {}", record.name),
+        since_unix_s: SINCE_SEEN,
+        what: format!("{few} of {chunks} pieces have fewer copies than they should"),
+        meaning: "Data can be read as long as their other copies can be reached. The loss of one more disk may lose data of these pieces."
+            .to_owned(),
+        action: if without_room > 0 && !working {
+            format!(
+                "For {without_room} of them no disk in another fault domain has room: add a disk, or delete data. Copies are then \
+                 made by themselves."
+            )
+        } else if working {
+            "Copies are being made: see `cenote job list`.".to_owned()
+        } else {
+            "Bring missing disks back, or add a disk to the pool: copies are then made by themselves."
+                .to_owned()
+        },
+    }
+}
+
+/// Tells why changes stay in memory. `absent`: paths of members that are not there.
+pub(super) fn unwritten_changes(
+    record: &VolumeRecord,
+    error: &FsError,
+    absent: &str,
+    since_unix_s: u64,
+) -> HealthIssue {
+    let waits = "Nothing is lost: what was acknowledged as durable is on the disks, the rest stays in memory and would be lost in a crash, as \
+                 always. What is there can be read. Who waits for a write is answered with the error after half a minute.";
+    let again = "It is tried again by itself, every 30 seconds at the latest.";
+    let (what, meaning, action) = match error {
+        FsError::NoSpace => (
+            "it waits for room in the pool".to_owned(),
+            waits,
+            format!("Delete files, or add a disk to the pool. {again}"),
+        ),
+        FsError::Unavailable if !absent.is_empty() => (
+            format!("it waits for copies: too few can be reached; missing: {absent}"),
+            waits,
+            format!("Bring the disks back. {again}"),
+        ),
+        FsError::Unavailable => (
+            "it waits for copies: too few can be reached".to_owned(),
+            waits,
+            format!("See to the disks and to the cluster state, as other issues name them. {again}"),
+        ),
+        error => (
+            format!("changes in memory cannot be written: {error}"),
+            "What clients have not been told is durable may be lost in a crash. They are told of the error when they flush or close a \
+             file; what memory has no room for is refused.",
+            format!("See to the disks that are named. {again}"),
+        ),
+    };
+    HealthIssue {
+        health: Health::Unhealthy,
+        code: "volume_unwritten".to_owned(),
+        target: format!("volume {}", record.name),
+        since_unix_s,
+        what,
+        meaning: meaning.to_owned(),
+        action,
+    }
+}
+
+/// Tells why a volume can only be read. `dirty_bytes`: data that clients wrote before and that cannot be stored.
+pub(super) fn read_only_volume(
+    record: &VolumeRecord,
+    damage: &FsError,
+    dirty_bytes: u64,
+    since_unix_s: u64,
+) -> HealthIssue {
+    let name = &record.name;
+    let dirty = match dirty_bytes {
+        0 => String::new(),
+        bytes => format!(
+            " {} that clients wrote before is in memory only, and would be lost in a restart.",
+            show_size(bytes)
+        ),
+    };
+    HealthIssue {
+        health: Health::Unhealthy,
+        code: "volume_read_only".to_owned(),
+        target: format!("volume {name}"),
+        since_unix_s,
+        what: format!("{damage}; no copy of this page of its tree of files is intact"),
+        meaning: format!(
+            "Files can be read, except those that the page holds. Every change is refused (STATUS_MEDIA_WRITE_PROTECTED), because it could \
+             not be stored for good. Changes that were acknowledged as durable are safe in the journal.{dirty}"
+        ),
+        action: format!(
+            "If a disk of the volume is away, bring it back: it may hold an intact copy, and the volume goes on by itself within seconds. \
+             If all disks are there, nothing brings the page back: `cenote volume damage {name}` says what cannot be read. Copy everything \
+             else to a new volume, restore what is missing from a backup, and delete this volume."
+        ),
+    }
+}
+
+/// Tells of blocks without an intact copy: the first, the disks that are known to have damaged them, and the files, in words.
+pub(super) fn lost_blocks(
+    record: &VolumeRecord,
+    blocks: usize,
+    (first, disks, files): &(u64, String, String),
+    since_unix_s: u64,
+) -> HealthIssue {
+    let on = if disks.is_empty() { String::new() } else { format!(" on {disks}") };
+    let at = show_size(first * BLOCK_BYTES as u64);
+    HealthIssue {
+        health: Health::Unhealthy,
+        code: "volume_lost_blocks".to_owned(),
+        target: format!("volume {}", record.name),
+        since_unix_s,
+        what: format!(
+            "{blocks} blocks of 4 KiB have no intact copy{on}; the first is at {at} of the volume; affected: {files}"
+        ),
+        meaning: "Reads of these blocks fail; everything else of the volume is served.".to_owned(),
+        action: format!(
+            "`cenote volume damage {0}` lists the files. Write these blocks again, or restore the files or delete them; then `cenote \
+             volume check {0}` looks at the blocks anew.",
+            record.name
+        ),
+    }
+}
+
+/// Tells why a volume is not served.
+pub(super) fn detached_volume(record: &VolumeRecord, why: &str) -> HealthIssue {
+    HealthIssue {
+        health: Health::Unhealthy,
+        code: "volume_detached".to_owned(),
+        target: format!("volume {}", record.name),
+        since_unix_s: SINCE_SEEN,
+        what: format!("it is not served: {why}"),
+        meaning: "Its files cannot be reached. Nothing on its disks is changed meanwhile.".to_owned(),
+        action: "Bring missing disks back: it is opened by itself, and tried again from time to time."
+            .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::{Provisioning, Resiliency};
+    use types::{Lba, PoolId, VolumeId};
+
+    #[test]
+    fn health_says_why_a_volume_is_read_only_and_what_to_do() {
+        let (id, pool) = (VolumeId::from_bytes([1; 16]), PoolId::from_bytes([2; 16]));
+        let (two, thin) = (Resiliency::TwoWay, Provisioning::Thin);
+        let record = VolumeRecord::new(id, pool, "plans", two, 1 << 30, thin, Vec::new(), 0);
+        let damage = FsError::ReadOnly { what: "tree page", lba: Lba(1160) };
+        let issue = read_only_volume(&record, &damage, 8192, 7);
+        assert_eq!((issue.code.as_str(), issue.since_unix_s), ("volume_read_only", 7));
+        assert!(issue.what.contains("can only be read") && issue.what.contains("1160"), "{issue:?}");
+        assert!(issue.meaning.contains(&show_size(8192)), "{issue:?}");
+        assert!(issue.action.contains("cenote volume damage plans"), "{issue:?}");
+    }
+
+    #[test]
+    fn health_says_what_a_volume_waits_for_and_that_nothing_is_lost() {
+        let (id, pool) = (VolumeId::from_bytes([1; 16]), PoolId::from_bytes([2; 16]));
+        let (two, thin) = (Resiliency::TwoWay, Provisioning::Thin);
+        let record = VolumeRecord::new(id, pool, "plans", two, 1 << 30, thin, Vec::new(), 0);
+        for (error, absent, what, action) in [
+            (FsError::NoSpace, "", "room in the pool", "Delete files"),
+            (FsError::Unavailable, "/dev/sdq", "missing: /dev/sdq", "Bring the disks back"),
+            (FsError::Unavailable, "", "too few can be reached", "cluster state"),
+        ] {
+            let issue = unwritten_changes(&record, &error, absent, 7);
+            assert!(issue.what.contains(what) && issue.action.contains(action), "{issue:?}");
+            assert!(issue.meaning.starts_with("Nothing is lost"), "{issue:?}");
+            assert_eq!((issue.since_unix_s, issue.target.as_str()), (7, "volume plans"));
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Volumes as the control plane is shown them.
+
+use super::volume_issues::{
+    degraded_volume, detached_volume, lost_blocks, read_only_volume, unwritten_changes,
+};
+use api::model::{Health, HealthIssue, Provisioning, Resiliency, Volume, VolumeStatus};
+use cluster::VolumeRecord;
+use node::Node;
+use node::disks::Disks;
+use node::volumes::VolumeEntry;
+use std::collections::BTreeSet;
+use types::{BLOCK_BYTES, Lba, VolumeId};
+use volume::fs::FsError;
+
+/// Shows all volumes, and adds their issues.
+pub(super) fn show_volumes(node: &Node, issues: &mut Vec<HealthIssue>) -> Vec<Volume> {
+    let entries = node.volumes.entries();
+    entries.iter().filter_map(|(id, entry)| show_volume(node, *id, entry, issues)).collect()
+}
+
+/// The copies of a volume's chunks.
+#[derive(Default)]
+struct Copies {
+    /// Chunks that have data.
+    chunks: u64,
+    /// Chunks with fewer copies than they should have, and those of them for which no disk has room.
+    few: u64,
+    without_room: u64,
+    /// Slabs on all disks.
+    slabs: u64,
+    /// A job makes copies.
+    in_work: bool,
+}
+
+/// A volume as it is at the moment.
+struct Looked {
+    record: VolumeRecord,
+    is_served: bool,
+    copies: Copies,
+    /// The damage that lets it only be read, and since when (Unix seconds).
+    read_only: Option<(FsError, u64)>,
+    statistics: Option<volume::fs::Statistics>,
+}
+
+fn look(node: &Node, id: VolumeId, entry: &VolumeEntry) -> Option<Looked> {
+    let space = node.pools.space(entry.pool)?;
+    let is_served = entry.served.is_some();
+    let record = space.record(id).filter(|_| is_served).unwrap_or_else(|| entry.record.clone());
+    let copies = space.with_volume(id, |coordinator| {
+        let (chunks, few) = coordinator.settled_chunk_counts();
+        let slabs = node.disks.slots().keys().map(|disk| coordinator.slabs_on(*disk)).sum();
+        Copies { chunks, few, without_room: coordinator.chunks_without_room(), slabs, in_work: false }
+    });
+    let in_work = space.jobs().iter().any(|(volume, _)| *volume == id);
+    let read_only = entry.served.as_ref().and_then(|served| {
+        let (damage, since) = served.with(|service| service.file_system().read_only())?;
+        let lasted = node.tasks.now().since(since);
+        Some((damage, node.tasks.unix_seconds().saturating_sub(lasted.as_secs())))
+    });
+    let statistics =
+        entry.served.as_ref().map(|served| served.with(|service| service.file_system().statistics()));
+    let copies = Copies { in_work, ..copies.unwrap_or_default() };
+    Some(Looked { record, is_served, copies, read_only, statistics })
+}
+
+impl Looked {
+    fn status(&self) -> VolumeStatus {
+        let Copies { few, in_work, .. } = self.copies;
+        let (copies, has_stale) = (self.record.resiliency.copies(), !self.record.stale.is_empty());
+        match () {
+            () if !self.is_served => VolumeStatus::Detached,
+            () if self.read_only.is_some() => VolumeStatus::ReadOnly,
+            () if few > 0 && copies > 1 && !has_stale && in_work => VolumeStatus::InService,
+            () if few > 0 && copies == 2 => VolumeStatus::NoRedundancy,
+            () if few > 0 || has_stale => VolumeStatus::Degraded,
+            () => VolumeStatus::Ok,
+        }
+    }
+}
+
+fn show_volume(
+    node: &Node,
+    id: VolumeId,
+    entry: &VolumeEntry,
+    issues: &mut Vec<HealthIssue>,
+) -> Option<Volume> {
+    let looked = look(node, id, entry)?;
+    add_issues(node, id, entry, &looked, issues);
+    let status = looked.status();
+    let Looked { record, copies: Copies { few, slabs, .. }, statistics, .. } = looked;
+    let slab_bytes = node.pools.slab_bytes(record.pool).unwrap_or(BLOCK_BYTES as u64);
+    let copies = record.resiliency.copies();
+    Some(Volume {
+        id,
+        name: record.name,
+        pool: record.pool,
+        health: match status {
+            VolumeStatus::Ok => Health::Healthy,
+            VolumeStatus::Detached | VolumeStatus::ReadOnly => Health::Unhealthy,
+            _ => Health::Warning,
+        },
+        status,
+        resiliency: match record.resiliency {
+            cluster::Resiliency::Simple => Resiliency::Simple,
+            cluster::Resiliency::TwoWay => Resiliency::TwoWayMirror,
+            cluster::Resiliency::ThreeWay => Resiliency::ThreeWayMirror,
+        },
+        provisioning: match record.provisioning {
+            cluster::Provisioning::Thin => Provisioning::Thin,
+            cluster::Provisioning::Fixed => Provisioning::Fixed,
+        },
+        size_bytes: statistics.map_or(record.size_bytes, |found| found.total_bytes),
+        used_bytes: statistics.map_or(0, |found| found.used_bytes),
+        available_bytes: statistics.map_or(0, |found| found.available_bytes),
+        footprint_bytes: slabs * slab_bytes,
+        copies,
+        in_sync_copies: if few > 0 { copies.saturating_sub(1) } else { copies },
+        min_copies: record.min_copies,
+        epoch: record.epoch.0,
+        stale_bytes: if few > 0 { few * slab_bytes } else { 0 },
+    })
+}
+
+fn add_issues(
+    node: &Node,
+    id: VolumeId,
+    entry: &VolumeEntry,
+    looked: &Looked,
+    issues: &mut Vec<HealthIssue>,
+) {
+    let Looked { record, copies, read_only, statistics, .. } = looked;
+    if let Some(why) = &entry.failure {
+        issues.push(detached_volume(record, why));
+    } else if !looked.is_served {
+        issues.push(waiting_volume(record, &node.disks));
+    } else if copies.few > 0 {
+        let chunks = (copies.few, copies.chunks, copies.without_room);
+        issues.push(degraded_volume(record, chunks, copies.in_work));
+    }
+    let unwritten = entry.served.as_ref().filter(|_| read_only.is_none()).and_then(|served| {
+        served.with(|service| {
+            let (error, since) = service.file_system().write_back_failure()?;
+            Some((error.clone(), node.tasks.now().since(since)))
+        })
+    });
+    if let Some((error, lasted)) = unwritten {
+        let since_unix_s = node.tasks.unix_seconds().saturating_sub(lasted.as_secs());
+        let absent = absent_members(record, &node.disks);
+        issues.push(unwritten_changes(record, &error, &absent, since_unix_s));
+    }
+    if let Some((damage, since_unix_s)) = read_only {
+        let dirty_bytes = statistics.map_or(0, |found| found.dirty_bytes);
+        issues.push(read_only_volume(record, damage, dirty_bytes, *since_unix_s));
+    }
+    if let Some((blocks, first, since_unix_s)) = node.damage.lost_blocks(id) {
+        let place = (first.0, disks_of_lost(node, id), node.damaged_files.in_words(id, None));
+        issues.push(lost_blocks(record, blocks, &place, since_unix_s));
+    }
+}
+
+/// Lists the paths of disks that hold the last writes and are not there.
+fn absent_members(record: &VolumeRecord, disks: &Disks) -> String {
+    let slots = disks.slots();
+    let absent =
+        slots.values().filter(|slot| slot.store().is_none() && record.in_sync.contains(&slot.record.id));
+    absent.map(|slot| slot.record.path.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// Lists the paths of the disks on which blocks of the volume were damaged that no copy has intact.
+fn disks_of_lost(node: &Node, volume: VolumeId) -> String {
+    let is_lost = |lba: &Lba| node.damage.is_lost(volume, *lba);
+    let any_lost = |blocks: &BTreeSet<Lba>| blocks.iter().any(is_lost);
+    let met = node.damage.met_blocks().into_iter();
+    let met = met.filter(|((of, _), blocks)| *of == volume && any_lost(blocks));
+    let slots = node.disks.slots();
+    let mut paths: Vec<&str> =
+        met.filter_map(|((_, disk), _)| Some(slots.get(&disk)?.record.path.as_str())).collect();
+    paths.sort_unstable();
+    paths.join(", ")
+}
+
+fn waiting_volume(record: &VolumeRecord, disks: &Disks) -> HealthIssue {
+    let absent = absent_members(record, disks);
+    let what = match absent.is_empty() {
+        true => "it is being opened".to_owned(),
+        false => format!("it waits for disks that hold what was written last: {absent}"),
+    };
+    HealthIssue { what, ..detached_volume(record, "") }
+}

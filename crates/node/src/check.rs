@@ -1,0 +1,251 @@
+//! `volume check`: compares the structures of a volume with each other and with what is allocated, and all copies of all its data.
+//!
+//! Promises: without repair nothing is written. With it, copies that are corrupt, or older than another, are written again from the
+//! newest that is intact, and compared once more; structures are never changed. Works beside clients: a region is locked while it is
+//! compared.
+
+use crate::error::{Done, Error, ErrorKind};
+use crate::events::{Events, Seen};
+use crate::jobs::{JobId, JobKind, JobState, Jobs};
+use crate::pools::{PoolSpace, Pools};
+use crate::served::ServedVolume;
+use crate::tasks::{Tasks, until};
+use crate::volumes::Volumes;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+use types::{BLOCK_BYTES, DiskId, Lba, VolumeId};
+use volume::fs::{Check, FsError};
+
+/// Regions compared in one go, and the rest after.
+const STEP_REGIONS: usize = 8;
+const STEP_REST: Duration = Duration::from_millis(10);
+/// Keys of the structures that are looked at in one go, and the rest after.
+const STEP_KEYS: usize = 200;
+const KEYS_REST: Duration = Duration::from_millis(1);
+/// How often a region is tried that could not be looked at, and the pause between: a disk may just be leaving.
+const TRIES: u32 = 5;
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+
+/// Findings in all regions.
+#[derive(Debug, Default)]
+struct Found {
+    differing: u64,
+    corrupt: u64,
+    lost: u64,
+    repaired: u64,
+    unseen: u64,
+    /// Regions of which fewer copies were there than the volume keeps.
+    few: u64,
+    /// Disks whose copies are corrupt or older, and of how many blocks.
+    wrong: BTreeMap<DiskId, u64>,
+}
+
+impl Found {
+    fn in_words(&self, repair: bool) -> String {
+        let mut words = Vec::new();
+        let mut say = |count: u64, what: &dyn Fn() -> String| {
+            if count > 0 {
+                words.push(what());
+            }
+        };
+        say(self.corrupt, &|| format!("{} copies of blocks fail their checksum", self.corrupt));
+        say(self.differing, &|| format!("{} blocks differ between intact copies", self.differing));
+        say(self.wrong.len() as u64, &|| {
+            let disks: Vec<String> =
+                self.wrong.iter().map(|(disk, blocks)| format!("disk {disk} has {blocks}")).collect();
+            format!("blocks that are corrupt or older than another copy: {}", disks.join(", "))
+        });
+        say(self.lost, &|| {
+            format!("{} blocks have no intact copy: restore their files from a backup", self.lost)
+        });
+        say(self.repaired, &|| format!("{} regions of 1 MiB were made whole", self.repaired));
+        say(self.few, &|| {
+            format!(
+                "{} regions have fewer copies in sync than they should: those that are there were compared",
+                self.few
+            )
+        });
+        say(self.unseen, &|| format!("{} regions could not be looked at", self.unseen));
+        if words.is_empty() {
+            return "all copies are intact and equal".to_owned();
+        }
+        if !repair && self.corrupt + self.differing > self.lost {
+            words.push("`cenote volume check NAME --repair` writes them again from intact copies".to_owned());
+        }
+        words.join("; ")
+    }
+}
+
+/// Begins checks.
+#[derive(Clone)]
+pub struct Checks {
+    pub(crate) tasks: Rc<Tasks>,
+    pub(crate) events: Rc<Events>,
+    pub(crate) pools: Rc<Pools>,
+    pub(crate) volumes: Rc<Volumes>,
+    pub(crate) jobs: Rc<RefCell<Jobs>>,
+}
+
+impl Checks {
+    /// Begins a check; answers its job.
+    ///
+    /// # Errors
+    /// `NotFound`; `Unavailable` if the volume is not served; `Conflict` if it is being checked.
+    pub fn begin(&self, volume: VolumeId, repair: bool) -> Done<JobId> {
+        let served = self.volumes.served_for(volume)?;
+        let space = self.volumes.pool_of(volume).and_then(|pool| self.pools.space_for(pool))?;
+        let (name, unix_s) = (self.volumes.name(volume), self.tasks.unix_seconds());
+        let mut jobs = self.jobs.borrow_mut();
+        if let Some(id) = jobs.check_of(&name) {
+            let why = format!("job {id} checks volume {name} already");
+            return Err(Error::new(ErrorKind::Conflict, why));
+        }
+        let kind = if repair { JobKind::Repair } else { JobKind::Check };
+        let job = jobs.begin_check(kind, name, unix_s);
+        let run = Run { parts: self.clone(), job, volume, space, repair, found: Found::default() };
+        self.tasks.spawn(async move { run.run(served).await });
+        Ok(job)
+    }
+}
+
+/// A running check.
+struct Run {
+    parts: Checks,
+    job: JobId,
+    volume: VolumeId,
+    space: PoolSpace,
+    repair: bool,
+    found: Found,
+}
+
+impl Run {
+    async fn run(mut self, served: ServedVolume) {
+        let structures = self.check_structures(&served).await;
+        if !self.check_copies().await {
+            return;
+        }
+        let found = &self.found;
+        let is_whole = found.lost == 0
+            && found.unseen == 0
+            && (self.repair || (found.corrupt == 0 && found.differing == 0));
+        let state = if is_whole && structures.is_ok() { JobState::Completed } else { JobState::Failed };
+        let (Ok(structures) | Err(structures)) = structures;
+        self.end(state, format!("{structures}; {}", found.in_words(self.repair)));
+    }
+
+    fn end(&self, state: JobState, message: String) {
+        let unix_s = self.parts.tasks.unix_seconds();
+        self.parts.jobs.borrow_mut().end_check(self.job, state, message, unix_s);
+    }
+
+    /// Checks the file layer's structures; answers in words, the error says that they are damaged.
+    async fn check_structures(&self, served: &ServedVolume) -> Result<String, String> {
+        let mut check = served.with(|service| Check::new(service.file_system()));
+        loop {
+            let step = served.with_mut(|service| check.step(service.file_system_mut(), STEP_KEYS));
+            match step {
+                Ok(true) => break,
+                Ok(false) | Err(FsError::Miss) => {}
+                Err(why) => return Err(format!("the structures cannot be checked: {why}")),
+            }
+            self.parts.tasks.rest(KEYS_REST).await;
+        }
+        let report = check.report();
+        if report.problem_count == 0 {
+            let allocation =
+                if report.allocation_compared { "" } else { " (allocation changed meanwhile: not compared)" };
+            return Ok(format!("{} files in {} extents are sound{allocation}", report.files, report.extents));
+        }
+        let first = report.problems.first().map_or("", String::as_str);
+        Err(format!("{} problems in the structures, the first: {first}", report.problem_count))
+    }
+
+    /// Compares all copies of everything the volume has; `false`: it was cancelled.
+    async fn check_copies(&mut self) -> bool {
+        let regions = self.space.with_volume(self.volume, |coordinator| coordinator.mapped_regions());
+        let regions = regions.unwrap_or_default();
+        let bytes =
+            |regions: usize| regions as u64 * (space::coordinator::REGION_BLOCKS * BLOCK_BYTES as u64);
+        let (mut done_bytes, total_bytes) = (0, bytes(regions.len()));
+        for step in regions.chunks(STEP_REGIONS) {
+            if !self.goes_on(done_bytes, total_bytes) {
+                return false;
+            }
+            for &lba in step {
+                self.check_region(lba).await;
+            }
+            done_bytes += bytes(step.len());
+            self.parts.tasks.rest(STEP_REST).await;
+        }
+        self.goes_on(done_bytes, total_bytes)
+    }
+
+    async fn check_region(&mut self, lba: Lba) {
+        let Some(seen) = self.compare(lba).await else {
+            // Freed since the check began, or nobody can look.
+            let mapped = self.space.with_volume(self.volume, |coordinator| coordinator.is_mapped(lba));
+            self.found.unseen += u64::from(mapped.unwrap_or(true));
+            return;
+        };
+        for (disk, blocks) in &seen.wrong {
+            *self.found.wrong.entry(*disk).or_default() += blocks;
+        }
+        let seen = seen.found;
+        let wanted =
+            self.space.with_volume(self.volume, |coordinator| coordinator.record().resiliency.copies());
+        self.found.few += u64::from(wanted.is_some_and(|wanted| seen.copies < wanted));
+        self.found.differing += seen.differing;
+        self.found.corrupt += seen.corrupt;
+        if !self.repair || (seen.differing == 0 && seen.corrupt == 0) {
+            self.found.lost += seen.lost;
+            return;
+        }
+        self.space.equalize(self.volume, lba);
+        match self.compare(lba).await {
+            Some(Seen { found: after, .. }) => {
+                self.found.lost += after.lost;
+                let is_better = after.differing == 0 && after.corrupt < seen.corrupt.max(1);
+                self.found.repaired += u64::from(is_better);
+            }
+            None => self.found.unseen += 1,
+        }
+    }
+
+    async fn compare(&self, lba: Lba) -> Option<Seen> {
+        for attempt in 0..TRIES {
+            if attempt > 0 {
+                self.parts.tasks.rest(TRY_AGAIN).await;
+            }
+            self.space.compare(self.volume, lba);
+            let seen = until(|| self.compared(lba)).await;
+            if let Some(seen) = seen.filter(|seen| seen.found.copies > 0) {
+                return Some(seen);
+            }
+            if self.space.with_volume(self.volume, |coordinator| coordinator.is_mapped(lba)) != Some(true) {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Tells what a comparison saw, once it did; `None` inside: the volume is gone.
+    fn compared(&self, lba: Lba) -> Option<Option<Seen>> {
+        let seen = self.parts.events.take_compared(self.volume, lba);
+        seen.map(Some).or_else(|| (!self.parts.volumes.is_served(self.volume)).then_some(None))
+    }
+
+    /// Notes how far the check is; `false`: it was cancelled.
+    fn goes_on(&self, done_bytes: u64, total_bytes: u64) -> bool {
+        let is_cancelled = {
+            let mut jobs = self.parts.jobs.borrow_mut();
+            jobs.note_progress(self.job, done_bytes, total_bytes);
+            jobs.is_cancelled(self.job)
+        };
+        if is_cancelled {
+            self.end(JobState::Cancelled, format!("so far: {}", self.found.in_words(false)));
+        }
+        !is_cancelled
+    }
+}

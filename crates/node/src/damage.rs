@@ -1,0 +1,217 @@
+//! What was found wrong with the data of disks and volumes.
+//!
+//! Promises: a block that no copy has intact is known until a comparison finds it intact, or it is given back. Never reads data: it is
+//! told by the events of the spaces.
+
+use crate::disk_store::DiskStore;
+use cluster::{DiskDamage, LostBlocks};
+use space::coordinator::{Event, REGION_BLOCKS};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use store::Store;
+use types::{DiskId, Lba, VolumeId};
+
+/// Blocks without an intact copy that are remembered of one volume.
+pub const LOST_MAX: usize = 4096;
+/// Damaged blocks of one disk and volume that are remembered, to name their files: the first ones.
+const MET_MAX: usize = 256;
+/// Regions of one volume that are compared at once, to see whether its lost blocks are intact again.
+const LOST_REGIONS: usize = 16;
+
+/// What was found wrong with a disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// Blocks that could not be read.
+    pub medium_errors: u64,
+    /// Blocks, and pages of metadata, that are older than what the disk acknowledged.
+    pub lost_writes: u64,
+    /// Blocks that could not be read, or whose checksum failed.
+    pub corrupt_blocks: u64,
+    /// Blocks written again from another copy.
+    pub repaired_blocks: u64,
+}
+
+impl Damage {
+    fn add_store(&mut self, store: &DiskStore) {
+        let health = store.with(Store::health);
+        self.medium_errors += health.medium_errors;
+        self.lost_writes += health.lost_writes;
+        self.corrupt_blocks += health.corrupt_blocks;
+    }
+}
+
+/// Blocks of one volume without an intact copy.
+#[derive(Debug, Default)]
+struct Lost {
+    /// Since when there are any, in Unix seconds.
+    since_unix_s: u64,
+    blocks: BTreeSet<Lba>,
+}
+
+/// What is known of damage.
+///
+/// Invariant: at most [`LOST_MAX`] blocks of a volume and [`MET_MAX`] of a disk and volume are held.
+#[derive(Default)]
+pub struct DamageBook {
+    /// Without what a disk's present store counts.
+    disks: RefCell<BTreeMap<DiskId, Damage>>,
+    /// Blocks of which a disk's copy was corrupt or older than it should be, as far as they were met.
+    met: RefCell<BTreeMap<(VolumeId, DiskId), BTreeSet<Lba>>>,
+    lost: RefCell<BTreeMap<VolumeId, Lost>>,
+}
+
+impl DamageBook {
+    /// Tells what was found wrong with the disk since this server has it; `present`: its store, if it is open.
+    pub fn of(&self, disk: DiskId, present: Option<&DiskStore>) -> Damage {
+        let mut damage = self.disks.borrow().get(&disk).copied().unwrap_or_default();
+        if let Some(store) = present {
+            damage.add_store(store);
+        }
+        damage
+    }
+
+    /// Takes over the counts of a store that is closed.
+    pub(crate) fn close(&self, disk: DiskId, store: &DiskStore) {
+        self.disks.borrow_mut().entry(disk).or_default().add_store(store);
+    }
+
+    /// Takes over what was known before this process began.
+    pub(crate) fn remember(&self, disks: &[DiskDamage], lost: &[LostBlocks]) {
+        for known in disks {
+            let DiskDamage { disk, medium_errors, lost_writes, corrupt_blocks, repaired_blocks, .. } = *known;
+            let damage = Damage { medium_errors, lost_writes, corrupt_blocks, repaired_blocks };
+            self.disks.borrow_mut().insert(disk, damage);
+        }
+        for LostBlocks { volume, since_unix_s, ranges } in lost {
+            let blocks = ranges
+                .iter()
+                .flat_map(|(first, blocks)| (*first..).take((*blocks).min(LOST_MAX as u64) as usize));
+            let blocks = blocks.map(Lba).take(LOST_MAX).collect();
+            self.lost.borrow_mut().insert(*volume, Lost { since_unix_s: *since_unix_s, blocks });
+        }
+    }
+
+    /// Notes what a volume's coordinator tells.
+    pub(crate) fn note(&self, volume: VolumeId, event: &Event, unix_s: u64) {
+        match event {
+            Event::Repaired { disk, blocks, .. } => {
+                self.disks.borrow_mut().entry(*disk).or_default().repaired_blocks += blocks;
+            }
+            Event::CorruptRead { disk, lbas, .. } => self.note_met(volume, *disk, lbas),
+            Event::LostWrite { disk, chunk, blocks, lbas } => {
+                self.note_met(volume, *disk, lbas);
+                tracing::error!(%disk, %volume, ?chunk, blocks, "a disk lost writes that it had acknowledged");
+                self.disks.borrow_mut().entry(*disk).or_default().lost_writes += blocks;
+            }
+            Event::WentBack { disk, promised, expected } => {
+                let why = "an older image of a disk was put back";
+                tracing::error!(%disk, %volume, %promised, %expected, why);
+            }
+            Event::Unrepairable { lbas, .. } => self.note_lost(volume, lbas, unix_s),
+            Event::Compared { lba, found, lost, .. } if found.copies > 0 => {
+                self.forget_lost(volume, *lba);
+                self.note_lost(volume, lost, unix_s);
+            }
+            _ => {}
+        }
+    }
+
+    fn note_met(&self, volume: VolumeId, disk: DiskId, lbas: &[Lba]) {
+        let mut met = self.met.borrow_mut();
+        let known = met.entry((volume, disk)).or_default();
+        for lba in lbas {
+            if known.len() < MET_MAX {
+                known.insert(*lba);
+            }
+        }
+    }
+
+    fn note_lost(&self, volume: VolumeId, lbas: &[Lba], unix_s: u64) {
+        if lbas.is_empty() {
+            return;
+        }
+        let mut lost = self.lost.borrow_mut();
+        let known = lost.entry(volume).or_default();
+        if known.blocks.is_empty() {
+            known.since_unix_s = unix_s;
+        }
+        known.blocks.extend(lbas.iter().copied());
+        while known.blocks.len() > LOST_MAX {
+            known.blocks.pop_last();
+        }
+    }
+
+    /// Forgets the lost blocks of the region that begins at `first`: all have an intact copy, or were given back.
+    pub(crate) fn forget_lost(&self, volume: VolumeId, first: Lba) {
+        if let Some(known) = self.lost.borrow_mut().get_mut(&volume) {
+            let end = Lba(first.0.saturating_add(REGION_BLOCKS));
+            known.blocks.retain(|lba| *lba < first || *lba >= end);
+        }
+    }
+
+    /// Lists the first regions of each volume in which blocks were lost: their files may have been written again, or deleted.
+    pub(crate) fn lost_regions(&self) -> Vec<(VolumeId, Lba)> {
+        let region = |lba: &Lba| Lba(lba.0 / REGION_BLOCKS * REGION_BLOCKS);
+        let of = |(id, known): (&VolumeId, &Lost)| {
+            let regions: BTreeSet<Lba> = known.blocks.iter().map(region).collect();
+            regions.into_iter().take(LOST_REGIONS).map(|lba| (*id, lba)).collect::<Vec<_>>()
+        };
+        self.lost.borrow().iter().flat_map(of).collect()
+    }
+
+    /// Lists blocks of which a disk's copy was found damaged, by volume and disk: at most the first 256 of each.
+    pub fn met_blocks(&self) -> Vec<((VolumeId, DiskId), BTreeSet<Lba>)> {
+        self.met.borrow().iter().map(|(key, blocks)| (*key, blocks.clone())).collect()
+    }
+
+    /// Lists the blocks of the volume without an intact copy, as far as they were met (at most 4,096), as (first, count) in order.
+    pub fn lost_ranges(&self, volume: VolumeId) -> Vec<(Lba, u64)> {
+        let lost = self.lost.borrow();
+        let known = lost.get(&volume).map(|known| known.blocks.iter()).into_iter().flatten();
+        let mut ranges: Vec<(Lba, u64)> = Vec::new();
+        for &lba in known {
+            match ranges.last_mut() {
+                Some((first, blocks)) if first.0 + *blocks == lba.0 => *blocks += 1,
+                _ => ranges.push((lba, 1)),
+            }
+        }
+        ranges
+    }
+
+    /// Counts the blocks of the volume without an intact copy, as far as they were met; with the first of them, and since when.
+    pub fn lost_blocks(&self, volume: VolumeId) -> Option<(usize, Lba, u64)> {
+        let lost = self.lost.borrow();
+        let known = lost.get(&volume)?;
+        known.blocks.first().map(|first| (known.blocks.len(), *first, known.since_unix_s))
+    }
+
+    /// It is known that the block has no intact copy.
+    pub fn is_lost(&self, volume: VolumeId, lba: Lba) -> bool {
+        self.lost.borrow().get(&volume).is_some_and(|known| known.blocks.contains(&lba))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use space::coordinator::Comparison;
+    use types::ChunkIndex;
+
+    #[test]
+    fn a_lost_block_is_known_until_a_comparison_of_its_region_finds_all_intact() {
+        let (book, volume) = (DamageBook::default(), VolumeId::from_bytes([1; 16]));
+        let lbas = vec![Lba(REGION_BLOCKS), Lba(REGION_BLOCKS + 1), Lba(9 * REGION_BLOCKS)];
+        book.note(volume, &Event::Unrepairable { chunk: ChunkIndex(0), lbas }, 7);
+        assert_eq!(book.lost_blocks(volume), Some((3, Lba(REGION_BLOCKS), 7)));
+        assert_eq!(book.lost_regions(), [(volume, Lba(REGION_BLOCKS)), (volume, Lba(9 * REGION_BLOCKS))]);
+        let compared = |copies| {
+            let found = Comparison { copies, ..Comparison::default() };
+            Event::Compared { lba: Lba(REGION_BLOCKS), found, wrong: Vec::new(), lost: Vec::new() }
+        };
+        // Nobody could look.
+        book.note(volume, &compared(0), 8);
+        assert!(book.is_lost(volume, Lba(REGION_BLOCKS)));
+        book.note(volume, &compared(2), 9);
+        assert_eq!(book.lost_ranges(volume), [(Lba(9 * REGION_BLOCKS), 1)]);
+    }
+}

@@ -1,0 +1,172 @@
+//! What was found wrong with disks and volumes, kept over restarts in the cluster state.
+//!
+//! It is kept in the cluster state, which is there whatever disk fails, and needs no room on the disks. It is for people: a crash may
+//! lose the last seconds of it. Promises: it is written at most every [`EVERY`], only if something changed, and never on the data
+//! plane's thread; while it cannot be written, everything goes on.
+
+use crate::damage::{Damage, DamageBook};
+use crate::disks::Disks;
+use crate::events::Events;
+use crate::pools::Pools;
+use crate::state::State;
+use crate::tasks::Tasks;
+use crate::volumes::Volumes;
+use cluster::{DiskDamage, LostBlocks, Record, Transaction, Typed};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+use types::{DiskId, Monotonic, VolumeId};
+
+/// Pause between two writes: a disk that fails block by block does not make the state's file grow, nor its disk busy.
+const EVERY: Duration = Duration::from_secs(10);
+
+type DiskDamages = BTreeMap<DiskId, DiskDamage>;
+type LostOfVolumes = BTreeMap<VolumeId, LostBlocks>;
+
+/// The parts that know of damage, and of the names that go with it.
+#[derive(Clone)]
+pub struct DamageSources {
+    pub(crate) damage: Rc<DamageBook>,
+    pub(crate) events: Rc<Events>,
+    pub(crate) disks: Rc<Disks>,
+    pub(crate) pools: Rc<Pools>,
+    pub(crate) volumes: Rc<Volumes>,
+}
+
+impl DamageSources {
+    /// Tells volume and range in which a fault of the disk was met last since this process began.
+    fn last_fault(&self, disk: DiskId) -> Option<String> {
+        let (volume, chunk) = self.events.last_fault(disk)?;
+        self.volumes.place_in_words(volume, chunk, |pool| self.pools.slab_bytes(pool))
+    }
+
+    /// Tells what was found wrong with the disk since this server has it.
+    pub fn of_disk(&self, disk: DiskId) -> Damage {
+        self.damage.of(disk, self.disks.slots().get(&disk).and_then(|slot| slot.store()))
+    }
+
+    fn lost_record(&self, volume: VolumeId) -> Option<LostBlocks> {
+        let (_, _, since_unix_s) = self.damage.lost_blocks(volume)?;
+        let ranges = self.damage.lost_ranges(volume);
+        let ranges = ranges.into_iter().map(|(first, blocks)| (first.0, blocks)).collect();
+        Some(LostBlocks { volume, since_unix_s, ranges })
+    }
+}
+
+/// What the cluster state has of damage.
+///
+/// Invariant: `disks` and `lost` are what the last write that succeeded wrote; at most one write is under way.
+#[derive(Debug, Default)]
+struct Kept {
+    disks: DiskDamages,
+    lost: LostOfVolumes,
+    /// The earliest time of the next write.
+    next_at: Monotonic,
+    writing: bool,
+}
+
+/// Keeps damage in the cluster state.
+#[derive(Clone)]
+pub struct DamageKeeper {
+    pub(crate) tasks: Rc<Tasks>,
+    pub(crate) state: State,
+    pub(crate) sources: DamageSources,
+    kept: Rc<RefCell<Kept>>,
+    /// The last fault of each disk before this process began, in words.
+    earlier: Rc<RefCell<BTreeMap<DiskId, String>>>,
+}
+
+impl DamageKeeper {
+    pub(crate) fn new(tasks: Rc<Tasks>, state: State, sources: DamageSources) -> Self {
+        Self { tasks, state, sources, kept: Rc::default(), earlier: Rc::default() }
+    }
+
+    /// Takes over what the cluster state has.
+    pub(crate) fn remember(&self, disks: Vec<DiskDamage>, lost: Vec<LostBlocks>) {
+        self.sources.damage.remember(&disks, &lost);
+        let faults = disks.iter().filter(|damage| !damage.last.is_empty());
+        self.earlier.borrow_mut().extend(faults.map(|damage| (damage.disk, damage.last.clone())));
+        let mut kept = self.kept.borrow_mut();
+        kept.disks.extend(disks.into_iter().map(|damage| (damage.disk, damage)));
+        kept.lost.extend(lost.into_iter().map(|lost| (lost.volume, lost)));
+    }
+
+    /// Tells volume and range in which a fault of the disk was met last.
+    pub fn last_fault(&self, disk: DiskId) -> Option<String> {
+        self.sources.last_fault(disk).or_else(|| self.earlier.borrow().get(&disk).cloned())
+    }
+
+    /// Writes down what changed, if it is time.
+    pub(crate) fn write_if_due(&self) {
+        {
+            let now = self.tasks.now();
+            let mut kept = self.kept.borrow_mut();
+            if kept.writing || now < kept.next_at {
+                return;
+            }
+            kept.next_at = now.after(EVERY);
+        }
+        if self.changes().is_some() {
+            let keeper = self.clone();
+            self.tasks.spawn(async move { keeper.write().await });
+        }
+    }
+
+    /// Writes down what changed.
+    pub(crate) async fn write(&self) {
+        let Some((disks, lost, transaction)) = self.changes() else { return };
+        self.kept.borrow_mut().writing = true;
+        let written = self.state.change(move |state| state.commit(transaction)).await;
+        let mut kept = self.kept.borrow_mut();
+        kept.writing = false;
+        match written {
+            Ok(_) => (kept.disks, kept.lost) = (disks, lost),
+            // It is tried again with the changes until then.
+            Err(error) => tracing::warn!(%error, "what was found wrong with disks cannot be recorded"),
+        }
+    }
+
+    /// Says what is to be kept, and how the cluster state comes to have it; `None` if it does.
+    fn changes(&self) -> Option<(DiskDamages, LostOfVolumes, Transaction)> {
+        let ids: Vec<DiskId> = self.sources.disks.slots().keys().copied().collect();
+        let disks: DiskDamages =
+            ids.into_iter().filter_map(|disk| Some((disk, self.disk_record(disk)?))).collect();
+        let ids = self.sources.volumes.ids();
+        let lost: LostOfVolumes =
+            ids.into_iter().filter_map(|volume| Some((volume, self.sources.lost_record(volume)?))).collect();
+        let kept = self.kept.borrow();
+        let mut transaction = Transaction::default();
+        transaction = changes(transaction, &kept.disks, &disks);
+        transaction = changes(transaction, &kept.lost, &lost);
+        (!transaction.changes.is_empty()).then_some((disks, lost, transaction))
+    }
+
+    fn disk_record(&self, disk: DiskId) -> Option<DiskDamage> {
+        let damage = self.sources.of_disk(disk);
+        if damage == Damage::default() {
+            return None;
+        }
+        let Damage { medium_errors, lost_writes, corrupt_blocks, repaired_blocks } = damage;
+        let last = self.last_fault(disk).unwrap_or_default();
+        Some(DiskDamage { disk, medium_errors, lost_writes, corrupt_blocks, repaired_blocks, last })
+    }
+}
+
+/// Adds what makes `kept` into `wanted`.
+fn changes<Id: Ord + Copy, R: Record + PartialEq>(
+    mut transaction: Transaction,
+    kept: &BTreeMap<Id, R>,
+    wanted: &BTreeMap<Id, R>,
+) -> Transaction {
+    for (id, record) in wanted {
+        if kept.get(id) != Some(record) {
+            transaction = transaction.put(record.key(), record.encode());
+        }
+    }
+    let gone: BTreeSet<&Id> = kept.keys().filter(|id| !wanted.contains_key(id)).collect();
+    for id in gone {
+        transaction = transaction.delete(kept[id].key());
+    }
+    transaction
+}

@@ -1,0 +1,102 @@
+//! Finds labelled disks among paths.
+//!
+//! Promises: looks only; a path that cannot be read is skipped, and reported if it was named. Runs on helper threads, since
+//! devices may take their time. Never opens a disk for writing except to see that nobody else has it.
+
+use cluster::image::PoolImage;
+use cluster::import::FoundDisk;
+use disk::{FileDiskOptions, StandaloneDisk, partition};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use types::DiskId;
+
+/// Smaller files are no disks.
+const DISK_BYTES_MIN: u64 = 2 << 20;
+/// Entries of one directory that are looked at.
+const ENTRIES_MAX: usize = 4096;
+/// A device that does not answer within it is left alone.
+const TIME_BOUND: Duration = Duration::from_secs(5);
+
+/// Finds a disk that is not at `recorded` any more: among `search`, and beside `recorded` if that was a file.
+pub fn find(id: DiskId, recorded: &Path, search: &[PathBuf]) -> Option<String> {
+    let beside = recorded.parent().filter(|parent| !parent.starts_with("/dev")).map(Path::to_path_buf);
+    let places: Vec<PathBuf> = beside.into_iter().chain(search.iter().cloned()).collect();
+    let found =
+        candidates(&places).into_iter().find(|path| identity(path).is_some_and(|(disk, _)| disk == id));
+    found.and_then(|path| path.to_str().map(str::to_owned))
+}
+
+fn identity(path: &Path) -> Option<(DiskId, types::PoolId)> {
+    let options = FileDiskOptions { read_only: true, time_bound: TIME_BOUND, ..FileDiskOptions::default() };
+    let disk = StandaloneDisk::open(path.to_str()?, options).ok()?;
+    store::identify(disk).ok().map(|label| (label.disk, label.pool))
+}
+
+/// Files and block devices at these paths, and in those of them that are directories; each once, and a device that has partitions
+/// among them not at all: a disk of ours on it is one of them.
+fn candidates(places: &[PathBuf]) -> Vec<PathBuf> {
+    let mut found: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
+    for place in places {
+        let within = std::fs::read_dir(place)
+            .map(|entries| entries.take(ENTRIES_MAX).flatten().map(|entry| entry.path()).collect())
+            .unwrap_or_else(|_| vec![place.clone()]);
+        for path in within {
+            // Links such as those of /dev/disk/by-id lead to one device.
+            if let Ok(real) = path.canonicalize()
+                && let Ok(about) = real.metadata()
+                && (about.file_type().is_block_device() || (about.is_file() && about.len() >= DISK_BYTES_MIN))
+            {
+                found.entry(real).or_insert(path);
+            }
+        }
+    }
+    let devices: BTreeSet<PathBuf> =
+        found.keys().filter_map(|real| partition::whole_device_of(real)).collect();
+    found.into_iter().filter(|(real, _)| !devices.contains(real)).map(|(_, path)| path).collect()
+}
+
+/// The disks that were found.
+#[derive(Debug, Default)]
+pub struct Discovery {
+    pub disks: Vec<FoundDisk>,
+    /// Paths that were named or carry a label, and why they are no disks of ours.
+    pub skipped: Vec<String>,
+}
+
+/// Looks at the disks that are named, and at all labelled ones in the places to search.
+pub fn discover(named: &[PathBuf], search: &[PathBuf]) -> Discovery {
+    let mut found = Discovery::default();
+    let searched = candidates(search).into_iter().filter(|path| identity(path).is_some());
+    let mut seen = Vec::new();
+    for path in named.iter().cloned().chain(searched) {
+        let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+        if seen.contains(&real) {
+            continue;
+        }
+        seen.push(real);
+        match examine(&path) {
+            Ok(disk) => match found.disks.iter().find(|other| other.disk == disk.disk) {
+                Some(other) => found.skipped.push(format!("{}: the same disk as {}", disk.path, other.path)),
+                None => found.disks.push(disk),
+            },
+            Err(why) => found.skipped.push(why),
+        }
+    }
+    found
+}
+
+fn examine(path: &Path) -> Result<FoundDisk, String> {
+    let shown = path.to_str().ok_or_else(|| format!("the path {} is not UTF-8", path.display()))?;
+    // Locked while it is looked at: a disk that another process uses is not taken.
+    let options = FileDiskOptions { time_bound: TIME_BOUND, ..FileDiskOptions::default() };
+    let disk = StandaloneDisk::open(shown, options).map_err(|error| error.to_string())?;
+    let found = store::inspect(disk).map_err(|error| format!("{shown} cannot be read: {error}"))?;
+    let Some(label) = found.label else {
+        return Err(format!("{shown}: {}", found.problems.first().map_or("no label", String::as_str)));
+    };
+    let image = PoolImage::parse(&found.records).map_err(|error| error.to_string());
+    let promised = found.volumes.iter().map(|(id, held)| (*id, held.promised)).collect();
+    Ok(FoundDisk { path: shown.to_owned(), disk: label.disk, pool: label.pool, image, promised })
+}

@@ -1,0 +1,350 @@
+//! Looks after the disks of pools: what is recorded of each, how one comes, and how one leaves.
+//!
+//! Promises: a disk's record goes only when every volume of its pool is served and none depends on the disk; its label is erased
+//! only after that is durable, on the other disks too. Never moves data: coordinators do.
+
+use crate::disk_slot::DiskSlot;
+use crate::disks::Disks;
+use crate::error::{Done, Error, ErrorKind};
+use crate::formatting::{NewDisk, format_disks};
+use crate::job_control::JobControl;
+use crate::jobs::{JobId, SpaceJob};
+use crate::pools::{PoolSpace, Pools};
+use crate::records::Keeper;
+use crate::state::State;
+use crate::tasks::{Tasks, until};
+use crate::volumes::Volumes;
+use cluster::{DiskRecord, DiskState, Record, RedbState, StateError, Transaction, Typed, VolumeRecord};
+use disk::{FileDiskOptions, OpenError, StandaloneDisk, partition};
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+use types::{DiskId, PoolId};
+
+/// How often a record is written over one that was changed meanwhile.
+const WRITES_MAX: usize = 10;
+/// How long the kernel may need to let go of a disk that was removed.
+const RELEASE_MAX: Duration = Duration::from_secs(5);
+/// How long the other disks may take to carry the records without a removed one.
+const KEPT_MAX: Duration = Duration::from_secs(60);
+/// How long volumes may take to know an added disk before its addition is answered.
+const ADD_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Looks after disks.
+#[derive(Clone)]
+pub struct DiskCare {
+    pub(crate) tasks: Rc<Tasks>,
+    pub(crate) state: State,
+    pub(crate) disks: Rc<Disks>,
+    pub(crate) pools: Rc<Pools>,
+    pub(crate) volumes: Rc<Volumes>,
+    pub(crate) keeper: Rc<Keeper>,
+    pub(crate) jobs: JobControl,
+}
+
+impl DiskCare {
+    /// Writes down which disks are there, and where.
+    pub(crate) fn record_states(&self) {
+        let (now, unix_s) = (self.tasks.now(), self.tasks.unix_seconds());
+        let mut changed = Vec::new();
+        for slot in self.disks.slots_mut().values_mut() {
+            let found = slot.found_state(unix_s);
+            if found != slot.record.state {
+                slot.record.state = found;
+                slot.record.since_unix_s = if slot.store().is_some() { unix_s } else { slot.since_unix_s };
+            }
+            let wanted = (slot.record.state, slot.record.path.clone());
+            if wanted != slot.recorded && !slot.busy && slot.recordings.is_due(now) {
+                slot.busy = true;
+                slot.recordings.tried(now);
+                changed.push((slot.record.clone(), wanted));
+            }
+        }
+        for (record, wanted) in changed {
+            let care = self.clone();
+            self.tasks.spawn(async move {
+                let id = record.id;
+                let written = care.write(record).await;
+                let mut slots = care.disks.slots_mut();
+                let Some(slot) = slots.get_mut(&id) else { return };
+                slot.busy = false;
+                let written = written.map(|()| wanted).map_err(|error| error.to_string());
+                slot.note_recorded(written, care.tasks.unix_seconds());
+            });
+        }
+    }
+
+    /// Replaces a disk's record; one that is gone stays gone.
+    async fn write(&self, record: DiskRecord) -> Done<()> {
+        self.state.change(move |state| write_over(state, &record)).await
+    }
+
+    /// Lets retired disks leave their pools that no volume depends on any more.
+    pub(crate) fn end_retirements(&self) {
+        let now = self.tasks.now();
+        let mut free = Vec::new();
+        for slot in self.disks.slots_mut().values_mut() {
+            let retired = slot.record.state == DiskState::Retired && slot.recorded.0 == DiskState::Retired;
+            let may = retired && !slot.busy && slot.recordings.is_due(now);
+            if may && self.is_free(slot.record.id, slot.record.pool) {
+                slot.busy = true;
+                slot.recordings.tried(now);
+                free.push(slot.record.clone());
+            }
+        }
+        for record in free {
+            let care = self.clone();
+            self.tasks.spawn(async move {
+                let id = record.id;
+                if let Err(error) = care.remove(record).await {
+                    tracing::warn!(disk = %id, %error, "a retired disk cannot leave its pool yet");
+                    if let Some(slot) = care.disks.slots_mut().get_mut(&id) {
+                        slot.busy = false;
+                    }
+                }
+            });
+        }
+    }
+
+    /// No volume of the pool depends on the disk; one that is not served may.
+    fn is_free(&self, disk: DiskId, pool: PoolId) -> bool {
+        self.volumes.are_served_of(pool) && self.pools.space(pool).is_some_and(|space| space.is_free(disk))
+    }
+
+    async fn remove(&self, record: DiskRecord) -> Done<()> {
+        let (id, pool) = (record.id, record.pool);
+        self.state.change(move |state| forget_unnamed(state, id)).await?;
+        let slot = self.disks.remove(id);
+        let present = slot.is_some_and(|slot| slot.store().is_some());
+        if let Some(space) = self.pools.space(pool) {
+            drop(space.remove_disk(id));
+        }
+        tracing::info!(disk = %id, path = record.path, "a retired disk left its pool");
+        let patience = self.tasks.now().after(KEPT_MAX);
+        let give_up = || {
+            self.tasks.wake_at(patience);
+            self.tasks.now() >= patience
+        };
+        self.keeper.all_kept(&self.disks, give_up).await;
+        if present && self.keeper.trouble(pool).is_none() {
+            self.erase(&record).await;
+        }
+        Ok(())
+    }
+
+    /// Makes a disk that left its pool free for other uses.
+    async fn erase(&self, record: &DiskRecord) {
+        let (id, path) = (record.id, record.path.clone());
+        if let Some(Err(why)) = self.tasks.blocking(move || erase_disk(id, &path)).await {
+            tracing::warn!(disk = %id, path = record.path, why, "the label or table of a removed disk is still there");
+        }
+    }
+
+    /// Labels disks that hold nothing, all with slabs of one size.
+    pub(crate) async fn format(
+        &self,
+        pool: PoolId,
+        disks: Vec<NewDisk>,
+        slab_bytes: Option<u64>,
+    ) -> Done<Vec<DiskRecord>> {
+        let (time_bound, unix_s) = (self.disks.timeout(), self.tasks.unix_seconds());
+        let format = move || format_disks(pool, &disks, slab_bytes, time_bound, unix_s);
+        let formatted = self.tasks.blocking(format).await;
+        formatted.unwrap_or_else(|| Err(Error::io("no thread to format disks on")))
+    }
+
+    /// Takes formatted and recorded disks, and waits until each was tried.
+    pub(crate) async fn open(&self, records: Vec<DiskRecord>) {
+        for record in records {
+            self.disks.add(record, self.tasks.now(), self.tasks.unix_seconds());
+        }
+        until(|| self.disks.are_settled().then_some(())).await;
+    }
+
+    /// Adds a disk that holds nothing to the pool.
+    ///
+    /// # Errors
+    /// Why it was not added; see [`ErrorKind`].
+    pub async fn add(&self, pool: PoolId, disk: NewDisk) -> Done<DiskId> {
+        let slab_bytes = self.pools.slab_bytes(pool).ok_or_else(|| Error::not_found("pool", pool))?;
+        let mut records = self.format(pool, vec![disk], Some(slab_bytes)).await?;
+        let record = records.pop().ok_or_else(|| Error::io("the disk was not formatted"))?;
+        let (id, stored) = (record.id, record.clone());
+        self.state.change(move |state| state.write(&stored, 0)).await?;
+        self.open(vec![record]).await;
+        if let Some(space) = self.pools.space(pool) {
+            space.add_disk(id);
+            self.until_known(id, pool, &space).await;
+        }
+        Ok(id)
+    }
+
+    /// Waits until all served volumes of the pool may use a disk, so that a rebalance that follows at once finds them. Volumes that
+    /// are busy come to it later.
+    async fn until_known(&self, disk: DiskId, pool: PoolId, space: &PoolSpace) {
+        let patience = self.tasks.now().after(ADD_PATIENCE);
+        let is_known = || {
+            let entries = self.volumes.entries();
+            let mut served = entries.iter().filter(|(_, entry)| entry.pool == pool && entry.served.is_some());
+            let knows = |volume| space.record(volume).is_none_or(|record| record.in_sync.contains(&disk));
+            served.all(|(volume, _)| knows(*volume)).then_some(())
+        };
+        self.tasks.until_late(patience, is_known).await;
+    }
+
+    /// Moves the disk's slabs to others; answers with the job once that has begun.
+    ///
+    /// # Errors
+    /// `NotFound`; `Conflict` or `NoSpace` if the other disks cannot hold what it holds.
+    pub async fn retire(&self, disk: DiskId) -> Done<JobId> {
+        let since_unix_s = self.tasks.unix_seconds();
+        let record = {
+            let slots = self.disks.slots();
+            let slot = slots.get(&disk).ok_or_else(|| Error::not_found("disk", disk))?;
+            DiskRecord { state: DiskState::Retired, since_unix_s, ..slot.record.clone() }
+        };
+        let pool = record.pool;
+        let space = self.pools.space_for(pool)?;
+        self.check_room_without(disk, pool)?;
+        self.set(record).await?;
+        space.set_retired(disk, true);
+        Ok(self.jobs.begun(SpaceJob::Rebuild, pool).await)
+    }
+
+    /// Lets the disk be given slabs again.
+    ///
+    /// # Errors
+    /// `NotFound`; `Conflict` if it is not being retired.
+    pub async fn unretire(&self, disk: DiskId) -> Done<()> {
+        let since_unix_s = self.tasks.unix_seconds();
+        let record = {
+            let slots = self.disks.slots();
+            let slot = slots.get(&disk).ok_or_else(|| Error::not_found("disk", disk))?;
+            if slot.record.state != DiskState::Retired || slot.busy {
+                let message = format!("disk {disk} is not being retired, or has just left its pool");
+                return Err(Error::new(ErrorKind::Conflict, message));
+            }
+            let state = if slot.store().is_some() { DiskState::Healthy } else { slot.fault };
+            DiskRecord { state, since_unix_s, ..slot.record.clone() }
+        };
+        let space = self.pools.space_for(record.pool)?;
+        self.set(record).await?;
+        space.set_retired(disk, false);
+        Ok(())
+    }
+
+    /// Adds `new` to the disk's pool, and moves the disk's slabs to others; answers with the new disk and the job.
+    ///
+    /// # Errors
+    /// As [`DiskCare::add`] and [`DiskCare::retire`].
+    pub async fn replace(&self, old: DiskId, new: NewDisk) -> Done<(DiskId, JobId)> {
+        let pool = self.disks.pool_of(old).ok_or_else(|| Error::not_found("disk", old))?;
+        let added = self.add(pool, new).await?;
+        match self.retire(old).await {
+            Ok(job) => Ok((added, job)),
+            Err(why) => Err(Error::new(
+                why.kind,
+                format!("disk {added} was added to the pool; {old} was not retired: {}", why.message),
+            )),
+        }
+    }
+
+    /// Records what an administrator decided on a disk.
+    async fn set(&self, record: DiskRecord) -> Done<()> {
+        let id = record.id;
+        if let Some(slot) = self.disks.slots_mut().get_mut(&id) {
+            slot.busy = true;
+        }
+        let written = self.write(record.clone()).await;
+        if let Some(slot) = self.disks.slots_mut().get_mut(&id) {
+            slot.busy = false;
+            if written.is_ok() {
+                slot.recorded = (record.state, record.path.clone());
+                slot.record.state = record.state;
+                slot.record.since_unix_s = record.since_unix_s;
+            }
+        }
+        written
+    }
+
+    /// Checks that the disk's slabs have room on the others, with all copies apart.
+    fn check_room_without(&self, disk: DiskId, pool: PoolId) -> Done<()> {
+        let slots = self.disks.slots();
+        let others: Vec<&DiskSlot> = slots
+            .values()
+            .filter(|slot| slot.record.pool == pool && slot.record.id != disk && slot.is_usable())
+            .collect();
+        let entries = self.volumes.entries();
+        let own = entries.values().filter(|entry| entry.pool == pool);
+        let most = own.max_by_key(|entry| entry.record.resiliency.copies());
+        if let Some(entry) = most
+            && others.len() < usize::from(entry.record.resiliency.copies())
+        {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!(
+                    "volume '{}' keeps {} copies on as many disks, and {} would be left: add a disk first, or \
+                     `cenote disk replace {disk} PATH`",
+                    entry.record.name,
+                    entry.record.resiliency.copies(),
+                    others.len()
+                ),
+            ));
+        }
+        let free = others.iter().filter_map(|slot| slot.store());
+        let free: u64 = free.map(|store| store.with(|store| u64::from(store.free_slabs()))).sum();
+        let held = slots.get(&disk).and_then(DiskSlot::store);
+        let held =
+            held.map_or(0, |store| store.with(|store| u64::from(store.slab_count() - store.free_slabs())));
+        if free < held {
+            return Err(Error::new(
+                ErrorKind::NoSpace,
+                format!(
+                    "the disk holds {held} slabs, and {free} are free on the others: add a disk first, or `cenote disk replace`"
+                ),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Writes a disk's record over the one there is. What is seen of the disk and what is decided of it are written by two threads.
+fn write_over(state: &RedbState, record: &DiskRecord) -> Result<(), StateError> {
+    for _ in 0..WRITES_MAX {
+        let Some(found) = state.read::<DiskRecord>(&record.id())? else { return Ok(()) };
+        match state.write(record, found.revision) {
+            Err(StateError::Conflict) => {}
+            written => return written.map(|_| ()),
+        }
+    }
+    Err(StateError::Conflict)
+}
+
+/// Takes a disk's record out of the state. Asks again of what is durable: no record of a volume may name a disk that is gone.
+fn forget_unnamed(state: &RedbState, disk: DiskId) -> Result<(), StateError> {
+    let names = |volume: &VolumeRecord| {
+        volume.in_sync.contains(&disk) || volume.stale.iter().any(|stale| stale.disk == disk)
+    };
+    if state.list::<VolumeRecord>()?.iter().any(|volume| names(&volume.value)) {
+        return Err(StateError::Conflict);
+    }
+    let Some(found) = state.read::<DiskRecord>(&disk.to_string())? else { return Ok(()) };
+    let key = found.value.key();
+    state.commit(Transaction::default().when(key.clone(), found.revision).delete(key)).map(|_| ())
+}
+
+/// Erases the label and the partition table of a disk. Blocks.
+fn erase_disk(id: DiskId, path: &str) -> Result<(), String> {
+    let until = std::time::Instant::now() + RELEASE_MAX;
+    let disk = loop {
+        match StandaloneDisk::open(path, FileDiskOptions::default()) {
+            Err(OpenError::InUse { .. }) if std::time::Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            opened => break opened.map_err(|error| error.to_string()),
+        }
+    }?;
+    store::erase(disk, id).map_err(|error| error.to_string())?;
+    let removed = partition::remove(Path::new(path));
+    removed.map(|_| ()).map_err(|error| format!("its partition table: {error}"))
+}

@@ -1,0 +1,186 @@
+//! Opens a recorded disk: its file, its store, its place in the pool's space.
+//!
+//! Promises: a disk that carries newer records than the state is never used. Nothing here blocks: what does runs on helper threads.
+
+use crate::counted::{CountedDisk, Counters};
+use crate::disk_slot::Condition;
+use crate::disk_store::DiskStore;
+use crate::disks::Disks;
+use crate::kept::KeptState;
+use crate::pools::Pools;
+use crate::tasks::{Tasks, until};
+use cluster::image::PoolImage;
+use cluster::{DiskRecord, DiskState, PoolRecord};
+use disk::partition::{TableState, look_after_table};
+use disk::{Disk, FileDiskOptions, OpenedFile};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+use store::{Opening, Store, StoreOptions};
+use sys::driver::Driver;
+
+/// Puts an opened file on the loop, within a time bound for each operation. Test builds put faults between.
+pub type OnLoop = fn(&Driver, OpenedFile, Duration) -> std::io::Result<Box<dyn Disk>>;
+
+/// Puts an opened file on the loop as it is.
+///
+/// # Errors
+/// None.
+pub fn on_loop(driver: &Driver, opened: OpenedFile, _: Duration) -> std::io::Result<Box<dyn Disk>> {
+    // The file knows its time bound already.
+    Ok(Box::new(disk::FileDisk::new(driver, opened)))
+}
+
+/// A store that was opened, and the state of the partition table around it.
+type Opened = (Store<CountedDisk>, TableState);
+
+/// Opens disks.
+#[derive(Clone)]
+pub(crate) struct DiskOpener {
+    pub driver: Driver,
+    pub on_loop: OnLoop,
+    /// Places to look for disks that are not where they were.
+    pub search: Rc<Vec<PathBuf>>,
+    pub tasks: Rc<Tasks>,
+    pub disks: Rc<Disks>,
+    pub pools: Rc<Pools>,
+    pub kept: Rc<KeptState>,
+}
+
+impl DiskOpener {
+    /// Begins to open a disk.
+    pub(crate) fn begin(&self, record: DiskRecord) {
+        let opener = self.clone();
+        self.tasks.spawn(async move { opener.open(record).await });
+    }
+
+    async fn open(&self, mut record: DiskRecord) {
+        let known = self.disks.slots().get(&record.id).map(|slot| slot.counters.clone());
+        // It left its pool meanwhile.
+        let Some(counters) = known else { return };
+        let mut result = self.open_store(&record, counters.clone()).await;
+        if result.is_err()
+            && let Some(path) = self.find_elsewhere(&record).await
+            && path != record.path
+        {
+            tracing::warn!(disk = %record.id, from = record.path, to = path, "a disk has another path");
+            record.path = path;
+            result = self.open_store(&record, counters).await;
+        }
+        let result = match result {
+            Ok(opened) => self.refuse_newer_records(&record, opened.0.records()).await.map(|()| opened),
+            failed => failed,
+        };
+        self.note(&record, result);
+    }
+
+    /// Finds the disk by its label.
+    async fn find_elsewhere(&self, record: &DiskRecord) -> Option<String> {
+        let (id, path, search) = (record.id, PathBuf::from(&record.path), self.search.to_vec());
+        self.tasks.blocking(move || crate::discovery::find(id, &path, &search)).await?
+    }
+
+    async fn open_store(&self, record: &DiskRecord, counters: Rc<Counters>) -> Result<Opened, String> {
+        let (path, time_bound) = (record.path.clone(), self.disks.timeout());
+        let open =
+            move || OpenedFile::open(&path, FileDiskOptions { time_bound, ..FileDiskOptions::default() });
+        let opened = self.tasks.blocking(open).await.ok_or("no thread to open it on")?;
+        let opened = opened.map_err(|error| error.to_string())?;
+        if let Some(slot) = self.disks.slots_mut().get_mut(&record.id) {
+            slot.condition = Condition::Opening { unanswered_since: None };
+        }
+        counters.lost.set(false);
+        let disk = (self.on_loop)(&self.driver, opened, time_bound).map_err(|error| error.to_string())?;
+        // The space, which computes the checksums, is in this process.
+        let options =
+            StoreOptions { pool: Some(record.pool), verify_writes: false, ..StoreOptions::default() };
+        let mut opening = Opening::new(CountedDisk::new(disk, counters), options);
+        let store = until(|| opening.poll()).await.map_err(|error| error.to_string())?;
+        if store.label().disk != record.id {
+            return Err(format!("another disk of the pool is there: {}", store.label().disk));
+        }
+        Ok((store, self.look_after_table(&record.path).await))
+    }
+
+    /// Repairs the partition table around a disk. The label is there, and the disk is ours alone: nothing else lies where the table does.
+    async fn look_after_table(&self, disk: &str) -> TableState {
+        let path = PathBuf::from(disk);
+        let table = self.tasks.blocking(move || look_after_table(&path, true)).await.unwrap_or_default();
+        match &table {
+            TableState::Whole => {}
+            TableState::Repaired(copy) => {
+                tracing::warn!(path = disk, "{copy} was damaged, and was written again")
+            }
+            TableState::Damaged(copy, why) => tracing::error!(path = disk, "{copy} is damaged: {why}"),
+        }
+        table
+    }
+
+    /// Refuses a disk that carries newer records than the cluster state. Such a state was restored from a copy, or the pool was
+    /// imported elsewhere meanwhile: the copies that the state calls in sync no longer are, on the pool's other disks neither. Unless
+    /// a volume is served already, nothing of the pool is used from then on: a disk with old data could be served as the newest, and
+    /// the newest be written over.
+    async fn refuse_newer_records(&self, record: &DiskRecord, carried: &[u8]) -> Result<(), String> {
+        let (disk, pool) = (record.id, record.pool);
+        let Ok(carried) = PoolImage::parse(carried) else { return Ok(()) };
+        let was_here = self.disks.slots().get(&disk).is_some_and(|slot| slot.was_here);
+        let own = self.tasks.blocking(self.kept.own(pool, was_here)).await.flatten();
+        let own = own.ok_or("what the state says of its pool cannot be read")?;
+        if !carried.is_ahead_of(&own) {
+            return self.pools.why_superseded(pool).map_or(Ok(()), Err);
+        }
+        let name = own.records::<PoolRecord>().ok().and_then(|records| Some(records.first()?.name.clone()));
+        let why = format!(
+            "{} carries newer records of pool '{}' (by server {}) than this server's state: the state was restored from an \
+             old copy, or the pool was imported elsewhere. Stop the server, move state.redb away, start it and import the \
+             pool (`cenote pool import`)",
+            record.path,
+            name.unwrap_or_default(),
+            carried.header.host
+        );
+        if self.pools.space(pool).is_some_and(|space| space.forget_unserved()) {
+            self.pools.supersede(pool, &why);
+            self.disks.close_all_of(pool, &why, &self.pools, self.tasks.now());
+        }
+        Err(why)
+    }
+
+    fn note(&self, record: &DiskRecord, result: Result<Opened, String>) {
+        let attached = result.and_then(|(store, table)| Ok((self.attach(record, store)?, table)));
+        let mut slots = self.disks.slots_mut();
+        let Some(slot) = slots.get_mut(&record.id) else { return };
+        match attached {
+            Ok((store, table)) => {
+                // A repair is told until the server starts anew.
+                if !matches!((&slot.table, &table), (TableState::Repaired(_), TableState::Whole)) {
+                    slot.table = table;
+                }
+                tracing::info!(disk = %record.id, path = record.path, "disk opened");
+                slot.why.clear();
+                slot.record.path.clone_from(&record.path);
+                slot.fault = DiskState::Missing;
+                slot.was_here = true;
+                slot.change(Condition::Present(store), self.tasks.unix_seconds());
+                self.disks.note_arrival();
+            }
+            Err(why) => {
+                if slot.why != why {
+                    tracing::error!(disk = %record.id, path = record.path, why, "a disk cannot be opened");
+                }
+                slot.why = why;
+                slot.condition = Condition::Absent { retry_at: slot.openings.ended(self.tasks.now()) };
+            }
+        }
+    }
+
+    fn attach(&self, record: &DiskRecord, store: Store<CountedDisk>) -> Result<DiskStore, String> {
+        let store = DiskStore::new(store);
+        let space = self.pools.space(record.pool).ok_or("its pool is not recorded")?;
+        if record.state == DiskState::Retired {
+            space.set_retired(record.id, true);
+        }
+        let domain = record.fault_domain.clone();
+        space.attach_disk(record.id, store.clone(), domain).map_err(|error| error.to_string())?;
+        Ok(store)
+    }
+}

@@ -1,0 +1,223 @@
+//! A disk that belongs to a pool: its record, whether it can be used, and why not.
+
+use crate::backoff::Backoff;
+use crate::counted::Counters;
+use crate::disk_store::DiskStore;
+use cluster::{DiskRecord, DiskState};
+use disk::partition::TableState;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+use types::Monotonic;
+
+/// Pauses before a disk that could not be opened is tried again: the first, the longest, and how long a disk must have been in use to
+/// begin with the first.
+const OPENINGS: Backoff =
+    Backoff::new(Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(10));
+/// The same for writing down the disk's state.
+const RECORDINGS: Backoff =
+    Backoff::new(Duration::from_secs(1), Duration::from_secs(60), Duration::from_secs(60));
+/// Pause before slabs of a deleted volume are asked for again.
+const FREE_AGAIN: Duration = Duration::from_secs(1);
+/// A disk that is away for a shorter time is not worth a change of its record.
+const ABSENCE_MIN_S: u64 = 5;
+/// A journal that has not changed for this many seconds is applied.
+const IDLE_S: u32 = 10;
+
+/// Whether a recorded disk can be used.
+pub enum Condition {
+    /// Its store is open.
+    Present(DiskStore),
+    /// A task opens it.
+    Opening {
+        /// Since when it has not answered at all; none once its file is open, since everything then has its time bound.
+        unanswered_since: Option<Monotonic>,
+    },
+    /// It is tried again later.
+    Absent { retry_at: Monotonic },
+}
+
+/// A disk that belongs to a pool.
+///
+/// Invariant: `why` is empty while the disk is present, and names the reason once a try has failed.
+pub struct DiskSlot {
+    pub record: DiskRecord,
+    pub counters: Rc<Counters>,
+    pub condition: Condition,
+    /// Why it is not there; empty if it is, or while nothing is known yet of the first try.
+    pub why: String,
+    /// Since when the condition holds, in Unix seconds.
+    pub since_unix_s: u64,
+    /// The state to record while it is away: what failed it last.
+    pub fault: DiskState,
+    /// State and path as the cluster state has them.
+    pub recorded: (DiskState, String),
+    /// A task works on its record.
+    pub busy: bool,
+    /// It was in use since this process began: its records are this server's.
+    pub was_here: bool,
+    /// What was wrong with the partition table that it lies in, when it was opened last.
+    pub table: TableState,
+    /// Why its state cannot be written down, and since when (Unix seconds).
+    pub unrecorded: Option<(String, u64)>,
+    pub recordings: Backoff,
+    pub(crate) openings: Backoff,
+    /// Writes that it was asked for so far, and for how many seconds there were no others.
+    idle: (u64, u32),
+    free_again_at: Cell<Monotonic>,
+}
+
+impl DiskSlot {
+    /// Begins as absent, and due at once.
+    pub fn new(record: DiskRecord, unix_s: u64) -> Self {
+        Self {
+            recorded: (record.state, record.path.clone()),
+            record,
+            counters: Rc::default(),
+            condition: Condition::Absent { retry_at: Monotonic(0) },
+            why: String::new(),
+            since_unix_s: unix_s,
+            fault: DiskState::Missing,
+            busy: false,
+            was_here: false,
+            table: TableState::default(),
+            unrecorded: None,
+            recordings: RECORDINGS,
+            openings: OPENINGS,
+            idle: (0, 0),
+            free_again_at: Cell::default(),
+        }
+    }
+
+    /// Its store, if it is present.
+    pub fn store(&self) -> Option<&DiskStore> {
+        match &self.condition {
+            Condition::Present(store) => Some(store),
+            _ => None,
+        }
+    }
+
+    /// Present, and not about to leave its pool.
+    pub fn is_usable(&self) -> bool {
+        self.store().is_some() && self.record.state != DiskState::Retired
+    }
+
+    /// Has been tried.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.store().is_some() || !self.why.is_empty()
+    }
+
+    /// Says whether the disk may be asked for slabs, and notes that it was.
+    pub(crate) fn may_free(&self, now: Monotonic) -> bool {
+        let may = now >= self.free_again_at.get();
+        if may {
+            self.free_again_at.set(now.after(FREE_AGAIN));
+        }
+        may
+    }
+
+    /// Notes that its state was written down, or why not: the log tells that once, then health does.
+    pub(crate) fn note_recorded(&mut self, written: Result<(DiskState, String), String>, unix_s: u64) {
+        match written {
+            Ok(recorded) => {
+                self.recorded = recorded;
+                self.unrecorded = None;
+                self.recordings = RECORDINGS;
+            }
+            Err(why) => {
+                if self.unrecorded.is_none() {
+                    tracing::warn!(disk = %self.record.id, why, "a disk's state cannot be recorded");
+                }
+                let since_unix_s = self.unrecorded.as_ref().map_or(unix_s, |(_, since_unix_s)| *since_unix_s);
+                self.unrecorded = Some((why, since_unix_s));
+            }
+        }
+    }
+
+    pub(crate) fn change(&mut self, condition: Condition, unix_s: u64) {
+        self.condition = condition;
+        self.since_unix_s = unix_s;
+    }
+
+    /// Says what the disk's record should say of it.
+    pub(crate) fn found_state(&self, now_unix_s: u64) -> DiskState {
+        // The time of day may have been set back.
+        let is_short = now_unix_s.saturating_sub(self.since_unix_s) < ABSENCE_MIN_S;
+        match self.record.state {
+            DiskState::Retired => DiskState::Retired,
+            _ if self.store().is_some() => DiskState::Healthy,
+            known if self.why.is_empty() || is_short => known,
+            _ => self.fault,
+        }
+    }
+
+    /// Has the journal applied if nobody has added to it for a while. To be called once a second.
+    pub(crate) fn checkpoint_if_idle(&mut self) {
+        let writes = self.counters.writes.get();
+        let Some(store) = self.store() else { return };
+        let used = store.with(|store| store.health().journal_used_bytes);
+        let idle_s = if writes == self.idle.0 { self.idle.1.saturating_add(1) } else { 0 };
+        if idle_s == IDLE_S && used > 0 {
+            store.request_checkpoint();
+        }
+        self.idle = (writes, idle_s);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::FaultDomain;
+    use types::{DiskId, PoolId};
+
+    fn slot(state: DiskState) -> DiskSlot {
+        let record = DiskRecord {
+            id: DiskId::from_bytes([1; 16]),
+            pool: PoolId::from_bytes([2; 16]),
+            path: "/dev/sdq1".to_owned(),
+            size_bytes: 1 << 30,
+            slab_bytes: 1 << 20,
+            fault_domain: FaultDomain::default(),
+            state,
+            since_unix_s: 0,
+            scrubbed_unix_s: 0,
+        };
+        DiskSlot::new(record, 100)
+    }
+
+    #[test]
+    fn an_absence_is_recorded_only_after_a_failed_try_and_some_seconds() {
+        let mut slot = slot(DiskState::Healthy);
+        assert_eq!(slot.found_state(200), DiskState::Healthy);
+        slot.why = "it does not answer".to_owned();
+        assert_eq!(slot.found_state(104), DiskState::Healthy);
+        assert_eq!(slot.found_state(105), DiskState::Missing);
+        slot.fault = DiskState::Failed;
+        assert_eq!(slot.found_state(105), DiskState::Failed);
+    }
+
+    #[test]
+    fn a_retired_disk_stays_retired_whether_it_is_there_or_not() {
+        let mut slot = slot(DiskState::Retired);
+        slot.why = "it does not answer".to_owned();
+        assert_eq!(slot.found_state(1000), DiskState::Retired);
+    }
+
+    #[test]
+    fn the_time_since_which_a_state_cannot_be_recorded_is_that_of_the_first_failure() {
+        let mut slot = slot(DiskState::Healthy);
+        slot.note_recorded(Err("no room".to_owned()), 7);
+        slot.note_recorded(Err("no room".to_owned()), 9);
+        assert_eq!(slot.unrecorded, Some(("no room".to_owned(), 7)));
+        slot.note_recorded(Ok((DiskState::Missing, "/dev/sdq1".to_owned())), 11);
+        assert_eq!((slot.unrecorded, slot.recorded.0), (None, DiskState::Missing));
+    }
+
+    #[test]
+    fn slabs_are_asked_for_at_most_once_a_second() {
+        let slot = slot(DiskState::Healthy);
+        let now = Monotonic(5);
+        assert!(slot.may_free(now) && !slot.may_free(now));
+        assert!(slot.may_free(now.after(FREE_AGAIN)));
+    }
+}

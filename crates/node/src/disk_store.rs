@@ -1,0 +1,77 @@
+//! A disk's store, shared by the space that reads and writes through it and the part that looks after the disk.
+
+use crate::counted::CountedDisk;
+use space::seam::BlockStore;
+use std::cell::RefCell;
+use std::rc::Rc;
+use store::Store;
+use store::api::{StoreCompletion, StoreRequest};
+use types::{Epoch, VolumeId};
+
+/// Token of requests whose answer nobody needs; replicas use others (those of their owner have the highest bit).
+const FREE_TOKEN: u64 = u64::MAX;
+
+/// A disk's store, as a replica needs it. Clones share the store.
+///
+/// Invariant: no borrow outlives a call, so that the space and the disk's supervisor never meet inside the store.
+#[derive(Clone)]
+pub struct DiskStore(Rc<RefCell<Store<CountedDisk>>>);
+
+impl DiskStore {
+    pub fn new(store: Store<CountedDisk>) -> Self {
+        Self(Rc::new(RefCell::new(store)))
+    }
+
+    /// Looks at the store.
+    pub fn with<T>(&self, look: impl FnOnce(&Store<CountedDisk>) -> T) -> T {
+        look(&self.0.borrow())
+    }
+
+    /// Tries again what the disk had no room for; see [`Store::retry`].
+    pub fn retry(&self) {
+        self.0.borrow_mut().retry();
+    }
+
+    /// Applies everything in the journal soon.
+    pub fn request_checkpoint(&self) {
+        self.0.borrow_mut().request_checkpoint();
+    }
+
+    /// Asks the disk, if `may_ask`, to give back everything that it has of a volume that no longer exists. `true`: it has nothing.
+    pub fn free_volume(&self, volume: VolumeId, may_ask: impl FnOnce() -> bool) -> bool {
+        let mut store = self.0.borrow_mut();
+        let epoch = store.promised(volume);
+        let chunks: Vec<_> = store.chunks().into_iter().filter(|chunk| chunk.volume == volume).collect();
+        let has_nothing = chunks.is_empty();
+        if store.is_poisoned() || !may_ask() {
+            return has_nothing;
+        }
+        for chunk in chunks {
+            // The list of chunks shows the next time whether this was done: nobody waits for the answer.
+            store.submit(FREE_TOKEN, StoreRequest::FreeChunk { volume, epoch, chunk: chunk.chunk });
+        }
+        has_nothing
+    }
+}
+
+impl BlockStore for DiskStore {
+    fn submit(&mut self, token: u64, request: StoreRequest) {
+        self.0.borrow_mut().submit(token, request);
+    }
+    fn poll(&mut self, out: &mut Vec<StoreCompletion>) {
+        self.0.borrow_mut().poll(out);
+    }
+    fn has_news(&self) -> bool {
+        self.0.borrow().has_news()
+    }
+    fn promised(&self, volume: VolumeId) -> Epoch {
+        self.0.borrow().promised(volume)
+    }
+    fn slabs(&self) -> (u64, u64) {
+        let store = self.0.borrow();
+        (u64::from(store.slab_count()), u64::from(store.free_slabs()))
+    }
+    fn slab_blocks(&self) -> u32 {
+        self.0.borrow().slab_blocks()
+    }
+}

@@ -1,0 +1,186 @@
+//! The disks of all pools: which are there, and what becomes of those that are not.
+//!
+//! Promises: a disk that cannot be reached is looked for again, a store that failed is closed and opened anew, which verifies it (I9).
+//! Decides only: openings are begun by [`crate::disk_opening`].
+
+use crate::damage::DamageBook;
+use crate::disk_slot::{Condition, DiskSlot};
+use crate::pools::Pools;
+use cluster::{DiskRecord, DiskState};
+use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use store::Store;
+use types::{DiskId, Monotonic, PoolId, VolumeId};
+
+/// Pause between two looks at the disks.
+const SUPERVISION: Duration = Duration::from_secs(1);
+
+/// The recorded disks.
+///
+/// Invariant: a disk's store is held here and in its pool's space or in neither, except while `supervise` hands it over.
+pub struct Disks {
+    slots: RefCell<BTreeMap<DiskId, DiskSlot>>,
+    /// How often a disk came or came back.
+    arrivals: Cell<u64>,
+    /// A disk that does not answer within it is told of.
+    timeout: Duration,
+    supervise_at: Cell<Monotonic>,
+}
+
+impl Disks {
+    pub fn new(timeout: Duration, now: Monotonic) -> Self {
+        Self { slots: RefCell::default(), arrivals: Cell::default(), timeout, supervise_at: Cell::new(now) }
+    }
+
+    pub fn slots(&self) -> Ref<'_, BTreeMap<DiskId, DiskSlot>> {
+        self.slots.borrow()
+    }
+
+    pub(crate) fn slots_mut(&self) -> RefMut<'_, BTreeMap<DiskId, DiskSlot>> {
+        self.slots.borrow_mut()
+    }
+
+    /// The time within which a disk has to answer.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Takes a recorded disk, which is looked for from the next turn on.
+    pub(crate) fn add(&self, record: DiskRecord, now: Monotonic, unix_s: u64) {
+        self.slots.borrow_mut().entry(record.id).or_insert_with(|| DiskSlot::new(record, unix_s));
+        self.supervise_at.set(now);
+    }
+
+    pub(crate) fn remove(&self, disk: DiskId) -> Option<DiskSlot> {
+        self.slots.borrow_mut().remove(&disk)
+    }
+
+    /// Lets go of the disks of a pool.
+    pub(crate) fn remove_of(&self, pool: PoolId) {
+        self.slots.borrow_mut().retain(|_, slot| slot.record.pool != pool);
+    }
+
+    /// Finds the pool of a disk.
+    pub(crate) fn pool_of(&self, disk: DiskId) -> Option<PoolId> {
+        self.slots.borrow().get(&disk).map(|slot| slot.record.pool)
+    }
+
+    /// Counts how often a disk came or came back.
+    pub fn arrivals(&self) -> u64 {
+        self.arrivals.get()
+    }
+
+    pub(crate) fn note_arrival(&self) {
+        self.arrivals.set(self.arrivals.get() + 1);
+    }
+
+    /// Every recorded disk has been tried.
+    pub fn are_settled(&self) -> bool {
+        self.slots.borrow().values().all(DiskSlot::is_settled)
+    }
+
+    /// Counts the disks of a pool that are away or about to leave it.
+    pub(crate) fn gone(&self, pool: PoolId) -> u32 {
+        let slots = self.slots.borrow();
+        slots.values().filter(|slot| slot.record.pool == pool && !slot.is_usable()).count() as u32
+    }
+
+    /// When [`Disks::supervise`] is due.
+    pub(crate) fn next_timeout(&self) -> Monotonic {
+        self.supervise_at.get()
+    }
+
+    /// Closes stores that failed. Answers the disks that are to be opened now.
+    pub(crate) fn supervise(
+        &self,
+        pools: &Pools,
+        damage: &DamageBook,
+        now: Monotonic,
+        unix_s: u64,
+    ) -> Vec<DiskRecord> {
+        debug_assert!(now >= self.supervise_at.get(), "the disks are looked after too early");
+        self.supervise_at.set(now.after(SUPERVISION));
+        let (mut failed, mut due) = (Vec::new(), Vec::new());
+        for (&id, slot) in self.slots.borrow_mut().iter_mut() {
+            match &slot.condition {
+                Condition::Present(store) => {
+                    let is_lost = slot.counters.lost.get();
+                    if !is_lost && !store.with(Store::is_poisoned) {
+                        store.retry();
+                        continue;
+                    }
+                    slot.why = if is_lost { "it does not answer" } else { "a write failed" }.to_owned();
+                    slot.fault = if is_lost { DiskState::Missing } else { DiskState::Failed };
+                    tracing::error!(disk = %id, path = slot.record.path, why = slot.why, "a disk is taken out");
+                    damage.close(id, store);
+                    let retry_at = slot.openings.broke(now);
+                    slot.change(Condition::Absent { retry_at }, unix_s);
+                    failed.push((id, slot.record.pool));
+                }
+                Condition::Absent { retry_at } if *retry_at <= now => {
+                    due.push(slot.record.clone());
+                    slot.condition = Condition::Opening { unanswered_since: Some(now) };
+                    slot.openings.tried(now);
+                }
+                Condition::Opening { unanswered_since: Some(since) }
+                    if slot.why.is_empty() && now.since(*since) >= self.timeout =>
+                {
+                    // The kernel gives up when the device does; volumes are opened without it meanwhile.
+                    slot.why = "it does not answer".to_owned();
+                    tracing::error!(disk = %id, path = slot.record.path, why = slot.why, "a disk cannot be opened");
+                }
+                _ => {}
+            }
+        }
+        // The stores' memory and files go here; what the kernel still does for them ends by itself.
+        failed.into_iter().for_each(|(disk, pool)| pools.detach(pool, disk));
+        due
+    }
+
+    /// Lets go of the stores of all disks of the pool.
+    pub(crate) fn close_all_of(&self, pool: PoolId, why: &str, pools: &Pools, now: Monotonic) {
+        let mut present = Vec::new();
+        for (&id, slot) in self.slots.borrow_mut().iter_mut().filter(|(_, slot)| slot.record.pool == pool) {
+            if slot.store().is_some() {
+                slot.why = why.to_owned();
+                slot.condition = Condition::Absent { retry_at: slot.openings.broke(now) };
+                present.push(id);
+            }
+        }
+        present.into_iter().for_each(|disk| pools.detach(pool, disk));
+    }
+
+    /// Asks every disk of the pool to give back what it has of a volume that no longer exists. `true`: all are there, and none
+    /// has anything of it. To be called again until then.
+    pub(crate) fn free_chunks(&self, volume: VolumeId, pool: PoolId, now: Monotonic) -> bool {
+        let slots = self.slots.borrow();
+        let mut are_free = true;
+        for slot in slots.values().filter(|slot| slot.record.pool == pool) {
+            are_free &= slot.store().is_some_and(|store| store.free_volume(volume, || slot.may_free(now)));
+        }
+        are_free
+    }
+
+    /// Lists the reachable disks of a pool that carry other records than these.
+    pub(crate) fn lacking(&self, pool: PoolId, records: &[u8]) -> BTreeSet<DiskId> {
+        let slots = self.slots.borrow();
+        let own = slots.values().filter(|slot| slot.record.pool == pool);
+        own.filter(|slot| slot.store().is_some_and(|store| store.with(|store| store.records() != records)))
+            .map(|slot| slot.record.id)
+            .collect()
+    }
+
+    /// Has journals applied that nobody has added to for a while, so that the next opening has nothing to replay.
+    pub(crate) fn checkpoint_idle(&self) {
+        self.slots.borrow_mut().values_mut().for_each(DiskSlot::checkpoint_if_idle);
+    }
+
+    /// Adds up the bytes that all disks were asked to read and to write.
+    pub fn transferred_bytes(&self) -> (u64, u64) {
+        let slots = self.slots.borrow();
+        slots.values().fold((0, 0), |(read, written), slot| {
+            (read + slot.counters.read_bytes.get(), written + slot.counters.write_bytes.get())
+        })
+    }
+}

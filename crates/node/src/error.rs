@@ -1,0 +1,61 @@
+//! Errors of the node's commands.
+//!
+//! Promises: the kind tells programs what to do, the message tells people what happened, to what, and what to do next.
+
+use cluster::StateError;
+
+/// The class of an [`Error`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The command names something that is not there.
+    NotFound,
+    /// The state of things forbids the command.
+    Conflict,
+    /// The request itself is wrong.
+    Invalid,
+    /// A pool or a disk has no room.
+    NoSpace,
+    /// The data plane has ended, or too few copies can be reached.
+    Unavailable,
+    /// A disk or the data on it is damaged.
+    Corrupt,
+    /// A disk, a thread or the cluster state failed.
+    Io,
+}
+
+/// Why a command was not done.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    pub kind: ErrorKind,
+    pub message: String,
+}
+
+/// The result of a command.
+pub type Done<T> = Result<T, Error>;
+
+impl Error {
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+
+    /// Tells of a failed disk, thread or state.
+    pub fn io(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Io, message)
+    }
+
+    /// Tells that there is no such `what`.
+    pub fn not_found(what: &str, id: impl std::fmt::Display) -> Self {
+        Self::new(ErrorKind::NotFound, format!("there is no {what} {id}"))
+    }
+}
+
+impl From<StateError> for Error {
+    fn from(why: StateError) -> Self {
+        let kind = match why {
+            StateError::Conflict => ErrorKind::Conflict,
+            _ => ErrorKind::Io,
+        };
+        Self::new(kind, why.to_string())
+    }
+}

@@ -1,0 +1,100 @@
+//! What happened in the spaces lately: for tasks that wait for an answer, and for health.
+
+use space::coordinator::{Comparison, Event};
+use space::local::LocalEvent;
+use std::cell::{Ref, RefCell};
+use std::collections::VecDeque;
+use types::{ChunkIndex, DiskId, Lba, VolumeId};
+
+/// Events that are kept.
+const EVENTS_MAX: usize = 1024;
+
+/// A step of a scrub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ScrubStep {
+    pub checked_bytes: u64,
+    pub total_bytes: u64,
+    pub corrupt: u64,
+    /// The disk was gone through.
+    pub is_finished: bool,
+}
+
+/// A comparison of one region: what was found, and on which disks.
+pub(crate) struct Seen {
+    pub found: Comparison,
+    /// Disks whose copies are corrupt or older, and of how many blocks.
+    pub wrong: Vec<(DiskId, u64)>,
+}
+
+/// The last events, each with its time in Unix seconds.
+///
+/// Invariant: at most [`EVENTS_MAX`] are held, oldest first.
+#[derive(Default)]
+pub struct Events {
+    log: RefCell<VecDeque<(u64, LocalEvent)>>,
+    /// Disks that were brought up to date since the jobs were last looked at.
+    joined: RefCell<Vec<(VolumeId, DiskId)>>,
+}
+
+impl Events {
+    pub(crate) fn note(&self, event: LocalEvent, unix_s: u64) {
+        if let LocalEvent::Volume(volume, Event::DiskJoined { disk }) = &event {
+            self.joined.borrow_mut().push((*volume, *disk));
+        }
+        let mut log = self.log.borrow_mut();
+        if log.len() >= EVENTS_MAX {
+            log.pop_front();
+        }
+        log.push_back((unix_s, event));
+    }
+
+    pub fn log(&self) -> Ref<'_, VecDeque<(u64, LocalEvent)>> {
+        self.log.borrow()
+    }
+
+    pub(crate) fn take_joined(&self) -> Vec<(VolumeId, DiskId)> {
+        self.joined.take()
+    }
+
+    /// Takes the answer to a step of a scrub.
+    pub(crate) fn take_scrubbed(&self, disk: DiskId) -> Option<ScrubStep> {
+        let mut log = self.log.borrow_mut();
+        let at = log.iter().position(
+            |(_, event)| matches!(event, LocalEvent::Scrubbed { disk: scrubbed, .. } if *scrubbed == disk),
+        )?;
+        match log.remove(at) {
+            Some((_, LocalEvent::Scrubbed { checked_bytes, total_bytes, corrupt, finished, .. })) => {
+                Some(ScrubStep { checked_bytes, total_bytes, corrupt, is_finished: finished })
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes the answer to a comparison.
+    pub(crate) fn take_compared(&self, volume: VolumeId, lba: Lba) -> Option<Seen> {
+        let mut log = self.log.borrow_mut();
+        let at = log.iter().position(|(_, event)| match event {
+            LocalEvent::Volume(id, Event::Compared { lba: seen, .. }) => *id == volume && *seen == lba,
+            _ => false,
+        })?;
+        match log.remove(at) {
+            Some((_, LocalEvent::Volume(_, Event::Compared { found, wrong, .. }))) => {
+                Some(Seen { found, wrong })
+            }
+            _ => None,
+        }
+    }
+
+    /// Finds the volume and chunk in which a fault of the disk was met last.
+    pub(crate) fn last_fault(&self, disk: DiskId) -> Option<(VolumeId, ChunkIndex)> {
+        self.log.borrow().iter().rev().find_map(|(_, event)| match event {
+            LocalEvent::Volume(
+                volume,
+                Event::CorruptRead { disk: of, chunk, .. }
+                | Event::LostWrite { disk: of, chunk, .. }
+                | Event::Repaired { disk: of, chunk, .. },
+            ) if *of == disk => Some((*volume, *chunk)),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,159 @@
+//! Disks that hold nothing become disks of a pool.
+//!
+//! Promises: all are found and locked before the first is changed; a whole device gets a partition table, so that other tools see that
+//! it is taken (files and partitions stay as they were given). If it fails, no file and no table that was made here is left. Blocks: runs
+//! on a helper thread.
+
+use crate::error::{Done, Error, ErrorKind};
+use cluster::{DiskRecord, DiskState, FaultDomain};
+use disk::{Disk, FileDiskOptions, StandaloneDisk, partition};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use store::{FormatError, FormatParameters, Layout};
+use types::{DiskId, PoolId};
+use uuid::Uuid;
+
+/// A disk that is to belong to a pool.
+#[derive(Debug, Clone)]
+pub struct NewDisk {
+    /// The path of a file, a partition or a whole block device.
+    pub path: PathBuf,
+    /// The size of a sparse file to make if there is none at `path`; `None` if it must exist.
+    pub create_size_bytes: Option<u64>,
+    pub fault_domain: FaultDomain,
+}
+
+/// Files and tables to take back if a later step fails.
+#[derive(Default)]
+struct Made {
+    files: Vec<PathBuf>,
+    /// Devices with a new table.
+    tables: Vec<PathBuf>,
+}
+
+/// Formats disks for a pool. `slab_bytes`: the pool's; if it is `None`, the smallest disk decides.
+pub(crate) fn format_disks(
+    pool: PoolId,
+    disks: &[NewDisk],
+    slab_bytes: Option<u64>,
+    time_bound: Duration,
+    unix_s: u64,
+) -> Done<Vec<DiskRecord>> {
+    let mut made = Made::default();
+    let result = open_all(disks, time_bound, &mut made).and_then(|opened| {
+        let smallest = opened.iter().map(|disk| disk.info().size_bytes).min().unwrap_or(0);
+        let slab_bytes = slab_bytes.unwrap_or_else(|| Layout::default_sizes(smallest).0);
+        let mut records = Vec::with_capacity(disks.len());
+        for (disk, new) in opened.into_iter().zip(disks) {
+            let disk = give_table(disk, time_bound, &mut made)?;
+            records.push(format_disk(pool, disk, new, slab_bytes, unix_s)?);
+        }
+        Ok(records)
+    });
+    if result.is_err() {
+        // Only what was made here, a moment ago.
+        for path in made.files {
+            let _ = std::fs::remove_file(path);
+        }
+        for path in made.tables {
+            let _ = partition::remove(&path);
+        }
+    }
+    result
+}
+
+fn open_all(disks: &[NewDisk], time_bound: Duration, made: &mut Made) -> Done<Vec<StandaloneDisk>> {
+    let mut opened = Vec::with_capacity(disks.len());
+    for new in disks {
+        let shown = new.path.display();
+        if let Some(size_bytes) = new.create_size_bytes
+            && !new.path.exists()
+        {
+            disk::create_file_disk(&new.path, size_bytes)
+                .map_err(|why| Error::io(format!("{shown} cannot be made: {why}")))?;
+            made.files.push(new.path.clone());
+        }
+        let disk = open(&new.path, time_bound)?;
+        opened.push(match partition::is_whole_device(&new.path) && !disk.is_partition() {
+            true => store::refuse_used_disk(disk).map_err(|why| not_formatted(&new.path, &why))?,
+            false => disk,
+        });
+    }
+    Ok(opened)
+}
+
+fn open(path: &Path, time_bound: Duration) -> Done<StandaloneDisk> {
+    let text = path
+        .to_str()
+        .ok_or_else(|| Error::new(ErrorKind::Invalid, format!("the path {} is not UTF-8", path.display())))?;
+    let options = FileDiskOptions { time_bound, ..FileDiskOptions::default() };
+    StandaloneDisk::open(text, options).map_err(|why| {
+        let kind = match why {
+            disk::OpenError::InUse { .. } => ErrorKind::Conflict,
+            disk::OpenError::NotADisk { .. } | disk::OpenError::BlockSize { .. } => ErrorKind::Invalid,
+            disk::OpenError::Io { .. } => ErrorKind::Io,
+        };
+        Error::new(kind, why.to_string())
+    })
+}
+
+/// A whole device, which holds nothing or our table, gets a table; the disk is its partition from then on. Others stay as they are.
+fn give_table(disk: StandaloneDisk, time_bound: Duration, made: &mut Made) -> Done<StandaloneDisk> {
+    let path = PathBuf::from(&disk.info().path);
+    if !partition::is_whole_device(&path) {
+        return Ok(disk);
+    }
+    let is_new = !disk.is_partition();
+    // The kernel looks at the new table once nobody has the device open.
+    drop(disk);
+    let partitioned = partition::create(&path)
+        .map_err(|why| Error::io(format!("{} cannot be partitioned: {why}", path.display())))?;
+    if is_new {
+        made.tables.push(path);
+    }
+    open(&partitioned, time_bound)
+}
+
+fn format_disk(
+    pool: PoolId,
+    disk: StandaloneDisk,
+    new: &NewDisk,
+    slab_bytes: u64,
+    unix_s: u64,
+) -> Done<DiskRecord> {
+    let id = DiskId(Uuid::new_v4());
+    let size_bytes = disk.info().size_bytes;
+    let path = disk.info().path.clone();
+    let mut parameters = FormatParameters::new(id, pool);
+    parameters.slab_bytes = Some(slab_bytes);
+    parameters.tags = tags(&new.fault_domain);
+    store::format(disk, parameters).map_err(|why| not_formatted(Path::new(&path), &why))?;
+    Ok(DiskRecord {
+        id,
+        pool,
+        path,
+        size_bytes,
+        slab_bytes,
+        fault_domain: new.fault_domain.clone(),
+        state: DiskState::Healthy,
+        since_unix_s: unix_s,
+        scrubbed_unix_s: unix_s,
+    })
+}
+
+fn not_formatted(path: &Path, why: &FormatError) -> Error {
+    let kind = match why {
+        FormatError::InUse { .. } | FormatError::Foreign(_) => ErrorKind::Conflict,
+        FormatError::TooSmall { .. } | FormatError::Tags => ErrorKind::Invalid,
+        FormatError::Disk(_) => ErrorKind::Io,
+    };
+    Error::new(kind, format!("{} was not formatted: {why}", path.display()))
+}
+
+fn tags(domain: &FaultDomain) -> Vec<(String, String)> {
+    [("rack", &domain.rack), ("node", &domain.node), ("enclosure", &domain.enclosure)]
+        .into_iter()
+        .filter(|(_, name)| !name.is_empty())
+        .map(|(level, name)| (level.to_owned(), name.clone()))
+        .collect()
+}

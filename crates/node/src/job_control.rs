@@ -1,0 +1,86 @@
+//! The jobs of the spaces, as administrators see and steer them.
+
+use crate::error::{Done, Error};
+use crate::events::Events;
+use crate::jobs::{JobId, Jobs, SpaceJob};
+use crate::pools::Pools;
+use crate::tasks::Tasks;
+use crate::volumes::Volumes;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+use types::{PoolId, VolumeId};
+
+/// How long a command waits for a job to appear that it caused.
+const JOB_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Brings the list of jobs together with the spaces that run them.
+#[derive(Clone)]
+pub struct JobControl {
+    pub(crate) tasks: Rc<Tasks>,
+    pub(crate) events: Rc<Events>,
+    pub(crate) pools: Rc<Pools>,
+    pub(crate) volumes: Rc<Volumes>,
+    pub(crate) jobs: Rc<RefCell<Jobs>>,
+}
+
+impl JobControl {
+    /// Takes notice of the jobs that the spaces run.
+    pub fn update(&self) {
+        let unix_s = self.tasks.unix_seconds();
+        let name = |volume| self.volumes.name(volume);
+        let mut jobs = self.jobs.borrow_mut();
+        for (volume, disk) in self.events.take_joined() {
+            jobs.joined(volume, disk, unix_s, name);
+        }
+        jobs.update(&self.pools.jobs(), unix_s, name);
+    }
+
+    /// Waits until the job is seen that an administrative change causes, or says that there was nothing to do.
+    pub(crate) async fn begun(&self, kind: SpaceJob, pool: PoolId) -> JobId {
+        let patience = self.tasks.now().after(JOB_PATIENCE);
+        let volumes = self.volumes.of_pool(pool);
+        let found = self.tasks.until_late(patience, || {
+            self.update();
+            self.jobs.borrow().find(kind, &volumes)
+        });
+        found.await.unwrap_or_else(|| self.nothing_to_do(kind, pool))
+    }
+
+    /// Lists a job of the pool that found nothing to do.
+    pub(crate) fn nothing_to_do(&self, kind: SpaceJob, pool: PoolId) -> JobId {
+        let (name, unix_s) = (self.pools.name(pool), self.tasks.unix_seconds());
+        self.jobs.borrow_mut().nothing_to_do(kind.listed(), name, unix_s)
+    }
+
+    /// Ends a check, or stops a space's job.
+    ///
+    /// # Errors
+    /// `NotFound` if no such job runs.
+    pub fn cancel(&self, job: JobId) -> Done<()> {
+        self.update();
+        let mut jobs = self.jobs.borrow_mut();
+        if jobs.cancel_check(job) {
+            return Ok(());
+        }
+        let name = jobs.name_of(job).ok_or_else(|| Error::not_found("running job", job))?;
+        self.space_of(name.volume)?.suspend_job(name.volume, name.kind.cluster_kind());
+        jobs.stop(name, self.tasks.unix_seconds());
+        Ok(())
+    }
+
+    /// Lets a stopped job go on.
+    ///
+    /// # Errors
+    /// `NotFound` if no such job is stopped.
+    pub fn resume(&self, job: JobId) -> Done<()> {
+        let name = self.jobs.borrow_mut().resume(job).ok_or_else(|| Error::not_found("stopped job", job))?;
+        self.space_of(name.volume)?.resume_job(name.volume, name.kind.cluster_kind());
+        Ok(())
+    }
+
+    fn space_of(&self, volume: VolumeId) -> Done<crate::pools::PoolSpace> {
+        let space = self.volumes.pool_of(volume).ok().and_then(|pool| self.pools.space(pool));
+        space.ok_or_else(|| Error::not_found("volume", volume))
+    }
+}

@@ -1,0 +1,389 @@
+//! Storage jobs under numbers: those that the spaces run by themselves, and checks that an administrator starts.
+//!
+//! Owns the numbers and the jobs that ended lately. A space's job has no name of its own: volume, kind and disk identify it.
+
+use space::coordinator::{JobPhase, JobStatus};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use types::{DiskId, VolumeId};
+
+/// Ended jobs that are still listed.
+const ENDED_MAX: usize = 100;
+
+/// The number of a job, counted from the start of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct JobId(pub u64);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobKind {
+    /// A returned copy receives what it missed.
+    Resync,
+    /// Slabs of a lost or retired disk are made anew on others.
+    Rebuild,
+    /// Slabs move so that all disks are filled evenly.
+    Rebalance,
+    /// All copies are read and their checksums verified.
+    Scrub,
+    /// A volume's metadata, allocation and copies are compared.
+    Check,
+    /// Blocks whose checksum failed are written again from another copy.
+    Repair,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobState {
+    Running,
+    Suspended,
+    Completed,
+    Failed,
+    Cancelled,
+}
+
+/// A storage job.
+#[derive(Debug, Clone)]
+pub struct Job {
+    pub id: JobId,
+    pub kind: JobKind,
+    /// The name of the thing that it works on.
+    pub target: String,
+    pub state: JobState,
+    pub done_bytes: u64,
+    pub total_bytes: u64,
+    pub started_unix_s: u64,
+    pub ended_unix_s: Option<u64>,
+    /// `None` if it cannot be told.
+    pub remaining_s: Option<u64>,
+    /// Findings, or why it failed; may be empty.
+    pub message: String,
+}
+
+impl Job {
+    fn new(id: JobId, kind: JobKind, target: String, started_unix_s: u64) -> Self {
+        Self {
+            id,
+            kind,
+            target,
+            state: JobState::Running,
+            done_bytes: 0,
+            total_bytes: 0,
+            started_unix_s,
+            ended_unix_s: None,
+            remaining_s: None,
+            message: String::new(),
+        }
+    }
+}
+
+/// The identity of a space's job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct JobName {
+    pub volume: VolumeId,
+    pub kind: SpaceJob,
+    pub disk: Option<DiskId>,
+}
+
+/// [`cluster::JobKind`], ordered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SpaceJob {
+    Resync,
+    Rebuild,
+    Rebalance,
+    Scrub,
+}
+
+impl SpaceJob {
+    fn of(kind: cluster::JobKind) -> Self {
+        match kind {
+            cluster::JobKind::Resync => Self::Resync,
+            cluster::JobKind::Rebuild => Self::Rebuild,
+            cluster::JobKind::Rebalance => Self::Rebalance,
+            cluster::JobKind::Scrub => Self::Scrub,
+        }
+    }
+
+    pub fn cluster_kind(self) -> cluster::JobKind {
+        match self {
+            Self::Resync => cluster::JobKind::Resync,
+            Self::Rebuild => cluster::JobKind::Rebuild,
+            Self::Rebalance => cluster::JobKind::Rebalance,
+            Self::Scrub => cluster::JobKind::Scrub,
+        }
+    }
+
+    /// The kind under which it is listed.
+    pub(crate) fn listed(self) -> JobKind {
+        match self {
+            Self::Resync => JobKind::Resync,
+            Self::Rebuild => JobKind::Rebuild,
+            Self::Rebalance => JobKind::Rebalance,
+            Self::Scrub => JobKind::Scrub,
+        }
+    }
+}
+
+/// A running check of disks.
+#[derive(Debug, Clone)]
+struct Check {
+    job: Job,
+    /// The administrator ended it.
+    is_cancelled: bool,
+}
+
+/// All jobs.
+///
+/// Invariant: a number is in one of the four lists at most; a space's job that is stopped is not listed as running.
+#[derive(Default)]
+pub struct Jobs {
+    last: u64,
+    running: BTreeMap<JobName, Job>,
+    /// Jobs stopped by the administrator: with the job if it can go on, without if it ended.
+    stopped: BTreeMap<JobName, Option<Job>>,
+    checks: BTreeMap<JobId, Check>,
+    ended: VecDeque<Job>,
+}
+
+impl Jobs {
+    fn number(&mut self) -> JobId {
+        self.last += 1;
+        JobId(self.last)
+    }
+
+    /// Takes notice of what the spaces do; `target` names a volume.
+    pub fn update(
+        &mut self,
+        current: &[(VolumeId, JobStatus)],
+        unix_s: u64,
+        target: impl Fn(VolumeId) -> String,
+    ) {
+        let mut seen = Vec::with_capacity(current.len());
+        for (volume, status) in current {
+            let name = JobName { volume: *volume, kind: SpaceJob::of(status.kind), disk: status.disk };
+            seen.push(name);
+            if self.stopped.contains_key(&name) {
+                continue;
+            }
+            if !self.running.contains_key(&name) {
+                // The time of day may have been set back.
+                let started_unix_s = unix_s.saturating_sub(status.running_for.as_secs());
+                let job = Job::new(self.number(), name.kind.listed(), target(*volume), started_unix_s);
+                let message = name.disk.map(|disk| format!("disk {disk}")).unwrap_or_default();
+                let job = Job { message, ..job };
+                self.running.insert(name, job);
+            }
+            if let Some(job) = self.running.get_mut(&name) {
+                job.done_bytes = status.done_bytes;
+                job.total_bytes = status.total_bytes;
+                job.remaining_s = status.remaining.map(|remaining| remaining.as_secs());
+                job.state = match status.phase {
+                    JobPhase::Running => JobState::Running,
+                    JobPhase::Suspended => JobState::Suspended,
+                };
+            }
+        }
+        self.stopped.retain(|name, job| job.is_some() || seen.contains(name));
+        let gone: Vec<JobName> = self.running.keys().filter(|name| !seen.contains(name)).copied().collect();
+        for name in gone {
+            if let Some(mut job) = self.running.remove(&name) {
+                job.done_bytes = job.total_bytes;
+                self.end(job, JobState::Completed, unix_s);
+            }
+        }
+    }
+
+    /// Notes that a disk was brought up to date. A resync that began and ended between two updates is listed as well.
+    pub fn joined(
+        &mut self,
+        volume: VolumeId,
+        disk: DiskId,
+        unix_s: u64,
+        target: impl Fn(VolumeId) -> String,
+    ) {
+        let name = JobName { volume, kind: SpaceJob::Resync, disk: Some(disk) };
+        if self.running.contains_key(&name) || self.stopped.contains_key(&name) {
+            return;
+        }
+        let id = self.number();
+        let job = Job::new(id, JobKind::Resync, target(volume), unix_s);
+        self.end(Job { message: format!("disk {disk}"), ..job }, JobState::Completed, unix_s);
+    }
+
+    /// Finds the running job of a kind on any of these volumes.
+    pub fn find(&self, kind: SpaceJob, volumes: &[VolumeId]) -> Option<JobId> {
+        let mut names = self.running.iter().filter(|(name, _)| name.kind == kind);
+        names.find(|(name, _)| volumes.contains(&name.volume)).map(|(_, job)| job.id)
+    }
+
+    /// Finds a space's job by its number.
+    pub fn name_of(&self, id: JobId) -> Option<JobName> {
+        self.running.iter().find(|(_, job)| job.id == id).map(|(name, _)| *name)
+    }
+
+    /// Stops a space's job for the administrator: a rebalance ends, others can go on later.
+    pub fn stop(&mut self, name: JobName, unix_s: u64) {
+        let Some(job) = self.running.remove(&name) else { return };
+        if name.kind == SpaceJob::Rebalance {
+            self.stopped.insert(name, None);
+            return self.end(job, JobState::Cancelled, unix_s);
+        }
+        let message = format!("{}; stopped: `cenote job resume {}` goes on", job.message, job.id);
+        let message = message.trim_start_matches("; ").to_owned();
+        let job = Job { state: JobState::Suspended, message, remaining_s: None, ..job };
+        self.stopped.insert(name, Some(job));
+    }
+
+    /// Finds a stopped job by its number; it is not stopped any more.
+    pub fn resume(&mut self, id: JobId) -> Option<JobName> {
+        let mut stopped = self.stopped.iter();
+        let name =
+            stopped.find(|(_, job)| job.as_ref().is_some_and(|job| job.id == id)).map(|(name, _)| *name)?;
+        self.stopped.remove(&name);
+        Some(name)
+    }
+
+    /// Lists jobs that wait for the administrator.
+    pub fn stopped(&self) -> impl Iterator<Item = &Job> {
+        self.stopped.values().flatten()
+    }
+
+    /// Lists a job that found nothing to do.
+    pub fn nothing_to_do(&mut self, kind: JobKind, target: String, unix_s: u64) -> JobId {
+        let id = self.number();
+        let job = Job::new(id, kind, target, unix_s);
+        let message = "there was nothing to do".to_owned();
+        self.end(Job { message, ..job }, JobState::Completed, unix_s);
+        id
+    }
+
+    /// Lists a check that begins.
+    pub(crate) fn begin_check(&mut self, kind: JobKind, target: String, unix_s: u64) -> JobId {
+        let id = self.number();
+        let job = Job::new(id, kind, target, unix_s);
+        self.checks.insert(id, Check { job, is_cancelled: false });
+        id
+    }
+
+    /// Finds the check, not the scrub, that runs on this volume.
+    pub(crate) fn check_of(&self, target: &str) -> Option<JobId> {
+        let running = |check: &Check| check.job.kind != JobKind::Scrub && check.job.target == target;
+        self.checks.iter().find(|(_, check)| running(check)).map(|(id, _)| *id)
+    }
+
+    pub(crate) fn is_checking(&self) -> bool {
+        !self.checks.is_empty()
+    }
+
+    /// Asks a check to end. `false`: there is none of this number.
+    pub(crate) fn cancel_check(&mut self, id: JobId) -> bool {
+        let check = self.checks.get_mut(&id);
+        check.map(|check| check.is_cancelled = true).is_some()
+    }
+
+    pub(crate) fn is_cancelled(&self, id: JobId) -> bool {
+        self.checks.get(&id).is_none_or(|check| check.is_cancelled)
+    }
+
+    /// Notes how far a check is.
+    pub(crate) fn note_progress(&mut self, id: JobId, done_bytes: u64, total_bytes: u64) {
+        if let Some(check) = self.checks.get_mut(&id) {
+            check.job.done_bytes = done_bytes;
+            check.job.total_bytes = total_bytes;
+        }
+    }
+
+    pub(crate) fn end_check(&mut self, id: JobId, state: JobState, message: String, unix_s: u64) {
+        if let Some(Check { job, .. }) = self.checks.remove(&id) {
+            self.end(Job { message, ..job }, state, unix_s);
+        }
+    }
+
+    fn end(&mut self, mut job: Job, state: JobState, unix_s: u64) {
+        job.state = state;
+        job.ended_unix_s = Some(unix_s);
+        job.remaining_s = None;
+        if self.ended.len() >= ENDED_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(job);
+    }
+
+    /// Lists running and suspended jobs, then those that ended lately.
+    pub fn list(&self) -> Vec<Job> {
+        let checks = self.checks.values().map(|check| &check.job);
+        self.running.values().chain(self.stopped()).chain(checks).chain(&self.ended).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use uuid::Uuid;
+
+    fn status(done_bytes: u64) -> JobStatus {
+        JobStatus {
+            kind: cluster::JobKind::Rebuild,
+            disk: None,
+            phase: JobPhase::Running,
+            done_bytes,
+            total_bytes: 100,
+            running_for: Duration::from_secs(2),
+            remaining: Some(Duration::from_secs(7)),
+        }
+    }
+
+    #[test]
+    fn a_resync_too_short_to_be_seen_running_is_listed_once() {
+        let mut jobs = Jobs::default();
+        let (volume, disk) = (VolumeId(Uuid::from_u128(1)), DiskId(Uuid::from_u128(2)));
+        jobs.joined(volume, disk, 7, |_| "demo".to_owned());
+        let listed = jobs.list();
+        assert_eq!(listed.len(), 1);
+        assert_eq!((listed[0].kind, listed[0].state), (JobKind::Resync, JobState::Completed));
+        let running = JobStatus { kind: cluster::JobKind::Resync, disk: Some(disk), ..status(7) };
+        jobs.update(&[(volume, running)], 7, |_| "demo".to_owned());
+        jobs.joined(volume, disk, 7, |_| "demo".to_owned());
+        jobs.update(&[], 7, |_| "demo".to_owned());
+        assert_eq!(jobs.list().len(), 2);
+    }
+
+    #[test]
+    fn a_stopped_job_is_listed_as_such_until_it_goes_on() {
+        let volume = VolumeId(Uuid::nil());
+        let mut jobs = Jobs::default();
+        jobs.update(&[(volume, status(10))], 7, |_| "v".to_owned());
+        let id = jobs.list()[0].id;
+        jobs.stop(jobs.name_of(id).expect("it runs"), 7);
+        // The space may show it a little longer.
+        jobs.update(&[(volume, status(12))], 7, |_| "v".to_owned());
+        jobs.update(&[], 7, |_| "v".to_owned());
+        let listed = jobs.list();
+        assert_eq!((listed.len(), listed[0].id, listed[0].state), (1, id, JobState::Suspended));
+        assert!(jobs.resume(id).is_some() && jobs.resume(id).is_none());
+        jobs.update(&[(volume, status(15))], 7, |_| "v".to_owned());
+        assert_eq!(jobs.list()[0].state, JobState::Running);
+    }
+
+    #[test]
+    fn a_job_keeps_its_number_while_it_runs_and_is_listed_after_its_end() {
+        let volume = VolumeId(Uuid::nil());
+        let mut jobs = Jobs::default();
+        jobs.update(&[(volume, status(10))], 7, |_| "v".to_owned());
+        let id = jobs.find(SpaceJob::Rebuild, &[volume]).expect("it runs");
+        jobs.update(&[(volume, status(60))], 7, |_| "v".to_owned());
+        let listed = jobs.list();
+        assert_eq!((listed.len(), listed[0].id, listed[0].done_bytes), (1, id, 60));
+        assert_eq!(listed[0].remaining_s, Some(7));
+        jobs.update(&[], 7, |_| "v".to_owned());
+        let listed = jobs.list();
+        assert_eq!((listed.len(), listed[0].id, listed[0].state), (1, id, JobState::Completed));
+        assert_eq!(jobs.find(SpaceJob::Rebuild, &[volume]), None);
+        jobs.update(&[(volume, status(1))], 7, |_| "v".to_owned());
+        assert_ne!(jobs.find(SpaceJob::Rebuild, &[volume]), Some(id));
+    }
+}

@@ -1,0 +1,127 @@
+//! The cluster state as coordinators use it: they hear of a commit only when the disks carry the records of that commit (D8).
+//!
+//! Promises: a coordinator hears that a change of its volume's record was committed only after all disks of the pool that can be
+//! reached carry it, so that nothing is ever acknowledged under members that a later import could not learn of. It does not read a
+//! record back before either (it reads if the outcome of its change is unknown).
+
+use cluster::image::PoolImage;
+use cluster::{Answer, ClusterState, RedbClient, RedbState, Request, StateCompletion, StateError, Versioned};
+use std::cell::Cell;
+use std::rc::Rc;
+use types::PoolId;
+
+/// The state, and the revision of it that all disks carry.
+///
+/// Invariant: `kept` never goes back, and was read from the state.
+pub struct KeptState {
+    state: RedbState,
+    /// The state's revision when this process began: a record that is newer was not written by an earlier process.
+    began_at: u64,
+    /// All disks that can be reached carry this revision, but for what they may have older.
+    kept: Rc<Cell<u64>>,
+}
+
+impl KeptState {
+    pub fn new(state: RedbState) -> Self {
+        Self { began_at: state.revision(), state, kept: Rc::default() }
+    }
+
+    /// Gives the state to a coordinator.
+    ///
+    /// # Errors
+    /// If its thread cannot be started.
+    pub fn client(&self, wake: impl Fn() + Send + 'static) -> Result<KeptClient, StateError> {
+        let inner = self.state.client(wake)?;
+        Ok(KeptClient { inner, kept: self.kept.clone(), held: Vec::new(), answers: Vec::new() })
+    }
+
+    pub fn state(&self) -> &RedbState {
+        &self.state
+    }
+
+    /// The disks carry the state's last revision.
+    pub fn is_kept(&self) -> bool {
+        self.kept.get() >= self.state.revision()
+    }
+
+    /// Notes that the disks carry this revision.
+    pub fn set_kept(&self, revision: u64) {
+        debug_assert!(revision >= self.kept.get(), "the disks' records went back");
+        self.kept.set(revision);
+    }
+
+    /// Reads the pool as the state has it, to compare with a disk's records: under the revision of this process's beginning unless the
+    /// disk was here since.
+    pub fn own(&self, pool: PoolId, was_here: bool) -> impl FnOnce() -> Option<PoolImage> + Send + 'static {
+        let (state, began_at) = (self.state.clone(), self.began_at);
+        move || {
+            let mut own = PoolImage::of(&state.dump().ok()?, pool, "", 0)?;
+            if !was_here {
+                own.header.version.revision = own.header.version.revision.min(began_at);
+            }
+            Some(own)
+        }
+    }
+}
+
+/// The cluster state for coordinators: a commit, and what was read, is answered once the disks carry it.
+pub struct KeptClient {
+    inner: RedbClient,
+    kept: Rc<Cell<u64>>,
+    held: Vec<(u64, StateCompletion)>,
+    answers: Vec<StateCompletion>,
+}
+
+impl ClusterState for KeptClient {
+    fn submit(&mut self, token: u64, request: Request) {
+        self.inner.submit(token, request);
+    }
+
+    fn poll(&mut self, out: &mut Vec<StateCompletion>) {
+        self.inner.poll(&mut self.answers);
+        for completion in self.answers.drain(..) {
+            match &completion.answer {
+                Answer::Committed { revision } | Answer::Value(Some(Versioned { revision, .. })) => {
+                    self.held.push((*revision, completion));
+                }
+                _ => out.push(completion),
+            }
+        }
+        let kept = self.kept.get();
+        for at in (0..self.held.len()).rev() {
+            if self.held[at].0 <= kept {
+                out.push(self.held.swap_remove(at).1);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::KeptState;
+    use cluster::{Answer, ClusterState, RedbState, Request, Transaction, Typed};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_coordinator_neither_hears_of_nor_reads_back_what_the_disks_do_not_carry_yet() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = RedbState::open(&directory.path().join("state.redb")).unwrap();
+        let revision = state.commit(Transaction::default().put("volume/x", vec![1])).unwrap();
+        let kept = KeptState::new(state);
+        let mut client = kept.client(|| {}).unwrap();
+        client.submit(1, Request::Get { key: "volume/x".into() });
+        client
+            .submit(2, Request::Commit(Transaction::default().when("volume/x", 0).put("volume/x", vec![2])));
+        let mut answers = Vec::new();
+        let patience = Instant::now() + Duration::from_secs(20);
+        while answers.is_empty() {
+            assert!(Instant::now() < patience);
+            client.poll(&mut answers);
+        }
+        // In order: the reading was answered before.
+        assert_eq!((answers.len(), &answers[0].answer), (1, &Answer::Conflict));
+        kept.set_kept(revision);
+        client.poll(&mut answers);
+        assert!(matches!(&answers[1].answer, Answer::Value(Some(found)) if found.revision == revision));
+    }
+}

@@ -1,0 +1,55 @@
+//! The life of disks, pools and volumes on one server: opening, supervision, retirement, scrubs, checks, jobs and damage.
+//!
+//! Owns the state of every recorded disk, pool and volume. Promises: nothing is used that the records forbid; nothing here blocks the
+//! thread, and time comes in as an argument, so that one turn of the loop has one time. Never speaks a protocol: clients reach volumes
+//! through a [`Front`], people see the parts through whoever shows them.
+//!
+//! Parts that own state: [`tasks`], [`events`], [`disks`], [`pools`], [`volumes`], [`damage`], [`jobs`], [`records`]. Everything else works
+//! on a few of these, which its fields name. To find: a disk is taken out by [`disks::Disks`], opened by `disk_opening`, retired by
+//! [`disk_care`]; a volume is opened and taken out by `volume_opening`; a pool leaves and comes by [`pool_care`]. [`Node`] puts them together.
+
+#![forbid(unsafe_code)]
+
+mod backoff;
+mod check;
+mod counted;
+pub mod damage;
+mod damage_kept;
+pub mod damage_search;
+mod damaged_files;
+pub mod discovery;
+pub mod disk_care;
+mod disk_opening;
+pub mod disk_slot;
+mod disk_store;
+pub mod disks;
+mod error;
+pub mod events;
+mod formatting;
+mod job_control;
+pub mod jobs;
+mod kept;
+mod node;
+pub mod pool_care;
+pub mod pools;
+pub mod records;
+mod recovery;
+mod scrub;
+mod served;
+mod state;
+pub mod tasks;
+mod volume_care;
+mod volume_opening;
+mod volume_paths;
+pub mod volumes;
+
+pub use check::Checks;
+pub use disk_opening::{OnLoop, on_loop};
+pub use disk_store::DiskStore;
+pub use error::{Done, Error, ErrorKind};
+pub use formatting::NewDisk;
+pub use job_control::JobControl;
+pub use node::{Node, Options, Settings};
+pub use served::ServedVolume;
+pub use volume_care::NewVolume;
+pub use volumes::Front;

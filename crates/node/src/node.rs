@@ -1,0 +1,384 @@
+//! The parts of a node, put together.
+
+use crate::check::Checks;
+use crate::damage::DamageBook;
+use crate::damage_kept::{DamageKeeper, DamageSources};
+use crate::damage_search::DamageSearch;
+use crate::damaged_files::DamagedFiles;
+use crate::disk_care::DiskCare;
+use crate::disk_opening::{DiskOpener, OnLoop};
+use crate::disks::Disks;
+use crate::events::Events;
+use crate::job_control::JobControl;
+use crate::jobs::Jobs;
+use crate::kept::KeptState;
+use crate::pool_care::PoolCare;
+use crate::pools::Pools;
+use crate::records::Keeper;
+use crate::recovery::Recovery;
+use crate::scrub::{Scrubs, rest_at};
+use crate::state::State;
+use crate::tasks::{Tasks, until};
+use crate::volume_care::VolumeCare;
+use crate::volume_opening::VolumeOpener;
+use crate::volume_paths::VolumePaths;
+use crate::volumes::{Front, Volumes};
+use cluster::RedbState;
+use space::coordinator::Phase;
+use space::local::LocalEvent;
+use std::cell::{Cell, RefCell};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+use sys::driver::Driver;
+use types::{FileTime, Monotonic};
+
+/// What an administrator decides about disks and volumes.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// RAM for cached reads, buffered writes and metadata, over all volumes.
+    pub cache_bytes: u64,
+    /// At most what clients may have open of one volume.
+    pub opens: usize,
+    pub locks_per_open: usize,
+    /// A disk that does not answer an operation within it is taken out.
+    pub disk_timeout: Duration,
+    /// A disk that stays away longer has its slabs rebuilt onto others.
+    pub repair_delay: Duration,
+    /// Every block is verified once in it; zero: never.
+    pub scrub_period: Duration,
+    /// Bytes a second that a scrub reads at most.
+    pub scrub_rate: u64,
+}
+
+/// What a node is made of.
+pub struct Options {
+    pub driver: Driver,
+    pub on_loop: OnLoop,
+    pub state: RedbState,
+    pub front: Box<dyn Front>,
+    pub settings: Settings,
+    /// Places to look for disks that are not where they were.
+    pub search: Vec<PathBuf>,
+    /// This server's name, for people who find its disks elsewhere.
+    pub host: String,
+}
+
+/// The disks, pools and volumes of one server.
+///
+/// A turn of the loop is [`Node::tell_time`], then [`Node::poll`] until nothing moves; [`Node::care`] once a second. Commands are futures
+/// of the public parts, which go on while [`Node::poll`] runs the task that awaits them.
+pub struct Node {
+    pub tasks: Rc<Tasks>,
+    pub events: Rc<Events>,
+    pub disks: Rc<Disks>,
+    pub pools: Rc<Pools>,
+    pub volumes: Rc<Volumes>,
+    pub damage: Rc<DamageBook>,
+    pub jobs: Rc<RefCell<Jobs>>,
+    pub keeper: Rc<Keeper>,
+    pub damaged_files: Rc<DamagedFiles>,
+    pub damage_keeper: DamageKeeper,
+    pub damage_search: DamageSearch,
+    pub disk_care: DiskCare,
+    pub pool_care: PoolCare,
+    pub volume_care: VolumeCare,
+    pub volume_paths: VolumePaths,
+    pub job_control: JobControl,
+    pub checks: Checks,
+    scrubs: Scrubs,
+    recovery: Recovery,
+    disk_opener: DiskOpener,
+    volume_opener: VolumeOpener,
+    /// Every recorded disk was tried once: before, no disk is given records, which may turn out to be too old.
+    settled_once: Cell<bool>,
+    /// Nothing new is begun.
+    draining: Cell<bool>,
+}
+
+/// Room above the disk's own time bound, so that the disk is heard first.
+const ABOVE_DISK_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl Node {
+    pub fn new(options: Options, now: Monotonic, wall_clock: FileTime) -> Self {
+        let Options { driver, on_loop, state: redb, front, settings, search, host } = options;
+        let tasks = Rc::new(Tasks::new(driver.waker(), now, wall_clock));
+        let state = State::new(redb.clone(), tasks.clone());
+        let kept = Rc::new(KeptState::new(redb));
+        let space_config = space::coordinator::Config {
+            io_timeout: settings.disk_timeout + ABOVE_DISK_TIMEOUT,
+            rebuild_after: settings.repair_delay,
+            ..space::coordinator::Config::default()
+        };
+        let (opens, locks) = (settings.opens, settings.locks_per_open);
+        let shared = Shared {
+            events: Rc::default(),
+            disks: Rc::new(Disks::new(settings.disk_timeout, now)),
+            pools: Rc::new(Pools::new(kept.clone(), space_config, now)),
+            volumes: Rc::new(Volumes::new(front, settings.cache_bytes, opens, locks)),
+            damage: Rc::default(),
+            jobs: Rc::default(),
+            keeper: Rc::new(Keeper::new(kept.clone(), host)),
+            tasks,
+            state,
+        };
+        let search = Rc::new(search);
+        let disk_opener = DiskOpener {
+            driver,
+            on_loop,
+            search,
+            kept,
+            tasks: shared.tasks.clone(),
+            disks: shared.disks.clone(),
+            pools: shared.pools.clone(),
+        };
+        shared.into_node(disk_opener, &settings, now)
+    }
+
+    /// Begins to open everything that is recorded.
+    pub fn recover(&self) {
+        self.recovery.begin();
+    }
+
+    /// Every recorded disk was tried, and every volume serves or cannot.
+    pub fn is_recovered(&self) -> bool {
+        self.disks.are_settled() && !self.volumes.is_any_opening()
+    }
+
+    /// Begins a turn: brings the time to everything that waits for it.
+    pub fn tell_time(&self, now: Monotonic) {
+        self.tasks.tell_time(now);
+        self.pools.handle_timeout(now, &self.damage);
+        if now >= self.disks.next_timeout() {
+            let unix_s = self.tasks.unix_seconds();
+            let due = self.disks.supervise(&self.pools, &self.damage, now, unix_s);
+            due.into_iter().for_each(|disk| self.disk_opener.begin(disk));
+        }
+    }
+
+    /// Tells the time of day, which an administrator may set.
+    pub fn set_wall_clock(&self, now: Monotonic, wall_clock: FileTime) {
+        self.tasks.set_wall_clock(now, wall_clock);
+        self.volumes.set_wall_clock(now, wall_clock);
+    }
+
+    /// Lets everything go on that can. `true`: something moved.
+    pub fn poll(&self) -> bool {
+        if !self.settled_once.get() && self.disks.are_settled() {
+            self.settled_once.set(true);
+        }
+        if self.settled_once.get() {
+            self.keeper.begin(&self.disks, &self.pools, &self.tasks);
+        }
+        let moved = self.tasks.poll();
+        moved | self.pools.poll(|event| self.note(event))
+    }
+
+    fn note(&self, event: LocalEvent) {
+        tracing::debug!(?event);
+        let unix_s = self.tasks.unix_seconds();
+        if let LocalEvent::Volume(volume, event) = &event {
+            self.damage.note(*volume, event, unix_s);
+        }
+        self.events.note(event, unix_s);
+    }
+
+    /// Something was asked for that is not on its way to the disks before the next poll.
+    pub fn has_unsent(&self) -> bool {
+        self.pools.has_unsent()
+    }
+
+    /// When [`Node::tell_time`] is due at the latest.
+    pub fn next_timeout(&self) -> Monotonic {
+        let others = [self.tasks.next_wake(), self.pools.next_timeout()];
+        others.into_iter().flatten().fold(self.disks.next_timeout(), Monotonic::min)
+    }
+
+    /// Looks after everything. To be called once a second.
+    pub fn care(&self) {
+        self.job_control.update();
+        if self.draining.get() {
+            return;
+        }
+        self.pools.keep_reserves(|pool| self.disks.gone(pool));
+        self.disk_care.record_states();
+        self.disk_care.end_retirements();
+        self.volume_opener.end_stopped();
+        self.volume_opener.retry();
+        self.scrubs.begin_if_due();
+        self.disks.checkpoint_idle();
+        self.damage_keeper.write_if_due();
+        self.damaged_files.search_if_due();
+    }
+
+    /// Begins nothing new from now on: the server drains.
+    pub fn stop(&self) {
+        self.draining.set(true);
+        self.damaged_files.stop();
+    }
+
+    /// Makes everything durable and leaves the volumes settled; gives up at `deadline`.
+    pub async fn settle(&self, deadline: Monotonic) {
+        let is_late = || self.tasks.now() >= deadline;
+        let volumes = self.volumes.ids();
+        for volume in &volumes {
+            let Some(served) = self.volumes.served(*volume) else { continue };
+            if let Err(why) = served.make_durable(is_late).await {
+                tracing::error!(%volume, %why, "the volume could not be made durable at the end");
+            }
+        }
+        let spaces = self.pools.spaces();
+        for space in &spaces {
+            volumes.iter().for_each(|volume| space.close_volume(*volume));
+        }
+        until(|| {
+            let closed = spaces.iter().all(|space| {
+                volumes.iter().all(|volume| {
+                    matches!(space.phase(*volume), None | Some(Phase::Closed | Phase::Stopped(_)))
+                })
+            });
+            (closed || is_late()).then_some(())
+        })
+        .await;
+        self.damage_keeper.write().await;
+        self.keeper.all_kept(&self.disks, is_late).await;
+    }
+}
+
+/// The parts that own state; what works on several of them is handed some of these.
+struct Shared {
+    tasks: Rc<Tasks>,
+    state: State,
+    events: Rc<Events>,
+    disks: Rc<Disks>,
+    pools: Rc<Pools>,
+    volumes: Rc<Volumes>,
+    damage: Rc<DamageBook>,
+    jobs: Rc<RefCell<Jobs>>,
+    keeper: Rc<Keeper>,
+}
+
+impl Shared {
+    fn into_node(self, disk_opener: DiskOpener, settings: &Settings, now: Monotonic) -> Node {
+        let damage_keeper = DamageKeeper::new(self.tasks.clone(), self.state.clone(), self.damage_sources());
+        let (job_control, volume_opener) = (self.job_control(), self.volume_opener());
+        let volume_care = self.volume_care(volume_opener.clone());
+        let disk_care = self.disk_care(job_control.clone());
+        let recovery = self.recovery(damage_keeper.clone(), volume_opener.clone(), volume_care.clone());
+        let scrubs = self.scrubs(settings, now);
+        let Self { tasks, events, disks, pools, volumes, damage, jobs, keeper, .. } = self;
+        Node {
+            damaged_files: Rc::new(DamagedFiles::new(tasks.clone(), damage.clone(), volumes.clone())),
+            damage_search: DamageSearch {
+                tasks: tasks.clone(),
+                damage: damage.clone(),
+                volumes: volumes.clone(),
+            },
+            volume_paths: VolumePaths { tasks: tasks.clone(), volumes: volumes.clone() },
+            checks: Checks {
+                tasks: tasks.clone(),
+                events: events.clone(),
+                pools: pools.clone(),
+                volumes: volumes.clone(),
+                jobs: jobs.clone(),
+            },
+            pool_care: PoolCare { disks: disk_care.clone(), recovery: recovery.clone() },
+            tasks,
+            events,
+            disks,
+            pools,
+            volumes,
+            damage,
+            jobs,
+            keeper,
+            damage_keeper,
+            disk_care,
+            volume_care,
+            job_control,
+            scrubs,
+            recovery,
+            disk_opener,
+            volume_opener,
+            settled_once: Cell::default(),
+            draining: Cell::default(),
+        }
+    }
+
+    fn damage_sources(&self) -> DamageSources {
+        DamageSources {
+            damage: self.damage.clone(),
+            events: self.events.clone(),
+            disks: self.disks.clone(),
+            pools: self.pools.clone(),
+            volumes: self.volumes.clone(),
+        }
+    }
+
+    fn job_control(&self) -> JobControl {
+        JobControl {
+            tasks: self.tasks.clone(),
+            events: self.events.clone(),
+            pools: self.pools.clone(),
+            volumes: self.volumes.clone(),
+            jobs: self.jobs.clone(),
+        }
+    }
+
+    fn volume_opener(&self) -> VolumeOpener {
+        VolumeOpener {
+            tasks: self.tasks.clone(),
+            disks: self.disks.clone(),
+            pools: self.pools.clone(),
+            volumes: self.volumes.clone(),
+        }
+    }
+
+    fn volume_care(&self, opener: VolumeOpener) -> VolumeCare {
+        VolumeCare {
+            tasks: self.tasks.clone(),
+            state: self.state.clone(),
+            disks: self.disks.clone(),
+            pools: self.pools.clone(),
+            volumes: self.volumes.clone(),
+            opener,
+        }
+    }
+
+    fn disk_care(&self, jobs: JobControl) -> DiskCare {
+        DiskCare {
+            tasks: self.tasks.clone(),
+            state: self.state.clone(),
+            disks: self.disks.clone(),
+            pools: self.pools.clone(),
+            volumes: self.volumes.clone(),
+            keeper: self.keeper.clone(),
+            jobs,
+        }
+    }
+
+    fn recovery(&self, damage: DamageKeeper, opener: VolumeOpener, care: VolumeCare) -> Recovery {
+        Recovery {
+            tasks: self.tasks.clone(),
+            state: self.state.clone(),
+            disks: self.disks.clone(),
+            pools: self.pools.clone(),
+            damage,
+            opener,
+            care,
+        }
+    }
+
+    fn scrubs(&self, settings: &Settings, started: Monotonic) -> Scrubs {
+        Scrubs {
+            tasks: self.tasks.clone(),
+            state: self.state.clone(),
+            events: self.events.clone(),
+            disks: self.disks.clone(),
+            pools: self.pools.clone(),
+            jobs: self.jobs.clone(),
+            started,
+            period: settings.scrub_period,
+            rest: rest_at(settings.scrub_rate),
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! How pools are made, leave this server, and come to it.
+//!
+//! Promises: an export gives the pool up only after everything is durable and every reachable disk says that it was given up;
+//! if it fails before, the pool stays here, served. Never changes a disk that is not the pool's.
+
+use crate::disk_care::DiskCare;
+use crate::error::{Done, Error, ErrorKind};
+use crate::formatting::NewDisk;
+use crate::jobs::{JobId, SpaceJob};
+use crate::recovery::{Records, Recovery};
+use crate::tasks::until;
+use cluster::shares::Share;
+use cluster::{
+    DeletedVolume, DiskRecord, FaultDomain, PoolRecord, Record, RedbState, StateError, Transaction, Typed,
+    VolumeRecord,
+};
+use space::coordinator::Phase;
+use std::time::Duration;
+use types::{PoolId, VolumeId};
+use uuid::Uuid;
+
+/// How long a pool's volumes may take to make everything durable and close.
+const CLOSING_MAX: Duration = Duration::from_secs(120);
+/// How long an imported pool's volumes may take to open before the import is answered without them.
+const OPENING_MAX: Duration = Duration::from_secs(30);
+
+/// Makes, exports and adopts pools.
+#[derive(Clone)]
+pub struct PoolCare {
+    pub(crate) disks: DiskCare,
+    pub(crate) recovery: Recovery,
+}
+
+impl PoolCare {
+    /// Writes labels to disks that hold nothing, and makes them a pool. `reserve_disks`: disks' worth of space kept for repair; if it
+    /// is `None`, by the usual rule.
+    ///
+    /// # Errors
+    /// Why it was not made; see [`ErrorKind`].
+    pub async fn create(
+        &self,
+        name: String,
+        disks: Vec<NewDisk>,
+        reserve_disks: Option<u32>,
+    ) -> Done<PoolId> {
+        if disks.is_empty() {
+            return Err(Error::new(ErrorKind::Invalid, "a pool needs at least one disk"));
+        }
+        let pool = PoolId(Uuid::new_v4());
+        let (tasks, pools) = (&self.disks.tasks, &self.disks.pools);
+        if pools.is_named(&name) {
+            return Err(Error::new(ErrorKind::Conflict, format!("a pool named {name} exists already")));
+        }
+        let domains: Vec<FaultDomain> = disks.iter().map(|disk| disk.fault_domain.clone()).collect();
+        let reserve_disks = reserve_disks.unwrap_or_else(|| pool::default_reserve_disks(&domains));
+        check_reserve(reserve_disks, disks.len())?;
+        let records = self.disks.format(pool, disks, None).await?;
+        let record = PoolRecord::new(pool, name, reserve_disks, tasks.unix_seconds());
+        let mut transaction = Transaction::default().when(record.key(), 0).put(record.key(), record.encode());
+        for disk in &records {
+            transaction = transaction.put(disk.key(), disk.encode());
+        }
+        self.disks.state.change(move |state| state.commit(transaction)).await?;
+        let slab_bytes = records.first().map_or(0, |disk| disk.slab_bytes);
+        pools.add(record, slab_bytes, tasks)?;
+        self.disks.open(records).await;
+        Ok(pool)
+    }
+
+    /// Keeps this many disks' worth of the pool's space for repair.
+    ///
+    /// # Errors
+    /// `Invalid` if nothing would be left for data.
+    pub async fn set_reserve(&self, pool: PoolId, reserve_disks: u32) -> Done<()> {
+        let disks = self.disks.disks.slots().values().filter(|slot| slot.record.pool == pool).count();
+        check_reserve(reserve_disks, disks)?;
+        let change = move |found: PoolRecord| PoolRecord { reserve_disks, ..found };
+        self.disks.state.change(move |state| rewrite_pool(state, pool, change)).await?;
+        self.disks.pools.set_reserve(pool, reserve_disks)
+    }
+
+    /// Evens out the fill of the pool's disks; answers with the job.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn rebalance(&self, pool: PoolId) -> Done<JobId> {
+        let space = self.disks.pools.space_for(pool)?;
+        if space.rebalance() == 0 {
+            return Ok(self.disks.jobs.nothing_to_do(SpaceJob::Rebalance, pool));
+        }
+        Ok(self.disks.jobs.begun(SpaceJob::Rebalance, pool).await)
+    }
+
+    /// Closes the pool's volumes, marks its disks as given up, and forgets pool, disks, volumes and shares.
+    ///
+    /// # Errors
+    /// Why the pool stays.
+    pub async fn export(&self, pool: PoolId) -> Done<()> {
+        self.disks.pools.space_for(pool)?;
+        let volumes = self.disks.volumes.of_pool(pool);
+        if self.disks.volumes.is_any_opening_of(pool) {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                "a volume of the pool is being opened, or waits for missing disks: bring them back, or delete it first",
+            ));
+        }
+        if let Err(why) = self.close(pool, &volumes).await {
+            self.take_back(pool, &volumes).await;
+            let message = format!("the pool was not exported and stays here: {}", why.message);
+            return Err(Error::new(why.kind, message));
+        }
+        self.disks.volumes.forget_of(pool);
+        self.disks.disks.remove_of(pool);
+        self.disks.pools.remove(pool);
+        self.disks.keeper.forget(pool);
+        self.disks.state.change(move |state| forget_pool(state, pool)).await?;
+        tracing::info!(%pool, "a pool was exported");
+        Ok(())
+    }
+
+    async fn close(&self, pool: PoolId, volumes: &[VolumeId]) -> Done<()> {
+        let DiskCare { tasks, pools, volumes: known, keeper, .. } = &self.disks;
+        let space = pools.space_for(pool)?;
+        let deadline = tasks.now().after(CLOSING_MAX);
+        let is_late = || {
+            tasks.wake_at(deadline);
+            tasks.now() >= deadline
+        };
+        for volume in volumes.iter().filter(|volume| known.is_served(**volume)) {
+            let Some(served) = known.withdraw(*volume, tasks.now()) else { continue };
+            served.make_durable_alone(is_late).await.map_err(|status| {
+                Error::io(format!("volume {volume} could not be made durable: {status:?}"))
+            })?;
+        }
+        volumes.iter().for_each(|volume| space.close_volume(*volume));
+        let closed = until(|| {
+            let closed = volumes
+                .iter()
+                .all(|volume| matches!(space.phase(*volume), None | Some(Phase::Closed | Phase::Stopped(_))));
+            (closed || is_late()).then_some(closed)
+        });
+        if !closed.await {
+            return Err(Error::io("its volumes did not close in time"));
+        }
+        volumes.iter().for_each(|volume| space.forget_volume(*volume));
+        self.set_exported(pool, true).await?;
+        keeper.all_kept(&self.disks.disks, is_late).await;
+        match keeper.trouble(pool) {
+            None if is_late() => Err(Error::io("its disks could not be marked in time")),
+            None => Ok(()),
+            Some(why) => Err(Error::io(why)),
+        }
+    }
+
+    async fn set_exported(&self, pool: PoolId, exported: bool) -> Done<()> {
+        let change = move |found: PoolRecord| PoolRecord { exported, ..found };
+        self.disks.state.change(move |state| rewrite_pool(state, pool, change)).await
+    }
+
+    /// Serves the volumes of a pool again that stays.
+    async fn take_back(&self, pool: PoolId, volumes: &[VolumeId]) {
+        if let Err(why) = self.set_exported(pool, false).await {
+            tracing::error!(%pool, %why, "a pool cannot be taken back from its export");
+        }
+        let closed: Vec<VolumeRecord> = {
+            let entries = self.disks.volumes.entries();
+            let entries = volumes.iter().filter_map(|volume| entries.get(volume));
+            entries.filter(|entry| entry.served.is_none()).map(|entry| entry.record.clone()).collect()
+        };
+        for record in closed {
+            if let Some(space) = self.disks.pools.space(pool) {
+                space.forget_volume(record.id);
+            }
+            self.recovery.opener.open(record, None);
+        }
+    }
+
+    /// Opens a pool that was just recorded. Answers the names of volumes that are not served, and why.
+    ///
+    /// # Errors
+    /// If the state cannot be read.
+    pub async fn adopt(&self, pool: PoolId) -> Done<Vec<String>> {
+        let DiskCare { tasks, volumes, .. } = &self.disks;
+        let records = self.disks.state.change(Records::read).await?;
+        self.recovery.open(records.of(pool));
+        let patience = tasks.now().after(OPENING_MAX);
+        tasks.until_late(patience, || (!volumes.is_any_opening_of(pool)).then_some(())).await;
+        let entries = volumes.entries();
+        let unserved = entries.values().filter(|entry| entry.pool == pool && entry.served.is_none());
+        Ok(unserved
+            .map(|entry| {
+                let why = entry.failure.as_deref().unwrap_or("it waits for disks that are missing");
+                format!("{}: {why}", entry.record.name)
+            })
+            .collect())
+    }
+}
+
+/// Checks that some disks are left for data.
+fn check_reserve(reserve_disks: u32, disks: usize) -> Done<()> {
+    if (reserve_disks as usize) < disks.max(1) {
+        return Ok(());
+    }
+    let message =
+        format!("a reserve of {reserve_disks} disks leaves nothing of a pool of {disks} disks for data");
+    Err(Error::new(ErrorKind::Invalid, message))
+}
+
+/// Changes a pool's record; one that is gone stays gone.
+fn rewrite_pool(
+    state: &RedbState,
+    pool: PoolId,
+    change: impl FnOnce(PoolRecord) -> PoolRecord,
+) -> Result<(), StateError> {
+    let Some(found) = state.read::<PoolRecord>(&pool.to_string())? else { return Ok(()) };
+    state.write(&change(found.value), found.revision).map(|_| ())
+}
+
+/// Takes a pool and everything on it out of the state.
+fn forget_pool(state: &RedbState, pool: PoolId) -> Result<(), StateError> {
+    let mut changes = Transaction::default().delete(PoolRecord::key_of(&pool.to_string()));
+    for disk in state.list::<DiskRecord>()?.into_iter().filter(|disk| disk.value.pool == pool) {
+        changes = changes.delete(disk.value.key());
+    }
+    for note in state.list::<DeletedVolume>()?.into_iter().filter(|note| note.value.pool == pool) {
+        changes = changes.delete(note.value.key());
+    }
+    let mut gone = Vec::new();
+    for volume in state.list::<VolumeRecord>()?.into_iter().filter(|volume| volume.value.pool == pool) {
+        gone.push(volume.value.id);
+        changes = changes.delete(volume.value.key());
+    }
+    for share in state.list::<Share>()?.into_iter().filter(|share| gone.contains(&share.value.volume)) {
+        changes = changes.delete(share.value.key());
+    }
+    state.commit(changes).map(|_| ())
+}

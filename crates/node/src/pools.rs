@@ -1,0 +1,217 @@
+//! The pools of this server: each has one space, which holds its volumes' virtual disks.
+
+use crate::damage::DamageBook;
+use crate::disk_store::DiskStore;
+use crate::error::{Done, Error, ErrorKind};
+use crate::kept::{KeptClient, KeptState};
+use crate::tasks::Tasks;
+use cluster::{PoolRecord, Resiliency, StateError};
+use space::coordinator::{Config, JobStatus};
+use space::local::{LocalEvent, LocalSpace};
+use std::cell::{Cell, Ref, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+use types::{BLOCK_BYTES, DiskId, Monotonic, PoolId, VolumeId};
+
+/// Pause between two comparisons of regions in which blocks were lost.
+const LOST_RECHECK: Duration = Duration::from_secs(60);
+
+/// A pool's virtual disks.
+pub type PoolSpace = LocalSpace<DiskStore, KeptClient>;
+
+/// A pool.
+pub struct PoolEntry {
+    pub record: PoolRecord,
+    pub slab_bytes: u64,
+    pub space: PoolSpace,
+}
+
+/// The recorded pools.
+///
+/// Invariant: a superseded pool has no disk attached, and no volume of it is served.
+pub struct Pools {
+    entries: RefCell<BTreeMap<PoolId, PoolEntry>>,
+    /// Pools whose records in the state are older than what a disk carries, and why nothing of them is used.
+    superseded: RefCell<BTreeMap<PoolId, String>>,
+    kept: Rc<KeptState>,
+    space_config: Config,
+    recheck_lost_at: Cell<Monotonic>,
+}
+
+impl Pools {
+    pub fn new(kept: Rc<KeptState>, space_config: Config, now: Monotonic) -> Self {
+        Self {
+            entries: RefCell::default(),
+            superseded: RefCell::default(),
+            kept,
+            space_config,
+            recheck_lost_at: Cell::new(now),
+        }
+    }
+
+    pub fn entries(&self) -> Ref<'_, BTreeMap<PoolId, PoolEntry>> {
+        self.entries.borrow()
+    }
+
+    /// Takes a pool whose disks have slabs of this size.
+    ///
+    /// # Errors
+    /// If the cluster state cannot be used from here.
+    pub(crate) fn add(&self, record: PoolRecord, slab_bytes: u64, tasks: &Tasks) -> Result<(), StateError> {
+        let waker = tasks.waker();
+        let client = self.kept.client(move || waker.wake())?;
+        let slab_blocks = u32::try_from(slab_bytes / BLOCK_BYTES as u64).unwrap_or(u32::MAX);
+        let config = self.space_config.clone();
+        let space = LocalSpace::new(client, config, slab_blocks, record.reserve_disks, tasks.now());
+        self.entries.borrow_mut().insert(record.id, PoolEntry { record, slab_bytes, space });
+        Ok(())
+    }
+
+    /// Lets go of a pool. Its volumes must be closed.
+    pub(crate) fn remove(&self, pool: PoolId) {
+        let entry = self.entries.borrow_mut().remove(&pool);
+        // Its stores, and with them the files and their locks, go here.
+        drop(entry);
+        self.superseded.borrow_mut().remove(&pool);
+    }
+
+    pub fn space(&self, pool: PoolId) -> Option<PoolSpace> {
+        self.entries.borrow().get(&pool).map(|entry| entry.space.clone())
+    }
+
+    /// Finds a pool's space for a command.
+    pub(crate) fn space_for(&self, pool: PoolId) -> Done<PoolSpace> {
+        self.space(pool).ok_or_else(|| Error::not_found("pool", pool))
+    }
+
+    pub fn slab_bytes(&self, pool: PoolId) -> Option<u64> {
+        self.entries.borrow().get(&pool).map(|entry| entry.slab_bytes)
+    }
+
+    /// Tells the pool's name, or its id if nothing is known of it.
+    pub fn name(&self, pool: PoolId) -> String {
+        let entries = self.entries.borrow();
+        entries.get(&pool).map_or_else(|| pool.to_string(), |entry| entry.record.name.clone())
+    }
+
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        self.entries.borrow().values().any(|entry| entry.record.name == name)
+    }
+
+    pub(crate) fn ids(&self) -> Vec<PoolId> {
+        self.entries.borrow().keys().copied().collect()
+    }
+
+    pub(crate) fn spaces(&self) -> Vec<PoolSpace> {
+        self.entries.borrow().values().map(|entry| entry.space.clone()).collect()
+    }
+
+    pub(crate) fn jobs(&self) -> Vec<(VolumeId, JobStatus)> {
+        self.entries.borrow().values().flat_map(|entry| entry.space.jobs()).collect()
+    }
+
+    /// Says why nothing of the pool is used, if its records in the state are older than what one of its disks carries.
+    pub fn why_superseded(&self, pool: PoolId) -> Option<String> {
+        self.superseded.borrow().get(&pool).cloned()
+    }
+
+    /// Notes that nothing of the pool may be used. The first reason stays.
+    pub(crate) fn supersede(&self, pool: PoolId, why: &str) {
+        self.superseded.borrow_mut().entry(pool).or_insert_with(|| why.to_owned());
+    }
+
+    /// Takes a disk's store out of its pool's space.
+    pub(crate) fn detach(&self, pool: PoolId, disk: DiskId) {
+        if let Some(space) = self.space(pool) {
+            drop(space.detach_disk(disk));
+        }
+    }
+
+    /// Sets how many disks' worth of space an administrator wants kept for repair.
+    pub(crate) fn set_reserve(&self, pool: PoolId, reserve_disks: u32) -> Done<()> {
+        let mut entries = self.entries.borrow_mut();
+        let entry = entries.get_mut(&pool).ok_or_else(|| Error::io("the pool is gone"))?;
+        entry.record.reserve_disks = reserve_disks;
+        Ok(())
+    }
+
+    /// Keeps space for repair: the reserve is there for disks that are lost, so `gone` disks need it no more.
+    pub(crate) fn keep_reserves(&self, gone: impl Fn(PoolId) -> u32) {
+        for (id, entry) in self.entries.borrow().iter() {
+            // More disks may be gone than the reserve is for.
+            entry.space.set_reserve_disks(entry.record.reserve_disks.saturating_sub(gone(*id)));
+            entry.space.keep_promises(0);
+        }
+    }
+
+    /// Keeps back the slabs of a fixed volume.
+    ///
+    /// # Errors
+    /// `NoSpace` if the pool does not have them.
+    pub(crate) fn promise(&self, pool: PoolId, chunks: u64, resiliency: Resiliency) -> Done<()> {
+        let space = self.space_for(pool)?;
+        let copies = resiliency.copies();
+        let available = space.available_chunks(copies);
+        if available < chunks {
+            return Err(Error::new(
+                ErrorKind::NoSpace,
+                format!(
+                    "a fixed volume is given all its space at once: {chunks} slabs in {copies} copies are wanted, the pool has room \
+                     for {available}; make it smaller or thin, or add disks"
+                ),
+            ));
+        }
+        space.keep_promises(chunks * u64::from(copies));
+        Ok(())
+    }
+
+    /// Brings the time to all spaces, and has lost blocks looked at again from time to time.
+    pub(crate) fn handle_timeout(&self, now: Monotonic, damage: &DamageBook) {
+        for entry in self.entries.borrow().values() {
+            entry.space.handle_timeout(now);
+        }
+        if now >= self.recheck_lost_at.get() {
+            self.recheck_lost_at.set(now.after(LOST_RECHECK));
+            self.recheck_lost(damage);
+        }
+    }
+
+    /// Has regions compared in which blocks were lost; those that were given back are forgotten.
+    fn recheck_lost(&self, damage: &DamageBook) {
+        let entries = self.entries.borrow();
+        for (volume, lba) in damage.lost_regions() {
+            let mapped =
+                |entry: &PoolEntry| entry.space.with_volume(volume, |coordinator| coordinator.is_mapped(lba));
+            match entries.values().find_map(|entry| Some((entry, mapped(entry)?))) {
+                Some((entry, true)) => entry.space.compare(volume, lba),
+                Some((_, false)) => damage.forget_lost(volume, lba),
+                None => {}
+            }
+        }
+    }
+
+    /// Lets all spaces go on. `true`: something moved.
+    pub(crate) fn poll(&self, mut note: impl FnMut(LocalEvent)) -> bool {
+        let mut moved = false;
+        for entry in self.entries.borrow().values() {
+            moved |= entry.space.poll();
+            while let Some(event) = entry.space.poll_event() {
+                note(event);
+                // A task may wait for it.
+                moved = true;
+            }
+        }
+        moved
+    }
+
+    /// Something was asked for that is not on its way to the disks before the next poll.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.entries.borrow().values().any(|entry| entry.space.has_unsent())
+    }
+
+    /// When [`Pools::handle_timeout`] is due.
+    pub(crate) fn next_timeout(&self) -> Option<Monotonic> {
+        self.entries.borrow().values().filter_map(|entry| entry.space.next_timeout()).min()
+    }
+}

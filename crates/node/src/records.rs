@@ -1,0 +1,196 @@
+//! The copies of the records on the disks (D8), kept up to date.
+//!
+//! Owns the knowledge of which revision of the cluster state every reachable disk carries, which [`crate::kept`] holds coordinators to.
+//! Promises: a disk that does not take its copy holds commits up no longer than a disk may take to answer: it is taken out, or health
+//! tells. Never blocks: the state is read on a helper thread.
+//!
+//! A volume's epoch and which of its regions are settled change while writes go on; the disks may have them older
+//! ([`PoolImage::says_the_same`]), which costs an import comparisons and no data. They are written at most every [`LAZY`], and at the
+//! end.
+
+use crate::disks::Disks;
+use crate::kept::KeptState;
+use crate::pools::Pools;
+use crate::tasks::{Tasks, until};
+use cluster::image::PoolImage;
+use cluster::{RedbState, StateDump};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+use types::{Monotonic, PoolId};
+
+/// Pause between two writes of what disks may have older.
+const LAZY: Duration = Duration::from_secs(60);
+/// Pause before a state that could not be read is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Times that a disk may take to answer, after which one that has not taken its copy is told of: a write, a flush, and one more.
+const PATIENCE_TIMES: u32 = 3;
+
+/// The records that the disks of a pool are to carry.
+struct Copy {
+    image: PoolImage,
+    /// `None` if they have no room on a disk.
+    bytes: Option<Rc<Vec<u8>>>,
+    made_at: Monotonic,
+}
+
+/// Keeps the disks' copies.
+///
+/// Invariant: at most one round runs; `kept` rises only after a round that began with that revision.
+pub struct Keeper {
+    kept: Rc<KeptState>,
+    running: Cell<bool>,
+    /// Disks that had come when the last round began ([`Disks::arrivals`]); `None` if another round is wanted in any case. A disk that
+    /// came since may carry something else.
+    seen_arrivals: Cell<Option<u64>>,
+    /// Disks are to have nothing older.
+    exactly: Cell<bool>,
+    copies: RefCell<BTreeMap<PoolId, Copy>>,
+    /// What is wrong with a pool's copies.
+    troubles: RefCell<BTreeMap<PoolId, String>>,
+    host: String,
+}
+
+impl Keeper {
+    /// `host`: this server's name, for people who find the disks elsewhere.
+    pub fn new(kept: Rc<KeptState>, host: String) -> Self {
+        Self {
+            kept,
+            running: Cell::new(false),
+            seen_arrivals: Cell::new(None),
+            exactly: Cell::new(false),
+            copies: RefCell::default(),
+            troubles: RefCell::default(),
+            host,
+        }
+    }
+
+    pub(crate) fn forget(&self, pool: PoolId) {
+        self.copies.borrow_mut().remove(&pool);
+        self.troubles.borrow_mut().remove(&pool);
+    }
+
+    /// Says why some disks of a pool do not carry what they should.
+    pub fn trouble(&self, pool: PoolId) -> Option<String> {
+        self.troubles.borrow().get(&pool).cloned()
+    }
+
+    fn is_due(&self, disks: &Disks) -> bool {
+        self.seen_arrivals.get() != Some(disks.arrivals()) || !self.kept.is_kept()
+    }
+
+    /// Begins to bring the disks' copies up to the last revision, if they are behind and no round runs.
+    pub(crate) fn begin(self: &Rc<Self>, disks: &Rc<Disks>, pools: &Rc<Pools>, tasks: &Rc<Tasks>) {
+        if self.running.get() || !self.is_due(disks) {
+            return;
+        }
+        self.running.set(true);
+        let (disks, pools) = (disks.clone(), pools.clone());
+        let round = Round { keeper: self.clone(), disks, pools, tasks: tasks.clone() };
+        tasks.spawn(async move { round.run().await });
+    }
+
+    /// Makes what the disks of these pools are to carry as of a revision.
+    fn renew(&self, dump: &StateDump, pools: &[PoolId], now: Monotonic, unix_s: u64) {
+        let mut copies = self.copies.borrow_mut();
+        for &pool in pools {
+            let Some(image) = PoolImage::of(dump, pool, &self.host, unix_s) else { continue };
+            let is_lazy = !self.exactly.get();
+            let stays = copies.get(&pool).is_some_and(|copy| {
+                let same = copy.image.says_the_same(&image);
+                same && (copy.image.entries == image.entries || (is_lazy && now.since(copy.made_at) < LAZY))
+            });
+            if stays {
+                continue;
+            }
+            let bytes = image.encode(store::RECORDS_BYTES_MAX).map(Rc::new);
+            if bytes.is_none() {
+                let why = "its volumes' records are larger than the 256 KiB that a disk holds";
+                tracing::error!(%pool, why, "the pool's disks do not carry its records");
+                self.troubles.borrow_mut().insert(pool, why.to_owned());
+            }
+            copies.insert(pool, Copy { image, bytes, made_at: now });
+        }
+    }
+
+    /// Waits until all reachable disks carry the records exactly as they are, or `give_up` says so.
+    pub(crate) async fn all_kept(&self, disks: &Disks, give_up: impl Fn() -> bool) {
+        self.exactly.set(true);
+        self.seen_arrivals.set(None);
+        until(|| {
+            let done = !self.running.get() && !self.is_due(disks);
+            (done || give_up()).then_some(())
+        })
+        .await;
+        self.exactly.set(false);
+    }
+
+    fn state(&self) -> RedbState {
+        self.kept.state().clone()
+    }
+}
+
+/// One round of writing: until the disks carry the last revision.
+struct Round {
+    keeper: Rc<Keeper>,
+    disks: Rc<Disks>,
+    pools: Rc<Pools>,
+    tasks: Rc<Tasks>,
+}
+
+impl Round {
+    async fn run(self) {
+        while self.keeper.is_due(&self.disks) {
+            self.keeper.seen_arrivals.set(Some(self.disks.arrivals()));
+            let state = self.keeper.state();
+            let dump = match self.tasks.blocking(move || state.dump()).await {
+                Some(Ok(dump)) => dump,
+                failed => {
+                    tracing::error!(?failed, "the cluster state cannot be read for the disks' copies");
+                    self.tasks.rest(AGAIN).await;
+                    // Disks that came are not served by this try.
+                    self.keeper.seen_arrivals.set(None);
+                    continue;
+                }
+            };
+            let pools = self.pools.ids();
+            self.keeper.renew(&dump, &pools, self.tasks.now(), self.tasks.unix_seconds());
+            for pool in pools {
+                self.write_copies(pool).await;
+            }
+            self.keeper.kept.set_kept(dump.revision);
+        }
+        self.keeper.running.set(false);
+    }
+
+    /// Gives a pool's disks what they should carry, and waits until they do or are gone.
+    async fn write_copies(&self, pool: PoolId) {
+        let bytes = self.keeper.copies.borrow().get(&pool).and_then(|copy| copy.bytes.clone());
+        let Some(bytes) = bytes else { return };
+        let (Some(space), mut lacking) = (self.pools.space(pool), self.disks.lacking(pool, &bytes)) else {
+            return;
+        };
+        if lacking.is_empty() {
+            return;
+        }
+        space.keep_records(&bytes);
+        let patience = self.tasks.now().after(self.disks.timeout() * PATIENCE_TIMES);
+        let in_time = self.tasks.until_late(patience, || {
+            let still = self.disks.lacking(pool, &bytes);
+            // Disks that came meanwhile have a round of their own.
+            lacking.retain(|disk| still.contains(disk));
+            lacking.is_empty().then_some(())
+        });
+        let is_late = in_time.await.is_none();
+        let mut troubles = self.keeper.troubles.borrow_mut();
+        if is_late {
+            let disks: Vec<String> = lacking.iter().map(ToString::to_string).collect();
+            let why = format!("{} did not take its copy of the records in time", disks.join(", "));
+            tracing::error!(%pool, why);
+            troubles.insert(pool, why);
+        } else {
+            troubles.remove(&pool);
+        }
+    }
+}

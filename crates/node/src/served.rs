@@ -1,0 +1,137 @@
+//! A served volume: the file layer's service as the SMB server and administrative commands use it side by side.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use types::{Monotonic, NtStatus};
+use volume::backend::{Backend, Event, Operation, OperationId, Reply, Ruling, Standing};
+use volume::service::Service;
+
+/// Bit of the operations of commands; those of the server do not have it.
+const COMMAND: u64 = 1 << 63;
+
+/// Answers to commands' operations; `None` while a command waits.
+type Answers = HashMap<u64, Option<Result<Reply, NtStatus>>>;
+
+struct Shared {
+    service: RefCell<Service>,
+    answers: RefCell<Answers>,
+    next: Cell<u64>,
+}
+
+/// A volume that is served. Clones share it.
+///
+/// Invariant: the service is never borrowed over a wait, so that the server and commands may use it by turns.
+#[derive(Clone)]
+pub struct ServedVolume(Rc<Shared>);
+
+impl ServedVolume {
+    pub fn new(service: Service) -> Self {
+        Self(Rc::new(Shared {
+            service: RefCell::new(service),
+            answers: RefCell::default(),
+            next: Cell::new(COMMAND),
+        }))
+    }
+
+    /// No command is under way on it: nobody else has a clone.
+    pub fn is_sole(&self) -> bool {
+        Rc::strong_count(&self.0) == 1
+    }
+
+    /// Looks at the service.
+    pub fn with<T>(&self, look: impl FnOnce(&Service) -> T) -> T {
+        look(&self.0.service.borrow())
+    }
+
+    /// Changes the service.
+    pub fn with_mut<T>(&self, change: impl FnOnce(&mut Service) -> T) -> T {
+        change(&mut self.0.service.borrow_mut())
+    }
+
+    /// Performs an operation for a command, which goes on when the server polls the volume.
+    pub async fn perform(&self, request: Operation, now: Monotonic) -> Result<Reply, NtStatus> {
+        let id = self.expect();
+        self.0.service.borrow_mut().submit(OperationId(id), request, now);
+        crate::tasks::until(|| self.take(id)).await
+    }
+
+    /// Makes all data and metadata durable. Waits until that is done, or `give_up` says so.
+    pub async fn make_durable(&self, give_up: impl Fn() -> bool) -> Result<(), NtStatus> {
+        let id = self.expect();
+        self.0.service.borrow_mut().make_durable(OperationId(id));
+        let late = || give_up().then_some(Err(NtStatus::IO_TIMEOUT));
+        crate::tasks::until(|| self.take(id).or_else(late)).await.map(|_| ())
+    }
+
+    /// As [`ServedVolume::make_durable`], for a volume that the server does not poll any more.
+    pub async fn make_durable_alone(&self, give_up: impl Fn() -> bool) -> Result<(), NtStatus> {
+        let id = self.expect();
+        self.0.service.borrow_mut().make_durable(OperationId(id));
+        let mut volume = self.clone();
+        crate::tasks::until(|| {
+            // Its opens are gone: nobody waits for these events.
+            volume.poll(&mut Vec::new());
+            self.take(id).or_else(|| give_up().then_some(Err(NtStatus::IO_TIMEOUT)))
+        })
+        .await
+        .map(|_| ())
+    }
+
+    fn expect(&self) -> u64 {
+        let id = self.0.next.get();
+        self.0.next.set(id + 1);
+        self.0.answers.borrow_mut().insert(id, None);
+        id
+    }
+
+    fn take(&self, id: u64) -> Option<Result<Reply, NtStatus>> {
+        let mut answers = self.0.answers.borrow_mut();
+        match answers.get(&id) {
+            Some(Some(_)) => answers.remove(&id).flatten(),
+            _ => None,
+        }
+    }
+}
+
+impl Backend for ServedVolume {
+    #[inline]
+    fn submit(&mut self, operation: OperationId, request: Operation, now: Monotonic) {
+        self.0.service.borrow_mut().submit(operation, request, now);
+    }
+
+    fn cancel(&mut self, operation: OperationId) {
+        self.0.service.borrow_mut().cancel(operation);
+    }
+
+    fn review(&mut self, judge: &mut dyn FnMut(&Standing) -> Ruling, now: Monotonic) {
+        self.0.service.borrow_mut().review(judge, now);
+    }
+
+    #[inline]
+    fn poll(&mut self, out: &mut Vec<Event>) {
+        self.0.service.borrow_mut().poll(out);
+        if self.0.answers.borrow().is_empty() {
+            return;
+        }
+        let mut answers = self.0.answers.borrow_mut();
+        for at in (0..out.len()).rev() {
+            if let Event::Done { operation, .. } | Event::Pending { operation } = &out[at]
+                && operation.0 & COMMAND != 0
+                && let Event::Done { operation, result } = out.remove(at)
+                && let Some(waiting) = answers.get_mut(&operation.0)
+            {
+                *waiting = Some(result);
+            }
+        }
+    }
+
+    #[inline]
+    fn next_timeout(&self) -> Option<Monotonic> {
+        self.0.service.borrow().next_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Monotonic) {
+        self.0.service.borrow_mut().handle_timeout(now);
+    }
+}

@@ -1,0 +1,138 @@
+//! From a record to a served volume; and back, if the volume stops.
+
+use crate::disks::Disks;
+use crate::error::{Done, Error, ErrorKind};
+use crate::pools::Pools;
+use crate::served::ServedVolume;
+use crate::tasks::{Tasks, until};
+use crate::volumes::{VolumeEntry, Volumes};
+use cluster::VolumeRecord;
+use space::coordinator::Phase;
+use std::rc::Rc;
+use types::VolumeId;
+use volume::backend::Backend;
+use volume::fs::{FileSystem, Format};
+use volume::service::Service;
+
+/// Opens volumes.
+#[derive(Clone)]
+pub(crate) struct VolumeOpener {
+    pub tasks: Rc<Tasks>,
+    pub disks: Rc<Disks>,
+    pub pools: Rc<Pools>,
+    pub volumes: Rc<Volumes>,
+}
+
+impl VolumeOpener {
+    /// Begins to open a volume, or to make it by `format`.
+    pub(crate) fn open(&self, record: VolumeRecord, format: Option<Format>) {
+        self.volumes.begin_opening(record.clone(), self.disks.arrivals(), self.tasks.now());
+        let opener = self.clone();
+        self.tasks.spawn(async move {
+            let id = record.id;
+            match opener.try_open(&record, format).await {
+                Ok(served) => {
+                    tracing::info!(volume = %id, name = record.name, "volume serves");
+                    opener.volumes.serve(id, served);
+                }
+                Err(error) => {
+                    tracing::error!(volume = %id, name = record.name, %error, "a volume cannot be served");
+                    opener.volumes.note_failure(id, error.message, opener.tasks.now());
+                }
+            }
+        });
+    }
+
+    /// Waits until a volume that is being opened is served.
+    pub(crate) async fn opened(&self, id: VolumeId) -> Done<()> {
+        until(|| match self.volumes.entries().get(&id) {
+            Some(entry) if entry.opening => None,
+            Some(VolumeEntry { failure: Some(why), .. }) => Some(Err(Error::io(why.clone()))),
+            Some(_) => Some(Ok(())),
+            None => Some(Err(Error::new(ErrorKind::NotFound, "the volume is gone"))),
+        })
+        .await
+    }
+
+    async fn try_open(&self, record: &VolumeRecord, format: Option<Format>) -> Done<ServedVolume> {
+        let mut incarnation = [0; 16];
+        getrandom::fill(&mut incarnation).map_err(|error| Error::io(format!("no random bytes: {error}")))?;
+        let incarnation = u128::from_ne_bytes(incarnation) | 1;
+        until(|| self.disks.are_settled().then_some(())).await;
+        if let Some(why) = self.pools.why_superseded(record.pool) {
+            return Err(Error::io(why));
+        }
+        let space = self.pools.space(record.pool).ok_or_else(|| {
+            Error::io(format!("pool {} of volume {} is not there", record.pool, record.name))
+        })?;
+        let disk = Box::new(space.open_volume(record.id, incarnation));
+        let stopped = until(|| match space.phase(record.id) {
+            Some(Phase::Opening) => None,
+            Some(Phase::Serving) => Some(None),
+            Some(Phase::Stopped(why)) => Some(Some(why.to_string())),
+            Some(Phase::Closing | Phase::Closed) | None => Some(Some("it was closed".to_owned())),
+        });
+        let failed = |why: String| {
+            space.forget_volume(record.id);
+            Error::io(format!("volume {}: {why}", record.name))
+        };
+        if let Some(why) = stopped.await {
+            return Err(failed(why));
+        }
+        let config = self.volumes.cache_share();
+        let fs = match &format {
+            Some(format) => FileSystem::format(disk, format, config),
+            None => FileSystem::open(disk, config),
+        };
+        let (now, wall_clock) = (self.tasks.now(), self.tasks.wall_clock());
+        let service = Service::new(fs, self.volumes.service_config(), now, wall_clock);
+        let mut served = ServedVolume::new(service);
+        let failure = until(|| {
+            // Nobody has an open yet: there is no event to lose.
+            served.poll(&mut Vec::new());
+            served.with(|service| match service.failure() {
+                Some(why) => Some(Some(why.to_string())),
+                None => service.is_open().then_some(None),
+            })
+        });
+        match failure.await {
+            Some(why) => Err(failed(why)),
+            None => Ok(served),
+        }
+    }
+
+    /// Takes volumes out of service that stopped after a failed write, to be opened anew: their disks hold a whole state, and memory
+    /// may be ahead of it.
+    pub(crate) fn end_stopped(&self) {
+        for (record, why) in self.volumes.stopped() {
+            tracing::error!(volume = %record.id, name = record.name, why, "a volume stopped: it is opened anew");
+            self.volumes.note_stopped(record.id, self.tasks.now());
+            let Some(served) = self.volumes.withdraw(record.id, self.tasks.now()) else { continue };
+            let opener = self.clone();
+            self.tasks.spawn(async move { opener.end(record, served, why).await });
+        }
+    }
+
+    /// Waits until commands under way on a stopped volume have their answers: as long as one has it, its space is not opened another
+    /// time.
+    async fn end(&self, record: VolumeRecord, mut served: ServedVolume, why: String) {
+        until(|| {
+            served.poll(&mut Vec::new());
+            served.is_sole().then_some(())
+        })
+        .await;
+        drop(served);
+        if let Some(space) = self.pools.space(record.pool) {
+            space.forget_volume(record.id);
+        }
+        self.volumes.note_ended(record.id, why);
+    }
+
+    /// Tries volumes again that could not be opened, or stopped.
+    pub(crate) fn retry(&self) {
+        for record in self.volumes.due(self.disks.arrivals(), self.tasks.now()) {
+            tracing::info!(volume = %record.id, name = record.name, "a volume is tried again");
+            self.open(record, None);
+        }
+    }
+}

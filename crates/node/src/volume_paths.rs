@@ -1,0 +1,175 @@
+//! Files and directories of served volumes, as commands use them: with all rights, and beside clients.
+
+use crate::error::{Done, Error, ErrorKind};
+use crate::tasks::Tasks;
+use crate::volumes::Volumes;
+use std::rc::Rc;
+use std::sync::Arc;
+use types::{NtStatus, Sid, VolumeId};
+use volume::backend::{
+    AccessToken, CacheRequest, Caller, Create, Disposition, OpenId, Operation, OplockLevel, Privileges,
+    Reply, SessionId, ShareOptions, ShareRoot, Standing,
+};
+use volume::security::rights;
+
+/// Session under which commands open files; those of clients have other numbers.
+const COMMAND_SESSION: SessionId = SessionId(u64::MAX);
+/// Owner, group and DACL (MS-DTYP 2.4.7).
+const OWNER: u32 = 1;
+const GROUP: u32 = 2;
+const DACL: u32 = 4;
+/// FILE_OPEN_REPARSE_POINT | FILE_OPEN_FOR_BACKUP_INTENT (MS-SMB2 2.2.13).
+const OPTIONS: u32 = 0x0020_0000 | 0x0000_4000;
+/// FILE_DIRECTORY_FILE (MS-SMB2 2.2.13).
+const DIRECTORY_FILE: u32 = 1;
+/// FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE (MS-SMB2 2.2.13): what others do with the file goes on.
+const SHARE_ALL: u32 = 7;
+
+/// Opens paths for commands.
+#[derive(Clone)]
+pub struct VolumePaths {
+    pub(crate) tasks: Rc<Tasks>,
+    pub(crate) volumes: Rc<Volumes>,
+}
+
+impl VolumePaths {
+    /// Reads the self-relative security descriptor (MS-DTYP 2.4.6) of `path` (`\` between names, empty: the root).
+    ///
+    /// # Errors
+    /// Why the path cannot be opened; see [`ErrorKind`].
+    pub async fn query_security(&self, volume: VolumeId, path: &str) -> Done<Vec<u8>> {
+        let open = self.open(volume, path, rights::READ_CONTROL).await?;
+        let query = Operation::QuerySecurity { open, parts: OWNER | GROUP | DACL };
+        let result = self.perform(volume, query).await;
+        self.close(volume, open).await;
+        match result.map_err(|status| refused(path, status))? {
+            Reply::Security(descriptor) => Ok(descriptor),
+            _ => Err(Error::io(format!("{path}: the volume gave no security descriptor"))),
+        }
+    }
+
+    /// Replaces owner, group and DACL, as far as the descriptor has them.
+    ///
+    /// # Errors
+    /// `Invalid` if the descriptor does not parse; why the path cannot be opened.
+    pub async fn set_security(&self, volume: VolumeId, path: &str, descriptor: Vec<u8>) -> Done<()> {
+        let parsed = volume::security::SecurityDescriptor::parse(&descriptor).map_err(|_| {
+            Error::new(ErrorKind::Invalid, "the security descriptor does not parse (MS-DTYP 2.4.6)")
+        })?;
+        let mut parts = 0;
+        parts |= if parsed.owner.is_some() { OWNER } else { 0 };
+        parts |= if parsed.group.is_some() { GROUP } else { 0 };
+        parts |= if parsed.dacl.is_some() { DACL } else { 0 };
+        let access = rights::READ_CONTROL | rights::WRITE_DAC | rights::WRITE_OWNER;
+        let open = self.open(volume, path, access).await?;
+        let result = self.perform(volume, Operation::SetSecurity { open, parts, descriptor }).await;
+        self.close(volume, open).await;
+        result.map(|_| ()).map_err(|status| refused(path, status))
+    }
+
+    /// Makes the directory, and those it is in, if they are missing.
+    ///
+    /// # Errors
+    /// Why a directory cannot be made; see [`ErrorKind`].
+    pub async fn make_directory(&self, volume: VolumeId, path: &str) -> Done<()> {
+        let ends = path.match_indices('\\').map(|(at, _)| at).chain([path.len()]);
+        for directory in ends.map(|end| &path[..end]).filter(|directory| !directory.is_empty()) {
+            let options = OPTIONS | DIRECTORY_FILE;
+            let access = rights::READ_ATTRIBUTES;
+            let made = self.open_or(volume, directory, access, Disposition::OpenIf, options).await?;
+            self.close(volume, made).await;
+        }
+        Ok(())
+    }
+
+    async fn perform(&self, volume: VolumeId, operation: Operation) -> Result<Reply, NtStatus> {
+        match self.volumes.served(volume) {
+            Some(served) => served.perform(operation, self.tasks.now()).await,
+            None => Err(NtStatus::DEVICE_NOT_READY),
+        }
+    }
+
+    async fn open(&self, volume: VolumeId, path: &str, desired_access: u32) -> Done<OpenId> {
+        self.open_or(volume, path, desired_access, Disposition::Open, OPTIONS).await
+    }
+
+    async fn open_or(
+        &self,
+        volume: VolumeId,
+        path: &str,
+        desired_access: u32,
+        disposition: Disposition,
+        options: u32,
+    ) -> Done<OpenId> {
+        self.volumes.pool_of(volume)?;
+        let create = Create {
+            caller: caller(),
+            path: path.trim_matches(['\\', '/']).replace('/', "\\").encode_utf16().collect(),
+            desired_access,
+            attributes: 0,
+            share_access: SHARE_ALL,
+            disposition,
+            options,
+            cache: CacheRequest::Oplock(OplockLevel::None),
+            allocation_bytes: None,
+            extended_attributes: Vec::new(),
+            security: None,
+            durable: None,
+            app_instance: None,
+            query_maximal_access: false,
+            time_warp: None,
+            replay: false,
+        };
+        match self.perform(volume, Operation::Create(Box::new(create))).await {
+            Ok(Reply::Created(created)) => Ok(created.open),
+            Ok(_) => Err(Error::io(format!("{path}: the volume gave no open"))),
+            Err(status) => Err(refused(path, status)),
+        }
+    }
+
+    async fn close(&self, volume: VolumeId, open: OpenId) {
+        // An open that is gone already was closed by someone else.
+        let _ = self.perform(volume, Operation::Close { open, query: false }).await;
+    }
+}
+
+/// The identity of commands. What they make belongs to the administrators.
+fn caller() -> Caller {
+    let token = AccessToken {
+        user: Sid::administrators(),
+        primary_group: Sid::administrators(),
+        groups: vec![Sid::local_system(), Sid::everyone(), Sid::authenticated_users()],
+        privileges: Privileges::all(),
+    };
+    Caller {
+        session: COMMAND_SESSION,
+        client: [0; 16],
+        token: Arc::new(token),
+        root: ShareRoot::VOLUME,
+        share_access: rights::FILE_ALL,
+        share: ShareOptions::default(),
+        standing: Standing::none(),
+    }
+}
+
+fn refused(path: &str, status: NtStatus) -> Error {
+    let kind = match status {
+        NtStatus::OBJECT_NAME_NOT_FOUND | NtStatus::OBJECT_PATH_NOT_FOUND => ErrorKind::NotFound,
+        NtStatus::OBJECT_NAME_INVALID | NtStatus::INVALID_PARAMETER => ErrorKind::Invalid,
+        NtStatus::DISK_FULL => ErrorKind::NoSpace,
+        NtStatus::DEVICE_NOT_READY => ErrorKind::Unavailable,
+        NtStatus::SHARING_VIOLATION => ErrorKind::Conflict,
+        _ => ErrorKind::Io,
+    };
+    let shown = if path.is_empty() { "\\" } else { path };
+    let message = match status {
+        NtStatus::OBJECT_NAME_NOT_FOUND => format!("there is no '{shown}' on the volume"),
+        NtStatus::OBJECT_PATH_NOT_FOUND => format!("there is no directory for '{shown}' on the volume"),
+        NtStatus::NOT_A_DIRECTORY => format!("'{shown}' is a file, not a directory"),
+        NtStatus::OBJECT_NAME_INVALID => format!("'{shown}' holds characters that a name cannot have"),
+        NtStatus::SHARING_VIOLATION => format!("'{shown}' is open by somebody who does not share it"),
+        NtStatus::DISK_FULL => format!("'{shown}': the pool is full"),
+        _ => format!("{shown}: {status:?}"),
+    };
+    Error::new(kind, message)
+}

@@ -1,0 +1,288 @@
+//! The volumes of this server: which are served, and why the others are not.
+//!
+//! Decides only: openings are done by [`crate::volume_opening`].
+
+use crate::backoff::Backoff;
+use crate::error::{Done, Error, ErrorKind};
+use crate::served::ServedVolume;
+use cluster::VolumeRecord;
+use std::cell::{Ref, RefCell};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use types::{ChunkIndex, FileTime, Monotonic, PoolId, VolumeId};
+use volume::fs::Config;
+use volume::service::ServiceConfig;
+
+/// Share of the cache that may wait to be written: a third, and at most 2 GiB; the volume keeps to an amount that is soon written.
+const DIRTY_DIVISOR: usize = 3;
+const DIRTY_BYTES_MAX: usize = 2 << 30;
+/// Share of the cache for metadata pages: a quarter, and at most a gigabyte.
+const PAGES_DIVISOR: usize = 4;
+const PAGES_BYTES_MAX: usize = 1 << 30;
+
+/// Pauses before a volume that cannot be served is tried again: the first, the longest, and how long it must have been served to
+/// begin with the first.
+const OPENINGS: Backoff =
+    Backoff::new(Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(30));
+
+/// The server through which clients reach volumes.
+pub trait Front {
+    /// Serves the volume to clients from now on.
+    fn add_volume(&self, volume: VolumeId, served: ServedVolume);
+
+    /// Ends all opens of the volume, and lets go of it.
+    fn remove_volume(&self, volume: VolumeId, now: Monotonic);
+}
+
+/// A volume that is served, or why it is not.
+pub struct VolumeEntry {
+    pub pool: PoolId,
+    /// The record as it was when the volume was opened.
+    pub record: VolumeRecord,
+    pub served: Option<ServedVolume>,
+    /// It is being opened or made, or commands on it end.
+    pub opening: bool,
+    pub failure: Option<String>,
+    /// Disks that had come when it was opened last ([`crate::disks::Disks::arrivals`]).
+    arrivals: u64,
+    /// When it is opened again if that failed, or if it stopped.
+    openings: Backoff,
+}
+
+/// The recorded volumes.
+///
+/// Invariant: a volume is with the front exactly while its entry is served; one with a failure is not served.
+pub struct Volumes {
+    entries: RefCell<BTreeMap<VolumeId, VolumeEntry>>,
+    front: Box<dyn Front>,
+    /// RAM for all volumes.
+    cache_bytes: u64,
+    service: ServiceConfig,
+}
+
+/// One volume's part of a cache that `volumes` share.
+fn cache_share(cache_bytes: u64, volumes: usize) -> Config {
+    let share = usize::try_from(cache_bytes).unwrap_or(usize::MAX) / volumes.max(1);
+    let page_cache_bytes = (share / PAGES_DIVISOR).min(PAGES_BYTES_MAX);
+    Config {
+        cache_bytes: share - page_cache_bytes,
+        dirty_bytes: (share / DIRTY_DIVISOR).min(DIRTY_BYTES_MAX),
+        page_cache_bytes,
+    }
+}
+
+/// What clients may hold of a volume, as an administrator limits it.
+fn service_config(opens: usize, locks_per_open: usize) -> ServiceConfig {
+    let config = ServiceConfig::default();
+    ServiceConfig {
+        opens_max: opens,
+        locks_per_open,
+        locks_per_session: config.locks_per_session.max(locks_per_open),
+        locks_max: config.locks_max.max(locks_per_open),
+        ..config
+    }
+}
+
+impl Volumes {
+    /// `opens` and `locks_per_open`: at most what clients may hold of one volume.
+    pub fn new(front: Box<dyn Front>, cache_bytes: u64, opens: usize, locks_per_open: usize) -> Self {
+        let service = service_config(opens, locks_per_open);
+        Self { entries: RefCell::default(), front, cache_bytes, service }
+    }
+
+    pub fn entries(&self) -> Ref<'_, BTreeMap<VolumeId, VolumeEntry>> {
+        self.entries.borrow()
+    }
+
+    pub fn ids(&self) -> Vec<VolumeId> {
+        self.entries.borrow().keys().copied().collect()
+    }
+
+    /// Lists the volumes of a pool.
+    pub(crate) fn of_pool(&self, pool: PoolId) -> Vec<VolumeId> {
+        let entries = self.entries.borrow();
+        entries.iter().filter(|(_, entry)| entry.pool == pool).map(|(id, _)| *id).collect()
+    }
+
+    /// Tells the volume's name, or its id if nothing is known of it.
+    pub fn name(&self, volume: VolumeId) -> String {
+        let entries = self.entries.borrow();
+        entries.get(&volume).map_or_else(|| volume.to_string(), |entry| entry.record.name.clone())
+    }
+
+    /// Finds the pool of a volume.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub(crate) fn pool_of(&self, volume: VolumeId) -> Done<PoolId> {
+        let pool = self.entries.borrow().get(&volume).map(|entry| entry.pool);
+        pool.ok_or_else(|| Error::not_found("volume", volume))
+    }
+
+    /// The volume, if it is served.
+    pub fn served(&self, volume: VolumeId) -> Option<ServedVolume> {
+        self.entries.borrow().get(&volume).and_then(|entry| entry.served.clone())
+    }
+
+    /// Finds a volume for a command that needs it served.
+    ///
+    /// # Errors
+    /// `NotFound`, or `Unavailable`.
+    pub(crate) fn served_for(&self, volume: VolumeId) -> Done<ServedVolume> {
+        self.pool_of(volume)?;
+        self.served(volume).ok_or_else(|| {
+            let name = self.name(volume);
+            let why = format!("volume {name} is not served: see `cenote health`");
+            Error::new(ErrorKind::Unavailable, why)
+        })
+    }
+
+    pub fn is_served(&self, volume: VolumeId) -> bool {
+        self.entries.borrow().get(&volume).is_some_and(|entry| entry.served.is_some())
+    }
+
+    /// Some volume is being opened.
+    pub(crate) fn is_any_opening(&self) -> bool {
+        self.entries.borrow().values().any(|entry| entry.opening)
+    }
+
+    /// Some volume of the pool is being opened.
+    pub(crate) fn is_any_opening_of(&self, pool: PoolId) -> bool {
+        self.entries.borrow().values().any(|entry| entry.pool == pool && entry.opening)
+    }
+
+    /// Every volume of the pool is served.
+    pub(crate) fn are_served_of(&self, pool: PoolId) -> bool {
+        let entries = self.entries.borrow();
+        entries.values().filter(|entry| entry.pool == pool).all(|entry| entry.served.is_some())
+    }
+
+    /// Tells in which range of which volume a chunk lies, in words.
+    pub(crate) fn place_in_words(
+        &self,
+        volume: VolumeId,
+        chunk: ChunkIndex,
+        slab_bytes: impl FnOnce(PoolId) -> Option<u64>,
+    ) -> Option<String> {
+        let entries = self.entries.borrow();
+        let entry = entries.get(&volume)?;
+        let slab_bytes = slab_bytes(entry.pool)?;
+        let begin = u64::from(chunk.0) * slab_bytes;
+        let show = types::size::show_size;
+        Some(format!("volume {}, {} to {}", entry.record.name, show(begin), show(begin + slab_bytes)))
+    }
+
+    pub(crate) fn service_config(&self) -> ServiceConfig {
+        self.service
+    }
+
+    /// The cache of a volume that is being opened.
+    pub(crate) fn cache_share(&self) -> Config {
+        cache_share(self.cache_bytes, self.entries.borrow().len())
+    }
+
+    /// Divides the cache among the volumes that are served.
+    pub(crate) fn share_cache(&self) {
+        let entries = self.entries.borrow();
+        let served: Vec<_> = entries.values().filter_map(|entry| entry.served.as_ref()).collect();
+        let share = cache_share(self.cache_bytes, served.len());
+        for volume in served {
+            volume.with_mut(|service| service.file_system_mut().set_cache(share));
+        }
+    }
+
+    /// Tells all volumes the time of day.
+    pub(crate) fn set_wall_clock(&self, now: Monotonic, wall_clock: FileTime) {
+        for entry in self.entries.borrow().values() {
+            if let Some(served) = &entry.served {
+                served.with_mut(|service| service.set_wall_clock(now, wall_clock));
+            }
+        }
+    }
+
+    /// Notes that an opening of the volume begins.
+    pub(crate) fn begin_opening(&self, record: VolumeRecord, arrivals: u64, now: Monotonic) {
+        let mut entries = self.entries.borrow_mut();
+        let known = entries.get(&record.id).map(|entry| entry.openings.clone());
+        let mut openings = known.unwrap_or(OPENINGS);
+        openings.tried(now);
+        let (id, pool) = (record.id, record.pool);
+        let entry =
+            VolumeEntry { pool, record, served: None, opening: true, failure: None, arrivals, openings };
+        entries.insert(id, entry);
+    }
+
+    /// Serves a volume that was opened to clients.
+    pub(crate) fn serve(&self, volume: VolumeId, served: ServedVolume) {
+        self.front.add_volume(volume, served.clone());
+        if let Some(entry) = self.entries.borrow_mut().get_mut(&volume) {
+            entry.opening = false;
+            entry.served = Some(served);
+        }
+        self.share_cache();
+    }
+
+    /// Notes why an opening failed.
+    pub(crate) fn note_failure(&self, volume: VolumeId, why: String, now: Monotonic) {
+        if let Some(entry) = self.entries.borrow_mut().get_mut(&volume) {
+            entry.opening = false;
+            entry.openings.ended(now);
+            entry.failure = Some(why);
+        }
+        self.share_cache();
+    }
+
+    /// Takes the volume away from clients. Commands that are under way may still have it.
+    pub(crate) fn withdraw(&self, volume: VolumeId, now: Monotonic) -> Option<ServedVolume> {
+        self.front.remove_volume(volume, now);
+        let served = self.entries.borrow_mut().get_mut(&volume).and_then(|entry| entry.served.take());
+        self.share_cache();
+        served
+    }
+
+    /// Notes that a volume stopped, which is tried again later. Until commands on it have ended it counts as being opened.
+    pub(crate) fn note_stopped(&self, volume: VolumeId, now: Monotonic) {
+        if let Some(entry) = self.entries.borrow_mut().get_mut(&volume) {
+            entry.openings.broke(now);
+            entry.opening = true;
+        }
+    }
+
+    /// Notes that nobody has the stopped volume any more.
+    pub(crate) fn note_ended(&self, volume: VolumeId, why: String) {
+        if let Some(entry) = self.entries.borrow_mut().get_mut(&volume) {
+            entry.opening = false;
+            entry.failure = Some(why);
+        }
+    }
+
+    pub(crate) fn forget(&self, volume: VolumeId) {
+        self.entries.borrow_mut().remove(&volume);
+    }
+
+    pub(crate) fn forget_of(&self, pool: PoolId) {
+        self.entries.borrow_mut().retain(|_, entry| entry.pool != pool);
+    }
+
+    /// Lists served volumes that stopped after a failed write, and why.
+    pub(crate) fn stopped(&self) -> Vec<(VolumeRecord, String)> {
+        let entries = self.entries.borrow();
+        let stopped = entries.values().filter_map(|entry| {
+            let why = entry.served.as_ref()?.with(|service| service.failure().map(ToString::to_string))?;
+            Some((entry.record.clone(), why))
+        });
+        stopped.collect()
+    }
+
+    /// Lists volumes that could not be opened, or stopped, and are to be tried again: a disk has come, or it is time.
+    pub(crate) fn due(&self, arrivals: u64, now: Monotonic) -> Vec<VolumeRecord> {
+        let entries = self.entries.borrow();
+        let due = entries.values().filter(|entry| {
+            entry.failure.is_some()
+                && !entry.opening
+                && entry.served.is_none()
+                && (entry.arrivals < arrivals || entry.openings.is_due(now))
+        });
+        due.map(|entry| entry.record.clone()).collect()
+    }
+}

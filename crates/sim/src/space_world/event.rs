@@ -1,0 +1,59 @@
+//! What may happen at a moment of a run.
+
+use cluster::{Answer, Request as StateRequest};
+use space::message::{Request, Response};
+
+pub(crate) enum Event {
+    /// A request reaches a disk.
+    Request {
+        to: usize,
+        from: usize,
+        incarnations: (u64, u64),
+        request: Request,
+    },
+    /// A disk's response reaches a node.
+    Response {
+        to: usize,
+        from: usize,
+        incarnations: (u64, u64),
+        response: Response,
+    },
+    StateRequest {
+        from: usize,
+        incarnation: u64,
+        number: u64,
+        request: StateRequest,
+    },
+    StateAnswer {
+        to: usize,
+        incarnation: u64,
+        number: u64,
+        answer: Answer,
+    },
+    Timer {
+        node: usize,
+        incarnation: u64,
+    },
+    Poll {
+        disk: usize,
+    },
+    /// The client's turn; with an operation, the end of its patience with that.
+    Client {
+        client: usize,
+        operation: Option<u64>,
+    },
+    Fault,
+    Heal(Healing),
+    Manage,
+}
+
+/// The end of one fault.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Healing {
+    Restart(usize),
+    Reconnect(usize, usize),
+    Disk(usize),
+    State,
+    Scrub(usize, u64),
+    All,
+}

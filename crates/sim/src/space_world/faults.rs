@@ -1,0 +1,66 @@
+//! Faults, planned so that the volume should survive them.
+
+use super::course::{Course, MILLISECOND};
+use super::scenario::Scenario;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Crash,
+    CrashAll,
+    Cut,
+    CutState,
+    StateDown,
+    Takeover,
+    Hang,
+    Errors,
+    WriteErrors,
+    Corrupt,
+    Retire,
+    Slow,
+    Add,
+    AllAway,
+}
+
+/// A fault that is about to strike.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Strike {
+    pub kind: Kind,
+    pub node: usize,
+    pub disk: usize,
+    /// Virtual nanoseconds until its end.
+    pub lasting: u64,
+}
+
+impl Strike {
+    /// Chooses a fault of those that the scenario has, if it has any.
+    pub fn choose(course: &mut Course, nodes: usize, disks: usize) -> Option<Self> {
+        let kind = course.random.pick(&kinds(&course.scenario))?;
+        let node = course.random.below(nodes as u64) as usize;
+        let disk = course.random.below(disks as u64) as usize;
+        let lasting = course.random.between(20, 900) * MILLISECOND;
+        Some(Self { kind, node, disk, lasting })
+    }
+}
+
+/// Chooses the time until the next fault.
+pub(crate) fn pause(course: &mut Course) -> u64 {
+    let every = course.scenario.fault_every_ms;
+    let next = course.random.between(every / 2 + 1, every * 2) * MILLISECOND;
+    next.min(course.faults_end.saturating_sub(course.now))
+}
+
+/// Lists the kinds of faults that a scenario has, as often as each is to be likely.
+fn kinds(scenario: &Scenario) -> Vec<Kind> {
+    let parts: [(bool, &[Kind]); 9] = [
+        (scenario.crashes, &[Kind::Crash, Kind::Crash, Kind::Crash, Kind::CrashAll]),
+        (scenario.partitions, &[Kind::Cut, Kind::Cut, Kind::CutState, Kind::StateDown]),
+        (scenario.takeovers, &[Kind::Takeover, Kind::Takeover]),
+        (scenario.disk_faults, &[Kind::Hang, Kind::Errors, Kind::WriteErrors]),
+        (scenario.corruption, &[Kind::Corrupt; 3]),
+        (scenario.retirement, &[Kind::Retire]),
+        (scenario.slow_disks, &[Kind::Slow; 2]),
+        (scenario.addition, &[Kind::Add; 2]),
+        (scenario.all_away, &[Kind::AllAway; 2]),
+    ];
+    parts.iter().filter(|(has, _)| *has).flat_map(|(_, kinds)| kinds.iter().copied()).collect()
+}

@@ -1,0 +1,12 @@
+//! I10: reads never go back in time: the history of every block is that of one register, across crashes and coordinators.
+
+use crate::space_world::oracle::Register;
+use std::collections::BTreeMap;
+
+pub fn check(registers: &BTreeMap<u64, Register>) -> Vec<String> {
+    let each = registers.iter();
+    each.flat_map(|(lba, register)| {
+        register.violations().into_iter().map(move |what| format!("I10: block {lba}: {what}"))
+    })
+    .collect()
+}

@@ -1,0 +1,167 @@
+//! What the oracle sees of records and disks, and when it looks.
+
+use super::blocks::{CHUNK_BLOCKS, VOLUME, value_of};
+use super::client::History;
+use super::course::Course;
+use super::invariants::{i1, i2, i4, i5};
+use super::narrate;
+use super::nodes::SimDisk;
+use super::oracle::{Register, ZERO};
+use super::servers::Servers;
+use cluster::{MemoryState, Typed, VolumeRecord};
+use types::{ChunkIndex, DiskId, Lba};
+
+/// Judges each committed record and each acknowledged write by what the disks hold.
+///
+/// `records` has every record that was ever committed, in order, the last being the one in force.
+pub(crate) struct Judge {
+    records: i2::Records,
+    /// Revision of the last record.
+    revision: u64,
+}
+
+impl Judge {
+    /// Begins with the record that makes the volume.
+    pub fn new(first: &VolumeRecord, revision: u64) -> Self {
+        let mut records = i2::Records::default();
+        records.committed(first);
+        Self { records, revision }
+    }
+
+    /// Returns the record in force.
+    pub fn record(&self) -> Option<&VolumeRecord> {
+        self.records.last()
+    }
+
+    /// Looks at the record after a change of the cluster state.
+    pub fn state_changed(
+        &mut self,
+        course: &mut Course,
+        state: &MemoryState,
+        disks: &[SimDisk],
+        history: &History,
+        retired: Option<DiskId>,
+    ) {
+        let Ok(Some(found)) = state.read::<VolumeRecord>(&VOLUME.to_string()) else { return };
+        if found.revision == self.revision {
+            return;
+        }
+        self.revision = found.revision;
+        course.violate(self.records.committed(&found.value));
+        let Some(before) = self.records.before_last() else { return };
+        let after = &found.value;
+        narrate::record(course.moment(), after, retired);
+        course.trace.note(&[6, after.epoch.0, after.in_sync.len() as u64]);
+        if retired.is_none() {
+            course.violate(i5::check_record(before, after));
+        }
+        course.coverage.expulsions +=
+            before.in_sync.iter().filter(|disk| !after.in_sync.contains(disk)).count() as u64;
+        let look = Look { disks, history };
+        if !look.is_possible() {
+            return;
+        }
+        let now = course.step;
+        for disk in after.in_sync.iter().filter(|disk| !before.in_sync.contains(disk)) {
+            course.coverage.joins += 1;
+            let registers = history.registers.iter().filter(|(lba, _)| look.holds(*disk, **lba, after));
+            course.violate(registers.filter_map(|(lba, register)| {
+                i4::check(*disk, *lba, register, look.value_on(*disk, *lba), now)
+            }));
+        }
+        course.violate(
+            history.registers.iter().filter_map(|(lba, register)| {
+                i5::check_block(*lba, register, &look.copies(*lba, after), now)
+            }),
+        );
+    }
+
+    /// Looks at blocks whose write a node's coordinator acknowledged.
+    pub fn acknowledged(
+        &self,
+        course: &mut Course,
+        servers: &Servers,
+        history: &History,
+        node: usize,
+        lbas: impl Iterator<Item = u64>,
+    ) {
+        let Some(record) = self.records.last() else { return };
+        let Some(coordinator) = &servers.nodes[node].coordinator else { return };
+        let own = coordinator.record();
+        course.violate(self.records.acknowledged_under(own));
+        course.violate(i2::check_counted(own, &coordinator.chunk_copies()));
+        let look = Look { disks: &servers.disks, history };
+        if !look.is_possible() {
+            return;
+        }
+        for lba in lbas {
+            let Some(register) = history.registers.get(&lba) else { continue };
+            // A copy may leave between the answer of the last disk and this moment: it counts for the number of copies.
+            let count = look.copies(lba, own).len();
+            let copies = look.copies(lba, record);
+            // A chunk that was given back has no copies.
+            let zeroed = !register.may_be_zeroed(course.step);
+            let min_copies = if zeroed { 0 } else { usize::from(own.min_copies) };
+            let step = course.step;
+            course.violate(i1::check(lba, register, &copies, count, min_copies, step));
+        }
+    }
+
+    /// Looks at all copies at the end, when they have to be equal.
+    pub fn check_copies(&self, course: &mut Course, disks: &[SimDisk], history: &History) {
+        let Some(record) = self.records.last() else { return };
+        let look = Look { disks, history };
+        for (lba, register) in &history.registers {
+            let copies = look.copies(*lba, record);
+            if copies.windows(2).any(|pair| pair[0] != pair[1]) {
+                let wrong = format!("I10: copies of block {lba} differ at the end: {copies:x?}");
+                course.violate([wrong]);
+            }
+            if look.is_possible() {
+                let step = course.step;
+                course.violate(i5::check_block(*lba, register, &copies, step));
+            }
+        }
+    }
+}
+
+/// A look into the stores, past their replicas.
+struct Look<'a> {
+    disks: &'a [SimDisk],
+    history: &'a History,
+}
+
+impl Look<'_> {
+    /// Whether stores can be looked into without asking them.
+    fn is_possible(&self) -> bool {
+        self.disks.iter().all(|disk| !disk.medium.is_real())
+    }
+
+    /// Whether the disk has a copy of the block that counts by this record.
+    fn holds(&self, disk: DiskId, lba: u64, record: &VolumeRecord) -> bool {
+        let chunk = ChunkIndex((lba / CHUNK_BLOCKS) as u32);
+        let known = self.disks.iter().find(|known| known.id == disk);
+        let has = known.and_then(|known| known.medium.fake()).is_some_and(|store| {
+            // What is marked as lost is not answered for.
+            store.has_chunk(VOLUME, chunk) && !store.is_lost(VOLUME, Lba(lba))
+        });
+        has && record.in_sync.contains(&disk) && !record.building.contains(&(disk, chunk))
+    }
+
+    /// Reads the value that the disk has of the block; `None` if that is garbage.
+    fn value_on(&self, disk: DiskId, lba: u64) -> Option<u64> {
+        let known = self.disks.iter().find(|known| known.id == disk)?;
+        let found = match known.medium.fake()?.peek(VOLUME, Lba(lba)) {
+            Some(block) => value_of(&block, lba)?,
+            None => ZERO,
+        };
+        let zeroes = || self.history.registers.get(&lba).map(Register::zeroes);
+        if found == ZERO { zeroes().or(Some(found)) } else { Some(found) }
+    }
+
+    /// Reads the values of all copies of the block that count by this record.
+    fn copies(&self, lba: u64, record: &VolumeRecord) -> Vec<Option<u64>> {
+        let holders = record.in_sync.iter().filter(|disk| self.holds(**disk, lba, record));
+        holders.map(|disk| self.value_on(*disk, lba)).collect()
+    }
+}

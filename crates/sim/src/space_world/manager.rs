@@ -1,0 +1,149 @@
+//! Who opens the volume, and when it is whole again: the manager that a cluster has, reduced to what matters here.
+
+use super::blocks::{CHUNK_BLOCKS, VOLUME};
+use super::course::{Course, MILLISECOND};
+use super::event::Event;
+use super::invariants::copies::{Watch, Wrong};
+use super::servers::Servers;
+use cluster::VolumeRecord;
+use space::coordinator::{Config, Coordinator, Phase};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+use types::{DiskId, Monotonic};
+
+/// Opens the volume when nobody has it open, and retires a disk.
+///
+/// At most one disk of a run is retired, and it stays so.
+#[derive(Default)]
+pub(crate) struct Manager {
+    openings: u64,
+    /// Time before which the volume is not opened: whoever crashed may come back.
+    open_not_before: u64,
+    retired: Option<DiskId>,
+    watch: Watch,
+}
+
+impl Manager {
+    pub fn retired(&self) -> Option<DiskId> {
+        self.retired
+    }
+
+    /// Waits a little before the volume is opened again: a node crashed.
+    pub fn crashed(&mut self, course: &Course) {
+        self.open_not_before = course.now + 30 * MILLISECOND;
+    }
+
+    /// Finds the node whose coordinator serves with all copies in place. `record`: the one in force.
+    pub fn whole_on(
+        &self,
+        course: &Course,
+        servers: &Servers,
+        record: Option<&VolumeRecord>,
+    ) -> Option<usize> {
+        let record = record?;
+        let out = record.stale.iter().filter(|stale| Some(stale.disk) != self.retired).count();
+        let copies = record.resiliency.copies();
+        let emptied = self.retired.is_none_or(|retired| !record.in_sync.contains(&retired));
+        let whole = emptied && out == 0 && record.building.is_empty() && record.min_holders == copies;
+        // A full pool may have no room for what is missing.
+        let patient =
+            course.scenario.tight && course.now > course.faults_end + 10_000 * MILLISECOND && out == 0;
+        if !whole && !patient {
+            return None;
+        }
+        servers.nodes.iter().position(|node| {
+            node.coordinator.as_ref().is_some_and(|found| {
+                *found.phase() == Phase::Serving
+                    && found.record() == record
+                    && (found.chunk_counts().1 == 0 || patient)
+                    && found.is_reconciled()
+            })
+        })
+    }
+
+    /// Looks whether chunks stay short of copies that nobody makes.
+    fn watch_copies(&mut self, course: &mut Course, servers: &Servers, record: Option<&VolumeRecord>) {
+        let serving = servers
+            .nodes
+            .iter()
+            .filter_map(|node| node.coordinator.as_ref())
+            .find(|found| *found.phase() == Phase::Serving && Some(found.record()) == record);
+        let Some(coordinator) = serving else { return self.watch.forget() };
+        let (few, jobs) = (coordinator.settled_chunk_counts().1, coordinator.jobs().len());
+        // Chunks for which a full pool has no room are told of.
+        let short = few.saturating_sub(coordinator.chunks_without_room());
+        let too_many = coordinator
+            .chunk_copies()
+            .iter()
+            .filter(|chunk| chunk.holders.len() > usize::from(chunk.copies))
+            .count();
+        let wrong = Wrong { short, too_many: too_many as u64 };
+        course.violate(self.watch.look(course.now, coordinator.record(), self.retired, wrong, jobs));
+    }
+
+    /// Looks after the volume; returns the node on which it is to be opened, if nobody has it open.
+    pub fn look_after(
+        &mut self,
+        course: &mut Course,
+        servers: &Servers,
+        record: Option<&VolumeRecord>,
+    ) -> Option<usize> {
+        course.after(20 * MILLISECOND, Event::Manage);
+        self.watch_copies(course, servers, record);
+        let running = servers.nodes.iter().any(|node| node.coordinator.is_some());
+        if running || course.now < self.open_not_before {
+            return None;
+        }
+        let up: Vec<usize> = (0..servers.nodes.len()).filter(|node| servers.nodes[*node].up).collect();
+        course.random.pick(&up)
+    }
+
+    /// Starts a coordinator on a node that has none.
+    pub fn open_on(&mut self, course: &mut Course, servers: &mut Servers, node: usize) {
+        debug_assert!(servers.nodes[node].coordinator.is_none());
+        self.openings += 1;
+        course.coverage.openings += 1;
+        let incarnation = u128::from(self.openings * 16 + node as u64);
+        let config = Config {
+            io_timeout: Duration::from_millis(120),
+            reconnect_interval: Duration::from_millis(40),
+            opening_grace: Duration::from_millis(150),
+            rotate_interval: Duration::from_millis(200),
+            state_retry: Duration::from_millis(30),
+            unavailable_after: Duration::from_secs(1),
+            rebuild_after: Duration::from_millis(1200),
+            lease: Some(Duration::from_millis(400)),
+            verify_reads: true,
+            ..Config::default()
+        };
+        let pool = Rc::new(RefCell::new(servers.pool_view(&course.scenario, self.retired)));
+        servers.nodes[node].pool = pool.clone();
+        let now = Monotonic(course.now);
+        let mut coordinator = Coordinator::new(VOLUME, incarnation, config, CHUNK_BLOCKS as u32, pool, now);
+        if let Some(disk) = self.retired {
+            coordinator.set_retired(disk, true);
+        }
+        for disk in servers.disks.iter().filter(|disk| disk.added && Some(disk.id) != self.retired) {
+            coordinator.add_disk(disk.id);
+        }
+        course.trace.note(&[9, course.now, node as u64]);
+        servers.nodes[node].coordinator = Some(coordinator);
+    }
+
+    /// Retires a disk, if others have places for its copies: else the daemon refuses to.
+    pub fn retire(&mut self, course: &Course, servers: &mut Servers, disk: usize) {
+        let id = servers.disks[disk].id;
+        let others = servers.disks.iter().filter(|other| other.added && other.id != id);
+        let domains: BTreeSet<usize> = others.map(|other| other.node).collect();
+        let enough = domains.len() >= usize::from(course.scenario.resiliency.copies());
+        if self.retired.is_some() || !enough || !servers.disks[disk].added {
+            return;
+        }
+        self.retired = Some(id);
+        for coordinator in servers.nodes.iter_mut().filter_map(|node| node.coordinator.as_mut()) {
+            coordinator.set_retired(id, true);
+        }
+    }
+}

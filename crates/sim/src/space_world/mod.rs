@@ -1,0 +1,27 @@
+//! Coordinators and replicas of several nodes in virtual time, over a network that loses and delays, with a cluster state that
+//! fails.
+//!
+//! Owns the environment only: coordinators, replicas and, in some runs, stores are what ships. A run has a phase of faults, under
+//! which nothing acknowledged may be lost nor anything wrong be read; then everything is healed, and every copy of every block
+//! is read.
+
+mod blocks;
+mod client;
+mod course;
+mod event;
+mod faults;
+pub mod invariants;
+mod judge;
+mod manager;
+mod narrate;
+mod network;
+mod nodes;
+pub mod oracle;
+mod scenario;
+mod servers;
+mod traffic;
+mod world;
+
+pub use course::Coverage;
+pub use scenario::Scenario;
+pub use world::{Report, run};

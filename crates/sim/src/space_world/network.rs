@@ -1,0 +1,158 @@
+//! What nodes say to each other and to the cluster state: it is late, lost, repeated and cut off as the scenario has it.
+
+use super::course::{Course, MICROSECOND, MILLISECOND};
+use super::event::Event;
+use super::servers::Servers;
+use cluster::{Answer, Request as StateRequest, VolumeRecord};
+use space::coordinator::StateToken;
+use space::message::{BusError, Operation, Request, Response};
+use types::DiskId;
+
+/// The network between nodes, of which the last, one beyond the nodes, is the cluster state.
+#[derive(Default)]
+pub(crate) struct Network {
+    /// Pairs of nodes that do not hear each other, once for each fault that cuts them off.
+    cut: Vec<(usize, usize)>,
+}
+
+impl Network {
+    pub fn cut(&mut self, one: usize, other: usize) {
+        self.cut.push((one, other));
+    }
+
+    pub fn reconnect(&mut self, one: usize, other: usize) {
+        self.cut.retain(|pair| *pair != (one, other));
+    }
+
+    pub fn reconnect_all(&mut self) {
+        self.cut.clear();
+    }
+
+    pub fn is_cut(&self, one: usize, other: usize) -> bool {
+        one != other && self.cut.iter().any(|pair| *pair == (one, other) || *pair == (other, one))
+    }
+
+    /// Whether a message between two processes, each given by node and incarnation, arrives.
+    pub fn reaches(&self, servers: &Servers, from: (usize, u64), to: (usize, u64)) -> bool {
+        servers.is_alive(from.0, from.1) && servers.is_alive(to.0, to.1) && !self.is_cut(from.0, to.0)
+    }
+
+    /// Sends a coordinator's request to a disk. `record`: the one in force.
+    pub fn send(
+        &self,
+        course: &mut Course,
+        servers: &Servers,
+        record: Option<&VolumeRecord>,
+        from: usize,
+        disk: DiskId,
+        request: Request,
+    ) {
+        let Some(to) = servers.disks.iter().position(|known| known.id == disk) else { return };
+        let node = servers.disks[to].node;
+        let incarnations = (servers.nodes[from].incarnation, servers.nodes[node].incarnation);
+        if !servers.nodes[node].up {
+            // The connection is refused; nobody may be there to say so.
+            if course.random.chance(700) {
+                let Request { volume, session, id, .. } = request;
+                let response =
+                    Response { from: disk, volume, session, id, result: Err(BusError::Unreachable) };
+                let incarnations = (incarnations.0, incarnations.0);
+                course.after(MILLISECOND, Event::Response { to: from, from, incarnations, response });
+            }
+            return;
+        }
+        for _ in 0..times(course) {
+            let late = match &request.operation {
+                Operation::Write { .. } if is_late_for_writes(course, record) => {
+                    course.random.between(1, 60) * MILLISECOND
+                }
+                _ => 0,
+            };
+            if let Some(delay) = travel(course, node == from).map(|delay| delay + late) {
+                let request = request.clone();
+                course.after(delay, Event::Request { to, from, incarnations, request });
+            }
+        }
+    }
+
+    /// Sends a disk's response to the coordinator that asked.
+    pub fn respond(&self, course: &mut Course, servers: &Servers, disk: usize, response: &Response) {
+        let node = servers.disks[disk].node;
+        let Some(to) = servers.owner_of_session(response.session) else { return };
+        let incarnations = (servers.nodes[node].incarnation, servers.nodes[to].incarnation);
+        for _ in 0..times(course) {
+            if let Some(delay) = travel(course, node == to) {
+                let response = response.clone();
+                course.after(delay, Event::Response { to, from: node, incarnations, response });
+            }
+        }
+    }
+
+    /// Sends a coordinator's request to the cluster state.
+    pub fn ask_state(
+        &self,
+        course: &mut Course,
+        servers: &mut Servers,
+        node: usize,
+        token: StateToken,
+        request: StateRequest,
+    ) {
+        let number = course.new_token();
+        let incarnation = servers.nodes[node].incarnation;
+        servers.nodes[node].asked.insert(number, token);
+        let loss = course.scenario.state_loss;
+        let lost = course.faulting() && course.random.chance(loss);
+        if !lost {
+            let late = course.faulting() && course.random.chance(loss / 2);
+            let delay = if late { course.random.between(100, 900) * MILLISECOND } else { 500 * MICROSECOND };
+            course.after(delay, Event::StateRequest { from: node, incarnation, number, request });
+        }
+        // The shell's time-out; an answer that comes first makes it moot.
+        let unknown = Event::StateAnswer { to: node, incarnation, number, answer: Answer::Unknown };
+        course.after(150 * MILLISECOND, unknown);
+    }
+
+    /// Sends the cluster state's answer.
+    pub fn answer_state(
+        &self,
+        course: &mut Course,
+        to: usize,
+        incarnation: u64,
+        number: u64,
+        answer: Answer,
+    ) {
+        let loss = course.scenario.state_loss;
+        if course.faulting() && course.random.chance(loss) {
+            return;
+        }
+        let delay = course.random.between(100, 900) * MICROSECOND;
+        course.after(delay, Event::StateAnswer { to, incarnation, number, answer });
+    }
+}
+
+/// Chooses how often a message is sent.
+fn times(course: &mut Course) -> usize {
+    let repeat = course.scenario.message_repeat;
+    if course.faulting() && course.random.chance(repeat) { 2 } else { 1 }
+}
+
+/// Chooses how long a message takes; `None` if it is lost.
+fn travel(course: &mut Course, local: bool) -> Option<u64> {
+    if local {
+        return Some(course.random.between(1, 20) * MICROSECOND);
+    }
+    let (loss, slow) = (course.scenario.message_loss, course.scenario.message_slow);
+    let faulting = course.faulting();
+    if faulting && course.random.chance(loss) {
+        return None;
+    }
+    if faulting && course.random.chance(slow) {
+        return Some(course.random.between(1, 60) * MILLISECOND);
+    }
+    Some(course.random.between(30, 400) * MICROSECOND)
+}
+
+fn is_late_for_writes(course: &Course, record: Option<&VolumeRecord>) -> bool {
+    let out = || record.is_some_and(|record| !record.stale.is_empty());
+    course.scenario.late_writes && course.faulting() && out()
+}

@@ -1,0 +1,105 @@
+//! What a run is made of: chosen by its seed, so that different seeds stress different things.
+
+use crate::random::Random;
+use cluster::Resiliency;
+
+/// The parameters of one run. Parts are of 1000.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scenario {
+    pub nodes: usize,
+    pub disks_per_node: usize,
+    pub resiliency: Resiliency,
+    pub clients: usize,
+    /// Longest pause of a client between two operations, in virtual microseconds.
+    pub client_pause_us: u64,
+    /// Virtual milliseconds of the first phase.
+    pub faults_ms: u64,
+    pub message_loss: u64,
+    pub message_repeat: u64,
+    pub message_slow: u64,
+    /// Writes are late while a disk is out: whatever is decided meanwhile meets writes in flight.
+    pub late_writes: bool,
+    pub state_loss: u64,
+    /// Mean milliseconds between faults.
+    pub fault_every_ms: u64,
+    pub crashes: bool,
+    pub partitions: bool,
+    pub takeovers: bool,
+    pub disk_faults: bool,
+    pub corruption: bool,
+    pub retirement: bool,
+    /// One disk is added to the pool during the run.
+    pub addition: bool,
+    /// Blocks and whole chunks are given back.
+    pub discards: bool,
+    /// So few slabs that the pool fills up.
+    pub tight: bool,
+    /// Some disks answer late for a while.
+    pub slow_disks: bool,
+    /// Real stores on disks that lose power, instead of stores in memory.
+    pub real_stores: bool,
+    /// All disks go at once, and come back one after the other.
+    pub all_away: bool,
+}
+
+impl Scenario {
+    pub fn of_seed(seed: u64) -> Self {
+        let mut random = Random::new(seed ^ 0x5ce4_a310);
+        let resiliency = match random.below(8) {
+            0 => Resiliency::Simple,
+            1..=5 => Resiliency::TwoWay,
+            _ => Resiliency::ThreeWay,
+        };
+        let mut scenario = Self {
+            nodes: random.between(3, 4) as usize,
+            disks_per_node: random.between(1, 2) as usize,
+            resiliency,
+            clients: random.between(2, 5) as usize,
+            client_pause_us: 3_000,
+            faults_ms: random.between(1_500, 4_000),
+            message_loss: if random.chance(500) { random.between(1, 15) } else { 0 },
+            message_repeat: if random.chance(500) { random.between(1, 60) } else { 0 },
+            message_slow: if random.chance(500) { random.between(5, 100) } else { 0 },
+            late_writes: false,
+            state_loss: if random.chance(500) { random.between(10, 200) } else { 0 },
+            fault_every_ms: random.between(80, 600),
+            crashes: random.chance(700),
+            partitions: random.chance(500),
+            takeovers: random.chance(500),
+            disk_faults: random.chance(600),
+            corruption: random.chance(400),
+            retirement: random.chance(200),
+            real_stores: random.chance(120),
+            addition: random.chance(250),
+            discards: random.chance(500),
+            tight: random.chance(150),
+            slow_disks: random.chance(300),
+            all_away: false,
+        };
+        // Few writes, and late ones: most regions of a disk that returns are as they were, and a write that comes while a region is
+        // looked at shows whether that is decided too early.
+        if random.chance(200) {
+            scenario.client_pause_us = 250_000;
+            scenario.late_writes = true;
+            scenario.partitions = false;
+            scenario.fault_every_ms = random.between(60, 150);
+            (scenario.disk_faults, scenario.slow_disks) = (true, true);
+            (scenario.crashes, scenario.takeovers, scenario.discards) = (false, false, false);
+        }
+        scenario.all_away = random.chance(150);
+        // What leaves disks needs room on others.
+        scenario.retirement &= !scenario.tight;
+        scenario
+    }
+
+    /// Slabs of each disk.
+    pub fn slabs(&self) -> u64 {
+        let chunks = super::blocks::CHUNKS;
+        let disks = (self.nodes * self.disks_per_node - usize::from(self.addition)) as u64;
+        match self.tight {
+            // A little less than all chunks need.
+            true => (chunks * u64::from(self.resiliency.copies()) / disks).max(1),
+            false => chunks * 2 + 2,
+        }
+    }
+}

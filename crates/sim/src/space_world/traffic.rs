@@ -1,0 +1,186 @@
+//! Drives the clients: what they ask, what they are answered, and the last reads of all copies.
+
+use super::client::{Client, Doing, History};
+use super::course::{Course, MICROSECOND, MILLISECOND};
+use super::event::Event;
+use super::judge::Judge;
+use super::narrate;
+use super::servers::Servers;
+use space::api::{SpaceCompletion, SpaceError, SpaceReply, SpaceRequest};
+use space::coordinator::Phase;
+use std::collections::VecDeque;
+use types::{Lba, Monotonic};
+
+/// Time after which a client gives an operation up.
+pub(crate) const PATIENCE: u64 = 1500 * MILLISECOND;
+
+/// The clients and what they know together.
+///
+/// A client has at most one operation in flight; the token of that operation is at one node at most.
+pub(crate) struct Traffic {
+    clients: Vec<Client>,
+    pub history: History,
+    /// Blocks and copies that are still to be read at the end; `None` before that.
+    last_reads: Option<VecDeque<(u64, u8)>>,
+}
+
+/// What a client does next.
+pub(crate) enum Turn {
+    /// It waits for an answer, or for its next turn.
+    Wait,
+    /// It asks the coordinator of this node.
+    Ask { node: usize, doing: Doing, request: SpaceRequest },
+    /// Every copy was read: the run is over. The volume is open on this node.
+    Finished { node: usize },
+}
+
+impl Traffic {
+    pub fn new(clients: usize, discards: bool) -> Self {
+        Self {
+            clients: (0..clients).map(|_| Client::default()).collect(),
+            history: History { discards, ..History::default() },
+            last_reads: None,
+        }
+    }
+
+    /// Whether an event of a client is still of interest: one whose operation was answered has sent its client on its way
+    /// already, and two ways would become ever more.
+    pub fn awaits(&self, client: usize, operation: Option<u64>) -> bool {
+        operation.is_none_or(|operation| self.clients[client].awaits(operation))
+    }
+
+    /// Lets clients go on whose coordinator is gone.
+    pub fn forsaken(&mut self, course: &mut Course, clients: impl Iterator<Item = usize>) {
+        for client in clients {
+            self.clients[client].doing = None;
+            course.after(MILLISECOND, Event::Client { client, operation: None });
+        }
+    }
+
+    /// Takes the completion of a client's operation on a node.
+    pub fn complete(
+        &mut self,
+        course: &mut Course,
+        servers: &mut Servers,
+        judge: &Judge,
+        node: usize,
+        completion: SpaceCompletion,
+    ) {
+        let Some(client) = servers.nodes[node].tokens.remove(&completion.token) else { return };
+        let step = course.step;
+        course.trace.note(&[8, course.now, client as u64, u64::from(completion.result.is_ok())]);
+        let Some((doing, _)) = self.clients[client].doing.take() else { return };
+        let began = self.clients[client].began;
+        narrate::done(course.moment(), client, &doing, &completion.result);
+        match (doing, completion.result) {
+            (Doing::Read { lba }, Ok(SpaceReply::Data(data))) => {
+                course.coverage.reads += 1;
+                self.history.read(lba, &data, began, step);
+            }
+            (Doing::Write { lba, blocks, value }, Ok(_)) => {
+                course.coverage.acknowledged_writes += 1;
+                self.history.wrote(lba, blocks, value, step);
+                judge.acknowledged(course, servers, &self.history, node, lba..lba + blocks);
+            }
+            (Doing::Discard { lbas, value }, Ok(_)) => {
+                course.coverage.discards += 1;
+                for at in lbas {
+                    self.history.wrote(at, 1, value, step);
+                    judge.acknowledged(course, servers, &self.history, node, at..at + 1);
+                }
+            }
+            (_, Err(SpaceError::NoSpace)) => course.coverage.no_space += 1,
+            _ => {}
+        }
+        // Nothing is learnt from pauses between the last reads, and there are many of them.
+        let longest = if self.last_reads.is_some() { 1_000 } else { course.scenario.client_pause_us };
+        let pause = course.random.between(1, longest) * MICROSECOND;
+        course.after(pause, Event::Client { client, operation: None });
+    }
+
+    /// Chooses what a client does in its turn. `whole_on`: the node that serves a volume that is whole.
+    pub fn choose(
+        &mut self,
+        course: &mut Course,
+        servers: &mut Servers,
+        whole_on: impl FnOnce(&Course, &Servers) -> Option<usize>,
+        client: usize,
+    ) -> Turn {
+        if self.clients[client].doing.is_some() {
+            if self.clients[client].patience_until > course.now {
+                return Turn::Wait;
+            }
+            let token = self.clients[client].token;
+            for node in &mut servers.nodes {
+                node.tokens.remove(&token);
+            }
+            self.clients[client].doing = None;
+        }
+        if course.now > course.faults_end + 300 * MILLISECOND {
+            let whole_on = whole_on(course, servers);
+            return self.choose_last(course, whole_on, client);
+        }
+        let serves = |node: usize| {
+            let node = &servers.nodes[node];
+            node.up && node.coordinator.as_ref().is_some_and(|found| *found.phase() == Phase::Serving)
+        };
+        let open: Vec<usize> = (0..servers.nodes.len()).filter(|node| serves(*node)).collect();
+        let Some(node) = course.random.pick(&open) else {
+            course.after(5 * MILLISECOND, Event::Client { client, operation: None });
+            return Turn::Wait;
+        };
+        let (doing, request) = self.history.choose(&mut course.random, course.step);
+        narrate::begins(course.moment(), client, &doing, &request);
+        Turn::Ask { node, doing, request }
+    }
+
+    /// Chooses in the second phase: when the volume is whole, every block is read from each copy by itself.
+    fn choose_last(&mut self, course: &mut Course, whole_on: Option<usize>, client: usize) -> Turn {
+        let Some(node) = whole_on else {
+            course.after(20 * MILLISECOND, Event::Client { client, operation: None });
+            return Turn::Wait;
+        };
+        if client > 0 {
+            return Turn::Wait;
+        }
+        let last_reads = self.last_reads.get_or_insert_with(|| {
+            let copies = course.scenario.resiliency.copies();
+            let lbas = self.history.registers.keys().copied();
+            lbas.flat_map(|lba| (0..copies).map(move |copy| (lba, copy))).collect()
+        });
+        while let Some((lba, copy)) = last_reads.pop_front() {
+            // A block that was never allocated has no copies.
+            let touched =
+                self.history.registers.get(&lba).is_some_and(|register| register.has_durable_value());
+            if touched {
+                let request = SpaceRequest::Read { lba: Lba(lba), blocks: 1, copy: Some(copy) };
+                return Turn::Ask { node, doing: Doing::Read { lba }, request };
+            }
+        }
+        Turn::Finished { node }
+    }
+
+    /// Gives a client's request to a node's coordinator; returns its token.
+    pub fn ask(
+        &mut self,
+        course: &mut Course,
+        servers: &mut Servers,
+        client: usize,
+        node: usize,
+        doing: Doing,
+        request: SpaceRequest,
+    ) -> u64 {
+        let token = course.new_token();
+        self.clients[client] = Client {
+            doing: Some((doing, token)),
+            began: course.step,
+            patience_until: course.now + PATIENCE,
+            token,
+        };
+        servers.nodes[node].tokens.insert(token, client);
+        if let Some(coordinator) = &mut servers.nodes[node].coordinator {
+            coordinator.submit(Monotonic(course.now), token, request);
+        }
+        token
+    }
+}

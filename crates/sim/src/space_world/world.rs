@@ -1,0 +1,389 @@
+//! The run: takes one event after the other to the parts of the world, and carries what coordinators want to say.
+
+use super::blocks::{CHUNK_BLOCKS, CHUNKS, VOLUME};
+use super::course::{Course, Coverage, MILLISECOND};
+use super::event::{Event, Healing};
+use super::faults::{self, Kind, Strike};
+use super::invariants::{i6, i10};
+use super::judge::Judge;
+use super::manager::Manager;
+use super::narrate;
+use super::network::Network;
+use super::scenario::Scenario;
+use super::servers::Servers;
+use super::traffic::{PATIENCE, Traffic, Turn};
+use cluster::{Answer, MemoryState, Provisioning, Request as StateRequest, Typed, VolumeRecord};
+use space::coordinator::{Coordinator, Event as SpaceEvent, Phase};
+use space::fake_store::FakeFault;
+use types::{BLOCK_BYTES, Monotonic, PoolId};
+
+/// Steps after which a run is broken off: it would not end.
+const STEPS_MAX: u64 = 3_000_000;
+
+/// The outcome of a run.
+#[derive(Debug, Clone)]
+pub struct Report {
+    pub seed: u64,
+    pub violations: Vec<String>,
+    /// Equal for equal seeds, bit for bit.
+    pub trace: u64,
+    pub steps: u64,
+    pub coverage: Coverage,
+}
+
+/// Runs one seed.
+pub fn run(seed: u64) -> Report {
+    let mut world = SpaceWorld::new(seed, Scenario::of_seed(seed));
+    world.run();
+    let Course { violations, trace, step, coverage, .. } = world.course;
+    Report { seed, violations, trace: trace.hash(), steps: step, coverage }
+}
+
+/// Nodes with coordinators and replicas, a network, the cluster state, and clients.
+///
+/// Each part owns its state and takes its neighbours as arguments; what is here knows only which part an event is for. After
+/// each call of a coordinator the world is pumped, so that nothing waits in one unsaid.
+struct SpaceWorld {
+    course: Course,
+    servers: Servers,
+    network: Network,
+    state: MemoryState,
+    state_down: bool,
+    judge: Judge,
+    traffic: Traffic,
+    manager: Manager,
+    finished: bool,
+}
+
+impl SpaceWorld {
+    fn new(seed: u64, scenario: Scenario) -> Self {
+        let servers = Servers::new(&scenario, seed);
+        let record = first_record(&scenario, &servers);
+        let state = MemoryState::new();
+        let revision = state.write(&record, 0).unwrap_or_default();
+        let clients = scenario.clients;
+        let mut world = Self {
+            servers,
+            network: Network::default(),
+            state,
+            state_down: false,
+            judge: Judge::new(&record, revision),
+            traffic: Traffic::new(clients, scenario.discards),
+            manager: Manager::default(),
+            finished: false,
+            course: Course::new(seed, scenario),
+        };
+        for disk in 0..world.servers.disks.len() {
+            world.servers.start_replica(&mut world.course, disk);
+        }
+        world.course.after(MILLISECOND, Event::Manage);
+        world.course.after(50 * MILLISECOND, Event::Fault);
+        for client in 0..clients {
+            world.course.after(10 * MILLISECOND, Event::Client { client, operation: None });
+        }
+        world
+    }
+
+    fn run(&mut self) {
+        while let Some(event) = self.course.next() {
+            self.handle(event);
+            let found = self.servers.take_findings();
+            self.course.violate(found.into_iter().map(|finding| format!("I3: {finding}")));
+            if !self.course.violations.is_empty() || self.finished {
+                break;
+            }
+            let Course { step, now, faults_end, .. } = self.course;
+            if step > STEPS_MAX || now > faults_end + 20_000 * MILLISECOND {
+                let why = self.short_of_whole();
+                self.course.violate([why]);
+            }
+        }
+        let history = &self.traffic.history;
+        self.course.violate(i6::check(&history.garbage));
+        self.course.violate(i10::check(&history.registers));
+    }
+
+    /// Says why the volume does not become whole again.
+    fn short_of_whole(&self) -> String {
+        let record = self.judge.record().cloned();
+        let serving =
+            self.servers.nodes.iter().filter_map(|node| Some((node.coordinator.as_ref()?, &node.pool)));
+        let doing: Vec<String> = serving
+            .map(|(found, pool)| {
+                let (counts, clean) = (found.chunk_counts(), found.is_reconciled());
+                let free: Vec<u64> = pool.borrow().disks().iter().map(|disk| disk.free_slabs).collect();
+                format!(
+                    "{:?}, chunks {counts:?}, without room {}, free slabs {free:?}, reconciled {clean}, {:?}",
+                    found.phase(),
+                    found.chunks_without_room(),
+                    found.jobs()
+                )
+            })
+            .collect();
+        format!("liveness: the volume does not become whole again: {record:?} {doing:?}")
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Request { to, from, incarnations, request } => {
+                self.course.trace.note(&[1, self.course.now, to as u64, request.id.0]);
+                let node = self.servers.disks[to].node;
+                if self.network.reaches(&self.servers, (from, incarnations.0), (node, incarnations.1)) {
+                    narrate::request(self.course.moment(), from, to, &request);
+                    self.servers.handle_request(&mut self.course, to, request);
+                }
+            }
+            Event::Response { to, from, incarnations, response } => {
+                let (id, is_ok) = (response.id.0, response.result.is_ok());
+                self.course.trace.note(&[2, self.course.now, to as u64, id, u64::from(is_ok)]);
+                if self.network.reaches(&self.servers, (from, incarnations.0), (to, incarnations.1)) {
+                    self.tell(to, |coordinator, now| coordinator.handle_response(now, response));
+                }
+            }
+            Event::StateRequest { from, incarnation, number, request } => {
+                self.serve_state(from, incarnation, number, &request);
+            }
+            Event::StateAnswer { to, incarnation, number, answer } => {
+                self.course.trace.note(&[4, self.course.now, to as u64, number]);
+                let node = &mut self.servers.nodes[to];
+                if node.incarnation == incarnation
+                    && let Some(token) = node.asked.remove(&number)
+                {
+                    self.tell(to, |coordinator, now| coordinator.handle_state(now, token, answer));
+                }
+            }
+            Event::Timer { node, incarnation } => {
+                if self.servers.nodes[node].incarnation == incarnation {
+                    self.servers.nodes[node].timer_at = None;
+                    self.tell(node, |coordinator, now| coordinator.handle_timeout(now));
+                }
+            }
+            Event::Poll { disk } => self.poll_disk(disk),
+            Event::Client { client, operation } => {
+                if self.traffic.awaits(client, operation) {
+                    self.drive_client(client);
+                }
+            }
+            Event::Fault if !self.course.faulting() => self.heal(Healing::All),
+            Event::Fault => {
+                let pause = faults::pause(&mut self.course);
+                self.course.after(pause, Event::Fault);
+                let Servers { nodes, disks, .. } = &self.servers;
+                if let Some(strike) = Strike::choose(&mut self.course, nodes.len(), disks.len()) {
+                    self.strike(strike);
+                }
+            }
+            Event::Heal(healing) => self.heal(healing),
+            Event::Manage => {
+                let record = self.judge.record();
+                if let Some(node) = self.manager.look_after(&mut self.course, &self.servers, record) {
+                    self.open_on(node);
+                }
+            }
+        }
+    }
+
+    /// Tells a node's coordinator something, if it has one, and carries what that wants to say.
+    fn tell(&mut self, node: usize, something: impl FnOnce(&mut Coordinator, Monotonic)) {
+        let now = Monotonic(self.course.now);
+        if let Some(coordinator) = &mut self.servers.nodes[node].coordinator {
+            something(coordinator, now);
+        }
+        self.pump(node);
+    }
+
+    /// Carries what the node's coordinator wants to say.
+    fn pump(&mut self, node: usize) {
+        let Self { course, servers, network, judge, traffic, .. } = self;
+        let mut completions = Vec::new();
+        loop {
+            let Some(coordinator) = &mut servers.nodes[node].coordinator else { return };
+            if let Some((disk, request)) = coordinator.poll_send() {
+                network.send(course, servers, judge.record(), node, disk, request);
+            } else if let Some((token, request)) = coordinator.poll_state() {
+                network.ask_state(course, servers, node, token, request);
+            } else if let Some(event) = coordinator.poll_event() {
+                match event {
+                    SpaceEvent::Serving { epoch } => course.trace.note(&[7, epoch.0]),
+                    SpaceEvent::Stopped { why: space::api::SpaceError::Fenced } => {
+                        course.coverage.fenced += 1
+                    }
+                    _ => {}
+                }
+            } else {
+                coordinator.poll(&mut completions);
+                break;
+            }
+        }
+        for completion in completions {
+            traffic.complete(course, servers, judge, node, completion);
+        }
+        let Some(coordinator) = &servers.nodes[node].coordinator else { return };
+        if matches!(coordinator.phase(), Phase::Stopped(_) | Phase::Closed) {
+            return self.drop_coordinator(node);
+        }
+        if let Some(at) = coordinator.next_timeout() {
+            let at = at.0.max(course.now + 1);
+            let node_state = &mut servers.nodes[node];
+            if node_state.timer_at.is_none_or(|scheduled| at < scheduled) {
+                node_state.timer_at = Some(at);
+                let incarnation = node_state.incarnation;
+                course.after(at - course.now, Event::Timer { node, incarnation });
+            }
+        }
+    }
+
+    fn pump_all(&mut self) {
+        (0..self.servers.nodes.len()).for_each(|node| self.pump(node));
+    }
+
+    fn drop_coordinator(&mut self, node: usize) {
+        let waiting = self.servers.drop_coordinator(&mut self.course, node);
+        self.traffic.forsaken(&mut self.course, waiting);
+    }
+
+    fn open_on(&mut self, node: usize) {
+        self.drop_coordinator(node);
+        self.manager.open_on(&mut self.course, &mut self.servers, node);
+        self.pump(node);
+    }
+
+    fn serve_state(&mut self, from: usize, incarnation: u64, number: u64, request: &StateRequest) {
+        let Self { course, servers, network, judge, traffic, manager, .. } = self;
+        if self.state_down || network.is_cut(from, servers.nodes.len()) {
+            return;
+        }
+        let answer = self.state.answer(request);
+        course.trace.note(&[5, course.now, from as u64, number]);
+        if matches!(answer, Answer::Committed { .. }) {
+            let (disks, history) = (&servers.disks, &traffic.history);
+            judge.state_changed(course, &self.state, disks, history, manager.retired());
+        }
+        network.answer_state(course, from, incarnation, number, answer);
+    }
+
+    fn poll_disk(&mut self, disk: usize) {
+        let Self { course, servers, network, .. } = self;
+        for response in servers.poll_disk(course, disk) {
+            narrate::response(course.moment(), disk, &response);
+            course.violate(servers.check_promise(disk, &response));
+            course.trace.note(&[3, course.now, disk as u64, response.id.0]);
+            network.respond(course, servers, disk, &response);
+        }
+    }
+
+    fn drive_client(&mut self, client: usize) {
+        let Self { course, servers, traffic, manager, judge, .. } = self;
+        let whole_on = |course: &Course, servers: &Servers| manager.whole_on(course, servers, judge.record());
+        match traffic.choose(course, servers, whole_on, client) {
+            Turn::Wait => {}
+            Turn::Ask { node, doing, request } => {
+                let token = traffic.ask(course, servers, client, node, doing, request);
+                self.pump(node);
+                self.course.after(PATIENCE, Event::Client { client, operation: Some(token) });
+            }
+            Turn::Finished { node } => {
+                judge.check_copies(course, &servers.disks, &traffic.history);
+                self.drop_coordinator(node);
+                self.finished = true;
+            }
+        }
+    }
+
+    fn strike(&mut self, Strike { kind, node, disk, lasting }: Strike) {
+        let Self { course, servers, .. } = self;
+        narrate::fault(course.moment(), &kind, node, disk, lasting / MILLISECOND);
+        let nodes = servers.nodes.len();
+        let heal_disk = Event::Heal(Healing::Disk(disk));
+        match kind {
+            Kind::Crash => self.crash(node, lasting),
+            Kind::CrashAll => (0..nodes).for_each(|node| self.crash(node, lasting)),
+            Kind::Cut => {
+                let other = (node + 1 + course.random.below(nodes as u64 - 1) as usize) % nodes;
+                self.network.cut(node, other);
+                course.after(lasting, Event::Heal(Healing::Reconnect(node, other)));
+            }
+            Kind::CutState => {
+                self.network.cut(node, nodes);
+                course.after(lasting, Event::Heal(Healing::Reconnect(node, nodes)));
+            }
+            Kind::StateDown => {
+                self.state_down = true;
+                course.after(lasting, Event::Heal(Healing::State));
+            }
+            Kind::Takeover => {
+                if servers.nodes[node].up && servers.nodes[node].coordinator.is_none() {
+                    self.open_on(node);
+                }
+            }
+            Kind::Hang => {
+                servers.disks[disk].hangs = true;
+                course.after(lasting, heal_disk);
+            }
+            Kind::Slow => {
+                servers.disks[disk].slow = true;
+                course.after(lasting, heal_disk);
+            }
+            Kind::Errors => {
+                servers.set_fault(disk, FakeFault::Errors);
+                course.after(lasting, heal_disk);
+            }
+            Kind::WriteErrors => {
+                servers.set_fault(disk, FakeFault::WriteErrors);
+                course.after(lasting, heal_disk);
+            }
+            Kind::Add => {
+                servers.add_disk(course, self.manager.retired());
+                self.pump_all();
+            }
+            Kind::AllAway => servers.send_all_away(course, lasting),
+            Kind::Corrupt => {
+                let (record, retired) = (self.judge.record(), self.manager.retired());
+                servers.rot(course, record, &self.traffic.history, retired);
+            }
+            Kind::Retire => {
+                self.manager.retire(course, servers, disk);
+                self.pump_all();
+            }
+        }
+    }
+
+    fn crash(&mut self, node: usize, down_for: u64) {
+        if !self.servers.nodes[node].up {
+            return;
+        }
+        self.course.coverage.crashes += 1;
+        self.drop_coordinator(node);
+        self.servers.crash(&mut self.course, node);
+        self.manager.crashed(&self.course);
+        self.course.after(down_for, Event::Heal(Healing::Restart(node)));
+    }
+
+    fn heal(&mut self, healing: Healing) {
+        let Self { course, servers, network, .. } = self;
+        match healing {
+            Healing::Restart(node) => servers.restart(course, node),
+            Healing::Reconnect(node, other) => network.reconnect(node, other),
+            Healing::State => self.state_down = false,
+            Healing::Disk(disk) => servers.heal_disk(course, disk),
+            Healing::Scrub(disk, lba) => {
+                servers.repair(course, disk, lba);
+                self.pump_all();
+            }
+            Healing::All => {
+                network.reconnect_all();
+                self.state_down = false;
+                (0..servers.nodes.len()).for_each(|node| servers.restart(course, node));
+                (0..servers.disks.len()).for_each(|disk| servers.heal_disk(course, disk));
+            }
+        }
+    }
+}
+
+/// Makes the record of a volume on all disks of the pool.
+fn first_record(scenario: &Scenario, servers: &Servers) -> VolumeRecord {
+    let ids = servers.disks.iter().filter(|disk| disk.added).map(|disk| disk.id).collect();
+    let size = CHUNKS * CHUNK_BLOCKS * BLOCK_BYTES as u64;
+    let pool = PoolId::from_bytes([1; 16]);
+    VolumeRecord::new(VOLUME, pool, "volume", scenario.resiliency, size, Provisioning::Thin, ids, 0)
+}

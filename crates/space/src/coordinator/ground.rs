@@ -1,0 +1,58 @@
+//! What the parts that work on copies stand on: the record, the chunk map and the ways to disks, asked together.
+//!
+//! Invariant: a copy counts if the record has its disk in sync and the chunk map names that disk among the chunk's holders; of no other
+//! copy is anything believed (I5).
+
+use super::calls::{Calls, Owner};
+use super::chunks::Chunks;
+use super::membership::Membership;
+use super::reports::Reports;
+use super::setting::Setting;
+use crate::message::Operation;
+use pool::ChunkCopies;
+use smallvec::SmallVec;
+use types::{ChunkIndex, DiskId};
+
+pub(super) struct Ground {
+    pub setting: Setting,
+    pub reports: Reports,
+    pub membership: Membership,
+    pub chunks: Chunks,
+    pub calls: Calls,
+}
+
+impl Ground {
+    /// Returns the disks whose copy of the chunk holds every acknowledged write, in order of their ids.
+    pub fn holders_of(&self, index: ChunkIndex) -> SmallVec<[DiskId; 3]> {
+        let chunk = self.chunks.get(index);
+        chunk.map(|chunk| chunk.in_sync_holders(self.membership.record()).collect()).unwrap_or_default()
+    }
+
+    /// Returns the chunks and their in-sync copies, for plans over the whole pool.
+    pub fn chunk_copies(&self) -> Vec<ChunkCopies> {
+        let (record, volume) = (self.membership.record(), self.setting.volume);
+        let copies = record.resiliency.copies();
+        let mapped = self.chunks.map.iter().filter(|(_, chunk)| chunk.is_mapped());
+        mapped
+            .map(|(&chunk, known)| {
+                let holders = known.in_sync_holders(record).collect();
+                ChunkCopies { volume, chunk, copies, holders }
+            })
+            .collect()
+    }
+
+    /// Begins a call; its outcome comes by [`Calls::take_outcome`].
+    pub fn call(&mut self, owner: Owner, disk: DiskId, operation: Operation) {
+        self.calls.call(owner, disk, operation, &self.setting, &self.membership);
+    }
+
+    /// Begins a session with the disk if there is none.
+    pub fn connect(&mut self, disk: DiskId) {
+        self.calls.connect(disk, &self.setting, &self.membership);
+    }
+
+    /// Takes the disk for failed, which does not answer, or answers with errors.
+    pub fn fail_disk(&mut self, disk: DiskId, why: &str) {
+        self.calls.fail_disk(disk, why, &self.setting, &mut self.membership, &mut self.reports);
+    }
+}

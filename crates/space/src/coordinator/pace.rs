@@ -1,0 +1,37 @@
+//! How fast work in the background goes.
+//!
+//! Invariant: while the volume is in use, a step is followed by a rest that is a multiple of the time that the step took.
+
+use super::setting::Setting;
+use types::Monotonic;
+
+#[derive(Default)]
+pub(super) struct Pace {
+    not_before: Monotonic,
+    step_began: Option<Monotonic>,
+}
+
+impl Pace {
+    /// Lets no step begin before this time.
+    pub fn delay(&mut self, until: Monotonic) {
+        self.not_before = self.not_before.max(until);
+    }
+
+    /// Says when the next step may begin, if it may not now.
+    pub fn rests_until(&self, now: Monotonic) -> Option<Monotonic> {
+        (self.not_before > now).then_some(self.not_before)
+    }
+
+    pub fn step_begins(&mut self, now: Monotonic) {
+        self.step_began = Some(now);
+    }
+
+    pub fn step_done(&mut self, volume_is_in_use: bool, setting: &Setting) {
+        if let Some(began) = self.step_began.take()
+            && volume_is_in_use
+        {
+            let rest = setting.now.since(began) * setting.config.background_rest;
+            self.delay(setting.now.after(rest));
+        }
+    }
+}

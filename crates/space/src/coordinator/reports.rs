@@ -1,0 +1,74 @@
+//! What a part leaves to others: events for the operator, and what another part has to do next.
+//!
+//! Parts are called from the coordinator downwards: one that finds work for a part above itself, or for one beside it, leaves a
+//! [`Next`] here. The coordinator hands that on before it takes anything else in.
+//!
+//! Invariant: when the coordinator has settled down, `next` is empty.
+
+use super::keys::{Holder, OperationKey, Synced};
+use super::{Counters, Event};
+use std::collections::VecDeque;
+use types::{ChunkIndex, DiskId};
+
+/// Events kept while nobody listens.
+const EVENTS_MAX: usize = 1024;
+
+/// Work that one part found for another.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// A lock was granted to one that waited for it.
+    Granted(Holder),
+    /// The read wants to be answered with what the copies hold, compared. It keeps its lock and its chunk until the comparison has
+    /// asked for its own.
+    Compare { operation: OperationKey, chunk: ChunkIndex, lba: u64, blocks: u64 },
+    /// The region of this block may differ between copies and is wanted.
+    Reconcile(ChunkIndex, u64),
+    /// The chunk is given back: a copy of it that is being made would outlive it.
+    Close(ChunkIndex),
+    /// A step on a region has ended.
+    Synced(Synced),
+    /// The disk failed, and nothing acknowledged depends on it: what is being copied to it is given up.
+    Abandon(DiskId),
+}
+
+#[derive(Default)]
+pub(super) struct Reports {
+    events: VecDeque<Event>,
+    pub counters: Counters,
+    /// Something changed that gated operations may have waited for.
+    pub recheck: bool,
+    next: VecDeque<Next>,
+}
+
+impl Reports {
+    pub fn emit(&mut self, event: Event) {
+        // Nobody may be listening: the newest events are the ones worth keeping.
+        if self.events.len() >= EVENTS_MAX {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Leaves work to another part.
+    pub fn leave(&mut self, next: Next) {
+        self.next.push_back(next);
+    }
+
+    pub fn take_next(&mut self) -> Option<Next> {
+        self.next.pop_front()
+    }
+
+    /// Forgets the work that was left: there is nobody to do it any more.
+    pub fn drop_work(&mut self) {
+        self.next.clear();
+        self.recheck = false;
+    }
+
+    pub fn has_work(&self) -> bool {
+        !self.next.is_empty()
+    }
+}

@@ -1,0 +1,87 @@
+//! What all parts of a coordinator go by, and none of them changes: which volume, its geometry, the time.
+
+use super::{Config, Phase, REGION_BLOCKS};
+use types::{BLOCK_BYTES, ChunkIndex, Lba, Monotonic, VolumeId};
+
+pub(super) struct Setting {
+    pub volume: VolumeId,
+    /// Names this opening; never 0, never reused.
+    pub incarnation: u128,
+    pub config: Config,
+    pub geometry: Geometry,
+    /// The time as it was last brought; never goes back.
+    pub now: Monotonic,
+    pub phase: Phase,
+}
+
+impl Setting {
+    /// Whether the chunk map is complete, and requests are done.
+    pub fn serving(&self) -> bool {
+        matches!(self.phase, Phase::Serving | Phase::Closing)
+    }
+
+    /// Whether nothing is asked of disks or of the cluster state any more.
+    pub fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Stopped(_) | Phase::Closed)
+    }
+}
+
+/// How the address space is cut. Every block belongs to one chunk, and to one region of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Geometry {
+    pub chunk_blocks: u64,
+}
+
+impl Geometry {
+    pub fn new(chunk_blocks: u32) -> Self {
+        Self { chunk_blocks: u64::from(chunk_blocks.max(1)) }
+    }
+
+    pub fn chunk_bytes(self) -> u64 {
+        self.chunk_blocks * BLOCK_BYTES as u64
+    }
+
+    pub fn region_blocks(self) -> u64 {
+        REGION_BLOCKS.min(self.chunk_blocks)
+    }
+
+    /// Counts the regions of one chunk.
+    pub fn regions(self) -> u64 {
+        self.chunk_blocks.div_ceil(self.region_blocks())
+    }
+
+    pub fn chunk_of(self, lba: u64) -> ChunkIndex {
+        ChunkIndex((lba / self.chunk_blocks).min(u64::from(u32::MAX)) as u32)
+    }
+
+    pub fn first_block(self, chunk: ChunkIndex) -> u64 {
+        u64::from(chunk.0) * self.chunk_blocks
+    }
+
+    /// Returns the region of the block, counted over the whole virtual disk.
+    pub fn region_of(self, lba: u64) -> u64 {
+        lba / self.chunk_blocks * self.regions() + self.region_in_chunk(lba)
+    }
+
+    /// Returns the region of the block, counted from the first of its chunk.
+    pub fn region_in_chunk(self, lba: u64) -> u64 {
+        (lba % self.chunk_blocks) / self.region_blocks()
+    }
+
+    /// Returns the first block of the block's region.
+    pub fn region_start(self, lba: u64) -> u64 {
+        lba - (lba % self.chunk_blocks) % self.region_blocks()
+    }
+
+    /// Counts the blocks from this one on that are of the same region.
+    pub fn rest_of_region(self, lba: u64) -> u64 {
+        let region = self.region_blocks();
+        (region - (lba % self.chunk_blocks) % region).min(self.chunk_blocks - lba % self.chunk_blocks)
+    }
+
+    /// Returns the first block of each region of the chunk.
+    pub fn region_starts(self, chunk: ChunkIndex) -> impl Iterator<Item = Lba> {
+        let first = self.first_block(chunk);
+        (first..first + self.chunk_blocks).step_by(self.region_blocks() as usize).map(Lba)
+    }
+}

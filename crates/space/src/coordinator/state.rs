@@ -1,0 +1,42 @@
+//! Requests to the cluster state on their way.
+
+use cluster::{Record, Request, Transaction, VolumeRecord};
+use std::collections::VecDeque;
+
+/// Names one request to the cluster state; its answer carries it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StateToken(u64);
+
+#[derive(Default)]
+pub(super) struct StateRequests {
+    requests: VecDeque<(StateToken, Request)>,
+    last: StateToken,
+}
+
+impl StateRequests {
+    /// Reads the record with this key.
+    pub fn read(&mut self, key: String) -> StateToken {
+        self.push(Request::Get { key })
+    }
+
+    /// Replaces the record if it still has this revision.
+    pub fn replace(&mut self, record: &VolumeRecord, revision: u64) -> StateToken {
+        let key = record.key();
+        let transaction = Transaction::default().when(key.clone(), revision).put(key, record.encode());
+        self.push(Request::Commit(transaction))
+    }
+
+    pub fn poll(&mut self) -> Option<(StateToken, Request)> {
+        self.requests.pop_front()
+    }
+
+    pub fn clear(&mut self) {
+        self.requests.clear();
+    }
+
+    fn push(&mut self, request: Request) -> StateToken {
+        self.last = StateToken(self.last.0 + 1);
+        self.requests.push_back((self.last, request));
+        self.last
+    }
+}

@@ -1,0 +1,463 @@
+//! Making the copies of one region equal: the one step that reconciliation, repair, resync and rebuild are made of.
+//!
+//! # How it works
+//!
+//! A step holds the region's exclusive lock from the first read to the end. It reads the copies, chooses for each block the right one
+//! ([`super::choosing`]), writes that where it differs, reads what was written and compares (I5):
+//!
+//! | stage | sent | goes on when | to |
+//! |---|---|---|---|
+//! | locking | nothing | the lock is granted | reading |
+//! | reading | a read of the region to each copy; once more around blocks that a store names as corrupt | all have answered | writing; reading again, if a block is missing and a copy was left out because its disk is away; the end, for a comparison |
+//! | writing | a write for each run of blocks that differ | all have answered | verifying; the end, if nothing differs |
+//! | verifying | a read of the region to each disk that was written to | all have answered | the end |
+//!
+//! | purpose | read | written |
+//! |---|---|---|
+//! | reconcile, repair | all in-sync copies | those of them that differ or are corrupt, as overwrites: each block is old or new |
+//! | answer | all in-sync copies that can be reached | the same |
+//! | compare | all in-sync copies | nothing |
+//! | resync, build | the first in-sync copy (others if it is corrupt, if the chunk is of class `Append`, or if a copy is given up for the new one) and the target | the target, which does not count yet; in-sync copies if the target had the last intact one, or if all were read |
+//!
+//! A block without an intact copy that counts is taken from the disk that returns, if that has surely not missed it
+//! ([`super::absences`]). Any other is lost, and told. A copy in the making marks it as lost, so that reads of it, and of it alone, fail
+//! until it is written again. The copies that count stay as they are: a block that cannot be read now may be readable later.
+//!
+//! Reads of the volume that met a corrupt block, or that want the newest of blocks that prove themselves, wait for such a step and are
+//! answered with the blocks that it chose, whether or not the copies can be made whole. Such a read gives up its own lock when the step
+//! has its place in the queue.
+//!
+//! # What may happen meanwhile
+//!
+//! - **Writes of the volume to the same region** wait for the lock. Writes to other regions go on: a copy in the making is sent all of
+//!   them, since it is a mirror from before the first step on ([`super::resync`], [`super::building`]).
+//! - **Another job or read wants the same step**: it is not begun twice; all reads that wait for it are answered by it.
+//! - **The job that began it is given up**, or its disk leaves and comes back: the step goes on to its end. No job counts its result
+//!   then, since jobs know their steps by key. A copy that it filled does not count until a later job has been over all its regions.
+//! - **A copy comes to count, or leaves**: the step goes on with the copies that counted when the lock was granted. One that came to count
+//!   since is none of its concern: it was compared, and was sent every write. One that left ends its calls as `Gone`: the step fails, and the next one
+//!   is done with the copies that count then.
+//! - **The chunk is given back**: it is not before the step has ended, which uses the chunk. A step that finds it closing does nothing;
+//!   one with a target then fails, so that a copy which was not filled does not come to count.
+//! - **The coordinator dies**: nothing is recorded of a step. Overwrites leave each block old or new, a target does not count, and the
+//!   next opening finds by their epochs the regions that may differ (I10).
+//!
+//! # What fails
+//!
+//! | what | then |
+//! |---|---|
+//! | a copy cannot be read: its disk is gone | the step fails: which copies count has changed, or will. The job that wanted it begins another. Reads that wait go back to the gate |
+//! | a write is refused | the step fails; in a reconciliation the disk has failed, since nothing of the region is served before its copies are equal |
+//! | what was written does not read back | the step fails, the disk has lost a write; at the third region in a row it has failed |
+//! | a block has no intact copy | not a failure: the block is lost, the others are made equal |
+//!
+//! A repair that failed is noted ([`super::survey`]) and done again when all copies can be reached; reconciliations, resyncs and builds
+//! are wanted until they succeed. A step that is cut off anywhere can be done again: it writes only blocks that it read from a copy, and
+//! marks blocks as lost only in a copy that does not count.
+
+mod region;
+
+use super::calls::{Failure, Owner};
+use super::choosing::{candidates, is_intact};
+use super::chunks::ChunkState;
+use super::ground::Ground;
+use super::keys::{Holder, OperationKey, Purpose, SyncKey, Synced};
+use super::operations::{Operations, release_chunk};
+use super::reports::Next;
+use super::{Event, REGION_BLOCKS};
+use crate::api::SpaceError;
+use crate::message::{Answer, Operation as Message};
+use crate::planted::Planted;
+use region::{Damage, Found, Progress, Stage, Sync, Waiting};
+use std::collections::BTreeMap;
+use store::api::StoreError;
+use types::{ChunkIndex, DiskId, Lba};
+
+/// A disk whose copies of this many regions, one after the other, were not what had just been written to them, keeps nothing. Losing one
+/// write is a fault that disks have and recover from; losing three in a row is not.
+const UNKEPT_MAX: u32 = 3;
+
+/// Invariant: at most one step of a purpose is under way for the same blocks, and each that is not waiting for its lock holds it.
+#[derive(Default)]
+pub(super) struct Syncing {
+    syncs: BTreeMap<SyncKey, Sync>,
+    last: SyncKey,
+    /// Disks that did not have what had just been written to them, and how often since they last had.
+    unkept: BTreeMap<DiskId, u32>,
+}
+
+impl Syncing {
+    pub fn len(&self) -> usize {
+        self.syncs.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.syncs.is_empty()
+    }
+
+    pub fn clear(&mut self) {
+        self.syncs.clear();
+    }
+
+    /// Whether a step uses this copy.
+    pub fn is_in_use(&self, index: ChunkIndex, disk: DiskId) -> bool {
+        self.syncs.values().any(|sync| sync.chunk == index && sync.uses(disk))
+    }
+
+    /// Whether a step fills this copy for a build.
+    pub fn builds(&self, index: ChunkIndex, disk: DiskId) -> bool {
+        let fills = |purpose| matches!(purpose, Purpose::Build { target, .. } if target == disk);
+        self.syncs.values().any(|sync| sync.chunk == index && fills(sync.purpose))
+    }
+
+    /// Begins to make the region of `lba` equal; does nothing if that is under way.
+    pub fn start_sync(
+        &mut self,
+        index: ChunkIndex,
+        lba: u64,
+        purpose: Purpose,
+        ground: &mut Ground,
+        operations: &mut Operations,
+    ) {
+        if let (key, true) = self.prepare_sync(index, lba, purpose, ground) {
+            self.enter_sync(key, ground, operations);
+        }
+    }
+
+    /// Returns the key of the step that makes the region of `lba` equal, and whether it is a new one: [`Self::enter_sync`] begins it.
+    /// Another job of the same purpose, since given up, may have left one under way: it serves as well.
+    pub fn prepare_sync(
+        &mut self,
+        index: ChunkIndex,
+        lba: u64,
+        purpose: Purpose,
+        ground: &mut Ground,
+    ) -> (SyncKey, bool) {
+        let geometry = ground.setting.geometry;
+        let first = geometry.region_start(lba);
+        self.prepare_part(index, first, geometry.rest_of_region(first), purpose, ground)
+    }
+
+    /// Prepares the same for `blocks` blocks of one region, from `first` on.
+    fn prepare_part(
+        &mut self,
+        index: ChunkIndex,
+        first: u64,
+        blocks: u64,
+        purpose: Purpose,
+        ground: &mut Ground,
+    ) -> (SyncKey, bool) {
+        let same = |sync: &Sync| sync.lba == first && sync.blocks == blocks && sync.purpose == purpose;
+        let known = self.syncs.iter().find(|(_, sync)| same(sync));
+        if let Some((&key, _)) = known {
+            return (key, false);
+        }
+        let key = self.last.advance();
+        let mut sync = Sync::new(purpose, index, first, blocks, ground.setting.geometry.region_of(first));
+        sync.uses_chunk = ground.chunks.use_chunk(index);
+        self.syncs.insert(key, sync);
+        (key, true)
+    }
+
+    /// The read, which gives its lock and its chunk up afterwards, is answered with what the copies hold, compared: the whole region
+    /// of a block that is corrupt, the range alone of blocks that prove themselves.
+    pub fn answer_by_sync(
+        &mut self,
+        operation: OperationKey,
+        index: ChunkIndex,
+        lba: u64,
+        blocks: u64,
+        ground: &mut Ground,
+        operations: &mut Operations,
+    ) {
+        let (key, new) = match ground.chunks.is_append(index) {
+            true => self.prepare_part(index, lba, blocks, Purpose::Answer, ground),
+            false => self.prepare_sync(index, lba, Purpose::Repair, ground),
+        };
+        if let Some(sync) = self.syncs.get_mut(&key) {
+            sync.add_waiting(Waiting { operation, lba, blocks });
+        }
+        if new {
+            self.enter_sync(key, ground, operations);
+        }
+    }
+
+    pub fn enter_sync(&mut self, key: SyncKey, ground: &mut Ground, operations: &mut Operations) {
+        let Some(sync) = self.syncs.get(&key) else { return };
+        let range = sync.lba..sync.lba + sync.blocks;
+        if operations.lock_for_sync(Holder::Sync(key), sync.region, range) {
+            self.sync_locked(key, ground, operations);
+        }
+    }
+
+    pub fn sync_locked(&mut self, key: SyncKey, ground: &mut Ground, operations: &mut Operations) {
+        let Some(sync) = self.syncs.get_mut(&key) else { return };
+        let (index, purpose) = (sync.chunk, sync.purpose);
+        let region = ground.setting.geometry.region_in_chunk(sync.lba);
+        let mut sources = ground.holders_of(index).to_vec();
+        if let Some(believed) = operations.suspects.believed(index, region) {
+            sources.sort_by_key(|disk| believed.place(*disk));
+        }
+        let state = ground.chunks.get(index).map(|chunk| &chunk.state);
+        let mapped = state.is_some_and(|state| *state != ChunkState::Closing);
+        let target = purpose.target();
+        let few = purpose == Purpose::Reconcile && sources.len() < 2;
+        let counts = target.is_some_and(|target| sources.contains(&target));
+        if !mapped || sources.is_empty() || few || counts {
+            // A chunk that is given back still counts until that is done, and a crash may come before: a copy that was not
+            // filled must not count. One that counts was filled by another step.
+            sync.failed |= target.is_some() && state.is_some();
+            return self.finish_sync(key, ground, operations);
+        }
+        let mut read = sources.clone();
+        if sync.has_waiting() {
+            // A read that waits for an answer does not wait for a disk that is away, unless a block has no other intact copy.
+            read.retain(|disk| ground.calls.is_open(*disk));
+        }
+        if target.is_some() && !reads_all_copies(purpose, ground.chunks.is_append(index)) {
+            read.truncate(1);
+        }
+        read.extend(target);
+        if read.is_empty() {
+            return self.finish_sync(key, ground, operations);
+        }
+        sync.begin(sources, ground.chunks.is_append(index));
+        for disk in read {
+            self.gather(key, disk, Stage::Reading, ground);
+        }
+    }
+
+    /// Reads the whole region from the disk.
+    fn gather(&mut self, key: SyncKey, disk: DiskId, stage: Stage, ground: &mut Ground) {
+        let Some(sync) = self.syncs.get_mut(&key) else { return };
+        let blocks = sync.blocks;
+        sync.begin_gather(disk, stage);
+        self.gather_range(key, disk, 0, blocks, ground);
+    }
+
+    fn gather_range(&mut self, key: SyncKey, disk: DiskId, start: u64, blocks: u64, ground: &mut Ground) {
+        let Some(sync) = self.syncs.get_mut(&key) else { return };
+        let lba = Lba(sync.lba + start);
+        sync.expect_read(disk);
+        let owner = Owner::SyncRead { sync: key, start, blocks };
+        ground.call(owner, disk, Message::Read { lba, blocks: blocks as u32 });
+    }
+
+    pub fn sync_read(
+        &mut self,
+        key: SyncKey,
+        disk: DiskId,
+        start: u64,
+        blocks: u64,
+        result: Result<Answer, Failure>,
+        ground: &mut Ground,
+        operations: &mut Operations,
+    ) {
+        let Some(sync) = self.syncs.get_mut(&key) else { return };
+        let lba = sync.lba + start;
+        let setting = &ground.setting;
+        let found = match result {
+            Ok(Answer::Data { data, checksums }) if is_intact(setting, lba, blocks, &data, &checksums) => {
+                Found::Blocks(candidates(setting.volume, sync.is_append(), Lba(lba), &data, &checksums))
+            }
+            Ok(_) => Found::Corrupt(vec![Lba(lba)]),
+            Err(Failure::Store(StoreError::Corrupt { lbas })) => Found::Corrupt(lbas),
+            Err(_) => Found::Gone,
+        };
+        for (start, blocks) in sync.take_read(disk, start, blocks, found) {
+            self.gather_range(key, disk, start, blocks, ground);
+        }
+        self.conclude_reading(key, ground, operations);
+    }
+
+    fn conclude_reading(&mut self, key: SyncKey, ground: &mut Ground, operations: &mut Operations) {
+        let Some(sync) = self.syncs.get_mut(&key) else { return };
+        match (sync.progress(), sync.stage) {
+            (Progress::Pending, _) => {}
+            (Progress::Failed, _) => {
+                // Which copies count has changed, or will: this is done again later.
+                sync.failed = true;
+                self.finish_sync(key, ground, operations);
+            }
+            (Progress::Complete, Stage::Reading) if sync.purpose == Purpose::Compare => {
+                sync.compare();
+                self.finish_sync(key, ground, operations);
+            }
+            (Progress::Complete, Stage::Reading) => self.choose_blocks(key, ground, operations),
+            (Progress::Complete, Stage::Verifying) => self.compare_written(key, ground, operations),
+            (Progress::Complete, Stage::Locking | Stage::Writing) => {}
+        }
+    }
+
+    fn choose_blocks(&mut self, key: SyncKey, ground: &mut Ground, operations: &mut Operations) {
+        let Some(sync) = self.syncs.get_mut(&key) else { return };
+        let (chunk, append, geometry) = (sync.chunk, sync.is_append(), ground.setting.geometry);
+        let lost =
+            sync.choose_blocks(operations.suspects.believed(chunk, geometry.region_in_chunk(sync.lba)));
+        let unread = sync.unread();
+        if !lost.is_empty() && !unread.is_empty() {
+            // A block that a disk which is just away has is not lost: only reads that wait for others are answered now.
+            for (operation, data) in sync.take_found() {
+                operations.finish_operation(operation, Ok(Some(data)), ground);
+            }
+            for disk in unread {
+                self.gather(key, disk, Stage::Reading, ground);
+            }
+            return;
+        }
+        let absences = &operations.absences;
+        let lost = sync.rescue(lost, |disk, lba| absences.has_not_missed(disk, lba, geometry));
+        if !lost.is_empty()
+            && Planted::RebuildRetriesForEver.is_planted()
+            && matches!(sync.purpose, Purpose::Build { .. })
+        {
+            sync.failed = true;
+            return self.finish_sync(key, ground, operations);
+        }
+        // The last write to blocks that prove themselves may have been torn on every copy, if it was never acknowledged: only the
+        // volume can tell whether it needs them.
+        if !lost.is_empty() && !append {
+            ground.reports.emit(Event::Unrepairable { chunk, lbas: lost });
+        }
+        tell_damage(chunk, sync.damage(), ground);
+        self.write_differences(key, ground, operations);
+    }
+
+    fn write_differences(&mut self, key: SyncKey, ground: &mut Ground, operations: &mut Operations) {
+        let Some(sync) = self.syncs.get_mut(&key) else { return };
+        let writes = sync.begin_writing(ground.setting.volume);
+        if writes.is_empty() {
+            return self.finish_sync(key, ground, operations);
+        }
+        let epoch = ground.membership.record().epoch;
+        ground.membership.stamp(epoch);
+        for (disk, message) in writes {
+            ground.call(Owner::SyncWrite(key), disk, message);
+        }
+    }
+
+    pub fn sync_written(
+        &mut self,
+        key: SyncKey,
+        disk: DiskId,
+        result: Result<Answer, Failure>,
+        ground: &mut Ground,
+        operations: &mut Operations,
+    ) {
+        let Some(sync) = self.syncs.get_mut(&key) else { return };
+        sync.failed |= result.is_err();
+        // Nothing of the region is served before its copies are equal: one that refuses what others hold has failed, as with any write.
+        if let Err(Failure::Store(error)) = &result
+            && sync.purpose == Purpose::Reconcile
+        {
+            sync.refuse(disk, error.to_string());
+        }
+        if !sync.write_answered() {
+            return;
+        }
+        if sync.failed {
+            for (disk, why) in sync.take_refused() {
+                ground.fail_disk(disk, &why);
+            }
+            return self.finish_sync(key, ground, operations);
+        }
+        for disk in sync.begin_verifying() {
+            self.gather(key, disk, Stage::Verifying, ground);
+        }
+    }
+
+    fn compare_written(&mut self, key: SyncKey, ground: &mut Ground, operations: &mut Operations) {
+        let Some(sync) = self.syncs.get_mut(&key) else { return };
+        let (kept, unkept) = sync.compare_written();
+        let (chunk, first) = (sync.chunk, Lba(sync.lba));
+        sync.failed |= !unkept.is_empty();
+        for disk in kept {
+            self.unkept.remove(&disk);
+        }
+        for disk in unkept {
+            ground.reports.emit(Event::LostWrite { disk, chunk, blocks: 1, lbas: vec![first] });
+            ground.reports.counters.lost_writes += 1;
+            let times = self.unkept.entry(disk).or_default();
+            *times += 1;
+            if *times >= UNKEPT_MAX {
+                self.unkept.remove(&disk);
+                ground.fail_disk(disk, "it does not keep what is written to it");
+            }
+        }
+        self.finish_sync(key, ground, operations);
+    }
+
+    fn finish_sync(&mut self, key: SyncKey, ground: &mut Ground, operations: &mut Operations) {
+        let Some(mut sync) = self.syncs.remove(&key) else { return };
+        let (chunk, lba, purpose, succeeded) = (sync.chunk, sync.lba, sync.purpose, !sync.failed);
+        if !matches!(purpose, Purpose::Reconcile | Purpose::Compare) && succeeded {
+            let repaired = sync.written().iter().filter(|(disk, _)| purpose.target() != Some(**disk));
+            for (&disk, &blocks) in repaired {
+                ground.reports.counters.repaired_blocks += blocks;
+                ground.reports.emit(Event::Repaired { disk, chunk, blocks });
+            }
+        }
+        if sync.uses_chunk {
+            release_chunk(chunk, ground);
+        }
+        answer_waiting(&mut sync, ground, operations);
+        if purpose == Purpose::Reconcile && succeeded {
+            let (blocks, geometry) = (sync.written().values().sum(), ground.setting.geometry);
+            operations.suspects.reconciled(chunk, lba, blocks, geometry, &mut ground.reports);
+        }
+        let bytes = sync.bytes();
+        ground.reports.leave(Next::Synced(Synced { key, purpose, chunk, lba, bytes, succeeded }));
+        if purpose == Purpose::Compare {
+            let wrong = sync.written().iter().filter(|(_, blocks)| **blocks > 0);
+            let wrong = wrong.map(|(&disk, &blocks)| (disk, blocks)).collect();
+            let found = sync.compared;
+            ground.reports.emit(Event::Compared { lba: Lba(lba), found, wrong, lost: sync.lost });
+        }
+        ground.reports.recheck = true;
+        operations.unlock(Holder::Sync(key), sync.region, &mut ground.reports);
+    }
+}
+
+/// Tells whether a new copy of the chunk is made from all others: when one of them alone cannot be trusted to have the last that was
+/// written, or when one of them is given up for it.
+fn reads_all_copies(purpose: Purpose, append: bool) -> bool {
+    let moves = matches!(purpose, Purpose::Build { moves: true, .. });
+    append || moves && !Planted::MoveFromOneCopy.is_planted()
+}
+
+/// Tells which disks have damaged blocks.
+fn tell_damage(chunk: ChunkIndex, damage: Vec<Damage>, ground: &mut Ground) {
+    for Damage { disk, corrupt, older } in damage {
+        ground.reports.counters.corrupt_blocks += corrupt.len() as u64;
+        ground.reports.counters.lost_writes += older.len() as u64;
+        if !corrupt.is_empty() {
+            let blocks = corrupt.len() as u64;
+            ground.reports.emit(Event::CorruptRead { disk, chunk, blocks, lbas: corrupt });
+        }
+        if !older.is_empty() {
+            let blocks = older.len() as u64;
+            ground.reports.emit(Event::LostWrite { disk, chunk, blocks, lbas: older });
+        }
+    }
+}
+
+/// Answers the reads that waited, or has them try again when the copies could not be read.
+fn answer_waiting(sync: &mut Sync, ground: &mut Ground, operations: &mut Operations) {
+    for waiting in sync.take_waiting() {
+        if !sync.has_chosen() {
+            operations.wait_again(waiting.operation, &mut ground.reports);
+            continue;
+        }
+        let result = match sync.answer(&waiting) {
+            _ if sync.failed && Planted::ReadFailsWithRepair.is_planted() => {
+                Err(SpaceError::Corrupt { lbas: vec![Lba(waiting.lba)] })
+            }
+            Ok(data) => Ok(Some(data)),
+            Err(lbas) => Err(SpaceError::Corrupt { lbas }),
+        };
+        operations.finish_operation(waiting.operation, result, ground);
+    }
+}
+
+// Blocks of a region are counted in messages by 32 bits.
+const _: () = assert!(REGION_BLOCKS <= u32::MAX as u64);

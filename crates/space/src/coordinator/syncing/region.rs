@@ -1,0 +1,471 @@
+//! One step on one region: what was read of each copy, and what follows from it. Asks nobody.
+
+use super::super::choosing::{Candidate, choose, choose_after_crash};
+use super::super::keys::{OperationKey, Purpose};
+use super::super::suspects::Believed;
+use super::super::{Comparison, OVERWRITE_BLOCKS, REGION_BLOCKS};
+use crate::message::Operation as Message;
+use crate::planted::Planted;
+use std::collections::{BTreeMap, BTreeSet};
+use store::api::WriteClass;
+use sys::Payload;
+use types::{BLOCK_BYTES, ChunkIndex, DiskId, Lba, VolumeId};
+
+#[derive(Debug, Clone)]
+enum Block {
+    Unread,
+    Good(Candidate),
+    Corrupt,
+}
+
+/// What was read of one copy.
+struct Gather {
+    blocks: Vec<Block>,
+    /// Reads that were not answered.
+    pending: u32,
+    /// The copy could not be read.
+    gone: bool,
+}
+
+impl Gather {
+    fn good(&self, block: usize) -> Option<&Candidate> {
+        match self.blocks.get(block) {
+            Some(Block::Good(found)) => Some(found),
+            _ => None,
+        }
+    }
+}
+
+/// A read of the volume that is answered with what a step chooses.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Waiting {
+    pub operation: OperationKey,
+    pub lba: u64,
+    pub blocks: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Locking,
+    Reading,
+    Writing,
+    Verifying,
+}
+
+/// What one read of a copy gave.
+pub(super) enum Found {
+    Blocks(Vec<Option<Candidate>>),
+    /// The store has these blocks corrupt, and gave none.
+    Corrupt(Vec<Lba>),
+    Gone,
+}
+
+/// How far the reading of all copies is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    Pending,
+    Failed,
+    Complete,
+}
+
+/// Blocks of one disk that are not as they should be.
+pub(super) struct Damage {
+    pub disk: DiskId,
+    pub corrupt: Vec<Lba>,
+    /// Intact, and older than another copy.
+    pub older: Vec<Lba>,
+}
+
+/// Invariant: `winner` has a block as lost only if every copy in `sources` was read, and none has it intact.
+pub(super) struct Sync {
+    pub purpose: Purpose,
+    pub chunk: ChunkIndex,
+    /// The chunk is of blocks that prove themselves.
+    append: bool,
+    /// First block, counted from the start of the virtual disk.
+    pub lba: u64,
+    pub blocks: u64,
+    /// The region, counted over the virtual disk.
+    pub region: u64,
+    /// The chunk was there when the step began, which keeps it until it ends.
+    pub uses_chunk: bool,
+    pub stage: Stage,
+    /// In-sync copies, in the order in which they are believed.
+    sources: Vec<DiskId>,
+    gathers: BTreeMap<DiskId, Gather>,
+    /// What every copy shall hold; none: no copy is intact.
+    winner: Vec<Option<Candidate>>,
+    /// Writes that were not answered.
+    writing: u32,
+    /// Blocks written, or in a comparison wrong, by disk.
+    written: BTreeMap<DiskId, u64>,
+    /// The disk that returns had the last intact copy of some blocks.
+    rescues: bool,
+    waiting: Vec<Waiting>,
+    /// Disks that did not take what was written to them, and why.
+    refused: Vec<(DiskId, String)>,
+    pub compared: Comparison,
+    /// Blocks without an intact copy, of a comparison.
+    pub lost: Vec<Lba>,
+    pub failed: bool,
+}
+
+impl Sync {
+    pub fn new(purpose: Purpose, chunk: ChunkIndex, lba: u64, blocks: u64, region: u64) -> Self {
+        Self {
+            purpose,
+            chunk,
+            append: false,
+            lba,
+            blocks,
+            region,
+            uses_chunk: false,
+            stage: Stage::Locking,
+            sources: Vec::new(),
+            gathers: BTreeMap::new(),
+            winner: Vec::new(),
+            writing: 0,
+            written: BTreeMap::new(),
+            rescues: false,
+            waiting: Vec::new(),
+            refused: Vec::new(),
+            compared: Comparison::default(),
+            lost: Vec::new(),
+            failed: false,
+        }
+    }
+
+    /// Goes on with these copies, which count: the lock is there.
+    pub fn begin(&mut self, sources: Vec<DiskId>, append: bool) {
+        debug_assert!(self.stage == Stage::Locking && !sources.is_empty());
+        self.sources = sources;
+        self.append = append;
+    }
+
+    pub fn is_append(&self) -> bool {
+        self.append
+    }
+
+    /// Whether something was, or may be, sent to the disk.
+    pub fn uses(&self, disk: DiskId) -> bool {
+        self.sources.contains(&disk) || self.gathers.contains_key(&disk)
+    }
+
+    /// Has the read be answered with what the step chooses.
+    pub fn add_waiting(&mut self, waiting: Waiting) {
+        debug_assert!(waiting.lba >= self.lba && waiting.lba + waiting.blocks <= self.lba + self.blocks);
+        self.waiting.push(waiting);
+    }
+
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    pub fn take_waiting(&mut self) -> Vec<Waiting> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Begins to read the disk's copy.
+    pub fn begin_gather(&mut self, disk: DiskId, stage: Stage) {
+        self.stage = stage;
+        let blocks = vec![Block::Unread; self.blocks as usize];
+        self.gathers.insert(disk, Gather { blocks, pending: 0, gone: false });
+    }
+
+    /// Notes that one more read of the disk's copy is sent.
+    pub fn expect_read(&mut self, disk: DiskId) {
+        if let Some(gather) = self.gathers.get_mut(&disk) {
+            gather.pending += 1;
+        }
+    }
+
+    /// Takes what a read of the disk's copy gave; returns the parts that are to be read once more, without the corrupt blocks between.
+    pub fn take_read(&mut self, disk: DiskId, start: u64, blocks: u64, found: Found) -> Vec<(u64, u64)> {
+        let first = self.lba;
+        let Some(gather) = self.gathers.get_mut(&disk) else { return Vec::new() };
+        debug_assert!(gather.pending > 0, "{disk} answers a read that was not sent");
+        gather.pending -= 1;
+        match found {
+            Found::Blocks(found) => {
+                for (block, found) in gather.blocks[start as usize..].iter_mut().zip(found) {
+                    *block = found.map_or(Block::Corrupt, Block::Good);
+                }
+            }
+            Found::Corrupt(lbas) => {
+                let bad: BTreeSet<u64> = lbas.iter().map(|lba| lba.0.wrapping_sub(first)).collect();
+                let known = (start..start + blocks).any(|at| bad.contains(&at));
+                for at in start..start + blocks {
+                    if bad.contains(&at) || !known {
+                        gather.blocks[at as usize] = Block::Corrupt;
+                    }
+                }
+                if known {
+                    return runs((start..start + blocks).filter(|at| !bad.contains(at)), REGION_BLOCKS);
+                }
+            }
+            Found::Gone => gather.gone = true,
+        }
+        Vec::new()
+    }
+
+    pub fn progress(&self) -> Progress {
+        if self.gathers.values().any(|gather| gather.pending > 0) {
+            return Progress::Pending;
+        }
+        if self.gathers.values().any(|gather| gather.gone) { Progress::Failed } else { Progress::Complete }
+    }
+
+    /// Copies that count and were not read.
+    pub fn unread(&self) -> Vec<DiskId> {
+        self.sources.iter().copied().filter(|disk| !self.gathers.contains_key(disk)).collect()
+    }
+
+    /// Compares the copies with each other; writes nothing.
+    pub fn compare(&mut self) {
+        let mut found =
+            Comparison { copies: self.gathers.len() as u8, blocks: self.blocks, ..Comparison::default() };
+        for at in 0..self.blocks as usize {
+            let good: Vec<&Candidate> = self.gathers.values().filter_map(|gather| gather.good(at)).collect();
+            if self.append && good.is_empty() {
+                // Torn on all copies: it was never acknowledged, or the volume misses it and says so.
+                continue;
+            }
+            found.corrupt += (self.gathers.len() - good.len()) as u64;
+            found.lost += u64::from(good.is_empty());
+            self.lost.extend(good.is_empty().then_some(Lba(self.lba + at as u64)));
+            found.differing += u64::from(good.windows(2).any(|pair| pair[0].data != pair[1].data));
+            let newest = choose(good.into_iter()).cloned();
+            for (&disk, gather) in &self.gathers {
+                let wrong = match (gather.good(at), &newest) {
+                    (Some(have), Some(newest)) => have.is_older_than(newest),
+                    (Some(_), None) => false,
+                    (None, _) => true,
+                };
+                *self.written.entry(disk).or_default() += u64::from(wrong);
+            }
+        }
+        self.compared = found;
+    }
+
+    /// Chooses what every copy shall hold; returns the blocks that no copy has intact. `believed`: whose copies of the region are
+    /// believed after a crash.
+    pub fn choose_blocks(&mut self, believed: Option<&Believed>) -> Vec<Lba> {
+        let blocks = self.blocks as usize;
+        let copies: Vec<Vec<Option<&Candidate>>> = self
+            .sources
+            .iter()
+            .filter_map(|disk| self.gathers.get(disk))
+            .map(|gather| (0..blocks).map(|at| gather.good(at)).collect())
+            .collect();
+        self.winner = if self.purpose == Purpose::Reconcile && !self.append {
+            let equally = |disk: &&DiskId| believed.is_none_or(|known| known.is_first(**disk));
+            let equals = self.sources.iter().filter(equally).count().max(1);
+            choose_after_crash(&copies, equals)
+        } else if self.append && Planted::AppendByLowestId.is_planted() {
+            (0..blocks).map(|at| copies.iter().find_map(|copy| copy[at]).cloned()).collect()
+        } else {
+            (0..blocks).map(|at| choose(copies.iter().filter_map(|copy| copy[at])).cloned()).collect()
+        };
+        if self.append && self.purpose == Purpose::Reconcile && self.gave_all() {
+            // The crash tore them on every copy, so they were never acknowledged. A scrub would take them for damage of all disks.
+            self.winner
+                .iter_mut()
+                .for_each(|winner| *winner = winner.take().or_else(|| Some(Candidate::zeroes())));
+        }
+        (0..blocks).filter(|&at| self.winner[at].is_none()).map(|at| Lba(self.lba + at as u64)).collect()
+    }
+
+    /// Whether there are several copies, and each of them was read.
+    fn gave_all(&self) -> bool {
+        self.sources.len() > 1 && self.sources.iter().all(|disk| self.gathers.contains_key(disk))
+    }
+
+    /// Takes blocks without an intact copy that counts from the disk that returns, if it has not missed them; returns the
+    /// others, which are lost.
+    pub fn rescue(&mut self, lost: Vec<Lba>, has_not_missed: impl Fn(DiskId, u64) -> bool) -> Vec<Lba> {
+        let Purpose::Resync(disk) = self.purpose else { return lost };
+        let Some(gather) = self.gathers.get(&disk) else { return lost };
+        let mut rescued = Vec::new();
+        let lost = lost.into_iter().filter(|lba| {
+            let at = (lba.0 - self.lba) as usize;
+            let found = gather.good(at).filter(|_| has_not_missed(disk, lba.0));
+            rescued.extend(found.map(|found| (at, found.clone())));
+            found.is_none()
+        });
+        let lost = lost.collect();
+        self.rescues = !rescued.is_empty();
+        for (at, block) in rescued {
+            self.winner[at] = Some(block);
+        }
+        lost
+    }
+
+    /// Says which disks have blocks that are corrupt, or intact and older than they should be: such a disk lost a write that it
+    /// acknowledged. A crash alone may leave a block that proves itself torn or old.
+    pub fn damage(&self) -> Vec<Damage> {
+        let (append, crashed) = (self.append, self.purpose == Purpose::Reconcile);
+        let read = self.gathers.iter().filter(|(disk, _)| self.sources.contains(disk));
+        let damage = read.map(|(&disk, gather)| {
+            let (mut corrupt, mut older) = (Vec::new(), Vec::new());
+            for (at, winner) in self.winner.iter().enumerate() {
+                let (is_corrupt, is_older) = match (gather.good(at), winner) {
+                    (None, Some(_)) => (!append || !crashed, false),
+                    (None, None) => (!append, false),
+                    (Some(have), Some(winner)) => (false, !crashed && have.is_older_than(winner)),
+                    (Some(_), None) => (false, false),
+                };
+                let lba = Lba(self.lba + at as u64);
+                corrupt.extend(is_corrupt.then_some(lba));
+                older.extend(is_older.then_some(lba));
+            }
+            Damage { disk, corrupt, older }
+        });
+        damage.collect()
+    }
+
+    /// Begins to write; returns what makes the copies equal.
+    pub fn begin_writing(&mut self, volume: VolumeId) -> Vec<(DiskId, Message)> {
+        let target = self.purpose.target();
+        let mut targets: Vec<DiskId> = target.into_iter().collect();
+        if target.is_none() || self.rescues || self.unread().is_empty() {
+            targets.extend(&self.sources);
+        }
+        let mut writes = Vec::new();
+        for disk in targets {
+            self.differences(disk, target == Some(disk), volume, &mut writes);
+        }
+        self.stage = Stage::Writing;
+        self.writing = writes.len() as u32;
+        writes
+    }
+
+    /// Adds the writes that make the disk's copy what it shall be. `fills`: it is a copy in the making.
+    fn differences(
+        &mut self,
+        disk: DiskId,
+        fills: bool,
+        volume: VolumeId,
+        writes: &mut Vec<(DiskId, Message)>,
+    ) {
+        let Some(gather) = self.gathers.get(&disk) else { return };
+        let (class, most) = match (self.append, fills) {
+            (true, _) => (WriteClass::Append, REGION_BLOCKS),
+            (false, true) => (WriteClass::Fresh, REGION_BLOCKS),
+            (false, false) => (WriteClass::Overwrite, OVERWRITE_BLOCKS),
+        };
+        let differs = |at: &u64| match (&self.winner[*at as usize], gather.good(*at as usize)) {
+            (Some(winner), Some(have)) => winner.data != have.data,
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        for (start, blocks) in runs((0..self.blocks).filter(differs), most) {
+            let mut data = Payload::new();
+            for at in start..start + blocks {
+                self.winner[at as usize].iter().for_each(|found| data.push(found.data.clone()));
+            }
+            debug_assert_eq!(data.len() as u64, blocks * BLOCK_BYTES as u64, "a lost block is written (I6)");
+            *self.written.entry(disk).or_default() += blocks;
+            let lba = Lba(self.lba + start);
+            let checksums = match class {
+                WriteClass::Append => Vec::new(),
+                _ => codes::payload_checksums(volume, lba, &data),
+            };
+            writes.push((disk, Message::Write { lba, class, data, checksums }));
+        }
+        // It must not answer for what no copy that counts can answer for.
+        let lost = |at: &u64| fills && self.winner[*at as usize].is_none();
+        for (start, blocks) in runs((0..self.blocks).filter(lost), REGION_BLOCKS) {
+            *self.written.entry(disk).or_default() += blocks;
+            let lba = Lba(self.lba + start);
+            writes.push((disk, Message::MarkLost { lba, blocks: blocks as u32 }));
+        }
+    }
+
+    /// Notes that one write was answered; returns whether all are.
+    pub fn write_answered(&mut self) -> bool {
+        debug_assert!(self.writing > 0, "a write is answered that was not sent");
+        self.writing -= 1;
+        self.writing == 0
+    }
+
+    /// Notes that the disk does not take what other copies hold.
+    pub fn refuse(&mut self, disk: DiskId, why: String) {
+        self.refused.push((disk, why));
+    }
+
+    pub fn take_refused(&mut self) -> Vec<(DiskId, String)> {
+        std::mem::take(&mut self.refused)
+    }
+
+    /// Begins to read again what was written; returns the disks that it was written to.
+    pub fn begin_verifying(&mut self) -> Vec<DiskId> {
+        self.gathers.clear();
+        self.written.keys().copied().collect()
+    }
+
+    /// Returns the disks that hold what was written to them, and the disks that do not (I5).
+    pub fn compare_written(&self) -> (Vec<DiskId>, Vec<DiskId>) {
+        let equal = |gather: &Gather| {
+            self.winner.iter().enumerate().all(|(at, winner)| match winner {
+                Some(winner) => gather.good(at).is_some_and(|have| have.data == winner.data),
+                None => true,
+            })
+        };
+        let (kept, unkept): (Vec<_>, Vec<_>) = self.gathers.iter().partition(|(_, gather)| equal(gather));
+        let disks = |found: Vec<(&DiskId, &Gather)>| found.into_iter().map(|(&disk, _)| disk).collect();
+        (disks(kept), disks(unkept))
+    }
+
+    /// Returns blocks written, or in a comparison wrong, by disk.
+    pub fn written(&self) -> &BTreeMap<DiskId, u64> {
+        &self.written
+    }
+
+    /// Whether blocks were chosen, so that reads can be answered.
+    pub fn has_chosen(&self) -> bool {
+        !self.winner.is_empty()
+    }
+
+    /// Takes the reads of which all blocks were found, with their data. The others wait until blocks are chosen once more.
+    pub fn take_found(&mut self) -> Vec<(OperationKey, Payload)> {
+        let (mut found, mut others) = (Vec::new(), Vec::new());
+        for waiting in self.take_waiting() {
+            match self.answer(&waiting) {
+                Ok(data) => found.push((waiting.operation, data)),
+                Err(_) => others.push(waiting),
+            }
+        }
+        self.waiting = others;
+        self.winner.clear();
+        found
+    }
+
+    /// Returns what the read is answered with, or the blocks of it that no copy has intact.
+    pub fn answer(&self, waiting: &Waiting) -> Result<Payload, Vec<Lba>> {
+        let start = (waiting.lba - self.lba) as usize;
+        let (mut data, mut lost) = (Payload::new(), Vec::new());
+        for at in start..start + waiting.blocks as usize {
+            match &self.winner[at] {
+                Some(found) => data.push(found.data.clone()),
+                None => lost.push(Lba(self.lba + at as u64)),
+            }
+        }
+        if lost.is_empty() { Ok(data) } else { Err(lost) }
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.blocks * BLOCK_BYTES as u64
+    }
+}
+
+/// Groups consecutive numbers as (first, count), of at most `most` each.
+fn runs(numbers: impl Iterator<Item = u64>, most: u64) -> Vec<(u64, u64)> {
+    let mut found: Vec<(u64, u64)> = Vec::new();
+    for number in numbers {
+        match found.last_mut() {
+            Some((first, count)) if *first + *count == number && *count < most => *count += 1,
+            _ => found.push((number, 1)),
+        }
+    }
+    found
+}

@@ -1,0 +1,45 @@
+//! What a record changes in RAM when its batch is durable: never earlier, so that reads see what a crash would leave.
+
+use crate::cache::PageCache;
+use crate::journal::Pending;
+use crate::layout::Layout;
+use crate::metadata::merged_word;
+use crate::numbers::block_key;
+use crate::overlay::Overlay;
+use crate::record::Record;
+use types::BLOCK_BYTES;
+
+/// Changes metadata words and the overlay as a record of batch `sequence` says; its data begin at `data_block` of the journal. The pages are
+/// pinned by the record's task.
+pub(super) fn take_effect(
+    pending: &Pending,
+    sequence: u64,
+    data_block: u32,
+    layout: &Layout,
+    cache: &mut PageCache,
+    overlay: &mut Overlay,
+) {
+    let Pending { record, data, .. } = pending;
+    let Some((slab, first, count, epoch)) = record.blocks() else { return };
+    for at in 0..count {
+        let word = record.word(at as usize);
+        let present = cache.change(slab, first + at, |_| word);
+        debug_assert!(present, "the page of a committed change is pinned");
+    }
+    for word in layout.epoch_word(first)..=layout.epoch_word(first + count - 1) {
+        cache.change(slab, word, |old| merged_word(true, old, epoch.0));
+    }
+    match record {
+        Record::Overwrite { .. } => {
+            for (at, block) in (first..first + count).enumerate() {
+                let bytes = match data.parts() {
+                    [only] => only.slice(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES),
+                    _ => data.slice(at * BLOCK_BYTES, BLOCK_BYTES).contiguous(),
+                };
+                overlay.insert(block_key(slab, block), sequence, data_block + at as u32, Some(bytes));
+            }
+        }
+        Record::Fresh { .. } | Record::Discard { .. } => overlay.remove_range(slab, first, count),
+        _ => {}
+    }
+}

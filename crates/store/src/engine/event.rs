@@ -1,0 +1,61 @@
+//! How the store and its tasks speak: the store tells a task of an event, and the task answers with what it does next. Between two events
+//! a task changes nothing, so a reader of one kind of task needs only its own file.
+
+use crate::api::{StoreError, StoreReply};
+use crate::record::Record;
+use disk::DiskError;
+use sys::{BufMut, Payload};
+
+/// News for a task.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// No earlier change of its blocks stands before it, and its metadata pages are in RAM and pinned. For an allocation: a slab may be free.
+    Turn,
+    /// One of its reads ended.
+    SegmentRead { segment: u16, result: Result<Option<BufMut>, DiskError> },
+    /// One of its writes ended. An error is always [`DiskError::NoSpace`]: after any other the store is poisoned.
+    Written(Result<(), DiskError>),
+    /// Its writes are durable.
+    Flushed,
+    /// Its record is durable and has taken effect, in the batch of this sequence.
+    Committed(u64),
+    /// The poll that it asked to wait for has come.
+    Polled,
+    /// The checkpoint that it waited for has ended.
+    CheckpointEnded,
+}
+
+impl Event {
+    /// Stops a test whose task was told of what cannot happen to it.
+    pub(super) fn cannot_be(self) -> Next {
+        debug_assert!(false, "a task was told of {self:?}, which it never waits for");
+        Next::Wait
+    }
+}
+
+/// The next thing that a task does.
+#[must_use]
+#[derive(Debug)]
+pub(super) enum Next {
+    /// Waits for what it has asked for.
+    Wait,
+    /// Gathers its metadata pages again, and has another turn.
+    Gather,
+    /// Waits for the next poll, to see whether it has company that shares a flush with it.
+    Poll,
+    /// Waits until a flush has made its writes durable.
+    Flush,
+    /// Queues a record with its data for the journal, and waits until the record is durable.
+    Record(Record, Payload),
+    /// Is answered, and lets go of all it holds.
+    Finish(Result<StoreReply, StoreError>),
+}
+
+impl Next {
+    pub(super) fn done() -> Self {
+        Self::Finish(Ok(StoreReply::Done))
+    }
+    pub(super) fn fail(error: StoreError) -> Self {
+        Self::Finish(Err(error))
+    }
+}

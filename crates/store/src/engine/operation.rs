@@ -1,0 +1,78 @@
+//! Why a disk operation was submitted: the store finds its way from the answer by this.
+
+use crate::slots::SlotId;
+use crate::versions::PageVersion;
+use types::SlabIndex;
+
+/// Which try of a read this is. Many errors of a medium pass, and to give up on a block costs another copy's help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attempt {
+    First,
+    Second,
+}
+
+/// A metadata page that is being read, of a slab of this generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PageRead {
+    pub(super) key: u64,
+    pub(super) generation: u64,
+    pub(super) attempt: Attempt,
+}
+
+impl PageRead {
+    pub(super) fn first(key: u64, generation: u64) -> Self {
+        Self { key, generation, attempt: Attempt::First }
+    }
+    pub(super) fn again(self) -> Self {
+        Self { attempt: Attempt::Second, ..self }
+    }
+    pub(super) fn slab(self) -> SlabIndex {
+        SlabIndex((self.key >> 32) as u32)
+    }
+    pub(super) fn page(self) -> u32 {
+        self.key as u32
+    }
+}
+
+/// A journaled block that a checkpoint reads again because its bytes were not kept in RAM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct JournalRead {
+    pub(super) key: u64,
+    /// The batch that holds it.
+    pub(super) sequence: u64,
+    pub(super) attempt: Attempt,
+}
+
+/// The purpose of a disk operation.
+#[derive(Debug)]
+pub(super) enum Op {
+    ReadSegment {
+        task: SlotId,
+        segment: u16,
+    },
+    Page(PageRead),
+    /// A metadata page that is in RAM, read by a scrub to see whether the disk has it too.
+    ScrubPage {
+        read: PageRead,
+        version: PageVersion,
+    },
+    /// Blocks of a fresh or append write, or the first metadata of a slab.
+    Data {
+        task: SlotId,
+    },
+    /// Space given back for a discard (a task that goes on) or a freed slab.
+    Punch {
+        task: Option<SlotId>,
+        slab: SlabIndex,
+    },
+    Batch {
+        sequence: u64,
+    },
+    Flush,
+    CheckpointRead(JournalRead),
+    CheckpointWrite {
+        page: Option<u64>,
+    },
+    Anchor,
+    Records,
+}

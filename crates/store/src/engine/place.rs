@@ -1,0 +1,44 @@
+//! Blocks of a slab, and the two pieces of metadata that belong to them: a word each, and a word for each of their regions.
+
+use crate::layout::{Layout, REGION_BLOCKS};
+use std::ops::Range;
+use types::SlabIndex;
+
+/// Blocks of one slab, as long as it has this generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) slab: SlabIndex,
+    pub(super) generation: u64,
+    pub(super) first: u32,
+    pub(super) count: u32,
+}
+
+impl Place {
+    pub(super) fn blocks(self) -> Range<u32> {
+        self.first..self.first + self.count
+    }
+
+    /// All blocks of the regions that the place touches.
+    pub(super) fn regions(self) -> Range<u32> {
+        let end = self.first + self.count;
+        self.first / REGION_BLOCKS * REGION_BLOCKS..end.next_multiple_of(REGION_BLOCKS)
+    }
+
+    /// The words that hold the epochs of its regions.
+    pub(super) fn epoch_words(self, layout: &Layout) -> Range<u32> {
+        let end = self.first + self.count;
+        layout.epoch_word(self.first)..layout.epoch_word(end - 1) + 1
+    }
+
+    /// The block `at` blocks after the first, alone.
+    pub(super) fn block(self, at: u32) -> Self {
+        debug_assert!(at < self.count, "block {at} of {}", self.count);
+        Self { first: self.first + at, count: 1, ..self }
+    }
+
+    pub(super) fn overlaps(self, other: Self) -> bool {
+        other.slab == self.slab
+            && other.first < self.first + self.count
+            && self.first < other.first + other.count
+    }
+}

@@ -1,0 +1,388 @@
+//! The way of a task: it is told of an event, answers with what it does next, and the store does that. Here is every place at which one part
+//! learns what another has done; the parts do not know each other's tasks.
+
+use super::checkpoint::{Checkpoint, Ended};
+use super::event::{Event, Next};
+use super::operation::PageRead;
+use super::pages::Arrival;
+use super::place::Place;
+use super::read::ReadTask;
+use super::tasks::{Kind, Task};
+use super::{Store, append, checkpoint, discard, effect, read, regions, scrub, slab, write};
+use crate::api::{StoreError, StoreReply};
+use crate::journal::Pending;
+use crate::planted::Planted;
+use crate::record::Record;
+use crate::slots::SlotId;
+use disk::{Disk, DiskError};
+use sys::{BufMut, Payload};
+use types::SlabIndex;
+
+impl<D: Disk> Store<D> {
+    /// Tells a task of an event and does what it does next.
+    pub(super) fn tell(&mut self, id: SlotId, event: Event) {
+        let next = self.step(id, event);
+        // A write in place that ended may have been the last one that a promise waited for.
+        for promise in self.volumes.take_due() {
+            self.go_on(promise, Next::Gather);
+        }
+        self.go_on(id, next);
+    }
+
+    /// Does what a task does next, and what follows from that: a loop, since a scrub of cached pieces that are empty goes on at once.
+    pub(super) fn go_on(&mut self, mut id: SlotId, mut next: Next) {
+        loop {
+            (id, next) = match next {
+                Next::Wait => return,
+                Next::Gather => (id, self.gather(id)),
+                Next::Poll => {
+                    self.moves += 1;
+                    return self.small_fresh.push(id);
+                }
+                Next::Flush => return self.flushes.join(id),
+                Next::Record(record, data) => return self.record(id, record, data),
+                Next::Finish(result) => match self.finish(id, result) {
+                    Some(follows) => follows,
+                    None => return,
+                },
+            };
+        }
+    }
+
+    /// Starts the changes whose turn has come.
+    pub(super) fn start_ready(&mut self) {
+        while let Some(id) = self.tasks.next_ready() {
+            self.go_on(id, Next::Gather);
+        }
+    }
+
+    /// Pins the task's pages, reading those that are not in RAM; the task has its turn when all are.
+    fn gather(&mut self, id: SlotId) -> Next {
+        let Some(task) = self.tasks.get_mut(id) else { return Next::Wait };
+        let Some(place) = task.place else { return self.step(id, Event::Turn) };
+        // The slab may have been given back, or to another chunk, since the task was taken.
+        if !self.slabs.is_current(place) {
+            return Next::fail(StoreError::NotMapped);
+        }
+        let words = task.word_ranges(place, &self.layout);
+        debug_assert!(task.pinned.is_empty(), "pages are pinned once");
+        (task.pinned, task.pages_missing) =
+            self.pages.gather(id, place, words, &self.layout, &mut self.device);
+        if task.pages_missing > 0 { Next::Wait } else { self.step(id, Event::Turn) }
+    }
+
+    /// Tells a task of an event. Answers what it does next.
+    fn step(&mut self, id: SlotId, event: Event) -> Next {
+        let Some(task) = self.tasks.get_mut(id) else { return Next::Wait };
+        match (&mut task.kind, task.place) {
+            (Kind::Read(read), Some(place)) => {
+                let near = read::Neighbours {
+                    layout: &self.layout,
+                    zeroes: &self.zeroes,
+                    device: &mut self.device,
+                    pages: &mut self.pages,
+                    overlay: &self.overlay,
+                    slabs: &self.slabs,
+                    placing: &self.placing,
+                    damage: &mut self.damage,
+                    health: &mut self.health,
+                };
+                read.step(id, place, event, &mut task.pinned, near)
+            }
+            (Kind::Regions, Some(place)) => {
+                let cache = &mut self.pages.cache;
+                let regions = regions::regions_of(place.slab, &self.slabs, &self.layout, cache);
+                Next::Finish(Ok(StoreReply::Regions(regions)))
+            }
+            (Kind::Write(_) | Kind::Append(_) | Kind::Discard(_), Some(place)) => {
+                self.step_change(id, place, event)
+            }
+            (Kind::Free(_) | Kind::Allocate(_), _) => self.step_slab(id, event),
+            (Kind::Promise { .. }, _) => self.step_promise(id, event),
+            (Kind::Scrub(_) | Kind::Records, _) | (_, None) => event.cannot_be(),
+        }
+    }
+
+    fn step_change(&mut self, id: SlotId, place: Place, event: Event) -> Next {
+        let alone = self.is_alone();
+        match self.tasks.get_mut(id).map(|task| &mut task.kind) {
+            Some(Kind::Write(write)) => {
+                let near = write::Neighbours {
+                    layout: &self.layout,
+                    device: &mut self.device,
+                    pages: &mut self.pages,
+                    volumes: &self.volumes,
+                    slabs: &self.slabs,
+                    checkpoint: &mut self.checkpoint,
+                    damage: &mut self.damage,
+                    health: &mut self.health,
+                    alone,
+                };
+                write.step(id, place, event, near)
+            }
+            Some(Kind::Append(append)) => {
+                let near = append::Neighbours {
+                    layout: &self.layout,
+                    zeroes: &self.zeroes,
+                    device: &mut self.device,
+                    pages: &mut self.pages,
+                    volumes: &mut self.volumes,
+                    placing: &mut self.placing,
+                    damage: &mut self.damage,
+                    health: &mut self.health,
+                };
+                append.step(id, place, event, near)
+            }
+            Some(Kind::Discard(discard)) => {
+                let near = discard::Neighbours {
+                    layout: &self.layout,
+                    device: &mut self.device,
+                    volumes: &self.volumes,
+                    slabs: &self.slabs,
+                };
+                discard.step(id, place, event, near)
+            }
+            _ => event.cannot_be(),
+        }
+    }
+
+    /// Whether a single task has no other to share a flush or a batch with.
+    fn is_alone(&self) -> bool {
+        self.tasks.len() == 1 && self.journal.is_idle() && self.flushes.is_idle()
+    }
+
+    fn step_slab(&mut self, id: SlotId, event: Event) -> Next {
+        let Some(task) = self.tasks.get_mut(id) else { return Next::Wait };
+        let near = slab::Neighbours {
+            layout: &self.layout,
+            device: &mut self.device,
+            pages: &mut self.pages,
+            overlay: &mut self.overlay,
+            volumes: &self.volumes,
+            slabs: &mut self.slabs,
+            checkpoint: &mut self.checkpoint,
+            health: &mut self.health,
+        };
+        match (&mut task.kind, task.place) {
+            (Kind::Allocate(allocate), _) => allocate.step(id, event, near),
+            (Kind::Free(free), Some(place)) => free.step(place, event, near),
+            _ => event.cannot_be(),
+        }
+    }
+
+    /// All that was admitted under an older epoch stands before the promise's record in the journal, or is refused by the fence.
+    fn step_promise(&mut self, id: SlotId, event: Event) -> Next {
+        let Some(Task { kind: Kind::Promise { volume, epoch }, .. }) = self.tasks.get(id) else {
+            return Next::Wait;
+        };
+        let (volume, epoch) = (*volume, *epoch);
+        match event {
+            Event::Turn if !Planted::PromiseInMemory.is_planted() => {
+                Next::Record(Record::Promise { volume, epoch }, Payload::new())
+            }
+            Event::Turn | Event::Committed(_) => {
+                self.volumes.keep(volume, epoch);
+                Next::done()
+            }
+            _ => event.cannot_be(),
+        }
+    }
+
+    /// Reads the next piece of a scrub, or answers it. Answers the task that goes on, and what it does.
+    pub(super) fn scrub_on(&mut self, id: SlotId) -> (SlotId, Next) {
+        let Some(Task { kind: Kind::Scrub(scrub), .. }) = self.tasks.get_mut(id) else {
+            return (id, Next::Wait);
+        };
+        let Some(piece) = scrub.next_piece(&mut self.scrub, &self.slabs, &self.layout) else {
+            return (id, Next::Finish(Ok(StoreReply::Scrubbed(scrub.take_progress()))));
+        };
+        scrub::read_pages(piece.place, &self.layout, &self.pages, &mut self.device);
+        let read = ReadTask::new(piece.volume, piece.lba, piece.append, Some(id));
+        (self.tasks.take_part(piece.place, Kind::Read(read)), Next::Gather)
+    }
+
+    /// Answers a task and lets go of what it holds. Answers the task that goes on because of that, and what it does.
+    fn finish(&mut self, id: SlotId, result: Result<StoreReply, StoreError>) -> Option<(SlotId, Next)> {
+        match self.tasks.get_mut(id).map(|task| &mut task.kind) {
+            Some(Kind::Read(read)) if read.scrub().is_some() => {
+                let scrub = read.scrub()?;
+                let damaged: Vec<_> = read.damaged().collect();
+                self.tasks.finish(id, Ok(StoreReply::Done), &mut self.pages);
+                let Kind::Scrub(task) = &mut self.tasks.get_mut(scrub)?.kind else { return None };
+                task.found(damaged.into_iter());
+                match result {
+                    // A chunk that was freed meanwhile has nothing to verify.
+                    Ok(_) | Err(StoreError::NotMapped) => Some(self.scrub_on(scrub)),
+                    Err(error) => Some((scrub, Next::fail(error))),
+                }
+            }
+            Some(Kind::Allocate(_)) => {
+                self.finish_allocation(id, result);
+                None
+            }
+            _ => {
+                self.tasks.finish(id, result, &mut self.pages);
+                None
+            }
+        }
+    }
+
+    /// Answers an allocation and those that asked for the same chunk meanwhile.
+    fn finish_allocation(&mut self, id: SlotId, result: Result<StoreReply, StoreError>) {
+        let Some(Task { kind: Kind::Allocate(allocate), .. }) = self.tasks.get_mut(id) else { return };
+        allocate.give_up(&mut self.slabs);
+        let (volume, chunk) = allocate.chunk();
+        for other in self.slabs.end_allocating(volume, chunk) {
+            let tasks = (self.tasks.get(id), self.tasks.get(other));
+            let (Some(Task { kind: Kind::Allocate(own), .. }), Some(Task { kind: Kind::Allocate(task), .. })) =
+                tasks
+            else {
+                continue;
+            };
+            let answer = own.answer_other(task, &result);
+            self.tasks.finish(other, answer, &mut self.pages);
+        }
+        self.tasks.finish(id, result, &mut self.pages);
+    }
+
+    /// Queues a record for the journal; the task is told when the record is durable.
+    fn record(&mut self, id: SlotId, record: Record, data: Payload) {
+        self.moves += 1;
+        self.journal.push(Pending { record, data, task: id });
+        self.tasks.queued(id);
+    }
+
+    /// Takes a metadata page that tasks wait for.
+    pub(super) fn page_read(&mut self, read: PageRead, result: Result<Option<BufMut>, DiskError>) {
+        let (slabs, damage) = (&self.slabs, &mut self.damage);
+        let arrival = self.pages.arrived(read, result, slabs, damage, &self.layout, &mut self.device);
+        match arrival {
+            Arrival::Again => {}
+            Arrival::Failed(waiters, error) => {
+                for id in waiters {
+                    self.go_on(id, Next::fail(StoreError::Disk(error.clone())));
+                }
+            }
+            Arrival::Here(waiters) => waiters.into_iter().for_each(|id| self.page_arrived(id, read.key)),
+        }
+    }
+
+    fn page_arrived(&mut self, id: SlotId, key: u64) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        if !self.pages.cache.pin(key) {
+            // The slab changed hands meanwhile: those who wait for its new owner's page begin again.
+            self.pages.unpin(std::mem::take(&mut task.pinned));
+            return self.go_on(id, Next::Gather);
+        }
+        task.pinned.push(key);
+        task.pages_missing -= 1;
+        if task.pages_missing == 0 {
+            self.tell(id, Event::Turn);
+        }
+    }
+
+    /// A write of fresh or append data, or of a new slab's metadata, completed.
+    pub(super) fn data_written(&mut self, id: SlotId, result: Result<(), DiskError>) {
+        match result {
+            Ok(()) | Err(DiskError::NoSpace) => self.tell(id, Event::Written(result)),
+            Err(error) => self.poison(&error),
+        }
+    }
+
+    /// A batch is durable: it and those behind it that were durable before take effect, in order.
+    pub(super) fn batch_written(&mut self, sequence: u64) {
+        self.journal.written(sequence);
+        while let Some(batch) = self.journal.next_committed() {
+            let mut data_block = batch.data_block;
+            for pending in batch.entries {
+                let (cache, overlay) = (&mut self.pages.cache, &mut self.overlay);
+                effect::take_effect(&pending, batch.sequence, data_block, &self.layout, cache, overlay);
+                data_block += pending.record.data_blocks();
+                if let Some(Task { kind: Kind::Discard(_), .. }) = self.tasks.get(pending.task) {
+                    // It goes on, but nobody has to wait until the space is given back.
+                    self.tasks.answer(pending.task, Ok(StoreReply::Done));
+                }
+                self.tell(pending.task, Event::Committed(batch.sequence));
+            }
+        }
+    }
+
+    /// The flush in flight is done.
+    pub(super) fn flushed(&mut self) {
+        for id in self.flushes.end() {
+            self.tell(id, Event::Flushed);
+        }
+        let (checkpoint, near) = self.checkpoint_beside_neighbours();
+        checkpoint.flushed(near);
+    }
+
+    /// Begins a checkpoint if one is due, and issues its next writes.
+    pub(super) fn run_checkpoint(&mut self) {
+        if !self.checkpoint.is_stalled() {
+            let (checkpoint, near) = self.checkpoint_beside_neighbours();
+            let ended = checkpoint.run(near);
+            return self.checkpoint_ended(ended);
+        }
+        if self.journal.is_starved() {
+            // It is full and cannot be emptied: the changes that wait for it are refused.
+            for id in self.journal.refuse_pending() {
+                self.health.no_space += 1;
+                self.go_on(id, Next::fail(StoreError::NoSpace));
+            }
+        }
+    }
+
+    fn checkpoint_beside_neighbours(&mut self) -> (&mut Checkpoint, checkpoint::Neighbours<'_, D>) {
+        let near = checkpoint::Neighbours {
+            disk: self.label.disk,
+            layout: &self.layout,
+            device: &mut self.device,
+            journal: &self.journal,
+            overlay: &self.overlay,
+            pages: &mut self.pages,
+            slabs: &mut self.slabs,
+            volumes: &mut self.volumes,
+            health: &mut self.health,
+            scrub: self.scrub,
+        };
+        (&mut self.checkpoint, near)
+    }
+
+    pub(super) fn anchor_written(&mut self) {
+        let ended = self.checkpoint.anchor_written(&mut self.overlay, &mut self.journal);
+        self.checkpoint_ended(ended);
+    }
+
+    /// Lets those go on who waited for the end of a checkpoint.
+    fn checkpoint_ended(&mut self, ended: Option<Ended>) {
+        let (waiting, released) = match ended {
+            None => return,
+            Some(Ended::Done { through, waiting }) => (waiting, Some(through)),
+            Some(Ended::GivenUp { waiting }) => {
+                // No checkpoint is going to release a slab for now.
+                for id in self.slabs.refuse_waiting() {
+                    self.health.no_space += 1;
+                    self.go_on(id, Next::fail(StoreError::NoSpace));
+                }
+                (waiting, None)
+            }
+        };
+        for id in waiting {
+            self.tell(id, Event::CheckpointEnded);
+        }
+        for id in released.map(|through| self.slabs.release(through)).unwrap_or_default() {
+            self.tell(id, Event::Turn);
+        }
+    }
+
+    /// Space was given back, or could not be: a discard is advice.
+    pub(super) fn punched(&mut self, task: Option<SlotId>, slab: SlabIndex) {
+        if let Some(id) = task {
+            return self.go_on(id, Next::done());
+        }
+        self.slabs.punched(slab);
+        if self.slabs.is_awaited() {
+            self.checkpoint.request();
+        }
+    }
+}

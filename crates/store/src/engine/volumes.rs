@@ -1,0 +1,129 @@
+//! Epochs promised to volumes (I3): who may still write.
+
+use crate::api::StoreError;
+use crate::layout::{LEAVES_PER_PAGE, PROMISE_ENTRIES_PER_LEAF, PROMISE_PAGES};
+use crate::numbers::IdentityMap;
+use crate::slots::SlotId;
+use crate::tables::PromisePlaces;
+use std::collections::HashMap;
+use types::{Epoch, VolumeId};
+
+/// Most volumes that can be promised an epoch.
+const PROMISES_MAX: usize = PROMISE_PAGES * LEAVES_PER_PAGE * PROMISE_ENTRIES_PER_LEAF;
+
+/// Invariant: `promised` is durable and never above `fence`; a request below `fence` is refused. The record of a promise is queued when no
+/// write of the volume is on its way straight into place: such a write passed the old fence, and may not land after the promise.
+#[derive(Default)]
+struct Volume {
+    promised: Epoch,
+    fence: Epoch,
+    /// Writes on their way straight into place.
+    in_place: u32,
+    waiting_promises: Vec<SlotId>,
+}
+
+/// The volumes that were promised an epoch, or write straight into place.
+pub(super) struct Volumes {
+    volumes: IdentityMap<VolumeId, Volume>,
+    places: PromisePlaces,
+    /// The table on disk has to be written again.
+    changed: bool,
+    /// Promises whose records may be queued now.
+    due: Vec<SlotId>,
+}
+
+impl Volumes {
+    pub(super) fn new(promises: HashMap<VolumeId, Epoch>, places: PromisePlaces, changed: bool) -> Self {
+        let volumes = promises
+            .into_iter()
+            .map(|(volume, epoch)| (volume, Volume { promised: epoch, fence: epoch, ..Volume::default() }))
+            .collect();
+        Self { volumes, places, changed, due: Vec::new() }
+    }
+
+    /// The highest epoch durably promised to the volume; zero if none was.
+    pub(super) fn promised(&self, volume: VolumeId) -> Epoch {
+        self.volumes.get(&volume).map_or(Epoch(0), |state| state.promised)
+    }
+
+    pub(super) fn promises(&self) -> Vec<(VolumeId, Epoch)> {
+        let promised = self.volumes.iter().filter(|(_, state)| state.promised.0 > 0);
+        promised.map(|(volume, state)| (*volume, state.promised)).collect()
+    }
+
+    /// Refuses epochs below the fence.
+    pub(super) fn check(&self, volume: VolumeId, epoch: Epoch) -> Result<(), StoreError> {
+        match self.volumes.get(&volume) {
+            Some(state) if epoch < state.fence => Err(StoreError::Fenced { promised: state.fence }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses lower epochs from now on.
+    pub(super) fn raise_fence(&mut self, volume: VolumeId, epoch: Epoch) -> Result<(), StoreError> {
+        self.check(volume, epoch)?;
+        if !self.volumes.contains_key(&volume) && self.volumes.len() >= PROMISES_MAX {
+            return Err(StoreError::Invalid("too many volumes on one disk"));
+        }
+        self.volumes.entry(volume).or_default().fence = epoch;
+        Ok(())
+    }
+
+    /// Makes a promise wait for the writes that are on their way straight into place. Answers whether there are any.
+    pub(super) fn await_in_place(&mut self, volume: VolumeId, promise: SlotId) -> bool {
+        let Some(state) = self.volumes.get_mut(&volume).filter(|state| state.in_place > 0) else {
+            return false;
+        };
+        state.waiting_promises.push(promise);
+        true
+    }
+
+    /// Notes that a promise is durable.
+    pub(super) fn keep(&mut self, volume: VolumeId, epoch: Epoch) {
+        let state = self.volumes.entry(volume).or_default();
+        state.promised = state.promised.max(epoch);
+        debug_assert!(state.promised <= state.fence, "the fence is raised before the promise is recorded");
+        self.changed = true;
+    }
+
+    pub(super) fn begin_in_place(&mut self, volume: VolumeId) {
+        self.volumes.entry(volume).or_default().in_place += 1;
+    }
+
+    /// Ends a write straight into place. The promises that waited for the last one are due ([`Self::take_due`]).
+    pub(super) fn end_in_place(&mut self, volume: VolumeId) {
+        let Some(state) = self.volumes.get_mut(&volume) else { return };
+        debug_assert!(state.in_place > 0, "a write in place ends once");
+        state.in_place -= 1;
+        if state.in_place == 0 {
+            self.due.append(&mut state.waiting_promises);
+        }
+    }
+
+    pub(super) fn take_due(&mut self) -> Vec<SlotId> {
+        std::mem::take(&mut self.due)
+    }
+
+    pub(super) fn is_changed(&self) -> bool {
+        self.changed
+    }
+    /// Whether the table has to be written; it counts as written from here on.
+    pub(super) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+    pub(super) fn mark_changed(&mut self) {
+        self.changed = true;
+    }
+
+    /// The promises by their place in the table.
+    pub(super) fn arrange(&mut self) -> Vec<Option<(VolumeId, Epoch)>> {
+        let promises = self.promises();
+        self.places.arrange(&promises)
+    }
+
+    /// Forgets the promises that wait: they are refused.
+    pub(super) fn abandon(&mut self) {
+        self.volumes.values_mut().for_each(|state| state.waiting_promises.clear());
+        self.due.clear();
+    }
+}

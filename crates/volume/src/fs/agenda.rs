@@ -1,0 +1,66 @@
+//! What is to be done in this turn of the file layer, and what its caller is to be told.
+//!
+//! Every part may add to the agenda and none reads what others added: only [`super::FileSystem::poll`] and the pumps take from it.
+
+use std::collections::VecDeque;
+
+use ::types::Monotonic;
+
+use super::types::{FsError, FsEvent};
+
+/// The wishes and news of one turn.
+///
+/// A part that makes possible what missed before calls [`Agenda::wake`]; else an operation that answered [`FsError::Miss`] waits for
+/// ever. A part that leaves work that can go on without an answer from the virtual disk sets `again`; else it waits for the next poll.
+#[derive(Debug, Default)]
+pub struct Agenda {
+    /// Time of the last poll.
+    pub now: Monotonic,
+    /// Operations of the caller that missed may run again.
+    retry: bool,
+    /// The same of reads, writes and jobs that wait here.
+    data_retry: bool,
+    /// How often the caller was told to run again what missed.
+    retries: u64,
+    /// More to do in this poll.
+    pub again: bool,
+    /// News for the caller, oldest first.
+    pub events: VecDeque<FsEvent>,
+}
+
+impl Agenda {
+    /// Has everything run again that missed, here and at the caller's.
+    pub fn wake(&mut self) {
+        self.retry = true;
+        self.data_retry = true;
+    }
+
+    /// Says that there is more to do: the operation starts over, and finds less.
+    pub fn go_on_later<T>(&mut self) -> Result<T, FsError> {
+        self.wake();
+        self.again = true;
+        Err(FsError::Miss)
+    }
+
+    /// Whether the caller has to be told to run again what missed.
+    pub fn wants_retry(&self) -> bool {
+        self.retry
+    }
+
+    /// Takes the wish that the caller runs again what missed.
+    pub fn take_retry(&mut self) -> bool {
+        let retry = std::mem::take(&mut self.retry);
+        self.retries += u64::from(retry);
+        retry
+    }
+
+    /// Takes the wish that what waits here runs again.
+    pub fn take_data_retry(&mut self) -> bool {
+        std::mem::take(&mut self.data_retry)
+    }
+
+    /// How often the caller was told to run again what missed.
+    pub fn retries(&self) -> u64 {
+        self.retries
+    }
+}

@@ -1,0 +1,290 @@
+//! Everything below the contents of files: the virtual disk, metadata, room, checkpoints.
+//!
+//! The parts here know nothing of streams, reads or write-back. What they need to know of data in memory comes as numbers ([`Unstored`]).
+
+use ::types::Lba;
+use space::api::{SpaceRequest, VirtualDisk};
+
+use super::agenda::Agenda;
+use super::allocator::{Allocator, Refusal};
+use super::checkpoint::{Checkpointer, Neighbours};
+use super::chunks::{Chunks, Demand, unpromised};
+use super::io::{Answer, Purpose, Requests, next_copy};
+use super::journal::Journal;
+use super::layout::{PAGE_BLOCKS, Pointer};
+use super::meta::page::Page;
+use super::meta::{BlockRun, Changes, Store, Transaction, Tree};
+use super::metadata::Metadata;
+use super::opening::{Opened, Opening};
+use super::times::Times;
+use super::types::{Config, FsError};
+use crate::planted::Planted;
+
+/// How far the volume is on its way into use.
+pub enum State {
+    /// Reading, or writing the first superblocks.
+    Opening(Box<Opening>),
+    /// The first transaction of a new volume is on its way.
+    Formatting,
+    /// The journal is replayed; what has to be known of the volume is looked up.
+    Finishing,
+    Open,
+    Failed(FsError),
+}
+
+/// Data in memory that is newer than what is stored, in blocks.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Unstored {
+    /// Blocks that are dirty or being written.
+    pub blocks: u64,
+    /// Blocks that may come to need new places: dirty ones, and those of jobs without places.
+    pub placeless_blocks: u64,
+}
+
+/// What files' contents rest on.
+///
+/// Nothing changes before the state is `Open`, and nothing is recorded once it is `Failed`. Room is promised before it is used: changes
+/// that grow are taken only while any checkpoint finds its pages, and data is taken only into blocks that are free and not promised.
+pub struct Base {
+    pub requests: Requests,
+    pub config: Config,
+    pub state: State,
+    pub agenda: Agenda,
+    pub meta: Metadata,
+    pub chunks: Chunks,
+    pub checkpointer: Checkpointer,
+    pub times: Times,
+}
+
+impl Base {
+    pub fn new(disk: Box<dyn VirtualDisk>, config: Config) -> Self {
+        Self {
+            requests: Requests::new(disk),
+            config,
+            state: State::Failed(FsError::Stopped),
+            agenda: Agenda::default(),
+            meta: Metadata {
+                store: Store::new(Tree::new(None, config.page_cache_bytes), Changes::new()),
+                journal: Journal::default(),
+                allocator: Allocator::empty(),
+            },
+            chunks: Chunks::default(),
+            checkpointer: Checkpointer::default(),
+            times: Times::default(),
+        }
+    }
+
+    /// Takes over what an opening or formatting found or made.
+    pub fn start(&mut self, opened: Opened) {
+        self.checkpointer.start(opened.superblock, opened.space_map_pages, &opened.allocator);
+        self.meta.allocator = opened.allocator;
+        self.meta.journal.log = opened.log;
+        self.meta.store = opened.store;
+    }
+
+    /// Whether the volume can be used.
+    ///
+    /// # Errors
+    /// `Miss` while it is being opened; the reason if it failed.
+    pub fn ready(&self) -> Result<(), FsError> {
+        if let Some(damage) = self.meta.allocator.damage() {
+            return Err(damage.clone());
+        }
+        match &self.state {
+            State::Open => Ok(()),
+            State::Opening(_) | State::Formatting | State::Finishing => Err(FsError::Miss),
+            State::Failed(error) => Err(error.clone()),
+        }
+    }
+
+    /// Whether changes are taken: not while the journal is full and waits for the checkpoint.
+    pub fn ready_to_change(&self) -> Result<(), FsError> {
+        self.ready()?;
+        if let Some((damage, _)) = self.checkpointer.read_only() {
+            return Err(damage);
+        }
+        match self.meta.journal.log.has_room() {
+            true => Ok(()),
+            false if self.chunks.need_meta && !self.chunks.meta_room_may_come(&self.meta.allocator) => {
+                Err(FsError::NoSpace)
+            }
+            false => Err(FsError::Miss),
+        }
+    }
+
+    /// Whether changes that need more room are taken: what a checkpoint needs to write is kept free, so that removing things works when
+    /// growing does not.
+    pub fn ready_to_grow(&mut self, unstored: Unstored) -> Result<(), FsError> {
+        self.ready_to_change()?;
+        if self.checkpointer.has_page_reserve(&self.meta.allocator, unstored.blocks)
+            || Planted::CheckpointReserveOff.is_planted()
+        {
+            return Ok(());
+        }
+        if !self.chunks.meta_room_may_come(&self.meta.allocator) {
+            return Err(FsError::NoSpace);
+        }
+        self.chunks.need_meta = true;
+        self.agenda.again = true;
+        Err(FsError::Miss)
+    }
+
+    /// Why metadata is not written, and since when. It is tried again.
+    pub fn trouble(&self) -> Option<(&FsError, ::types::Monotonic)> {
+        self.requests.stalled().or_else(|| self.checkpointer.trouble())
+    }
+
+    fn demand(&self, unstored: Unstored) -> Demand {
+        Demand {
+            promised_blocks: unstored.placeless_blocks,
+            pages: self.checkpointer.pages_wanted(&self.meta.allocator, unstored.blocks),
+        }
+    }
+
+    /// Blocks that nobody may come to need yet.
+    pub fn unpromised_blocks(&self, unstored: Unstored) -> u64 {
+        unpromised(&self.meta.allocator, unstored.placeless_blocks)
+    }
+
+    /// Blocks that new data can still take, in chunks that are in use and in those that could be.
+    pub fn available_blocks(&self, unstored: Unstored) -> u64 {
+        self.unpromised_blocks(unstored) + self.free_chunk_blocks().min(self.requests.size().available.0)
+    }
+
+    /// Blocks of chunks that nobody uses.
+    pub fn free_chunk_blocks(&self) -> u64 {
+        self.meta.allocator.free_chunks() * u64::from(self.meta.allocator.chunk_blocks())
+    }
+
+    /// Whether a chunk with room for data may come; then it is asked for.
+    pub fn data_chunk_may_come(&mut self, unstored: Unstored) -> bool {
+        let demand = self.demand(unstored);
+        let may_come = self.chunks.data_room_may_come(&self.meta.allocator, &self.requests, demand);
+        if may_come {
+            self.chunks.need_data = true;
+            self.agenda.again = true;
+        }
+        may_come
+    }
+
+    /// Takes at most `want` blocks that nobody owns, near `goal`.
+    ///
+    /// # Errors
+    /// `Miss` while a bitmap or a chunk is on its way, `NoSpace` if no chunk may come.
+    pub fn reserve(&mut self, goal: Option<Lba>, want: u32, unstored: Unstored) -> Result<BlockRun, FsError> {
+        loop {
+            match self.meta.allocator.reserve(goal, want) {
+                Ok(run) => return Ok(run),
+                Err(Refusal::NeedGroup(group)) => self.meta.load_group(group)?,
+                Err(Refusal::NeedChunk) => {
+                    if self.data_chunk_may_come(unstored) {
+                        return Err(FsError::Miss);
+                    }
+                    self.chunks.need_data = true;
+                    self.agenda.again = true;
+                    return Err(FsError::NoSpace);
+                }
+            }
+        }
+    }
+
+    /// Makes a transaction visible and adds it to the journal; its ticket.
+    pub fn record(&mut self, txn: Transaction) -> u64 {
+        self.meta.record(txn)
+    }
+
+    /// Makes freed blocks reusable that nothing stored or under way has any more.
+    pub fn settle_freed(&mut self) {
+        let early = Planted::AllocatorReuseEarly.is_planted();
+        let durable = if early { u64::MAX } else { self.meta.journal.log.durable_ticket() };
+        if self.meta.allocator.settle(durable) {
+            self.chunks.blocks_were_freed = true;
+            self.agenda.wake();
+        }
+    }
+
+    /// Carries on changes of chunks' uses and the checkpoint.
+    ///
+    /// # Errors
+    /// Those with which the volume fails.
+    pub fn pump_space(&mut self, unstored: Unstored) -> Result<(), FsError> {
+        let demand = self.demand(unstored);
+        self.chunks.pump(&mut self.meta, &mut self.requests, &mut self.agenda, demand);
+        self.checkpointer.pump(&mut Neighbours {
+            meta: &mut self.meta,
+            requests: &mut self.requests,
+            chunks: &mut self.chunks,
+            agenda: &mut self.agenda,
+        })?;
+        self.checkpointer.pump_discards(&mut self.meta.allocator, &mut self.requests);
+        Ok(())
+    }
+
+    /// Asks for pages of the tree that were missed.
+    pub fn read_missed_pages(&mut self) {
+        for pointer in self.meta.store.tree.take_wanted() {
+            self.read_page(pointer, None);
+        }
+    }
+
+    fn read_page(&mut self, pointer: Pointer, copy: Option<u8>) {
+        let read = SpaceRequest::Read { lba: pointer.lba, blocks: PAGE_BLOCKS, copy };
+        self.requests.submit(Purpose::Page { pointer, copy }, read);
+    }
+
+    /// Takes a page of the tree that was asked for, or looks for it on another copy.
+    pub fn handle_page(&mut self, pointer: Pointer, copy: Option<u8>, answer: Answer) {
+        let volume = self.checkpointer.superblock.map_or([0; 16], |superblock| superblock.volume);
+        let lba = pointer.lba;
+        let error = match answer {
+            Ok(data) => match Page::decode(data.contiguous(), &volume, lba) {
+                Some(page) if page.pointer() == pointer || Planted::PointerUnchecked.is_planted() => {
+                    self.meta.store.tree.loaded(lba, page);
+                    self.agenda.wake();
+                    return;
+                }
+                // The write of the page that is meant was lost.
+                Some(_) => FsError::Corrupt { what: "tree page older than what points to it", lba },
+                None => FsError::Corrupt { what: "tree page", lba },
+            },
+            Err(FsError::Invalid(_)) => FsError::Corrupt { what: "tree page", lba },
+            Err(error) => error,
+        };
+        // A copy that is intact by itself need not be the page that is meant; another one may be.
+        match (&error, next_copy(copy)) {
+            (FsError::Corrupt { .. }, Some(next)) => self.read_page(pointer, Some(next)),
+            _ => {
+                self.meta.store.tree.failed(lba, error);
+                self.agenda.wake();
+            }
+        }
+    }
+
+    /// Takes an answer that concerns the journal, chunks or the checkpoint.
+    ///
+    /// # Errors
+    /// Those with which the volume fails.
+    pub fn handle(&mut self, purpose: Purpose, answer: Answer) -> Result<(), FsError> {
+        let Self { meta, requests, agenda, chunks, checkpointer, .. } = self;
+        match purpose {
+            Purpose::Journal { sequence } => {
+                answer?;
+                if meta.journal.log.written(sequence) {
+                    agenda.wake();
+                }
+                Ok(())
+            }
+            Purpose::Page { pointer, copy } => {
+                self.handle_page(pointer, copy, answer);
+                Ok(())
+            }
+            Purpose::DiscardPages { first, count } => {
+                checkpointer.handle_discard(first, count, answer, &mut meta.allocator, agenda)
+            }
+            Purpose::Checkpoint => checkpointer.handle_write(answer),
+            Purpose::Probe { chunk } => chunks.handle_probe(chunk, answer, meta, agenda),
+            Purpose::Release { chunk } => chunks.handle_release(chunk, answer, meta, requests, agenda),
+            Purpose::Opening(_) | Purpose::Read { .. } | Purpose::Write { .. } | Purpose::Nothing => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What callers do with the contents of streams.
+//!
+//! Everything here only brings the parts together: [`Data`](super::data::Data) has the contents, [`Base`](super::base::Base) what they
+//! rest on.
+
+use std::task::Poll;
+
+use ::types::FileTime;
+use sys::Payload;
+
+use super::FileSystem;
+use super::data::{ParkedRead, ParkedWrite};
+use super::inodes::{inode, stream_record};
+use super::meta::{Transaction, key};
+use super::types::{FileId, FsError, StreamId};
+
+impl FileSystem {
+    /// Reads: fewer bytes than asked if the stream ends, none at or behind its end. Sparse ranges read as zeroes.
+    /// `Pending`: [`FsEvent::Read`](super::FsEvent::Read) carries the answer.
+    pub fn read(
+        &mut self,
+        token: u64,
+        stream: StreamId,
+        offset: u64,
+        len_bytes: u32,
+    ) -> Poll<Result<Payload, FsError>> {
+        self.data.read(ParkedRead { token, stream, offset, len_bytes }, true, &mut self.base)
+    }
+
+    /// Writes, growing the stream if needed. Answers when the bytes are in the cache, or, with `durable`, when they
+    /// and the metadata that makes them readable survive a crash. Times are the caller's to [`FileSystem::touch`].
+    /// `Pending`: [`FsEvent::Written`](super::FsEvent::Written) carries the answer.
+    ///
+    /// # Errors
+    /// `NoSpace` (nothing was written), `TooLarge`.
+    pub fn write(
+        &mut self,
+        token: u64,
+        stream: StreamId,
+        offset: u64,
+        data: Payload,
+        durable: bool,
+    ) -> Poll<Result<(), FsError>> {
+        self.data.write(ParkedWrite { token, stream, offset, data, durable }, &mut self.base)
+    }
+
+    /// Makes all of a file's data and everything done to any metadata so far durable.
+    /// `Pending`: [`FsEvent::Flushed`](super::FsEvent::Flushed) carries the answer.
+    pub fn flush(&mut self, token: u64, file: FileId) -> Poll<Result<(), FsError>> {
+        let slots = self.data.streams.of_file(file);
+        self.wait_for_flush(token, &slots, vec![file])
+    }
+
+    /// Makes everything done to any metadata so far durable; data that was not flushed stays unpublished.
+    /// `Pending`: [`FsEvent::Flushed`](super::FsEvent::Flushed) carries the answer.
+    pub fn flush_metadata(&mut self, token: u64) -> Poll<Result<(), FsError>> {
+        self.wait_for_flush(token, &[], Vec::new())
+    }
+
+    /// Makes all data and metadata durable: before the volume is let go of.
+    /// `Pending`: [`FsEvent::Flushed`](super::FsEvent::Flushed) carries the answer.
+    pub fn flush_all(&mut self, token: u64) -> Poll<Result<(), FsError>> {
+        let (slots, files) = (self.data.streams.all(), self.base.times.files());
+        self.wait_for_flush(token, &slots, files)
+    }
+
+    fn wait_for_flush(
+        &mut self,
+        token: u64,
+        slots: &[usize],
+        files: Vec<FileId>,
+    ) -> Poll<Result<(), FsError>> {
+        if let Err(error) = self.base.ready() {
+            return Poll::Ready(Err(error));
+        }
+        self.data.flush(token, slots, files, &mut self.base);
+        Poll::Pending
+    }
+
+    /// Has everything that was written to a file stored and published, so that no later change is durable before.
+    ///
+    /// # Errors
+    /// `Miss` until it is. Why it cannot be written, if that has gone on for 30 seconds.
+    pub fn settle_data(&mut self, file: FileId) -> Result<(), FsError> {
+        self.base.ready()?;
+        self.data.settle(file, &mut self.base)
+    }
+
+    /// Gives back all of a file that has no name and is no longer used; what takes long goes on in the background.
+    ///
+    /// # Errors
+    /// `Invalid` if it has a name.
+    pub fn reclaim(&mut self, file: FileId) -> Result<(), FsError> {
+        self.base.ready()?;
+        if inode(&mut self.base.meta.store, &Transaction::new(), file)?.link_count != 0 {
+            return Err(FsError::Invalid("a file with names is not reclaimed"));
+        }
+        self.data.reclaim(StreamId { file, index: key::WHOLE_FILE }, &mut self.base);
+        Ok(())
+    }
+
+    /// Gives back all of a stream that has no name and is no longer used.
+    ///
+    /// # Errors
+    /// `Invalid` if it has a name.
+    pub fn reclaim_stream(&mut self, stream: StreamId) -> Result<(), FsError> {
+        self.base.ready()?;
+        let store = &mut self.base.meta.store;
+        if stream.index == 0 || !stream_record(store, &Transaction::new(), stream)?.name.is_empty() {
+            return Err(FsError::Invalid("a stream with a name is not reclaimed"));
+        }
+        self.data.reclaim(stream, &mut self.base);
+        Ok(())
+    }
+
+    /// Sets the end of a stream: cuts it off, or lets it grow by zeroes without allocating.
+    ///
+    /// # Errors
+    /// `TooLarge`.
+    pub fn set_end_of_file(&mut self, id: StreamId, end: u64, now: FileTime) -> Result<(), FsError> {
+        self.data.editor(&mut self.base).set_end_of_file(id, end, now)
+    }
+
+    /// Sets how many bytes are allocated from the stream's start: allocates holes, or cuts off what lies beyond, the
+    /// end of the stream included. Long allocations are made in steps: a crash may leave a part.
+    ///
+    /// # Errors
+    /// `NoSpace`, `TooLarge`.
+    pub fn set_allocation(&mut self, id: StreamId, bytes: u64, now: FileTime) -> Result<(), FsError> {
+        self.data.editor(&mut self.base).set_allocation(id, bytes, now)
+    }
+
+    /// Has the range read as zeroes, as far as it lies before the stream's end. Whole blocks are given back.
+    pub fn zero_range(
+        &mut self,
+        id: StreamId,
+        offset: u64,
+        len_bytes: u64,
+        now: FileTime,
+    ) -> Result<(), FsError> {
+        self.data.editor(&mut self.base).zero_range(id, offset, len_bytes, now)
+    }
+
+    /// Finds ranges (offset, length in bytes) that hold data within the given one, all of it if the file is not sparse; and whether there
+    /// may be more behind the last.
+    pub fn allocated_ranges(
+        &mut self,
+        id: StreamId,
+        offset: u64,
+        len_bytes: u64,
+        ranges_max: usize,
+    ) -> Result<(Vec<(u64, u64)>, bool), FsError> {
+        self.data.editor(&mut self.base).allocated_ranges(id, offset, len_bytes, ranges_max)
+    }
+
+    /// Lets the target's range share the source's blocks. Offsets are multiples of the block; the length too, unless it
+    /// ends at the end of both streams. Both ranges must lie within their streams and not overlap. Returns how many bytes do now: fewer
+    /// than asked, a multiple of the block, if there are many extents.
+    ///
+    /// # Errors
+    /// `Invalid` if a rule above is broken.
+    pub fn clone_range(
+        &mut self,
+        source: StreamId,
+        source_offset: u64,
+        target: StreamId,
+        target_offset: u64,
+        len_bytes: u64,
+        now: FileTime,
+    ) -> Result<u64, FsError> {
+        let (from, to) = ((source, source_offset), (target, target_offset));
+        self.data.editor(&mut self.base).clone_range(from, to, len_bytes, now)
+    }
+}

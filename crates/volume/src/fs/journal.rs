@@ -1,0 +1,67 @@
+//! The journal in time: when what gathers is written.
+//!
+//! Owns the log's writing end and the age of what gathers. Promises: what was added is on its way to the virtual disk [`JOURNAL_DELAY`]
+//! later, or as soon as somebody wants its ticket, if there is room.
+
+use std::time::Duration;
+
+use ::types::Monotonic;
+use space::api::WriteClass;
+
+use super::io::{Purpose, Requests};
+use super::meta::Transaction;
+use super::meta::log::{Append, Log};
+
+/// Changes that nobody waits for are written to the journal after this time.
+const JOURNAL_DELAY: Duration = Duration::from_secs(1);
+
+/// The log, and since when changes gather in its open batch: `gathering_since` is set if and only if something was added since the
+/// batch before was closed, as of the last pump.
+#[derive(Debug, Default)]
+pub struct Journal {
+    pub log: Log,
+    /// Time of the last poll.
+    pub now: Monotonic,
+    gathering_since: Option<Monotonic>,
+}
+
+impl Journal {
+    /// Takes a transaction into the batch that gathers; its ticket.
+    pub fn add(&mut self, txn: &Transaction) -> u64 {
+        self.gathering_since.get_or_insert(self.now);
+        self.log.add(txn)
+    }
+
+    /// When the batch that gathers is due. One that is overdue waits for an answer or for room, not for a time.
+    pub fn timeout(&self) -> Option<Monotonic> {
+        self.gathering_since.map(|since| since.after(JOURNAL_DELAY)).filter(|at| *at > self.now)
+    }
+
+    /// Writes batches whose time has come.
+    pub fn pump(&mut self, requests: &mut Requests) {
+        let due = self.gathering_since.is_some_and(|since| self.now >= since.after(JOURNAL_DELAY));
+        while let Some(append) = self.log.next_append(due) {
+            write(append, requests);
+        }
+        if !self.log.is_pending() {
+            self.gathering_since = None;
+        }
+    }
+
+    /// Closes the batch that gathers, for a checkpoint that has all of it: replay begins behind it. If there is no room to write it,
+    /// the checkpoint alone carries it.
+    pub fn close(&mut self, requests: &mut Requests) {
+        if let Some(append) = self.log.cut() {
+            write(append, requests);
+        }
+        if self.log.is_pending() {
+            self.log.absorb();
+        }
+        self.gathering_since = None;
+    }
+}
+
+fn write(append: Append, requests: &mut Requests) {
+    let purpose = Purpose::Journal { sequence: append.sequence };
+    requests.write_needed(purpose, append.lba, WriteClass::Append, append.data.into());
+}

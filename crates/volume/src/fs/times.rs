@@ -1,0 +1,91 @@
+//! Times of files that changed in memory only: those that reads and writes change by the way.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use ::types::Monotonic;
+
+use super::inodes::{apply, inode, put_inode};
+use super::meta::Transaction;
+use super::metadata::Metadata;
+use super::types::{AttributeChange, FileId, FsError};
+
+/// Times that changed in memory are put into the journal after this time, as data is written back.
+const TIMES_DELAY: Duration = Duration::from_secs(2);
+
+/// Times that are newer than those stored.
+///
+/// A file has an entry here if and only if its inode lacks these times. Whoever puts an inode with them applied drops the entry
+/// with the same transaction.
+#[derive(Debug, Default)]
+pub struct Times {
+    changed: HashMap<FileId, AttributeChange>,
+    /// Time of the oldest change.
+    since: Option<Monotonic>,
+}
+
+impl Times {
+    /// Takes over times that are set.
+    pub fn touch(&mut self, file: FileId, times: &AttributeChange, now: Monotonic) {
+        self.since.get_or_insert(now);
+        let lazy = self.changed.entry(file).or_default();
+        lazy.created = times.created.or(lazy.created);
+        lazy.accessed = times.accessed.or(lazy.accessed);
+        lazy.written = times.written.or(lazy.written);
+        lazy.changed = times.changed.or(lazy.changed);
+    }
+
+    /// The times of a file that its inode lacks.
+    pub fn get(&self, file: FileId) -> Option<AttributeChange> {
+        self.changed.get(&file).copied()
+    }
+
+    /// Forgets a file whose inode has its times now, or that is gone.
+    pub fn forget(&mut self, file: FileId) {
+        self.changed.remove(&file);
+    }
+
+    /// Files with times that are not stored.
+    pub fn files(&self) -> Vec<FileId> {
+        self.changed.keys().copied().collect()
+    }
+
+    /// When the oldest change is due. Those that are overdue go with the data, once writes may be tried again.
+    pub fn timeout(&self, now: Monotonic) -> Option<Monotonic> {
+        let since = self.since.filter(|_| !self.changed.is_empty())?;
+        Some(since.after(TIMES_DELAY)).filter(|at| *at > now)
+    }
+
+    /// Puts a file's times into its inode.
+    ///
+    /// # Errors
+    /// `Miss`, and damage of the metadata. Of a file that is gone nothing is to be stored.
+    pub fn publish(&mut self, file: FileId, meta: &mut Metadata) -> Result<(), FsError> {
+        let Some(lazy) = self.get(file) else { return Ok(()) };
+        let mut txn = Transaction::new();
+        match inode(&mut meta.store, &txn, file) {
+            Ok(mut inode) => {
+                apply(&mut inode, &lazy);
+                put_inode(&mut txn, file, &inode);
+                meta.record(txn);
+            }
+            Err(FsError::NotFound) => {}
+            Err(error) => return Err(error),
+        }
+        self.forget(file);
+        Ok(())
+    }
+
+    /// Publishes all times if the oldest change is due; those that cannot be wait once more.
+    pub fn publish_due(&mut self, meta: &mut Metadata, now: Monotonic) {
+        if self.since.is_none_or(|since| now < since.after(TIMES_DELAY)) {
+            return;
+        }
+        self.since = None;
+        for file in self.files() {
+            if self.publish(file, meta).is_err() {
+                self.since = Some(now);
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What happens when: the time, the steps of the turn, timers, operations that wait, events to be told.
+
+use super::clock::Clock;
+use super::events::Events;
+use super::tasks::{Parked, Tasks, Wait, Work};
+use super::timers::Timers;
+use super::turn::Turn;
+use crate::backend::{Event, Operation, OperationId, Reply};
+use types::NtStatus;
+
+/// The service's time and its queues: every part that makes an operation wait, wakes it or answers it does so here.
+///
+/// Invariant: each operation is in one place: it runs, is parked in [`Tasks`], is transferred ([`super::transfers`]), or is answered.
+#[derive(Debug)]
+pub struct Agenda {
+    pub clock: Clock,
+    pub turn: Turn,
+    pub timers: Timers,
+    pub tasks: Tasks,
+    pub events: Events,
+}
+
+impl Agenda {
+    pub fn new(clock: Clock, parked_max: usize) -> Self {
+        Self {
+            clock,
+            turn: Turn::default(),
+            timers: Timers::default(),
+            tasks: Tasks::new(parked_max),
+            events: Events::default(),
+        }
+    }
+
+    /// Lets an operation wait, and tells its client once if that may take long.
+    pub fn park(&mut self, operation: OperationId, work: Option<Work>, wait: Wait, told: bool) {
+        let tell = !told && !matches!(wait, Wait::Storage | Wait::Turn);
+        if tell {
+            self.events.push(Event::Pending { operation });
+        }
+        self.tasks.park(operation, Parked { work, wait, told: told || tell });
+    }
+
+    /// Lets a request wait for metadata, or answers it if the file layer has stopped.
+    pub fn wait_for_storage(&mut self, operation: OperationId, request: Operation) {
+        match self.tasks.failed() {
+            Some(status) => self.events.done(operation, Err(status)),
+            None => self.park(operation, Some(Work::Request(request)), Wait::Storage, true),
+        }
+    }
+
+    /// Begins work that nobody waits for.
+    pub fn start_internal(&mut self, work: Work) {
+        let operation = self.tasks.internal_id();
+        self.tasks.park(operation, Parked { work: Some(work), wait: Wait::Nothing, told: true });
+    }
+
+    /// Answers an operation that waited in the queue of a part.
+    pub fn finish(&mut self, operation: OperationId, result: Result<Reply, NtStatus>) {
+        self.tasks.forget(operation);
+        self.events.done(operation, result);
+    }
+}

@@ -1,0 +1,31 @@
+//! Events for the server, until it fetches them.
+
+use crate::backend::{Event, OperationId, Reply};
+use types::NtStatus;
+
+/// Identifiers from here on name operations of the service's own: nobody waits for their answers.
+pub const INTERNAL: u64 = 3 << 62;
+
+/// Answers, breaks and closings that the server has not fetched yet, in their order.
+///
+/// Invariant: an operation is answered once, and nothing is told of it after that.
+#[derive(Debug, Default)]
+pub struct Events(Vec<Event>);
+
+impl Events {
+    pub fn push(&mut self, event: Event) {
+        self.0.push(event);
+    }
+
+    /// Answers an operation.
+    pub fn done(&mut self, operation: OperationId, result: Result<Reply, NtStatus>) {
+        if operation.0 < INTERNAL {
+            self.0.push(Event::Done { operation, result });
+        }
+    }
+
+    /// Moves all events to `out`.
+    pub fn fetch(&mut self, out: &mut Vec<Event>) {
+        out.append(&mut self.0);
+    }
+}

@@ -1,0 +1,142 @@
+//! The opens of one file, and what goes with the last of them.
+
+use super::open::LinkName;
+use crate::backend::OpenId;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// The opens of one file, in the order in which they were made.
+///
+/// Invariant: those that cache are among them, and each is counted with its stream.
+#[derive(Debug, Default)]
+pub struct FileOpens {
+    by_place: BTreeMap<u64, OpenId>,
+    /// Opens that may cache something.
+    caching: BTreeMap<u64, OpenId>,
+    next_place: u64,
+    /// The number of opens of the unnamed stream, and of each other one.
+    unnamed: usize,
+    named: HashMap<u32, usize>,
+}
+
+impl FileOpens {
+    /// Adds an open of this stream, which `caches` something or does not. Returns its place.
+    pub fn insert(&mut self, id: OpenId, stream: u32, caches: bool) -> u64 {
+        let place = self.next_place;
+        self.next_place += 1;
+        self.by_place.insert(place, id);
+        if caches {
+            self.caching.insert(place, id);
+        }
+        match stream {
+            0 => self.unnamed += 1,
+            named => *self.named.entry(named).or_default() += 1,
+        }
+        place
+    }
+
+    pub fn remove(&mut self, place: u64, stream: u32) {
+        let removed = self.by_place.remove(&place);
+        debug_assert!(removed.is_some(), "an open is removed once from its file");
+        self.caching.remove(&place);
+        match stream {
+            0 => self.unnamed -= 1,
+            named => {
+                let count = self.named.get_mut(&named).expect("a stream that is open is counted");
+                *count -= 1;
+                if *count == 0 {
+                    self.named.remove(&named);
+                }
+            }
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = OpenId> {
+        self.by_place.values().copied()
+    }
+
+    pub fn len(&self) -> usize {
+        self.by_place.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_place.is_empty()
+    }
+
+    /// Notes that the open at this place may cache something from here on.
+    pub fn start_caching(&mut self, place: u64, id: OpenId) {
+        self.caching.insert(place, id);
+    }
+
+    /// Notes that the open at this place caches nothing any more.
+    pub fn stop_caching(&mut self, place: u64) {
+        self.caching.remove(&place);
+    }
+
+    /// Goes through the opens that may cache something, in the order in which they were made.
+    pub fn caching(&self) -> impl Iterator<Item = OpenId> {
+        self.caching.values().copied()
+    }
+
+    pub fn caching_len(&self) -> usize {
+        self.caching.len()
+    }
+
+    /// Counts the opens of one stream.
+    pub fn of_stream(&self, stream: u32) -> usize {
+        if stream == 0 { self.unnamed } else { self.named.get(&stream).copied().unwrap_or_default() }
+    }
+}
+
+/// What the opens of one file have in common.
+#[derive(Debug, Default)]
+pub struct FileNode {
+    pub opens: FileOpens,
+    /// Names that go when the last open of the file does.
+    deleting: Vec<LinkName>,
+    /// Named streams that go when their last open does.
+    deleting_streams: BTreeSet<u32>,
+}
+
+impl FileNode {
+    /// Whether any name of the file is to go.
+    pub fn is_deleting(&self) -> bool {
+        !self.deleting.is_empty()
+    }
+
+    /// Whether this name is to go.
+    pub fn is_deleting_link(&self, link: &LinkName) -> bool {
+        self.deleting.contains(link)
+    }
+
+    pub fn is_deleting_stream(&self, stream: u32) -> bool {
+        self.deleting_streams.contains(&stream)
+    }
+
+    /// Returns the names that are to go.
+    pub fn deleting(&self) -> &[LinkName] {
+        &self.deleting
+    }
+
+    /// Lets a name go with the last open. Whether that is new.
+    pub fn delete_link(&mut self, link: LinkName) -> bool {
+        let is_new = !self.deleting.contains(&link);
+        if is_new {
+            self.deleting.push(link);
+        }
+        is_new
+    }
+
+    /// Lets a name stay, or notes that it is gone.
+    pub fn forget_link(&mut self, link: &LinkName) {
+        self.deleting.retain(|other| other != link);
+    }
+
+    pub fn delete_stream(&mut self, stream: u32) {
+        self.deleting_streams.insert(stream);
+    }
+
+    /// Lets a named stream stay, or notes that it is gone.
+    pub fn forget_stream(&mut self, stream: u32) {
+        self.deleting_streams.remove(&stream);
+    }
+}

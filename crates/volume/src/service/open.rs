@@ -1,0 +1,241 @@
+//! One open: whose it is, what it may do, what it has done.
+
+use super::cache_state::CacheState;
+use super::grant::Grant;
+use super::listing::Listing;
+use super::range_locks::LockSequences;
+use super::share::ShareMode;
+use crate::backend::{
+    AccessToken, AppInstance, CreateAction, Durability, DurableRequest, Guid, OpenId, SessionId,
+    ShareOptions, ShareRoot, Standing, Terms, WideString,
+};
+use crate::fs::{FileId, StreamId};
+use std::sync::Arc;
+use std::time::Duration;
+use types::Monotonic;
+
+bitflags::bitflags! {
+    /// Times that one open does not change by the way (MS-FSA Open.UserSet*Time).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct FixedTimes: u8 {
+        const ACCESSED = 1;
+        const WRITTEN = 2;
+        const CHANGED = 4;
+    }
+}
+
+/// How far a file's times show the writes of one open. They do so a little later than its data: once two seconds after the first
+/// write, and again with a flush, a change of size or attributes, or the close.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WriteTime {
+    /// The time at which the first write becomes visible.
+    pub due: Option<Monotonic>,
+    /// Whether the first write has been.
+    pub started: bool,
+    /// Whether there were writes that the times do not show yet.
+    pub owed: bool,
+}
+
+/// What an open may cache.
+#[derive(Debug)]
+pub enum CacheHolder {
+    None,
+    Oplock(CacheState),
+    /// The state is that of the lease ([`super::caching`]).
+    Lease(LeaseName),
+}
+
+/// Client and key.
+pub type LeaseName = (Guid, Guid);
+
+/// How an open outlives its connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Durable {
+    pub request: DurableRequest,
+    pub timeout: Duration,
+}
+
+/// A name of a file: directory and entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkName {
+    pub parent: FileId,
+    pub name: WideString,
+}
+
+/// Bytes of path that every open may have.
+const PATH_BYTES_PER_PLACE: usize = 1024;
+
+/// Returns how many opens one with a path of this length counts for. The number of opens bounds their memory, and a path may take a
+/// hundred times as much as everything else of an open.
+pub fn places_of(path_units: usize) -> usize {
+    1 + 2 * path_units / PATH_BYTES_PER_PLACE
+}
+
+#[derive(Debug)]
+pub struct Open {
+    pub stream: StreamId,
+    /// Its place among the opens of its file.
+    pub place: u64,
+    /// The number of opens that it counts for: see [`places_of`].
+    pub places: usize,
+    pub directory: bool,
+    /// The path from the volume's root, in the case of the names as stored; with `:stream` if it is of a named one.
+    pub path: WideString,
+    /// The name by which it was opened; `None` for the volume's root.
+    pub link: Option<LinkName>,
+    /// The root of its caller: the paths that a client says and sees begin there.
+    pub root: ShareRoot,
+    pub session: SessionId,
+    pub client: Guid,
+    pub token: Arc<AccessToken>,
+    pub share: ShareOptions,
+    pub standing: Standing,
+    /// Access that the share grants at most.
+    pub granted_by_share: u32,
+    pub access: u32,
+    pub share_access: u32,
+    pub options: u32,
+    pub holder: CacheHolder,
+    /// Key of the creator's lease on the parent directory: its own changes do not break that lease.
+    pub parent_key: Option<Guid>,
+    pub delete_on_close: bool,
+    pub durable: Option<Durable>,
+    pub create_guid: Option<Guid>,
+    pub app_instance: Option<AppInstance>,
+    /// The time at which it ends, if its connection is gone.
+    pub disconnected: Option<Monotonic>,
+    /// Whether it is being closed, though its client did not ask for it.
+    pub closing: bool,
+    /// Whether it was used for anything but its creation: a replayed create is then too late.
+    pub used: bool,
+    pub fixed_times: FixedTimes,
+    pub sequences: Option<Box<LockSequences>>,
+    pub write_time: WriteTime,
+    /// Whether it changed something since its last flush.
+    pub dirty: bool,
+    /// Flushes under way.
+    pub flushes: u32,
+    /// Whether it wrote or changed sizes: watchers are told when it closes.
+    pub modified: bool,
+    pub listing: Option<Box<Listing>>,
+    pub create_action: CreateAction,
+}
+
+impl Open {
+    pub fn share_mode(&self) -> ShareMode {
+        ShareMode { access: self.access, share: self.share_access, stream: self.stream.index }
+    }
+
+    /// Puts other terms in force. The access that was granted stays, as it does when a file's descriptor changes.
+    pub fn amend(&mut self, terms: Terms) {
+        let Terms { token, share_access, share, standing } = terms;
+        (self.token, self.share, self.standing) = (token, share, standing);
+        self.granted_by_share = share_access;
+        // Entries found so far were found by the old terms.
+        self.listing = None;
+    }
+
+    /// Takes all rights away: nothing can be done through it from here on, and neither a reconnect nor a replay finds it.
+    pub fn take_rights(&mut self) {
+        self.access = 0;
+        self.granted_by_share = 0;
+        self.share.read_only = true;
+        self.used = true;
+        self.durable = None;
+    }
+
+    /// Returns what the share that it was made through lets its client do.
+    pub fn grant(&self) -> Grant {
+        Grant::new(self.granted_by_share, self.share)
+    }
+
+    /// Returns the name that its client reaches and may change; `None` for its root.
+    pub fn own_link(&self) -> Option<&LinkName> {
+        self.link.as_ref().filter(|_| self.stream.file != self.root.directory())
+    }
+
+    /// Returns the name of the client's lease on the parent directory.
+    pub fn parent_lease(&self) -> Option<LeaseName> {
+        self.parent_key.map(|key| (self.client, key))
+    }
+
+    pub fn durable_writes(&self) -> bool {
+        self.share.durability == Durability::Write || self.share.continuously_available
+    }
+}
+
+/// Opens by identifier: position and generation.
+///
+/// Invariant: no identifier is given twice.
+#[derive(Debug, Default)]
+pub struct OpenTable {
+    slots: Vec<(u32, Option<Box<Open>>)>,
+    free: Vec<u32>,
+    len: usize,
+}
+
+impl OpenTable {
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn insert(&mut self, open: Open) -> OpenId {
+        let open = Some(Box::new(open));
+        self.len += 1;
+        match self.free.pop() {
+            Some(index) => {
+                let slot = &mut self.slots[index as usize];
+                debug_assert!(slot.1.is_none(), "a free slot holds no open");
+                slot.1 = open;
+                Self::id(slot.0, index)
+            }
+            None => {
+                let index = self.slots.len() as u32;
+                self.slots.push((1, open));
+                Self::id(1, index)
+            }
+        }
+    }
+
+    fn id(generation: u32, index: u32) -> OpenId {
+        OpenId(u64::from(generation) << 32 | u64::from(index))
+    }
+
+    pub fn get(&self, id: OpenId) -> Option<&Open> {
+        let (generation, open) = self.slots.get(id.0 as u32 as usize)?;
+        if *generation == (id.0 >> 32) as u32 { open.as_deref() } else { None }
+    }
+
+    pub fn get_mut(&mut self, id: OpenId) -> Option<&mut Open> {
+        let (generation, open) = self.slots.get_mut(id.0 as u32 as usize)?;
+        if *generation == (id.0 >> 32) as u32 { open.as_deref_mut() } else { None }
+    }
+
+    pub fn remove(&mut self, id: OpenId) -> Option<Box<Open>> {
+        let index = id.0 as u32;
+        let (generation, open) = self.slots.get_mut(index as usize)?;
+        if *generation != (id.0 >> 32) as u32 {
+            return None;
+        }
+        let open = open.take()?;
+        self.len -= 1;
+        // A slot whose generations are used up stays empty, so that no identifier comes twice.
+        if let Some(next) = generation.checked_add(1) {
+            *generation = next;
+            self.free.push(index);
+        }
+        Some(open)
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (OpenId, &mut Open)> {
+        self.slots.iter_mut().enumerate().filter_map(|(index, (generation, open))| {
+            Some((Self::id(*generation, index as u32), open.as_deref_mut()?))
+        })
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (OpenId, &Open)> {
+        self.slots.iter().enumerate().filter_map(|(index, (generation, open))| {
+            Some((Self::id(*generation, index as u32), open.as_deref()?))
+        })
+    }
+}

@@ -1,0 +1,12 @@
+//! NT create options (MS-SMB2 2.2.13).
+
+pub const DIRECTORY_FILE: u32 = 0x0000_0001;
+pub const WRITE_THROUGH: u32 = 0x0000_0002;
+pub const NON_DIRECTORY_FILE: u32 = 0x0000_0040;
+pub const DELETE_ON_CLOSE: u32 = 0x0000_1000;
+pub const OPEN_FOR_BACKUP_INTENT: u32 = 0x0000_4000;
+pub const OPEN_REPARSE_POINT: u32 = 0x0020_0000;
+/// CREATE_TREE_CONNECTION, OPEN_BY_FILE_ID, RESERVE_OPFILTER.
+pub const NOT_SUPPORTED: u32 = 0x0010_2080;
+/// Bits without a meaning.
+pub const INVALID: u32 = 0xFF00_0000;

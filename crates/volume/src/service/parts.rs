@@ -1,0 +1,138 @@
+//! The parts that an operation works on, lent to it for one try.
+
+use super::agenda::Agenda;
+use super::caching::{BreakRequest, Caching};
+use super::descriptors::Descriptors;
+use super::halt::Halt;
+use super::locks::{self, Locks};
+use super::notify::{self, Watches};
+use super::open::{LeaseName, LinkName};
+use super::opens::Opens;
+use super::reclaims::Reclaims;
+use super::replays::Replays;
+use super::short_names::ShortNames;
+use super::transfers::Transfers;
+use crate::backend::{AccessToken, OpenId};
+use crate::fs::{Attributes, FileId, FileSystem};
+use crate::security::SecurityDescriptor;
+use std::rc::Rc;
+use std::time::Duration;
+use types::FileTime;
+
+/// The neighbours of an operation that touches many of them. Each owns its state and keeps its own invariant; an operation that needs
+/// only a few takes those as arguments instead.
+pub struct Parts<'a> {
+    pub fs: &'a mut FileSystem,
+    pub opens: &'a mut Opens,
+    pub caching: &'a mut Caching,
+    pub locks: &'a mut Locks,
+    pub watches: &'a mut Watches,
+    pub names: &'a mut ShortNames,
+    pub descriptors: &'a mut Descriptors,
+    pub replays: &'a mut Replays,
+    pub transfers: &'a mut Transfers,
+    pub reclaims: &'a mut Reclaims,
+    pub agenda: &'a mut Agenda,
+    pub durable_timeouts: DurableTimeouts,
+}
+
+/// How long durable opens wait for their clients.
+#[derive(Debug, Clone, Copy)]
+pub struct DurableTimeouts {
+    /// The time if the client does not say.
+    pub usual: Duration,
+    pub max: Duration,
+}
+
+impl Parts<'_> {
+    /// Returns the wall clock's time.
+    pub fn time(&self) -> FileTime {
+        self.agenda.clock.time()
+    }
+
+    /// Returns the descriptor of a file.
+    pub fn descriptor(&mut self, attributes: &Attributes) -> Result<Rc<SecurityDescriptor>, Halt> {
+        self.descriptors.of(self.fs, &mut self.agenda.turn, attributes)
+    }
+
+    /// Returns the rights on an entry that come from the rights on its directory; none if it has no directory.
+    pub fn parent_grants(&mut self, parent: Option<FileId>, token: &AccessToken) -> Result<u32, Halt> {
+        let Some(parent) = parent else { return Ok(0) };
+        self.descriptors.parent_grants(self.fs, &mut self.agenda.turn, parent, token)
+    }
+
+    /// Spends the steps that the file layer took since the last call.
+    pub fn spend_metadata(&mut self) {
+        self.agenda.turn.spend_metadata(self.fs.take_steps());
+    }
+
+    /// Asks holders to give up caching. Returns whether that has to be waited for.
+    pub fn ask(&mut self, request: &BreakRequest) -> Result<bool, Halt> {
+        self.caching.ask(self.opens, self.agenda, request)
+    }
+
+    /// Asks others to give up handles on an open's file that they keep open for nobody, and waits for that.
+    pub fn break_handles(&mut self, id: OpenId, file: FileId) -> Result<(), Halt> {
+        if self.caching.break_handles(self.opens, self.agenda, id)? { Err(Halt::Break(file)) } else { Ok(()) }
+    }
+
+    /// Breaks others' caching after an open has changed data.
+    pub fn contend(&mut self, id: OpenId) {
+        self.caching.contend(self.opens, self.agenda, id);
+    }
+
+    /// Breaks caching of a directory whose entries changed, but for the lease `by`.
+    pub fn directory_changed(&mut self, directory: FileId, by: Option<LeaseName>) {
+        self.caching.directory_changed(self.opens, self.agenda, directory, by);
+    }
+
+    /// Notes what a write changes beside the data. Whether it has to be durable at once.
+    pub fn before_write(&mut self, id: OpenId) -> bool {
+        self.opens.mark_archive(id, self.fs);
+        self.contend(id);
+        self.opens.note_write(id, self.agenda)
+    }
+
+    /// Lets the file's times show the writes of an open.
+    pub fn settle_write_time(&mut self, id: OpenId) {
+        self.opens.settle_write_time(id, self.fs, self.agenda);
+    }
+
+    /// Notes that an open changed something that has to become durable.
+    pub fn mark_dirty(&mut self, id: OpenId) {
+        if let Some(open) = self.opens.get_mut(id) {
+            open.dirty = true;
+        }
+    }
+
+    /// Tells watchers and holders of directory leases that an open's file changed.
+    pub fn tell_modified(&mut self, id: OpenId, what: u32) {
+        let Some(open) = self.opens.get(id) else { return };
+        let by = open.parent_lease();
+        let parent = open.link.as_ref().map(|link| link.parent);
+        if !self.watches.is_empty() {
+            let action = if open.stream.index != 0 { notify::MODIFIED_STREAM } else { notify::MODIFIED };
+            self.watches.changed(&open.path, action, what);
+        }
+        if let Some(parent) = parent {
+            self.directory_changed(parent, by);
+        }
+    }
+
+    /// Lets a name go with the last open of its file. Watchers of a directory learn of it at once.
+    pub fn mark_deleting(&mut self, file: FileId, link: LinkName) {
+        let Some(node) = self.opens.file_mut(file) else { return };
+        if node.delete_link(link) {
+            for id in node.opens.iter() {
+                self.watches.interrupt(id, self.agenda);
+            }
+        }
+    }
+
+    /// Lends the neighbours of a change of locks.
+    pub fn around_locks(&mut self) -> (&mut Locks, locks::Around<'_>) {
+        let around =
+            locks::Around { opens: &mut *self.opens, caching: &mut *self.caching, agenda: &mut *self.agenda };
+        (&mut *self.locks, around)
+    }
+}

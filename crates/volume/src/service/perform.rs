@@ -1,0 +1,141 @@
+//! The table of operations: which of them takes which parts.
+
+use super::close::close;
+use super::control;
+use super::copy::{copy_chunks, duplicate_extents};
+use super::create::create;
+use super::directory::{DirectoryRequest, Sources, query_directory};
+use super::durable::reconnect;
+use super::grant;
+use super::halt::{Halt, Outcome};
+use super::information;
+use super::io;
+use super::locks::LockRequest;
+use super::notify::NotifyRequest;
+use super::opens::Opens;
+use super::parts::Parts;
+use super::security::{query_security, set_security};
+use super::sessions::end_session;
+use super::set_information::set_information;
+use super::tasks::Work;
+use super::walk::open_root;
+use crate::backend::{OpenId, Operation, OperationId, Reply};
+use types::NtStatus;
+
+/// Tries an operation from its beginning.
+pub fn perform(parts: &mut Parts<'_>, operation: OperationId, work: &mut Work) -> Result<Outcome, Halt> {
+    let request = match work {
+        Work::Create(request, attempt) => return create(parts, request, attempt),
+        Work::CloseQuietly(open) => return close(parts, operation, *open, false),
+        Work::Request(request) => request,
+    };
+    let granted = check_grant(parts.opens, request);
+    // An object id that is there is told to everyone: only making one is a change.
+    if let Operation::ObjectId { open, create } = request {
+        return Ok(Outcome::Reply(control::object_id(parts, *open, create.then_some(granted))?));
+    }
+    granted?;
+    match request {
+        Operation::Write { open, offset, data, write_through, .. } => {
+            let data = std::mem::take(data);
+            if let Some(request) = io::write(parts, operation, *open, *offset, data, *write_through) {
+                parts.agenda.wait_for_storage(operation, request);
+            }
+            Ok(Outcome::Later)
+        }
+        Operation::Close { open, query } => close(parts, operation, *open, *query),
+        Operation::Flush { open } => io::flush(parts, operation, *open),
+        Operation::Lock { open, elements, sequence } => {
+            let request = LockRequest { operation, open: *open, elements, sequence: *sequence };
+            let (locks, mut around) = parts.around_locks();
+            locks.lock(&request, &mut around)
+        }
+        Operation::Notify { open, filter, tree, bytes_max } => {
+            let (open, filter, tree, bytes_max) = (*open, *filter, *tree, *bytes_max);
+            let request = NotifyRequest { operation, open, filter, tree, bytes_max };
+            parts.watches.watch(request, parts.opens, parts.agenda)
+        }
+        Operation::CopyChunks { source, target, chunks } => {
+            copy_chunks(parts, operation, *source, *target, std::mem::take(chunks))
+        }
+        Operation::DuplicateExtents { source, target, chunk } => {
+            duplicate_extents(parts, operation, *source, *target, chunk)
+        }
+        Operation::QueryDirectory { open, pattern, after, entries_max, short_names } => {
+            let (open, after) = (*open, *after);
+            let (entries_max, short_names) = (*entries_max, *short_names);
+            let request = DirectoryRequest { operation, open, pattern, after, entries_max, short_names };
+            let mut sources = Sources {
+                fs: parts.fs,
+                names: parts.names,
+                descriptors: parts.descriptors,
+                turn: &mut parts.agenda.turn,
+            };
+            Ok(Outcome::Reply(query_directory(&mut sources, parts.opens, &request)?))
+        }
+        request => Ok(Outcome::Reply(answer(parts, request)?)),
+    }
+}
+
+/// Carries out an operation that is answered at once.
+fn answer(parts: &mut Parts<'_>, request: &mut Operation) -> Result<Reply, Halt> {
+    match request {
+        Operation::OpenRoot { path } => open_root(parts.fs, parts.names, parts.opens, path),
+        Operation::Reconnect(request) => reconnect(parts, request),
+        Operation::QueryInformation { open } => information::query(parts.fs, parts.opens, *open),
+        Operation::SetInformation { open, set } => set_information(parts, *open, set),
+        Operation::QueryStreams { open } => information::query_streams(parts.fs, parts.opens, *open),
+        Operation::QueryShortName { open } => parts.names.query(parts.fs, parts.opens, *open),
+        Operation::QueryExtendedAttributes { open } => {
+            information::query_extended_attributes(parts.fs, parts.opens, *open)
+        }
+        Operation::QuerySecurity { open, parts: asked } => query_security(parts, *open, *asked),
+        Operation::SetSecurity { open, parts: asked, descriptor } => {
+            set_security(parts, *open, *asked, descriptor)
+        }
+        Operation::QueryVolume => Ok(information::query_volume(parts.fs)),
+        Operation::SetSparse { open, sparse } => control::set_sparse(parts, *open, *sparse),
+        Operation::ZeroRange { open, range } => control::zero_range(parts, *open, *range),
+        Operation::QueryAllocatedRanges { open, range } => {
+            control::query_allocated_ranges(parts, *open, *range)
+        }
+        Operation::Trim { open, ranges } => control::trim(parts, *open, ranges),
+        Operation::QueryReparsePoint { open } => control::query_reparse_point(parts, *open),
+        Operation::SetReparsePoint { open, data } => control::set_reparse_point(parts, *open, data),
+        Operation::DeleteReparsePoint { open, tag } => control::delete_reparse_point(parts, *open, *tag),
+        Operation::SetIntegrity { open, .. } => control::set_integrity(parts, *open),
+        Operation::AcknowledgeOplock { open, level } => {
+            parts.caching.acknowledge_oplock(parts.opens, parts.agenda, *open, *level)
+        }
+        Operation::AcknowledgeLease { client, key, state } => {
+            parts.caching.acknowledge_lease(parts.opens, parts.agenda, (*client, *key), *state)
+        }
+        Operation::EndSession { session, .. } => Ok(end_session(parts, *session)),
+        Operation::ForceClose { open } => force_close(parts, *open),
+        // A create has work of its own, a read is carried out as it comes in, and the rest stands in `perform`.
+        Operation::Create(_)
+        | Operation::Read { .. }
+        | Operation::Write { .. }
+        | Operation::Close { .. }
+        | Operation::Flush { .. }
+        | Operation::Lock { .. }
+        | Operation::Notify { .. }
+        | Operation::CopyChunks { .. }
+        | Operation::DuplicateExtents { .. }
+        | Operation::ObjectId { .. }
+        | Operation::QueryDirectory { .. } => Err(NtStatus::INTERNAL_ERROR.into()),
+    }
+}
+
+/// Checks that the share through which an open was made lets the operation do what it does.
+fn check_grant(opens: &Opens, operation: &Operation) -> Result<(), NtStatus> {
+    let Some((id, needs)) = grant::needed(operation) else { return Ok(()) };
+    let open = opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
+    open.grant().check(needs)
+}
+
+fn force_close(parts: &mut Parts<'_>, id: OpenId) -> Result<Reply, Halt> {
+    parts.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
+    parts.opens.revoke(id, parts.agenda);
+    Ok(Reply::Done)
+}

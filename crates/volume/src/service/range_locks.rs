@@ -1,0 +1,227 @@
+//! Byte-range locks of one stream (MS-FSA 2.1.5.8, 2.1.5.9, 2.1.4.10).
+//!
+//! Owns the ranges that each open holds. Promises: a request gets all its locks or none; taking, giving up and checking a range take
+//! steps in proportion to the logarithm of the number of locks, and one more for each lock that meets the range and does not forbid it:
+//! only the asker's own exclusive ones. Never waits: requests that have to wait stand in [`super::waiting_locks`].
+
+use super::intervals::{Interval, IntervalSet};
+use crate::backend::{ByteRange, LockElement, OpenId, SessionId};
+use std::collections::{BTreeMap, HashMap};
+use types::NtStatus;
+
+/// A lock, in the order in which an open's are given up: of two on one range the exclusive one first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Lock {
+    owner: OpenId,
+    interval: Interval,
+    shared: bool,
+}
+
+/// The locks of one stream.
+///
+/// Invariant: a range that is held stands in `exclusive` or in `shared`, once for its owner however often it is held, and `counts` has
+/// the sum for each open that holds any.
+#[derive(Debug, Default)]
+pub struct RangeLocks {
+    /// The number of times that each is held.
+    held: BTreeMap<Lock, usize>,
+    /// The number of locks of each open that has any.
+    counts: HashMap<OpenId, usize>,
+    exclusive: IntervalSet<OpenId>,
+    shared: IntervalSet<OpenId>,
+}
+
+/// Checks that a range can be locked at all.
+///
+/// # Errors
+/// INVALID_LOCK_RANGE if the range goes beyond the last 64-bit offset.
+pub fn check_range(range: ByteRange) -> Result<(), NtStatus> {
+    if range.len_bytes > 0 && range.offset.checked_add(range.len_bytes - 1).is_none() {
+        return Err(NtStatus::INVALID_LOCK_RANGE);
+    }
+    Ok(())
+}
+
+impl RangeLocks {
+    pub fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    fn set_of(&mut self, lock: Lock) -> &mut IntervalSet<OpenId> {
+        if lock.shared { &mut self.shared } else { &mut self.exclusive }
+    }
+
+    fn conflicts(&self, new: Lock) -> bool {
+        // The owner of an exclusive lock may put shared ones on top.
+        let exclusive_free =
+            self.exclusive.each_meeting(new.interval, |_, owner| new.shared && owner == new.owner);
+        !exclusive_free || !new.shared && !self.shared.each_meeting(new.interval, |_, _| false)
+    }
+
+    fn add(&mut self, lock: Lock) {
+        let times = self.held.entry(lock).or_insert(0);
+        *times += 1;
+        if *times == 1 {
+            self.set_of(lock).insert(lock.interval, lock.owner);
+        }
+        *self.counts.entry(lock.owner).or_insert(0) += 1;
+    }
+
+    fn remove(&mut self, lock: Lock) {
+        let times = self.held.get_mut(&lock).expect("a lock that is given up is held");
+        *times -= 1;
+        if *times == 0 {
+            self.held.remove(&lock);
+            self.set_of(lock).remove(lock.interval, lock.owner);
+        }
+        let count = self.counts.get_mut(&lock.owner).expect("an open that holds a lock is counted");
+        *count -= 1;
+        if *count == 0 {
+            self.counts.remove(&lock.owner);
+        }
+    }
+
+    /// Takes all of `elements` (whose `exclusive` says how), or none.
+    ///
+    /// # Errors
+    /// LOCK_NOT_GRANTED.
+    pub fn lock(&mut self, owner: OpenId, elements: &[LockElement]) -> Result<(), NtStatus> {
+        for (taken, element) in elements.iter().enumerate() {
+            let lock = |element: &LockElement| Lock {
+                owner,
+                interval: element.range.into(),
+                shared: element.exclusive != Some(true),
+            };
+            if self.conflicts(lock(element)) {
+                elements[..taken].iter().for_each(|element| self.remove(lock(element)));
+                return Err(NtStatus::LOCK_NOT_GRANTED);
+            }
+            self.add(lock(element));
+        }
+        Ok(())
+    }
+
+    /// Gives up the lock of exactly this range; an exclusive one first if both are held.
+    ///
+    /// # Errors
+    /// RANGE_NOT_LOCKED.
+    pub fn unlock(&mut self, owner: OpenId, range: ByteRange) -> Result<(), NtStatus> {
+        let lock = |shared| Lock { owner, interval: range.into(), shared };
+        let found = [lock(false), lock(true)].into_iter().find(|lock| self.held.contains_key(lock));
+        self.remove(found.ok_or(NtStatus::RANGE_NOT_LOCKED)?);
+        Ok(())
+    }
+
+    /// Gives up all locks of an open. Returns their ranges.
+    pub fn release(&mut self, owner: OpenId) -> Vec<Interval> {
+        let first = Lock { owner, interval: Interval { start: 0, end: 0 }, shared: false };
+        let mine = self.held.range(first..).take_while(|(lock, _)| lock.owner == owner);
+        let mine: Vec<Lock> = mine.map(|(lock, _)| *lock).collect();
+        for lock in &mine {
+            self.held.remove(lock);
+            self.set_of(*lock).remove(lock.interval, owner);
+        }
+        self.counts.remove(&owner);
+        mine.into_iter().map(|lock| lock.interval).collect()
+    }
+
+    /// Counts the locks that an open holds.
+    pub fn count(&self, owner: OpenId) -> usize {
+        self.counts.get(&owner).copied().unwrap_or(0)
+    }
+
+    /// Checks that the locks let `owner` read or write a range.
+    ///
+    /// # Errors
+    /// FILE_LOCK_CONFLICT.
+    pub fn check_io(&self, owner: OpenId, range: ByteRange, write: bool) -> Result<(), NtStatus> {
+        if self.is_empty() || range.len_bytes == 0 {
+            return Ok(());
+        }
+        let interval = Interval::from(range);
+        // A shared lock forbids writing to its owner too.
+        let free = self.exclusive.each_meeting(interval, |_, holder| holder == owner)
+            && (!write || self.shared.each_meeting(interval, |_, _| false));
+        if free { Ok(()) } else { Err(NtStatus::FILE_LOCK_CONFLICT) }
+    }
+}
+
+/// The number of locks held and waited for by each session, and by all.
+///
+/// Invariant: `all` is the sum of `by_session`, in which no session stands with none.
+#[derive(Debug, Default)]
+pub struct LocksTaken {
+    by_session: HashMap<SessionId, usize>,
+    all: usize,
+}
+
+impl LocksTaken {
+    pub fn of(&self, session: SessionId) -> usize {
+        self.by_session.get(&session).copied().unwrap_or(0)
+    }
+
+    pub fn all(&self) -> usize {
+        self.all
+    }
+
+    pub fn add(&mut self, session: SessionId, locks: usize) {
+        if locks > 0 {
+            *self.by_session.entry(session).or_insert(0) += locks;
+            self.all += locks;
+        }
+    }
+
+    pub fn remove(&mut self, session: SessionId, locks: usize) {
+        if locks > 0 {
+            let count = self.by_session.get_mut(&session).expect("a session that has locks is counted");
+            *count -= locks;
+            if *count == 0 {
+                self.by_session.remove(&session);
+            }
+            self.all -= locks;
+        }
+    }
+
+    /// Counts these locks of an open that another session takes up with that one.
+    pub fn hand_over(&mut self, from: SessionId, to: SessionId, locks: usize) {
+        self.remove(from, locks);
+        self.add(to, locks);
+    }
+}
+
+/// The last sequence number that succeeded in each bucket of Open.LockSequenceArray (MS-SMB2 3.3.1.10).
+#[derive(Debug)]
+pub struct LockSequences([Option<u8>; 64]);
+
+impl Default for LockSequences {
+    fn default() -> Self {
+        Self([None; 64])
+    }
+}
+
+impl LockSequences {
+    fn bucket(&mut self, sequence: u32) -> Option<(&mut Option<u8>, u8)> {
+        let index = usize::try_from(sequence >> 4).ok()?.checked_sub(1)?;
+        Some((self.0.get_mut(index)?, (sequence & 0xF) as u8))
+    }
+
+    /// Whether the request is the repetition of one that succeeded; if not, its bucket becomes invalid until it does.
+    pub fn is_replay(&mut self, sequence: u32) -> bool {
+        let Some((bucket, number)) = self.bucket(sequence) else { return false };
+        if *bucket == Some(number) {
+            return true;
+        }
+        *bucket = None;
+        false
+    }
+
+    pub fn succeeded(&mut self, sequence: u32) {
+        if let Some((bucket, number)) = self.bucket(sequence) {
+            *bucket = Some(number);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/range_locks.rs"]
+mod tests;

@@ -1,0 +1,40 @@
+//! Renames of named streams (MS-FSA 2.1.5.15.11).
+
+use super::halt::Halt;
+use super::notify;
+use super::parts::Parts;
+use super::path;
+use crate::backend::OpenId;
+use crate::fs::FsError;
+use types::NtStatus;
+
+/// Gives the stream of an open another name. An empty stream that nobody has open gives way if `replace` says so.
+pub fn rename_stream(parts: &mut Parts<'_>, id: OpenId, to: &[u16], replace: bool) -> Result<(), Halt> {
+    let open = parts.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
+    let (stream, old_path) = (open.stream, open.path.clone());
+    let base_units = old_path.iter().position(|unit| *unit == u16::from(b':')).unwrap_or(old_path.len());
+    let name = path::parse_stream_target(to).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    if stream.index == 0 || name.is_empty() {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    let now = parts.time();
+    match parts.fs.rename_stream(stream, name, now) {
+        Err(FsError::Exists) if replace => {
+            let old = parts.fs.find_stream(stream.file, name)?;
+            if parts.opens.is_open(old) || parts.fs.stream_information(old)?.end_of_file > 0 {
+                return Err(NtStatus::INVALID_PARAMETER.into());
+            }
+            parts.fs.unlink_stream(old, now)?;
+            parts.reclaims.add_stream(old);
+            parts.fs.rename_stream(stream, name, now)?;
+        }
+        result => result?,
+    }
+    let mut new_path = old_path[..base_units].to_vec();
+    new_path.push(u16::from(b':'));
+    new_path.extend_from_slice(name);
+    parts.opens.rename(stream.file, |open| (open.stream == stream).then(|| new_path.clone().into()));
+    parts.watches.changed(&old_path, notify::REMOVED_STREAM, notify::STREAM_NAME);
+    parts.watches.changed(&new_path, notify::ADDED_STREAM, notify::STREAM_NAME);
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! The life of an operation: it is tried, parked, tried again, answered.
+
+use super::halt::{Halt, Outcome};
+use super::io::flushed;
+use super::opens::Opens;
+use super::parts::Parts;
+use super::perform::perform;
+use super::tasks::{Attempt, Parked, Wait, Work};
+use super::transfers::InFlight;
+use super::turn::OPERATION_STEPS;
+use crate::backend::{CreateAction, Durability, Operation, OperationId, Reply};
+use crate::fs::FileId;
+use crate::planted::Planted;
+use std::task::Poll;
+use types::NtStatus;
+
+/// Takes an operation in, and tries it unless the turn is spent.
+pub fn start(parts: &mut Parts<'_>, operation: OperationId, request: Operation) {
+    let work = match request {
+        Operation::Create(create) => Work::Create(create, Attempt::default()),
+        other => Work::Request(other),
+    };
+    let tasks = &mut parts.agenda.tasks;
+    let operation = if operation == OperationId::UNATTENDED { tasks.internal_id() } else { operation };
+    if parts.agenda.turn.is_spent() {
+        let parked = Parked { work: Some(work), wait: Wait::Nothing, told: false };
+        return parts.agenda.tasks.park(operation, parked);
+    }
+    run(parts, operation, work, false);
+}
+
+/// Tries everything that can go on, as long as the turn is not spent.
+pub fn run_ready(parts: &mut Parts<'_>) {
+    loop {
+        while !parts.agenda.turn.is_spent()
+            && let Some((operation, work, told)) = parts.agenda.tasks.take_ready()
+        {
+            run(parts, operation, work, told);
+        }
+        parts.watches.answer(parts.agenda);
+        if !parts.agenda.tasks.has_ready() || parts.agenda.turn.is_spent() {
+            return;
+        }
+    }
+}
+
+fn run(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: bool) {
+    let durable = wants_durability(parts.opens, &work);
+    // Steps that the file layer took by itself are its own to bound.
+    parts.fs.take_steps();
+    let result = perform(parts, operation, &mut work);
+    parts.agenda.turn.spend(OPERATION_STEPS);
+    parts.spend_metadata();
+    parts.agenda.turn.spend(parts.watches.take_steps());
+    match result {
+        Ok(Outcome::Reply(reply)) => match durable {
+            Some(data) => commit(parts, operation, reply, data),
+            None => parts.agenda.events.done(operation, Ok(reply)),
+        },
+        Ok(Outcome::Later) => (),
+        Err(halt) => stop(parts, operation, work, told, halt),
+    }
+}
+
+/// Answers or parks an operation that does not go on.
+fn stop(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: bool, halt: Halt) {
+    match halt {
+        Halt::Status(status) => {
+            parts.replays.release(&work);
+            if let Work::CloseQuietly(id) = work
+                && let Some(open) = parts.opens.get_mut(id)
+            {
+                open.closing = false;
+            }
+            parts.agenda.events.done(operation, Err(status));
+        }
+        Halt::Symlink { data, unparsed_bytes } => {
+            parts.replays.release(&work);
+            let reply = Reply::StoppedOnSymlink { data, unparsed_bytes };
+            parts.agenda.events.done(operation, Ok(reply));
+        }
+        Halt::Miss => match parts.agenda.tasks.failed() {
+            Some(status) => {
+                parts.replays.release(&work);
+                parts.agenda.events.done(operation, Err(status));
+            }
+            None => parts.agenda.park(operation, Some(work), Wait::Storage, told),
+        },
+        Halt::Yield => parts.agenda.park(operation, Some(work), Wait::Turn, told),
+        Halt::Closing(file) => {
+            let wait = wait_for_caching(parts, file);
+            // The opens close by themselves, soon: its client need not know.
+            parts.agenda.tasks.park(operation, Parked { work: Some(work), wait, told });
+        }
+        Halt::Break(file) => {
+            if let Work::Create(_, attempt) = &mut work {
+                attempt.again = true;
+            }
+            let wait = wait_for_caching(parts, file);
+            parts.agenda.park(operation, Some(work), wait, told);
+        }
+    }
+}
+
+/// Returns the wait for what is cached of a file, behind the others that wait for it.
+fn wait_for_caching(parts: &mut Parts<'_>, file: FileId) -> Wait {
+    // Each try looked at all its opens.
+    parts.agenda.turn.spend(parts.opens.steps_of(file));
+    parts.agenda.tasks.wait_for_caching(file)
+}
+
+/// Whether the operation changes something and is to be answered only when that is durable; and the file whose size or data it
+/// changes, which the file layer publishes later than other changes.
+fn wants_durability(opens: &Opens, work: &Work) -> Option<Option<FileId>> {
+    let (share, data) = match work {
+        Work::Create(create, _) => (create.caller.share, None),
+        Work::CloseQuietly(_) => return None,
+        Work::Request(request) => match request {
+            Operation::SetInformation { open, .. }
+            | Operation::ZeroRange { open, .. }
+            | Operation::Trim { open, .. }
+            | Operation::DuplicateExtents { target: open, .. } => {
+                let open = opens.get(*open)?;
+                (open.share, Some(open.stream.file))
+            }
+            Operation::Close { open, .. }
+            | Operation::SetSecurity { open, .. }
+            | Operation::SetSparse { open, .. }
+            | Operation::SetReparsePoint { open, .. }
+            | Operation::DeleteReparsePoint { open, .. }
+            | Operation::ObjectId { open, create: true } => (opens.get(*open)?.share, None),
+            _ => return None,
+        },
+    };
+    let data = data.filter(|_| !Planted::GrowthNotDurable.is_planted());
+    (share.continuously_available || share.durability == Durability::Write).then_some(data)
+}
+
+/// Answers when all metadata changed so far is durable, with a file's data and size.
+fn commit(parts: &mut Parts<'_>, operation: OperationId, reply: Reply, data: Option<FileId>) {
+    if matches!(&reply, Reply::Created(created) if created.action == CreateAction::Opened) {
+        return parts.agenda.events.done(operation, Ok(reply));
+    }
+    let token = parts.transfers.add(InFlight::Commit { operation, reply: Box::new(reply) });
+    let result = match data {
+        Some(file) => parts.fs.flush(token, file),
+        None => parts.fs.flush_metadata(token),
+    };
+    if let Poll::Ready(result) = result {
+        flushed(parts, token, result);
+    }
+}
+
+/// Makes all data and metadata durable; answers `Done` to `operation`.
+pub fn make_durable(parts: &mut Parts<'_>, operation: OperationId) {
+    let token = parts.transfers.add(InFlight::Commit { operation, reply: Box::new(Reply::Done) });
+    if let Poll::Ready(result) = parts.fs.flush_all(token) {
+        flushed(parts, token, result);
+    }
+}
+
+/// Ends an operation that may wait for long.
+pub fn cancel(parts: &mut Parts<'_>, operation: OperationId) {
+    let Some(wait) = parts.agenda.tasks.cancellable(operation) else { return };
+    match wait {
+        Wait::Storage | Wait::Nothing | Wait::Break(..) => {}
+        Wait::Turn => parts.agenda.tasks.leave_next_turn(operation),
+        Wait::Lock(open) => parts.locks.cancel(open, operation, parts.opens),
+        Wait::Notify(open) => parts.watches.cancel(open, operation),
+    }
+    parts.replays.abort(parts.agenda, operation, NtStatus::CANCELLED);
+}

@@ -1,0 +1,47 @@
+//! The end of sessions and connections (MS-SMB2 3.3.7.1, 3.3.5.6).
+
+use super::open::Open;
+use super::parts::Parts;
+use crate::backend::{LeaseState, OpenId, Reply, SessionId};
+use types::{Monotonic, NtStatus};
+
+/// Closes the opens of a session that ended, but for those that can be taken up again: they wait for their client.
+pub fn end_session(parts: &mut Parts<'_>, session: SessionId) -> Reply {
+    for operation in parts.agenda.tasks.creates_of(session) {
+        parts.replays.abort(parts.agenda, operation, NtStatus::USER_SESSION_DELETED);
+    }
+    for id in parts.opens.of_session(session) {
+        if parts.opens.get(id).is_some_and(|open| survives(parts, open)) {
+            disconnect(parts, id);
+        } else {
+            parts.opens.close_unasked(id, parts.agenda);
+        }
+    }
+    Reply::Done
+}
+
+/// Whether an open may wait for its client to come back.
+fn survives(parts: &Parts<'_>, open: &Open) -> bool {
+    let state = parts.caching.state_of(&open.holder);
+    open.durable.is_some() && !open.directory && state.contains(LeaseState::HANDLE)
+}
+
+fn disconnect(parts: &mut Parts<'_>, id: OpenId) {
+    let Some(open) = parts.opens.get(id) else { return };
+    let (stream, is_breaking) = (open.stream, parts.caching.is_breaking(&open.holder));
+    parts.locks.abort_waiting(id, stream, open.session, parts.agenda);
+    parts.watches.end(id, parts.agenda);
+    parts.opens.disconnect(id, parts.agenda);
+    // Nobody will acknowledge its break any more: whoever waits finds the holder gone.
+    if is_breaking {
+        parts.opens.revoke(id, parts.agenda);
+    }
+    parts.agenda.tasks.wake(stream.file);
+}
+
+/// Closes a durable open whose client has not come back by `at`.
+pub fn disconnected_timed_out(parts: &mut Parts<'_>, id: OpenId, at: Monotonic) {
+    if parts.opens.get(id).is_some_and(|open| open.disconnected == Some(at)) {
+        parts.opens.revoke(id, parts.agenda);
+    }
+}

@@ -1,0 +1,101 @@
+//! Operations that the file layer works on: data on its way, flushes, commits.
+
+use crate::backend::{CopyChunk, FileInformation, OpenId, OperationId, Reply};
+use crate::fs::{FileId, StreamId};
+use slab::{Slab, VacantEntry};
+use std::collections::HashSet;
+
+/// What the file layer is doing for an operation.
+#[derive(Debug)]
+pub enum InFlight {
+    Read {
+        operation: OperationId,
+        stream: StreamId,
+        len_bytes: u64,
+    },
+    Write {
+        operation: OperationId,
+        stream: StreamId,
+        len_bytes: u32,
+    },
+    Flush {
+        operation: OperationId,
+        stream: StreamId,
+        open: OpenId,
+    },
+    Close {
+        operation: OperationId,
+        stream: StreamId,
+        information: Option<FileInformation>,
+    },
+    /// Metadata is becoming durable before this answer.
+    Commit {
+        operation: OperationId,
+        reply: Box<Reply>,
+    },
+    CopyRead(Box<Copy>),
+    CopyWrite(Box<Copy>),
+}
+
+impl InFlight {
+    /// Returns the stream that is worked on: it must not go away.
+    fn stream(&self) -> Option<StreamId> {
+        match self {
+            Self::Read { stream, .. }
+            | Self::Write { stream, .. }
+            | Self::Flush { stream, .. }
+            | Self::Close { stream, .. } => Some(*stream),
+            Self::Commit { .. } => None,
+            Self::CopyRead(copy) => Some(copy.source_stream),
+            Self::CopyWrite(copy) => Some(copy.target_stream),
+        }
+    }
+}
+
+/// A copy under way.
+#[derive(Debug)]
+pub struct Copy {
+    pub operation: OperationId,
+    pub source: OpenId,
+    pub target: OpenId,
+    pub source_stream: StreamId,
+    pub target_stream: StreamId,
+    pub chunks: Vec<CopyChunk>,
+    /// Chunks done, and bytes done of the next one.
+    pub done: usize,
+    pub within: u64,
+    pub bytes: u64,
+    /// Bytes on their way.
+    pub piece: u64,
+    /// Whether it answers without figures: it was asked for as one range.
+    pub plain: bool,
+}
+
+/// All transfers, by the token that the file layer answers with.
+///
+/// Invariant: the file layer holds a token exactly while its transfer stands here.
+#[derive(Debug, Default)]
+pub struct Transfers(Slab<InFlight>);
+
+impl Transfers {
+    /// Takes out a transfer that ended.
+    pub fn take(&mut self, token: u64) -> Option<InFlight> {
+        self.0.try_remove(token as usize)
+    }
+
+    /// Returns a place whose key is the token of a transfer, if it does not end at once.
+    #[inline]
+    pub fn vacant(&mut self) -> VacantEntry<'_, InFlight> {
+        self.0.vacant_entry()
+    }
+
+    /// Adds a transfer. Returns its token.
+    pub fn add(&mut self, transfer: InFlight) -> u64 {
+        self.0.insert(transfer) as u64
+    }
+
+    /// Lists the files whose data is on its way.
+    pub fn busy_files(&self) -> HashSet<FileId> {
+        self.0.iter().filter_map(|(_, transfer)| Some(transfer.stream()?.file)).collect()
+    }
+}
