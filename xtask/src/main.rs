@@ -8,9 +8,12 @@
 //!
 //! `cargo xtask changed` names the crates that a change touches, as arguments for cargo ([`changed`]).
 //!
+//! `cargo xtask dist` makes the packages ([`dist`]).
+//!
 //! `cargo xtask soak rdma [--minutes N]` lets clients load a daemon while their connections are killed ([`soak`]).
 
 mod changed;
+mod dist;
 mod soak;
 mod tidy;
 
@@ -22,6 +25,7 @@ fn main() -> ExitCode {
         Some("sim") => simulate(&arguments.collect::<Vec<_>>()),
         Some("changed") => changed::run(),
         Some("tidy") => tidy::run(&arguments.collect::<Vec<_>>()),
+        Some("dist") => dist::run(arguments.collect()),
         Some("soak") => soak::run(arguments.collect()),
         _ => {
             eprintln!(
@@ -29,7 +33,8 @@ fn main() -> ExitCode {
                  [--stop] [--release]\n       \
                  cargo xtask tidy [RULE ...]\n       \
                  cargo xtask changed\n       \
-                 cargo xtask soak rdma [--minutes N] [--release] [--cenote BINARY] [--client BINARY] [--seed N]"
+                 cargo xtask soak rdma [--minutes N] [--release] [--cenote BINARY] [--client BINARY] [--seed N]\n       \
+                 cargo xtask dist [--binaries DIR] [--out DIR] [--version VERSION] [--only deb|rpm]"
             );
             ExitCode::from(2)
         }

@@ -7,6 +7,7 @@
 use crate::directory::SharedDirectory;
 use crate::limits::Limits;
 use crate::logon_lines::LogonLines;
+use crate::pulse::Pulse;
 use crate::rdma_devices::RdmaDevices;
 use api::model::{Provisioning, RdmaTrace, Resiliency, Snapshot, VolumeDamage};
 use cluster::RedbState;
@@ -225,6 +226,8 @@ pub struct DataPlaneOptions {
     pub limits: Limits,
     pub directory: SharedDirectory,
     pub logon_lines: LogonLines,
+    /// Beats once a turn of the loop.
+    pub pulse: Pulse,
 }
 
 /// A running data plane, as `dataplane::start(DataPlaneOptions) -> Result<DataPlane, CommandError>` answers it once every
@@ -253,8 +256,13 @@ impl ControlHandle {
     /// Sends without waiting. `false`: the data plane has ended.
     pub fn send(&self, command: Command) -> bool {
         let sent = self.sender.send(command).is_ok();
-        (self.wake)();
+        self.wake();
         sent
+    }
+
+    /// Has the data plane's loop take a turn now.
+    pub fn wake(&self) {
+        (self.wake)();
     }
 
     /// Sends the command that `make` builds around a reply sender, and waits for the answer.

@@ -11,18 +11,21 @@ use crate::health_watch;
 use crate::interfaces::{self, Interfaces};
 use crate::logon_lines::LogonLines;
 use crate::manager::{self, Manager};
+use crate::pulse::Pulse;
 use crate::rdma_devices::RdmaDevices;
+use crate::service_manager::{self, LongStart};
 use crate::smart;
 use cluster::RedbState;
 use cluster::accounts::{AccountError, Accounts};
 use cluster::audit::AuditLog;
 use cluster::seal::{SealError, SealKey};
 use cluster::settings::ServerSettings;
+use sd_notify::NotifyState;
 use smb::wire::NetworkInterface;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -175,6 +178,7 @@ pub struct Daemon {
     interfaces: Interfaces,
     /// What clients were told of the interfaces when the server started.
     told: Vec<NetworkInterface>,
+    pulse: Pulse,
 }
 
 /// Pause between two looks at the interfaces: addresses come and go, and a client that just asked does not ask again for minutes.
@@ -212,7 +216,7 @@ impl Daemon {
             let what = directory.join(what).display().to_string();
             move |source| DaemonError::Io { what, source }
         };
-        let key = SealKey::open_or_create(&directory.join(KEY_FILE))?;
+        let key = seal_key(&directory)?;
         let token =
             Arc::new(api::Token::open_or_create(&directory.join(TOKEN_FILE)).map_err(io_of(TOKEN_FILE))?);
         let audit = Arc::new(AuditLog::open(&directory.join(AUDIT_FILE)).map_err(io_of(AUDIT_FILE))?);
@@ -237,6 +241,8 @@ impl Daemon {
         let told = interfaces.read();
         let has_rdma = !interfaces.rdma.is_empty();
         let limits = descriptors::bound(config.limits(), descriptors::raise_limit(), has_rdma);
+        let pulse = Pulse::default();
+        let long_start = LongStart::begin(pulse.clone());
         let data_plane = start_data_plane(DataPlaneOptions {
             smb_listeners: listeners.smb,
             rdma_listeners: listeners.rdma,
@@ -248,7 +254,9 @@ impl Daemon {
             limits,
             directory: shared.clone(),
             logon_lines: LogonLines::to(audit.clone()).map_err(io_of(AUDIT_FILE))?,
+            pulse: pulse.clone(),
         })?;
+        drop(long_start);
         let manager = Arc::new(Manager::new(
             state,
             key,
@@ -270,6 +278,7 @@ impl Daemon {
             drain: Duration::from_secs(config.server.drain_s),
             interfaces,
             told,
+            pulse,
         })
     }
 
@@ -305,12 +314,12 @@ impl Daemon {
         let address = self.api_listener.local_addr().map_err(io_error("API socket"))?;
         let listener = asynchronous(self.api_listener)?;
         let address_file = self.directory.join(ADDRESS_FILE);
-        std::fs::write(&address_file, format!("{address}\n"))
-            .map_err(io_error(&address_file.display().to_string()))?;
+        write_address(&address_file, address).map_err(io_error(&address_file.display().to_string()))?;
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(watch_interfaces(self.interfaces, self.told, self.data_plane.control.clone()));
         tasks.spawn(health_watch::watch(self.manager.clone(), self.server_name, self.webhook));
         tasks.spawn(smart::watch(self.manager.devices(), self.manager.clone()));
+        tasks.spawn(service_manager::feed_watchdog(self.pulse, self.data_plane.control.clone()));
         if let Some(TlsListeners { listeners, identity }) = self.api_tls {
             for listener in listeners {
                 let (listener, identity) = (asynchronous(listener)?, identity.clone());
@@ -320,8 +329,7 @@ impl Daemon {
         }
         tasks.spawn(api::serve(listener, self.manager.clone(), self.token));
         ready();
-        // If the service manager is not systemd, there is nobody to tell.
-        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+        service_manager::tell(NotifyState::Ready);
 
         let thread = self.data_plane.thread;
         let mut ended = tokio::task::spawn_blocking(move || thread.join());
@@ -334,7 +342,7 @@ impl Daemon {
             Some(result) => result,
             None => {
                 tracing::info!("stopping: requests in work are finished first");
-                let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+                service_manager::tell(NotifyState::Stopping);
                 self.data_plane.control.drain(self.drain).await;
                 ended.await
             }
@@ -349,6 +357,31 @@ impl Daemon {
                     .into(),
             )),
         }
+    }
+}
+
+/// The key that the service manager hands over, else the data directory's own.
+fn seal_key(directory: &DataDirectory) -> Result<SealKey, SealError> {
+    match service_manager::credential(KEY_FILE) {
+        Some(path) => SealKey::open_credential(&path),
+        None => SealKey::open_or_create(&directory.join(KEY_FILE)),
+    }
+}
+
+/// Leaves the API's address for the command line. A service's goes with its run-time directory when the service ends, however that
+/// comes, and the data directory has a link to it; the lock stays beside the data, which others could open elsewhere.
+fn write_address(file: &Path, address: SocketAddr) -> io::Result<()> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let line = format!("{address}\n");
+    match service_manager::run_time_directory() {
+        Some(directory) => {
+            let there = directory.join(ADDRESS_FILE);
+            std::fs::write(&there, line).and_then(|()| symlink(there, file))
+        }
+        None => std::fs::write(file, line),
     }
 }
 

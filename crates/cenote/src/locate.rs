@@ -1,19 +1,29 @@
 //! Finds a disk in the machine: serial, slot, and the slot's LED if the kernel knows its enclosure.
 //!
-//! Promises: reads sysfs, and writes only the `locate` attribute of an enclosure's slot. Never opens the disk.
+//! Promises: reads sysfs, and writes only the `locate` attribute of an enclosure's slot, or has root's helper write it. Never opens the
+//! disk.
 
 use api::requests::LocatedDisk;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const BLOCK: &str = "/sys/class/block";
 const BY_ID: &str = "/dev/disk/by-id";
+/// Where root's helper listens (`packaging/cenote-locate.socket`): the attribute belongs to root, and the service sees sysfs read-only.
+const HELPER: &str = "/run/cenote-locate.socket";
+/// An enclosure answers within a second or two.
+const HELPER_PATIENCE: Duration = Duration::from_secs(5);
+/// The helper's longest answer is a line.
+const HELPER_ANSWER_BYTES_MAX: u64 = 512;
 
 /// Switches the LED if there is one, and tells what is known of the disk.
 pub fn locate(path: &str, on: bool) -> LocatedDisk {
-    locate_in(Path::new(BLOCK), path, on)
+    locate_in(Path::new(BLOCK), Path::new(HELPER), path, on)
 }
 
-fn locate_in(block: &Path, path: &str, on: bool) -> LocatedDisk {
+fn locate_in(block: &Path, helper: &Path, path: &str, on: bool) -> LocatedDisk {
     let mut found = LocatedDisk {
         path: path.to_owned(),
         device: None,
@@ -42,18 +52,35 @@ fn locate_in(block: &Path, path: &str, on: bool) -> LocatedDisk {
         return found;
     };
     found.slot = slot.file_name().map(|name| name.to_string_lossy().into_owned());
-    match std::fs::write(slot.join("locate"), if on { "1" } else { "0" }) {
+    let attribute = slot.join("locate");
+    let switched = std::fs::write(&attribute, u8::from(on).to_string())
+        .or_else(|refused| ask_helper(helper, &whole, on).map_err(|no_help| (refused, no_help)));
+    match switched {
         Ok(()) => found.led = true,
-        Err(error) => {
-            let attribute = slot.join("locate");
+        Err((refused, no_help)) => {
             found.message = format!(
-                "the server may not switch the LED of its slot ({error}); as root: echo {} > '{}'",
+                "the server may not switch the LED of its slot ({refused}), nor is it done by {} ({no_help}); as root: echo {} > '{}'",
+                helper.display(),
                 u8::from(on),
                 attribute.display()
             );
         }
     }
     found
+}
+
+/// Has root's helper switch the LED of a disk, by the kernel's name of the disk.
+fn ask_helper(helper: &Path, disk: &str, on: bool) -> io::Result<()> {
+    let mut stream = UnixStream::connect(helper)?;
+    stream.set_read_timeout(Some(HELPER_PATIENCE))?;
+    stream.set_write_timeout(Some(HELPER_PATIENCE))?;
+    writeln!(stream, "{disk} {}", u8::from(on))?;
+    let mut answer = String::new();
+    stream.take(HELPER_ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
+    match answer.trim() {
+        "ok" => Ok(()),
+        refusal => Err(io::Error::other(refusal.to_owned())),
+    }
 }
 
 fn serial(device: &Path, name: &str) -> Option<String> {
@@ -84,31 +111,65 @@ fn enclosure_slot(device: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{BufRead, BufReader};
     use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
 
-    #[test]
-    fn the_led_of_a_partitions_disk_is_switched() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let root = directory.path();
+    /// A disk `sdq` with a partition in a slot of an enclosure; gives the slot and the partition's node.
+    fn disk_in_a_slot(root: &Path) -> (PathBuf, String) {
         let slot = root.join("enclosure/Slot 07");
         let disk = root.join("devices/sdq");
         for made in [&slot, &disk.join("device"), &disk.join("sdq1"), &root.join("block"), &root.join("dev")]
         {
             std::fs::create_dir_all(made).expect("a directory");
         }
-        std::fs::write(slot.join("locate"), "0").expect("an LED");
         std::fs::write(disk.join("device/serial"), "Z1X2\n").expect("a serial");
         std::fs::write(disk.join("sdq1/partition"), "1").expect("a partition");
         std::fs::write(root.join("dev/sdq1"), "").expect("a node");
         symlink(&slot, disk.join("device/enclosure_device:Slot 07")).expect("a link");
         symlink(disk.join("sdq1"), root.join("block/sdq1")).expect("a link");
-        let path = root.join("dev/sdq1").display().to_string();
-        let found = locate_in(&root.join("block"), &path, true);
+        (slot, root.join("dev/sdq1").display().to_string())
+    }
+
+    #[test]
+    fn the_led_of_a_partitions_disk_is_switched() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let root = directory.path();
+        let (slot, path) = disk_in_a_slot(root);
+        std::fs::write(slot.join("locate"), "0").expect("an LED");
+        let found = locate_in(&root.join("block"), &root.join("helper"), &path, true);
         assert_eq!(
             (found.led, found.slot.as_deref(), found.serial.as_deref()),
             (true, Some("Slot 07"), Some("Z1X2"))
         );
         assert_eq!(std::fs::read_to_string(slot.join("locate")).expect("an LED"), "1");
+    }
+
+    #[test]
+    fn roots_helper_switches_an_led_that_the_server_may_not() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let root = directory.path();
+        let (slot, path) = disk_in_a_slot(root);
+        // Nobody may write to a directory, root included.
+        std::fs::create_dir(slot.join("locate")).expect("an LED");
+        let (block, helper) = (root.join("block"), root.join("helper"));
+        let refused = locate_in(&block, &helper, &path, true);
+        assert!(!refused.led && refused.message.contains("as root: echo 1 >"), "{}", refused.message);
+
+        let listener = UnixListener::bind(&helper).expect("a socket");
+        let thread = std::thread::spawn(move || {
+            for answer in ["ok\n", "sdq: no LED\n"] {
+                let (mut stream, _) = listener.accept().expect("the server");
+                let mut line = String::new();
+                BufReader::new(&stream).read_line(&mut line).expect("a line");
+                assert_eq!(line, "sdq 0\n");
+                stream.write_all(answer.as_bytes()).expect("an answer");
+            }
+        });
+        assert!(locate_in(&block, &helper, &path, false).led);
+        let refused = locate_in(&block, &helper, &path, false);
+        assert!(!refused.led && refused.message.contains("sdq: no LED"), "{}", refused.message);
+        thread.join().expect("the helper");
     }
 
     #[test]

@@ -11,6 +11,8 @@ use std::path::Path;
 use zeroize::Zeroizing;
 
 const KEY_BYTES: usize = 32;
+/// Bits of the mode that a key file of our own must not have.
+const PRIVATE: u32 = 0o077;
 
 /// Why a key file or a sealed value cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +44,7 @@ impl SealKey {
     pub fn open_or_create(path: &Path) -> Result<Self, SealError> {
         let io = |source| SealError::Io { path: path.display().to_string(), source };
         match File::open(path) {
-            Ok(file) => Self::read(path, file),
+            Ok(file) => Self::read(path, file, PRIVATE),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let mut key = Zeroizing::new([0; KEY_BYTES]);
                 getrandom::fill(key.as_mut_slice()).map_err(|_| SealError::Random)?;
@@ -69,15 +71,26 @@ impl SealKey {
     pub fn open_existing(path: &Path) -> Result<Self, SealError> {
         let file =
             File::open(path).map_err(|source| SealError::Io { path: path.display().to_string(), source })?;
-        Self::read(path, file)
+        Self::read(path, file, PRIVATE)
     }
 
-    fn read(path: &Path, mut file: File) -> Result<Self, SealError> {
+    /// Reads a key that the service manager hands over. It grants the server's user access by a list, which shows as bits of the group.
+    ///
+    /// # Errors
+    /// As [`SealKey::open_or_create`].
+    pub fn open_credential(path: &Path) -> Result<Self, SealError> {
+        let file =
+            File::open(path).map_err(|source| SealError::Io { path: path.display().to_string(), source })?;
+        Self::read(path, file, 0o007)
+    }
+
+    /// `forbidden`: bits of the mode that let others read the key.
+    fn read(path: &Path, mut file: File, forbidden: u32) -> Result<Self, SealError> {
         let name = || path.display().to_string();
         let io = |source| SealError::Io { path: name(), source };
         let metadata = file.metadata().map_err(io)?;
         let mode = metadata.permissions().mode() & 0o777;
-        if mode & 0o077 != 0 {
+        if mode & forbidden != 0 {
             return Err(SealError::TooOpen { path: name(), mode });
         }
         if metadata.len() != KEY_BYTES as u64 {

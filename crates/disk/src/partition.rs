@@ -416,7 +416,8 @@ fn padded(bytes: &[u8], block: u64) -> Vec<u8> {
     padded
 }
 
-/// The partition's path: beside a link as udev names it, or its node. `None` if it does not come: there is no udev, or it may not.
+/// The partition's path: beside a link as udev names it, or its node. `None` if it does not come, or not to us: there is no udev, or it
+/// may not.
 fn await_node(device: &Path) -> Option<PathBuf> {
     let until = Instant::now() + NODE_WAIT;
     let directory = sysfs(device)?;
@@ -442,6 +443,8 @@ fn node_of(device: &Path, directory: &Path) -> Option<PathBuf> {
     if number.trim() != format!("{major}:{minor}") {
         return None;
     }
+    // The kernel makes a node for root alone; udev gives it to whom it belongs a moment later.
+    rustix::fs::access(&node, rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK).ok()?;
     let mut link = device.as_os_str().to_owned();
     link.push("-part1");
     let link = PathBuf::from(link);

@@ -12,6 +12,7 @@ mod rdma;
 mod smb;
 mod storage;
 
+use crate::service_manager::{self, JournalLines};
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 pub use client::Failure;
@@ -36,7 +37,8 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.message.is_empty() {
-                anstream::eprintln!("cenote: {}", failure.message);
+                let priority = if service_manager::logs_to_journal() { "<3>" } else { "" };
+                anstream::eprintln!("{priority}cenote: {}", failure.message);
             }
             ExitCode::from(failure.exit_status)
         }
@@ -113,11 +115,14 @@ pub fn quickstart_directory(global: &args::Global) -> std::path::PathBuf {
 /// `CENOTE_LOG` overrides the level, also by module (`node=debug`).
 fn log_to_stderr(level: &str) {
     let filter = std::env::var("CENOTE_LOG").unwrap_or_else(|_| level.to_owned());
-    tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+        .with_writer(std::io::stderr);
+    if service_manager::logs_to_journal() {
+        log.event_format(JournalLines).init();
+    } else {
+        log.with_ansi(std::io::stderr().is_terminal()).init();
+    }
 }
 
 fn man(directory: &Path) -> Result<(), Failure> {

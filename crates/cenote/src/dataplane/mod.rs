@@ -19,6 +19,7 @@ use crate::control::{
     Command, CommandError, ControlHandle, DataPlane, DataPlaneOptions, SmbPolicy, channel_with,
 };
 use crate::limits::Limits;
+use crate::pulse::Pulse;
 use accounts::ServerDirectory;
 use clients::SmbServer;
 use cluster::RedbState;
@@ -90,10 +91,11 @@ fn run(options: DataPlaneOptions, ready: &Ready) -> Result<(), CommandError> {
     driver.busy_poll(options.limits.busy_poll);
     let waker = driver.waker();
     let (control, commands) = channel_with(Arc::new(move || waker.wake()));
+    let pulse = options.pulse.clone();
     let cache_bytes = options.limits.cache_bytes;
     let plane = Plane::new(options, driver.clone())?;
     plane.node.recover();
-    let mut turns = Turns::new(driver, plane, commands, cache_bytes);
+    let mut turns = Turns::new(driver, plane, commands, cache_bytes, pulse);
     // Recorded disks and volumes first: clients that connect find all of them.
     let patience = turns.plane.node.tasks.now().after(RECOVERY_MAX);
     while !turns.plane.node.is_recovered() && turns.plane.node.tasks.now() < patience {
@@ -201,14 +203,21 @@ struct Turns {
     commands: Receiver<Command>,
     wall_clock_at: Monotonic,
     trim_at: Monotonic,
+    pulse: Pulse,
 }
 
 impl Turns {
-    fn new(driver: Driver, plane: Rc<Plane>, commands: Receiver<Command>, cache_bytes: u64) -> Self {
+    fn new(
+        driver: Driver,
+        plane: Rc<Plane>,
+        commands: Receiver<Command>,
+        cache_bytes: u64,
+        pulse: Pulse,
+    ) -> Self {
         let cache_bytes = usize::try_from(cache_bytes).unwrap_or(usize::MAX);
         sys::keep_free_memory(cache_bytes / KEPT_DIVISOR);
         sys::populate_memory_ahead();
-        Self { driver, plane, commands, wall_clock_at: Monotonic(0), trim_at: Monotonic(0) }
+        Self { driver, plane, commands, wall_clock_at: Monotonic(0), trim_at: Monotonic(0), pulse }
     }
 
     /// Works until nothing moves, then sleeps. `serving`: clients and commands are heard.
@@ -247,7 +256,9 @@ impl Turns {
         }
         frontend.end_turn(now);
         let sleep = if node.has_unsent() { Duration::ZERO } else { self.sleep(now) };
-        self.driver.wait(Some(sleep)).map_err(|error| failed(format!("the event loop failed: {error}")))
+        self.driver.wait(Some(sleep)).map_err(|error| failed(format!("the event loop failed: {error}")))?;
+        self.pulse.beat();
+        Ok(())
     }
 
     fn sleep(&self, now: Monotonic) -> Duration {

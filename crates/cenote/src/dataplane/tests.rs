@@ -36,6 +36,7 @@ fn start_in(directory: &Path) -> DataPlane {
         limits: Limits { cache_bytes: 16 << 20, ..Limits::default() },
         directory: SharedDirectory::new(accounts),
         logon_lines: LogonLines::nowhere(),
+        pulse: Default::default(),
     })
     .expect("a data plane")
 }

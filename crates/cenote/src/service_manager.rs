@@ -1,0 +1,180 @@
+//! What systemd gives a server that it runs, and is told by it: sign of life, time for the start, credentials, run-time directory, log.
+//!
+//! Promises: the watchdog is fed, and time for the start asked for, only while the data plane's loop turns. If no service manager
+//! runs the server, nothing here does anything.
+
+use crate::control::ControlHandle;
+use crate::pulse::Pulse;
+use rustix::fs::fstat;
+use sd_notify::NotifyState;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+
+/// The loop is looked at so often during a start; an idle turn takes at most five seconds.
+const START_LOOK: Duration = Duration::from_secs(6);
+/// Time for the start that each look at a turning loop gives: several looks, since the machine may be busy.
+const START_EXTENSION_US: u32 = 30_000_000;
+/// Looks at the loop within the time after which the service manager takes the server for dead.
+const WATCHDOG_LOOKS: u32 = 4;
+
+/// Tells the service manager something. If there is none, nobody needs to know.
+pub fn tell(state: NotifyState) {
+    let _ = sd_notify::notify(&[state]);
+}
+
+/// Notices whether the loop has turned since the last look.
+struct Watch {
+    pulse: Pulse,
+    seen: Option<u64>,
+}
+
+impl Watch {
+    fn new(pulse: Pulse) -> Self {
+        Self { pulse, seen: None }
+    }
+
+    fn has_turned(&mut self) -> bool {
+        let turns = Some(self.pulse.turns());
+        std::mem::replace(&mut self.seen, turns) != turns
+    }
+}
+
+/// Feeds the service manager's watchdog as long as the loop turns. Ends at once if there is no watchdog.
+pub async fn feed_watchdog(pulse: Pulse, control: ControlHandle) {
+    let Some(limit) = sd_notify::watchdog_enabled() else { return };
+    let mut watch = Watch::new(pulse);
+    loop {
+        if watch.has_turned() {
+            tell(NotifyState::Watchdog);
+        }
+        // An idle loop may sleep for longer than until the next look.
+        control.wake();
+        tokio::time::sleep(limit / WATCHDOG_LOOKS).await;
+    }
+}
+
+/// Asks for time while journals are replayed, as long as the loop turns; ends when it is dropped.
+pub struct LongStart {
+    _end: Sender<()>,
+}
+
+impl LongStart {
+    pub fn begin(pulse: Pulse) -> Option<Self> {
+        std::env::var_os("NOTIFY_SOCKET")?;
+        let (end, ended) = channel::<()>();
+        let mut watch = Watch::new(pulse);
+        let look = move || {
+            while ended.recv_timeout(START_LOOK) == Err(RecvTimeoutError::Timeout) {
+                if watch.has_turned() {
+                    tell(NotifyState::ExtendTimeoutUsec(START_EXTENSION_US));
+                }
+            }
+        };
+        // Without the thread a start has the time that the unit gives.
+        let thread = std::thread::Builder::new().name("cenote-start".to_owned()).spawn(look);
+        thread.ok().map(|_| Self { _end: end })
+    }
+}
+
+/// The credential of this name, if the service manager handed one over (`LoadCredential=`).
+pub fn credential(name: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(std::env::var_os("CREDENTIALS_DIRECTORY")?).join(name);
+    path.exists().then_some(path)
+}
+
+/// The directory that lives as long as the service (`RuntimeDirectory=`).
+pub fn run_time_directory() -> Option<PathBuf> {
+    let names = std::env::var_os("RUNTIME_DIRECTORY")?;
+    std::env::split_paths(&names).next()
+}
+
+/// Whether standard error goes to the journal: it is the very stream that `JOURNAL_STREAM` names.
+pub fn logs_to_journal() -> bool {
+    let Ok(named) = std::env::var("JOURNAL_STREAM") else { return false };
+    fstat(std::io::stderr()).is_ok_and(|stat| named == format!("{}:{}", stat.st_dev, stat.st_ino))
+}
+
+/// Lines for the journal: it adds the time, and reads the priority from the beginning (sd-daemon(3)).
+pub struct JournalLines;
+
+impl<S, N> FormatEvent<S, N> for JournalLines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let priority = match *event.metadata().level() {
+            Level::ERROR => 3,
+            Level::WARN => 4,
+            Level::INFO => 6,
+            Level::DEBUG | Level::TRACE => 7,
+        };
+        write!(writer, "<{priority}>")?;
+        let line = tracing_subscriber::fmt::format().without_time().with_level(false).with_ansi(false);
+        line.format_event(context, writer, event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    #[test]
+    fn a_loop_that_stands_still_is_noticed() {
+        let pulse = Pulse::default();
+        let mut watch = Watch::new(pulse.clone());
+        pulse.beat();
+        assert!(watch.has_turned());
+        assert!(!watch.has_turned(), "it has not turned since");
+        pulse.beat();
+        assert!(watch.has_turned());
+    }
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("no panic").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_for_the_journal_begin_with_their_priority() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(Level::DEBUG)
+            .with_writer(move || writer.clone())
+            .event_format(JournalLines)
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::error!(disk = 7, "a disk is gone");
+            tracing::warn!("slow");
+            tracing::info!("serving");
+            tracing::debug!("details");
+        });
+        let text = String::from_utf8(lines.0.lock().expect("no panic").clone()).expect("text");
+        let priorities: Vec<&str> = text.lines().filter_map(|line| line.get(..3)).collect();
+        assert_eq!(priorities, ["<3>", "<4>", "<6>", "<7>"], "{text}");
+        assert!(text.contains("a disk is gone disk=7"), "{text}");
+    }
+}
