@@ -12,7 +12,7 @@ use cluster::{ClusterState, FaultDomain, JobKind, StateCompletion, VolumeRecord}
 use pool::{DiskView, PoolView};
 use std::cell::{RefCell, RefMut};
 use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 use store::api::{ScrubProgress, StoreCompletion, StoreReply, StoreRequest};
 use types::{BlockCount, DiskId, Lba, Monotonic, VolumeId};
@@ -61,6 +61,8 @@ impl<S: BlockStore> Transport for LocalBus<S> {
 struct Volume {
     coordinator: Coordinator,
     completions: Vec<SpaceCompletion>,
+    /// Gone with the volume's handle: nobody takes the completions any more.
+    handle: Weak<()>,
 }
 
 /// A disk of the space, as its owner sees it.
@@ -272,9 +274,11 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.retired.iter().for_each(|disk| coordinator.set_retired(*disk, true));
         let usable = inner.bus.replicas.keys().filter(|disk| !inner.retired.contains(disk));
         usable.for_each(|disk| coordinator.add_disk(*disk));
-        inner.volumes.insert(volume, Volume { coordinator, completions: Vec::new() });
+        let alive = Rc::new(());
+        let handle = Rc::downgrade(&alive);
+        inner.volumes.insert(volume, Volume { coordinator, completions: Vec::new(), handle });
         inner.pump();
-        VolumeHandle { inner: self.inner.clone(), volume }
+        VolumeHandle { inner: self.inner.clone(), volume, _alive: alive }
     }
 
     /// Leaves the volume settled; its phase is [`Phase::Closed`] when done.
@@ -391,7 +395,9 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
     /// polled, so that the caller has to look again before it sleeps.
     pub fn poll(&self) -> bool {
         let mut inner = self.inner.borrow_mut();
-        inner.pump() || inner.volumes.values().any(|volume| !volume.completions.is_empty())
+        // A volume that is closed after its handle is gone still answers what it was asked: waiting for somebody to take that would never end.
+        let is_awaited = |volume: &Volume| !volume.completions.is_empty() && volume.handle.strong_count() > 0;
+        inner.pump() || inner.volumes.values().any(is_awaited)
     }
 
     /// A volume was asked for something since the last poll: it is not on its way to the disks before the next one.
@@ -541,6 +547,8 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
 pub struct VolumeHandle<S, C> {
     inner: Rc<RefCell<Inner<S, C>>>,
     volume: VolumeId,
+    /// Tells the space that somebody takes the volume's completions.
+    _alive: Rc<()>,
 }
 
 impl<S: BlockStore, C: ClusterState> VirtualDisk for VolumeHandle<S, C> {

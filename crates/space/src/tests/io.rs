@@ -110,3 +110,15 @@ fn overlapping_writes_in_flight_end_equal_on_all_copies() {
     assert!((0..8).all(|lba| bench.copies_agree(lba)));
     assert_eq!(bench.read(0, 6), [39, 40, 40, 40, 40, 38]);
 }
+
+#[test]
+fn answers_that_nobody_takes_any_more_keep_no_loop_awake() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.start(SpaceRequest::Read { lba: Lba(0), blocks: 1, copy: None });
+    let Bench { space, handle, .. } = bench;
+    let still_moves = (0..10).filter(|_| space.poll()).count();
+    assert_eq!(still_moves, 10, "the volume has yet to take its answer");
+    drop(handle);
+    space.close_volume(VOLUME);
+    assert!((0..10).any(|_| !space.poll()), "there is always something to do");
+}
