@@ -376,23 +376,25 @@ fn metrics_are_prometheus_text_with_labels_escaped() {
     let server = server();
     let (status, text) = server.request("GET", "/metrics", None, "");
     assert_eq!(status, 200);
-    let sample = r#"path="/dev/a \"b\"\n"} 3"#;
+    let line = text.lines().find(|line| line.starts_with("cenote_disk_info{")).unwrap();
+    assert!(line.contains(r#"path="/dev/a \"b\"\n""#), "{line}");
     let line = text.lines().find(|line| line.starts_with("cenote_disk_corrupt_blocks_total{")).unwrap();
-    assert!(line.ends_with(sample), "{line}");
+    assert_eq!(line, format!("cenote_disk_corrupt_blocks_total{{disk=\"{}\"}} 3", disk().id));
     assert!(text.contains("# TYPE cenote_disk_corrupt_blocks_total counter"));
     for (name, value) in [
         ("cenote_disk_medium_errors_total", "1"),
         ("cenote_disk_lost_writes_total", "4"),
-        ("cenote_disk_device_used_percent", "5"),
+        ("cenote_disk_device_used_ratio", "0.05"),
     ] {
         let line = text.lines().find(|line| line.starts_with(&format!("{name}{{"))).expect(name);
         assert!(line.ends_with(&format!(" {value}")), "{line}");
     }
-    assert!(!text.contains("cenote_disk_device_spare_percent"), "a device that does not say is left out");
+    assert!(!text.contains("cenote_disk_device_spare_ratio"), "a device that does not say is left out");
     assert!(text.contains("\ncenote_health 1\n"), "{text}");
     for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
         let (name, value) = line.rsplit_once(' ').unwrap();
-        assert!(name.starts_with("cenote_") && value.parse::<f64>().is_ok(), "{line}");
+        let known = name.starts_with("cenote_") || name.starts_with("process_");
+        assert!(known && value.parse::<f64>().is_ok(), "{line}");
     }
 }
 

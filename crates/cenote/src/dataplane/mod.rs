@@ -255,7 +255,11 @@ impl Plane {
     /// Carries the server's messages to clients.
     fn transmit(&self) {
         let mut clients = self.clients.borrow_mut();
-        clients.transmit(&mut Behind(&mut self.server.borrow_mut()));
+        let mut server = self.server.borrow_mut();
+        clients.transmit(&mut Behind(&mut server));
+        if server.has_unsettled_latencies() {
+            server.settle_latencies(sys::monotonic_now());
+        }
         if self.draining.get() {
             self.unsent_bytes.set(clients.unsent_bytes());
         }

@@ -1,18 +1,24 @@
 //! What the SMB server shows of its clients: sessions, open files, counts.
 
+use super::accounts::ServerDirectory;
+use super::storage::DiskSlot;
+use super::volumes::ServedVolume;
 use super::{Plane, unix_seconds};
 use crate::limits::Limits;
 use crate::rdma_devices::transport_name;
 use api::model::{
-    Channel, ChannelRdma, Metric, MetricKind, OpenFile, OperationCounters, Performance, RdmaActivity,
-    RdmaConnection, RdmaListener, RdmaState, RdmaTrace, RdmaTraceEvent, Session, SmbDirectCounters, Snapshot,
+    Channel, ChannelRdma, Latency, Metric, MetricKind, OpenFile, OperationCounters, Performance,
+    RdmaActivity, RdmaConnection, RdmaListener, RdmaState, RdmaTrace, RdmaTraceEvent, Session,
+    SmbDirectCounters, Snapshot,
 };
 use rdma::ibverbs::IbverbsProvider;
 use rdma::providers::Providers;
 use smb::wire::Command;
-use smb_server::{Caching, OpenInfo, SessionInfo, Transport};
+use smb_server::{Caching, OpenInfo, RequestKind, Server, SessionInfo, Transport};
 use smb_transport::server::smb_direct::{Counters, Shown, SmbDirect};
+use std::cell::RefCell;
 use std::net::SocketAddr;
+use types::LatencyHistogram;
 use volume::backend::{LeaseState, OplockLevel};
 use volume::security::rights;
 
@@ -34,7 +40,8 @@ impl Plane {
                 .map(|session| show_session(session, direct, wall))
                 .collect(),
             opens: server.opens(now).into_iter().map(show_open).collect(),
-            performance: self.show_performance(server.counters()),
+            performance: self.show_performance(&server),
+            latencies: self.show_latencies(&server),
             rdma,
             metrics,
             ..Snapshot::default()
@@ -55,28 +62,69 @@ impl Plane {
         Some(RdmaTrace { connection, count: trace.count(), events: events.collect() })
     }
 
-    fn show_performance(&self, counters: &smb_server::Counters) -> Performance {
+    fn show_performance(&self, server: &Server<ServedVolume, ServerDirectory>) -> Performance {
+        let counters = server.counters();
         let disks = self.storage.disks.borrow();
         let requests = |command: Command| counters.requests.get(command as usize).copied().unwrap_or(0);
         let (reads, writes) = (requests(Command::Read), requests(Command::Write));
         let all: u64 = counters.requests.iter().sum();
+        let of = |kind: RequestKind, operations: u64, bytes: u64| {
+            let latency = server.latency(kind);
+            OperationCounters {
+                operations,
+                bytes,
+                measured_operations: latency.count(),
+                latency_us: u64::try_from(latency.sum().as_micros()).unwrap_or(u64::MAX),
+                errors: counters.errors[kind as usize],
+            }
+        };
         Performance {
             uptime_us: u64::try_from(self.now().since(self.started).as_micros()).unwrap_or(u64::MAX),
-            read: OperationCounters { operations: reads, bytes: counters.read_bytes, ..Default::default() },
-            write: OperationCounters {
-                operations: writes,
-                bytes: counters.written_bytes,
-                ..Default::default()
-            },
-            metadata: OperationCounters {
-                operations: all - reads - writes,
-                errors: counters.errors,
-                ..Default::default()
-            },
+            read: of(RequestKind::Read, reads, counters.read_bytes),
+            write: of(RequestKind::Write, writes, counters.written_bytes),
+            metadata: of(RequestKind::Metadata, all - reads - writes, 0),
             disk_write_bytes: disks.values().map(|slot| slot.counters.write_bytes.get()).sum(),
             disk_read_bytes: disks.values().map(|slot| slot.counters.read_bytes.get()).sum(),
+            // Volumes know of their caches.
             ..Performance::default()
         }
+    }
+
+    fn show_latencies(&self, server: &Server<ServedVolume, ServerDirectory>) -> Vec<Latency> {
+        let requests = RequestKind::ALL.map(|kind| Latency {
+            name: "smb_request".to_owned(),
+            help: "From a request's arrival to its answer, without requests that wait for another client."
+                .to_owned(),
+            labels: vec![("operation".to_owned(), request_kind(kind).to_owned())],
+            histogram: *server.latency(kind),
+        });
+        let disks = self.storage.disks.borrow();
+        let of_disk = |slot: &DiskSlot, operation: &str, histogram: &RefCell<LatencyHistogram>| Latency {
+            name: "disk_io".to_owned(),
+            help: "From an operation's submission to the disk's answer.".to_owned(),
+            labels: vec![
+                ("disk".to_owned(), slot.record.id.to_string()),
+                ("operation".to_owned(), operation.to_owned()),
+            ],
+            histogram: *histogram.borrow(),
+        };
+        let of_disks = disks.values().flat_map(|slot| {
+            let counters = &slot.counters;
+            [
+                of_disk(slot, "read", &counters.read_latency),
+                of_disk(slot, "write", &counters.write_latency),
+                of_disk(slot, "flush", &counters.flush_latency),
+            ]
+        });
+        requests.into_iter().chain(of_disks).collect()
+    }
+}
+
+const fn request_kind(kind: RequestKind) -> &'static str {
+    match kind {
+        RequestKind::Read => "read",
+        RequestKind::Write => "write",
+        RequestKind::Metadata => "metadata",
     }
 }
 
@@ -300,7 +348,6 @@ fn show_metrics(counters: &smb_server::Counters, gauges: smb_server::Gauges, lim
         ),
         counter("smb_received_bytes", "Bytes received from SMB clients.", counters.bytes_received),
         counter("smb_sent_bytes", "Bytes sent to SMB clients.", counters.bytes_sent),
-        counter("smb_errors", "Requests answered with an error.", counters.errors),
         counter("smb_logons", "Successful logons.", counters.logons),
         counter("smb_logons_failed", "Logons with a wrong password or user.", counters.logons_failed),
         counter(

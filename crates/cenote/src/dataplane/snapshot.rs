@@ -27,13 +27,16 @@ impl Plane {
         self.show_rdma_devices(&mut issues);
         self.date_issues(&mut issues);
         let health = issues.iter().map(|issue| issue.health).max().unwrap_or_default();
+        let mut server = self.show_server();
+        server.performance.cache_hit_bytes = volumes.iter().map(|volume| volume.cache_hit_bytes).sum();
+        server.performance.cache_miss_bytes = volumes.iter().map(|volume| volume.cache_miss_bytes).sum();
         Snapshot {
             disks,
             pools,
             volumes,
             jobs: self.jobs.borrow().list(),
             health: HealthReport { health, issues },
-            ..self.show_server()
+            ..server
         }
     }
 
@@ -238,6 +241,8 @@ impl Plane {
             min_copies: record.min_copies,
             epoch: record.epoch.0,
             stale_bytes: if few > 0 { few * slab_bytes } else { 0 },
+            cache_hit_bytes: statistics.map_or(0, |found| found.read_from_cache_bytes),
+            cache_miss_bytes: statistics.map_or(0, |found| found.read_from_disk_bytes),
         })
     }
 }

@@ -472,6 +472,8 @@ impl FileSystem {
             cache_bytes: self.data.cached_bytes(),
             dirty_bytes: self.data.dirty_bytes(),
             journal_bytes: blocks(self.log.used_blocks()),
+            read_from_cache_bytes: self.data.answered().from_cache_bytes,
+            read_from_disk_bytes: self.data.answered().from_disk_bytes,
         }
     }
 

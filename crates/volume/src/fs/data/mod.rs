@@ -33,7 +33,7 @@ use ahead::Readers;
 use drain::Drain;
 use due::{Overdue, Trouble};
 use eviction::{Eviction, Queue};
-use read::ReadJob;
+use read::{Answered, ReadJob};
 use segments::{Fate, Piece, Removed, SegmentState, Segments};
 use settle::Settling;
 use waiters::Waiter;
@@ -192,6 +192,7 @@ pub struct Data {
     load_errors: HashMap<(usize, u64), FsError>,
     orphans: VecDeque<StreamId>,
     zeroes: Buf,
+    answered: Answered,
 }
 
 impl Default for Data {
@@ -231,6 +232,7 @@ impl Default for Data {
             load_errors: HashMap::new(),
             orphans: VecDeque::new(),
             zeroes: BufMut::zeroed(1 << 20).freeze(),
+            answered: Answered::default(),
         }
     }
 }
@@ -242,6 +244,11 @@ impl Data {
 
     pub fn dirty_bytes(&self) -> u64 {
         (self.dirty_blocks + self.writing_blocks) * BLOCK
+    }
+
+    /// Bytes that clients have read, by where they were.
+    pub fn answered(&self) -> Answered {
+        self.answered
     }
 
     /// Reads that begin from here on have at least this number.

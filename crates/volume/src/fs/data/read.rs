@@ -46,6 +46,15 @@ enum Why {
     Ahead,
 }
 
+/// Bytes that clients have read, by where they were when the read came. Each read counts once, whole, and also if it fails in the end.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Answered {
+    /// In memory, or in a hole: no disk was asked.
+    pub from_cache_bytes: u64,
+    /// On disks at least in part, or on their way from there.
+    pub from_disk_bytes: u64,
+}
+
 /// Blocks on their way.
 #[derive(Debug)]
 pub struct ReadJob {
@@ -116,11 +125,20 @@ impl FileSystem {
             let at = (offset - start * BLOCK) as usize;
             let data = segment.data.slice(at..at + len as usize);
             if is_new {
+                self.data.answered.from_cache_bytes += len;
                 self.read_ahead(slot, from, to);
             }
             return Ok(Some(data.into()));
         }
-        let job = self.start_read(slot, Why::Reader, Some(read), (from, to), offset, len)?;
+        let job = self.start_read(slot, Why::Reader, Some(read), (from, to), offset, len);
+        if is_new {
+            match &job {
+                Ok(Some(_)) => self.data.answered.from_cache_bytes += len,
+                Ok(None) | Err(FsError::Miss) => self.data.answered.from_disk_bytes += len,
+                Err(_) => {}
+            }
+        }
+        let job = job?;
         if is_new {
             self.read_ahead(slot, from, to);
         }
