@@ -6,6 +6,7 @@ use crate::cli::output::{Align, Column, json, pairs, table};
 use crate::size::show_size;
 use anstream::println;
 use api::model::{CounterKind, Rdma, RdmaConnection, RdmaTrace};
+use api::printed::{RdmaCounterSets, RdmaPing};
 use owo_colors::OwoColorize;
 use smb_client::{Credentials, NtHash, bandwidth, ping};
 use std::time::{Duration, Instant};
@@ -139,10 +140,10 @@ fn trace(trace: &RdmaTrace, as_json: bool) -> Result<(), Failure> {
 fn counters(client: &Client, as_json: bool, interval: Duration) -> Result<(), Failure> {
     let before: Rdma = client.get("/rdma")?;
     if as_json {
-        return json(&serde_json::json!({
-            "smb_direct_connection": before.state.counters,
-            "rdma_activity": before.state.activity,
-        }));
+        return json(&RdmaCounterSets {
+            smb_direct_connection: before.state.counters,
+            rdma_activity: before.state.activity,
+        });
     }
     let began = Instant::now();
     std::thread::sleep(interval);
@@ -206,7 +207,13 @@ pub fn ping(options: args::RdmaPing, as_json: bool) -> Result<(), Failure> {
         measured = Some(found);
     }
     if as_json {
-        return json(&serde_json::json!({ "path": report, "bandwidth": measured }));
+        let value = |found: Result<serde_json::Value, serde_json::Error>| {
+            found.map_err(|error| Failure::new(error.to_string()))
+        };
+        return json(&RdmaPing {
+            path: value(serde_json::to_value(&report))?,
+            bandwidth: measured.map(|found| value(serde_json::to_value(found))).transpose()?,
+        });
     }
     println!("{} {}", report.server, "is on RDMA".bold());
     let time = |us: f64| format!("{:.3} ms", us / 1000.0);
