@@ -9,7 +9,7 @@ mod process;
 #[cfg(test)]
 mod tests;
 
-use crate::model::{CounterKind, Health, JobState, MetricKind, OperationCounters, Snapshot};
+use crate::model::{CounterKind, Disk, Health, JobState, MetricKind, OperationCounters, Snapshot};
 use exposition::Families;
 use serde::Serialize;
 
@@ -69,69 +69,71 @@ fn disks(snapshot: &Snapshot, families: &mut Families) {
             &labels,
             disk.allocated_bytes as f64,
         );
-        let counters = &disk.counters;
-        for (name, help, value) in [
-            ("cenote_disk_reads_total", "Read operations.", counters.reads),
-            ("cenote_disk_read_bytes_total", "Bytes read.", counters.read_bytes),
-            ("cenote_disk_writes_total", "Write operations.", counters.writes),
-            ("cenote_disk_written_bytes_total", "Bytes written.", counters.write_bytes),
-            ("cenote_disk_flushes_total", "Flush operations.", counters.flushes),
-            (
-                "cenote_disk_errors_total",
-                "Operations that failed or were not answered in time.",
-                counters.errors,
-            ),
-            (
-                "cenote_disk_corrupt_blocks_total",
-                "Blocks of 4 KiB whose checksum failed.",
-                counters.corrupt_blocks,
-            ),
-            (
-                "cenote_disk_repaired_blocks_total",
-                "Blocks of 4 KiB written again from another copy.",
-                counters.repaired_blocks,
-            ),
-            (
-                "cenote_disk_medium_errors_total",
-                "Blocks of 4 KiB that the disk could not read.",
-                counters.medium_errors,
-            ),
-            (
-                "cenote_disk_lost_writes_total",
-                "Writes that the disk answered and lost.",
-                counters.lost_writes,
-            ),
-        ] {
-            families.counter(name, help, &labels, value);
+        disk_counters(disk, &labels, families);
+        device_figures(disk, &labels, families);
+    }
+}
+
+/// Adds what the server asked of a disk, and what was found wrong with it.
+fn disk_counters(disk: &Disk, labels: &[(&str, &str)], families: &mut Families) {
+    let counters = &disk.counters;
+    for (name, help, value) in [
+        ("cenote_disk_reads_total", "Read operations.", counters.reads),
+        ("cenote_disk_read_bytes_total", "Bytes read.", counters.read_bytes),
+        ("cenote_disk_writes_total", "Write operations.", counters.writes),
+        ("cenote_disk_written_bytes_total", "Bytes written.", counters.write_bytes),
+        ("cenote_disk_flushes_total", "Flush operations.", counters.flushes),
+        ("cenote_disk_errors_total", "Operations that failed or were not answered in time.", counters.errors),
+        (
+            "cenote_disk_corrupt_blocks_total",
+            "Blocks of 4 KiB whose checksum failed.",
+            counters.corrupt_blocks,
+        ),
+        (
+            "cenote_disk_repaired_blocks_total",
+            "Blocks of 4 KiB written again from another copy.",
+            counters.repaired_blocks,
+        ),
+        (
+            "cenote_disk_medium_errors_total",
+            "Blocks of 4 KiB that the disk could not read.",
+            counters.medium_errors,
+        ),
+        ("cenote_disk_lost_writes_total", "Writes that the disk answered and lost.", counters.lost_writes),
+    ] {
+        families.counter(name, help, labels, value);
+    }
+}
+
+/// Adds what the device says of itself.
+fn device_figures(disk: &Disk, labels: &[(&str, &str)], families: &mut Families) {
+    let device = disk.device_health.unwrap_or_default();
+    for (name, help, percent) in [
+        (
+            "cenote_disk_device_used_ratio",
+            "Of the writes that the device is made for, by its own account; may exceed 1.",
+            device.used_percent,
+        ),
+        ("cenote_disk_device_spare_ratio", "Left of the device's spare blocks.", device.spare_percent),
+    ] {
+        if let Some(percent) = percent {
+            families.gauge(name, help, labels, f64::from(percent) / 100.0);
         }
-        let device = disk.device_health.unwrap_or_default();
-        for (name, help, percent) in [
-            (
-                "cenote_disk_device_used_ratio",
-                "Of the writes that the device is made for, by its own account; may exceed 1.",
-                device.used_percent,
-            ),
-            ("cenote_disk_device_spare_ratio", "Left of the device's spare blocks.", device.spare_percent),
-        ] {
-            if let Some(percent) = percent {
-                families.gauge(name, help, &labels, f64::from(percent) / 100.0);
-            }
-        }
-        for (name, help, value) in [
-            (
-                "cenote_disk_device_written_bytes_total",
-                "Written in the device's whole life.",
-                device.written_bytes,
-            ),
-            (
-                "cenote_disk_device_media_errors_total",
-                "Blocks that the device could not give in its whole life.",
-                device.media_errors,
-            ),
-        ] {
-            if let Some(value) = value {
-                families.counter(name, help, &labels, value);
-            }
+    }
+    for (name, help, value) in [
+        (
+            "cenote_disk_device_written_bytes_total",
+            "Written in the device's whole life.",
+            device.written_bytes,
+        ),
+        (
+            "cenote_disk_device_media_errors_total",
+            "Blocks that the device could not give in its whole life.",
+            device.media_errors,
+        ),
+    ] {
+        if let Some(value) = value {
+            families.counter(name, help, labels, value);
         }
     }
 }

@@ -58,25 +58,7 @@ pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), F
             }
             follow(client, as_json, &Started { job: replaced.job }, watching.watch)?;
         }
-        args::Disk::Locate { disk, off } => {
-            let disk = disk_id(client, &disk)?;
-            let found: LocatedDisk =
-                client.post(&format!("/disks/{disk}/locate"), &LocateDisk { on: !off })?;
-            if as_json {
-                return json(&found);
-            }
-            let none = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
-            pairs(&[
-                ("path", found.path.clone()),
-                ("device", none(&found.device)),
-                ("serial", none(&found.serial)),
-                ("slot", none(&found.slot)),
-                (
-                    "LED",
-                    if found.led { if off { "off" } else { "on" }.to_owned() } else { found.message.clone() },
-                ),
-            ]);
-        }
+        args::Disk::Locate { disk, off } => locate(client, as_json, &disk, off)?,
         args::Disk::Retire { disk, watch: watching, .. } => {
             let disk = disk_id(client, &disk)?;
             let started: Started = client.post(&format!("/disks/{disk}/retire"), &())?;
@@ -84,6 +66,23 @@ pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), F
         }
         args::Disk::Inspect { path } => return crate::cli::inspect::disk(&path, as_json),
     }
+    Ok(())
+}
+
+fn locate(client: &Client, as_json: bool, disk: &str, off: bool) -> Result<(), Failure> {
+    let disk = disk_id(client, disk)?;
+    let found: LocatedDisk = client.post(&format!("/disks/{disk}/locate"), &LocateDisk { on: !off })?;
+    if as_json {
+        return json(&found);
+    }
+    let none = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
+    pairs(&[
+        ("path", found.path.clone()),
+        ("device", none(&found.device)),
+        ("serial", none(&found.serial)),
+        ("slot", none(&found.slot)),
+        ("LED", if found.led { if off { "off" } else { "on" }.to_owned() } else { found.message.clone() }),
+    ]);
     Ok(())
 }
 
