@@ -15,7 +15,7 @@ there_and_back() { # PORT TRANSPORT OPTION...
     timeout 60 "$CENOTE" smb put "$work/file" "$place" --transport "$transport" "$@" &&
         timeout 60 "$CENOTE" smb get "$place" "$work/back" --transport "$transport" "$@" && cmp "$work/file" "$work/back"
 }
-by_rdma() { metric "cenote_smb_direct_connection_bytes_rdma_$1_total"; }
+by_rdma() { metric "cenote_smb_direct_connection_rdma_$1_bytes_total"; }
 for transport in tcp rdma; do
     if [[ $transport == tcp ]]; then port=$smb_port; else port=$rdma_port; fi
     for protection in "" --sign --seal "--sign --seal"; do

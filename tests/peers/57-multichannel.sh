@@ -20,7 +20,7 @@ start_server --disk-size 2GiB || { not_ok "quickstart says ready"; summary; }
 random_file "$work/file" 3
 export CENOTE_SMB_USER=$user CENOTE_SMB_PASSWORD=$password
 # The server wrote so much: what the client got. What it put comes in transfers.
-by_rdma() { metric cenote_smb_direct_connection_bytes_rdma_written_total; }
+by_rdma() { metric cenote_smb_direct_connection_rdma_written_bytes_total; }
 there_and_back() { # OPTION...
     local place="smb://10.9.21.1:$smb_port/$share/pair"
     timeout 60 "$CENOTE" smb put "$work/file" "$place" --rdma-port "$rdma_port" "$@" &&

@@ -4,9 +4,11 @@
 
 #![forbid(unsafe_code)]
 
+mod document;
 pub mod management;
 mod metrics;
 pub mod model;
+pub mod printed;
 pub mod rdma;
 mod refusals;
 pub mod requests;

@@ -2,7 +2,7 @@
 //!
 //! Owns the trait and the error. Never knows HTTP beyond an error's status code.
 
-use crate::model::{Rdma, RdmaTrace, Snapshot, VolumeDamage};
+use crate::model::{Configuration, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use crate::requests::{
     AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, GroupView,
     ImportPool, ImportedPool, LocatedDisk, Replaced, ResizeVolume, SetAcl, SetGroup, SetPool, SetUser,
@@ -68,6 +68,8 @@ pub trait Management: Send + Sync + 'static {
     fn snapshot(&self) -> Answer<'_, Box<Snapshot>>;
     /// The configuration in effect, as TOML.
     fn config(&self) -> String;
+    /// The same, as values by section and key.
+    fn config_values(&self) -> Configuration;
 
     fn add_disk(&self, request: AddDisk) -> Answer<'_, DiskId>;
     fn retire_disk(&self, disk: DiskId) -> Answer<'_, Started>;

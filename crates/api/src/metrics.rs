@@ -1,11 +1,17 @@
 //! A snapshot as Prometheus text (exposition format 0.0.4).
 //!
-//! Promises: names begin with `cenote_`, units stand in the name, counters end with `_total`. Never keeps state: every scrape is
-//! made from one snapshot.
+//! Promises: names begin with `cenote_`, or with `process_` for what every process has; base units (seconds, bytes, ratios) stand at
+//! their end; counters end with `_total`; what describes a thing is a label of its `_info`, and every other sample has no more labels
+//! than it needs. Samples of a family add up: none is the sum of others. Never keeps state: every scrape is made from one snapshot.
 
-use crate::model::{CounterKind, Health, JobState, MetricKind, OperationCounters, Snapshot};
-use std::collections::BTreeMap;
-use std::fmt::Write;
+mod exposition;
+mod process;
+#[cfg(test)]
+mod tests;
+
+use crate::model::{CounterKind, Disk, Health, JobState, MetricKind, OperationCounters, Snapshot};
+use exposition::Families;
+use serde::Serialize;
 
 /// The body of `/metrics`.
 pub fn text(snapshot: &Snapshot) -> String {
@@ -15,25 +21,46 @@ pub fn text(snapshot: &Snapshot) -> String {
     volumes(snapshot, &mut families);
     server(snapshot, &mut families);
     rdma(snapshot, &mut families);
+    process::add(&mut families);
+    for latency in &snapshot.latencies {
+        let name = format!("cenote_{}_seconds", latency.name);
+        families.histogram(&name, &latency.help, &borrowed(&latency.labels), &latency.histogram);
+    }
     for metric in &snapshot.metrics {
         let suffix = if metric.kind == MetricKind::Counter { "_total" } else { "" };
-        let labels: Vec<_> =
-            metric.labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        families.add(
-            &format!("cenote_{}{suffix}", metric.name),
-            &metric.help,
-            metric.kind,
-            &labels,
-            metric.value,
-        );
+        let name = format!("cenote_{}{suffix}", metric.name);
+        families.add(&name, &metric.help, metric.kind, &borrowed(&metric.labels), metric.value);
     }
     families.render()
+}
+
+fn borrowed(labels: &[(String, String)]) -> Vec<(&str, &str)> {
+    labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+}
+
+/// A word of the model, as the API writes it.
+fn word(value: impl Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|value| Some(value.as_str()?.to_owned())).unwrap_or_default()
 }
 
 fn disks(snapshot: &Snapshot, families: &mut Families) {
     for disk in &snapshot.disks {
         let id = disk.id.to_string();
-        let labels = [("disk", id.as_str()), ("path", disk.path.as_str())];
+        let pool = snapshot.pools.iter().find(|pool| disk.pool == Some(pool.id));
+        families.info(
+            "cenote_disk_info",
+            "What a disk's id stands for.",
+            &[
+                ("disk", &id),
+                ("path", &disk.path),
+                ("pool", pool.map_or("", |pool| &pool.name)),
+                ("fault_domain", &disk.fault_domain),
+                ("rotational", if disk.rotational { "true" } else { "false" }),
+                ("status", &word(disk.status)),
+                ("usage", &word(disk.usage)),
+            ],
+        );
+        let labels = [("disk", id.as_str())];
         families.gauge("cenote_disk_health", HEALTH, &labels, health(disk.health));
         families.gauge("cenote_disk_size_bytes", "Size of the disk.", &labels, disk.size_bytes as f64);
         families.gauge(
@@ -42,64 +69,74 @@ fn disks(snapshot: &Snapshot, families: &mut Families) {
             &labels,
             disk.allocated_bytes as f64,
         );
-        let counters = &disk.counters;
-        for (name, help, value) in [
-            ("cenote_disk_reads_total", "Read operations.", counters.reads),
-            ("cenote_disk_read_bytes_total", "Bytes read.", counters.read_bytes),
-            ("cenote_disk_writes_total", "Write operations.", counters.writes),
-            ("cenote_disk_written_bytes_total", "Bytes written.", counters.write_bytes),
-            ("cenote_disk_flushes_total", "Flush operations.", counters.flushes),
-            (
-                "cenote_disk_errors_total",
-                "Operations that failed or were not answered in time.",
-                counters.errors,
-            ),
-            (
-                "cenote_disk_corrupt_blocks_total",
-                "Blocks of 4 KiB whose checksum failed.",
-                counters.corrupt_blocks,
-            ),
-            (
-                "cenote_disk_repaired_blocks_total",
-                "Blocks of 4 KiB written again from another copy.",
-                counters.repaired_blocks,
-            ),
-            (
-                "cenote_disk_medium_errors_total",
-                "Blocks of 4 KiB that the disk could not read.",
-                counters.medium_errors,
-            ),
-            (
-                "cenote_disk_lost_writes_total",
-                "Writes that the disk answered and lost.",
-                counters.lost_writes,
-            ),
-        ] {
-            families.counter(name, help, &labels, value);
-        }
-        let device = disk.device_health.unwrap_or_default();
-        for (name, help, value) in [
-            ("cenote_disk_device_used_percent", USED, device.used_percent.map(u64::from)),
-            (
-                "cenote_disk_device_spare_percent",
-                "Left of the device's spare blocks.",
-                device.spare_percent.map(u64::from),
-            ),
-            ("cenote_disk_device_written_bytes", "Written in the device's whole life.", device.written_bytes),
-            (
-                "cenote_disk_device_media_errors",
-                "Blocks that the device could not give in its whole life.",
-                device.media_errors,
-            ),
-        ] {
-            if let Some(value) = value {
-                families.gauge(name, help, &labels, value as f64);
-            }
-        }
+        disk_counters(disk, &labels, families);
+        device_figures(disk, &labels, families);
     }
 }
 
-const USED: &str = "Of the writes that the device is made for, by its own account.";
+/// Adds what the server asked of a disk, and what was found wrong with it.
+fn disk_counters(disk: &Disk, labels: &[(&str, &str)], families: &mut Families) {
+    let counters = &disk.counters;
+    for (name, help, value) in [
+        ("cenote_disk_reads_total", "Read operations.", counters.reads),
+        ("cenote_disk_read_bytes_total", "Bytes read.", counters.read_bytes),
+        ("cenote_disk_writes_total", "Write operations.", counters.writes),
+        ("cenote_disk_written_bytes_total", "Bytes written.", counters.write_bytes),
+        ("cenote_disk_flushes_total", "Flush operations.", counters.flushes),
+        ("cenote_disk_errors_total", "Operations that failed or were not answered in time.", counters.errors),
+        (
+            "cenote_disk_corrupt_blocks_total",
+            "Blocks of 4 KiB whose checksum failed.",
+            counters.corrupt_blocks,
+        ),
+        (
+            "cenote_disk_repaired_blocks_total",
+            "Blocks of 4 KiB written again from another copy.",
+            counters.repaired_blocks,
+        ),
+        (
+            "cenote_disk_medium_errors_total",
+            "Blocks of 4 KiB that the disk could not read.",
+            counters.medium_errors,
+        ),
+        ("cenote_disk_lost_writes_total", "Writes that the disk answered and lost.", counters.lost_writes),
+    ] {
+        families.counter(name, help, labels, value);
+    }
+}
+
+/// Adds what the device says of itself.
+fn device_figures(disk: &Disk, labels: &[(&str, &str)], families: &mut Families) {
+    let device = disk.device_health.unwrap_or_default();
+    for (name, help, percent) in [
+        (
+            "cenote_disk_device_used_ratio",
+            "Of the writes that the device is made for, by its own account; may exceed 1.",
+            device.used_percent,
+        ),
+        ("cenote_disk_device_spare_ratio", "Left of the device's spare blocks.", device.spare_percent),
+    ] {
+        if let Some(percent) = percent {
+            families.gauge(name, help, labels, f64::from(percent) / 100.0);
+        }
+    }
+    for (name, help, value) in [
+        (
+            "cenote_disk_device_written_bytes_total",
+            "Written in the device's whole life.",
+            device.written_bytes,
+        ),
+        (
+            "cenote_disk_device_media_errors_total",
+            "Blocks that the device could not give in its whole life.",
+            device.media_errors,
+        ),
+    ] {
+        if let Some(value) = value {
+            families.counter(name, help, labels, value);
+        }
+    }
+}
 
 fn pools(snapshot: &Snapshot, families: &mut Families) {
     for pool in &snapshot.pools {
@@ -141,6 +178,33 @@ fn volumes(snapshot: &Snapshot, families: &mut Families) {
         ] {
             families.gauge(name, help, &labels, value as f64);
         }
+        let pool = snapshot.pools.iter().find(|pool| volume.pool == pool.id);
+        families.info(
+            "cenote_volume_info",
+            "What kind of volume it is.",
+            &[
+                ("volume", &volume.name),
+                ("id", &volume.id.to_string()),
+                ("pool", pool.map_or("", |pool| &pool.name)),
+                ("resiliency", &word(volume.resiliency)),
+                ("provisioning", &word(volume.provisioning)),
+                ("status", &word(volume.status)),
+            ],
+        );
+        for (name, help, value) in [
+            (
+                "cenote_cache_hit_bytes_total",
+                "Reads of clients for which no disk was asked, since the volume was opened.",
+                volume.cache_hit_bytes,
+            ),
+            (
+                "cenote_cache_miss_bytes_total",
+                "Reads of clients for which disks were asked, since the volume was opened.",
+                volume.cache_miss_bytes,
+            ),
+        ] {
+            families.counter(name, help, &labels, value);
+        }
     }
 }
 
@@ -154,6 +218,11 @@ fn rdma(snapshot: &Snapshot, families: &mut Families) {
     for (prefix, set, counters) in sets {
         for (windows, name, kind, value) in counters {
             let help = format!("{set}: {windows}.");
+            // The unit stands at the end.
+            let name = match name.strip_prefix("bytes_") {
+                Some(what) => format!("{what}_bytes"),
+                None => name.to_owned(),
+            };
             let (name, kind) = match kind {
                 CounterKind::Level => (format!("cenote_{prefix}_{name}"), MetricKind::Gauge),
                 CounterKind::Rate | CounterKind::Total => {
@@ -170,43 +239,28 @@ fn server(snapshot: &Snapshot, families: &mut Families) {
     let operations: [(&str, &OperationCounters); 3] =
         [("read", &performance.read), ("write", &performance.write), ("metadata", &performance.metadata)];
     for (kind, counters) in operations {
-        let labels = [("kind", kind)];
-        families.counter(
-            "cenote_smb_operations_total",
-            "Requests of clients answered.",
-            &labels,
-            counters.operations,
-        );
-        families.counter("cenote_smb_bytes_total", "Payload of clients' requests.", &labels, counters.bytes);
+        let labels = [("operation", kind)];
+        families.counter("cenote_smb_requests_total", "Requests of clients.", &labels, counters.operations);
         families.counter(
             "cenote_smb_errors_total",
-            "Requests answered with an error.",
+            "Requests answered with an error; many are part of a client's work, such as a name that is not there.",
             &labels,
             counters.errors,
         );
-        families.add(
-            "cenote_smb_latency_seconds_total",
-            "Time from request to answer, summed.",
-            MetricKind::Counter,
-            &labels,
-            counters.latency_us as f64 / 1e6,
+    }
+    for (kind, counters) in [("read", &performance.read), ("write", &performance.write)] {
+        families.counter(
+            "cenote_smb_bytes_total",
+            "Payload of READ and WRITE.",
+            &[("operation", kind)],
+            counters.bytes,
         );
     }
-    families.counter(
-        "cenote_cache_hit_bytes_total",
-        "Read from the RAM cache.",
-        &[],
-        performance.cache_hit_bytes,
+    families.info(
+        "cenote_build_info",
+        "What runs.",
+        &[("version", env!("CARGO_PKG_VERSION")), ("arch", std::env::consts::ARCH)],
     );
-    families.counter(
-        "cenote_cache_miss_bytes_total",
-        "Read from disks, since the RAM cache had it not.",
-        &[],
-        performance.cache_miss_bytes,
-    );
-    families.gauge("cenote_uptime_seconds", "Since the start.", &[], performance.uptime_us as f64 / 1e6);
-    families.gauge("cenote_sessions", "Sessions of clients.", &[], snapshot.sessions.len() as f64);
-    families.gauge("cenote_open_files", "Opens of clients.", &[], snapshot.opens.len() as f64);
     families.gauge("cenote_health", HEALTH, &[], health(snapshot.health.health));
     families.gauge(
         "cenote_health_issues",
@@ -217,12 +271,11 @@ fn server(snapshot: &Snapshot, families: &mut Families) {
     for state in
         [JobState::Running, JobState::Suspended, JobState::Completed, JobState::Failed, JobState::Cancelled]
     {
-        let label = serde_json::to_value(state).unwrap_or_default();
         let count = snapshot.jobs.iter().filter(|job| job.state == state).count();
         families.gauge(
             "cenote_jobs",
             "Storage jobs: those that run, and the last 100 that ended.",
-            &[("state", label.as_str().unwrap_or_default())],
+            &[("state", &word(state))],
             count as f64,
         );
     }
@@ -235,56 +288,5 @@ fn health(health: Health) -> f64 {
         Health::Healthy => 0.0,
         Health::Warning => 1.0,
         Health::Unhealthy => 2.0,
-    }
-}
-
-struct Family {
-    help: String,
-    kind: MetricKind,
-    samples: String,
-}
-
-/// Samples by family, since all of a family stand together in the text.
-#[derive(Default)]
-struct Families(BTreeMap<String, Family>);
-
-impl Families {
-    fn add(&mut self, name: &str, help: &str, kind: MetricKind, labels: &[(&str, &str)], value: f64) {
-        let family = self.0.entry(name.to_owned()).or_insert_with(|| Family {
-            help: help.to_owned(),
-            kind,
-            samples: String::new(),
-        });
-        family.samples.push_str(name);
-        for (at, (label, value)) in labels.iter().enumerate() {
-            let open = if at == 0 { '{' } else { ',' };
-            let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            let _ = write!(family.samples, "{open}{label}=\"{value}\"");
-        }
-        if !labels.is_empty() {
-            family.samples.push('}');
-        }
-        let _ = writeln!(family.samples, " {value}");
-    }
-
-    fn counter(&mut self, name: &str, help: &str, labels: &[(&str, &str)], value: u64) {
-        self.add(name, help, MetricKind::Counter, labels, value as f64);
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, labels: &[(&str, &str)], value: f64) {
-        self.add(name, help, MetricKind::Gauge, labels, value);
-    }
-
-    fn render(self) -> String {
-        let mut text = String::new();
-        for (name, family) in self.0 {
-            let kind = match family.kind {
-                MetricKind::Counter => "counter",
-                MetricKind::Gauge => "gauge",
-            };
-            let _ = writeln!(text, "# HELP {name} {}\n# TYPE {name} {kind}", family.help.replace('\n', " "));
-            text.push_str(&family.samples);
-        }
-        text
     }
 }

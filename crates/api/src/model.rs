@@ -7,7 +7,7 @@ pub use crate::rdma::{
     RdmaListener, RdmaState, RdmaTrace, RdmaTraceEvent, SmbDirectCounters,
 };
 use serde::{Deserialize, Serialize};
-use types::{DiskId, PoolId, Sid, VolumeId};
+use types::{DiskId, LatencyHistogram, PoolId, Sid, VolumeId};
 use utoipa::ToSchema;
 
 /// Storage Spaces' HealthStatus.
@@ -194,6 +194,10 @@ pub struct Volume {
     pub epoch: u64,
     /// Blocks that a copy has yet to receive.
     pub stale_bytes: u64,
+    /// Clients read so much for which no disk was asked, since the volume was opened.
+    pub cache_hit_bytes: u64,
+    /// Clients read so much for which disks were asked.
+    pub cache_miss_bytes: u64,
 }
 
 /// What of a volume has no intact copy, as far as it was met by reads, scrubs and checks.
@@ -339,7 +343,9 @@ pub struct HealthReport {
 pub struct OperationCounters {
     pub operations: u64,
     pub bytes: u64,
-    /// Sum over all operations, from request to answer.
+    /// Those answered that did not wait for another client, such as for its lock or its cache.
+    pub measured_operations: u64,
+    /// Sum over the measured operations, from a request's arrival to its answer.
     pub latency_us: u64,
     pub errors: u64,
 }
@@ -352,12 +358,20 @@ pub struct Performance {
     pub write: OperationCounters,
     /// Everything but READ and WRITE.
     pub metadata: OperationCounters,
+    /// Of the volumes that are served.
     pub cache_hit_bytes: u64,
+    /// Of the volumes that are served.
     pub cache_miss_bytes: u64,
     /// Bytes written to disks, all copies, journals and checksums included.
     pub disk_write_bytes: u64,
     pub disk_read_bytes: u64,
 }
+
+/// The configuration: values by section and key.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(transparent)]
+#[schema(value_type = Object)]
+pub struct Configuration(pub serde_json::Map<String, serde_json::Value>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -377,6 +391,16 @@ pub struct Metric {
     pub value: f64,
 }
 
+/// A histogram for `/metrics`.
+#[derive(Debug, Clone)]
+pub struct Latency {
+    /// Snake case, without `cenote_` and without the unit.
+    pub name: String,
+    pub help: String,
+    pub labels: Vec<(String, String)>,
+    pub histogram: LatencyHistogram,
+}
+
 /// Everything the data plane shows, as of one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
@@ -391,4 +415,5 @@ pub struct Snapshot {
     pub performance: Performance,
     pub rdma: RdmaState,
     pub metrics: Vec<Metric>,
+    pub latencies: Vec<Latency>,
 }

@@ -156,6 +156,14 @@ pub struct CheckVolume {
     pub confirm: Option<String>,
 }
 
+/// The answer to a request that made a disk, a pool or a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Created {
+    pub id: String,
+    /// Of a disk, its path.
+    pub name: String,
+}
+
 /// The answer to a request that began a storage job.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Started {

@@ -5,17 +5,17 @@
 
 use crate::management::{Answer, ApiError, ErrorKind, Management};
 use crate::model::{
-    Disk, HealthReport, Job, OpenFile, Performance, Pool, Rdma, RdmaTrace, Session, Snapshot, Volume,
-    VolumeDamage,
+    Configuration, Disk, HealthReport, Job, OpenFile, Performance, Pool, Rdma, RdmaTrace, Session, Snapshot,
+    Volume, VolumeDamage,
 };
 use crate::requests::{
-    AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, GroupView,
-    ImportPool, ImportedPool, LocateDisk, LocatedDisk, Replaced, ResizeVolume, SetAcl, SetGroup, SetPool,
-    SetUser, ShareOptions, ShareView, Started, UserView,
+    AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, Created,
+    GroupView, ImportPool, ImportedPool, LocateDisk, LocatedDisk, Replaced, ResizeVolume, SetAcl, SetGroup,
+    SetPool, SetUser, ShareOptions, ShareView, Started, UserView,
 };
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use cluster::audit::Outcome;
 use serde::{Deserialize, Serialize};
@@ -120,34 +120,54 @@ async fn part<T>(management: &Shared, take: impl FnOnce(Snapshot) -> T) -> Reply
     Ok(Json(take(*management.snapshot().await?)))
 }
 
+/// The one of them that `is` the one asked for.
+fn only<T>(all: Vec<T>, kind: &str, name: &str, is: impl Fn(&T) -> bool) -> Reply<T> {
+    let found = all.into_iter().find(is).map(Json);
+    found.ok_or_else(|| ApiError::new(ErrorKind::NotFound, format!("there is no {kind} '{name}'")))
+}
+
+/// Names are the same whatever their case.
+fn same(left: &str, right: &str) -> bool {
+    left.to_lowercase() == right.to_lowercase()
+}
+
 // --- Disks and pools ------------------------------------------------------------------------------------------------
 
-#[utoipa::path(get, path = "/disks", responses((status = OK, body = Vec<Disk>)))]
+/// Lists the disks.
+#[utoipa::path(get, path = "/disks", responses((status = OK, description = "All disks of all pools", body = Vec<Disk>)))]
 async fn disks(State(m): State<Shared>) -> Reply<Vec<Disk>> {
     part(&m, |snapshot| snapshot.disks).await
 }
 
-/// Adds a disk that holds nothing to a pool; answers its id.
-#[utoipa::path(post, path = "/disks", request_body = AddDisk, responses((status = OK, body = String)))]
-async fn add_disk(State(m): State<Shared>, peer: Peer, Body(body): Body<AddDisk>) -> Reply<DiskId> {
+/// Shows one disk.
+#[utoipa::path(get, path = "/disks/{id}", params(("id" = String, Path)), responses((status = OK, description = "The disk", body = Disk)))]
+async fn disk(State(m): State<Shared>, Name(id): Name<DiskId>) -> Reply<Disk> {
+    let all = m.snapshot().await?.disks;
+    only(all, "disk", &id.to_string(), |one| one.id == id)
+}
+
+/// Adds a disk that holds nothing to a pool.
+#[utoipa::path(post, path = "/disks", request_body = AddDisk, responses((status = OK, description = "The new disk", body = Created)))]
+async fn add_disk(State(m): State<Shared>, peer: Peer, Body(body): Body<AddDisk>) -> Reply<Created> {
     let path = body.path.clone();
-    audited(&m, peer, "disk add", &path, m.add_disk(body)).await
+    let Json(id) = audited(&m, peer, "disk add", &path, m.add_disk(body)).await?;
+    Ok(Json(Created { id: id.to_string(), name: path }))
 }
 
 /// Moves everything off the disk; answers the job.
-#[utoipa::path(post, path = "/disks/{id}/retire", params(("id" = String, Path)), responses((status = OK, body = Started)))]
+#[utoipa::path(post, path = "/disks/{id}/retire", params(("id" = String, Path)), responses((status = OK, description = "The job that moves everything off the disk", body = Started)))]
 async fn retire_disk(State(m): State<Shared>, peer: Peer, Name(id): Name<DiskId>) -> Reply<Started> {
     audited(&m, peer, "disk retire", &id.to_string(), m.retire_disk(id)).await
 }
 
 /// The disk may be given slabs again.
-#[utoipa::path(delete, path = "/disks/{id}/retire", params(("id" = String, Path)), responses((status = OK)))]
+#[utoipa::path(delete, path = "/disks/{id}/retire", params(("id" = String, Path)), responses((status = OK, description = "Done")))]
 async fn unretire_disk(State(m): State<Shared>, peer: Peer, Name(id): Name<DiskId>) -> Reply<()> {
     audited(&m, peer, "disk retire --undo", &id.to_string(), m.unretire_disk(id)).await
 }
 
 /// Adds a disk that holds nothing, and moves everything off the old one, which then leaves the pool.
-#[utoipa::path(post, path = "/disks/{id}/replace", params(("id" = String, Path)), request_body = AddDisk, responses((status = OK, body = Replaced)))]
+#[utoipa::path(post, path = "/disks/{id}/replace", params(("id" = String, Path)), request_body = AddDisk, responses((status = OK, description = "The new disk, and the job that moves everything to it", body = Replaced)))]
 async fn replace_disk(
     State(m): State<Shared>,
     peer: Peer,
@@ -159,7 +179,7 @@ async fn replace_disk(
 }
 
 /// Switches the LED of the disk's slot, and tells how to find the disk.
-#[utoipa::path(post, path = "/disks/{id}/locate", params(("id" = String, Path)), request_body = LocateDisk, responses((status = OK, body = LocatedDisk)))]
+#[utoipa::path(post, path = "/disks/{id}/locate", params(("id" = String, Path)), request_body = LocateDisk, responses((status = OK, description = "How to find the disk", body = LocatedDisk)))]
 async fn locate_disk(
     State(m): State<Shared>,
     peer: Peer,
@@ -169,8 +189,15 @@ async fn locate_disk(
     audited(&m, peer, "disk locate", &id.to_string(), m.locate_disk(id, body.on)).await
 }
 
+/// Shows one pool.
+#[utoipa::path(get, path = "/pools/{name}", params(("name" = String, Path)), responses((status = OK, description = "The pool", body = Pool)))]
+async fn pool(State(m): State<Shared>, Name(name): Name<String>) -> Reply<Pool> {
+    let all = m.snapshot().await?.pools;
+    only(all, "pool", &name, |one| same(&one.name, &name))
+}
+
 /// Changes a pool's reserve for repair.
-#[utoipa::path(patch, path = "/pools/{name}", params(("name" = String, Path)), request_body = SetPool, responses((status = OK)))]
+#[utoipa::path(patch, path = "/pools/{name}", params(("name" = String, Path)), request_body = SetPool, responses((status = OK, description = "Done")))]
 async fn set_pool(
     State(m): State<Shared>,
     peer: Peer,
@@ -180,23 +207,22 @@ async fn set_pool(
     audited(&m, peer, "pool set", &name, m.set_pool(name.clone(), body)).await
 }
 
-#[utoipa::path(get, path = "/pools", responses((status = OK, body = Vec<Pool>)))]
+/// Lists the pools.
+#[utoipa::path(get, path = "/pools", responses((status = OK, description = "All pools", body = Vec<Pool>)))]
 async fn pools(State(m): State<Shared>) -> Reply<Vec<Pool>> {
     part(&m, |snapshot| snapshot.pools).await
 }
 
-#[utoipa::path(post, path = "/pools", request_body = CreatePool, responses((status = OK, body = String)))]
-async fn create_pool(
-    State(m): State<Shared>,
-    peer: Peer,
-    Body(body): Body<CreatePool>,
-) -> Reply<types::PoolId> {
+/// Makes a pool of disks that hold nothing.
+#[utoipa::path(post, path = "/pools", request_body = CreatePool, responses((status = OK, description = "The new pool", body = Created)))]
+async fn create_pool(State(m): State<Shared>, peer: Peer, Body(body): Body<CreatePool>) -> Reply<Created> {
     let name = body.name.clone();
-    audited(&m, peer, "pool create", &name, m.create_pool(body)).await
+    let Json(id) = audited(&m, peer, "pool create", &name, m.create_pool(body)).await?;
+    Ok(Json(Created { id: id.to_string(), name }))
 }
 
 /// Gives the pool up, so that another server can import it; `confirm` must be its name.
-#[utoipa::path(post, path = "/pools/{name}/export", params(("name" = String, Path), ("confirm" = String, Query)), responses((status = OK)))]
+#[utoipa::path(post, path = "/pools/{name}/export", params(("name" = String, Path), ("confirm" = String, Query)), responses((status = OK, description = "Done")))]
 async fn export_pool(
     State(m): State<Shared>,
     peer: Peer,
@@ -216,7 +242,7 @@ async fn export_pool(
 }
 
 /// Brings a pool back from its disks: an exported one, or one whose server lost its state.
-#[utoipa::path(post, path = "/pool-imports", request_body = ImportPool, responses((status = OK, body = ImportedPool)))]
+#[utoipa::path(post, path = "/pool-imports", request_body = ImportPool, responses((status = OK, description = "What came with the pool", body = ImportedPool)))]
 async fn import_pool(
     State(m): State<Shared>,
     peer: Peer,
@@ -226,31 +252,41 @@ async fn import_pool(
     audited(&m, peer, "pool import", &target, m.import_pool(body)).await
 }
 
-#[utoipa::path(post, path = "/pools/{name}/rebalance", params(("name" = String, Path)), responses((status = OK, body = Started)))]
+/// Evens out the fill of the pool's disks; answers the job.
+#[utoipa::path(post, path = "/pools/{name}/rebalance", params(("name" = String, Path)), responses((status = OK, description = "The job that moves data", body = Started)))]
 async fn rebalance_pool(State(m): State<Shared>, peer: Peer, Name(name): Name<String>) -> Reply<Started> {
     audited(&m, peer, "pool rebalance", &name, m.rebalance_pool(name.clone())).await
 }
 
 // --- Volumes --------------------------------------------------------------------------------------------------------
 
-#[utoipa::path(get, path = "/volumes", responses((status = OK, body = Vec<Volume>)))]
+/// Lists the volumes.
+#[utoipa::path(get, path = "/volumes", responses((status = OK, description = "All volumes", body = Vec<Volume>)))]
 async fn volumes(State(m): State<Shared>) -> Reply<Vec<Volume>> {
     part(&m, |snapshot| snapshot.volumes).await
 }
 
-/// Answers the id of the new volume.
-#[utoipa::path(post, path = "/volumes", request_body = CreateVolume, responses((status = OK, body = String)))]
+/// Shows one volume.
+#[utoipa::path(get, path = "/volumes/{name}", params(("name" = String, Path)), responses((status = OK, description = "The volume", body = Volume)))]
+async fn volume(State(m): State<Shared>, Name(name): Name<String>) -> Reply<Volume> {
+    let all = m.snapshot().await?.volumes;
+    only(all, "volume", &name, |one| same(&one.name, &name))
+}
+
+/// Makes a volume.
+#[utoipa::path(post, path = "/volumes", request_body = CreateVolume, responses((status = OK, description = "The new volume", body = Created)))]
 async fn create_volume(
     State(m): State<Shared>,
     peer: Peer,
     Body(body): Body<CreateVolume>,
-) -> Reply<types::VolumeId> {
+) -> Reply<Created> {
     let name = body.name.clone();
-    audited(&m, peer, "volume create", &name, m.create_volume(body)).await
+    let Json(id) = audited(&m, peer, "volume create", &name, m.create_volume(body)).await?;
+    Ok(Json(Created { id: id.to_string(), name }))
 }
 
 /// Grows a volume.
-#[utoipa::path(patch, path = "/volumes/{name}", params(("name" = String, Path)), request_body = ResizeVolume, responses((status = OK)))]
+#[utoipa::path(patch, path = "/volumes/{name}", params(("name" = String, Path)), request_body = ResizeVolume, responses((status = OK, description = "Done")))]
 async fn resize_volume(
     State(m): State<Shared>,
     peer: Peer,
@@ -261,7 +297,7 @@ async fn resize_volume(
 }
 
 /// Destroys a volume and all data on it; `confirm` must be its name.
-#[utoipa::path(delete, path = "/volumes/{name}", params(("name" = String, Path), ("confirm" = String, Query)), responses((status = OK)))]
+#[utoipa::path(delete, path = "/volumes/{name}", params(("name" = String, Path), ("confirm" = String, Query)), responses((status = OK, description = "Done")))]
 async fn delete_volume(
     State(m): State<Shared>,
     peer: Peer,
@@ -273,7 +309,7 @@ async fn delete_volume(
 }
 
 /// Compares metadata, allocation and copies; answers the job.
-#[utoipa::path(post, path = "/volumes/{name}/check", params(("name" = String, Path)), request_body = CheckVolume, responses((status = OK, body = Started)))]
+#[utoipa::path(post, path = "/volumes/{name}/check", params(("name" = String, Path)), request_body = CheckVolume, responses((status = OK, description = "The job that compares", body = Started)))]
 async fn check_volume(
     State(m): State<Shared>,
     peer: Peer,
@@ -300,25 +336,35 @@ async fn check_volume(
 }
 
 /// What of the volume has no intact copy, by file.
-#[utoipa::path(get, path = "/volumes/{name}/damage", params(("name" = String, Path)), responses((status = OK, body = VolumeDamage)))]
+#[utoipa::path(get, path = "/volumes/{name}/damage", params(("name" = String, Path)), responses((status = OK, description = "Damaged files", body = VolumeDamage)))]
 async fn volume_damage(State(m): State<Shared>, Name(name): Name<String>) -> Reply<VolumeDamage> {
     m.volume_damage(name).await.map(Json)
 }
 
 // --- Shares and their ACLs ------------------------------------------------------------------------------------------
 
-#[utoipa::path(get, path = "/shares", responses((status = OK, body = Vec<ShareView>)))]
+/// Lists the shares.
+#[utoipa::path(get, path = "/shares", responses((status = OK, description = "All shares", body = Vec<ShareView>)))]
 async fn shares(State(m): State<Shared>) -> Reply<Vec<ShareView>> {
     m.shares().await.map(Json)
 }
 
-#[utoipa::path(post, path = "/shares", request_body = CreateShare, responses((status = OK)))]
+/// Shows one share.
+#[utoipa::path(get, path = "/shares/{name}", params(("name" = String, Path)), responses((status = OK, description = "The share", body = ShareView)))]
+async fn share(State(m): State<Shared>, Name(name): Name<String>) -> Reply<ShareView> {
+    let all = m.shares().await?;
+    only(all, "share", &name, |one| same(&one.name, &name))
+}
+
+/// Makes a share of a directory of a volume.
+#[utoipa::path(post, path = "/shares", request_body = CreateShare, responses((status = OK, description = "Done")))]
 async fn create_share(State(m): State<Shared>, peer: Peer, Body(body): Body<CreateShare>) -> Reply<()> {
     let name = body.name.clone();
     audited(&m, peer, "share create", &name, m.create_share(body)).await
 }
 
-#[utoipa::path(patch, path = "/shares/{name}", params(("name" = String, Path)), request_body = ShareOptions, responses((status = OK)))]
+/// Changes options of a share.
+#[utoipa::path(patch, path = "/shares/{name}", params(("name" = String, Path)), request_body = ShareOptions, responses((status = OK, description = "Done")))]
 async fn set_share(
     State(m): State<Shared>,
     peer: Peer,
@@ -329,7 +375,7 @@ async fn set_share(
 }
 
 /// Takes the share away; the files stay on the volume. `confirm` must be its name.
-#[utoipa::path(delete, path = "/shares/{name}", params(("name" = String, Path), ("confirm" = String, Query)), responses((status = OK)))]
+#[utoipa::path(delete, path = "/shares/{name}", params(("name" = String, Path), ("confirm" = String, Query)), responses((status = OK, description = "Done")))]
 async fn delete_share(
     State(m): State<Shared>,
     peer: Peer,
@@ -348,12 +394,13 @@ struct AclPath {
 }
 
 /// The security descriptor of a file or directory; `path` from the share's root, `\` between names.
-#[utoipa::path(get, path = "/shares/{name}/acl", params(("name" = String, Path), ("path" = Option<String>, Query)), responses((status = OK, body = AclView)))]
+#[utoipa::path(get, path = "/shares/{name}/acl", params(("name" = String, Path), ("path" = Option<String>, Query)), responses((status = OK, description = "Owner, group and entries", body = AclView)))]
 async fn acl(State(m): State<Shared>, Name(name): Name<String>, Query(at): Query<AclPath>) -> Reply<AclView> {
     m.acl(name, at.path).await.map(Json)
 }
 
-#[utoipa::path(patch, path = "/shares/{name}/acl", params(("name" = String, Path), ("path" = Option<String>, Query)), request_body = SetAcl, responses((status = OK)))]
+/// Changes the security descriptor of a file or directory.
+#[utoipa::path(patch, path = "/shares/{name}/acl", params(("name" = String, Path), ("path" = Option<String>, Query)), request_body = SetAcl, responses((status = OK, description = "Done")))]
 async fn set_acl(
     State(m): State<Shared>,
     peer: Peer,
@@ -367,18 +414,28 @@ async fn set_acl(
 
 // --- Users and groups -----------------------------------------------------------------------------------------------
 
-#[utoipa::path(get, path = "/users", responses((status = OK, body = Vec<UserView>)))]
+/// Lists the users.
+#[utoipa::path(get, path = "/users", responses((status = OK, description = "All users", body = Vec<UserView>)))]
 async fn users(State(m): State<Shared>) -> Reply<Vec<UserView>> {
     m.users().await.map(Json)
 }
 
-#[utoipa::path(post, path = "/users", request_body = AddUser, responses((status = OK)))]
+/// Shows one user.
+#[utoipa::path(get, path = "/users/{name}", params(("name" = String, Path)), responses((status = OK, description = "The user", body = UserView)))]
+async fn user(State(m): State<Shared>, Name(name): Name<String>) -> Reply<UserView> {
+    let all = m.users().await?;
+    only(all, "user", &name, |one| same(&one.name, &name))
+}
+
+/// Adds a user.
+#[utoipa::path(post, path = "/users", request_body = AddUser, responses((status = OK, description = "Done")))]
 async fn add_user(State(m): State<Shared>, peer: Peer, Body(body): Body<AddUser>) -> Reply<()> {
     let name = body.name.clone();
     audited(&m, peer, "user add", &name, m.add_user(body)).await
 }
 
-#[utoipa::path(patch, path = "/users/{name}", params(("name" = String, Path)), request_body = SetUser, responses((status = OK)))]
+/// Changes a user.
+#[utoipa::path(patch, path = "/users/{name}", params(("name" = String, Path)), request_body = SetUser, responses((status = OK, description = "Done")))]
 async fn set_user(
     State(m): State<Shared>,
     peer: Peer,
@@ -388,8 +445,8 @@ async fn set_user(
     audited(&m, peer, "user set", &name, m.set_user(name.clone(), body)).await
 }
 
-/// `confirm` must be its name.
-#[utoipa::path(delete, path = "/users/{name}", params(("name" = String, Path), ("confirm" = String, Query)), responses((status = OK)))]
+/// Deletes a user for good. `confirm` must be its name.
+#[utoipa::path(delete, path = "/users/{name}", params(("name" = String, Path), ("confirm" = String, Query)), responses((status = OK, description = "Done")))]
 async fn delete_user(
     State(m): State<Shared>,
     peer: Peer,
@@ -400,18 +457,28 @@ async fn delete_user(
     audited(&m, peer, "user delete", &name, m.delete_user(name.clone())).await
 }
 
-#[utoipa::path(get, path = "/groups", responses((status = OK, body = Vec<GroupView>)))]
+/// Lists the groups.
+#[utoipa::path(get, path = "/groups", responses((status = OK, description = "All groups", body = Vec<GroupView>)))]
 async fn groups(State(m): State<Shared>) -> Reply<Vec<GroupView>> {
     m.groups().await.map(Json)
 }
 
-#[utoipa::path(post, path = "/groups", request_body = AddGroup, responses((status = OK)))]
+/// Shows one group.
+#[utoipa::path(get, path = "/groups/{name}", params(("name" = String, Path)), responses((status = OK, description = "The group", body = GroupView)))]
+async fn group(State(m): State<Shared>, Name(name): Name<String>) -> Reply<GroupView> {
+    let all = m.groups().await?;
+    only(all, "group", &name, |one| same(&one.name, &name))
+}
+
+/// Adds a group.
+#[utoipa::path(post, path = "/groups", request_body = AddGroup, responses((status = OK, description = "Done")))]
 async fn add_group(State(m): State<Shared>, peer: Peer, Body(body): Body<AddGroup>) -> Reply<()> {
     let name = body.name.clone();
     audited(&m, peer, "group add", &name, m.add_group(body)).await
 }
 
-#[utoipa::path(patch, path = "/groups/{name}", params(("name" = String, Path)), request_body = SetGroup, responses((status = OK)))]
+/// Changes who is a member of a group.
+#[utoipa::path(patch, path = "/groups/{name}", params(("name" = String, Path)), request_body = SetGroup, responses((status = OK, description = "Done")))]
 async fn set_group(
     State(m): State<Shared>,
     peer: Peer,
@@ -421,8 +488,8 @@ async fn set_group(
     audited(&m, peer, "group set", &name, m.set_group(name.clone(), body)).await
 }
 
-/// `confirm` must be its name.
-#[utoipa::path(delete, path = "/groups/{name}", params(("name" = String, Path), ("confirm" = String, Query)), responses((status = OK)))]
+/// Deletes a group, and what it was granted. `confirm` must be its name.
+#[utoipa::path(delete, path = "/groups/{name}", params(("name" = String, Path), ("confirm" = String, Query)), responses((status = OK, description = "Done")))]
 async fn delete_group(
     State(m): State<Shared>,
     peer: Peer,
@@ -435,99 +502,137 @@ async fn delete_group(
 
 // --- What goes on ---------------------------------------------------------------------------------------------------
 
-#[utoipa::path(get, path = "/sessions", responses((status = OK, body = Vec<Session>)))]
+/// Lists the sessions of clients.
+#[utoipa::path(get, path = "/sessions", responses((status = OK, description = "All sessions", body = Vec<Session>)))]
 async fn sessions(State(m): State<Shared>) -> Reply<Vec<Session>> {
     part(&m, |snapshot| snapshot.sessions).await
 }
 
-#[utoipa::path(delete, path = "/sessions/{id}", params(("id" = u64, Path)), responses((status = OK)))]
+/// Shows one session.
+#[utoipa::path(get, path = "/sessions/{id}", params(("id" = u64, Path)), responses((status = OK, description = "The session", body = Session)))]
+async fn session(State(m): State<Shared>, Name(id): Name<u64>) -> Reply<Session> {
+    let all = m.snapshot().await?.sessions;
+    only(all, "session", &id.to_string(), |one| one.id == id)
+}
+
+/// Ends a session and closes its files.
+#[utoipa::path(delete, path = "/sessions/{id}", params(("id" = u64, Path)), responses((status = OK, description = "Done")))]
 async fn close_session(State(m): State<Shared>, peer: Peer, Name(id): Name<u64>) -> Reply<()> {
     audited(&m, peer, "session close", &id.to_string(), m.close_session(id)).await
 }
 
-#[utoipa::path(get, path = "/rdma", responses((status = OK, body = Rdma)))]
+/// Tells where RDMA is to be had, and what its connections do.
+#[utoipa::path(get, path = "/rdma", responses((status = OK, description = "Interfaces, devices, listeners, connections and counters", body = Rdma)))]
 async fn rdma(State(m): State<Shared>) -> Reply<Rdma> {
     Ok(Json(m.rdma().await?))
 }
 
 /// The last protocol events of a connection over SMB Direct.
-#[utoipa::path(get, path = "/rdma/connections/{id}/trace", params(("id" = u64, Path)), responses((status = OK, body = RdmaTrace)))]
+#[utoipa::path(get, path = "/rdma/connections/{id}/trace", params(("id" = u64, Path)), responses((status = OK, description = "Events, the newest last", body = RdmaTrace)))]
 async fn rdma_trace(State(m): State<Shared>, Name(id): Name<u64>) -> Reply<RdmaTrace> {
     Ok(Json(m.rdma_trace(id).await?))
 }
 
-#[utoipa::path(get, path = "/files", responses((status = OK, body = Vec<OpenFile>)))]
+/// Lists what clients have open.
+#[utoipa::path(get, path = "/files", responses((status = OK, description = "All opens", body = Vec<OpenFile>)))]
 async fn files(State(m): State<Shared>) -> Reply<Vec<OpenFile>> {
     part(&m, |snapshot| snapshot.opens).await
 }
 
-#[utoipa::path(delete, path = "/files/{id}", params(("id" = u64, Path)), responses((status = OK)))]
+/// Shows one open of a client.
+#[utoipa::path(get, path = "/files/{id}", params(("id" = u64, Path)), responses((status = OK, description = "The open", body = OpenFile)))]
+async fn file(State(m): State<Shared>, Name(id): Name<u64>) -> Reply<OpenFile> {
+    let all = m.snapshot().await?.opens;
+    only(all, "open file", &id.to_string(), |one| one.id == id)
+}
+
+/// Closes an open of a client.
+#[utoipa::path(delete, path = "/files/{id}", params(("id" = u64, Path)), responses((status = OK, description = "Done")))]
 async fn close_file(State(m): State<Shared>, peer: Peer, Name(id): Name<u64>) -> Reply<()> {
     audited(&m, peer, "file close", &id.to_string(), m.close_file(id)).await
 }
 
-#[utoipa::path(get, path = "/jobs", responses((status = OK, body = Vec<Job>)))]
+/// Lists the storage jobs.
+#[utoipa::path(get, path = "/jobs", responses((status = OK, description = "Jobs that run, and the last that ended", body = Vec<Job>)))]
 async fn jobs(State(m): State<Shared>) -> Reply<Vec<Job>> {
     part(&m, |snapshot| snapshot.jobs).await
 }
 
-#[utoipa::path(delete, path = "/jobs/{id}", params(("id" = u64, Path)), responses((status = OK)))]
+/// Shows one storage job.
+#[utoipa::path(get, path = "/jobs/{id}", params(("id" = u64, Path)), responses((status = OK, description = "The job", body = Job)))]
+async fn job(State(m): State<Shared>, Name(id): Name<u64>) -> Reply<Job> {
+    let all = m.snapshot().await?.jobs;
+    only(all, "job", &id.to_string(), |one| one.id == id)
+}
+
+/// Stops a job; what it did stays done.
+#[utoipa::path(delete, path = "/jobs/{id}", params(("id" = u64, Path)), responses((status = OK, description = "Done")))]
 async fn cancel_job(State(m): State<Shared>, peer: Peer, Name(id): Name<u64>) -> Reply<()> {
     audited(&m, peer, "job cancel", &id.to_string(), m.cancel_job(id)).await
 }
 
 /// A job that was stopped goes on.
-#[utoipa::path(post, path = "/jobs/{id}/resume", params(("id" = u64, Path)), responses((status = OK)))]
+#[utoipa::path(post, path = "/jobs/{id}/resume", params(("id" = u64, Path)), responses((status = OK, description = "Done")))]
 async fn resume_job(State(m): State<Shared>, peer: Peer, Name(id): Name<u64>) -> Reply<()> {
     audited(&m, peer, "job resume", &id.to_string(), m.resume_job(id)).await
 }
 
-#[utoipa::path(get, path = "/health", responses((status = OK, body = HealthReport)))]
+/// Tells what is wrong, what that means for the data, and what to do.
+#[utoipa::path(get, path = "/health", responses((status = OK, description = "What is wrong", body = HealthReport)))]
 async fn health(State(m): State<Shared>) -> Reply<HealthReport> {
     part(&m, |snapshot| snapshot.health).await
 }
 
-#[utoipa::path(get, path = "/perf", responses((status = OK, body = Performance)))]
+/// Tells what clients asked of the server since the start.
+#[utoipa::path(get, path = "/perf", responses((status = OK, description = "Totals since the start", body = Performance)))]
 async fn perf(State(m): State<Shared>) -> Reply<Performance> {
     part(&m, |snapshot| snapshot.performance).await
 }
 
-/// The configuration in effect, as TOML.
-#[utoipa::path(get, path = "/config", responses((status = OK, body = String)))]
-async fn config(State(m): State<Shared>) -> String {
-    m.config()
+/// Tells the configuration in effect: as TOML, or as JSON for `Accept: application/json`.
+#[utoipa::path(get, path = "/config", responses((status = OK, description = "Keys and values by section", content(
+    (String = "text/plain"), (Configuration = "application/json")
+))))]
+async fn config(State(m): State<Shared>, headers: HeaderMap) -> Response {
+    let wants_json =
+        |accept: &HeaderValue| accept.to_str().is_ok_and(|accept| accept.contains("application/json"));
+    match headers.get(header::ACCEPT).is_some_and(wants_json) {
+        true => Json(m.config_values()).into_response(),
+        false => m.config().into_response(),
+    }
 }
 
 pub(crate) fn router() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()
         .routes(routes!(disks, add_disk))
+        .routes(routes!(disk))
         .routes(routes!(retire_disk, unretire_disk))
         .routes(routes!(replace_disk))
         .routes(routes!(locate_disk))
-        .routes(routes!(set_pool))
+        .routes(routes!(pool, set_pool))
         .routes(routes!(pools, create_pool))
         .routes(routes!(export_pool))
         .routes(routes!(import_pool))
         .routes(routes!(rebalance_pool))
         .routes(routes!(volumes, create_volume))
-        .routes(routes!(resize_volume, delete_volume))
+        .routes(routes!(volume, resize_volume, delete_volume))
         .routes(routes!(check_volume))
         .routes(routes!(volume_damage))
         .routes(routes!(shares, create_share))
-        .routes(routes!(set_share, delete_share))
+        .routes(routes!(share, set_share, delete_share))
         .routes(routes!(acl, set_acl))
         .routes(routes!(users, add_user))
-        .routes(routes!(set_user, delete_user))
+        .routes(routes!(user, set_user, delete_user))
         .routes(routes!(groups, add_group))
-        .routes(routes!(set_group, delete_group))
+        .routes(routes!(group, set_group, delete_group))
         .routes(routes!(sessions))
-        .routes(routes!(close_session))
+        .routes(routes!(session, close_session))
         .routes(routes!(rdma))
         .routes(routes!(rdma_trace))
         .routes(routes!(files))
-        .routes(routes!(close_file))
+        .routes(routes!(file, close_file))
         .routes(routes!(jobs))
-        .routes(routes!(cancel_job))
+        .routes(routes!(job, cancel_job))
         .routes(routes!(resume_job))
         .routes(routes!(health))
         .routes(routes!(perf))

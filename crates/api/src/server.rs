@@ -4,10 +4,11 @@
 //! headers, body and time (I7); everything under `/api/` needs the token, and over TLS everything but `/healthz`; what is refused is in the
 //! audit log, in bounded numbers. Never listens: it is given sockets.
 
+use crate::document::documented;
 use crate::management::{ApiError, ErrorKind, Management};
 use crate::metrics;
 use crate::refusals::{MINUTE, Refusals};
-use crate::routes::{Peer, Shared, router};
+use crate::routes::{Peer, Shared};
 use crate::seats::{Seat, Seats};
 use crate::tls::Identity;
 use crate::token::Token;
@@ -28,8 +29,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio_rustls::TlsAcceptor;
-use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
-use utoipa::openapi::{Info, OpenApi, RefOr};
+use utoipa::openapi::OpenApi;
 
 const BODY_BYTES_MAX: usize = 64 << 10;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -153,21 +153,6 @@ fn app(management: Arc<dyn Management>, token: Arc<Token>, open: Open, refusals:
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(axum::middleware::from_fn(bounded_time))
         .with_state(management)
-}
-
-fn documented() -> (Router<Shared>, OpenApi) {
-    let (api, mut document) = router().split_for_parts();
-    document.info = Info::new("Cenote", env!("CARGO_PKG_VERSION"));
-    document.paths.paths =
-        document.paths.paths.into_iter().map(|(path, item)| (format!("/api/v1{path}"), item)).collect();
-    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
-    document
-        .components
-        .get_or_insert_default()
-        .security_schemes
-        .insert("token".into(), RefOr::T(SecurityScheme::Http(bearer)));
-    document.security = Some(vec![SecurityRequirement::new("token", Vec::<String>::new())]);
-    (api, document)
 }
 
 /// The OpenAPI document, for tools.

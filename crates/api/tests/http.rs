@@ -1,8 +1,8 @@
 //! The API over real sockets, before a daemon that only remembers what it was asked.
 
 use api::model::{
-    DamagedFile, DamagedRange, DeviceHealth, Disk, DiskCounters, DiskStatus, DiskUsage, Health, HealthIssue,
-    HealthReport, Rdma, RdmaTrace, Snapshot, VolumeDamage,
+    Configuration, DamagedFile, DamagedRange, DeviceHealth, Disk, DiskCounters, DiskStatus, DiskUsage,
+    Health, HealthIssue, HealthReport, Rdma, RdmaTrace, Snapshot, VolumeDamage,
 };
 use api::requests::*;
 use api::{Answer, ApiError, ErrorKind, Management, Token};
@@ -70,6 +70,10 @@ impl Management for Daemon {
     }
     fn config(&self) -> String {
         "[smb]\n".into()
+    }
+    fn config_values(&self) -> Configuration {
+        let smb = serde_json::json!({ "require_signing": true });
+        Configuration([("smb".to_owned(), smb)].into_iter().collect())
     }
     fn add_disk(&self, request: AddDisk) -> Answer<'_, DiskId> {
         self.did(format!("add disk {}", request.path), disk().id)
@@ -164,7 +168,9 @@ impl Management for Daemon {
         self.did(format!("delete user {name}"), ())
     }
     fn groups(&self) -> Answer<'_, Vec<GroupView>> {
-        Box::pin(async { Ok(Vec::new()) })
+        let sid = "S-1-5-21-1-2-3-1000".parse().unwrap();
+        let staff = GroupView { name: "Staff".into(), sid, members: Vec::new(), builtin: false };
+        Box::pin(async { Ok(vec![staff]) })
     }
     fn add_group(&self, request: AddGroup) -> Answer<'_, ()> {
         self.did(request.name, ())
@@ -376,23 +382,25 @@ fn metrics_are_prometheus_text_with_labels_escaped() {
     let server = server();
     let (status, text) = server.request("GET", "/metrics", None, "");
     assert_eq!(status, 200);
-    let sample = r#"path="/dev/a \"b\"\n"} 3"#;
+    let line = text.lines().find(|line| line.starts_with("cenote_disk_info{")).unwrap();
+    assert!(line.contains(r#"path="/dev/a \"b\"\n""#), "{line}");
     let line = text.lines().find(|line| line.starts_with("cenote_disk_corrupt_blocks_total{")).unwrap();
-    assert!(line.ends_with(sample), "{line}");
+    assert_eq!(line, format!("cenote_disk_corrupt_blocks_total{{disk=\"{}\"}} 3", disk().id));
     assert!(text.contains("# TYPE cenote_disk_corrupt_blocks_total counter"));
     for (name, value) in [
         ("cenote_disk_medium_errors_total", "1"),
         ("cenote_disk_lost_writes_total", "4"),
-        ("cenote_disk_device_used_percent", "5"),
+        ("cenote_disk_device_used_ratio", "0.05"),
     ] {
         let line = text.lines().find(|line| line.starts_with(&format!("{name}{{"))).expect(name);
         assert!(line.ends_with(&format!(" {value}")), "{line}");
     }
-    assert!(!text.contains("cenote_disk_device_spare_percent"), "a device that does not say is left out");
+    assert!(!text.contains("cenote_disk_device_spare_ratio"), "a device that does not say is left out");
     assert!(text.contains("\ncenote_health 1\n"), "{text}");
     for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
         let (name, value) = line.rsplit_once(' ').unwrap();
-        assert!(name.starts_with("cenote_") && value.parse::<f64>().is_ok(), "{line}");
+        let known = name.starts_with("cenote_") || name.starts_with("process_");
+        assert!(known && value.parse::<f64>().is_ok(), "{line}");
     }
 }
 
@@ -408,6 +416,154 @@ fn the_openapi_document_names_every_path_and_the_token() {
     }
     assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
     assert!(document["components"]["schemas"]["Disk"].is_object());
+}
+
+/// Each operation of the document: path, method, and what is said of it.
+fn operations(document: &Value) -> Vec<(String, String, Value)> {
+    let paths = document["paths"].as_object().unwrap();
+    let of = |path: &String, item: &Value| {
+        let item = item.as_object().unwrap().clone();
+        item.into_iter()
+            .map({
+                let path = path.clone();
+                move |(method, said)| (path.clone(), method, said)
+            })
+            .collect::<Vec<_>>()
+    };
+    paths.iter().flat_map(|(path, item)| of(path, item)).collect()
+}
+
+#[test]
+fn every_operation_has_a_summary_a_tag_described_answers_and_errors_with_one_schema() {
+    let document = serde_json::to_value(api::openapi()).unwrap();
+    let tags: Vec<&Value> = document["tags"].as_array().unwrap().iter().map(|tag| &tag["name"]).collect();
+    let operations = operations(&document);
+    assert!(operations.len() > 50);
+    for (path, method, said) in &operations {
+        let at = format!("{method} {path}");
+        assert!(said["summary"].as_str().is_some_and(|text| text.ends_with('.')), "{at}");
+        assert!(tags.contains(&&said["tags"][0]) && said["tags"].as_array().unwrap().len() == 1, "{at}");
+        let answers = said["responses"].as_object().unwrap();
+        assert!(answers.contains_key("200"), "{at}");
+        assert_eq!(answers.contains_key("401"), path != "/healthz", "{at}");
+        assert_eq!(
+            answers.contains_key("400"),
+            !said["parameters"].is_null() || !said["requestBody"].is_null(),
+            "{at}"
+        );
+        for (status, answer) in answers {
+            assert!(answer["description"].as_str().is_some_and(|text| !text.is_empty()), "{at} {status}");
+            let json = &answer["content"]["application/json"]["schema"];
+            let is_error = !status.starts_with('2') && path != "/healthz";
+            assert_eq!(json["$ref"] == "#/components/schemas/ApiError", is_error, "{at} {status}");
+        }
+    }
+    let licence = &document["info"]["license"];
+    assert_eq!(
+        (&licence["name"], &licence["identifier"]),
+        (&Value::from("Apache-2.0 OR MIT"), &licence["name"])
+    );
+    let ids: std::collections::BTreeSet<&str> =
+        operations.iter().map(|(.., said)| said["operationId"].as_str().unwrap()).collect();
+    assert_eq!(ids.len(), operations.len(), "each has a name of its own");
+}
+
+#[test]
+fn every_list_of_things_has_single_things_below_it() {
+    let document = serde_json::to_value(api::openapi()).unwrap();
+    for (list, one) in [
+        ("disks", "{id}"),
+        ("pools", "{name}"),
+        ("volumes", "{name}"),
+        ("shares", "{name}"),
+        ("users", "{name}"),
+        ("groups", "{name}"),
+        ("sessions", "{id}"),
+        ("files", "{id}"),
+        ("jobs", "{id}"),
+    ] {
+        let schema = |path: String| {
+            document["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+                .clone()
+        };
+        let (all, single) = (schema(format!("/api/v1/{list}")), schema(format!("/api/v1/{list}/{one}")));
+        assert!(single["$ref"].is_string(), "{list}");
+        assert_eq!(all["items"], single, "{list}");
+    }
+}
+
+#[test]
+fn every_schema_that_is_referred_to_is_there() {
+    fn references(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => fields.iter().for_each(|(key, value)| match value.as_str() {
+                Some(name) if key == "$ref" => found.push(name.to_owned()),
+                _ => references(value, found),
+            }),
+            Value::Array(values) => values.iter().for_each(|value| references(value, found)),
+            _ => {}
+        }
+    }
+    let document = serde_json::to_value(api::openapi()).unwrap();
+    let mut found = Vec::new();
+    references(&document, &mut found);
+    assert!(!found.is_empty());
+    for name in found {
+        assert!(document.pointer(name.trim_start_matches('#')).is_some(), "{name}");
+    }
+}
+
+#[test]
+fn single_things_are_shown_by_id_or_by_name_whatever_its_case() {
+    let server = server();
+    let (status, one) = server.ask("GET", &format!("/api/v1/disks/{}", disk().id), "");
+    assert_eq!((status, &one["path"]), (200, &Value::from(disk().path)));
+    let (status, group) = server.ask("GET", "/api/v1/groups/STAFF", "");
+    assert_eq!((status, &group["name"]), (200, &Value::from("Staff")));
+    for path in [
+        "disks/00000000-0000-0000-0000-000000000000",
+        "volumes/none",
+        "groups/none",
+        "sessions/1",
+        "files/1",
+        "jobs/1",
+    ] {
+        let (status, error) = server.ask("GET", &format!("/api/v1/{path}"), "");
+        assert_eq!((status, &error["kind"]), (404, &Value::from("not_found")), "{path}");
+    }
+}
+
+#[test]
+fn what_is_made_is_answered_as_an_object_with_id_and_name() {
+    let server = server();
+    let (status, made) = server.ask("POST", "/api/v1/volumes", r#"{"name":"one","size_bytes":1073741824}"#);
+    let id = VolumeId::from_bytes([1; 16]).to_string();
+    assert_eq!((status, &made["id"], &made["name"]), (200, &Value::from(id), &Value::from("one")));
+    let (_, made) = server.ask("POST", "/api/v1/pools", r#"{"name":"first","disks":[]}"#);
+    assert_eq!(
+        (&made["id"], &made["name"]),
+        (&Value::from(PoolId::from_bytes([1; 16]).to_string()), &Value::from("first"))
+    );
+    let (_, made) = server.ask("POST", "/api/v1/disks", r#"{"path":"/dev/c"}"#);
+    assert_eq!((&made["id"], &made["name"]), (&Value::from(disk().id.to_string()), &Value::from("/dev/c")));
+}
+
+#[test]
+fn the_configuration_is_toml_or_json_as_the_client_wishes() {
+    let server = server();
+    let (status, text) = server.request("GET", "/api/v1/config", Some(&server.token), "");
+    assert_eq!((status, text.as_str()), (200, "[smb]\n"));
+    let answer = server.raw(
+        format!(
+            "GET /api/v1/config HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAccept: application/json\r\n\
+             Authorization: Bearer {}\r\n\r\n",
+            server.token
+        )
+        .as_bytes(),
+    );
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.to_lowercase().contains("content-type: application/json"), "{head}");
+    assert_eq!(serde_json::from_str::<Value>(body).unwrap()["smb"]["require_signing"], true);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::control::{
 use crate::directory::{Directory, SharedDirectory};
 use crate::smart::DeviceHealths;
 use account_book::{AccountBook, apply};
-use api::model::{Rdma, RdmaTrace, Snapshot, VolumeDamage};
+use api::model::{Configuration, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use api::requests::{
     AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, FaultDomain,
     GroupView, ImportPool, ImportedPool, LocatedDisk, Replaced, ResizeVolume, SetAcl, SetGroup, SetPool,
@@ -276,6 +276,11 @@ impl Management for Manager {
 
     fn config(&self) -> String {
         self.config.clone()
+    }
+
+    fn config_values(&self) -> Configuration {
+        // It was written from values, and reads back.
+        toml::from_str(&self.config).unwrap_or_default()
     }
 
     fn add_disk(&self, request: AddDisk) -> Answer<'_, DiskId> {

@@ -59,6 +59,8 @@ pub(crate) struct Context {
     pub invalidate: Option<u32>,
     /// The open counts it as outstanding (MS-SMB2 3.3.5.2.10).
     pub counted: bool,
+    /// When the server took it in. `None`: it waits for another client, which says nothing of the server's speed.
+    pub measured_since: Option<Monotonic>,
 }
 
 /// The part of an answer that follows its header.

@@ -40,4 +40,4 @@ pub use logon::audit::{LogonAction, LogonLine};
 pub use server::Server;
 pub use state::RandomSource;
 pub use state::connections::{ConnectionId, ConnectionInfo, Outgoing, Transport};
-pub use state::counters::Counters;
+pub use state::counters::{Counters, RequestKind};

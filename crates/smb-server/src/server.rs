@@ -7,7 +7,7 @@ use crate::logon::audit::LogonLine;
 use crate::request::Requests;
 use crate::request::breaks::{self, LeaseStep};
 use crate::state::connections::{ConnectionId, ConnectionInfo, Outgoing};
-use crate::state::counters::Counters;
+use crate::state::counters::{Counters, RequestKind};
 use crate::state::keys::{LeaseName, OpenKey, RequestKey, SessionKey, VolumeSlot};
 use crate::state::policy;
 use crate::state::tree::Target;
@@ -15,7 +15,7 @@ use crate::state::{RandomSource, State};
 use smallvec::SmallVec;
 use smb::wire::NetworkInterface;
 use sys::{Buf, Payload};
-use types::{FileTime, Monotonic, NtStatus, VolumeId};
+use types::{FileTime, LatencyHistogram, Monotonic, NtStatus, VolumeId};
 use volume::backend::{Backend, Event};
 
 /// The SMB server: see the crate's documentation.
@@ -292,6 +292,22 @@ impl<B: Backend, D: Directory> Server<B, D> {
 
     pub fn counters(&self) -> &Counters {
         &self.state.counters
+    }
+
+    /// Whether answers were given since the last call of [`Self::settle_latencies`].
+    pub fn has_unsettled_latencies(&self) -> bool {
+        self.state.latencies.has_noted()
+    }
+
+    /// Tells the time at which the transport was given the answers since the last call, as `now` of other calls stands still while a
+    /// turn of the loop lasts.
+    pub fn settle_latencies(&mut self, now: Monotonic) {
+        self.state.latencies.settle(now);
+    }
+
+    /// Requests of this kind, from being taken in to being answered; without those that waited for another client.
+    pub fn latency(&self, kind: RequestKind) -> &LatencyHistogram {
+        self.state.latencies.of(kind)
     }
 
     pub fn gauges(&self) -> Gauges {

@@ -7,6 +7,7 @@
 mod admission;
 pub mod attribute;
 mod ids;
+mod latency;
 mod line_ledger;
 mod ntstatus;
 mod numbers;
@@ -17,6 +18,7 @@ mod time;
 
 pub use admission::{Admission, AdmissionLimits, AdmissionRefused};
 pub use ids::{BLOCK_BYTES, BlockCount, ChunkIndex, DiskId, Epoch, Lba, NodeId, PoolId, SlabIndex, VolumeId};
+pub use latency::LatencyHistogram;
 pub use line_ledger::{LeftOut, LineLedger};
 pub use ntstatus::NtStatus;
 pub use numbers::{IdentityMap, NumberHasher, NumberMap};

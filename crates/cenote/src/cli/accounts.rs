@@ -2,14 +2,17 @@
 
 use crate::cli::args;
 use crate::cli::client::{Client, Failure, escaped};
-use crate::cli::output::{Align, Column, confirm, json, pairs, table, word};
+use crate::cli::output::{Align, Column, confirm, json, pairs, say, table, word};
 use crate::quickstart::generated_password;
 use anstream::println;
+use api::printed::AddedUser;
 use api::requests::{
     AclEntry, AclView, AddGroup, AddUser, CreateShare, Grant, GroupView, SetAcl, SetGroup, SetUser,
     ShareOptions, ShareView, UserView,
 };
 use cluster::shares::{ShareAccess, ShareDurability};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::io::Read;
 
 pub fn share(client: &Client, as_json: bool, command: args::Share) -> Result<(), Failure> {
@@ -37,17 +40,17 @@ pub fn share(client: &Client, as_json: bool, command: args::Share) -> Result<(),
         args::Share::Create { name, volume, path, options } => {
             let options = share_options(options)?;
             client.post::<()>("/shares", &CreateShare { name: name.clone(), volume, path, options })?;
-            println!("share '{name}' was made");
+            made::<ShareView>(client, as_json, "shares", &name, || format!("share '{name}' was made"))?;
         }
         args::Share::Set { name, options } => {
             client.patch(&format!("/shares/{}", escaped(&name)), &share_options(options)?)?;
-            println!("share '{name}' was changed");
+            made::<ShareView>(client, as_json, "shares", &name, || format!("share '{name}' was changed"))?;
         }
         args::Share::Delete { name, confirmation } => {
             let what =
                 format!("this takes share '{name}' away from its clients; its files stay on the volume");
             delete(client, "shares", &what, &name, &confirmation)?;
-            println!("share '{name}' is gone");
+            say(as_json, format!("share '{name}' is gone"))?;
         }
     }
     Ok(())
@@ -150,6 +153,10 @@ pub fn user(client: &Client, as_json: bool, command: args::User) -> Result<(), F
             };
             let request = AddUser { name: name.clone(), password: password.clone(), full_name, groups };
             client.post::<()>("/users", &request)?;
+            if as_json {
+                let user: UserView = client.get(&format!("/users/{}", escaped(&name)))?;
+                return json(&AddedUser { user, password: generated.then_some(password) });
+            }
             println!("user '{name}' was added");
             if generated {
                 println!("password: {password}");
@@ -163,12 +170,12 @@ pub fn user(client: &Client, as_json: bool, command: args::User) -> Result<(), F
                 ));
             }
             client.patch(&format!("/users/{}", escaped(&name)), &request)?;
-            println!("user '{name}' was changed");
+            made::<UserView>(client, as_json, "users", &name, || format!("user '{name}' was changed"))?;
         }
         args::User::Delete { name, confirmation } => {
             let what = format!("this deletes user '{name}' for good: a new user of that name is another one");
             delete(client, "users", &what, &name, &confirmation)?;
-            println!("user '{name}' is gone");
+            say(as_json, format!("user '{name}' is gone"))?;
         }
     }
     Ok(())
@@ -203,21 +210,36 @@ pub fn group(client: &Client, as_json: bool, command: args::Group) -> Result<(),
         }
         args::Group::Add { name } => {
             client.post::<()>("/groups", &AddGroup { name: name.clone() })?;
-            println!("group '{name}' was added");
+            made::<GroupView>(client, as_json, "groups", &name, || format!("group '{name}' was added"))?;
         }
         args::Group::Set { name, add, remove } => {
             if add.is_empty() && remove.is_empty() {
                 return Err(Failure::new("nothing to change: give --add MEMBER or --remove MEMBER"));
             }
             client.patch(&format!("/groups/{}", escaped(&name)), &SetGroup { add, remove })?;
-            println!("group '{name}' was changed");
+            made::<GroupView>(client, as_json, "groups", &name, || format!("group '{name}' was changed"))?;
         }
         args::Group::Delete { name, confirmation } => {
             let what = format!("this deletes group '{name}' and what it was granted on shares");
             delete(client, "groups", &what, &name, &confirmation)?;
-            println!("group '{name}' is gone");
+            say(as_json, format!("group '{name}' is gone"))?;
         }
     }
+    Ok(())
+}
+
+/// Says that something was made or changed: as JSON, what it is now.
+fn made<T: Serialize + DeserializeOwned>(
+    client: &Client,
+    as_json: bool,
+    kind: &str,
+    name: &str,
+    message: impl FnOnce() -> String,
+) -> Result<(), Failure> {
+    if as_json {
+        return json(&client.get::<T>(&format!("/{kind}/{}", escaped(name)))?);
+    }
+    println!("{}", message());
     Ok(())
 }
 
@@ -285,6 +307,9 @@ pub fn acl(client: &Client, as_json: bool, command: args::Acl) -> Result<(), Fai
                 return Err(Failure::new("nothing to change: give --owner, --grant, --deny or --revoke"));
             }
             client.patch(&acl_path(&share, &path), &request)?;
+            if as_json {
+                return json(&client.get::<AclView>(&acl_path(&share, &path))?);
+            }
             println!(
                 "the ACL was changed; what is below inherits it when it is made or when its own ACL is set"
             );

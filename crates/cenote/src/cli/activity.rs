@@ -2,12 +2,11 @@
 
 use crate::cli::args;
 use crate::cli::client::{Client, Failure};
-use crate::cli::output::{Align, Column, health as colored, json, table, word};
+use crate::cli::output::{Align, Column, health as colored, json, json_line, say, table, word};
 use crate::clock::unix_now_s;
 use anstream::println;
-use api::model::{
-    Health, HealthReport, Job, JobState, OpenFile, OperationCounters, Performance, Session, SmbDirectCounters,
-};
+use api::model::{Health, HealthReport, Job, JobState, OpenFile, Performance, Session, SmbDirectCounters};
+use api::printed::{OperationSample, PerformanceSample};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use owo_colors::OwoColorize;
 use std::collections::BTreeMap;
@@ -69,7 +68,7 @@ pub fn session(client: &Client, as_json: bool, command: args::Session) -> Result
         }
         args::Session::Close { id } => {
             client.delete(&format!("/sessions/{id}"))?;
-            println!("session {id} was closed");
+            say(as_json, format!("session {id} was closed"))?;
         }
     }
     Ok(())
@@ -127,7 +126,7 @@ pub fn file(client: &Client, as_json: bool, command: args::File) -> Result<(), F
         }
         args::File::Close { id } => {
             client.delete(&format!("/files/{id}"))?;
-            println!("file {id} was closed");
+            say(as_json, format!("file {id} was closed"))?;
         }
     }
     Ok(())
@@ -167,17 +166,59 @@ pub fn job(client: &Client, as_json: bool, command: args::Job) -> Result<(), Fai
             });
             table(&columns, rows.collect(), "no jobs");
         }
+        args::Job::Watch { id: Some(id) } if as_json => json_of_ended(client, id)?,
+        args::Job::Watch { id: None } if as_json => {
+            let jobs = wait(client, None)?;
+            json(&jobs)?;
+            fail_if_one_failed(&jobs)?;
+        }
         args::Job::Watch { id } => watch(client, id)?,
         args::Job::Cancel { id } => {
             client.delete(&format!("/jobs/{id}"))?;
-            println!("job {id} was stopped; what it did stays done");
+            say(as_json, format!("job {id} was stopped; what it did stays done"))?;
         }
         args::Job::Resume { id } => {
             let () = client.post(&format!("/jobs/{id}/resume"), &())?;
-            println!("job {id} goes on");
+            say(as_json, format!("job {id} goes on"))?;
         }
     }
     Ok(())
+}
+
+/// Waits until the job, or all jobs that run, have ended; how they did.
+pub fn wait(client: &Client, id: Option<u64>) -> Result<Vec<Job>, Failure> {
+    let mut watched: Option<Vec<u64>> = id.map(|id| vec![id]);
+    loop {
+        let mut jobs: Vec<Job> = client.get("/jobs")?;
+        let running = jobs.iter().filter(|job| job.state == JobState::Running).map(|job| job.id);
+        let watched = watched.get_or_insert_with(|| running.collect());
+        jobs.retain(|job| watched.contains(&job.id));
+        if let (Some(id), true) = (id, jobs.is_empty()) {
+            return Err(no_such_job(id));
+        }
+        if jobs.iter().all(|job| job.state != JobState::Running) {
+            return Ok(jobs);
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
+/// Prints a job when it has ended. A failed job fails the command.
+pub fn json_of_ended(client: &Client, id: u64) -> Result<(), Failure> {
+    let jobs = wait(client, Some(id))?;
+    for job in &jobs {
+        json(job)?;
+    }
+    fail_if_one_failed(&jobs)
+}
+
+fn fail_if_one_failed(jobs: &[Job]) -> Result<(), Failure> {
+    let failed = jobs.iter().find(|job| job.state == JobState::Failed);
+    failed.map_or(Ok(()), |job| Err(Failure::new(format!("job {} failed: {}", job.id, job.message))))
+}
+
+fn no_such_job(id: u64) -> Failure {
+    Failure::new(format!("there is no job {id}; `cenote job list` shows those there are"))
 }
 
 /// Shows progress until the job, or all jobs, have ended. A failed job fails the command.
@@ -189,9 +230,7 @@ pub fn watch(client: &Client, id: Option<u64>) -> Result<(), Failure> {
         let mut jobs: Vec<Job> = client.get("/jobs")?;
         jobs.retain(|job| id.is_none_or(|id| job.id == id));
         if let (Some(id), true) = (id, jobs.is_empty()) {
-            return Err(Failure::new(format!(
-                "there is no job {id}; `cenote job list` shows those there are"
-            )));
+            return Err(no_such_job(id));
         }
         let mut running = false;
         for job in &jobs {
@@ -261,45 +300,43 @@ pub fn health(client: &Client, as_json: bool) -> Result<(), Failure> {
 
 pub fn perf(client: &Client, as_json: bool, command: &args::Perf) -> Result<(), Failure> {
     let mut before: Performance = client.get("/perf")?;
-    if as_json {
-        return json(&before);
+    if !as_json {
+        println!(
+            "{:>10} {:>12} {:>10}  {:>10} {:>12} {:>10}  {:>10} {:>10}  {:>6}",
+            "READ/s", "", "LATENCY", "WRITE/s", "", "LATENCY", "OTHER/s", "LATENCY", "CACHE"
+        );
     }
-    println!(
-        "{:>10} {:>12} {:>10}  {:>10} {:>12} {:>10}  {:>10} {:>10}  {:>6}",
-        "READ/s", "", "LATENCY", "WRITE/s", "", "LATENCY", "OTHER/s", "LATENCY", "CACHE"
-    );
-    let mut line = 0;
-    while command.count == 0 || line < command.count {
+    let mut samples = 0;
+    while command.count == 0 || samples < command.count {
         std::thread::sleep(Duration::from_secs(command.interval));
         let after: Performance = client.get("/perf")?;
-        let seconds = (after.uptime_us.saturating_sub(before.uptime_us)).max(1) as f64 / 1e6;
-        let read = rates(&before.read, &after.read, seconds);
-        let write = rates(&before.write, &after.write, seconds);
-        let other = rates(&before.metadata, &after.metadata, seconds);
-        let hits = after.cache_hit_bytes.saturating_sub(before.cache_hit_bytes) as f64;
-        let misses = after.cache_miss_bytes.saturating_sub(before.cache_miss_bytes) as f64;
-        let cache =
-            if hits + misses > 0.0 { format!("{:.0} %", hits * 100.0 / (hits + misses)) } else { "-".into() };
-        println!(
-            "{:>10} {:>12} {:>10}  {:>10} {:>12} {:>10}  {:>10} {:>10}  {cache:>6}",
-            read.0, read.1, read.2, write.0, write.1, write.2, other.0, other.2
-        );
+        let sample = PerformanceSample::between(&before, &after);
+        match as_json {
+            true => json_line(&sample)?,
+            false => show_sample(&sample),
+        }
         before = after;
-        line += 1;
+        samples += 1;
     }
     Ok(())
 }
 
+fn show_sample(sample: &PerformanceSample) {
+    let [read, write, other] = [&sample.read, &sample.write, &sample.metadata].map(show_operations);
+    let cache = sample.cache_hit_ratio.map_or_else(|| "-".into(), |ratio| format!("{:.0} %", ratio * 100.0));
+    println!(
+        "{:>10} {:>12} {:>10}  {:>10} {:>12} {:>10}  {:>10} {:>10}  {cache:>6}",
+        read.0, read.1, read.2, write.0, write.1, write.2, other.0, other.2
+    );
+}
+
 /// Operations a second, bytes a second, mean latency.
-fn rates(before: &OperationCounters, after: &OperationCounters, seconds: f64) -> (String, String, String) {
-    let operations = after.operations.saturating_sub(before.operations);
-    let bytes = after.bytes.saturating_sub(before.bytes);
-    let latency_us = after.latency_us.saturating_sub(before.latency_us);
-    let latency = match latency_us.checked_div(operations) {
+fn show_operations(sample: &OperationSample) -> (String, String, String) {
+    let latency = match sample.mean_latency_us {
         None => "-".into(),
-        Some(mean @ 0..10_000) => format!("{mean} us"),
-        Some(mean) => format!("{} ms", mean / 1000),
+        Some(mean) if mean < 10_000.0 => format!("{mean:.0} us"),
+        Some(mean) => format!("{:.0} ms", mean / 1000.0),
     };
-    let operations = operations as f64 / seconds;
-    (format!("{operations:.0}"), format!("{}/s", show_size((bytes as f64 / seconds) as u64)), latency)
+    let bytes = format!("{}/s", show_size(sample.bytes_per_s as u64));
+    (format!("{:.0}", sample.operations_per_s), bytes, latency)
 }

@@ -33,7 +33,7 @@ pub struct Cli {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
-    /// Print listings as JSON
+    /// Print JSON, with the schemas of the API's document (/openapi.json)
     #[arg(long, global = true)]
     pub json: bool,
     /// Data directory of the running server, where its API address and token are [env: CENOTE_DATA; default: ./cenote-data, then /var/lib/cenote]
@@ -156,10 +156,10 @@ pub enum Job {
 
 #[derive(Debug, Clone, Args)]
 pub struct Perf {
-    /// Seconds between two lines
+    /// Seconds between two samples
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub interval: u64,
-    /// Lines to print; 0: until interrupted
+    /// Samples to print; 0: until interrupted
     #[arg(long, default_value_t = 1)]
     pub count: u64,
 }

@@ -77,6 +77,15 @@ impl Client {
         answer(self.agent.get(self.url(path)).header("Authorization", self.bearer()).call())
     }
 
+    /// As [`Client::get`], of what the API shows as text unless it is asked for JSON.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub fn get_json<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        let request = self.agent.get(self.url(path)).header("Authorization", self.bearer());
+        answer(request.header("Accept", "application/json").call())
+    }
+
     /// # Errors
     /// As [`Client::get`].
     pub fn get_text(&self, path: &str) -> Result<String, Failure> {

@@ -1,25 +1,37 @@
 //! `cenote disk inspect`: reads a disk by itself, without a server, and changes nothing.
 
 use crate::cli::client::Failure;
+use crate::cli::output::json;
 use anstream::println;
+use api::printed::DiskInspection;
 use disk::partition::TableState;
 use disk::{FileDiskOptions, StandaloneDisk};
 use std::path::Path;
 
 /// # Errors
 /// If the disk cannot be read, or something on it is damaged.
-pub fn disk(path: &Path) -> Result<(), Failure> {
+pub fn disk(path: &Path, as_json: bool) -> Result<(), Failure> {
     let options = FileDiskOptions { read_only: true, ..FileDiskOptions::default() };
     let disk = StandaloneDisk::open(&path.to_string_lossy(), options)
         .map_err(|error| Failure::new(error.to_string()))?;
     let found = store::inspect(disk)
         .map_err(|error| Failure::new(format!("{} cannot be read: {error}", path.display())))?;
-    println!("{found}");
     let table = disk::partition::look_after_table(path, false);
+    let mut problems = found.problems.clone();
+    let mut report = found.to_string();
     if let TableState::Damaged(copy, why) = &table {
-        println!("{copy} is damaged; the other one is intact: {why}");
+        let damage = format!("{copy} is damaged; the other one is intact: {why}");
+        report = format!("{report}\n{damage}");
+        problems.push(damage);
     }
-    match found.problems.len() + usize::from(table != TableState::Whole) {
+    let count = found.problems.len() + usize::from(table != TableState::Whole);
+    if as_json {
+        let path = path.display().to_string();
+        json(&DiskInspection { path, size_bytes: found.size_bytes, problems, report })?;
+    } else {
+        println!("{report}");
+    }
+    match count {
         0 => Ok(()),
         count => Err(Failure::new(format!("{}: {count} problems", path.display()))),
     }

@@ -65,7 +65,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
             crate::daemon::serve(&config, crate::dataplane::start)
                 .map_err(|error| Failure::new(error.to_string()))
         }
-        Command::Disk(args::Disk::Inspect { path }) => inspect::disk(&path),
+        Command::Disk(args::Disk::Inspect { path }) => inspect::disk(&path, global.json),
         Command::Disk(command) => storage::disk(&client()?, global.json, command),
         Command::Pool(command) => storage::pool(&client()?, global.json, command),
         Command::Volume(command) => storage::volume(&client()?, global.json, command),
@@ -80,6 +80,13 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Job(command) => activity::job(&client()?, global.json, command),
         Command::Health => activity::health(&client()?, global.json),
         Command::Perf(command) => activity::perf(&client()?, global.json, &command),
+        Command::Config(args::Config::Show { effective: true }) if global.json => {
+            let values: api::model::Configuration = client()?.get_json("/config")?;
+            output::json(&values)
+        }
+        Command::Config(args::Config::Show { effective: false }) if global.json => {
+            output::json(&crate::config::Config::default())
+        }
         Command::Config(args::Config::Show { effective: true }) => {
             anstream::print!("{}", client()?.get_text("/config")?);
             Ok(())
@@ -90,8 +97,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         }
         Command::Config(args::Config::Check { file }) => {
             crate::config::Config::read(&file).map_err(|error| Failure::new(error.to_string()))?;
-            anstream::println!("{} is right", file.display());
-            Ok(())
+            output::say(global.json, format!("{} is right", file.display()))
         }
         Command::Smb(command) => smb::run(command, global.json),
         Command::Completion { shell } => {

@@ -1,10 +1,11 @@
 //! How results look: aligned tables, JSON, colours on terminals only.
 //!
-//! Promises: JSON is exactly what the API answered. Never decides what is shown.
+//! Promises: JSON has a schema in the API's document. Never decides what is shown.
 
 use crate::cli::client::Failure;
 use anstream::{eprint, eprintln, println};
 use api::model::Health;
+use api::printed::Message;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use owo_colors::OwoColorize;
 use serde::Serialize;
@@ -92,6 +93,29 @@ pub fn pairs(pairs: &[(&str, String)]) {
 /// If the value does not serialize.
 pub fn json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(error.to_string()))?;
+    println!("{text}");
+    Ok(())
+}
+
+/// Says that something was done: as JSON, an object with the text.
+///
+/// # Errors
+/// As [`json`].
+pub fn say(as_json: bool, message: impl Into<String>) -> Result<(), Failure> {
+    let message = message.into();
+    if as_json {
+        return json(&Message { message });
+    }
+    println!("{message}");
+    Ok(())
+}
+
+/// Prints one JSON object as a line.
+///
+/// # Errors
+/// As [`json`].
+pub fn json_line(value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(value).map_err(|error| Failure::new(error.to_string()))?;
     println!("{text}");
     Ok(())
 }

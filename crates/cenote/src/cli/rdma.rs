@@ -5,6 +5,7 @@ use crate::cli::client::{Client, Failure};
 use crate::cli::output::{Align, Column, json, pairs, table};
 use anstream::println;
 use api::model::{CounterKind, Rdma, RdmaConnection, RdmaTrace};
+use api::printed::{RdmaCounterSets, RdmaPing};
 use owo_colors::OwoColorize;
 use smb_client::{Credentials, NtHash, bandwidth, ping};
 use std::net::SocketAddr;
@@ -140,10 +141,10 @@ fn trace(trace: &RdmaTrace, as_json: bool) -> Result<(), Failure> {
 fn counters(client: &Client, as_json: bool, interval: Duration) -> Result<(), Failure> {
     let before: Rdma = client.get("/rdma")?;
     if as_json {
-        return json(&serde_json::json!({
-            "smb_direct_connection": before.state.counters,
-            "rdma_activity": before.state.activity,
-        }));
+        return json(&RdmaCounterSets {
+            smb_direct_connection: before.state.counters,
+            rdma_activity: before.state.activity,
+        });
     }
     let began = Instant::now();
     std::thread::sleep(interval);
@@ -185,7 +186,13 @@ pub fn ping(options: args::RdmaPing, as_json: bool) -> Result<(), Failure> {
     .map_err(|error| Failure::new(error.to_string()))?;
     let measured = measure(options, report.server)?;
     if as_json {
-        return json(&serde_json::json!({ "path": report, "bandwidth": measured }));
+        let value = |found: Result<serde_json::Value, serde_json::Error>| {
+            found.map_err(|error| Failure::new(error.to_string()))
+        };
+        return json(&RdmaPing {
+            path: value(serde_json::to_value(&report))?,
+            bandwidth: measured.map(|found| value(serde_json::to_value(found))).transpose()?,
+        });
     }
     show_path(&report);
     if let Some(measured) = measured {

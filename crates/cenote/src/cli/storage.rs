@@ -1,14 +1,14 @@
 //! `cenote disk`, `cenote pool`, `cenote volume`.
 
-use crate::cli::activity::watch;
+use crate::cli::activity::{json_of_ended, wait, watch};
 use crate::cli::args;
 use crate::cli::client::{Client, Failure, escaped};
-use crate::cli::output::{Align, Column, confirm, health, json, pairs, table, word};
+use crate::cli::output::{Align, Column, confirm, health, json, pairs, say, table, word};
 use anstream::{print, println};
 use api::model::{DamagedRange, Disk, Job, JobState, Pool, Provisioning, Resiliency, Volume, VolumeDamage};
 use api::requests::{
-    AddDisk, CheckVolume, CreatePool, CreateVolume, FaultDomain, ImportPool, ImportedPool, LocateDisk,
-    LocatedDisk, Replaced, ResizeVolume, SetPool, Started,
+    AddDisk, CheckVolume, CreatePool, CreateVolume, Created, FaultDomain, ImportPool, ImportedPool,
+    LocateDisk, LocatedDisk, Replaced, ResizeVolume, SetPool, Started,
 };
 use std::path::{Path, PathBuf};
 use types::DiskId;
@@ -30,13 +30,16 @@ pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), F
                 pool,
                 fault_domain: FaultDomain { rack: place.rack, node: place.node, enclosure: place.enclosure },
             };
-            let id: String = client.post("/disks", &request)?;
-            println!("disk {id} was added; `cenote pool rebalance` moves data to it");
+            let added: Created = client.post("/disks", &request)?;
+            if as_json {
+                return json(&added);
+            }
+            println!("disk {} was added; `cenote pool rebalance` moves data to it", added.id);
         }
         args::Disk::Retire { disk, undo: true, .. } => {
             let disk = disk_id(client, &disk)?;
             client.delete(&format!("/disks/{disk}/retire"))?;
-            println!("disk {disk} may be given data again");
+            say(as_json, format!("disk {disk} may be given data again"))?;
         }
         args::Disk::Replace { old, path, create, place, watch: watching } => {
             let old = disk_id(client, &old)?;
@@ -47,35 +50,39 @@ pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), F
                 fault_domain: FaultDomain { rack: place.rack, node: place.node, enclosure: place.enclosure },
             };
             let replaced: Replaced = client.post(&format!("/disks/{old}/replace"), &request)?;
-            println!("disk {} was added; {old} leaves the pool when everything is off it", replaced.disk);
-            follow(client, &Started { job: replaced.job }, watching.watch)?;
-        }
-        args::Disk::Locate { disk, off } => {
-            let disk = disk_id(client, &disk)?;
-            let found: LocatedDisk =
-                client.post(&format!("/disks/{disk}/locate"), &LocateDisk { on: !off })?;
-            if as_json {
-                return json(&found);
+            if as_json && !watching.watch {
+                return json(&replaced);
             }
-            let none = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
-            pairs(&[
-                ("path", found.path.clone()),
-                ("device", none(&found.device)),
-                ("serial", none(&found.serial)),
-                ("slot", none(&found.slot)),
-                (
-                    "LED",
-                    if found.led { if off { "off" } else { "on" }.to_owned() } else { found.message.clone() },
-                ),
-            ]);
+            if !as_json {
+                println!("disk {} was added; {old} leaves the pool when everything is off it", replaced.disk);
+            }
+            follow(client, as_json, &Started { job: replaced.job }, watching.watch)?;
         }
+        args::Disk::Locate { disk, off } => locate(client, as_json, &disk, off)?,
         args::Disk::Retire { disk, watch: watching, .. } => {
             let disk = disk_id(client, &disk)?;
             let started: Started = client.post(&format!("/disks/{disk}/retire"), &())?;
-            follow(client, &started, watching.watch)?;
+            follow(client, as_json, &started, watching.watch)?;
         }
-        args::Disk::Inspect { path } => return crate::cli::inspect::disk(&path),
+        args::Disk::Inspect { path } => return crate::cli::inspect::disk(&path, as_json),
     }
+    Ok(())
+}
+
+fn locate(client: &Client, as_json: bool, disk: &str, off: bool) -> Result<(), Failure> {
+    let disk = disk_id(client, disk)?;
+    let found: LocatedDisk = client.post(&format!("/disks/{disk}/locate"), &LocateDisk { on: !off })?;
+    if as_json {
+        return json(&found);
+    }
+    let none = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
+    pairs(&[
+        ("path", found.path.clone()),
+        ("device", none(&found.device)),
+        ("serial", none(&found.serial)),
+        ("slot", none(&found.slot)),
+        ("LED", if found.led { if off { "off" } else { "on" }.to_owned() } else { found.message.clone() }),
+    ]);
     Ok(())
 }
 
@@ -165,7 +172,7 @@ pub fn pool(client: &Client, as_json: bool, command: args::Pool) -> Result<(), F
         args::Pool::Set { name, reserve_disks } => {
             client.patch(&format!("/pools/{}", escaped(&name)), &SetPool { reserve_disks })?;
             let disks = if reserve_disks == 1 { "disk" } else { "disks" };
-            println!("pool '{name}' keeps the size of {reserve_disks} {disks} for repair");
+            say(as_json, format!("pool '{name}' keeps the size of {reserve_disks} {disks} for repair"))?;
         }
         args::Pool::Create { name, disks, create, reserve_disks } => {
             let disk = |path: &PathBuf| {
@@ -177,12 +184,15 @@ pub fn pool(client: &Client, as_json: bool, command: args::Pool) -> Result<(), F
                 })
             };
             let disks = disks.iter().map(disk).collect::<Result<_, Failure>>()?;
-            let id: String =
+            let made: Created =
                 client.post("/pools", &CreatePool { name: name.clone(), disks, reserve_disks })?;
-            println!("pool '{name}' was made ({id}); `cenote volume create` makes a volume in it");
+            if as_json {
+                return json(&made);
+            }
+            println!("pool '{name}' was made ({}); `cenote volume create` makes a volume in it", made.id);
         }
         args::Pool::Export { name, confirmation } => {
-            export_pool(client, &name, confirmation.yes.as_deref())?;
+            export_pool(client, as_json, &name, confirmation.yes.as_deref())?;
         }
         args::Pool::Import { name, disks, search, rename, key, accept_missing, yes } => {
             let request = ImportPool {
@@ -202,7 +212,7 @@ pub fn pool(client: &Client, as_json: bool, command: args::Pool) -> Result<(), F
         }
         args::Pool::Rebalance { name, watch: watching } => {
             let started: Started = client.post(&format!("/pools/{}/rebalance", escaped(&name)), &())?;
-            follow(client, &started, watching.watch)?;
+            follow(client, as_json, &started, watching.watch)?;
         }
     }
     Ok(())
@@ -234,11 +244,11 @@ fn list_pools(pools: &[Pool]) {
 
 fn show_pool(client: &Client, as_json: bool, name: &str) -> Result<(), Failure> {
     let pool = named(client.get::<Vec<Pool>>("/pools")?, "pool", name, |pool| &pool.name)?;
+    if as_json {
+        return json(&pool);
+    }
     let mut disks: Vec<Disk> = client.get("/disks")?;
     disks.retain(|disk| disk.pool == Some(pool.id));
-    if as_json {
-        return json(&serde_json::json!({ "pool": pool, "disks": disks }));
-    }
     pairs(&[
         ("name", pool.name.clone()),
         ("id", pool.id.to_string()),
@@ -261,18 +271,18 @@ fn show_pool(client: &Client, as_json: bool, name: &str) -> Result<(), Failure> 
     Ok(())
 }
 
-fn export_pool(client: &Client, name: &str, yes: Option<&str>) -> Result<(), Failure> {
+fn export_pool(client: &Client, as_json: bool, name: &str, yes: Option<&str>) -> Result<(), Failure> {
     let pool = named(client.get::<Vec<Pool>>("/pools")?, "pool", name, |pool| &pool.name)?;
     let what = format!("this takes pool '{}', its volumes and shares off this server", pool.name);
     confirm(&what, &pool.name, yes)?;
     let name = escaped(&pool.name);
     let () = client.post(&format!("/pools/{name}/export?confirm={name}"), &())?;
-    println!(
+    let message = format!(
         "pool '{}' was exported; `cenote pool import` brings it back, here or on another server. Its users' passwords \
          come along only with this server's key file: copy secret.key of the data directory, and give it with --key",
         pool.name
     );
-    Ok(())
+    say(as_json, message)
 }
 
 /// What an import brought, and what is left to do.
@@ -327,15 +337,21 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
                 provisioning: if fixed { Provisioning::Fixed } else { Provisioning::Thin },
                 size_bytes: size,
             };
-            let id: String = client.post("/volumes", &request)?;
-            println!("volume '{name}' was made ({id}); `cenote share create NAME --volume {name}` shares it");
+            let made: Created = client.post("/volumes", &request)?;
+            if as_json {
+                return json(&made);
+            }
+            println!(
+                "volume '{name}' was made ({}); `cenote share create NAME --volume {name}` shares it",
+                made.id
+            );
         }
         args::Volume::Resize { name, size } => {
             client.patch(&format!("/volumes/{}", escaped(&name)), &ResizeVolume { size_bytes: size })?;
-            println!("volume '{name}' has {}", show_size(size));
+            say(as_json, format!("volume '{name}' has {}", show_size(size)))?;
         }
         args::Volume::Delete { name, confirmation } => {
-            delete_volume(client, &find_volume(client, &name)?, confirmation.yes.as_deref())?;
+            delete_volume(client, as_json, &find_volume(client, &name)?, confirmation.yes.as_deref())?;
         }
         args::Volume::Damage { name } => {
             let damage: VolumeDamage = client.get(&format!("/volumes/{}/damage", escaped(&name)))?;
@@ -347,10 +363,11 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
         args::Volume::Check { name, repair: false, watch: watching, .. } => {
             let path = format!("/volumes/{}/check", escaped(&name));
             let started: Started = client.post(&path, &CheckVolume::default())?;
-            follow(client, &started, watching.watch)?;
+            follow(client, as_json, &started, watching.watch)?;
         }
         args::Volume::Check { name, repair: true, watch: watching, confirmation } => {
-            repair_volume(client, &find_volume(client, &name)?, watching.watch, confirmation.yes.as_deref())?;
+            let volume = find_volume(client, &name)?;
+            repair_volume(client, as_json, &volume, watching.watch, confirmation.yes.as_deref())?;
         }
     }
     Ok(())
@@ -384,7 +401,7 @@ fn list_volumes(volumes: &[Volume]) {
     table(&columns, rows.collect(), "no volumes; `cenote volume create NAME --size SIZE` makes one");
 }
 
-fn delete_volume(client: &Client, volume: &Volume, yes: Option<&str>) -> Result<(), Failure> {
+fn delete_volume(client: &Client, as_json: bool, volume: &Volume, yes: Option<&str>) -> Result<(), Failure> {
     let what = format!(
         "this destroys volume '{}' and the {} of data on it",
         volume.name,
@@ -393,8 +410,7 @@ fn delete_volume(client: &Client, volume: &Volume, yes: Option<&str>) -> Result<
     confirm(&what, &volume.name, yes)?;
     let name = escaped(&volume.name);
     client.delete(&format!("/volumes/{name}?confirm={name}"))?;
-    println!("volume '{}' is gone", volume.name);
-    Ok(())
+    say(as_json, format!("volume '{}' is gone", volume.name))
 }
 
 fn show_damage(damage: &VolumeDamage) {
@@ -425,19 +441,25 @@ fn show_damage(damage: &VolumeDamage) {
 }
 
 /// Checks first, says what a repair will do, asks, and does it.
-fn repair_volume(client: &Client, volume: &Volume, watching: bool, yes: Option<&str>) -> Result<(), Failure> {
+fn repair_volume(
+    client: &Client,
+    as_json: bool,
+    volume: &Volume,
+    watching: bool,
+    yes: Option<&str>,
+) -> Result<(), Failure> {
     let path = format!("/volumes/{}/check", escaped(&volume.name));
     let started: Started = client.post(&path, &CheckVolume::default())?;
     // A check that finds damage fails: that is why somebody repairs.
-    let checked = watch(client, Some(started.job));
+    let checked =
+        if as_json { wait(client, Some(started.job)).map(drop) } else { watch(client, Some(started.job)) };
     let jobs: Vec<Job> = client.get("/jobs")?;
     let found = jobs.into_iter().find(|job| job.id == started.job);
     let found = found
         .ok_or_else(|| checked.err().unwrap_or_else(|| Failure::new("the check is not listed any more")))?;
     match found.state {
         JobState::Completed => {
-            println!("nothing to repair: {}", found.message);
-            return Ok(());
+            return say(as_json, format!("nothing to repair: {}", found.message));
         }
         JobState::Failed => {}
         _ => return Err(Failure::new(format!("the check did not end: {}", found.message))),
@@ -447,11 +469,13 @@ fn repair_volume(client: &Client, volume: &Volume, watching: bool, yes: Option<&
          tells which is newer, that of the disk with the lowest id counts and the others are lost. Structures are not changed",
         volume.name, found.message
     );
-    println!("{what}");
+    if !as_json {
+        println!("{what}");
+    }
     confirm(&what, &volume.name, yes)?;
     let request = CheckVolume { repair: true, confirm: Some(volume.name.clone()) };
     let started: Started = client.post(&path, &request)?;
-    follow(client, &started, watching)
+    follow(client, as_json, &started, watching)
 }
 
 fn show_volume(volume: &Volume) {
@@ -497,8 +521,13 @@ fn whole_paths(paths: &[PathBuf]) -> Result<Vec<String>, Failure> {
     paths.iter().map(|path| whole_path(path)).collect()
 }
 
-/// Shows the job's progress, or how to see it.
-fn follow(client: &Client, started: &Started, watching: bool) -> Result<(), Failure> {
+/// Shows the job's progress, or how to see it. As JSON: how the job ended, or that it was started.
+fn follow(client: &Client, as_json: bool, started: &Started, watching: bool) -> Result<(), Failure> {
+    match (as_json, watching) {
+        (true, true) => return json_of_ended(client, started.job),
+        (true, false) => return json(started),
+        (false, _) => {}
+    }
     if watching {
         return watch(client, Some(started.job));
     }

@@ -7,6 +7,7 @@ use crate::commands::{self, Work};
 use crate::directory::Directory;
 use crate::exchange::{Body, ChainFile, Context, Element, Step, Until};
 use crate::state::connections::{Connection, ConnectionId, Outgoing};
+use crate::state::counters::RequestKind;
 use crate::state::keys::{RequestKey, SessionKey, VolumeSlot};
 use crate::state::volumes::VOLUME_GONE;
 use crate::state::{State, Wake};
@@ -22,7 +23,7 @@ impl Requests {
     pub(super) fn take_step<B: Backend, D: Directory>(
         &mut self,
         state: &mut State<B, D>,
-        context: Context,
+        mut context: Context,
         step: Step<Work>,
         chain: &mut Chain,
         now: Monotonic,
@@ -37,6 +38,9 @@ impl Requests {
                 self.submit(state, context, (volume, operation), work, chain, now)
             }
             Step::Park(work, until) => {
+                if matches!(until, Until::Time(_) | Until::PipeSays) {
+                    context.measured_since = None;
+                }
                 let Some(key) = self.put_in_work(state, context, None, work, chain) else {
                     return Started::Answered;
                 };
@@ -265,6 +269,9 @@ impl Requests {
         let mut responses = SmallVec::new();
         if let Some(request) = self.get_mut(key) {
             request.context.async_id = Some(async_id);
+            if request.work.may_wait() {
+                request.context.measured_since = None;
+            }
             if let Some(chain) = &mut request.chain {
                 responses = std::mem::take(&mut chain.responses);
                 chain.held_bytes = 0;
@@ -408,8 +415,12 @@ fn finish_element<B: Backend, D: Directory>(
         open.end_outstanding(context.channel_sequence);
     }
     let command = context.to.command;
-    if status.is_error() {
-        state.counters.errors += 1;
+    if let Some(since) = context.measured_since {
+        state.latencies.note(RequestKind::of(command), since);
+    }
+    // A logon that takes two exchanges has not failed.
+    if status.is_error() && status != NtStatus::MORE_PROCESSING_REQUIRED {
+        state.counters.errors[RequestKind::of(command) as usize] += 1;
         tracing::debug!(
             command = command.name(),
             session = context.to.session_id,

@@ -142,7 +142,7 @@ impl Requests {
             self.cancel(state, connection, header, element, now);
             return Started::Silent;
         }
-        let Some(mut context) = context_of(state, connection, command, header, element, chain) else {
+        let Some(mut context) = context_of(state, connection, command, header, element, chain, now) else {
             return Started::Disconnect;
         };
         state.counters.requests[command as usize] += 1;
@@ -178,6 +178,7 @@ fn context_of<B: Backend, D: Directory>(
     header: &Header,
     element: Element<'_>,
     chain: &Chain,
+    now: Monotonic,
 ) -> Option<Context> {
     let found = state.connections.get_mut(connection)?;
     let is_smb3 = found.dialect().is_some_and(|dialect| dialect >= Dialect::Smb300);
@@ -211,6 +212,7 @@ fn context_of<B: Backend, D: Directory>(
             Transport::Tcp => None,
         },
         counted: false,
+        measured_since: Some(now),
     })
 }
 

@@ -2,13 +2,36 @@
 
 use smb::wire::Command;
 
+/// Requests whose errors and latencies are counted apart from others'.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RequestKind {
+    Read,
+    Write,
+    /// Everything else.
+    Metadata,
+}
+
+impl RequestKind {
+    pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Metadata];
+
+    #[inline]
+    pub const fn of(command: Command) -> Self {
+        match command {
+            Command::Read => Self::Read,
+            Command::Write => Self::Write,
+            _ => Self::Metadata,
+        }
+    }
+}
+
 /// Totals since the start.
 #[derive(Debug, Clone, Default)]
 pub struct Counters {
     /// By [`Command`]'s number.
     pub requests: [u64; Command::ALL.len()],
-    /// Requests answered with an error.
-    pub errors: u64,
+    /// Requests answered with an error, by [`RequestKind`].
+    pub errors: [u64; RequestKind::ALL.len()],
     pub messages_received: u64,
     pub messages_sent: u64,
     pub bytes_received: u64,

@@ -13,6 +13,7 @@ pub(crate) mod connections;
 pub(crate) mod counters;
 pub(crate) mod credits;
 pub(crate) mod keys;
+pub(crate) mod latencies;
 pub(crate) mod leases;
 pub(crate) mod opens;
 pub(crate) mod pipe;
@@ -35,6 +36,7 @@ use clock::WallClock;
 use connections::Connections;
 use counters::Counters;
 use keys::{OpenKey, RequestKey, SessionKey, VolumeSlot};
+use latencies::Latencies;
 use leases::Leases;
 use opens::{Open, OpenKind, Opens};
 use sessions::Sessions;
@@ -77,6 +79,7 @@ pub(crate) struct State<B, D> {
     pub logon_guard: LogonGuard,
     pub logon_audit: LogonAudit,
     pub counters: Counters,
+    pub latencies: Latencies,
     /// In the order in which commands found them.
     pub woken: Vec<Wake>,
 }
@@ -107,6 +110,7 @@ impl<B: Backend, D: Directory> State<B, D> {
             logon_guard: LogonGuard::default(),
             logon_audit: LogonAudit::default(),
             counters: Counters::default(),
+            latencies: Latencies::default(),
             woken: Vec::new(),
             config,
             directory,

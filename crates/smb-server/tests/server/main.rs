@@ -16,6 +16,7 @@ mod half_logons;
 mod holding;
 mod hostile;
 mod keys;
+mod latencies;
 mod logon;
 mod negotiate;
 mod policy;

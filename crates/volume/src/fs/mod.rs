@@ -341,6 +341,8 @@ impl FileSystem {
             cache_bytes: self.data.streams.cached_bytes(),
             dirty_bytes: blocks(unstored.blocks),
             journal_bytes: blocks(base.meta.journal.log.used_blocks()),
+            read_from_cache_bytes: self.data.answered().from_cache_bytes,
+            read_from_disk_bytes: self.data.answered().from_disk_bytes,
         }
     }
 

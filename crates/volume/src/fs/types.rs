@@ -204,6 +204,10 @@ pub struct Statistics {
     pub dirty_bytes: u64,
     /// Bytes of metadata journal that opening would replay.
     pub journal_bytes: u64,
+    /// Bytes of reads, since the opening, for which no disk was asked.
+    pub read_from_cache_bytes: u64,
+    /// Bytes of the other reads.
+    pub read_from_disk_bytes: u64,
 }
 
 /// What a volume is called.

@@ -1,8 +1,8 @@
 //! Copies of whole files, many blocks in flight.
 
-use super::{Failure, failed, open_tree};
+use super::{Failure, failed, open_tree, output};
 use crate::cli::args::SmbOptions;
-use anstream::{eprintln, println};
+use anstream::eprintln;
 use smb_client::{Client, File, Location, OpenOptions, Token};
 use std::collections::VecDeque;
 use std::fs;
@@ -36,7 +36,7 @@ fn local(path: &Path, error: &io::Error) -> Failure {
     Failure::new(format!("{}: {error}", path.display()))
 }
 
-fn say(client: &Client, what: &str, bytes: u64, began: Instant) {
+fn say(client: &Client, what: &str, bytes: u64, began: Instant, is_json: bool) -> Result<(), Failure> {
     if let Some(reason) = client.fallback() {
         eprintln!("no SMB Direct ({reason}): TCP was used");
     }
@@ -46,12 +46,14 @@ fn say(client: &Client, what: &str, bytes: u64, began: Instant) {
     let seconds = began.elapsed().as_secs_f64().max(1e-6);
     let rate = show_size((bytes as f64 / seconds) as u64);
     let by_rdma = if remote > 0 { format!(", {} of it by RDMA", show_size(remote)) } else { String::new() };
-    println!("{what}: {} in {seconds:.2} s ({rate}/s) over {transport}{by_rdma}", show_size(bytes));
+    let copied = show_size(bytes);
+    let message = format!("{what}: {copied} in {seconds:.2} s ({rate}/s) over {transport}{by_rdma}");
+    output::say(is_json, message)
 }
 
 /// # Errors
 /// What to print; the local file is then as it was.
-pub fn get(place: &Location, file: Option<PathBuf>, how: &SmbOptions) -> Result<(), Failure> {
+pub fn get(place: &Location, file: Option<PathBuf>, how: &SmbOptions, is_json: bool) -> Result<(), Failure> {
     let name = place.path.rsplit('\\').next().unwrap_or_default();
     if name.is_empty() || name == ".." {
         return Err(Failure::new(format!("{place} names no file")));
@@ -81,8 +83,7 @@ pub fn get(place: &Location, file: Option<PathBuf>, how: &SmbOptions) -> Result<
     out.sync_all().map_err(|error| local(&target, &error))?;
     fs::rename(&part.path, &target).map_err(|error| local(&target, &error))?;
     part.is_finished = true;
-    say(&client, &target.display().to_string(), bytes, began);
-    Ok(())
+    say(&client, &target.display().to_string(), bytes, began, is_json)
 }
 
 fn read_all(
@@ -119,7 +120,7 @@ fn read_all(
 
 /// # Errors
 /// What to print; what was written until then stays on the server.
-pub fn put(source: &Path, mut place: Location, how: &SmbOptions) -> Result<(), Failure> {
+pub fn put(source: &Path, mut place: Location, how: &SmbOptions, is_json: bool) -> Result<(), Failure> {
     let mut input = fs::File::open(source).map_err(|error| local(source, &error))?;
     if input.metadata().map_err(|error| local(source, &error))?.is_dir() {
         return Err(Failure::new(format!("{} is a directory: only files are copied", source.display())));
@@ -140,8 +141,7 @@ pub fn put(source: &Path, mut place: Location, how: &SmbOptions) -> Result<(), F
     let bytes = write_all(&mut client, &file, &place, &mut input, source)?;
     client.flush(&file).map_err(|error| failed(&place, &error))?;
     client.close(file).map_err(|error| failed(&place, &error))?;
-    say(&client, &place.to_string(), bytes, began);
-    Ok(())
+    say(&client, &place.to_string(), bytes, began, is_json)
 }
 
 fn write_all(

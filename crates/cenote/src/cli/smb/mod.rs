@@ -11,6 +11,7 @@ use super::client::Failure;
 use super::output::{self, Align, Column};
 use access::{connect, location};
 use anstream::println;
+use api::printed::RemoteFile;
 use smb_client::{Client, ClientError, FileStatus, Location, Tree};
 use types::FileTime;
 use types::size::show_size;
@@ -21,8 +22,8 @@ pub fn run(command: args::Smb, is_json: bool) -> Result<(), Failure> {
     match command {
         args::Smb::Ls { place, how } => list(&location(&place)?, &how, is_json),
         args::Smb::Stat { place, how } => stat(&location(&place)?, &how, is_json),
-        args::Smb::Get { place, file, how } => copy::get(&location(&place)?, file, &how),
-        args::Smb::Put { file, place, how } => copy::put(&file, location(&place)?, &how),
+        args::Smb::Get { place, file, how } => copy::get(&location(&place)?, file, &how, is_json),
+        args::Smb::Put { file, place, how } => copy::put(&file, location(&place)?, &how, is_json),
     }
 }
 
@@ -85,26 +86,30 @@ fn stat(place: &Location, how: &args::SmbOptions, is_json: bool) -> Result<(), F
     Ok(())
 }
 
-fn as_json(name: &str, status: &FileStatus) -> serde_json::Value {
-    serde_json::json!({
-        "name": name.replace('\\', "/"),
-        "is_directory": status.is_directory(),
-        "size_bytes": status.size_bytes,
-        "allocated_bytes": status.allocated_bytes,
-        "created": show_time(status.created),
-        "written": show_time(status.written),
-        "changed": show_time(status.changed),
-        "accessed": show_time(status.accessed),
-        "attributes": status.attributes,
-    })
+fn as_json(name: &str, status: &FileStatus) -> RemoteFile {
+    RemoteFile {
+        name: name.replace('\\', "/"),
+        is_directory: status.is_directory(),
+        size_bytes: status.size_bytes,
+        allocated_bytes: status.allocated_bytes,
+        created_unix_s: unix_seconds(status.created),
+        written_unix_s: unix_seconds(status.written),
+        changed_unix_s: unix_seconds(status.changed),
+        accessed_unix_s: unix_seconds(status.accessed),
+        attributes: status.attributes,
+    }
+}
+
+/// Whole seconds since 1970-01-01 00:00 UTC; FILETIME reaches some 10^12 of them.
+fn unix_seconds(time: FileTime) -> i64 {
+    time.to_unix_nanos().div_euclid(1_000_000_000) as i64
 }
 
 /// `2026-01-31 12:00:00`, in UTC.
 fn show_time(time: FileTime) -> String {
-    let seconds = time.to_unix_nanos().div_euclid(1_000_000_000);
+    let seconds = unix_seconds(time);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // FILETIME reaches some 10^8 days.
-    let (year, month, day_of_month) = types::civil_date(days as i64);
+    let (year, month, day_of_month) = types::civil_date(days);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
     format!("{year:04}-{month:02}-{day_of_month:02} {hour:02}:{minute:02}:{second:02}")
 }

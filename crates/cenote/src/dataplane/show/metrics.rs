@@ -1,30 +1,40 @@
 //! Figures of the SMB server, as the control plane is shown them.
 
+use crate::dataplane::clients::SmbServer;
 use crate::limits::Limits;
 use api::model::{Metric, MetricKind, OperationCounters, Performance, SmbDirectCounters};
 use smb::wire::Command;
+use smb_server::RequestKind;
 use types::Monotonic;
 
-/// Counts of requests since the server started; `transferred_bytes`: bytes read from and written to disks.
+/// Counts and times of requests since the server started, without the volumes' caches; `transferred_bytes`: bytes read from and written to
+/// disks.
 pub(super) fn show_performance(
-    counters: &smb_server::Counters,
+    server: &SmbServer,
     transferred_bytes: (u64, u64),
     started: Monotonic,
     now: Monotonic,
 ) -> Performance {
+    let counters = server.counters();
     let requests = |command: Command| counters.requests.get(command as usize).copied().unwrap_or(0);
     let (reads, writes) = (requests(Command::Read), requests(Command::Write));
     let all: u64 = counters.requests.iter().sum();
     let (disk_read_bytes, disk_write_bytes) = transferred_bytes;
+    let of = |kind: RequestKind, operations: u64, bytes: u64| {
+        let latency = server.latency(kind);
+        OperationCounters {
+            operations,
+            bytes,
+            measured_operations: latency.count(),
+            latency_us: u64::try_from(latency.sum().as_micros()).unwrap_or(u64::MAX),
+            errors: counters.errors[kind as usize],
+        }
+    };
     Performance {
         uptime_us: u64::try_from(now.since(started).as_micros()).unwrap_or(u64::MAX),
-        read: OperationCounters { operations: reads, bytes: counters.read_bytes, ..Default::default() },
-        write: OperationCounters { operations: writes, bytes: counters.written_bytes, ..Default::default() },
-        metadata: OperationCounters {
-            operations: all - reads - writes,
-            errors: counters.errors,
-            ..Default::default()
-        },
+        read: of(RequestKind::Read, reads, counters.read_bytes),
+        write: of(RequestKind::Write, writes, counters.written_bytes),
+        metadata: of(RequestKind::Metadata, all - reads - writes, 0),
         disk_write_bytes,
         disk_read_bytes,
         ..Performance::default()
@@ -101,7 +111,6 @@ pub(super) fn show_counters(counters: &smb_server::Counters) -> Vec<Metric> {
     vec![
         counter("smb_received_bytes", "Bytes received from SMB clients.", counters.bytes_received),
         counter("smb_sent_bytes", "Bytes sent to SMB clients.", counters.bytes_sent),
-        counter("smb_errors", "Requests answered with an error.", counters.errors),
         counter("smb_logons", "Successful logons.", counters.logons),
         counter("smb_logons_failed", "Logons with a wrong password or user.", counters.logons_failed),
         counter(

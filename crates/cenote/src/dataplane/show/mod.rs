@@ -2,6 +2,7 @@
 
 mod disk_issues;
 mod disks;
+mod latencies;
 mod metrics;
 mod pools;
 mod rdma;
@@ -63,13 +64,16 @@ impl Show {
         issues.extend(self.rdma_refused.iter().map(|reason| refused_device(reason)));
         self.date_issues(&mut issues, node.tasks.unix_seconds());
         let health = issues.iter().map(|issue| issue.health).max().unwrap_or_default();
+        let mut server = self.show_server(node, frontend);
+        server.performance.cache_hit_bytes = volumes.iter().map(|volume| volume.cache_hit_bytes).sum();
+        server.performance.cache_miss_bytes = volumes.iter().map(|volume| volume.cache_miss_bytes).sum();
         Snapshot {
             disks,
             pools,
             volumes,
             jobs: node.jobs.borrow().list().into_iter().map(show_job).collect(),
             health: HealthReport { health, issues },
-            ..self.show_server(node, frontend)
+            ..server
         }
     }
 
@@ -98,7 +102,8 @@ impl Show {
         Snapshot {
             sessions: sessions.map(|session| sessions::show_session(session, direct, wall)).collect(),
             opens: server.opens(now).into_iter().map(sessions::show_open).collect(),
-            performance: metrics::show_performance(server.counters(), transferred, self.started, now),
+            performance: metrics::show_performance(&server, transferred, self.started, now),
+            latencies: latencies::show_latencies(&server, &node.disks),
             rdma,
             metrics,
             ..Snapshot::default()

@@ -118,6 +118,8 @@ fn show_volume(
         min_copies: record.min_copies,
         epoch: record.epoch.0,
         stale_bytes: if few > 0 { few * slab_bytes } else { 0 },
+        cache_hit_bytes: statistics.map_or(0, |found| found.read_from_cache_bytes),
+        cache_miss_bytes: statistics.map_or(0, |found| found.read_from_disk_bytes),
     })
 }
 

@@ -30,8 +30,8 @@ use super::base::{Base, Unstored};
 use super::io::Answer;
 use super::meta::Store;
 use super::types::{FileId, FsError, FsEvent, StreamId};
-pub use read::ParkedRead;
 use read::Reads;
+pub use read::{Answered, ParkedRead};
 use reclaim::Orphans;
 use settle::Settlings;
 pub use streams::Streams;
@@ -85,6 +85,11 @@ impl Data {
     /// Data that is not stored yet.
     pub fn unstored(&self) -> Unstored {
         self.writeback.unstored(&self.streams)
+    }
+
+    /// Bytes that clients have read, by where they were.
+    pub fn answered(&self) -> Answered {
+        self.reads.answered()
     }
 
     /// When the oldest change in memory, of data or times, wants to be written.

@@ -51,6 +51,15 @@ enum Why {
     Ahead,
 }
 
+/// Bytes that clients have read, by where they were when the read came. Each read counts once, whole, and also if it fails in the end.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Answered {
+    /// In memory, or in a hole: no disk was asked.
+    pub from_cache_bytes: u64,
+    /// On disks at least in part, or on their way from there.
+    pub from_disk_bytes: u64,
+}
+
 /// Blocks on their way.
 #[derive(Debug)]
 struct ReadJob {
@@ -112,6 +121,7 @@ pub struct Reads {
     /// Blocks whose load for a partial write failed.
     load_errors: HashMap<(usize, u64), FsError>,
     zeroes: Buf,
+    answered: Answered,
 }
 
 impl Default for Reads {
@@ -121,11 +131,17 @@ impl Default for Reads {
             ahead_blocks: 0,
             load_errors: HashMap::new(),
             zeroes: BufMut::zeroed(1 << 20).freeze(),
+            answered: Answered::default(),
         }
     }
 }
 
 impl Reads {
+    /// Bytes that clients have read, by where they were.
+    pub fn answered(&self) -> Answered {
+        self.answered
+    }
+
     /// Reads: the bytes if they are in memory; else a job brings them, and [`FsEvent::Read`] has them. A read that is not new was
     /// parked, and is not taken notice of as one more in a sequence.
     ///
@@ -154,12 +170,21 @@ impl Reads {
             let at = (offset - start * BLOCK) as usize;
             let data = segment.data.slice(at..at + len as usize);
             if is_new {
+                self.answered.from_cache_bytes += len;
                 self.read_ahead(slot, from, to, streams, base);
             }
             return Ok(Some(data.into()));
         }
         let wanted = Wanted { slot, why: Why::Reader, read: Some(read), from, to, offset, len };
-        let data = self.start(wanted, streams, base)?;
+        let data = self.start(wanted, streams, base);
+        if is_new {
+            match &data {
+                Ok(Some(_)) => self.answered.from_cache_bytes += len,
+                Ok(None) | Err(FsError::Miss) => self.answered.from_disk_bytes += len,
+                Err(_) => {}
+            }
+        }
+        let data = data?;
         if is_new {
             self.read_ahead(slot, from, to, streams, base);
         }

@@ -400,6 +400,26 @@ fn one_pass_over_a_huge_file_leaves_in_the_cache_what_is_used_again_and_again() 
 }
 
 #[test]
+fn reads_count_once_by_whether_a_disk_was_asked_and_no_further_than_the_file_reaches() {
+    let mut bench = Bench::with(40, 256, small());
+    let file = StreamId::unnamed(bench.create("file"));
+    bench.write(file, 0, &pattern(1, 10_000)).unwrap();
+    bench.flush_all().unwrap();
+    bench.reopen();
+    let counted = |bench: &Bench| {
+        let found = bench.fs.statistics();
+        (found.read_from_cache_bytes, found.read_from_disk_bytes)
+    };
+    assert_eq!(counted(&bench), (0, 0));
+    assert_eq!(bench.read(file, 0, 1 << 20).unwrap().len(), 10_000);
+    assert_eq!(counted(&bench), (0, 10_000), "pages of the map were missing, too: it counts once");
+    assert_eq!(bench.read(file, 0, 1 << 20).unwrap().len(), 10_000);
+    assert_eq!(bench.read(file, 8192, 100).unwrap().len(), 100);
+    assert_eq!(bench.read(file, 10_000, 100).unwrap().len(), 0);
+    assert_eq!(counted(&bench), (10_100, 10_000));
+}
+
+#[test]
 fn what_comes_back_soon_after_it_went_stays() {
     let mut bench = Bench::with(40, 256, Config { cache_bytes: 4 << 20, ..small() });
     let [file, between, after] =

@@ -1,0 +1,174 @@
+//! What the command line prints as JSON beyond the API's answers, so that one document has the schemas of both.
+//!
+//! Owns data only. Units and times as in [`crate::model`].
+
+use crate::model::{OperationCounters, Performance, RdmaActivity, SmbDirectCounters};
+use crate::requests::UserView;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Printed by commands that change something and have nothing else to show.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Message {
+    /// For people.
+    pub message: String,
+}
+
+/// Printed by `user add`.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct AddedUser {
+    #[serde(flatten)]
+    pub user: UserView,
+    /// The password that was generated; `None`: it was given.
+    pub password: Option<String>,
+}
+
+/// What clients asked of the server during an interval. Printed by `perf`, one a line.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PerformanceSample {
+    pub interval_s: f64,
+    pub read: OperationSample,
+    pub write: OperationSample,
+    /// Everything but READ and WRITE.
+    pub metadata: OperationSample,
+    /// Of the bytes that clients read, those for which no disk was asked; `None`: nothing was read.
+    pub cache_hit_ratio: Option<f64>,
+    /// All copies, journals and checksums included.
+    pub disk_read_bytes_per_s: f64,
+    pub disk_write_bytes_per_s: f64,
+}
+
+/// Requests of one kind during an interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct OperationSample {
+    pub operations_per_s: f64,
+    pub bytes_per_s: f64,
+    pub errors_per_s: f64,
+    /// From a request's arrival to its answer; `None`: none was answered that did not wait for another client.
+    pub mean_latency_us: Option<f64>,
+}
+
+impl PerformanceSample {
+    /// What happened between two looks at the same server. If it was started anew meanwhile: what happened since.
+    pub fn between(before: &Performance, after: &Performance) -> Self {
+        let restarted = after.uptime_us < before.uptime_us;
+        let nothing = Performance::default();
+        let before = if restarted { &nothing } else { before };
+        let interval_s = after.uptime_us.saturating_sub(before.uptime_us).max(1) as f64 / 1e6;
+        // The caches' counters go with their volumes.
+        let hits = after.cache_hit_bytes.saturating_sub(before.cache_hit_bytes) as f64;
+        let misses = after.cache_miss_bytes.saturating_sub(before.cache_miss_bytes) as f64;
+        let rate = |before: u64, after: u64| after.saturating_sub(before) as f64 / interval_s;
+        Self {
+            interval_s,
+            read: OperationSample::between(&before.read, &after.read, interval_s),
+            write: OperationSample::between(&before.write, &after.write, interval_s),
+            metadata: OperationSample::between(&before.metadata, &after.metadata, interval_s),
+            cache_hit_ratio: (hits + misses > 0.0).then(|| hits / (hits + misses)),
+            disk_read_bytes_per_s: rate(before.disk_read_bytes, after.disk_read_bytes),
+            disk_write_bytes_per_s: rate(before.disk_write_bytes, after.disk_write_bytes),
+        }
+    }
+}
+
+impl OperationSample {
+    fn between(before: &OperationCounters, after: &OperationCounters, interval_s: f64) -> Self {
+        let grown = |count: fn(&OperationCounters) -> u64| count(after).saturating_sub(count(before)) as f64;
+        let measured = grown(|counters| counters.measured_operations);
+        let latency_us = grown(|counters| counters.latency_us);
+        Self {
+            operations_per_s: grown(|counters| counters.operations) / interval_s,
+            bytes_per_s: grown(|counters| counters.bytes) / interval_s,
+            errors_per_s: grown(|counters| counters.errors) / interval_s,
+            mean_latency_us: (measured > 0.0).then(|| latency_us / measured),
+        }
+    }
+}
+
+/// A file or directory on any SMB server. Printed by `smb ls` and `smb stat`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RemoteFile {
+    /// `/` between names.
+    pub name: String,
+    pub is_directory: bool,
+    pub size_bytes: u64,
+    pub allocated_bytes: u64,
+    /// Negative before 1970, as the other times.
+    pub created_unix_s: i64,
+    pub written_unix_s: i64,
+    pub changed_unix_s: i64,
+    pub accessed_unix_s: i64,
+    /// FileAttributes (MS-FSCC 2.6).
+    pub attributes: u32,
+}
+
+/// Printed by `rdma counters`.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
+pub struct RdmaCounterSets {
+    pub smb_direct_connection: SmbDirectCounters,
+    pub rdma_activity: RdmaActivity,
+}
+
+/// Printed by `rdma ping`.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct RdmaPing {
+    /// What both ends agreed on, and times of the steps and of round trips; units in names.
+    #[schema(value_type = Object)]
+    pub path: serde_json::Value,
+    /// Of a share, if one was named.
+    #[schema(value_type = Option<Object>)]
+    pub bandwidth: Option<serde_json::Value>,
+}
+
+/// Printed by `disk inspect`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DiskInspection {
+    pub path: String,
+    pub size_bytes: u64,
+    /// What is damaged, and what it means.
+    pub problems: Vec<String>,
+    /// Everything that was found, for people.
+    pub report: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reads(operations: u64, measured_operations: u64, latency_us: u64) -> Performance {
+        let read = OperationCounters {
+            operations,
+            measured_operations,
+            latency_us,
+            bytes: operations * 4096,
+            ..OperationCounters::default()
+        };
+        Performance { read, ..Performance::default() }
+    }
+
+    #[test]
+    fn a_sample_is_of_its_interval_and_its_latency_is_that_of_measured_operations() {
+        let before = Performance { uptime_us: 1_000_000, cache_hit_bytes: 100, ..reads(10, 10, 500) };
+        let after = Performance {
+            uptime_us: 3_000_000,
+            cache_hit_bytes: 400,
+            cache_miss_bytes: 100,
+            disk_read_bytes: 50,
+            ..reads(50, 30, 2500)
+        };
+        let sample = PerformanceSample::between(&before, &after);
+        assert_eq!((sample.interval_s, sample.read.operations_per_s), (2.0, 20.0));
+        assert_eq!(sample.read.mean_latency_us, Some(100.0));
+        assert_eq!((sample.cache_hit_ratio, sample.disk_read_bytes_per_s), (Some(0.75), 25.0));
+        assert_eq!(sample.write.mean_latency_us, None);
+        assert_eq!(PerformanceSample::between(&after, &after).cache_hit_ratio, None);
+    }
+
+    #[test]
+    fn a_server_that_was_started_anew_is_looked_at_from_its_start() {
+        let before = Performance { uptime_us: 9_000_000, ..reads(1000, 1000, 1) };
+        let after = Performance { uptime_us: 2_000_000, ..reads(6, 6, 60) };
+        let sample = PerformanceSample::between(&before, &after);
+        assert_eq!((sample.read.operations_per_s, sample.read.mean_latency_us), (3.0, Some(10.0)));
+    }
+}

@@ -1,0 +1,51 @@
+//! How long requests take.
+
+use super::counters::RequestKind;
+use types::{LatencyHistogram, Monotonic};
+
+/// Answers noted between two calls of [`Latencies::settle`]. Further ones go unmeasured: room for them would have to be allocated.
+const NOTED_MAX: usize = 4096;
+
+/// Measures requests from the turn of the loop in which the server took them in to the moment at which the transport was given the
+/// answers. The loop's time stands still during a turn, and most requests are answered within one: so an answer is only noted, and
+/// the time is told once for all answers of a round.
+///
+/// Invariant: at most [`NOTED_MAX`] answers are noted, in memory that was allocated at the start.
+pub(crate) struct Latencies {
+    by_kind: [LatencyHistogram; RequestKind::ALL.len()],
+    /// Requests answered since the last call of [`Self::settle`], and when they were taken in.
+    noted: Vec<(Monotonic, RequestKind)>,
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self { by_kind: Default::default(), noted: Vec::with_capacity(NOTED_MAX) }
+    }
+}
+
+impl Latencies {
+    /// Notes that a request which was taken in at `since` has been answered.
+    #[inline]
+    pub fn note(&mut self, kind: RequestKind, since: Monotonic) {
+        if self.noted.len() < NOTED_MAX {
+            self.noted.push((since, kind));
+        }
+    }
+
+    /// Whether [`Self::settle`] has something to do.
+    #[inline]
+    pub fn has_noted(&self) -> bool {
+        !self.noted.is_empty()
+    }
+
+    /// Takes `now` for the time at which all noted answers were handed over.
+    pub fn settle(&mut self, now: Monotonic) {
+        for (since, kind) in self.noted.drain(..) {
+            self.by_kind[kind as usize].record(now.since(since));
+        }
+    }
+
+    pub fn of(&self, kind: RequestKind) -> &LatencyHistogram {
+        &self.by_kind[kind as usize]
+    }
+}
