@@ -2,12 +2,12 @@
 """Builds and transports by turns: what a change gave, and how SMB Direct compares with our own TCP, cell by cell.
 
 usage: sudo python3 benches/turns.py [--build NAME=FOLDER ...] [--kinds tcp,nocrc,crc] [--rounds N] [--seconds N]
-                                 [--protection signed] [CELL-NAME-PART ...]
+                                 [--protection signed] [--quick] [CELL-NAME-PART ...]
 
 Each build is a folder with `cenote` and `diskspd` (default: target/release) and has a daemon of its own. A round measures every build by every
 kind once, the next round in the opposite order. Printed of each are the medians of operations a second and of the processor time of server
 and client by operation, and the medians of each round's ratio, by TCP of the same build and by the first build, with the quartiles of
-throughput in brackets. The second daemon of a comparison may do some hundredths better or worse for its place alone: a build against itself
+throughput in brackets; --quick takes the cells of ./bench --quick instead of those of ./bench rdma, by TCP. The second daemon of a comparison may do some hundredths better or worse for its place alone: a build against itself
 tells how much. Runs in a network namespace of its own, servers and clients on processors of their own, as ./bench does.
 """
 
@@ -36,6 +36,8 @@ class Contender:
         self.runs = []
 
     def measure(self, cell, seconds):
+        if not cell.cold and not cell.writes:
+            ruler.warm(self.diskspd, self.server, self.credentials)
         self.runs.append(ruler.measure(self.diskspd, cell, self.server, self.credentials, seconds))
 
     def median(self, figure):
@@ -58,15 +60,25 @@ def parse_arguments():
     parser.add_argument("--kinds", default="tcp,nocrc,crc", help="tcp, nocrc, crc (SMB Direct without and with), or some of them")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=int, default=1, help="length of one measurement")
-    parser.add_argument("--protection", choices=table.SECURITIES, default="plain", help="of the sessions (default plain)")
+    parser.add_argument("--protection", choices=table.SECURITIES, help="of the sessions (default plain, with --quick signed)")
+    parser.add_argument("--quick", action="store_true", help="the cells of ./bench --quick, by TCP")
     parser.add_argument("--congestion-control", default="cubic")
     parser.add_argument("--processors", choices=["apart", "shared"], default="apart")
     parser.add_argument("cells", nargs="*", metavar="CELL-NAME-PART", help="default: the 36 of ./bench rdma")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.kinds = "tcp"
+    return arguments
 
 
-def tell(cell, contenders):
-    """Prints a cell's lines; returns the ratios to TCP by contender."""
+def cells_of(arguments):
+    given = (arguments.protection,) if arguments.protection else ()
+    cells = table.quick(*given) if arguments.quick else table.direct(*given)
+    return [cell for cell in cells if not arguments.cells or any(part in cell.name for part in arguments.cells)]
+
+
+def tell(cell, contenders, by_first):
+    """Prints a cell's lines; returns the ratios to TCP by contender, and adds those to the first build to `by_first`."""
     print(cell.name)
     by_tcp = {}
     for one in contenders:
@@ -77,12 +89,18 @@ def tell(cell, contenders):
             line += f" | by TCP {text}"
         first = next(other for other in contenders if other.kind == one.kind)
         if first is not one:
-            line += f" | by {first.build} {one.beside(first)[0]}"
+            text, medians = one.beside(first)
+            by_first.setdefault((one.build, one.kind), []).append(medians)
+            line += f" | by {first.build} {text}"
         print(line, flush=True)
     return by_tcp
 
 
-def summary(all_ratios):
+def summary(all_ratios, by_first):
+    for (build, kind), ratios in by_first.items():
+        throughput, server, client = (statistics.median(column) for column in zip(*ratios))
+        print(f"{build} {kind} by the first build, medians of {len(ratios)} cells: throughput {throughput:.2f}, server CPU {server:.2f}, "
+              f"client CPU {client:.2f}")
     for build, kind in sorted({key for ratios in all_ratios for key in ratios}):
         throughput, server, _ = zip(*(ratios[build, kind] for ratios in all_ratios if (build, kind) in ratios))
 
@@ -104,8 +122,8 @@ def main():
     if arguments.processors == "apart":
         processors.part()
     builds = dict(build.split("=", 1) for build in arguments.build or [f"now={REPOSITORY / 'target/release'}"])
-    cells = [cell for cell in table.direct(arguments.protection) if not arguments.cells or any(part in cell.name for part in arguments.cells)]
-    daemons, contenders, all_ratios = [], [], []
+    cells = cells_of(arguments)
+    daemons, contenders, all_ratios, by_first = [], [], [], {}
     with tempfile.TemporaryDirectory(prefix="turns-") as work:
         try:
             for nth, (build, folder) in enumerate(builds.items()):
@@ -118,6 +136,8 @@ def main():
                 credentials.write_text(f"username={daemon.user}\npassword={daemon.password}\n")
                 ruler.make_file(folder / "diskspd", daemon, credentials, *ruler.WARM)
                 ruler.warm(folder / "diskspd", daemon, credentials)
+                if any(cell.cold for cell in cells):
+                    ruler.make_file(folder / "diskspd", daemon, credentials, *ruler.COLD)
                 contenders += [Contender(build, kind, daemon, folder / "diskspd", credentials) for kind in arguments.kinds.split(",")]
             for cell in cells:
                 for one in contenders:
@@ -125,8 +145,8 @@ def main():
                 for number in range(arguments.rounds):
                     for one in contenders if number % 2 == 0 else reversed(contenders):
                         one.measure(cell, arguments.seconds)
-                all_ratios.append(tell(cell, contenders))
-            summary(all_ratios)
+                all_ratios.append(tell(cell, contenders, by_first))
+            summary(all_ratios, by_first)
         finally:
             for daemon in daemons:
                 daemon.stop()
