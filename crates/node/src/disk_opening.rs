@@ -16,7 +16,7 @@ use disk::{Disk, FileDiskOptions, OpenedFile};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
-use store::{Opening, Store, StoreOptions};
+use store::{OpenError, Opening, Store, StoreOptions};
 use sys::driver::Driver;
 
 /// Puts an opened file on the loop, within a time bound for each operation. Test builds put faults between.
@@ -29,6 +29,26 @@ pub type OnLoop = fn(&Driver, OpenedFile, Duration) -> std::io::Result<Box<dyn D
 pub fn on_loop(driver: &Driver, opened: OpenedFile, _: Duration) -> std::io::Result<Box<dyn Disk>> {
     // The file knows its time bound already.
     Ok(Box::new(disk::FileDisk::new(driver, opened)))
+}
+
+/// Why a disk is not used.
+struct Refusal {
+    why: String,
+    /// What the disk had is not whole, and is not going to be: it answers, but contradicts itself.
+    is_damaged: bool,
+}
+
+impl From<String> for Refusal {
+    fn from(why: String) -> Self {
+        Self { why, is_damaged: false }
+    }
+}
+
+impl From<OpenError> for Refusal {
+    fn from(error: OpenError) -> Self {
+        let is_damaged = matches!(error, OpenError::Damaged { .. } | OpenError::JournalDamaged { .. });
+        Self { why: error.to_string(), is_damaged }
+    }
 }
 
 /// A store that was opened, and the state of the partition table around it.
@@ -68,7 +88,10 @@ impl DiskOpener {
             result = self.open_store(&record, counters).await;
         }
         let result = match result {
-            Ok(opened) => self.refuse_newer_records(&record, opened.0.records()).await.map(|()| opened),
+            Ok(opened) => {
+                let refused = self.refuse_newer_records(&record, opened.0.records()).await;
+                refused.map(|()| opened).map_err(Refusal::from)
+            }
             failed => failed,
         };
         self.note(&record, result);
@@ -80,11 +103,11 @@ impl DiskOpener {
         self.tasks.blocking(move || crate::discovery::find(id, &path, &search)).await?
     }
 
-    async fn open_store(&self, record: &DiskRecord, counters: Rc<Counters>) -> Result<Opened, String> {
+    async fn open_store(&self, record: &DiskRecord, counters: Rc<Counters>) -> Result<Opened, Refusal> {
         let (path, time_bound) = (record.path.clone(), self.disks.timeout());
         let open =
             move || OpenedFile::open(&path, FileDiskOptions { time_bound, ..FileDiskOptions::default() });
-        let opened = self.tasks.blocking(open).await.ok_or("no thread to open it on")?;
+        let opened = self.tasks.blocking(open).await.ok_or_else(|| "no thread to open it on".to_owned())?;
         let opened = opened.map_err(|error| error.to_string())?;
         if let Some(slot) = self.disks.slots_mut().get_mut(&record.id) {
             slot.condition = Condition::Opening { unanswered_since: None };
@@ -95,9 +118,9 @@ impl DiskOpener {
         let options =
             StoreOptions { pool: Some(record.pool), verify_writes: false, ..StoreOptions::default() };
         let mut opening = Opening::new(CountedDisk::new(disk, counters), options);
-        let store = until(|| opening.poll()).await.map_err(|error| error.to_string())?;
+        let store = until(|| opening.poll()).await?;
         if store.label().disk != record.id {
-            return Err(format!("another disk of the pool is there: {}", store.label().disk));
+            return Err(format!("another disk of the pool is there: {}", store.label().disk).into());
         }
         Ok((store, self.look_after_table(&record.path).await))
     }
@@ -145,7 +168,7 @@ impl DiskOpener {
         Err(why)
     }
 
-    fn note(&self, record: &DiskRecord, result: Result<Opened, String>) {
+    fn note(&self, record: &DiskRecord, result: Result<Opened, Refusal>) {
         let attached = result.and_then(|(store, table)| Ok((self.attach(record, store)?, table)));
         let mut slots = self.disks.slots_mut();
         let Some(slot) = slots.get_mut(&record.id) else { return };
@@ -157,13 +180,22 @@ impl DiskOpener {
                 }
                 tracing::info!(disk = %record.id, path = record.path, "disk opened");
                 slot.why.clear();
+                slot.is_damaged = false;
                 slot.record.path.clone_from(&record.path);
                 slot.fault = DiskState::Missing;
                 slot.was_here = true;
                 slot.change(Condition::Present(store), self.tasks.unix_seconds());
                 self.disks.note_arrival();
             }
-            Err(why) => {
+            Err(Refusal { why, is_damaged }) => {
+                slot.is_damaged = is_damaged;
+                if is_damaged {
+                    // It is there, so that nobody brings a better one: what it had is made anew on others at once.
+                    slot.fault = DiskState::Failed;
+                    if let Some(space) = self.pools.space(record.pool) {
+                        space.give_up_disk(record.id);
+                    }
+                }
                 if slot.why != why {
                     tracing::error!(disk = %record.id, path = record.path, why, "a disk cannot be opened");
                 }

@@ -50,6 +50,8 @@ pub struct DiskSlot {
     pub since_unix_s: u64,
     /// The state to record while it is away: what failed it last.
     pub fault: DiskState,
+    /// It is there, and what it has contradicts itself: see `Refusal` of the opening.
+    pub is_damaged: bool,
     /// State and path as the cluster state has them.
     pub recorded: (DiskState, String),
     /// A task works on its record.
@@ -78,6 +80,7 @@ impl DiskSlot {
             why: String::new(),
             since_unix_s: unix_s,
             fault: DiskState::Missing,
+            is_damaged: false,
             busy: false,
             was_here: false,
             table: TableState::default(),

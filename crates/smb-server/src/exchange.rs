@@ -27,6 +27,7 @@ pub(crate) struct Element<'a> {
 }
 
 impl<'a> Element<'a> {
+    #[inline]
     pub fn bytes(self) -> &'a [u8] {
         &self.whole[self.start..self.end]
     }
@@ -78,6 +79,7 @@ pub(crate) enum Body {
 
 impl Body {
     /// Bytes that it takes behind its header.
+    #[inline]
     pub fn len_bytes(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),
@@ -90,6 +92,7 @@ impl Body {
         }
     }
 
+    #[inline]
     pub const fn no_error_data() -> Self {
         Self::Error(0, Vec::new())
     }
@@ -169,11 +172,13 @@ impl Context {
         self.session.and_then(|key| sessions.get_mut(key)).ok_or(NtStatus::USER_SESSION_DELETED)
     }
 
+    #[inline]
     pub fn session_key(&self) -> Result<SessionKey, NtStatus> {
         self.session.ok_or(NtStatus::USER_SESSION_DELETED)
     }
 
     /// The open that the request was found to be on.
+    #[inline]
     pub fn open_key(&self) -> Result<OpenKey, NtStatus> {
         self.open.ok_or(NtStatus::FILE_CLOSED)
     }
@@ -186,6 +191,7 @@ impl Context {
     }
 
     /// Finds the open that `id` names, in a request that may be related to one before it (MS-SMB2 3.3.5.2.7.2).
+    #[inline]
     pub fn find_open(
         &mut self,
         opens: &Opens,
@@ -214,6 +220,7 @@ impl Context {
 
     /// Checks that the larger of what is sent and what is asked for is at most `bytes_max`, and that the credits paid cover it
     /// (MS-SMB2 3.3.5.2.5).
+    #[inline]
     pub fn check_size(
         &self,
         connections: &Connections,
@@ -232,6 +239,7 @@ impl Context {
     }
 
     /// Checks the ChannelSequence of a request, and counts it as outstanding (MS-SMB2 3.3.5.2.10).
+    #[inline]
     pub fn check_channel_sequence(
         &mut self,
         connections: &Connections,

@@ -11,7 +11,7 @@ use crate::seam::BlockStore;
 use cluster::{ClusterState, FaultDomain, JobKind, StateCompletion, VolumeRecord};
 use pool::{DiskView, PoolView};
 use std::cell::{RefCell, RefMut};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use store::api::{ScrubProgress, StoreCompletion, StoreReply, StoreRequest};
@@ -105,6 +105,8 @@ struct Inner<S, C> {
     pool: Rc<RefCell<PoolView>>,
     domains: BTreeMap<DiskId, FaultDomain>,
     retired: Vec<DiskId>,
+    /// Disks that are known not to come back with what they had.
+    given_up: BTreeSet<DiskId>,
     reserve_disks: u32,
     config: Config,
     chunk_blocks: u32,
@@ -154,6 +156,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
             pool: Rc::new(RefCell::new(PoolView::new(Vec::new(), reserve_disks))),
             domains: BTreeMap::new(),
             retired: Vec::new(),
+            given_up: BTreeSet::new(),
             reserve_disks,
             config,
             chunk_blocks,
@@ -181,6 +184,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
             return Err(SpaceError::Invalid("the disk's slabs have another size than the pool's"));
         }
         inner.domains.insert(disk, domain);
+        inner.set_given_up(disk, false);
         inner.bus.replicas.insert(disk, Replica::new(disk, store));
         inner.refresh_pool();
         if !inner.retired.contains(&disk) {
@@ -202,6 +206,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         let mut inner = self.change();
         let replica = inner.bus.replicas.remove(&disk);
         inner.domains.remove(&disk);
+        inner.set_given_up(disk, false);
         inner.retired.retain(|other| *other != disk);
         inner.refresh_pool();
         replica.map(Replica::into_store)
@@ -245,6 +250,12 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.pump();
     }
 
+    /// The disk is known not to come back with what it had: its chunks are made anew on others without the delay that an absent disk is
+    /// given, until it is attached again.
+    pub fn give_up_disk(&self, disk: DiskId) {
+        self.change().set_given_up(disk, true);
+    }
+
     /// Whether no open volume depends on the disk.
     pub fn is_free(&self, disk: DiskId) -> bool {
         self.inner.borrow().volumes.values().all(|volume| volume.coordinator.is_free_of(disk))
@@ -272,6 +283,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         let mut coordinator =
             Coordinator::new(volume, incarnation, config, inner.chunk_blocks, pool, inner.now);
         inner.retired.iter().for_each(|disk| coordinator.set_retired(*disk, true));
+        inner.given_up.iter().for_each(|disk| coordinator.set_given_up(*disk, true));
         let usable = inner.bus.replicas.keys().filter(|disk| !inner.retired.contains(disk));
         usable.for_each(|disk| coordinator.add_disk(*disk));
         let alive = Rc::new(());
@@ -444,6 +456,13 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
 }
 
 impl<S: BlockStore, C: ClusterState> Inner<S, C> {
+    fn set_given_up(&mut self, disk: DiskId, given_up: bool) {
+        let changed = if given_up { self.given_up.insert(disk) } else { self.given_up.remove(&disk) };
+        if changed {
+            self.volumes.values_mut().for_each(|volume| volume.coordinator.set_given_up(disk, given_up));
+        }
+    }
+
     fn refresh_pool(&mut self) {
         let mut disks: Vec<DiskView> = Vec::new();
         for (&id, domain) in &self.domains {

@@ -33,6 +33,7 @@ pub(crate) struct Wanted {
     offset: u64,
 }
 
+#[inline]
 pub(crate) fn start<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &mut Context,
@@ -76,6 +77,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     Ok(Step::Submit { volume, operation, work })
 }
 
+#[inline]
 pub(crate) fn resume<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &mut Context,
@@ -98,6 +100,7 @@ pub(crate) fn resume<B: Backend, D: Directory>(
 }
 
 /// Takes what the volume has read, and counts it.
+#[inline]
 fn file_read<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &Context,

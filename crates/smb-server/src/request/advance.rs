@@ -23,14 +23,14 @@ impl Requests {
     pub(super) fn take_step<B: Backend, D: Directory>(
         &mut self,
         state: &mut State<B, D>,
-        mut context: Context,
+        context: &mut Context,
         step: Step<Work>,
         chain: &mut Chain,
         now: Monotonic,
     ) -> Started {
         match step {
             Step::Reply(status, body) => {
-                finish_element(state, &context, chain, status, body);
+                finish_element(state, context, chain, status, body);
                 Started::Answered
             }
             Step::Disconnect => Started::Disconnect,
@@ -44,8 +44,27 @@ impl Requests {
                 let Some(key) = self.put_in_work(state, context, None, work, chain) else {
                     return Started::Answered;
                 };
-                self.wait(state, &context, key, until, now);
+                self.wait(state, context, key, until, now);
                 Started::Waits
+            }
+        }
+    }
+
+    /// Takes a step, or answers with the status that a command refused its request with.
+    #[inline]
+    pub(super) fn take_result<B: Backend, D: Directory>(
+        &mut self,
+        state: &mut State<B, D>,
+        context: &mut Context,
+        step: Result<Step<Work>, NtStatus>,
+        chain: &mut Chain,
+        now: Monotonic,
+    ) -> Started {
+        match step {
+            Ok(step) => self.take_step(state, context, step, chain, now),
+            Err(status) => {
+                finish_element(state, context, chain, status, Body::no_error_data());
+                Started::Answered
             }
         }
     }
@@ -53,14 +72,14 @@ impl Requests {
     fn submit<B: Backend, D: Directory>(
         &mut self,
         state: &mut State<B, D>,
-        context: Context,
+        context: &Context,
         (volume, operation): (VolumeSlot, Operation),
         work: Work,
         chain: &mut Chain,
         now: Monotonic,
     ) -> Started {
         if state.volumes.get_mut(volume).is_none() {
-            finish_element(state, &context, chain, VOLUME_GONE, Body::no_error_data());
+            finish_element(state, context, chain, VOLUME_GONE, Body::no_error_data());
             return Started::Answered;
         }
         let Some(key) = self.put_in_work(state, context, Some(volume), work, chain) else {
@@ -77,7 +96,7 @@ impl Requests {
     fn put_in_work<B: Backend, D: Directory>(
         &mut self,
         state: &mut State<B, D>,
-        context: Context,
+        context: &Context,
         volume: Option<VolumeSlot>,
         work: Work,
         chain: &mut Chain,
@@ -95,14 +114,14 @@ impl Requests {
         let may_wait = work.may_wait();
         let Some(connection) = state.connections.get_mut(context.connection) else {
             // Nobody waits for a further step.
-            let mut rest = chain.map_or_else(|| Chain::of_one(&context), |chain| *chain);
-            finish_element(state, &context, &mut rest, NtStatus::CANCELLED, Body::no_error_data());
+            let mut rest = chain.map_or_else(|| Chain::of_one(context), |chain| *chain);
+            finish_element(state, context, &mut rest, NtStatus::CANCELLED, Body::no_error_data());
             return None;
         };
         connection.in_work += 1;
         connection.in_work_bytes += bytes;
         let charge = state.memory.work(connection.holder(), bytes);
-        let key = self.table.insert(Request { context, work, volume, chain, charge });
+        let key = self.table.insert(Request { context: *context, work, volume, chain, charge });
         let key = RequestKey::of_slot(key);
         if may_wait {
             connection.waiting.insert(context.to.message_id, context.async_id, key);
@@ -156,16 +175,22 @@ impl Requests {
         };
         let step = commands::resume(state, &mut request.context, request.work, result, now);
         self.wake(state, now);
-        let step = step.unwrap_or_else(|status| Step::Reply(status, Body::no_error_data()));
-        let mut chain = request.chain.map_or_else(|| Chain::of_one(&request.context), |chain| *chain);
+        let mut alone;
+        let chain = match &mut request.chain {
+            Some(chain) => &mut **chain,
+            None => {
+                alone = Chain::of_one(&request.context);
+                &mut alone
+            }
+        };
         let connection = request.context.connection;
         let was_pending = request.context.async_id.is_some();
-        match self.take_step(state, request.context, step, &mut chain, now) {
+        match self.take_result(state, &mut request.context, step, chain, now) {
             Started::Answered => {
                 chain.first = false;
                 if was_pending {
                     // The client waits for this one alone: what follows is a message of its own.
-                    send::flush(state, connection, &mut chain);
+                    send::flush(state, connection, chain);
                 }
                 self.run_chain(state, connection, chain, now);
             }
@@ -282,7 +307,7 @@ impl Requests {
         }
         // Never signed: its final answer has the same message identifier, and thus the same nonce.
         responses.push(Response::unsigned(header, Body::no_error_data()));
-        send::send(state, context.connection, responses, context.sealed_by);
+        send::send(state, context.connection, &mut responses, context.sealed_by);
     }
 
     /// Does CANCEL (MS-SMB2 3.3.5.16), which takes no credit and has no answer of its own.
@@ -401,6 +426,7 @@ impl Requests {
 }
 
 /// Queues the answer of one element with those before it, and remembers the file for those after it.
+#[inline]
 fn finish_element<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &Context,
@@ -449,6 +475,7 @@ fn finish_element<B: Backend, D: Directory>(
     send::hold(state, context.connection, chain, response);
 }
 
+#[inline]
 fn header_of_answer<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &Context,
@@ -469,6 +496,7 @@ fn header_of_answer<B: Backend, D: Directory>(
 }
 
 /// Grants the credits that the answer to this request gives (MS-SMB2 3.3.1.2).
+#[inline]
 fn grant<B: Backend, D: Directory>(state: &mut State<B, D>, context: &Context, status: NtStatus) -> u16 {
     let Some(found) = state.connections.get_mut(context.connection) else { return 0 };
     let charge = if found.large_mtu() { context.to.credit_charge.max(1) } else { 1 };

@@ -12,7 +12,6 @@ use crate::state::connections::{Connection, ConnectionId};
 use crate::state::keys::{LeaseName, SessionKey, VolumeSlot};
 use crate::state::leases::{BreakStep, Breaking};
 use crate::state::sessions::{SessionState, Sessions};
-use smallvec::SmallVec;
 use smb::wire::{
     Command, Header, HeaderFlags, LEASE_BREAK_ACK_REQUIRED, LeaseBreakNotificationBody, OPLOCK_LEVEL_II,
     OPLOCK_LEVEL_NONE, OplockBreakBody, Put, U64,
@@ -120,5 +119,5 @@ fn send_unasked<B: Backend, D: Directory>(
     header.flags = HeaderFlags::SERVER_TO_REDIR.bits().into();
     header.message_id = U64::MAX_VALUE;
     let response = Response::unsigned(header, Body::Bytes(body));
-    send::send(state, connection, SmallVec::from_iter([response]), sealed_by);
+    send::send(state, connection, &mut [response], sealed_by);
 }

@@ -60,6 +60,7 @@ pub(crate) struct Chain {
 
 impl Chain {
     /// The chain of a message of which nothing has been begun.
+    #[inline]
     pub fn of_message(message: Buf, sealed_by: Option<SessionKey>) -> Self {
         Self {
             message,
@@ -78,6 +79,7 @@ impl Chain {
     }
 
     /// The chain of a message with one request, all of which has been begun.
+    #[inline]
     pub fn of_one(context: &Context) -> Self {
         Self {
             elements: 1,
@@ -88,6 +90,7 @@ impl Chain {
     }
 
     /// Whether something of the message is still to be done.
+    #[inline]
     pub fn has_more(&self) -> bool {
         self.at < self.message.len()
     }

@@ -5,14 +5,13 @@ use super::chain::{Chain, Response};
 use super::send;
 use crate::commands;
 use crate::directory::Directory;
-use crate::exchange::{Body, ChainFile, Context, Element, Step};
+use crate::exchange::{Body, ChainFile, Context, Element};
 use crate::remote::registration_to_end;
 use crate::state::State;
 use crate::state::connections::{ConnectionId, Negotiation, Transport};
 use crate::state::keys::SessionKey;
 use crate::state::proof::Verified;
 use crate::state::sessions::SessionState;
-use smallvec::SmallVec;
 use smb::crypto;
 use smb::wire::{
     Command, Dialect, Header, HeaderFlags, PROTOCOL_SMB1, PROTOCOL_SMB2, PROTOCOL_TRANSFORM, ResponseTo,
@@ -56,11 +55,11 @@ impl Requests {
         state.counters.messages_received += 1;
         state.counters.bytes_received += message.len() as u64;
         if message.starts_with(&PROTOCOL_SMB2) {
-            self.run_chain(state, connection, Chain::of_message(message, None), now);
+            self.run_chain(state, connection, &mut Chain::of_message(message, None), now);
         } else if message.starts_with(&PROTOCOL_TRANSFORM) {
             match open_sealed(state, connection, message) {
                 Some((plain, session)) => {
-                    self.run_chain(state, connection, Chain::of_message(plain, Some(session)), now);
+                    self.run_chain(state, connection, &mut Chain::of_message(plain, Some(session)), now);
                 }
                 None => disconnect_hostile(state, connection),
             }
@@ -68,7 +67,7 @@ impl Requests {
             match commands::answer_smb1(state, connection, &message, now) {
                 Some((header, body)) => {
                     let response = Response::unsigned(header, body);
-                    send::send(state, connection, SmallVec::from_iter([response]), None);
+                    send::send(state, connection, &mut [response], None);
                 }
                 None => disconnect_hostile(state, connection),
             }
@@ -82,7 +81,7 @@ impl Requests {
         &mut self,
         state: &mut State<B, D>,
         connection: ConnectionId,
-        mut chain: Chain,
+        chain: &mut Chain,
         now: Monotonic,
     ) {
         if !state.connections.contains(connection) {
@@ -91,28 +90,28 @@ impl Requests {
         let message = chain.message.clone();
         while chain.at < message.len() {
             if chain.elements == ELEMENTS_MAX {
-                send::flush(state, connection, &mut chain);
+                send::flush(state, connection, chain);
                 return disconnect_hostile(state, connection);
             }
             chain.elements += 1;
             let Ok((element, rest)) = smb::wire::split_compound(&message[chain.at..]) else {
                 // What came before has been done and is answered; the rest makes no sense.
-                send::flush(state, connection, &mut chain);
+                send::flush(state, connection, chain);
                 return disconnect_hostile(state, connection);
             };
             let element = Element { whole: &message, start: chain.at, end: chain.at + element.len() };
             chain.at = if rest.is_some() { element.end } else { message.len() };
-            match self.start_request(state, connection, &mut chain, element, now) {
+            match self.start_request(state, connection, chain, element, now) {
                 Started::Answered | Started::Silent => {}
                 Started::Waits => return,
                 Started::Disconnect => {
-                    send::flush(state, connection, &mut chain);
+                    send::flush(state, connection, chain);
                     return disconnect_hostile(state, connection);
                 }
             }
             chain.first = false;
         }
-        send::flush(state, connection, &mut chain);
+        send::flush(state, connection, chain);
     }
 
     fn start_request<B: Backend, D: Directory>(
@@ -165,12 +164,12 @@ impl Requests {
         chain.inheritable = authorized.is_ok();
         let step = authorized.and_then(|()| commands::start(state, &mut context, chain.file, element, now));
         self.wake(state, now);
-        let step = step.unwrap_or_else(|status| Step::Reply(status, Body::no_error_data()));
-        self.take_step(state, context, step, chain, now)
+        self.take_result(state, &mut context, step, chain, now)
     }
 }
 
 /// Takes the request's credits, and notes what its header says. `None`: the credits are not the client's to use.
+#[inline]
 fn context_of<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     connection: ConnectionId,
@@ -217,6 +216,7 @@ fn context_of<B: Backend, D: Directory>(
 }
 
 /// Lets a related request inherit the session and tree of the one before it; any other starts anew.
+#[inline]
 fn relate(context: &mut Context, chain: &mut Chain, related: bool) {
     if related && !chain.first {
         context.session = chain.session;
@@ -260,6 +260,7 @@ fn open_sealed<B: Backend, D: Directory>(
 }
 
 /// Checks a request's signature, encryption, session and tree.
+#[inline]
 fn authorize<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &mut Context,

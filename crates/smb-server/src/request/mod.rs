@@ -63,10 +63,12 @@ impl Requests {
         self.table.len()
     }
 
+    #[inline]
     fn get(&self, key: RequestKey) -> Option<&Request> {
         self.table.get(key.get())
     }
 
+    #[inline]
     fn get_mut(&mut self, key: RequestKey) -> Option<&mut Request> {
         self.table.get_mut(key.get())
     }
@@ -106,6 +108,7 @@ impl Requests {
     }
 
     /// Gives back what the request named `key` is charged with, before it leaves its table.
+    #[inline]
     fn settle<B: Backend, D: Directory>(&mut self, state: &mut State<B, D>, key: RequestKey) -> Option<()> {
         let Request { context, work, charge, .. } = self.get_mut(key)?;
         let charge = std::mem::replace(charge, Charge::none());

@@ -24,6 +24,7 @@ struct Built {
 }
 
 /// Builds header and body. All elements of a compound end at a multiple of eight, the last one too.
+#[inline]
 fn build(response: &mut Response, is_compound: bool, is_last: bool) -> Built {
     let payload = if let Body::Read(payload) = &response.body { payload.clone() } else { Payload::new() };
     let body_len = response.body.len_bytes() - payload.len();
@@ -92,11 +93,11 @@ fn build(response: &mut Response, is_compound: bool, is_last: bool) -> Built {
 pub(super) fn send<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     connection: ConnectionId,
-    mut responses: SmallVec<[Response; 1]>,
+    responses: &mut [Response],
     sealed_by: Option<SessionKey>,
 ) {
     if responses.is_empty() || !state.connections.contains(connection) {
-        return end_logged_off(state, &responses);
+        return end_logged_off(state, responses);
     }
     let mut out = Payload::new();
     let count = responses.len();
@@ -121,7 +122,7 @@ pub(super) fn send<B: Backend, D: Directory>(
             // Without its key nothing may be said in the clear.
             None => {
                 state.connections.close(connection);
-                return end_logged_off(state, &responses);
+                return end_logged_off(state, responses);
             }
         }
     }
@@ -129,22 +130,24 @@ pub(super) fn send<B: Backend, D: Directory>(
     state.counters.bytes_sent += out.len() as u64;
     let outgoing = Outgoing::Message { payload: out, invalidate };
     state.connections.enqueue(connection, outgoing, &mut state.memory);
-    end_logged_off(state, &responses);
+    end_logged_off(state, responses);
 }
 
 /// Sends the answers that a chain holds.
+#[inline]
 pub(super) fn flush<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     connection: ConnectionId,
     chain: &mut Chain,
 ) {
-    let responses = std::mem::take(&mut chain.responses);
     chain.held_bytes = 0;
-    send(state, connection, responses, chain.sealed_by);
+    send(state, connection, &mut chain.responses, chain.sealed_by);
+    chain.responses.clear();
 }
 
 /// Adds an answer to its chain. What would make their message too long goes first, as one of its own: a server need not compound its
 /// answers (MS-SMB2 3.3.4.1.3).
+#[inline]
 pub(super) fn hold<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     connection: ConnectionId,

@@ -23,6 +23,7 @@ impl<T> Default for Arena<T> {
 }
 
 impl<T> Arena<T> {
+    #[inline]
     pub fn insert(&mut self, value: T) -> u64 {
         let index = match self.free.pop() {
             Some(index) => index,
@@ -37,14 +38,17 @@ impl<T> Arena<T> {
         u64::from(slot.generation) << 32 | u64::from(index)
     }
 
+    #[inline]
     fn slot(&self, key: u64) -> Option<&Slot<T>> {
         self.slots.get(key as u32 as usize).filter(|slot| u64::from(slot.generation) == key >> 32)
     }
 
+    #[inline]
     pub fn get(&self, key: u64) -> Option<&T> {
         self.slot(key)?.value.as_ref()
     }
 
+    #[inline]
     pub fn get_mut(&mut self, key: u64) -> Option<&mut T> {
         let slot = self.slots.get_mut(key as u32 as usize)?;
         if u64::from(slot.generation) == key >> 32 { slot.value.as_mut() } else { None }

@@ -81,11 +81,13 @@ impl<K: Hash + Eq + Clone> Budget<K> {
     }
 
     /// Counts what a holder takes; [`Self::may_take`] is asked before, if it can be refused.
+    #[inline]
     pub fn take(&mut self, holder: HolderId, amount: usize) {
         self.held += amount;
         self.holders[holder.0 as usize].held += amount;
     }
 
+    #[inline]
     pub fn release(&mut self, holder: HolderId, amount: usize) {
         if amount == 0 {
             return;
@@ -106,6 +108,7 @@ impl<K: Hash + Eq + Clone> Budget<K> {
     }
 
     /// Whether a holder holds no more than is free: it need not wait. One that holds nothing never waits.
+    #[inline]
     pub fn has_room(&self, holder: HolderId) -> bool {
         self.holders[holder.0 as usize].held <= self.limit.saturating_sub(self.held)
     }
@@ -136,6 +139,7 @@ pub(crate) enum ChargeKind {
 
 impl Charge {
     /// Holds nothing, of nobody.
+    #[inline]
     pub const fn none() -> Self {
         Self { kind: ChargeKind::InWork, holder: HolderId(0), bytes: 0 }
     }
@@ -147,6 +151,7 @@ impl Memory {
     }
 
     /// A request of this connection's host goes into work.
+    #[inline]
     pub fn work(&mut self, holder: HolderId, bytes: usize) -> Charge {
         self.in_work.take(holder, bytes);
         Charge { kind: ChargeKind::InWork, holder, bytes }
@@ -162,6 +167,7 @@ impl Memory {
         Some(Charge { kind: ChargeKind::Parked, holder, bytes })
     }
 
+    #[inline]
     pub fn release(&mut self, charge: Charge) {
         match charge.kind {
             ChargeKind::InWork => self.in_work.release(charge.holder, charge.bytes),

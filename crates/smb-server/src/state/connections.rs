@@ -44,6 +44,7 @@ pub enum Outgoing {
 
 impl Outgoing {
     /// Payload that it keeps in memory.
+    #[inline]
     pub(crate) fn len_bytes(&self) -> usize {
         match self {
             Self::Message { payload, .. } | Self::RemoteWrite { payload, .. } => payload.len(),
@@ -139,6 +140,7 @@ impl Connection {
     }
 
     /// `None` before negotiation.
+    #[inline]
     pub fn dialect(&self) -> Option<Dialect> {
         match self.negotiation {
             Negotiation::Done(dialect) => Some(dialect),
@@ -147,16 +149,19 @@ impl Connection {
     }
 
     /// The place of the connection's host, which its bytes are counted against.
+    #[inline]
     pub fn holder(&self) -> HolderId {
         self.holder
     }
 
     /// Bytes in work, and bytes that are not sent yet.
+    #[inline]
     fn bytes_in_flight(&self) -> usize {
         self.in_work_bytes + self.transmit_bytes + self.unsent_bytes
     }
 
     /// Whether requests may carry more than 64 KiB and cost more than one credit.
+    #[inline]
     pub fn large_mtu(&self) -> bool {
         self.server_capabilities.contains(Capabilities::LARGE_MTU)
     }
@@ -190,14 +195,17 @@ impl Connections {
         self.table.len()
     }
 
+    #[inline]
     pub fn get(&self, id: ConnectionId) -> Option<&Connection> {
         self.table.get(id.0)
     }
 
+    #[inline]
     pub fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
         self.table.get_mut(id.0)
     }
 
+    #[inline]
     pub fn contains(&self, id: ConnectionId) -> bool {
         self.get(id).is_some()
     }
@@ -270,6 +278,7 @@ impl Connections {
     }
 
     /// Queues a message, or what the transport moves by RDMA.
+    #[inline]
     pub fn enqueue(&mut self, id: ConnectionId, outgoing: Outgoing, memory: &mut Memory) {
         let Some(found) = self.table.get_mut(id.0) else { return };
         found.transmit_bytes += outgoing.len_bytes();
@@ -281,6 +290,7 @@ impl Connections {
     }
 
     /// Hands out what is queued first.
+    #[inline]
     pub fn dequeue(&mut self, id: ConnectionId, memory: &mut Memory) -> Option<Outgoing> {
         let connection = self.table.get_mut(id.0)?;
         let outgoing = connection.transmit.pop_front()?;
@@ -298,6 +308,7 @@ impl Connections {
     }
 
     /// Whether more may be received from a connection: false while it has too much in work or unsent.
+    #[inline]
     pub fn wants_messages(&self, id: ConnectionId, limits: &Limits, memory: &Memory) -> bool {
         self.get(id).is_some_and(|found| {
             let bytes_max = if found.sessions.is_empty() {
@@ -310,6 +321,7 @@ impl Connections {
     }
 
     /// Counts the bytes that a transport could not send yet. Answers whether it kept some before.
+    #[inline]
     pub fn set_unsent(&mut self, id: ConnectionId, bytes: usize, memory: &mut Memory) -> bool {
         let Some(found) = self.get_mut(id) else { return false };
         let before = std::mem::replace(&mut found.unsent_bytes, bytes);
@@ -319,6 +331,7 @@ impl Connections {
     }
 
     /// Longest message in bytes that a connection may send now.
+    #[inline]
     pub fn message_bytes_max(&self, id: ConnectionId, limits: &Limits) -> usize {
         let payload = limits.write_bytes.max(limits.transact_bytes) as usize;
         match self.get(id).is_some_and(|found| !found.sessions.is_empty()) {

@@ -23,12 +23,14 @@ impl CreditWindow {
         Self { low: 0, high: 1, used: Vec::new(), available: 1, maximum }
     }
 
+    #[inline]
     fn position(&self, id: u64) -> (usize, u64) {
         let capacity = (self.used.len() * 64) as u64;
         let bit = id % capacity;
         ((bit / 64) as usize, 1 << (bit % 64))
     }
 
+    #[inline]
     fn is_used(&self, id: u64) -> bool {
         let (word, bit) = self.position(id);
         self.used[word] & bit != 0
@@ -36,6 +38,7 @@ impl CreditWindow {
 
     /// Takes `charge` identifiers from `first`; false if one of them is not the client's to use.
     #[must_use]
+    #[inline]
     pub fn take(&mut self, first: u64, charge: u16) -> bool {
         let Some(end) = first.checked_add(u64::from(charge)) else { return false };
         if first < self.low || end > self.high || charge == 0 {
@@ -71,6 +74,7 @@ impl CreditWindow {
     }
 
     /// Grants up to `wanted` more; at least one if the client has none left. Returns how many.
+    #[inline]
     pub fn grant(&mut self, wanted: u16) -> u16 {
         let wanted = if self.available == 0 { wanted.max(1) } else { wanted };
         let room = self.maximum.saturating_sub((self.high - self.low) as u32);

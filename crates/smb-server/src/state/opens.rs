@@ -70,6 +70,7 @@ impl Open {
     }
 
     /// The volume's name for it; `None` for a pipe.
+    #[inline]
     pub fn volume_open(&self) -> Option<(VolumeSlot, OpenId)> {
         match self.kind {
             OpenKind::File { volume, open } => Some((volume, open)),
@@ -79,6 +80,7 @@ impl Open {
 
     /// Takes a request's ChannelSequence into account (MS-SMB2 3.3.5.2.10): requests of a channel that failed over before are not to
     /// overtake those of its successor. Answers whether the request counts as outstanding.
+    #[inline]
     pub fn begin_outstanding(
         &mut self,
         channel_sequence: u16,
@@ -104,6 +106,7 @@ impl Open {
     }
 
     /// A request that counted as outstanding has been answered.
+    #[inline]
     pub fn end_outstanding(&mut self, channel_sequence: u16) {
         if self.channel_sequence == channel_sequence {
             self.outstanding = self.outstanding.saturating_sub(1);
@@ -159,10 +162,12 @@ impl Opens {
         self.table.iter().map(|(key, open)| (OpenKey::of_slot(key), open))
     }
 
+    #[inline]
     pub fn get(&self, key: OpenKey) -> Result<&Open, NtStatus> {
         self.table.get(key.get()).ok_or(NtStatus::FILE_CLOSED)
     }
 
+    #[inline]
     pub fn get_mut(&mut self, key: OpenKey) -> Result<&mut Open, NtStatus> {
         self.table.get_mut(key.get()).ok_or(NtStatus::FILE_CLOSED)
     }

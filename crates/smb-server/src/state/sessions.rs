@@ -97,10 +97,12 @@ impl Session {
         }
     }
 
+    #[inline]
     pub fn channel(&self, connection: ConnectionId) -> Option<&Channel> {
         self.channels.iter().find(|channel| channel.connection == connection)
     }
 
+    #[inline]
     pub fn tree(&self, id: u32) -> Option<&Tree> {
         let at = self.trees.binary_search_by_key(&id, |(id, _)| *id).ok()?;
         Some(&self.trees[at].1)
@@ -251,10 +253,12 @@ impl Sessions {
         Ok(())
     }
 
+    #[inline]
     pub fn get(&self, key: SessionKey) -> Option<&Session> {
         self.table.get(&key)
     }
 
+    #[inline]
     pub fn get_mut(&mut self, key: SessionKey) -> Option<&mut Session> {
         self.table.get_mut(&key)
     }

@@ -240,6 +240,9 @@ impl Jobs {
         if self.resyncs.contains(disk) {
             return true;
         }
+        if ground.membership.given_up.contains(&disk) {
+            return false;
+        }
         let since = self.absent_since.get(&disk).copied().unwrap_or_default();
         ground.setting.now.since(since) < ground.setting.config.rebuild_after
     }

@@ -99,6 +99,8 @@ pub(super) struct Membership {
     asked: BTreeMap<DiskId, Epoch>,
     /// Disks that the administrator takes out.
     pub retired: BTreeSet<DiskId>,
+    /// Disks that are known not to come back with what they had.
+    pub given_up: BTreeSet<DiskId>,
     pub requests: StateRequests,
     pub lease: Lease,
     /// Earliest next rotation.
@@ -123,6 +125,7 @@ impl Membership {
             promised: BTreeMap::new(),
             asked: BTreeMap::new(),
             retired: BTreeSet::new(),
+            given_up: BTreeSet::new(),
             requests: StateRequests::default(),
             lease: Lease::default(),
             rotate_at: Monotonic::default(),

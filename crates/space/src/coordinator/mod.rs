@@ -387,6 +387,15 @@ impl Coordinator {
         self.jobs.plan_soon(self.ground.setting.now);
     }
 
+    /// Says whether the disk is known not to come back with what it had: its chunks are made anew on others without waiting for it.
+    pub fn set_given_up(&mut self, disk: DiskId, given_up: bool) {
+        let known = &mut self.ground.membership.given_up;
+        let changed = if given_up { known.insert(disk) } else { known.remove(&disk) };
+        if changed {
+            self.jobs.plan_soon(self.ground.setting.now);
+        }
+    }
+
     /// Lets the volume be given slabs of a disk that is new to the pool.
     pub fn add_disk(&mut self, disk: DiskId) {
         self.ground.membership.want_add(disk);

@@ -26,6 +26,26 @@ fn a_disk_that_stays_away_has_its_chunks_rebuilt_onto_others() {
 }
 
 #[test]
+fn a_disk_that_is_given_up_is_not_waited_for_and_one_that_is_back_after_all_is_resynced() {
+    let mut bench = Bench::new(3, 8, Resiliency::TwoWay);
+    (0..6).for_each(|chunk| bench.overwrite(chunk * u64::from(CHUNK), chunk as u8 + 1));
+    let store = bench.space.detach_disk(disk(1)).unwrap();
+    bench.space.give_up_disk(disk(1));
+    bench.overwrite(0, 9);
+    bench.pass(Duration::from_secs(30));
+    assert_eq!(bench.record().min_holders, 2);
+    assert!(bench.copies_agree(0));
+    bench.space.attach_disk(disk(1), store, FaultDomain::default()).unwrap();
+    bench.pass(Duration::from_secs(30));
+    assert_eq!(bench.record().in_sync, [disk(1), disk(2), disk(3)]);
+    // From now on it is waited for again.
+    bench.space.detach_disk(disk(1)).unwrap();
+    bench.overwrite(0, 10);
+    bench.pass(Duration::from_secs(60));
+    assert_eq!(bench.record().stale.len(), 1);
+}
+
+#[test]
 fn a_retired_disk_is_emptied_and_leaves_the_record() {
     let mut bench = Bench::new(3, 8, Resiliency::TwoWay);
     for chunk in 0..6 {

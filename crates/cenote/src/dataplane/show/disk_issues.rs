@@ -149,11 +149,19 @@ pub(super) fn lost_disk(slot: &DiskSlot) -> HealthIssue {
         what: format!("{} cannot be used: {}", slot.record.path, slot.why),
         meaning: "Data with copies on other disks can be read and written; these copies miss what is written meanwhile."
             .to_owned(),
-        action: format!(
+        action: if slot.is_damaged {
+            format!(
+                "Its data is copied to the pool's other disks by itself, as far as there is room: see `cenote job list`. Then replace \
+                 the disk: `cenote disk replace {}`.",
+                slot.record.id
+            )
+        } else {
+            format!(
             "Bring the disk back at {}: it is found by itself. If it stays away, its data is copied to other disks after the \
              repair delay; `cenote disk retire {}` does that at once.",
-            slot.record.path, slot.record.id
-        ),
+                slot.record.path, slot.record.id
+            )
+        },
     }
 }
 
@@ -191,6 +199,14 @@ mod tests {
             scrubbed_unix_s: 0,
         };
         DiskSlot::new(record, 0)
+    }
+
+    #[test]
+    fn a_damaged_disk_is_to_be_replaced_and_an_absent_one_brought_back() {
+        let mut slot = slot();
+        assert!(lost_disk(&slot).action.contains("Bring the disk back at /dev/sdq1"));
+        slot.is_damaged = true;
+        assert!(lost_disk(&slot).action.contains("cenote disk replace"));
     }
 
     #[test]

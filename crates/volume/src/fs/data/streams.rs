@@ -1,8 +1,8 @@
 //! Streams in memory: their sizes, their cached blocks, and which of them have something to be stored.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use ::types::{BLOCK_BYTES, Lba, Monotonic};
+use ::types::{BLOCK_BYTES, IdentityMap, Lba, Monotonic};
 use smallvec::SmallVec;
 use sys::{Buf, Payload};
 
@@ -146,8 +146,8 @@ impl Stream {
 pub struct Streams {
     entries: Vec<Option<Stream>>,
     free_slots: Vec<usize>,
-    slots: HashMap<StreamId, usize>,
-    by_file: HashMap<FileId, SmallVec<[usize; 2]>>,
+    slots: IdentityMap<StreamId, usize>,
+    by_file: IdentityMap<FileId, SmallVec<[usize; 2]>>,
     pub due: Due,
     /// Time of the last poll.
     pub now: Monotonic,
