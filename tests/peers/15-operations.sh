@@ -6,10 +6,7 @@ cd "$work" || exit 1
 check "every key is documented" bash -c "'$CENOTE' config show >defaults.toml && '$CENOTE' config check defaults.toml"
 check "man pages are written" "$CENOTE" man "$work/man"
 check "one of them for each command" test -s man/cenote.1 -a -s man/cenote-disk-replace.1 -a -s man/cenote-smb-get.1
-for shell in bash zsh fish elvish powershell; do
-    check "completion for $shell" bash -c "'$CENOTE' completion $shell | grep -q rebalance"
-done
-check "bash completes" bash -c "source <('$CENOTE' completion bash); COMP_WORDS=(cenote di); COMP_CWORD=1; _cenote cenote di cenote; [[ \${COMPREPLY[*]} == *disk* ]]"
+# Completion: 59-command-line.sh.
 
 start_server --disk-size 1GiB || { not_ok "starts"; summary; }
 check "the effective configuration reads back" bash -c "'$CENOTE' --data data config show --effective >effective.toml && '$CENOTE' config check effective.toml"

@@ -37,6 +37,7 @@ done
 # Reads spread over copies, so a scrub finds what they did not touch.
 if ! found=$(cli volume check demo --watch 2>&1); then
     check "a check of the volume finds the rest, and does not write" grep -qE 'checksum.*--repair' <<<"$found"
+    equal "it says so once, with the volume's name" 1 "$(grep -o "cenote volume check 'demo' --repair" <<<"$found" | wc -l)"
     refuses "a repair needs the volume's name" "yes" cli volume check demo --repair
     check "the repair makes it whole" cli volume check demo --repair --yes demo --watch
 else

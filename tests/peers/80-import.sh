@@ -62,7 +62,7 @@ check "shares are there" bash -c "'$CENOTE' --data data share list | grep -q mor
 check "health is clean" cli health
 refuses "a user without a password cannot log on" LOGON_FAILURE \
     smbclient "//127.0.0.1/more" -p "$smb_port" -U 'ann%An0ther.One' -c ls
-check "a new password works" bash -c "'$CENOTE' --data data user set ann --password 'N3w.One' && smbclient //127.0.0.1/more -p $smb_port -U 'ann%N3w.One' -c ls"
+check "a new password works" bash -c "'$CENOTE' --data data user set ann --password 'N3w.Word' && smbclient //127.0.0.1/more -p $smb_port -U 'ann%N3w.Word' -c ls"
 
 refuses "an export needs the pool's name" "yes" cli pool export pool
 check "the pool is exported" cli pool export pool --yes pool
@@ -76,7 +76,7 @@ for i in 1 2 3; do mv data/disks/disk-$i.img "shelf/moved-$i"; done
 serve "$work/second" || { not_ok "a second server starts"; summary; }
 check "it imports what was exported" at pool import --key "$work/old.key"
 reads_right "on the second server" f1 f2 late
-check "passwords came with the key file" smbclient "//127.0.0.1/more" -p "$smb_port" -U 'ann%N3w.One' -c ls
+check "passwords came with the key file" smbclient "//127.0.0.1/more" -p "$smb_port" -U 'ann%N3w.Word' -c ls
 refuses "it is not imported twice" "no disk|in use|already" at pool import --yes pool
 random_file after 8
 check "files are written on" smb "put after"

@@ -118,6 +118,7 @@ def volumes_and_shares():
     assert share["access"] == [{"who": "Everyone", "access": "read"}], share
     assert shows("ShareView", "share", "set", "plans", "--comment", "all of them")["comment"] == "all of them"
     assert "plans" in [listed["name"] for listed in shows(["ShareView"], "share", "list")]
+    assert shows("ShareView", "share", "show", "PLANS")["name"] == "plans"
     acl = shows("AclView", "acl", "show", "plans")
     assert len(shows("AclView", "acl", "set", "plans", "--grant", f"{USER}:read")["entries"]) == len(acl["entries"]) + 1
     shows("Message", "share", "delete", "plans", "--yes", "plans")
@@ -131,6 +132,10 @@ def users_have_their_generated_passwords_and_groups_their_members():
     given = shows("AddedUser", "user", "add", "ben", "--password", "a word that is long")
     assert given["password"] is None
     assert shows("UserView", "user", "set", "ann", "--full-name", "Ann B.")["full_name"] == "Ann B."
+    renamed = shows("UserView", "user", "rename", "ben", "benno")
+    assert (renamed["name"], renamed["sid"]) == ("benno", given["sid"])
+    assert shows("UserView", "user", "show", "benno") == renamed
+    shows("UserView", "user", "rename", "benno", "ben")
     assert {"ann", "ben"} <= {user["name"] for user in shows(["UserView"], "user", "list")}
     assert shows("GroupView", "group", "add", "staff")["members"] == []
     assert shows("GroupView", "group", "set", "staff", "--add", "ann")["members"] == ["ann"]
@@ -149,6 +154,8 @@ def files_of_a_server():
     assert stat["size_bytes"] == listed["remote"]["size_bytes"] == 5000
     assert abs(stat["written_unix_s"] - time.time()) < 300, stat
     shows("Message", "smb", "get", f"{PLACE}/remote", f"{WORK}/back")
+    shows("Message", "smb", "mkdir", f"{PLACE}/deep/er", "--parents")
+    shows("Message", "smb", "rm", f"{PLACE}/deep", "--recursive", "--yes", "deep")
 
 
 @test

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod document;
+pub mod https;
 pub mod management;
 mod metrics;
 pub mod model;
@@ -17,6 +18,13 @@ mod seats;
 mod server;
 pub mod tls;
 mod token;
+
+/// The file of the server's data directory that has the API's token.
+pub const TOKEN_FILE: &str = "api.token";
+/// The file that has the API's address while the server runs, so that the command line finds it.
+pub const ADDRESS_FILE: &str = "api.address";
+/// The file that the server has locked while it runs.
+pub const LOCK_FILE: &str = "lock";
 
 pub use management::{Answer, ApiError, ErrorKind, Management};
 pub use seats::CONNECTIONS_MAX;

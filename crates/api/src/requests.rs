@@ -224,7 +224,7 @@ impl ShareView {
 }
 
 /// Options of a share; what is left out stays as it is (or as by default).
-#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShareOptions {
     #[serde(default)]
@@ -254,7 +254,7 @@ pub struct CreateShare {
     pub name: String,
     /// Name of the volume.
     pub volume: String,
-    /// Directory of the volume, `\` between names; empty: its root.
+    /// Directory of the volume, `\` or `/` between names; empty: its root.
     #[serde(default)]
     pub path: String,
     #[serde(default)]
@@ -308,6 +308,9 @@ pub struct AddUser {
 #[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetUser {
+    /// Another name; the SID stays, and with it groups, grants and files. Its sessions end.
+    #[serde(default)]
+    pub name: Option<String>,
     #[serde(default)]
     pub password: Option<String>,
     #[serde(default)]

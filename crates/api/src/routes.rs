@@ -442,7 +442,11 @@ async fn set_user(
     Name(name): Name<String>,
     Body(body): Body<SetUser>,
 ) -> Reply<()> {
-    audited(&m, peer, "user set", &name, m.set_user(name.clone(), body)).await
+    let (action, target) = match &body.name {
+        Some(new_name) => ("user rename", format!("{name} to {new_name}")),
+        None => ("user set", name.clone()),
+    };
+    audited(&m, peer, action, &target, m.set_user(name, body)).await
 }
 
 /// Deletes a user for good. `confirm` must be its name.

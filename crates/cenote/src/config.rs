@@ -7,11 +7,13 @@ use crate::control::SmbPolicy;
 use crate::interfaces::InterfaceRule;
 use crate::limits::Limits;
 use crate::rdma_devices::AUTO;
+use cluster::accounts::{GENERATED_PASSWORD_CHARS, PasswordPolicy};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use types::size::deserialize_size;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -21,6 +23,7 @@ pub struct Config {
     pub api: Api,
     pub health: Health,
     pub disks: Disks,
+    pub accounts: AccountKeys,
     pub limits: LimitKeys,
     pub log: Log,
 }
@@ -69,6 +72,12 @@ pub struct Disks {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+pub struct AccountKeys {
+    pub password_characters_min: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct LimitKeys {
     pub connections: u32,
     pub connections_per_host: u32,
@@ -76,11 +85,14 @@ pub struct LimitKeys {
     pub opens: u32,
     pub locks_per_open: u32,
     pub requests_per_connection: u32,
+    #[serde(deserialize_with = "deserialize_size")]
     pub bytes_in_flight: u64,
+    #[serde(deserialize_with = "deserialize_size")]
     pub cache_bytes: u64,
     pub disk_timeout_ms: u64,
     pub repair_delay_s: u64,
     pub scrub_period_s: u64,
+    #[serde(deserialize_with = "deserialize_size")]
     pub scrub_bytes_per_s: u64,
     pub busy_poll_us: u64,
 }
@@ -155,6 +167,10 @@ const DOCUMENTATION: &[(&str, &str)] = &[
         "disks.search",
         "Directories, files and devices where labelled disks are looked for: those that are not where they were, and those of a \
          pool to import.",
+    ),
+    (
+        "accounts.password_characters_min",
+        "Characters that a new password has at least; those that are set already stay. 1: any.",
     ),
     (
         "limits.connections",
@@ -240,6 +256,13 @@ impl Default for Disks {
     }
 }
 
+impl Default for AccountKeys {
+    /// As NIST SP 800-63B, 5.1.1, has it for what people choose.
+    fn default() -> Self {
+        Self { password_characters_min: 8 }
+    }
+}
+
 impl Default for LimitKeys {
     fn default() -> Self {
         let limits = Limits::default();
@@ -291,12 +314,20 @@ impl Config {
     /// # Errors
     /// As [`Config::read`]; `name` is that of the file.
     pub fn parse(text: &str, name: &str) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text).map_err(|error| {
+        let refused = |error: &toml::de::Error, key: &str| {
             let line = error.span().map_or_else(String::new, |span| {
                 let before = text.get(..span.start).unwrap_or_default();
                 format!("line {}", before.matches('\n').count() + 1)
             });
-            ConfigError::Parse { path: name.to_owned(), line, why: error.message().to_owned() }
+            let why = format!("{key}{}", in_plain_words(error.message()));
+            ConfigError::Parse { path: name.to_owned(), line, why }
+        };
+        let keys = toml::Deserializer::parse(text).map_err(|error| refused(&error, ""))?;
+        let config: Self = serde_path_to_error::deserialize(keys).map_err(|error| {
+            let key = error.path().to_string();
+            // The message names a key that is unknown.
+            let is_named = key == "." || error.inner().message().starts_with("unknown field");
+            refused(error.inner(), &if is_named { String::new() } else { format!("{key}: ") })
         })?;
         config.check()?;
         Ok(config)
@@ -351,6 +382,19 @@ impl Config {
         if !hook.is_empty() && !is_url {
             return bad("health.webhook", "http://SERVER/PATH or https://SERVER/PATH");
         }
+        if !["off", "error", "warn", "info", "debug", "trace"].contains(&self.log.level.as_str()) {
+            return bad("log.level", "off, error, warn, info, debug or trace");
+        }
+        self.check_numbers()
+    }
+
+    fn check_numbers(&self) -> Result<(), ConfigError> {
+        let bad = |key, why: &str| Err(ConfigError::Value { key, why: why.to_owned() });
+        let characters = self.accounts.password_characters_min as usize;
+        if !(1..=GENERATED_PASSWORD_CHARS).contains(&characters) {
+            let why = format!("1 to {GENERATED_PASSWORD_CHARS}, which is what generated passwords have");
+            return bad("accounts.password_characters_min", &why);
+        }
         let limits = &self.limits;
         for (key, value, least) in [
             ("limits.connections", u64::from(limits.connections), 1),
@@ -370,9 +414,6 @@ impl Config {
         }
         if limits.busy_poll_us > BUSY_POLL_US_MAX {
             return bad("limits.busy_poll_us", &format!("at most {BUSY_POLL_US_MAX}"));
-        }
-        if !["off", "error", "warn", "info", "debug", "trace"].contains(&self.log.level.as_str()) {
-            return bad("log.level", "off, error, warn, info, debug or trace");
         }
         Ok(())
     }
@@ -421,6 +462,10 @@ impl Config {
         (!webhook.is_empty()).then(|| Webhook { url: webhook.clone(), authorities })
     }
 
+    pub fn password_policy(&self) -> PasswordPolicy {
+        PasswordPolicy { characters_min: self.accounts.password_characters_min }
+    }
+
     pub fn smb_policy(&self) -> SmbPolicy {
         SmbPolicy {
             server_name: self.server.name.clone(),
@@ -435,6 +480,19 @@ impl Config {
     pub fn interface_rules(&self) -> Vec<InterfaceRule> {
         self.smb.interfaces.iter().filter_map(|rule| rule.parse().ok()).collect()
     }
+}
+
+/// A message of the format, without the names that this language has for types.
+fn in_plain_words(message: &str) -> String {
+    let words = [
+        ("expected u64", "expected a number, 0 or more"),
+        ("expected u32", "expected a number, 0 or more"),
+        ("expected a boolean", "expected true or false"),
+        ("expected socket address", "expected \"ADDRESS:PORT\""),
+        ("invalid socket address syntax", "expected \"ADDRESS:PORT\""),
+        ("expected a sequence", "expected a list: [...]"),
+    ];
+    words.iter().fold(message.to_owned(), |message, (theirs, ours)| message.replace(theirs, ours))
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use crate::pulse::Pulse;
 use crate::rdma_devices::RdmaDevices;
 use crate::service_manager::{self, LongStart};
 use crate::smart;
+use api::{ADDRESS_FILE, LOCK_FILE, TOKEN_FILE};
 use cluster::RedbState;
 use cluster::accounts::{AccountError, Accounts};
 use cluster::audit::AuditLog;
@@ -32,10 +33,6 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Names within the data directory.
-pub const TOKEN_FILE: &str = "api.token";
-/// Holds the API's address while the server runs, so that the command line finds it.
-pub const ADDRESS_FILE: &str = "api.address";
-const LOCK_FILE: &str = "lock";
 const STATE_FILE: &str = "state.redb";
 const KEY_FILE: &str = "secret.key";
 const AUDIT_FILE: &str = "audit.log";
@@ -257,15 +254,7 @@ impl Daemon {
             pulse: pulse.clone(),
         })?;
         drop(long_start);
-        let manager = Arc::new(Manager::new(
-            state,
-            key,
-            shared,
-            data_plane.control.clone(),
-            audit,
-            config.documented(),
-            config.disks.search.clone(),
-        ));
+        let manager = Arc::new(Manager::new(state, key, shared, data_plane.control.clone(), audit, config));
         Ok(Self {
             directory,
             data_plane,

@@ -5,5 +5,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cenote::cli::main()
+    cenote::entry::main()
 }

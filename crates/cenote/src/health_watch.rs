@@ -5,9 +5,8 @@
 
 use crate::clock::unix_now_s;
 use crate::config::Webhook;
-use crate::https;
-use api::Management;
 use api::model::{Health, HealthIssue, HealthReport};
+use api::{Management, https};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,11 +1,10 @@
-//! The daemon's parts: control plane, data plane and the channel between them, the command line.
+//! The daemon's parts: control plane, data plane and the channel between them, and what the program does itself.
 //!
 //! Promises: every layer below is put together here and nowhere else. Never holds logic of storage or protocol.
 
 #![forbid(unsafe_code)]
 
 mod acl;
-pub mod cli;
 mod clock;
 pub mod config;
 pub mod control;
@@ -13,10 +12,10 @@ pub mod daemon;
 pub mod dataplane;
 mod descriptors;
 pub mod directory;
+pub mod entry;
 #[cfg(feature = "fault-injection")]
 pub mod faults;
 mod health_watch;
-mod https;
 pub mod interfaces;
 mod limits;
 mod locate;

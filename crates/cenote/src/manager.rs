@@ -9,6 +9,7 @@ mod files;
 
 use crate::acl;
 use crate::clock::unix_now_s;
+use crate::config::Config;
 use crate::control::{
     Command, CommandError, CommandErrorKind, ControlHandle, NewDisk, NewVolume, Reply as CommandReply,
     StorageCommand,
@@ -59,23 +60,22 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// `config`: the configuration in effect, as text; `search`: places to look for disks.
+    /// `config`: the configuration in effect.
     pub fn new(
         state: Arc<RedbState>,
         key: SealKey,
         directory: SharedDirectory,
         control: ControlHandle,
         audit: Arc<AuditLog>,
-        config: String,
-        search: Vec<PathBuf>,
+        config: &Config,
     ) -> Self {
-        let accounts = AccountBook::new(state, key, directory);
+        let accounts = AccountBook::new(state, key, directory, config.password_policy());
         Self {
             accounts: Arc::new(accounts),
             control,
             audit,
-            config,
-            search,
+            config: config.documented(),
+            search: config.disks.search.clone(),
             devices: Arc::default(),
             moving: tokio::sync::Mutex::default(),
         }
@@ -206,7 +206,7 @@ fn failed(error: CommandError) -> ApiError {
 
 fn refused(error: AccountError) -> ApiError {
     let kind = match &error {
-        AccountError::NotFound { .. } => ErrorKind::NotFound,
+        AccountError::NotFound { .. } | AccountError::NoAccount(_) => ErrorKind::NotFound,
         AccountError::Exists { .. }
         | AccountError::Builtin(_)
         | AccountError::State(StateError::Conflict) => ErrorKind::Conflict,
@@ -286,6 +286,7 @@ impl Management for Manager {
     fn add_disk(&self, request: AddDisk) -> Answer<'_, DiskId> {
         Box::pin(async move {
             let disk = new_disk(&request)?;
+            self.demand_no_disk_of_ours([&disk.path]).await?;
             let pool = self.pool_named(request.pool.as_deref()).await?;
             self.call(|reply| StorageCommand::AddDisk { pool, disk, reply }).await
         })
@@ -305,6 +306,7 @@ impl Management for Manager {
     fn replace_disk(&self, disk: DiskId, request: AddDisk) -> Answer<'_, Replaced> {
         Box::pin(async move {
             let new = new_disk(&request)?;
+            self.demand_no_disk_of_ours([&new.path]).await?;
             let (disk, job) = self.call(|reply| StorageCommand::ReplaceDisk { disk, new, reply }).await?;
             Ok(Replaced { disk, job })
         })
@@ -332,6 +334,7 @@ impl Management for Manager {
         Box::pin(async move {
             check_name("pool", &request.name)?;
             let disks = request.disks.iter().map(new_disk).collect::<Result<Vec<_>, _>>()?;
+            self.demand_no_disk_of_ours(disks.iter().map(|disk| &disk.path)).await?;
             let (name, reserve_disks) = (request.name, request.reserve_disks);
             if self.look().await?.pools.iter().any(|pool| same(&pool.name, &name)) {
                 return Err(exists("pool", &name));
@@ -471,7 +474,7 @@ impl Management for Manager {
         Box::pin(async move {
             let volume = self.volume_named(&request.volume).await?;
             let mut share = Share::new(request.name, volume, Vec::new());
-            share.path = request.path.trim_matches('\\').to_owned();
+            share.path = request.path.replace('/', "\\").trim_matches('\\').to_owned();
             shares::check(&share).map_err(refused)?;
             if !share.path.is_empty() && self.accounts.directory.current().share(&share.name).is_none() {
                 let path = share.path.clone();
@@ -527,6 +530,11 @@ impl Management for Manager {
     fn set_user(&self, name: String, request: SetUser) -> Answer<'_, ()> {
         self.change(move |book| {
             let accounts = book.accounts();
+            let mut name = name;
+            if let Some(new_name) = request.name {
+                accounts.rename_user(&name, &new_name).map_err(refused)?;
+                name = new_name;
+            }
             if let Some(password) = &request.password {
                 accounts.set_password(&name, password, unix_now_s()).map_err(refused)?;
             }
@@ -589,7 +597,7 @@ impl Management for Manager {
                 self.call(|reply| StorageCommand::QuerySecurity { volume, path: old, reply }).await?;
             let directory = self.accounts.directory.current();
             let descriptor = acl::change(&descriptor, &request, |name| {
-                directory.sid_of(name).ok_or_else(|| no_such("user", name))
+                directory.sid_of(name).ok_or_else(|| refused(AccountError::NoAccount(name.to_owned())))
             })?;
             self.call(|reply| StorageCommand::SetSecurity { volume, path, descriptor, reply }).await
         })

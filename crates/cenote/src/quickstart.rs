@@ -12,45 +12,16 @@ use api::requests::{
     AddDisk, AddUser, CreatePool, CreateShare, CreateVolume, FaultDomain, Grant, ImportPool, SetUser,
     ShareOptions,
 };
-use clap::Args;
+use cli::args::Quickstart;
+use cluster::accounts::generated_password;
 use cluster::shares::ShareAccess;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use types::size::parse_size;
 
 const POOL: &str = "pool";
 const VOLUME: &str = "demo";
 const SHARE: &str = "demo";
 const ADMINISTRATORS: &str = "Administrators";
-
-/// What the trial server is made of.
-#[derive(Debug, Clone, Args)]
-pub struct Quickstart {
-    /// Number of file-backed disks (only at the first start)
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub disks: u32,
-    /// Size of each disk file, which grows as it is written (only at the first start)
-    #[arg(long, default_value = "8GiB", value_parser = parse_size, value_name = "SIZE")]
-    pub disk_size: u64,
-    /// Address and port of the SMB server [default: 127.0.0.1:445 as root, else 127.0.0.1:4455]
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub smb: Option<SocketAddr>,
-    /// Address and port of SMB Direct [default: 127.0.0.1:5445 if this build has it]
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub rdma: Option<SocketAddr>,
-    /// SMB Direct without CRC if the client does without too: loopback has no wire
-    #[arg(long)]
-    pub rdma_no_crc: bool,
-    /// Address and port of the management API
-    #[arg(long, default_value = "127.0.0.1:9445", value_name = "ADDR:PORT")]
-    pub http: SocketAddr,
-    /// The user to make; with --password also: whose password to set
-    #[arg(long, default_value = "user", value_name = "NAME")]
-    pub user: String,
-    /// The user's password [default: generated and printed at the first start]
-    #[arg(long, value_name = "PW")]
-    pub password: Option<String>,
-}
 
 /// The ports tried if none is given, in order.
 const SMB_PORTS: [u16; 2] = [445, 4455];
@@ -210,7 +181,7 @@ async fn import(daemon: &Daemon, disks: &Path) -> Result<(), DaemonError> {
     let request = ImportPool { search, confirm: Some(POOL.into()), ..ImportPool::default() };
     match daemon.manager().import_pool(request).await {
         Ok(imported) => {
-            print!("the server's state was not there; {}", crate::cli::show_import(&imported));
+            print!("the server's state was not there; {}", cli::show_import(&imported));
             Ok(())
         }
         Err(error) if error.kind == api::ErrorKind::NotFound => Ok(()),
@@ -255,17 +226,6 @@ async fn furnish_user(daemon: &Daemon, options: &Quickstart) -> Result<Password,
     };
     manager.add_user(request).await.map_err(failed)?;
     Ok(generated.map_or(Password::Given, Password::Generated))
-}
-
-/// 80 random bits in letters and digits that are not mistaken for one another.
-///
-/// # Errors
-/// If the system has no random numbers.
-pub fn generated_password() -> std::io::Result<String> {
-    const LETTERS: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz23456789A";
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
-    Ok(bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect())
 }
 
 /// The exact lines to connect with.

@@ -17,12 +17,17 @@ pub(crate) fn folded(name: &str) -> String {
 pub enum AccountError {
     #[error("there is no {kind} '{name}'; `cenote {kind} list` shows those there are")]
     NotFound { kind: &'static str, name: String },
+    /// A name that may be either's.
+    #[error(
+        "there is no user or group '{0}'; `cenote user list` and `cenote group list` show those there are"
+    )]
+    NoAccount(String),
     #[error("there is a {kind} '{name}' already; choose another name")]
     Exists { kind: &'static str, name: String },
     #[error("'{name}' is not a name for a {kind}: {why}")]
     BadName { kind: &'static str, name: String, why: &'static str },
     #[error("the password is refused: {0}")]
-    BadPassword(&'static str),
+    BadPassword(String),
     #[error("group '{0}' is one of Windows' own groups and stays")]
     Builtin(String),
     #[error("{0}")]

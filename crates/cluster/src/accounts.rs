@@ -18,6 +18,39 @@ pub use crate::account_error::{AccountError, NAME_CHARS_MAX};
 /// Longest password, in characters (as Windows' own dialog has it).
 pub const PASSWORD_CHARS_MAX: usize = 256;
 
+/// What a new password must be. None has to be unlike the last ones: only administrators set passwords here, and the hashes of old ones
+/// are not kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PasswordPolicy {
+    pub characters_min: u32,
+}
+
+impl PasswordPolicy {
+    /// Any password that is one.
+    pub const ANY: Self = Self { characters_min: 1 };
+
+    fn check(self, user: &str, password: &str) -> Result<(), AccountError> {
+        let bad = |why: String| Err(AccountError::BadPassword(why));
+        let characters = password.chars().count();
+        if password.is_empty() {
+            return bad("it is empty".into());
+        }
+        if characters > PASSWORD_CHARS_MAX {
+            return bad(format!("it is longer than {PASSWORD_CHARS_MAX} characters"));
+        }
+        if characters < self.characters_min as usize {
+            return bad(format!(
+                "it has {characters} characters, and accounts.password_characters_min of the configuration asks for {}",
+                self.characters_min
+            ));
+        }
+        if folded(user) == folded(password) {
+            return bad("it is the user's name".into());
+        }
+        Ok(())
+    }
+}
+
 /// A user of the server's own account database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
@@ -83,11 +116,18 @@ impl Record for Group {
 pub struct Accounts<'a, S> {
     state: &'a S,
     key: &'a SealKey,
+    policy: PasswordPolicy,
 }
 
 impl<'a, S: BlockingState> Accounts<'a, S> {
     pub fn new(state: &'a S, key: &'a SealKey) -> Self {
-        Self { state, key }
+        Self { state, key, policy: PasswordPolicy::ANY }
+    }
+
+    /// Judges new passwords by `policy`.
+    #[must_use]
+    pub fn with_policy(self, policy: PasswordPolicy) -> Self {
+        Self { policy, ..self }
     }
 
     /// Makes Windows' own groups if they are missing.
@@ -148,7 +188,8 @@ impl<'a, S: BlockingState> Accounts<'a, S> {
         now_unix_s: u64,
     ) -> Result<User, AccountError> {
         check_name("user", name)?;
-        let nt_hash = nt_hash(password)?;
+        self.policy.check(name, password)?;
+        let nt_hash = nt_hash(password);
         self.check_free("user", name)?;
         let (sid, transaction) = self.next_sid()?;
         let user = User {
@@ -174,8 +215,9 @@ impl<'a, S: BlockingState> Accounts<'a, S> {
     /// # Errors
     /// `NotFound`, `BadPassword`, or the state's.
     pub fn set_password(&self, name: &str, password: &str, now_unix_s: u64) -> Result<(), AccountError> {
-        let nt_hash = nt_hash(password)?;
         let mut found = self.user(name)?;
+        self.policy.check(name, password)?;
+        let nt_hash = nt_hash(password);
         found.value.sealed_nt_hash = self.key.seal(&seal_label(&found.value.user), nt_hash.as_slice())?;
         found.value.user.password_set_unix_s = now_unix_s;
         found.value.user.password_lost = false;
@@ -198,6 +240,27 @@ impl<'a, S: BlockingState> Accounts<'a, S> {
             user.full_name = full_name.into();
         }
         self.state.write(&found.value, found.revision)?;
+        Ok(found.value.user)
+    }
+
+    /// Gives the user another name. It stays the same one: SID, password, groups, grants and files are its own as before.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists`, `BadName`, or the state's.
+    pub fn rename_user(&self, name: &str, new_name: &str) -> Result<User, AccountError> {
+        let mut found = self.user(name)?;
+        check_name("user", new_name)?;
+        if folded(name) != folded(new_name) {
+            self.check_free("user", new_name)?;
+        }
+        let old_key = found.value.key();
+        found.value.user.name = new_name.into();
+        let mut transaction = Transaction::default().when(old_key.clone(), found.revision);
+        let key = found.value.key();
+        if key != old_key {
+            transaction = transaction.delete(old_key).when(key.clone(), 0);
+        }
+        self.state.commit(transaction.put(key, found.value.encode()))?;
         Ok(found.value.user)
     }
 
@@ -280,9 +343,7 @@ impl<'a, S: BlockingState> Accounts<'a, S> {
         match self.user(name) {
             Ok(found) => Ok(found.value.user.sid),
             Err(AccountError::NotFound { .. }) => match self.group(name) {
-                Err(AccountError::NotFound { .. }) => {
-                    Err(AccountError::NotFound { kind: "user", name: name.into() })
-                }
+                Err(AccountError::NotFound { .. }) => Err(AccountError::NoAccount(name.into())),
                 found => found.map(|found| found.value.sid),
             },
             Err(error) => Err(error),
@@ -379,14 +440,22 @@ pub(crate) fn seal_label(user: &User) -> String {
 }
 
 /// NTOWFv1 of MS-NLMP 3.3.1.
-fn nt_hash(password: &str) -> Result<Zeroizing<[u8; 16]>, AccountError> {
-    if password.is_empty() {
-        return Err(AccountError::BadPassword("it is empty"));
-    }
-    if password.chars().count() > PASSWORD_CHARS_MAX {
-        return Err(AccountError::BadPassword("it is longer than 256 characters"));
-    }
+fn nt_hash(password: &str) -> Zeroizing<[u8; 16]> {
     let wide: Zeroizing<Vec<u8>> =
         Zeroizing::new(password.encode_utf16().flat_map(u16::to_le_bytes).collect());
-    Ok(Zeroizing::new(Md4::digest(wide.as_slice()).into()))
+    Zeroizing::new(Md4::digest(wide.as_slice()).into())
+}
+
+/// Length of a password that is generated, five bits each.
+pub const GENERATED_PASSWORD_CHARS: usize = 16;
+
+/// 80 random bits in letters and digits that are not mistaken for one another.
+///
+/// # Errors
+/// If the system has no random numbers.
+pub fn generated_password() -> std::io::Result<String> {
+    const LETTERS: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz23456789A";
+    let mut bytes = [0; GENERATED_PASSWORD_CHARS];
+    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
+    Ok(bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect())
 }

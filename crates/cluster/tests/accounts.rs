@@ -1,6 +1,6 @@
 //! Accounts, shares, the key file and the audit log, as the control plane uses them.
 
-use cluster::accounts::{AccountError, Accounts};
+use cluster::accounts::{AccountError, Accounts, PasswordPolicy};
 use cluster::audit::{AuditEvent, AuditLog, Outcome};
 use cluster::seal::{SealError, SealKey};
 use cluster::settings::ServerSettings;
@@ -89,6 +89,60 @@ fn a_deleted_user_is_gone_from_groups_and_shares() {
     accounts.delete_user("ann").unwrap();
     assert!(accounts.groups().unwrap().iter().all(|group| group.members.is_empty()));
     assert!(shares::list(&fixture.state).unwrap()[0].access.is_empty());
+}
+
+#[test]
+fn a_renamed_user_is_the_same_one_under_another_name() {
+    let fixture = fixture();
+    let accounts = fixture.accounts();
+    let user = accounts.add_user("ann", "Ann", "Password", &["Administrators".into()], 7).unwrap();
+    accounts.add_user("ben", "", "secret", &[], 0).unwrap();
+    let hash = |name: &str| {
+        let users = accounts.users().unwrap();
+        users.into_iter().find(|one| one.user.name == name).map(|one| *one.nt_hash)
+    };
+    let before = hash("ann").unwrap();
+    assert!(matches!(accounts.rename_user("ann", "Ben"), Err(AccountError::Exists { .. })));
+    assert!(matches!(accounts.rename_user("ann", "users"), Err(AccountError::Exists { .. })));
+    assert!(matches!(accounts.rename_user("ann", "a/b"), Err(AccountError::BadName { .. })));
+    assert!(matches!(accounts.rename_user("eve", "adam"), Err(AccountError::NotFound { .. })));
+    let renamed = accounts.rename_user("ANN", "ann.example").unwrap();
+    assert_eq!(renamed, cluster::accounts::User { name: "ann.example".into(), ..user.clone() });
+    assert_eq!((hash("ann"), hash("ann.example")), (None, Some(before)));
+    assert_eq!(accounts.sid_of("ann.example").unwrap(), user.sid);
+    assert!(accounts.groups().unwrap().iter().any(|group| group.members == [user.sid.clone()]));
+    // Only its case changes: the record keeps its key.
+    assert_eq!(accounts.rename_user("ann.example", "Ann.Example").unwrap().name, "Ann.Example");
+    assert_eq!(accounts.users().unwrap().len(), 2);
+    assert_ne!(accounts.add_user("ann", "", "secret", &[], 0).unwrap().sid, user.sid);
+}
+
+#[test]
+fn new_passwords_are_judged_by_the_policy_and_old_ones_stay() {
+    let fixture = fixture();
+    fixture.accounts().add_user("ann", "", "short", &[], 0).unwrap();
+    let accounts = fixture.accounts().with_policy(PasswordPolicy { characters_min: 8 });
+    let why = |result: Result<(), AccountError>| match result {
+        Err(AccountError::BadPassword(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    assert!(why(accounts.set_password("ann", "7777777", 1)).contains("7 characters"));
+    assert!(why(accounts.set_password("ann", "", 1)).contains("empty"));
+    assert!(why(accounts.set_password("ann", &"x".repeat(257), 1)).contains("longer than 256"));
+    assert!(why(accounts.add_user("marie.anne", "", "Marie.Anne", &[], 1).map(|_| ())).contains("name"));
+    assert_eq!(accounts.users().unwrap()[0].user.password_set_unix_s, 0);
+    // Characters count, not bytes.
+    accounts.set_password("ann", "größe äß", 1).unwrap();
+    let generated = cluster::accounts::generated_password().unwrap();
+    assert_eq!(generated.len(), cluster::accounts::GENERATED_PASSWORD_CHARS);
+    accounts.set_password("ann", &generated, 1).unwrap();
+}
+
+#[test]
+fn an_account_that_is_not_there_may_be_either_kind() {
+    let fixture = fixture();
+    let error = fixture.accounts().sid_of("nope").unwrap_err().to_string();
+    assert!(error.contains("no user or group 'nope'"), "{error}");
 }
 
 #[test]

@@ -43,7 +43,8 @@ struct Found {
 }
 
 impl Found {
-    fn in_words(&self, repair: bool) -> String {
+    /// `repairable`: the volume that a repair could be made of; `None`: this was one.
+    fn in_words(&self, repairable: Option<&str>) -> String {
         let mut words = Vec::new();
         let mut say = |count: u64, what: &dyn Fn() -> String| {
             if count > 0 {
@@ -71,8 +72,10 @@ impl Found {
         if words.is_empty() {
             return "all copies are intact and equal".to_owned();
         }
-        if !repair && self.corrupt + self.differing > self.lost {
-            words.push("`cenote volume check NAME --repair` writes them again from intact copies".to_owned());
+        if let Some(volume) = repairable.filter(|_| self.corrupt + self.differing > self.lost) {
+            words.push(format!(
+                "`cenote volume check '{volume}' --repair` writes them again from intact copies"
+            ));
         }
         words.join("; ")
     }
@@ -132,7 +135,8 @@ impl Run {
             && (self.repair || (found.corrupt == 0 && found.differing == 0));
         let state = if is_whole && structures.is_ok() { JobState::Completed } else { JobState::Failed };
         let (Ok(structures) | Err(structures)) = structures;
-        self.end(state, format!("{structures}; {}", found.in_words(self.repair)));
+        let name = (!self.repair).then(|| self.parts.volumes.name(self.volume));
+        self.end(state, format!("{structures}; {}", found.in_words(name.as_deref())));
     }
 
     fn end(&self, state: JobState, message: String) {
@@ -244,8 +248,24 @@ impl Run {
             jobs.is_cancelled(self.job)
         };
         if is_cancelled {
-            self.end(JobState::Cancelled, format!("so far: {}", self.found.in_words(false)));
+            let name = self.parts.volumes.name(self.volume);
+            self.end(JobState::Cancelled, format!("so far: {}", self.found.in_words(Some(&name))));
         }
         !is_cancelled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repair_is_advised_by_the_volumes_name_and_only_where_it_helps() {
+        let damaged = Found { corrupt: 2, lost: 1, ..Found::default() };
+        let advice = damaged.in_words(Some("my plans"));
+        assert!(advice.contains("`cenote volume check 'my plans' --repair`"), "{advice}");
+        assert!(!damaged.in_words(None).contains("--repair"));
+        let lost = Found { corrupt: 1, lost: 1, ..Found::default() };
+        assert!(!lost.in_words(Some("plans")).contains("--repair"));
     }
 }

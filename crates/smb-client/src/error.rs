@@ -7,10 +7,62 @@ use smb_transport::client::LinkError;
 use std::io;
 use types::NtStatus;
 
+/// What a refusal means to people, with its name for those who look it up.
+fn refusal(command: Command, status: NtStatus) -> String {
+    match meaning(status) {
+        Some(meaning) => format!("{meaning} ({status})"),
+        None => format!("the server refused {} with {status}", command.name()),
+    }
+}
+
+/// In the words of files and shares (MS-ERREF 2.3.1); `None` for what users rarely meet.
+fn meaning(status: NtStatus) -> Option<&'static str> {
+    Some(match status {
+        NtStatus::OBJECT_NAME_NOT_FOUND | NtStatus::NO_SUCH_FILE => {
+            "there is no file or directory of that name"
+        }
+        NtStatus::OBJECT_PATH_NOT_FOUND => "a directory on the way does not exist",
+        NtStatus::OBJECT_NAME_INVALID | NtStatus::OBJECT_PATH_SYNTAX_BAD => "the server takes no such name",
+        NtStatus::NAME_TOO_LONG => "the name is too long for the server",
+        NtStatus::OBJECT_NAME_COLLISION => "there is something of that name already",
+        NtStatus::ACCESS_DENIED | NtStatus::NETWORK_ACCESS_DENIED => "this user is not allowed to do that",
+        NtStatus::LOGON_FAILURE => "user name or password is wrong",
+        NtStatus::ACCOUNT_DISABLED => "the account is disabled",
+        NtStatus::ACCOUNT_LOCKED_OUT => "the account is locked after too many wrong passwords",
+        NtStatus::ACCOUNT_RESTRICTION => "the account may not log on like this",
+        NtStatus::PASSWORD_EXPIRED => "the password has expired",
+        NtStatus::BAD_NETWORK_NAME => "the server has no share of that name",
+        NtStatus::NETWORK_NAME_DELETED => {
+            "the share was taken away, or its options changed, while it was in use"
+        }
+        NtStatus::USER_SESSION_DELETED | NtStatus::NETWORK_SESSION_EXPIRED => "the server ended the session",
+        NtStatus::SHARING_VIOLATION => "somebody else has it open",
+        NtStatus::FILE_LOCK_CONFLICT | NtStatus::LOCK_NOT_GRANTED => "somebody else has locked a part of it",
+        NtStatus::DELETE_PENDING => "it is being deleted",
+        NtStatus::CANNOT_DELETE => "it is read-only, or in use, and cannot be deleted",
+        NtStatus::DIRECTORY_NOT_EMPTY => "the directory is not empty",
+        NtStatus::FILE_IS_A_DIRECTORY => "it is a directory",
+        NtStatus::NOT_A_DIRECTORY => "it is not a directory",
+        NtStatus::DISK_FULL => "the server's disk, or the user's quota, is full",
+        NtStatus::MEDIA_WRITE_PROTECTED => "the share or its volume can only be read",
+        NtStatus::INSUFFICIENT_RESOURCES | NtStatus::INSUFF_SERVER_RESOURCES => {
+            "the server has no room for the request now"
+        }
+        NtStatus::TOO_MANY_OPENED_FILES => "too many files are open at the server",
+        NtStatus::REQUEST_NOT_ACCEPTED | NtStatus::TOO_MANY_SESSIONS => {
+            "the server takes no more clients now"
+        }
+        NtStatus::NOT_SUPPORTED => "the server does not support that",
+        NtStatus::DATA_ERROR | NtStatus::CRC_ERROR => "the data are damaged on all of the server's copies",
+        NtStatus::FILE_CLOSED => "the server has closed the file",
+        _ => return None,
+    })
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The server answered, and said no.
-    #[error("{}: {status}", command.name())]
+    #[error("{}", refusal(*command, *status))]
     Status { command: Command, status: NtStatus },
     /// The connection failed or was closed; it is of no further use.
     #[error("the connection failed: {0}")]

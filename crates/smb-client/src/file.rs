@@ -11,6 +11,9 @@ const READ_ACCESS: u32 = 0x0012_0089;
 /// FILE_WRITE_DATA, FILE_APPEND_DATA, FILE_WRITE_EA, FILE_WRITE_ATTRIBUTES, READ_CONTROL, SYNCHRONIZE.
 const WRITE_ACCESS: u32 = 0x0012_0116;
 const DELETE_ACCESS: u32 = 0x0001_0000;
+const READ_CONTROL: u32 = 0x0002_0000;
+const SHARE_READ: u32 = 1;
+const SHARE_DELETE: u32 = 4;
 const SHARE_ALL: u32 = 7;
 const FILE_DIRECTORY_FILE: u32 = 1;
 const FILE_WRITE_THROUGH: u32 = 2;
@@ -18,6 +21,7 @@ const FILE_SEQUENTIAL_ONLY: u32 = 4;
 const FILE_NO_INTERMEDIATE_BUFFERING: u32 = 8;
 const FILE_NON_DIRECTORY_FILE: u32 = 0x40;
 const FILE_RANDOM_ACCESS: u32 = 0x800;
+const FILE_OPEN_REPARSE_POINT: u32 = 0x0020_0000;
 
 /// A connected share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,9 +165,28 @@ impl OpenOptions {
         Self { access: 0x0010_0080, options: 0, ..Self::read() }
     }
 
-    /// Whatever is there, for deleting or renaming it.
+    /// Whatever is there, for deleting or renaming it; of a link the link itself.
     pub const fn delete() -> Self {
-        Self { access: DELETE_ACCESS | 0x0010_0080, ..Self::any() }
+        Self { access: DELETE_ACCESS | 0x0010_0080, options: FILE_OPEN_REPARSE_POINT, ..Self::any() }
+    }
+
+    /// A new file for writing, which may be renamed or deleted by its handle. Nobody else may open it for writing.
+    pub const fn create_temporary() -> Self {
+        Self {
+            access: READ_ACCESS | WRITE_ACCESS | DELETE_ACCESS,
+            share: SHARE_READ | SHARE_DELETE,
+            ..Self::create_new()
+        }
+    }
+
+    /// Whatever is there, for its list of access rights.
+    pub const fn access_list() -> Self {
+        Self { access: READ_CONTROL | 0x0010_0080, ..Self::any() }
+    }
+
+    /// An existing directory, for setting its times.
+    pub const fn directory_times() -> Self {
+        Self { access: 0x0010_0180, ..Self::directory() }
     }
 
     /// With exactly this access (MS-SMB2 2.2.13.1).

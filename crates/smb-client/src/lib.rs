@@ -59,6 +59,7 @@ mod logon;
 mod operation;
 mod options;
 pub mod ping;
+pub mod transfer;
 
 pub use client::Client;
 pub use connection::{Connection, Event, Limits, Random, Token};

@@ -1,11 +1,28 @@
 //! Sizes as people write and read them. Units are binary: K is 1024 bytes.
 
+use serde::de::{self, Deserializer, Visitor};
+use std::fmt;
+
 /// Reads `8GiB`, `8G`, `1.5T`, `4096`.
 ///
 /// # Errors
 /// Why the text is not a size.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    let bad = || format!("'{text}' is not a size: a number with K, M, G or T, such as 8GiB");
+    let bad = || {
+        let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+        match text.get(digits.len()..).map(|unit| unit.trim().to_ascii_uppercase()).as_deref() {
+            // Thousands are not meant by those who write them here, and are not given silently either.
+            Some(unit @ ("KB" | "MB" | "GB" | "TB")) if !digits.is_empty() => {
+                let prefix = unit.get(..1).unwrap_or_default();
+                format!(
+                    "'{text}' is not a size: units are powers of 1024: write {digits}{prefix}iB or {digits}{prefix}"
+                )
+            }
+            _ => format!(
+                "'{text}' is not a size: a number of bytes, or one with KiB, MiB, GiB or TiB, such as 8GiB"
+            ),
+        }
+    };
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let shift = match unit.trim().to_ascii_lowercase().as_str() {
@@ -28,6 +45,34 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         _ => return Err(bad()),
     };
     whole.checked_mul(unit_bytes).and_then(|bytes| bytes.checked_add(fraction)).ok_or_else(bad)
+}
+
+/// Reads a number of bytes, or a text as [`parse_size`] does: for `#[serde(deserialize_with)]`.
+///
+/// # Errors
+/// Those of the format, or why the text is not a size.
+pub fn deserialize_size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    struct Size;
+    impl Visitor<'_> for Size {
+        type Value = u64;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a number of bytes, or a size such as \"8GiB\"")
+        }
+
+        fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<u64, E> {
+            Ok(bytes)
+        }
+
+        fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<u64, E> {
+            u64::try_from(bytes).map_err(|_| E::invalid_value(de::Unexpected::Signed(bytes), &self))
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<u64, E> {
+            parse_size(text).map_err(E::custom)
+        }
+    }
+    deserializer.deserialize_any(Size)
 }
 
 /// Three digits or so, with a unit.
@@ -81,6 +126,18 @@ mod tests {
         for text in ["", "G", "-1", "8GB!", "1e9", "99999999T", "18446744073709551616", "1.2.3G", "1.12345G"]
         {
             assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn units_of_a_thousand_are_refused_with_those_that_are_meant() {
+        for (text, meant) in [("1GB", "1GiB or 1G"), ("1.5 tb", "1.5TiB or 1.5T"), ("20Kb", "20KiB or 20K")] {
+            let why = parse_size(text).unwrap_err();
+            assert!(why.contains(meant), "{why}");
+        }
+        for text in ["GB", "8GiBB", "many"] {
+            let why = parse_size(text).unwrap_err();
+            assert!(why.contains("8GiB") && !why.contains("1024"), "{why}");
         }
     }
 

@@ -41,6 +41,38 @@ fn a_wrong_type_or_a_broken_line_is_refused_with_its_line() {
 }
 
 #[test]
+fn a_wrong_value_is_refused_with_its_key_and_what_it_should_be() {
+    for (text, wanted) in [
+        ("[limits]\nopens = \"many\"\n", "limits.opens: invalid type: string \"many\", expected a number"),
+        (
+            "[smb]\nrequire_signing = 1\n",
+            "smb.require_signing: invalid type: integer `1`, expected true or false",
+        ),
+        ("[smb]\nlisten = [\"127.0.0.1:445\", \"nowhere\"]\n", "smb.listen[1]: expected \"ADDRESS:PORT\""),
+        ("[smb]\nlisten = \"127.0.0.1:445\"\n", "smb.listen: invalid type"),
+        (
+            "[limits]\ncache_bytes = \"1GB\"\n",
+            "limits.cache_bytes: '1GB' is not a size: units are powers of 1024",
+        ),
+        ("[limits]\ncache_bytes = -1\n", "limits.cache_bytes: invalid value"),
+        ("[accounts]\npassword_characters_min = 300\n", "accounts.password_characters_min: 1 to 16"),
+    ] {
+        let error = Config::parse(text, "f").unwrap_err().to_string();
+        assert!(error.contains(wanted), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn sizes_are_read_as_the_command_line_reads_them() {
+    let text = "[limits]\ncache_bytes = \"1GiB\"\nbytes_in_flight = 67108864\nscrub_bytes_per_s = \"64M\"\n";
+    let limits = Config::parse(text, "f").unwrap().limits;
+    assert_eq!(
+        (limits.cache_bytes, limits.bytes_in_flight, limits.scrub_bytes_per_s),
+        (1 << 30, 64 << 20, 64 << 20)
+    );
+}
+
+#[test]
 fn values_that_make_no_sense_are_refused_by_key() {
     for (text, key) in [
         ("[server]\nname = \"\"\n", "server.name"),

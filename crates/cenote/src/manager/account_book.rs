@@ -7,7 +7,7 @@ use crate::directory::SharedDirectory;
 use api::requests::{ImportPool, ShareOptions};
 use api::{ApiError, ErrorKind};
 use cluster::RedbState;
-use cluster::accounts::{AccountError, Accounts};
+use cluster::accounts::{AccountError, Accounts, PasswordPolicy};
 use cluster::import::{self, ImportError, Wanted};
 use cluster::seal::SealKey;
 use cluster::shares::{Share, ShareAccess};
@@ -27,14 +27,20 @@ pub(super) struct AccountBook {
     pub state: Arc<RedbState>,
     pub key: SealKey,
     pub directory: SharedDirectory,
+    policy: PasswordPolicy,
     pub changing: Mutex<()>,
     /// The state could not be read after a change: the directory may be older than it. A task catches up.
     is_behind: AtomicBool,
 }
 
 impl AccountBook {
-    pub fn new(state: Arc<RedbState>, key: SealKey, directory: SharedDirectory) -> Self {
-        Self { state, key, directory, changing: Mutex::new(()), is_behind: AtomicBool::new(false) }
+    pub fn new(
+        state: Arc<RedbState>,
+        key: SealKey,
+        directory: SharedDirectory,
+        policy: PasswordPolicy,
+    ) -> Self {
+        Self { state, key, directory, policy, changing: Mutex::new(()), is_behind: AtomicBool::new(false) }
     }
 
     /// Makes the directory what the state holds. One at a time: the caller holds `changing`.
@@ -71,7 +77,7 @@ impl AccountBook {
     }
 
     pub fn accounts(&self) -> Accounts<'_, RedbState> {
-        Accounts::new(&self.state, &self.key)
+        Accounts::new(&*self.state, &self.key).with_policy(self.policy)
     }
 
     pub fn import(

@@ -1,9 +1,43 @@
 //! What devices say of themselves, in the list of disks and in health.
 
 use super::Manager;
-use api::model::{DeviceHealth, Disk, Health, HealthIssue, Snapshot};
+use api::model::{DeviceHealth, Disk, DiskStatus, Health, HealthIssue, Snapshot};
+use api::{ApiError, ErrorKind};
+use std::path::{Path, PathBuf};
 
 impl Manager {
+    /// Refuses what is a disk of this server already, by any path that leads to it: to open it would only say that it is in use. A disk that
+    /// is gone may have a successor at its path.
+    pub(super) async fn demand_no_disk_of_ours(
+        &self,
+        paths: impl IntoIterator<Item = &PathBuf>,
+    ) -> Result<(), ApiError> {
+        let paths: Vec<PathBuf> = paths.into_iter().cloned().collect();
+        let snapshot = self.look().await?;
+        let disks: Vec<(String, String)> = snapshot
+            .disks
+            .iter()
+            .filter(|disk| disk.status != DiskStatus::LostCommunication)
+            .map(|disk| {
+                let pool = snapshot.pools.iter().find(|pool| Some(pool.id) == disk.pool);
+                (disk.path.clone(), pool.map_or_else(|| "none".to_owned(), |pool| pool.name.clone()))
+            })
+            .collect();
+        // A path may lead through a file system that is slow.
+        let looked = tokio::task::spawn_blocking(move || {
+            paths.iter().find_map(|path| {
+                let (_, pool) = disks.iter().find(|(ours, _)| leads_to(path, Path::new(ours)))?;
+                Some(format!(
+                    "{} is a disk of pool '{pool}' of this server already; `cenote disk list` shows those there are",
+                    path.display()
+                ))
+            })
+        });
+        let looked =
+            looked.await.map_err(|_| ApiError::new(ErrorKind::Internal, "the look was interrupted"))?;
+        looked.map_or(Ok(()), |why| Err(ApiError::new(ErrorKind::Conflict, why)))
+    }
+
     /// Adds to each disk what its device says, and an issue if that predicts its failure.
     pub(super) fn tell_devices(&self, snapshot: &mut Snapshot) {
         for disk in &mut snapshot.disks {
@@ -15,6 +49,22 @@ impl Manager {
             snapshot.health.issues.extend(issue);
         }
     }
+}
+
+/// Whether a path leads to the same file or device as another one, or to the device that the other is a partition of.
+fn leads_to(path: &Path, other: &Path) -> bool {
+    let (Ok(path), Ok(other)) = (path.canonicalize(), other.canonicalize()) else { return path == other };
+    if path == other {
+        return true;
+    }
+    let (path, other) = (path.to_str(), other.to_str());
+    path.zip(other).is_some_and(|(whole, part)| whole.starts_with("/dev/") && is_partition_of(part, whole))
+}
+
+/// By the names that the kernel gives: `sdb1` is of `sdb`, `nvme0n1p1` of `nvme0n1`.
+fn is_partition_of(part: &str, whole: &str) -> bool {
+    let number = part.strip_prefix(whole).map(|number| number.strip_prefix('p').unwrap_or(number));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn issue(disk: &Disk, device: &DeviceHealth) -> Option<HealthIssue> {
@@ -48,7 +98,7 @@ fn issue(disk: &Disk, device: &DeviceHealth) -> Option<HealthIssue> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::model::{DiskCounters, DiskStatus, DiskUsage};
+    use api::model::{DiskCounters, DiskUsage};
     use types::DiskId;
 
     #[test]
@@ -85,5 +135,21 @@ mod tests {
             let issue = issue(&disk, &failing).expect(words);
             assert!(issue.what.contains(words), "{}", issue.what);
         }
+    }
+
+    #[test]
+    fn a_disk_is_known_by_any_path_that_leads_to_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::write(at("one"), "").unwrap();
+        std::fs::write(at("one1"), "").unwrap();
+        std::os::unix::fs::symlink(at("one"), at("link")).unwrap();
+        assert!(leads_to(&at("link"), &at("one")) && leads_to(&at("one"), &at("link")));
+        // Only devices have partitions.
+        assert!(!leads_to(&at("one"), &at("one1")) && !leads_to(&at("gone"), &at("one")));
+        assert!(
+            is_partition_of("/dev/sdb1", "/dev/sdb") && is_partition_of("/dev/nvme0n1p2", "/dev/nvme0n1")
+        );
+        assert!(!is_partition_of("/dev/sdbc", "/dev/sdb") && !is_partition_of("/dev/sdb", "/dev/sdb"));
     }
 }

@@ -32,7 +32,7 @@ impl Bench {
                 }
             }
         });
-        let manager = Manager::new(state, key, directory, control, audit, String::new(), Vec::new());
+        let manager = Manager::new(state, key, directory, control, audit, &Config::default());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         Self { manager, runtime, in_force, _directory: place }
     }

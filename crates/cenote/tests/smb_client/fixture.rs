@@ -12,7 +12,7 @@ pub struct Server {
     process: Child,
     pub smb_port: u16,
     pub rdma_port: u16,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl Drop for Server {
@@ -44,11 +44,20 @@ impl Server {
             .spawn()
             .unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
-        let server = Self { process, smb_port, rdma_port, _directory: directory };
+        let server = Self { process, smb_port, rdma_port, directory };
         // Its end closes the pipe: the wait has an end too.
         let ready = output.lines().map_while(Result::ok).any(|line| line == "ready");
         assert!(ready, "the server did not start");
         server
+    }
+
+    /// What a command for this server prints, which must succeed.
+    pub fn cenote(&self, words: &[&str]) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+        let output =
+            command.arg("--data").arg(self.directory.path().join("data")).args(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
     }
 
     pub fn credentials() -> Credentials {

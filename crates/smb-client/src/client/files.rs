@@ -6,16 +6,32 @@ use crate::connection::Token;
 use crate::file::{DirectoryEntry, File, FileStatus, OpenOptions, Tree};
 use crate::operation::{Reply, Request};
 use smb::wire::{
-    CreateResponse, Dialect, DirectoryClass, FileId, INFO_FILE, INFO_SECURITY, NetworkOpenInformation,
-    QUERY_DIRECTORY_RESTART_SCANS, READ_FLAG_UNBUFFERED, RENAME_REPLACE_IF_EXISTS, RenameInformation,
+    BasicInformation, CONTEXT_SECURITY_DESCRIPTOR, CreateContextWriter, CreateResponse, Dialect,
+    DirectoryClass, FileId, INFO_FILE, INFO_SECURITY, NetworkOpenInformation, Put,
+    QUERY_DIRECTORY_RESTART_SCANS, READ_FLAG_UNBUFFERED, RENAME_REPLACE_IF_EXISTS, RenameInformation, U64,
     WRITE_FLAG_UNBUFFERED, class, parse_directory, view_at, wide_from_str,
 };
 use std::collections::VecDeque;
 use sys::{Buf, Payload};
-use types::NtStatus;
+use types::{FileTime, NtStatus};
 
 /// Answers in bytes that a listing asks for.
 const LISTING_BYTES: u32 = 64 << 10;
+
+/// MS-SMB2 2.2.37.
+const DACL_SECURITY_INFORMATION: u32 = 4;
+
+fn rename_buffer(target: &str, replace: bool) -> Vec<u8> {
+    let target = target.replace('/', "\\");
+    let mut buffer = Vec::new();
+    RenameInformation {
+        flags: if replace { RENAME_REPLACE_IF_EXISTS } else { 0 },
+        root_directory: 0,
+        name: wide_from_str(target.trim_matches('\\')),
+    }
+    .write(&mut buffer);
+    buffer
+}
 
 impl Client {
     /// Opens `path`, relative to the share, with either kind of slash.
@@ -23,10 +39,39 @@ impl Client {
     /// # Errors
     /// [`ClientError::Status`] if the server refuses; others if the connection failed.
     pub fn open(&mut self, tree: Tree, path: &str, options: OpenOptions) -> Result<File, ClientError> {
+        self.open_with(tree, path, options, CreateContextWriter::default())
+    }
+
+    /// As [`Self::open`], of a file that is made with this security descriptor (MS-SMB2 2.2.13.2.2).
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn create_secured(
+        &mut self,
+        tree: Tree,
+        path: &str,
+        options: OpenOptions,
+        descriptor: &[u8],
+    ) -> Result<File, ClientError> {
+        let mut contexts = CreateContextWriter::default();
+        contexts.push(CONTEXT_SECURITY_DESCRIPTOR, descriptor);
+        self.open_with(tree, path, options, contexts)
+    }
+
+    fn open_with(
+        &mut self,
+        tree: Tree,
+        path: &str,
+        options: OpenOptions,
+        contexts: CreateContextWriter,
+    ) -> Result<File, ClientError> {
+        let path = path.replace('/', "\\");
+        let path = path.trim_matches('\\');
         if options.is_durable() && self.dialect() >= Some(Dialect::Smb300) {
-            return self.durable_open(tree, path.replace('/', "\\").trim_matches('\\'), options);
+            return self.durable_open(tree, path, options, contexts);
         }
-        let reply = self.call(Self::open_request(tree, path, options))?;
+        let request = Request::create(tree.id, path, options.body(), &contexts.finish());
+        let reply = self.call(request.within(tree))?;
         self.opened(tree, &reply).map(|file| File { is_unbuffered: options.is_unbuffered(), ..file })
     }
 
@@ -265,15 +310,7 @@ impl Client {
     /// # Errors
     /// As [`Self::open`].
     pub fn rename(&mut self, tree: Tree, path: &str, target: &str, replace: bool) -> Result<(), ClientError> {
-        let target = target.replace('/', "\\");
-        let mut buffer = Vec::new();
-        RenameInformation {
-            flags: if replace { RENAME_REPLACE_IF_EXISTS } else { 0 },
-            root_directory: 0,
-            name: wide_from_str(target.trim_matches('\\')),
-        }
-        .write(&mut buffer);
-        self.change(tree, path, class::RENAME, &buffer)
+        self.change(tree, path, class::RENAME, &rename_buffer(target, replace))
     }
 
     /// Opens, sets one file information, and closes, in one message.
@@ -317,6 +354,54 @@ impl Client {
     ) -> Result<(), ClientError> {
         let request = Request::set_info(file.tree.id, file.id, info_type, class, additional, buffer);
         self.call(request.within(file.tree))?.success().map(|_| ())
+    }
+
+    /// Sets when an open file was written and read last.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn set_times(
+        &mut self,
+        file: &File,
+        written: FileTime,
+        accessed: FileTime,
+    ) -> Result<(), ClientError> {
+        let mut buffer = Vec::new();
+        buffer.put(&BasicInformation {
+            last_access_time: U64::new(accessed.0),
+            last_write_time: U64::new(written.0),
+            ..Default::default()
+        });
+        self.set_info(file, INFO_FILE, class::BASIC, 0, &buffer)
+    }
+
+    /// Says whether an open file is deleted when it is closed, or when its client is lost.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn set_delete_pending(&mut self, file: &File, is_pending: bool) -> Result<(), ClientError> {
+        self.set_info(file, INFO_FILE, class::DISPOSITION, 0, &[u8::from(is_pending)])
+    }
+
+    /// Renames an open file within the share; `replace` an existing one.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn rename_open(&mut self, file: &File, target: &str, replace: bool) -> Result<(), ClientError> {
+        self.set_info(file, INFO_FILE, class::RENAME, 0, &rename_buffer(target, replace))
+    }
+
+    /// The access list of what has this path: a security descriptor that holds nothing else.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn access_list(&mut self, tree: Tree, path: &str) -> Result<Vec<u8>, ClientError> {
+        let file = self.open(tree, path, OpenOptions::access_list())?;
+        let list = self.query_info(&file, INFO_SECURITY, 0, DACL_SECURITY_INFORMATION, 64 << 10);
+        let closed = self.close(file);
+        let list = list?;
+        closed?;
+        Ok(list)
     }
 
     /// Sets the end of an open file.

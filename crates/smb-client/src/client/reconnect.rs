@@ -11,7 +11,7 @@ use crate::operation::{Reply, Request};
 use crate::{ClientError, Options};
 use smb::wire::{
     CONTEXT_DURABLE_RECONNECT_V2, CONTEXT_DURABLE_REQUEST_V2, Command, CreateContextWriter, CreateResponse,
-    DurableReconnectV2, DurableRequestV2, Guid, OPLOCK_LEVEL_BATCH, OplockBreak, OplockBreakBody, Put,
+    DurableReconnectV2, DurableRequestV2, Guid, OPLOCK_LEVEL_BATCH, OplockBreak, OplockBreakBody, Put, U32,
 };
 use std::time::Duration;
 use sys::{Buf, monotonic_now};
@@ -20,9 +20,19 @@ use types::{Monotonic, NtStatus};
 /// Between two attempts to set a session up anew.
 pub(super) const SET_UPS: Pauses = Pauses::new(Duration::from_millis(200), Duration::from_secs(1));
 
-fn durable_request(tree: u32, name: &str, options: OpenOptions, create_guid: Guid) -> Request {
-    let mut contexts = CreateContextWriter::default();
-    contexts.push_struct(CONTEXT_DURABLE_REQUEST_V2, &DurableRequestV2 { create_guid, ..Default::default() });
+fn durable_request(
+    tree: u32,
+    name: &str,
+    options: OpenOptions,
+    create_guid: Guid,
+    kept: Duration,
+    mut contexts: CreateContextWriter,
+) -> Request {
+    let timeout_ms = U32::new(u32::try_from(kept.as_millis()).unwrap_or(u32::MAX));
+    contexts.push_struct(
+        CONTEXT_DURABLE_REQUEST_V2,
+        &DurableRequestV2 { timeout_ms, create_guid, ..Default::default() },
+    );
     let mut request = Request::create(tree, name, options.body(), &contexts.finish());
     request.is_recognisable = true;
     request
@@ -35,12 +45,16 @@ impl Client {
         tree: Tree,
         name: &str,
         options: OpenOptions,
+        contexts: CreateContextWriter,
     ) -> Result<File, ClientError> {
+        // Longer than this client tries to come back nobody needs the file kept.
+        let kept = self.options.reconnect;
         let mut create_guid = [0; 16];
         if getrandom::fill(&mut create_guid).is_err() {
             return Err(ClientError::Invalid("the system has no random bytes"));
         }
-        let reply = self.call(durable_request(tree.id, name, options, create_guid).within(tree))?;
+        let reply =
+            self.call(durable_request(tree.id, name, options, create_guid, kept, contexts).within(tree))?;
         reply.success()?;
         let tree = self.names.tree_of(tree, &reply);
         let response = CreateResponse::parse(reply.message())?;

@@ -1,7 +1,7 @@
 //! `cenote disk inspect`: reads a disk by itself, without a server, and changes nothing.
 
-use crate::cli::client::Failure;
-use crate::cli::output::json;
+use crate::client::Failure;
+use crate::output::json;
 use anstream::println;
 use api::printed::DiskInspection;
 use disk::partition::TableState;

@@ -1,18 +1,22 @@
 //! `cenote session`, `cenote file`, `cenote job`, `cenote health`, `cenote perf`.
 
-use crate::cli::args;
-use crate::cli::client::{Client, Failure};
-use crate::cli::output::{Align, Column, health as colored, json, json_line, say, table, word};
-use crate::clock::unix_now_s;
+use crate::args;
+use crate::client::{Client, Failure};
+use crate::output::{Align, Column, health as colored, json, json_line, say, table, word};
+use crate::progress::fit;
 use anstream::println;
 use api::model::{Health, HealthReport, Job, JobState, OpenFile, Performance, Session, SmbDirectCounters};
 use api::printed::{OperationSample, PerformanceSample};
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar};
 use owo_colors::OwoColorize;
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use types::size::{show_seconds, show_size};
+
+/// Seconds since 1970-01-01 00:00 UTC.
+fn unix_now_s() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
 
 pub fn session(client: &Client, as_json: bool, command: args::Session) -> Result<(), Failure> {
     match command {
@@ -225,7 +229,7 @@ fn no_such_job(id: u64) -> Failure {
 pub fn watch(client: &Client, id: Option<u64>) -> Result<(), Failure> {
     let bars = MultiProgress::new();
     let mut shown: BTreeMap<u64, ProgressBar> = BTreeMap::new();
-    let mut failed = None;
+    let mut failed = Vec::new();
     loop {
         let mut jobs: Vec<Job> = client.get("/jobs")?;
         jobs.retain(|job| id.is_none_or(|id| job.id == id));
@@ -239,22 +243,24 @@ pub fn watch(client: &Client, id: Option<u64>) -> Result<(), Failure> {
             if !goes_on && id.is_none() && !shown.contains_key(&job.id) {
                 continue;
             }
-            let bar = shown.entry(job.id).or_insert_with(|| bars.add(bar(job)));
+            let bar = shown.entry(job.id).or_insert_with(|| bars.add(ProgressBar::new(job.total_bytes)));
             bar.set_length(job.total_bytes);
             bar.set_position(job.done_bytes);
-            bar.set_message(word(job.state));
+            bar.set_message(format!("{} {}: {}", job.id, word(job.kind), job.target));
+            fit(bar);
             if !goes_on && !bar.is_finished() {
-                bar.abandon_with_message(outcome(job));
-                if !std::io::stderr().is_terminal() {
-                    println!("job {}: {} of {}: {}", job.id, word(job.kind), job.target, outcome(job));
-                }
+                bar.finish_and_clear();
                 if job.state == JobState::Failed {
-                    failed = Some(format!("job {} failed: {}", job.id, job.message));
+                    failed.push(format!("job {} failed: {}", job.id, job.message));
+                } else {
+                    let line =
+                        format!("job {}: {} of {}: {}", job.id, word(job.kind), job.target, outcome(job));
+                    bars.suspend(|| println!("{line}"));
                 }
             }
         }
         if !running {
-            return failed.map_or(Ok(()), |message| Err(Failure::new(message)));
+            return if failed.is_empty() { Ok(()) } else { Err(Failure::new(failed.join("\n"))) };
         }
         std::thread::sleep(Duration::from_millis(500));
     }
@@ -263,16 +269,6 @@ pub fn watch(client: &Client, id: Option<u64>) -> Result<(), Failure> {
 /// How a job ended, and what it says of that.
 fn outcome(job: &Job) -> String {
     if job.message.is_empty() { word(job.state) } else { format!("{}: {}", word(job.state), job.message) }
-}
-
-fn bar(job: &Job) -> ProgressBar {
-    let bar = ProgressBar::new(job.total_bytes);
-    let template = "{prefix}  [{bar:30}] {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left  {msg}";
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style.progress_chars("=> "));
-    }
-    bar.set_prefix(format!("{} {}: {}", job.id, word(job.kind), job.target));
-    bar
 }
 
 pub fn health(client: &Client, as_json: bool) -> Result<(), Failure> {

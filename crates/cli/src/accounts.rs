@@ -1,19 +1,19 @@
 //! `cenote share`, `cenote user`, `cenote group`, `cenote acl`.
 
-use crate::cli::args;
-use crate::cli::client::{Client, Failure, escaped};
-use crate::cli::output::{Align, Column, confirm, json, pairs, say, table, word};
-use crate::quickstart::generated_password;
-use anstream::println;
+use crate::args;
+use crate::client::{Client, Failure, escaped};
+use crate::output::{Align, Column, confirm, json, pairs, say, show_utc, table, word};
+use anstream::{eprintln, println};
 use api::printed::AddedUser;
 use api::requests::{
     AclEntry, AclView, AddGroup, AddUser, CreateShare, Grant, GroupView, SetAcl, SetGroup, SetUser,
     ShareOptions, ShareView, UserView,
 };
+use cluster::accounts::generated_password;
 use cluster::shares::{ShareAccess, ShareDurability};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 
 pub fn share(client: &Client, as_json: bool, command: args::Share) -> Result<(), Failure> {
     match command {
@@ -33,17 +33,31 @@ pub fn share(client: &Client, as_json: bool, command: args::Share) -> Result<(),
             ];
             table(
                 &columns,
-                shares.iter().map(share_row).collect(),
+                shares.iter().map(|share| share_row(share).to_vec()).collect(),
                 "no shares; `cenote share create NAME --volume VOLUME` makes one",
             );
+        }
+        args::Share::Show { name } => {
+            let share: ShareView = client.get(&format!("/shares/{}", escaped(&name)))?;
+            if as_json {
+                return json(&share);
+            }
+            show_share(&share);
         }
         args::Share::Create { name, volume, path, options } => {
             let options = share_options(options)?;
             client.post::<()>("/shares", &CreateShare { name: name.clone(), volume, path, options })?;
             made::<ShareView>(client, as_json, "shares", &name, || format!("share '{name}' was made"))?;
+            tell_if_nobody_has_access(client, &name)?;
         }
         args::Share::Set { name, options } => {
-            client.patch(&format!("/shares/{}", escaped(&name)), &share_options(options)?)?;
+            let options = share_options(options)?;
+            if options == ShareOptions::default() {
+                return Err(Failure::new(
+                    "nothing to change: give --grant, --comment or another option; `cenote share set --help` lists them",
+                ));
+            }
+            client.patch(&format!("/shares/{}", escaped(&name)), &options)?;
             made::<ShareView>(client, as_json, "shares", &name, || format!("share '{name}' was changed"))?;
         }
         args::Share::Delete { name, confirmation } => {
@@ -56,7 +70,40 @@ pub fn share(client: &Client, as_json: bool, command: args::Share) -> Result<(),
     Ok(())
 }
 
-fn share_row(share: &ShareView) -> Vec<String> {
+fn show_share(share: &ShareView) {
+    let [name, volume, path, access, durability, options, comment] = share_row(share);
+    pairs(&[
+        ("name", name),
+        ("volume", volume),
+        ("path", path),
+        ("comment", comment),
+        ("access", if access.is_empty() { "nobody".to_owned() } else { access }),
+        ("durability", durability),
+        ("options", options),
+    ]);
+}
+
+/// As in Windows, Administrators have a new share for themselves: they may have no members.
+fn tell_if_nobody_has_access(client: &Client, name: &str) -> Result<(), Failure> {
+    let share: ShareView = client.get(&format!("/shares/{}", escaped(name)))?;
+    let groups: Vec<GroupView> = client.get("/groups")?;
+    let is_empty = |who: &str| groups.iter().any(|group| group.name == who && group.members.is_empty());
+    if share.access.iter().all(|grant| is_empty(&grant.who)) {
+        let whose = match share.access.as_slice() {
+            [] => "nobody".to_owned(),
+            [only] => format!("{} alone, a group without members,", only.who),
+            _ => "groups without members alone".to_owned(),
+        };
+        eprintln!(
+            "cenote: {whose} may connect to '{name}' yet: `cenote share set {name} --grant WHO:full` lets a user or group in, or \
+             `cenote group set GROUP --add USER` gives the group members"
+        );
+    }
+    Ok(())
+}
+
+/// In the order of the list's columns.
+fn share_row(share: &ShareView) -> [String; 7] {
     let access: Vec<_> =
         share.access.iter().map(|grant| format!("{}:{}", grant.who, word(grant.access))).collect();
     let options: Vec<_> = [
@@ -70,7 +117,7 @@ fn share_row(share: &ShareView) -> Vec<String> {
     .filter(|(set, _)| *set)
     .map(|(_, name)| *name)
     .collect();
-    vec![
+    [
         share.name.clone(),
         share.volume.clone(),
         format!("\\{}", share.path),
@@ -130,40 +177,32 @@ pub fn user(client: &Client, as_json: bool, command: args::User) -> Result<(), F
                 Column("SID", Align::Left),
             ];
             let rows = users.iter().map(|user| {
-                vec![
-                    user.name.clone(),
-                    match (user.enabled, user.password_lost) {
-                        (false, _) => "no".to_owned(),
-                        (true, true) => "needs a password".to_owned(),
-                        (true, false) => "yes".to_owned(),
-                    },
-                    user.groups.join(", "),
-                    user.full_name.clone(),
-                    user.sid.to_string(),
-                ]
+                let (groups, full_name) = (user.groups.join(", "), user.full_name.clone());
+                vec![user.name.clone(), log_on(user), groups, full_name, user.sid.to_string()]
             });
             table(&columns, rows.collect(), "no users; `cenote user add NAME` adds one");
         }
-        args::User::Add { name, password, full_name, groups } => {
-            let given = read_password(password)?;
-            let generated = given.is_none();
-            let password = match given {
-                Some(password) => password,
-                None => generated_password().map_err(|error| Failure::new(error.to_string()))?,
-            };
-            let request = AddUser { name: name.clone(), password: password.clone(), full_name, groups };
-            client.post::<()>("/users", &request)?;
+        args::User::Show { name } => {
+            let user: UserView = client.get(&format!("/users/{}", escaped(&name)))?;
             if as_json {
-                let user: UserView = client.get(&format!("/users/{}", escaped(&name)))?;
-                return json(&AddedUser { user, password: generated.then_some(password) });
+                return json(&user);
             }
-            println!("user '{name}' was added");
-            if generated {
-                println!("password: {password}");
-            }
+            pairs(&[
+                ("name", user.name.clone()),
+                ("SID", user.sid.to_string()),
+                ("full name", user.full_name.clone()),
+                ("enabled", log_on(&user)),
+                ("groups", user.groups.join(", ")),
+                ("password set", format!("{} UTC", show_utc(user.password_set_unix_s as i64))),
+            ]);
+        }
+        args::User::Add { name, password, full_name, groups } => {
+            let given = read_password(password, Asked::Twice)?;
+            add_user(client, as_json, given, AddUser { name, password: String::new(), full_name, groups })?;
         }
         args::User::Set { name, password, full_name, enabled } => {
-            let request = SetUser { password: read_password(password)?, full_name, enabled };
+            let password = read_password(password, Asked::Twice)?;
+            let request = SetUser { name: None, password, full_name, enabled };
             if request.password.is_none() && request.full_name.is_none() && request.enabled.is_none() {
                 return Err(Failure::new(
                     "nothing to change: give --password, --password-stdin, --full-name or --enabled",
@@ -171,6 +210,12 @@ pub fn user(client: &Client, as_json: bool, command: args::User) -> Result<(), F
             }
             client.patch(&format!("/users/{}", escaped(&name)), &request)?;
             made::<UserView>(client, as_json, "users", &name, || format!("user '{name}' was changed"))?;
+        }
+        args::User::Rename { name, new_name } => {
+            let request = SetUser { name: Some(new_name.clone()), ..SetUser::default() };
+            client.patch(&format!("/users/{}", escaped(&name)), &request)?;
+            let message = || format!("user '{name}' is '{new_name}' now; its sessions ended");
+            made::<UserView>(client, as_json, "users", &new_name, message)?;
         }
         args::User::Delete { name, confirmation } => {
             let what = format!("this deletes user '{name}' for good: a new user of that name is another one");
@@ -181,16 +226,57 @@ pub fn user(client: &Client, as_json: bool, command: args::User) -> Result<(), F
     Ok(())
 }
 
-pub(super) fn read_password(password: args::Password) -> Result<Option<String>, Failure> {
+/// Whether the user can log on, in a word or a few.
+fn log_on(user: &UserView) -> String {
+    match (user.enabled, user.password_lost) {
+        (false, _) => "no",
+        (true, true) => "needs a password",
+        (true, false) => "yes",
+    }
+    .to_owned()
+}
+
+fn add_user(client: &Client, as_json: bool, given: Option<String>, request: AddUser) -> Result<(), Failure> {
+    let generated = given.is_none();
+    let password = match given {
+        Some(password) => password,
+        None => generated_password().map_err(|error| Failure::new(error.to_string()))?,
+    };
+    let request = AddUser { password: password.clone(), ..request };
+    client.post::<()>("/users", &request)?;
+    let name = request.name;
+    if as_json {
+        let user: UserView = client.get(&format!("/users/{}", escaped(&name)))?;
+        return json(&AddedUser { user, password: generated.then_some(password) });
+    }
+    println!("user '{name}' was added");
+    if generated {
+        println!("password: {password}");
+    }
+    Ok(())
+}
+
+/// How often a password is asked for on a terminal: a new one twice, since nobody sees it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    Once,
+    Twice,
+}
+
+pub(super) fn read_password(password: args::Password, asked: Asked) -> Result<Option<String>, Failure> {
     if !password.password_stdin {
         return Ok(password.password);
     }
+    let failed = |error| Failure::new(format!("no password could be read from standard input: {error}"));
+    if std::io::stdin().is_terminal() {
+        let first = rpassword::prompt_password("Password: ").map_err(failed)?;
+        if asked == Asked::Twice && rpassword::prompt_password("Once more: ").map_err(failed)? != first {
+            return Err(Failure::new("nothing was changed: the two passwords differ"));
+        }
+        return Ok(Some(first));
+    }
     let mut text = String::new();
-    std::io::stdin()
-        .lock()
-        .take(4096)
-        .read_to_string(&mut text)
-        .map_err(|error| Failure::new(format!("no password could be read from standard input: {error}")))?;
+    std::io::stdin().lock().take(4096).read_to_string(&mut text).map_err(failed)?;
     Ok(Some(text.trim_end_matches(['\n', '\r']).to_owned()))
 }
 
@@ -243,7 +329,7 @@ fn made<T: Serialize + DeserializeOwned>(
     Ok(())
 }
 
-/// Asks for the name, which the API also wants.
+/// Looks whether there is such a thing, and asks for its name, which the API also wants.
 fn delete(
     client: &Client,
     kind: &str,
@@ -251,9 +337,10 @@ fn delete(
     name: &str,
     confirmation: &args::Confirmation,
 ) -> Result<(), Failure> {
+    let path = format!("/{kind}/{}", escaped(name));
+    client.get::<serde::de::IgnoredAny>(&path)?;
     confirm(what, name, confirmation.yes.as_deref())?;
-    let name = escaped(name);
-    client.delete(&format!("/{kind}/{name}?confirm={name}"))
+    client.delete(&format!("{path}?confirm={}", escaped(name)))
 }
 
 pub fn acl(client: &Client, as_json: bool, command: args::Acl) -> Result<(), Failure> {

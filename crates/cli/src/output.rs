@@ -2,7 +2,7 @@
 //!
 //! Promises: JSON has a schema in the API's document. Never decides what is shown.
 
-use crate::cli::client::Failure;
+use crate::client::Failure;
 use anstream::{eprint, eprintln, println};
 use api::model::Health;
 use api::printed::Message;
@@ -140,6 +140,14 @@ pub fn health(health: Health) -> String {
         Health::Warning => text.yellow().to_string(),
         Health::Unhealthy => text.red().bold().to_string(),
     }
+}
+
+/// `2026-01-31 12:00:00`, in UTC, of seconds since 1970.
+pub fn show_utc(unix_s: i64) -> String {
+    let (days, second) = (unix_s.div_euclid(86_400), unix_s.rem_euclid(86_400));
+    let (year, month, day_of_month) = types::civil_date(days);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day_of_month:02} {hour:02}:{minute:02}:{second:02}")
 }
 
 /// Asks for the name of what will be destroyed, unless it was given (I8).

@@ -25,7 +25,7 @@ pub fn agent(is_https: bool, authorities: Option<&Path>, time_limit: Duration) -
         let tls = TlsConfig::builder()
             .provider(TlsProvider::Rustls)
             .root_certs(roots)
-            .unversioned_rustls_crypto_provider(api::tls::provider())
+            .unversioned_rustls_crypto_provider(crate::tls::provider())
             .build();
         builder = builder.tls_config(tls);
     }

@@ -64,11 +64,14 @@ pub enum Disk {
 /// The place of a disk: copies are kept apart at the widest level that has names.
 #[derive(Debug, Clone, Args)]
 pub struct Place {
-    #[arg(long, default_value = "")]
+    /// Rack that the disk is in
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub rack: String,
-    #[arg(long, default_value = "")]
+    /// Server that the disk is in
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub node: String,
-    #[arg(long, default_value = "")]
+    /// Enclosure that the disk is in
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub enclosure: String,
 }
 
@@ -77,10 +80,15 @@ pub enum Pool {
     /// List pools
     List,
     /// Show one pool and its disks
-    Show { name: String },
+    Show {
+        /// The pool's name
+        name: String,
+    },
     /// Make a pool of disks that hold nothing
     Create {
+        /// The pool's name; upper and lower case are the same
         name: String,
+        /// Files, partitions or whole block devices
         #[arg(required = true)]
         disks: Vec<PathBuf>,
         /// Make sparse files of this size if there are none
@@ -92,6 +100,7 @@ pub enum Pool {
     },
     /// Change how much of a pool is kept for repair
     Set {
+        /// The pool's name
         name: String,
         /// The size of the largest so many disks
         #[arg(long, value_name = "DISKS")]
@@ -99,9 +108,11 @@ pub enum Pool {
     },
     /// Stop a pool and give it up, so that another server can import its disks
     Export {
+        /// The pool's name
         name: String,
-        #[command(flatten)]
-        confirmation: Confirmation,
+        /// Do it without asking; NAME is the pool's
+        #[arg(long, value_name = "NAME")]
+        yes: Option<String>,
     },
     /// Bring a pool back from its disks: an exported one, or one whose server lost its state
     Import {
@@ -128,6 +139,7 @@ pub enum Pool {
     },
     /// Fill all disks evenly
     Rebalance {
+        /// The pool's name
         name: String,
         #[command(flatten)]
         watch: Watch,
@@ -136,8 +148,11 @@ pub enum Pool {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum Resiliency {
+    /// One copy: the loss of a disk loses the volume
     Simple,
+    /// Two copies, on different disks
     TwoWayMirror,
+    /// Three copies, on different disks
     ThreeWayMirror,
 }
 
@@ -146,9 +161,13 @@ pub enum Volume {
     /// List volumes
     List,
     /// Show one volume
-    Show { name: String },
+    Show {
+        /// The volume's name
+        name: String,
+    },
     /// Make a volume
     Create {
+        /// The volume's name; upper and lower case are the same
         name: String,
         /// Size as clients see it, such as 100GiB
         #[arg(long, value_parser = parse_size)]
@@ -156,6 +175,7 @@ pub enum Volume {
         /// Name of the pool; may be left out if there is only one
         #[arg(long)]
         pool: Option<String>,
+        /// Copies of each byte
         #[arg(long, value_enum, default_value = "two-way-mirror")]
         resiliency: Resiliency,
         /// Take all space from the pool at once
@@ -164,26 +184,34 @@ pub enum Volume {
     },
     /// Grow a volume
     Resize {
+        /// The volume's name
         name: String,
+        /// Size as clients see it, such as 100GiB
         #[arg(long, value_parser = parse_size)]
         size: u64,
     },
     /// Destroy a volume and all data on it
     Delete {
+        /// The volume's name
         name: String,
         #[command(flatten)]
         confirmation: Confirmation,
     },
     /// List the files of which some bytes have no intact copy
-    Damage { name: String },
+    Damage {
+        /// The volume's name
+        name: String,
+    },
     /// Compare metadata, allocation and all copies, online and read-only
     Check {
+        /// The volume's name
         name: String,
         /// Check, say what will be written, and write damaged copies again from intact ones
         #[arg(long)]
         repair: bool,
-        #[command(flatten)]
-        confirmation: Confirmation,
+        /// Repair without asking for the volume's name; NAME is it
+        #[arg(long, value_name = "NAME", requires = "repair")]
+        yes: Option<String>,
         #[command(flatten)]
         watch: Watch,
     },

@@ -1,9 +1,9 @@
 //! `cenote disk`, `cenote pool`, `cenote volume`.
 
-use crate::cli::activity::{json_of_ended, wait, watch};
-use crate::cli::args;
-use crate::cli::client::{Client, Failure, escaped};
-use crate::cli::output::{Align, Column, confirm, health, json, pairs, say, table, word};
+use crate::activity::{json_of_ended, wait, watch};
+use crate::args;
+use crate::client::{Client, Failure, escaped};
+use crate::output::{Align, Column, confirm, health, json, pairs, say, table, word};
 use anstream::{print, println};
 use api::model::{DamagedRange, Disk, Job, JobState, Pool, Provisioning, Resiliency, Volume, VolumeDamage};
 use api::requests::{
@@ -64,7 +64,7 @@ pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), F
             let started: Started = client.post(&format!("/disks/{disk}/retire"), &())?;
             follow(client, as_json, &started, watching.watch)?;
         }
-        args::Disk::Inspect { path } => return crate::cli::inspect::disk(&path, as_json),
+        args::Disk::Inspect { path } => return crate::inspect::disk(&path, as_json),
     }
     Ok(())
 }
@@ -191,8 +191,8 @@ pub fn pool(client: &Client, as_json: bool, command: args::Pool) -> Result<(), F
             }
             println!("pool '{name}' was made ({}); `cenote volume create` makes a volume in it", made.id);
         }
-        args::Pool::Export { name, confirmation } => {
-            export_pool(client, as_json, &name, confirmation.yes.as_deref())?;
+        args::Pool::Export { name, yes } => {
+            export_pool(client, as_json, &name, yes.as_deref())?;
         }
         args::Pool::Import { name, disks, search, rename, key, accept_missing, yes } => {
             let request = ImportPool {
@@ -365,9 +365,9 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
             let started: Started = client.post(&path, &CheckVolume::default())?;
             follow(client, as_json, &started, watching.watch)?;
         }
-        args::Volume::Check { name, repair: true, watch: watching, confirmation } => {
+        args::Volume::Check { name, repair: true, watch: watching, yes } => {
             let volume = find_volume(client, &name)?;
-            repair_volume(client, as_json, &volume, watching.watch, confirmation.yes.as_deref())?;
+            repair_volume(client, as_json, &volume, watching.watch, yes.as_deref())?;
         }
     }
     Ok(())

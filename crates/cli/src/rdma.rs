@@ -1,8 +1,9 @@
 //! `cenote rdma`: am I on RDMA, and if not, why.
 
-use crate::cli::args;
-use crate::cli::client::{Client, Failure};
-use crate::cli::output::{Align, Column, json, pairs, table};
+use crate::accounts::Asked;
+use crate::args;
+use crate::client::{Client, Failure};
+use crate::output::{Align, Column, json, pairs, table};
 use anstream::println;
 use api::model::{CounterKind, Rdma, RdmaConnection, RdmaTrace};
 use api::printed::{RdmaCounterSets, RdmaPing};
@@ -204,7 +205,7 @@ pub fn ping(options: args::RdmaPing, as_json: bool) -> Result<(), Failure> {
 /// Measures reading and writing on a share, if one was named.
 fn measure(options: args::RdmaPing, server: SocketAddr) -> Result<Option<bandwidth::Bandwidth>, Failure> {
     let (Some(share), Some(user)) = (options.share, options.user) else { return Ok(None) };
-    let password = super::accounts::read_password(options.password)?
+    let password = super::accounts::read_password(options.password, Asked::Once)?
         .ok_or_else(|| Failure::new("give the password with --password or --password-stdin"))?;
     let (domain, user) = user.split_once('\\').unwrap_or(("", &user));
     let credentials = Credentials::User {

@@ -1,6 +1,6 @@
 //! `cenote smb`, `cenote rdma`.
 
-use super::Password;
+use super::{Confirmation, Password};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -20,20 +20,49 @@ pub enum Smb {
         #[command(flatten)]
         how: SmbOptions,
     },
-    /// Copy a file from a server
+    /// Copy a file from a server, or a directory with all that is in it; times are kept
     Get {
         /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH
         place: String,
         /// Where to: a file, replaced if there is one, or a directory [default: the same name here]
-        file: Option<PathBuf>,
+        target: Option<PathBuf>,
+        /// A directory with all that is in it; links are left out
+        #[arg(long, short)]
+        recursive: bool,
         #[command(flatten)]
         how: SmbOptions,
     },
-    /// Copy a file to a server, over what has that name
+    /// Copy a file to a server, in place of what has that name, or a directory with all that is in it; times are kept
     Put {
-        file: PathBuf,
+        /// The file or directory here
+        source: PathBuf,
         /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH: a file or a directory
         place: String,
+        /// A directory with all that is in it; links are left out, and of names that differ by case only all but one
+        #[arg(long, short)]
+        recursive: bool,
+        #[command(flatten)]
+        how: SmbOptions,
+    },
+    /// Make a directory on a server
+    Mkdir {
+        /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH
+        place: String,
+        /// With those above it that are missing; none if it is there
+        #[arg(long, short)]
+        parents: bool,
+        #[command(flatten)]
+        how: SmbOptions,
+    },
+    /// Remove a file, or an empty directory, from a server
+    Rm {
+        /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH
+        place: String,
+        /// A directory with all that is in it; asks for its name first
+        #[arg(long, short)]
+        recursive: bool,
+        #[command(flatten)]
+        confirmation: Confirmation,
         #[command(flatten)]
         how: SmbOptions,
     },
@@ -43,7 +72,9 @@ pub enum Smb {
 pub enum SmbTransport {
     /// SMB Direct if the server has it, else TCP
     Auto,
+    /// TCP only
     Tcp,
+    /// SMB Direct only
     Rdma,
 }
 
@@ -94,7 +125,10 @@ pub enum Rdma {
     /// with --share and --user also how fast a file of its own is written and read by RDMA, with its content compared
     Ping(RdmaPing),
     /// The last protocol events of a connection, as `rdma list` numbers it
-    Trace { connection: u64 },
+    Trace {
+        /// Its number in `rdma list`
+        connection: u64,
+    },
     /// The counters of Windows' sets "SMB Direct Connection" and "RDMA Activity"
     Counters {
         /// Over how many seconds rates are measured

@@ -1,7 +1,7 @@
 //! Whom to ask, as whom: the session of the file commands.
 
 use super::Failure;
-use crate::cli::args::{SmbOptions, SmbTransport};
+use crate::args::{SmbOptions, SmbTransport};
 use smb_client::{
     Client, Encryption, Location, LocationError, Logon, Options, RDMA_PORT, RdmaDevice, Signing, Transport,
 };

@@ -1,7 +1,6 @@
 //! `cenote smb`: files of any SMB server, without a mount, over TCP or SMB Direct.
 //!
-//! Promises: a password comes from a file or the environment, never from the command line; a local file appears under its name
-//! only when it is whole. Never talks to the API.
+//! Promises: a password comes from a file or the environment, never from the command line. Never talks to the API.
 
 mod access;
 mod copy;
@@ -22,8 +21,19 @@ pub fn run(command: args::Smb, is_json: bool) -> Result<(), Failure> {
     match command {
         args::Smb::Ls { place, how } => list(&location(&place)?, &how, is_json),
         args::Smb::Stat { place, how } => stat(&location(&place)?, &how, is_json),
-        args::Smb::Get { place, file, how } => copy::get(&location(&place)?, file, &how, is_json),
-        args::Smb::Put { file, place, how } => copy::put(&file, location(&place)?, &how, is_json),
+        args::Smb::Get { place, target, recursive, how } => {
+            copy::get(&location(&place)?, target, recursive, &how, is_json)
+        }
+        args::Smb::Put { source, place, recursive, how } => {
+            copy::put(&source, location(&place)?, recursive, &how, is_json)
+        }
+        args::Smb::Mkdir { place, parents, how } => {
+            copy::make_directory(&location(&place)?, parents, &how, is_json)
+        }
+        args::Smb::Rm { place, recursive, confirmation, how } => {
+            let confirmation = recursive.then_some(&confirmation);
+            copy::remove(&location(&place)?, confirmation, &how, is_json)
+        }
     }
 }
 
@@ -41,7 +51,7 @@ fn open_tree(place: &Location, how: &args::SmbOptions) -> Result<(Client, Tree),
 fn list(place: &Location, how: &args::SmbOptions, is_json: bool) -> Result<(), Failure> {
     let (mut client, tree) = open_tree(place, how)?;
     let mut entries = client.list(tree, &place.path, "*").map_err(|error| failed(place, &error))?;
-    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    entries.sort_by(|one, other| one.name.cmp(&other.name));
     if is_json {
         let shown: Vec<_> = entries.iter().map(|entry| as_json(&entry.name, &entry.status)).collect();
         return output::json(&shown);
@@ -105,13 +115,8 @@ fn unix_seconds(time: FileTime) -> i64 {
     time.to_unix_nanos().div_euclid(1_000_000_000) as i64
 }
 
-/// `2026-01-31 12:00:00`, in UTC.
 fn show_time(time: FileTime) -> String {
-    let seconds = unix_seconds(time);
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let (year, month, day_of_month) = types::civil_date(days);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day_of_month:02} {hour:02}:{minute:02}:{second:02}")
+    output::show_utc(unix_seconds(time))
 }
 
 #[cfg(test)]

@@ -2,20 +2,23 @@
 //!
 //! Promises: talks to nothing but the API; every error says what to do next.
 
-use crate::cli::args::Global;
-use crate::daemon::{ADDRESS_FILE, TOKEN_FILE};
-use crate::https;
-use api::{ApiError, ErrorKind, Token};
+use crate::args::Global;
+use api::{ADDRESS_FILE, ApiError, ErrorKind, LOCK_FILE, TOKEN_FILE, Token, https};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ureq::http::Response;
 use ureq::{Agent, Body};
 
 /// The longest request is one that formats disks.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
+
+/// How long a server that starts is waited for, and how often it is looked for.
+const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LOOK: Duration = Duration::from_millis(100);
 
 /// What the command line says, and its exit status.
 #[derive(Debug, thiserror::Error)]
@@ -44,12 +47,24 @@ pub struct Client {
 }
 
 impl Client {
+    /// Waits for a server that is starting.
+    ///
     /// # Errors
     /// If no server is found, or its token cannot be read.
     pub fn find(global: &Global) -> Result<Self, Failure> {
+        if named(global).is_none() {
+            await_start(&data_directory(global));
+        }
+        Self::find_within(global, TIME_LIMIT)
+    }
+
+    /// As [`Client::find`], of a server that serves already; each request may take so long.
+    ///
+    /// # Errors
+    /// As [`Client::find`].
+    pub fn find_within(global: &Global, time_limit: Duration) -> Result<Self, Failure> {
         let data = data_directory(global);
-        let named = global.api.clone().or_else(|| std::env::var("CENOTE_API").ok());
-        let server = match named {
+        let server = match named(global) {
             Some(named) => server_of(&named)?,
             None => format!("http://{}", address_of(&data)?),
         };
@@ -66,7 +81,7 @@ impl Client {
         })?;
         let authorities =
             global.ca_file.clone().or_else(|| std::env::var_os("CENOTE_CA_FILE").map(PathBuf::from));
-        let agent = https::agent(server.starts_with("https:"), authorities.as_deref(), TIME_LIMIT)
+        let agent = https::agent(server.starts_with("https:"), authorities.as_deref(), time_limit)
             .map_err(Failure::new)?;
         Ok(Self { agent, base: format!("{server}/api/v1"), token })
     }
@@ -119,6 +134,46 @@ impl Client {
     fn bearer(&self) -> String {
         format!("Bearer {}", self.token.as_str())
     }
+}
+
+/// The address that was given, if any.
+fn named(global: &Global) -> Option<String> {
+    global.api.clone().or_else(|| std::env::var("CENOTE_API").ok())
+}
+
+/// A server has its data directory to itself some time before it serves: it replays journals. Waits until it does, or has ended.
+fn await_start(data: &Path) {
+    let until = Instant::now() + START_LIMIT;
+    let mut is_told = false;
+    while !serves(data) && Instant::now() < until && is_held(&data.join(LOCK_FILE)) {
+        if !is_told {
+            eprintln!("cenote: the server in {} is starting", data.display());
+            is_told = true;
+        }
+        std::thread::sleep(START_LOOK);
+    }
+}
+
+/// Whether something listens where the data directory says; the file may be that of a server which was killed.
+fn serves(data: &Path) -> bool {
+    address_of(data).is_ok_and(|address| TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok())
+}
+
+/// Whether a process holds the lock. It is looked up, since to try it could keep a server from starting.
+fn is_held(lock: &Path) -> bool {
+    let Ok(inode) = std::fs::metadata(lock).map(|found| found.ino()) else { return false };
+    std::fs::read_to_string("/proc/locks").is_ok_and(|locks| holds(&locks, inode))
+}
+
+/// Whether the kernel's list of locks (proc_locks(5)) has an exclusive one of flock(2) on a file with this inode.
+fn holds(locks: &str, inode: u64) -> bool {
+    locks.lines().any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let file = words.get(5).and_then(|file| file.rsplit(':').next());
+        words.get(1) == Some(&"FLOCK")
+            && words.get(3) == Some(&"WRITE")
+            && file.and_then(|file| file.parse().ok()) == Some(inode)
+    })
 }
 
 /// The folder in which the running server keeps its files.
@@ -205,4 +260,27 @@ pub fn escaped(name: &str) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn a_lock_is_found_in_the_kernels_list() {
+        let list = "1: POSIX  ADVISORY  WRITE 10 00:31:7 0 EOF\n2: FLOCK  ADVISORY  WRITE 11 fe:00:42 0 EOF\n\
+                    2: -> FLOCK  ADVISORY  WRITE 12 fe:00:43 0 EOF\n3: FLOCK ADVISORY READ 13 fe:00:44 0 EOF\n4: FLOCK\n";
+        let held: Vec<u64> = [7, 42, 43, 44].into_iter().filter(|inode| holds(list, *inode)).collect();
+        assert_eq!(held, [42]);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        assert!(!is_held(&path));
+        let lock = File::create(&path).unwrap();
+        assert!(!is_held(&path));
+        lock.try_lock().unwrap();
+        assert!(is_held(&path));
+        drop(lock);
+        assert!(!is_held(&path));
+    }
 }

@@ -5,14 +5,18 @@ use clap::{Args, Subcommand, ValueEnum};
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum Durability {
+    /// When it is answered
     Write,
+    /// When the file is closed or flushed
     Close,
+    /// When the file is flushed; five seconds later at the latest
     Flush,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct ShareOptions {
-    #[arg(long)]
+    /// A text that clients are shown beside the name
+    #[arg(long, value_name = "TEXT")]
     pub comment: Option<String>,
     /// Who may do what, such as Everyone:read or ann:full or staff:change; replaces all grants
     #[arg(long = "grant", value_name = "WHO:ACCESS")]
@@ -20,6 +24,7 @@ pub struct ShareOptions {
     /// When a write is durable on all copies: at once, when the file is closed or flushed, or when it is flushed
     #[arg(long, value_enum)]
     pub durability: Option<Durability>,
+    /// Nobody changes anything through it
     #[arg(long, value_name = "BOOL")]
     pub read_only: Option<bool>,
     /// Only encrypted sessions reach it
@@ -40,25 +45,34 @@ pub struct ShareOptions {
 pub enum Share {
     /// List shares
     List,
+    /// Show one share
+    Show {
+        /// The share's name
+        name: String,
+    },
     /// Share a volume, or a directory of it
     Create {
+        /// The name that clients connect to; upper and lower case are the same
         name: String,
+        /// The volume's name
         #[arg(long)]
         volume: String,
-        /// Directory of the volume, \ between names [default: its root]
-        #[arg(long, default_value = "")]
+        /// Directory of the volume, / or \ between names, made if there is none [default: its root]
+        #[arg(long, default_value = "", hide_default_value = true)]
         path: String,
         #[command(flatten)]
         options: ShareOptions,
     },
     /// Change a share's options
     Set {
+        /// The share's name
         name: String,
         #[command(flatten)]
         options: ShareOptions,
     },
     /// Take a share away; its files stay on the volume
     Delete {
+        /// The share's name
         name: String,
         #[command(flatten)]
         confirmation: Confirmation,
@@ -71,7 +85,7 @@ pub struct Password {
     /// The password; other users of this machine may see it while the command runs
     #[arg(long, value_name = "PW")]
     pub password: Option<String>,
-    /// Read the password from standard input
+    /// Read the password from standard input; on a terminal it is asked for and not shown
     #[arg(long)]
     pub password_stdin: bool,
 }
@@ -80,12 +94,19 @@ pub struct Password {
 pub enum User {
     /// List users
     List,
+    /// Show one user
+    Show {
+        /// The user's name
+        name: String,
+    },
     /// Add a user; without a password one is generated and printed
     Add {
+        /// The name to log on with; upper and lower case are the same
         name: String,
         #[command(flatten)]
         password: Password,
-        #[arg(long, default_value = "")]
+        /// For people
+        #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]
         full_name: String,
         /// A group it becomes a member of; may be given several times
         #[arg(long = "group", value_name = "GROUP")]
@@ -93,17 +114,27 @@ pub enum User {
     },
     /// Change a user
     Set {
+        /// The user's name
         name: String,
         #[command(flatten)]
         password: Password,
-        #[arg(long)]
+        /// For people
+        #[arg(long, value_name = "TEXT")]
         full_name: Option<String>,
         /// false: it cannot log on
         #[arg(long, value_name = "BOOL")]
         enabled: Option<bool>,
     },
+    /// Give a user another name: SID, password, groups, grants and files stay its own; its sessions end
+    Rename {
+        /// The user's name
+        name: String,
+        /// The name that it has from now on
+        new_name: String,
+    },
     /// Delete a user; its SID is never given again
     Delete {
+        /// The user's name
         name: String,
         #[command(flatten)]
         confirmation: Confirmation,
@@ -115,9 +146,13 @@ pub enum Group {
     /// List groups and their members
     List,
     /// Add a group
-    Add { name: String },
+    Add {
+        /// The group's name; no user may have it
+        name: String,
+    },
     /// Change a group's members
     Set {
+        /// The group's name
         name: String,
         /// A user or group to add; may be given several times
         #[arg(long, value_name = "MEMBER")]
@@ -128,6 +163,7 @@ pub enum Group {
     },
     /// Delete a group
     Delete {
+        /// The group's name
         name: String,
         #[command(flatten)]
         confirmation: Confirmation,
@@ -138,6 +174,7 @@ pub enum Group {
 pub enum Acl {
     /// Show owner and entries
     Show {
+        /// The share's name
         share: String,
         /// From the share's root, / or \ between names
         #[arg(default_value = "")]
@@ -145,10 +182,13 @@ pub enum Acl {
     },
     /// Change owner or entries
     Set {
+        /// The share's name
         share: String,
+        /// From the share's root, / or \ between names
         #[arg(default_value = "")]
         path: String,
-        #[arg(long)]
+        /// The user or group that owns it from now on
+        #[arg(long, value_name = "WHO")]
         owner: Option<String>,
         /// Allow, for what is below too: WHO:ACCESS with full, modify, read_execute, read, write or a mask such as 0x1200a9
         #[arg(long = "grant", value_name = "WHO:ACCESS")]

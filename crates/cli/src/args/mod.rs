@@ -4,13 +4,14 @@
 
 mod accounts;
 mod network;
+mod server;
 mod storage;
 
 pub use accounts::*;
 pub use network::*;
+pub use server::*;
 pub use storage::*;
 
-use crate::quickstart::Quickstart;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -30,7 +31,7 @@ pub struct Cli {
 }
 
 /// How to reach the server, and how to print.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
     /// Print JSON, with the schemas of the API's document (/openapi.json)
@@ -50,12 +51,22 @@ pub struct Global {
     pub token_file: Option<PathBuf>,
 }
 
+/// What the program does itself, whichever servers there are.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum Own {
     /// Start a trial server: file-backed disks, a mirrored volume, a share and a user
     Quickstart(Quickstart),
     /// Run the server
     Serve(Serve),
+    /// The configuration
+    #[command(subcommand)]
+    Config(Config),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    #[command(flatten)]
+    Own(Own),
     /// Physical disks
     #[command(subcommand)]
     Disk(Disk),
@@ -93,28 +104,24 @@ pub enum Command {
     Health,
     /// Operations, throughput and latency
     Perf(Perf),
-    /// The configuration
-    #[command(subcommand)]
-    Config(Config),
     /// Files of any SMB server, without a mount, over TCP or SMB Direct
     #[command(subcommand)]
     Smb(Smb),
     /// Print a completion script for a shell
-    Completion { shell: clap_complete::Shell },
+    Completion {
+        /// The shell that reads the script
+        shell: clap_complete::Shell,
+    },
     /// Write man pages into a directory
-    Man { directory: PathBuf },
-}
-
-#[derive(Debug, Clone, Args)]
-pub struct Serve {
-    /// Configuration file (TOML); `cenote config show` prints one with every key and its default
-    #[arg(long, value_name = "FILE")]
-    pub config: PathBuf,
+    Man {
+        /// Made if there is none
+        directory: PathBuf,
+    },
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct Confirmation {
-    /// Do it without asking; NAME is that of what is destroyed
+    /// Do it without asking; NAME is that of what would be asked for
     #[arg(long, value_name = "NAME")]
     pub yes: Option<String>,
 }
@@ -131,7 +138,10 @@ pub enum Session {
     /// List sessions
     List,
     /// End a session and close its files
-    Close { id: u64 },
+    Close {
+        /// As `session list` numbers it
+        id: u64,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -139,7 +149,10 @@ pub enum File {
     /// List open files
     List,
     /// Close an open file
-    Close { id: u64 },
+    Close {
+        /// As `file list` numbers it
+        id: u64,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -147,11 +160,20 @@ pub enum Job {
     /// List running jobs, and the last that ended
     List,
     /// Show a job's progress until it ends; without ID: of all that run
-    Watch { id: Option<u64> },
+    Watch {
+        /// As `job list` numbers it
+        id: Option<u64>,
+    },
     /// Stop a job; what it did stays done
-    Cancel { id: u64 },
+    Cancel {
+        /// As `job list` numbers it
+        id: u64,
+    },
     /// Let a job go on that was stopped
-    Resume { id: u64 },
+    Resume {
+        /// As `job list` numbers it
+        id: u64,
+    },
 }
 
 #[derive(Debug, Clone, Args)]
@@ -173,5 +195,8 @@ pub enum Config {
         effective: bool,
     },
     /// Check a configuration file
-    Check { file: PathBuf },
+    Check {
+        /// In TOML
+        file: PathBuf,
+    },
 }

@@ -1,0 +1,75 @@
+//! What the program does itself: it runs a server, and knows the configuration. All other commands are in `cli`.
+
+use crate::config::Config;
+use crate::service_manager::{self, JournalLines};
+use cli::args::{self, Global, Own};
+use cli::{Client, Failure, data_directory, output};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Runs the command that the process was started with, and prints what went wrong.
+pub fn main() -> ExitCode {
+    let priority = if service_manager::logs_to_journal() { "<3>" } else { "" };
+    cli::main(priority, run)
+}
+
+fn run(command: Own, global: &Global) -> Result<(), Failure> {
+    match command {
+        Own::Quickstart(options) => {
+            log_to_stderr("warn");
+            crate::quickstart::run(&options, &quickstart_directory(global), crate::dataplane::start)
+                .map_err(|error| Failure::new(error.to_string()))
+        }
+        Own::Serve(options) => {
+            let config = Config::read(&options.config).map_err(|error| Failure::new(error.to_string()))?;
+            log_to_stderr(&config.log.level);
+            crate::daemon::serve(&config, crate::dataplane::start)
+                .map_err(|error| Failure::new(error.to_string()))
+        }
+        Own::Config(command) => config(command, global),
+    }
+}
+
+fn config(command: args::Config, global: &Global) -> Result<(), Failure> {
+    match command {
+        args::Config::Show { effective: true } if global.json => {
+            let values: api::model::Configuration = Client::find(global)?.get_json("/config")?;
+            output::json(&values)
+        }
+        args::Config::Show { effective: false } if global.json => output::json(&Config::default()),
+        args::Config::Show { effective: true } => {
+            anstream::print!("{}", Client::find(global)?.get_text("/config")?);
+            Ok(())
+        }
+        args::Config::Show { effective: false } => {
+            anstream::print!("{}", Config::default().documented());
+            Ok(())
+        }
+        args::Config::Check { file } => {
+            Config::read(&file).map_err(|error| Failure::new(error.to_string()))?;
+            output::say(global.json, format!("{} is right", file.display()))
+        }
+    }
+}
+
+/// The data directory that a quickstart uses if none is given.
+fn quickstart_directory(global: &Global) -> PathBuf {
+    match (&global.data, std::env::var_os("CENOTE_DATA")) {
+        (None, None) => "cenote-data".into(),
+        _ => data_directory(global),
+    }
+}
+
+/// `CENOTE_LOG` overrides the level, also by module (`node=debug`).
+fn log_to_stderr(level: &str) {
+    let filter = std::env::var("CENOTE_LOG").unwrap_or_else(|_| level.to_owned());
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
+        .with_writer(std::io::stderr);
+    if service_manager::logs_to_journal() {
+        log.event_format(JournalLines).init();
+    } else {
+        log.with_ansi(std::io::stderr().is_terminal()).init();
+    }
+}
