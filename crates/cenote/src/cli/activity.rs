@@ -5,7 +5,9 @@ use crate::cli::client::{Client, Failure};
 use crate::cli::output::{Align, Column, health as colored, json, json_line, say, table, word};
 use crate::clock::unix_now_s;
 use anstream::println;
-use api::model::{Health, HealthReport, Job, JobState, OpenFile, Performance, Session, SmbDirectCounters};
+use api::model::{
+    Health, HealthReport, Job, JobKind, JobState, OpenFile, Performance, Session, SmbDirectCounters,
+};
 use api::printed::{OperationSample, PerformanceSample};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use owo_colors::OwoColorize;
@@ -203,25 +205,43 @@ pub fn wait(client: &Client, id: Option<u64>) -> Result<Vec<Job>, Failure> {
     }
 }
 
-/// Prints a job when it has ended. A failed job fails the command.
+/// Prints a job when it has ended. One that did not do all it should fails the command.
 pub fn json_of_ended(client: &Client, id: u64) -> Result<(), Failure> {
     let jobs = wait(client, Some(id))?;
     for job in &jobs {
         json(job)?;
     }
-    fail_if_one_failed(&jobs)
+    jobs.iter().find_map(shortfall).map_or(Ok(()), Err)
 }
 
 fn fail_if_one_failed(jobs: &[Job]) -> Result<(), Failure> {
     let failed = jobs.iter().find(|job| job.state == JobState::Failed);
-    failed.map_or(Ok(()), |job| Err(Failure::new(format!("job {} failed: {}", job.id, job.message))))
+    failed.and_then(shortfall).map_or(Ok(()), Err)
+}
+
+/// Says that a job did not do all it should: whoever waited for it counts on that.
+fn shortfall(job: &Job) -> Option<Failure> {
+    let how = match job.state {
+        JobState::Completed => return None,
+        JobState::Failed => "failed",
+        JobState::Cancelled => "was cancelled",
+        JobState::Suspended => "does not go on",
+        JobState::Running => "has not ended",
+    };
+    let why = if job.message.is_empty() { String::new() } else { format!(": {}", job.message) };
+    let left = match job.kind {
+        JobKind::Retirement => format!(". {} is not empty", job.target),
+        _ => String::new(),
+    };
+    Some(Failure::new(format!("job {} {how}{why}{left}", job.id)))
 }
 
 fn no_such_job(id: u64) -> Failure {
     Failure::new(format!("there is no job {id}; `cenote job list` shows those there are"))
 }
 
-/// Shows progress until the job, or all jobs, have ended. A failed job fails the command.
+/// Shows progress until the job, or all jobs, have ended. A job that failed fails the command; the one that was asked for, unless it
+/// was completed.
 pub fn watch(client: &Client, id: Option<u64>) -> Result<(), Failure> {
     let bars = MultiProgress::new();
     let mut shown: BTreeMap<u64, ProgressBar> = BTreeMap::new();
@@ -248,13 +268,13 @@ pub fn watch(client: &Client, id: Option<u64>) -> Result<(), Failure> {
                 if !std::io::stderr().is_terminal() {
                     println!("job {}: {} of {}: {}", job.id, word(job.kind), job.target, outcome(job));
                 }
-                if job.state == JobState::Failed {
-                    failed = Some(format!("job {} failed: {}", job.id, job.message));
+                if id.is_some() || job.state == JobState::Failed {
+                    failed = shortfall(job).or(failed);
                 }
             }
         }
         if !running {
-            return failed.map_or(Ok(()), |message| Err(Failure::new(message)));
+            return failed.map_or(Ok(()), Err);
         }
         std::thread::sleep(Duration::from_millis(500));
     }
@@ -275,8 +295,12 @@ fn bar(job: &Job) -> ProgressBar {
     bar
 }
 
-pub fn health(client: &Client, as_json: bool) -> Result<(), Failure> {
-    let report: HealthReport = client.get("/health")?;
+/// Exit status of `health` if nobody answers how things are: not that of a warning.
+const NOT_REACHED: u8 = 3;
+
+pub fn health(client: Result<Client, Failure>, as_json: bool) -> Result<(), Failure> {
+    let report = client.and_then(|client| client.get::<HealthReport>("/health"));
+    let report = report.map_err(|failure| Failure { exit_status: NOT_REACHED, ..failure })?;
     if as_json {
         json(&report)?;
     } else {
@@ -295,7 +319,7 @@ pub fn health(client: &Client, as_json: bool) -> Result<(), Failure> {
         Health::Warning => 1,
         Health::Unhealthy => 2,
     };
-    Err(Failure { message: String::new(), exit_status })
+    Err(Failure { exit_status, ..Failure::new("") })
 }
 
 pub fn perf(client: &Client, as_json: bool, command: &args::Perf) -> Result<(), Failure> {

@@ -78,7 +78,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Rdma(command) => rdma::rdma(&client()?, global.json, command),
         Command::File(command) => activity::file(&client()?, global.json, command),
         Command::Job(command) => activity::job(&client()?, global.json, command),
-        Command::Health => activity::health(&client()?, global.json),
+        Command::Health => activity::health(client(), global.json),
         Command::Perf(command) => activity::perf(&client()?, global.json, &command),
         Command::Config(args::Config::Show { effective: true }) if global.json => {
             let values: api::model::Configuration = client()?.get_json("/config")?;
