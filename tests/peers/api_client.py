@@ -10,8 +10,8 @@ from cenote_client.api.jobs import jobs
 from cenote_client.api.pools import pool, pools
 from cenote_client.api.server import health, healthz, perf
 from cenote_client.api.shares import share, shares
-from cenote_client.api.volumes import create_volume, delete_volume, resize_volume, volume, volumes
-from cenote_client.models import AddDisk, AddUser, ApiError, CreateVolume, Created, ErrorKind, ResizeVolume, Volume
+from cenote_client.api.volumes import create_volume, delete_volume, set_volume, volume, volumes
+from cenote_client.models import AddDisk, AddUser, ApiError, CreateVolume, Created, ErrorKind, SetVolume, Volume
 
 from peer_tests import run, test
 
@@ -32,7 +32,7 @@ def lists_and_single_things_are_the_same_objects():
 def a_volume_is_made_grown_shown_and_destroyed():
     made = create_volume.sync(client=client, body=CreateVolume(name="generated", size_bytes=256 << 20))
     assert isinstance(made, Created) and made.name == "generated", made
-    answer = resize_volume.sync_detailed("generated", client=client, body=ResizeVolume(size_bytes=512 << 20))
+    answer = set_volume.sync_detailed("generated", client=client, body=SetVolume(size_bytes=512 << 20))
     assert answer.status_code == 200 and answer.parsed is None, answer
     shown = volume.sync("GENERATED", client=client)
     assert isinstance(shown, Volume) and shown.id == made.id, shown

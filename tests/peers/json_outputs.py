@@ -83,6 +83,12 @@ def disks_and_jobs():
     shows("LocatedDisk", "disk", "locate", added["id"])
     replaced = shows("Replaced", "disk", "replace", added["id"], f"{WORK}/two.img", "--create", "1GiB")
     eventually(lambda: added["id"] not in [disk["id"] for disk in shows(["Disk"], "disk", "list")], "the old disk's end")
+    shows("Message", "disk", "acknowledge", replaced["disk"])
+    with open(f"{WORK}/foreign.img", "wb") as out:
+        out.write(b"XFSB" + bytes(4092))
+        out.truncate(256 << 20)
+    erased = shows("ErasedDisk", "disk", "erase", f"{WORK}/foreign.img", "--yes", f"{WORK}/foreign.img")
+    assert "XFS" in erased["held"], erased
     shows("DiskInspection", "disk", "inspect", f"{WORK}/one.img", status=(0, 1))
     job = shows("Started", "pool", "rebalance", pool)["job"]
     ended = shows("Job", "job", "watch", str(job))
@@ -90,7 +96,8 @@ def disks_and_jobs():
     shows(["Job"], "job", "watch")
     assert job in [listed["id"] for listed in shows(["Job"], "job", "list")]
     ended = shows("Job", "disk", "retire", replaced["disk"], "--watch")
-    assert ended["state"] == "completed", ended
+    assert (ended["kind"], ended["state"]) == ("retirement", "completed"), ended
+    assert replaced["disk"] not in [disk["id"] for disk in shows(["Disk"], "disk", "list")]
 
 
 @test
@@ -110,6 +117,8 @@ def volumes_and_shares():
     shown = shows("Volume", "volume", "show", "plans")
     assert (shown["id"], shown["name"]) == (made["id"], made["name"])
     shows(["Volume"], "volume", "list")
+    shows("Message", "volume", "set", "plans", "--warn-at", "60")
+    assert shows("Volume", "volume", "show", "plans")["warn_at_percent"] == 60
     shows("Message", "volume", "resize", "plans", "--size", "512MiB")
     job = shows("Started", "volume", "check", "plans")["job"]
     shows("Job", "job", "watch", str(job))
@@ -123,6 +132,7 @@ def volumes_and_shares():
     assert len(shows("AclView", "acl", "set", "plans", "--grant", f"{USER}:read")["entries"]) == len(acl["entries"]) + 1
     shows("Message", "share", "delete", "plans", "--yes", "plans")
     shows("Message", "volume", "delete", "plans", "--yes", "plans")
+    assert shows("DeletedPool", "pool", "delete", "second", "--yes", "second")["labelled_disks"] == []
 
 
 @test

@@ -22,8 +22,9 @@ use utoipa::openapi::{
 const LICENSE: &str = env!("CARGO_PKG_LICENSE");
 
 /// The first word of a path, the tag of what is below it, and what that is.
-const TAGS: [(&str, &str, &str); 12] = [
+const TAGS: [(&str, &str, &str); 13] = [
     ("disks", "disks", "Physical disks"),
+    ("disk-erasures", "disks", ""),
     ("pools", "pools", "Pools of disks"),
     ("pool-imports", "pools", ""),
     ("volumes", "volumes", "Volumes: virtual disks with files on them"),

@@ -4,9 +4,9 @@
 
 use crate::model::{Configuration, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use crate::requests::{
-    AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, GroupView,
-    ImportPool, ImportedPool, LocatedDisk, Replaced, ResizeVolume, SetAcl, SetGroup, SetPool, SetUser,
-    ShareOptions, ShareView, Started, UserView,
+    AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, DeletedPool,
+    EraseDisk, ErasedDisk, GroupView, ImportPool, ImportedPool, LocatedDisk, Replaced, SetAcl, SetGroup,
+    SetPool, SetUser, SetVolume, ShareOptions, ShareView, Started, UserView,
 };
 use cluster::audit::Outcome;
 use serde::{Deserialize, Serialize};
@@ -76,13 +76,17 @@ pub trait Management: Send + Sync + 'static {
     fn unretire_disk(&self, disk: DiskId) -> Answer<'_, ()>;
     fn replace_disk(&self, disk: DiskId, request: AddDisk) -> Answer<'_, Replaced>;
     fn locate_disk(&self, disk: DiskId, on: bool) -> Answer<'_, LocatedDisk>;
+    fn acknowledge_disk(&self, disk: DiskId) -> Answer<'_, ()>;
+    /// Checks the confirmation itself, since the refusal tells what the disk holds.
+    fn erase_disk(&self, request: EraseDisk) -> Answer<'_, ErasedDisk>;
     fn set_pool(&self, name: String, request: SetPool) -> Answer<'_, ()>;
     fn create_pool(&self, request: CreatePool) -> Answer<'_, PoolId>;
     fn export_pool(&self, name: String) -> Answer<'_, ()>;
+    fn delete_pool(&self, name: String) -> Answer<'_, DeletedPool>;
     fn import_pool(&self, request: ImportPool) -> Answer<'_, ImportedPool>;
     fn rebalance_pool(&self, name: String) -> Answer<'_, Started>;
     fn create_volume(&self, request: CreateVolume) -> Answer<'_, VolumeId>;
-    fn resize_volume(&self, name: String, request: ResizeVolume) -> Answer<'_, ()>;
+    fn set_volume(&self, name: String, request: SetVolume) -> Answer<'_, ()>;
     fn delete_volume(&self, name: String) -> Answer<'_, ()>;
     fn check_volume(&self, name: String, request: CheckVolume) -> Answer<'_, Started>;
     fn volume_damage(&self, name: String) -> Answer<'_, VolumeDamage>;

@@ -89,6 +89,10 @@ pub struct DiskCounters {
     pub medium_errors: u64,
     /// Pages and blocks whose write the disk answered and lost: they held what was there before.
     pub lost_writes: u64,
+    /// Of these three counts, what an administrator has taken notice of: health tells of what is beyond.
+    pub acknowledged_corrupt_blocks: u64,
+    pub acknowledged_medium_errors: u64,
+    pub acknowledged_lost_writes: u64,
 }
 
 /// What a device says of itself; `None`: it does not say.
@@ -122,6 +126,8 @@ pub struct Pool {
     pub reserve_bytes: u64,
     /// The size of the largest so many disks.
     pub reserve_disks: u32,
+    /// An administrator chose it; else it follows the number of disks.
+    pub reserve_is_set: bool,
 }
 
 /// How many copies of each byte a volume keeps (ResiliencySettingName).
@@ -182,12 +188,15 @@ pub struct Volume {
     pub resiliency: Resiliency,
     pub provisioning: Provisioning,
     pub size_bytes: u64,
-    /// In files and metadata.
+    /// By files, and by the slabs of journal and metadata.
     pub used_bytes: u64,
     pub available_bytes: u64,
     /// What it takes from the pool, all copies together.
     pub footprint_bytes: u64,
+    /// Health warns if so much of it, in percent, is used.
+    pub warn_at_percent: u8,
     pub copies: u8,
+    /// 0 if it is not served: how many copies can be used is not known then.
     pub in_sync_copies: u8,
     /// Fewer, and writes wait.
     pub min_copies: u8,
@@ -285,6 +294,9 @@ pub enum JobKind {
     Check,
     /// Blocks whose checksum failed are written again from another copy.
     Repair,
+    /// Everything is moved off a disk, which then leaves its pool: covers the jobs of all volumes that this takes. Suspended: it does
+    /// not go on by itself.
+    Retirement,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

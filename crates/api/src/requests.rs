@@ -83,6 +83,33 @@ pub struct LocatedDisk {
     pub message: String,
 }
 
+/// The answer to the deletion of a pool.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct DeletedPool {
+    pub name: String,
+    /// Paths of disks that were away or failed: their labels are still there, until they are erased.
+    pub labelled_disks: Vec<String>,
+}
+
+/// Makes a disk that belongs to no pool of this server hold nothing.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EraseDisk {
+    /// Absolute path of a file, a partition or a whole block device.
+    pub path: String,
+    /// The path once more. Without it nothing is done, and the refusal tells what the disk holds.
+    #[serde(default)]
+    pub confirm: Option<String>,
+}
+
+/// A disk that was erased.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ErasedDisk {
+    pub path: String,
+    /// What it held, in words.
+    pub held: String,
+}
+
 /// Brings a pool back from its disks.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -137,12 +164,23 @@ pub struct CreateVolume {
     #[serde(default)]
     pub provisioning: Provisioning,
     pub size_bytes: u64,
+    /// Health warns if so many percent are used; left out: 90.
+    #[serde(default)]
+    #[schema(minimum = 1, maximum = 100)]
+    pub warn_at_percent: Option<u8>,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+/// What is left out stays as it is.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ResizeVolume {
-    pub size_bytes: u64,
+pub struct SetVolume {
+    /// A volume only grows.
+    #[serde(default)]
+    pub size_bytes: Option<u64>,
+    /// Health warns if so many percent are used.
+    #[serde(default)]
+    #[schema(minimum = 1, maximum = 100)]
+    pub warn_at_percent: Option<u8>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]

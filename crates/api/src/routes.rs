@@ -3,6 +3,8 @@
 //! Promises: every changing request leaves a line in the audit log before it is answered, done, failed or refused. Never decides:
 //! that is the daemon's.
 
+mod freeing;
+
 use crate::management::{Answer, ApiError, ErrorKind, Management};
 use crate::model::{
     Configuration, Disk, HealthReport, Job, OpenFile, Performance, Pool, Rdma, RdmaTrace, Session, Snapshot,
@@ -10,8 +12,8 @@ use crate::model::{
 };
 use crate::requests::{
     AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, Created,
-    GroupView, ImportPool, ImportedPool, LocateDisk, LocatedDisk, Replaced, ResizeVolume, SetAcl, SetGroup,
-    SetPool, SetUser, ShareOptions, ShareView, Started, UserView,
+    GroupView, ImportPool, ImportedPool, LocateDisk, LocatedDisk, Replaced, SetAcl, SetGroup, SetPool,
+    SetUser, SetVolume, ShareOptions, ShareView, Started, UserView,
 };
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, State};
@@ -285,15 +287,16 @@ async fn create_volume(
     Ok(Json(Created { id: id.to_string(), name }))
 }
 
-/// Grows a volume.
-#[utoipa::path(patch, path = "/volumes/{name}", params(("name" = String, Path)), request_body = ResizeVolume, responses((status = OK, description = "Done")))]
-async fn resize_volume(
+/// Changes a volume: it grows, or health warns of it at another fill.
+#[utoipa::path(patch, path = "/volumes/{name}", params(("name" = String, Path)), request_body = SetVolume, responses((status = OK, description = "Done")))]
+async fn set_volume(
     State(m): State<Shared>,
     peer: Peer,
     Name(name): Name<String>,
-    Body(body): Body<ResizeVolume>,
+    Body(body): Body<SetVolume>,
 ) -> Reply<()> {
-    audited(&m, peer, "volume resize", &name, m.resize_volume(name.clone(), body)).await
+    let action = if body.size_bytes.is_some() { "volume resize" } else { "volume set" };
+    audited(&m, peer, action, &name, m.set_volume(name.clone(), body)).await
 }
 
 /// Destroys a volume and all data on it; `confirm` must be its name.
@@ -613,13 +616,15 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         .routes(routes!(retire_disk, unretire_disk))
         .routes(routes!(replace_disk))
         .routes(routes!(locate_disk))
-        .routes(routes!(pool, set_pool))
+        .routes(routes!(pool, set_pool, freeing::delete_pool))
+        .routes(routes!(freeing::acknowledge_disk))
+        .routes(routes!(freeing::erase_disk))
         .routes(routes!(pools, create_pool))
         .routes(routes!(export_pool))
         .routes(routes!(import_pool))
         .routes(routes!(rebalance_pool))
         .routes(routes!(volumes, create_volume))
-        .routes(routes!(volume, resize_volume, delete_volume))
+        .routes(routes!(volume, set_volume, delete_volume))
         .routes(routes!(check_volume))
         .routes(routes!(volume_damage))
         .routes(routes!(shares, create_share))

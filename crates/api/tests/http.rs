@@ -129,8 +129,18 @@ impl Management for Daemon {
     fn create_volume(&self, request: CreateVolume) -> Answer<'_, VolumeId> {
         self.did(format!("volume {} {}", request.name, request.size_bytes), VolumeId::from_bytes([1; 16]))
     }
-    fn resize_volume(&self, name: String, request: ResizeVolume) -> Answer<'_, ()> {
-        self.did(format!("resize {name} {}", request.size_bytes), ())
+    fn acknowledge_disk(&self, disk: DiskId) -> Answer<'_, ()> {
+        self.did(format!("acknowledge {disk}"), ())
+    }
+    fn erase_disk(&self, request: EraseDisk) -> Answer<'_, ErasedDisk> {
+        let erased = ErasedDisk { path: request.path.clone(), held: String::new() };
+        self.did(format!("erase {} {:?}", request.path, request.confirm), erased)
+    }
+    fn delete_pool(&self, name: String) -> Answer<'_, DeletedPool> {
+        self.did(format!("delete pool {name}"), DeletedPool { name, labelled_disks: Vec::new() })
+    }
+    fn set_volume(&self, name: String, request: SetVolume) -> Answer<'_, ()> {
+        self.did(format!("set {name} {:?} {:?}", request.size_bytes, request.warn_at_percent), ())
     }
     fn delete_volume(&self, name: String) -> Answer<'_, ()> {
         self.did(format!("delete volume {name}"), ())
@@ -311,6 +321,7 @@ fn what_destroys_needs_the_name_of_what_it_destroys() {
     for path in [
         "/api/v1/volumes/one",
         "/api/v1/volumes/one?confirm=two",
+        "/api/v1/pools/one?confirm=two",
         "/api/v1/shares/one?confirm=",
         "/api/v1/users/one",
     ] {

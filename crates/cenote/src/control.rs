@@ -61,9 +61,33 @@ pub enum Command {
     Storage(StorageCommand),
 }
 
+/// What the control plane asks of disks.
+#[derive(Debug)]
+pub enum DiskCommand {
+    /// Adds a disk that holds nothing to the pool.
+    Add { pool: PoolId, disk: NewDisk, reply: Reply<DiskId> },
+    /// Adds `new` to the disk's pool, and moves what the disk holds to others; answers with the new disk and the job's id.
+    Replace { disk: DiskId, new: NewDisk, reply: Reply<(DiskId, u64)> },
+    /// Has the disk's slabs moved to others; answers with the id of the job, which ends when the disk has left the pool.
+    Retire { disk: DiskId, reply: Reply<u64> },
+    /// The disk may be given slabs again.
+    Unretire { disk: DiskId, reply: Reply<()> },
+    /// Takes note that an administrator knows what was found wrong with the disk.
+    Acknowledge { disk: DiskId, reply: Reply<()> },
+    /// Erases a disk that is no pool's here, if that is confirmed; answers what it holds.
+    Erase { path: PathBuf, is_confirmed: bool, reply: Reply<String> },
+}
+
+impl From<DiskCommand> for Command {
+    fn from(command: DiskCommand) -> Self {
+        Self::Storage(StorageCommand::Disk(command))
+    }
+}
+
 /// What the control plane asks of disks, pools and volumes.
 #[derive(Debug)]
 pub enum StorageCommand {
+    Disk(DiskCommand),
     /// Writes labels to disks that hold nothing, and makes them a pool.
     CreatePool {
         name: String,
@@ -77,38 +101,21 @@ pub enum StorageCommand {
         pool: PoolId,
         reply: Reply<()>,
     },
+    /// Forgets a pool without volumes, and erases its disks; answers the paths of those whose labels are still there.
+    DeletePool {
+        pool: PoolId,
+        reply: Reply<Vec<String>>,
+    },
     /// Opens a pool that was just recorded; answers the names of volumes that are not served, and why.
     AdoptPool {
         pool: PoolId,
         reply: Reply<Vec<String>>,
-    },
-    /// Adds a disk that holds nothing to the pool.
-    AddDisk {
-        pool: PoolId,
-        disk: NewDisk,
-        reply: Reply<DiskId>,
-    },
-    /// Adds `new` to the disk's pool, and moves what the disk holds to others; answers with the new disk and the job's id.
-    ReplaceDisk {
-        disk: DiskId,
-        new: NewDisk,
-        reply: Reply<(DiskId, u64)>,
-    },
-    /// The disk may be given slabs again.
-    UnretireDisk {
-        disk: DiskId,
-        reply: Reply<()>,
     },
     /// Keeps this many disks' worth of the pool's space for repair.
     SetReserve {
         pool: PoolId,
         reserve_disks: u32,
         reply: Reply<()>,
-    },
-    /// Moves the disk's slabs to others; answers with the job's id once that has begun.
-    RetireDisk {
-        disk: DiskId,
-        reply: Reply<u64>,
     },
     /// Evens out the fill of the pool's disks; answers with the job's id.
     Rebalance {
@@ -124,6 +131,12 @@ pub enum StorageCommand {
     ResizeVolume {
         volume: VolumeId,
         size_bytes: u64,
+        reply: Reply<()>,
+    },
+    /// Has health warn if so many percent of the volume are used.
+    WarnAt {
+        volume: VolumeId,
+        percent: u8,
         reply: Reply<()>,
     },
     /// Gives all slabs of the volume back. Its data is gone.
@@ -186,6 +199,7 @@ pub struct NewVolume {
     pub resiliency: Resiliency,
     pub provisioning: Provisioning,
     pub size_bytes: u64,
+    pub warn_at_percent: Option<u8>,
 }
 
 fn ended() -> CommandError {

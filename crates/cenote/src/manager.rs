@@ -11,17 +11,17 @@ use crate::acl;
 use crate::clock::unix_now_s;
 use crate::config::Config;
 use crate::control::{
-    Command, CommandError, CommandErrorKind, ControlHandle, NewDisk, NewVolume, Reply as CommandReply,
-    StorageCommand,
+    Command, CommandError, CommandErrorKind, ControlHandle, DiskCommand, NewDisk, NewVolume,
+    Reply as CommandReply, StorageCommand,
 };
 use crate::directory::{Directory, SharedDirectory};
 use crate::smart::DeviceHealths;
 use account_book::{AccountBook, apply};
 use api::model::{Configuration, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use api::requests::{
-    AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, FaultDomain,
-    GroupView, ImportPool, ImportedPool, LocatedDisk, Replaced, ResizeVolume, SetAcl, SetGroup, SetPool,
-    SetUser, ShareOptions, ShareView, Started, UserView,
+    AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, DeletedPool,
+    EraseDisk, ErasedDisk, FaultDomain, GroupView, ImportPool, ImportedPool, LocatedDisk, Replaced, SetAcl,
+    SetGroup, SetPool, SetUser, SetVolume, ShareOptions, ShareView, Started, UserView,
 };
 use api::{Answer, ApiError, ErrorKind, Management};
 use cluster::accounts::{AccountError, Accounts};
@@ -221,28 +221,21 @@ fn refused(error: AccountError) -> ApiError {
     ApiError::new(kind, error.to_string())
 }
 
+fn absolute(text: &str) -> Result<PathBuf, ApiError> {
+    let path = PathBuf::from(text);
+    let whole = path.is_absolute() && !path.components().any(|part| part == Component::ParentDir);
+    whole.then_some(path).ok_or_else(|| {
+        let message = format!("'{text}' is not an absolute path without ..: give the whole path");
+        ApiError::new(ErrorKind::Invalid, message)
+    })
+}
+
 fn paths(given: &[String]) -> Result<Vec<PathBuf>, ApiError> {
-    let path = |text: &String| {
-        let path = PathBuf::from(text);
-        let whole = path.is_absolute() && !path.components().any(|part| part == Component::ParentDir);
-        whole.then_some(path).ok_or_else(|| {
-            ApiError::new(
-                ErrorKind::Invalid,
-                format!("'{text}' is not an absolute path without ..: give the whole path"),
-            )
-        })
-    };
-    given.iter().map(path).collect()
+    given.iter().map(|text| absolute(text)).collect()
 }
 
 fn new_disk(request: &AddDisk) -> Result<NewDisk, ApiError> {
-    let path = PathBuf::from(&request.path);
-    if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
-        return Err(ApiError::new(
-            ErrorKind::Invalid,
-            format!("'{}' is not an absolute path without ..: give the disk's whole path", request.path),
-        ));
-    }
+    let path = absolute(&request.path)?;
     let FaultDomain { rack, node, enclosure } = request.fault_domain.clone();
     Ok(NewDisk {
         path,
@@ -288,26 +281,26 @@ impl Management for Manager {
             let disk = new_disk(&request)?;
             self.demand_no_disk_of_ours([&disk.path]).await?;
             let pool = self.pool_named(request.pool.as_deref()).await?;
-            self.call(|reply| StorageCommand::AddDisk { pool, disk, reply }).await
+            self.call(|reply| DiskCommand::Add { pool, disk, reply }).await
         })
     }
 
     fn retire_disk(&self, disk: DiskId) -> Answer<'_, Started> {
         Box::pin(async move {
-            let job = self.call(|reply| StorageCommand::RetireDisk { disk, reply }).await?;
+            let job = self.call(|reply| DiskCommand::Retire { disk, reply }).await?;
             Ok(Started { job })
         })
     }
 
     fn unretire_disk(&self, disk: DiskId) -> Answer<'_, ()> {
-        Box::pin(self.call(move |reply| StorageCommand::UnretireDisk { disk, reply }))
+        Box::pin(self.call(move |reply| DiskCommand::Unretire { disk, reply }))
     }
 
     fn replace_disk(&self, disk: DiskId, request: AddDisk) -> Answer<'_, Replaced> {
         Box::pin(async move {
             let new = new_disk(&request)?;
             self.demand_no_disk_of_ours([&new.path]).await?;
-            let (disk, job) = self.call(|reply| StorageCommand::ReplaceDisk { disk, new, reply }).await?;
+            let (disk, job) = self.call(|reply| DiskCommand::Replace { disk, new, reply }).await?;
             Ok(Replaced { disk, job })
         })
     }
@@ -319,6 +312,35 @@ impl Management for Manager {
             let path = found.ok_or_else(|| no_such("disk", &disk.to_string()))?.path.clone();
             let located = tokio::task::spawn_blocking(move || crate::locate::locate(&path, on));
             located.await.map_err(|_| ApiError::new(ErrorKind::Internal, "the search was interrupted"))
+        })
+    }
+
+    fn acknowledge_disk(&self, disk: DiskId) -> Answer<'_, ()> {
+        Box::pin(self.call(move |reply| DiskCommand::Acknowledge { disk, reply }))
+    }
+
+    fn erase_disk(&self, request: EraseDisk) -> Answer<'_, ErasedDisk> {
+        Box::pin(async move {
+            let path = absolute(&request.path)?;
+            let is_confirmed = request.confirm.as_deref() == Some(request.path.as_str());
+            let held = self.call(|reply| DiskCommand::Erase { path, is_confirmed, reply }).await?;
+            let path = request.path;
+            if !is_confirmed {
+                let message = format!(
+                    "this destroys what is on {path}: {held}; confirm it by its path (\"confirm\": PATH)"
+                );
+                return Err(ApiError::new(ErrorKind::ConfirmationNeeded, message));
+            }
+            Ok(ErasedDisk { path, held })
+        })
+    }
+
+    fn delete_pool(&self, name: String) -> Answer<'_, DeletedPool> {
+        Box::pin(async move {
+            let pool = self.pool_named(Some(&name)).await?;
+            let _importing = self.moving.lock().await;
+            let labelled_disks = self.call(|reply| StorageCommand::DeletePool { pool, reply }).await?;
+            Ok(DeletedPool { name, labelled_disks })
         })
     }
 
@@ -402,16 +424,29 @@ impl Management for Manager {
                 resiliency: request.resiliency,
                 provisioning: request.provisioning,
                 size_bytes: request.size_bytes,
+                warn_at_percent: request.warn_at_percent,
             };
             self.call(|reply| StorageCommand::CreateVolume { volume, reply }).await
         })
     }
 
-    fn resize_volume(&self, name: String, request: ResizeVolume) -> Answer<'_, ()> {
+    fn set_volume(&self, name: String, request: SetVolume) -> Answer<'_, ()> {
         Box::pin(async move {
+            let SetVolume { size_bytes, warn_at_percent } = request;
+            if size_bytes.is_none() && warn_at_percent.is_none() {
+                return Err(ApiError::new(
+                    ErrorKind::Invalid,
+                    "nothing to change: give a size or a threshold",
+                ));
+            }
             let volume = self.volume_named(&name).await?;
-            self.call(|reply| StorageCommand::ResizeVolume { volume, size_bytes: request.size_bytes, reply })
-                .await
+            if let Some(size_bytes) = size_bytes {
+                self.call(|reply| StorageCommand::ResizeVolume { volume, size_bytes, reply }).await?;
+            }
+            if let Some(percent) = warn_at_percent {
+                self.call(|reply| StorageCommand::WarnAt { volume, percent, reply }).await?;
+            }
+            Ok(())
         })
     }
 

@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::control::{CommandError, DataPlane, DataPlaneOptions};
 use crate::daemon::{Daemon, DaemonError, DataDirectory, Listeners, listen};
 use api::Management;
-use api::model::{Provisioning, Resiliency};
+use api::model::{Provisioning, Resiliency, VolumeStatus};
 use api::requests::{
     AddDisk, AddUser, CreatePool, CreateShare, CreateVolume, FaultDomain, Grant, ImportPool, SetUser,
     ShareOptions,
@@ -17,6 +17,7 @@ use cluster::accounts::generated_password;
 use cluster::shares::ShareAccess;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
+use types::size::show_size;
 
 const POOL: &str = "pool";
 const VOLUME: &str = "demo";
@@ -64,7 +65,8 @@ pub fn run(
                 return Err(error);
             }
         };
-        let lines = connect_lines(options, (address, direct), &password, daemon.directory().path());
+        let mut lines = connect_lines(options, (address, direct), &password, daemon.directory().path());
+        lines += &unserved_lines(&daemon).await;
         daemon.run(move || println!("{lines}ready")).await
     })
 }
@@ -112,6 +114,15 @@ fn smb_listener(options: &Quickstart) -> Result<(TcpListener, SocketAddr), Daemo
 /// IANA's smbdirect: the port on which clients look for iWARP.
 const RDMA_PORT: u16 = 5445;
 
+/// Tells of volumes that clients do not reach although the server is up.
+async fn unserved_lines(daemon: &Daemon) -> String {
+    let Ok(snapshot) = daemon.manager().snapshot().await else { return String::new() };
+    let unserved = snapshot.volumes.iter().filter(|volume| volume.status == VolumeStatus::Detached);
+    unserved
+        .map(|volume| format!("volume '{}' is NOT SERVED: `cenote health` says why\n", volume.name))
+        .collect()
+}
+
 /// What is known of the user's password.
 enum Password {
     Generated(String),
@@ -131,6 +142,7 @@ async fn furnish(daemon: &Daemon, options: &Quickstart) -> Result<Password, Daem
     }
     let snapshot = manager.snapshot().await.map_err(failed)?;
     if snapshot.pools.is_empty() {
+        check_sizes(options)?;
         let disk = |number: u32| AddDisk {
             path: disks.join(format!("disk-{number}.img")).display().to_string(),
             create_size_bytes: Some(options.disk_size),
@@ -157,6 +169,7 @@ async fn furnish(daemon: &Daemon, options: &Quickstart) -> Result<Password, Daem
             resiliency,
             provisioning: Provisioning::Thin,
             size_bytes,
+            warn_at_percent: None,
         };
         manager.create_volume(request).await.map_err(failed)?;
     }
@@ -173,6 +186,25 @@ async fn furnish(daemon: &Daemon, options: &Quickstart) -> Result<Password, Daem
         manager.create_share(request).await.map_err(failed)?;
     }
     Ok(password)
+}
+
+/// Refuses disks in which the volume would have no room, before any is made.
+fn check_sizes(options: &Quickstart) -> Result<(), DaemonError> {
+    /// Steps in which a size that is enough is looked for.
+    const STEP_BYTES: u64 = 64 << 20;
+    let resiliency =
+        if options.disks < 2 { cluster::Resiliency::Simple } else { cluster::Resiliency::TwoWay };
+    let is_enough = |size_bytes: &u64| node::has_room_for_volume(options.disks, *size_bytes, resiliency);
+    if is_enough(&options.disk_size) {
+        return Ok(());
+    }
+    let enough = (1..64).map(|steps| steps * STEP_BYTES).find(is_enough);
+    let enough =
+        enough.map_or_else(String::new, |enough| format!(": --disk-size {} is enough", show_size(enough)));
+    Err(DaemonError::Setup(format!(
+        "disks of {} have no room for a volume with its copies and what is kept for repair{enough}",
+        show_size(options.disk_size)
+    )))
 }
 
 /// The state is not there, the disks may be: what they hold is not made anew.

@@ -5,7 +5,9 @@ use crate::client::{Client, Failure};
 use crate::output::{Align, Column, health as colored, json, json_line, say, table, word};
 use crate::progress::fit;
 use anstream::println;
-use api::model::{Health, HealthReport, Job, JobState, OpenFile, Performance, Session, SmbDirectCounters};
+use api::model::{
+    Health, HealthReport, Job, JobKind, JobState, OpenFile, Performance, Session, SmbDirectCounters,
+};
 use api::printed::{OperationSample, PerformanceSample};
 use indicatif::{MultiProgress, ProgressBar};
 use owo_colors::OwoColorize;
@@ -207,29 +209,47 @@ pub fn wait(client: &Client, id: Option<u64>) -> Result<Vec<Job>, Failure> {
     }
 }
 
-/// Prints a job when it has ended. A failed job fails the command.
+/// Prints a job when it has ended. One that did not do all it should fails the command.
 pub fn json_of_ended(client: &Client, id: u64) -> Result<(), Failure> {
     let jobs = wait(client, Some(id))?;
     for job in &jobs {
         json(job)?;
     }
-    fail_if_one_failed(&jobs)
+    jobs.iter().find_map(shortfall).map_or(Ok(()), Err)
 }
 
 fn fail_if_one_failed(jobs: &[Job]) -> Result<(), Failure> {
     let failed = jobs.iter().find(|job| job.state == JobState::Failed);
-    failed.map_or(Ok(()), |job| Err(Failure::new(format!("job {} failed: {}", job.id, job.message))))
+    failed.and_then(shortfall).map_or(Ok(()), Err)
+}
+
+/// Says that a job did not do all it should: whoever waited for it counts on that.
+fn shortfall(job: &Job) -> Option<Failure> {
+    let how = match job.state {
+        JobState::Completed => return None,
+        JobState::Failed => "failed",
+        JobState::Cancelled => "was cancelled",
+        JobState::Suspended => "does not go on",
+        JobState::Running => "has not ended",
+    };
+    let why = if job.message.is_empty() { String::new() } else { format!(": {}", job.message) };
+    let left = match job.kind {
+        JobKind::Retirement => format!(". {} is not empty", job.target),
+        _ => String::new(),
+    };
+    Some(Failure::new(format!("job {} {how}{why}{left}", job.id)))
 }
 
 fn no_such_job(id: u64) -> Failure {
     Failure::new(format!("there is no job {id}; `cenote job list` shows those there are"))
 }
 
-/// Shows progress until the job, or all jobs, have ended. A failed job fails the command.
+/// Shows progress until the job, or all jobs, have ended. A job that failed fails the command; the one that was asked for, unless it
+/// was completed.
 pub fn watch(client: &Client, id: Option<u64>) -> Result<(), Failure> {
     let bars = MultiProgress::new();
     let mut shown: BTreeMap<u64, ProgressBar> = BTreeMap::new();
-    let mut failed = Vec::new();
+    let mut failed: Vec<Failure> = Vec::new();
     loop {
         let mut jobs: Vec<Job> = client.get("/jobs")?;
         jobs.retain(|job| id.is_none_or(|id| job.id == id));
@@ -250,9 +270,10 @@ pub fn watch(client: &Client, id: Option<u64>) -> Result<(), Failure> {
             fit(bar);
             if !goes_on && !bar.is_finished() {
                 bar.finish_and_clear();
-                if job.state == JobState::Failed {
-                    failed.push(format!("job {} failed: {}", job.id, job.message));
-                } else {
+                if id.is_some() || job.state == JobState::Failed {
+                    failed.extend(shortfall(job));
+                }
+                if job.state != JobState::Failed {
                     let line =
                         format!("job {}: {} of {}: {}", job.id, word(job.kind), job.target, outcome(job));
                     bars.suspend(|| println!("{line}"));
@@ -260,7 +281,8 @@ pub fn watch(client: &Client, id: Option<u64>) -> Result<(), Failure> {
             }
         }
         if !running {
-            return if failed.is_empty() { Ok(()) } else { Err(Failure::new(failed.join("\n"))) };
+            let messages: Vec<String> = failed.into_iter().map(|failure| failure.message).collect();
+            return if messages.is_empty() { Ok(()) } else { Err(Failure::new(messages.join("\n"))) };
         }
         std::thread::sleep(Duration::from_millis(500));
     }
@@ -271,8 +293,12 @@ fn outcome(job: &Job) -> String {
     if job.message.is_empty() { word(job.state) } else { format!("{}: {}", word(job.state), job.message) }
 }
 
-pub fn health(client: &Client, as_json: bool) -> Result<(), Failure> {
-    let report: HealthReport = client.get("/health")?;
+/// Exit status of `health` if nobody answers how things are: not that of a warning.
+const NOT_REACHED: u8 = 3;
+
+pub fn health(client: Result<Client, Failure>, as_json: bool) -> Result<(), Failure> {
+    let report = client.and_then(|client| client.get::<HealthReport>("/health"));
+    let report = report.map_err(|failure| Failure { exit_status: NOT_REACHED, ..failure })?;
     if as_json {
         json(&report)?;
     } else {
@@ -291,7 +317,7 @@ pub fn health(client: &Client, as_json: bool) -> Result<(), Failure> {
         Health::Warning => 1,
         Health::Unhealthy => 2,
     };
-    Err(Failure { message: String::new(), exit_status })
+    Err(Failure { exit_status, ..Failure::new("") })
 }
 
 pub fn perf(client: &Client, as_json: bool, command: &args::Perf) -> Result<(), Failure> {

@@ -26,17 +26,19 @@ const START_LOOK: Duration = Duration::from_millis(100);
 pub struct Failure {
     pub message: String,
     pub exit_status: u8,
+    /// Of a refusal by the API.
+    pub kind: Option<ErrorKind>,
 }
 
 impl Failure {
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), exit_status: 1 }
+        Self { message: message.into(), exit_status: 1, kind: None }
     }
 }
 
 impl From<ApiError> for Failure {
     fn from(error: ApiError) -> Self {
-        Self::new(error.message)
+        Self { kind: Some(error.kind), ..Self::new(error.message) }
     }
 }
 
@@ -124,6 +126,14 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub fn delete(&self, path: &str) -> Result<(), Failure> {
+        answer(self.agent.delete(self.url(path)).header("Authorization", self.bearer()).call())
+    }
+
+    /// As [`Client::delete`], of what is answered with more than that it was done.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub fn delete_with_answer<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         answer(self.agent.delete(self.url(path)).header("Authorization", self.bearer()).call())
     }
 

@@ -73,7 +73,7 @@ fn run(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Rdma(command) => rdma::rdma(&client()?, global.json, command),
         Command::File(command) => activity::file(&client()?, global.json, command),
         Command::Job(command) => activity::job(&client()?, global.json, command),
-        Command::Health => activity::health(&client()?, global.json),
+        Command::Health => activity::health(client(), global.json),
         Command::Perf(command) => activity::perf(&client()?, global.json, &command),
         Command::Smb(command) => smb::run(command, global.json),
         Command::Completion { shell } => {

@@ -5,14 +5,17 @@ use crate::args;
 use crate::client::{Client, Failure, escaped};
 use crate::output::{Align, Column, confirm, health, json, pairs, say, table, word};
 use anstream::{print, println};
-use api::model::{DamagedRange, Disk, Job, JobState, Pool, Provisioning, Resiliency, Volume, VolumeDamage};
+use api::ErrorKind;
+use api::model::{
+    DamagedRange, Disk, Job, JobState, Pool, Provisioning, Resiliency, Volume, VolumeDamage, VolumeStatus,
+};
 use api::requests::{
-    AddDisk, CheckVolume, CreatePool, CreateVolume, Created, FaultDomain, ImportPool, ImportedPool,
-    LocateDisk, LocatedDisk, Replaced, ResizeVolume, SetPool, Started,
+    AddDisk, CheckVolume, CreatePool, CreateVolume, Created, DeletedPool, EraseDisk, ErasedDisk, FaultDomain,
+    ImportPool, ImportedPool, LocateDisk, LocatedDisk, Replaced, SetPool, SetVolume, Started,
 };
 use std::path::{Path, PathBuf};
-use types::DiskId;
 use types::size::show_size;
+use types::{DiskId, PoolId};
 
 pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), Failure> {
     match command {
@@ -21,7 +24,7 @@ pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), F
             if as_json {
                 return json(&disks);
             }
-            list_disks(&disks);
+            list_disks(&disks, &client.get::<Vec<Pool>>("/pools")?);
         }
         args::Disk::Add { path, pool, create, place } => {
             let request = AddDisk {
@@ -64,6 +67,14 @@ pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), F
             let started: Started = client.post(&format!("/disks/{disk}/retire"), &())?;
             follow(client, as_json, &started, watching.watch)?;
         }
+        args::Disk::Acknowledge { disk } => {
+            let disk = disk_id(client, &disk)?;
+            let () = client.post(&format!("/disks/{disk}/acknowledge"), &())?;
+            let message =
+                format!("the errors of disk {disk} are acknowledged; health tells of those that come after");
+            say(as_json, message)?;
+        }
+        args::Disk::Erase { path, yes } => erase(client, as_json, &path, yes.as_deref())?,
         args::Disk::Inspect { path } => return crate::inspect::disk(&path, as_json),
     }
     Ok(())
@@ -83,6 +94,28 @@ fn locate(client: &Client, as_json: bool, disk: &str, off: bool) -> Result<(), F
         ("slot", none(&found.slot)),
         ("LED", if found.led { if off { "off" } else { "on" }.to_owned() } else { found.message.clone() }),
     ]);
+    Ok(())
+}
+
+fn erase(client: &Client, as_json: bool, path: &Path, yes: Option<&str>) -> Result<(), Failure> {
+    let mut request = EraseDisk { path: whole_path(path)?, confirm: None };
+    // Without the confirmation it only looks. What was typed as it was given confirms the whole path.
+    let refused = match client.post::<ErasedDisk>("/disk-erasures", &request) {
+        Ok(erased) => return json(&erased),
+        Err(refused) => refused,
+    };
+    if refused.kind != Some(ErrorKind::ConfirmationNeeded) {
+        return Err(refused);
+    }
+    let named = path.display().to_string();
+    let given = yes.filter(|given| **given == request.path).map(|_| named.as_str()).or(yes);
+    confirm(&refused.message, &named, given)?;
+    request.confirm = Some(request.path.clone());
+    let erased: ErasedDisk = client.post("/disk-erasures", &request)?;
+    if as_json {
+        return json(&erased);
+    }
+    println!("{} holds nothing any more; it was {}", erased.path, erased.held);
     Ok(())
 }
 
@@ -107,11 +140,18 @@ fn disk_id(client: &Client, given: &str) -> Result<DiskId, Failure> {
     }
 }
 
-fn list_disks(disks: &[Disk]) {
+/// The name of a pool by its id.
+fn pool_name(pools: &[Pool], id: Option<PoolId>) -> String {
+    let found = pools.iter().find(|pool| Some(pool.id) == id);
+    found.map_or_else(|| "-".to_owned(), |pool| pool.name.clone())
+}
+
+fn list_disks(disks: &[Disk], pools: &[Pool]) {
     let mut disks: Vec<&Disk> = disks.iter().collect();
     disks.sort_by(|one, other| one.path.cmp(&other.path));
     let columns = [
         Column("PATH", Align::Left),
+        Column("POOL", Align::Left),
         Column("HEALTH", Align::Left),
         Column("STATUS", Align::Left),
         Column("USAGE", Align::Left),
@@ -128,6 +168,7 @@ fn list_disks(disks: &[Disk]) {
     let rows = disks.iter().map(|disk| {
         vec![
             disk.path.clone(),
+            pool_name(pools, disk.pool),
             word(disk.health),
             word(disk.status),
             word(disk.usage),
@@ -190,6 +231,9 @@ pub fn pool(client: &Client, as_json: bool, command: args::Pool) -> Result<(), F
                 return json(&made);
             }
             println!("pool '{name}' was made ({}); `cenote volume create` makes a volume in it", made.id);
+        }
+        args::Pool::Delete { name, confirmation } => {
+            delete_pool(client, as_json, &name, confirmation.yes.as_deref())?;
         }
         args::Pool::Export { name, yes } => {
             export_pool(client, as_json, &name, yes.as_deref())?;
@@ -267,7 +311,23 @@ fn show_pool(client: &Client, as_json: bool, name: &str) -> Result<(), Failure> 
         ("slab", show_size(pool.slab_bytes)),
     ]);
     println!();
-    list_disks(&disks);
+    list_disks(&disks, std::slice::from_ref(&pool));
+    Ok(())
+}
+
+fn delete_pool(client: &Client, as_json: bool, name: &str, yes: Option<&str>) -> Result<(), Failure> {
+    let pool = named(client.get::<Vec<Pool>>("/pools")?, "pool", name, |pool| &pool.name)?;
+    let what = format!("this deletes pool '{}' and makes its {} disks hold nothing", pool.name, pool.disks);
+    confirm(&what, &pool.name, yes)?;
+    let name = escaped(&pool.name);
+    let deleted: DeletedPool = client.delete_with_answer(&format!("/pools/{name}?confirm={name}"))?;
+    if as_json {
+        return json(&deleted);
+    }
+    println!("pool '{}' is gone", deleted.name);
+    for disk in &deleted.labelled_disks {
+        println!("{disk} still has its label: `cenote disk erase {disk}` when it is there");
+    }
     Ok(())
 }
 
@@ -316,7 +376,7 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
             if as_json {
                 return json(&volumes);
             }
-            list_volumes(&volumes);
+            list_volumes(&volumes, &client.get::<Vec<Pool>>("/pools")?);
         }
         args::Volume::Show { name } => {
             let volume = find_volume(client, &name)?;
@@ -325,7 +385,7 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
             }
             show_volume(&volume);
         }
-        args::Volume::Create { name, size, pool, resiliency, fixed } => {
+        args::Volume::Create { name, size, pool, resiliency, fixed, warn_at } => {
             let request = CreateVolume {
                 name: name.clone(),
                 pool,
@@ -336,6 +396,7 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
                 },
                 provisioning: if fixed { Provisioning::Fixed } else { Provisioning::Thin },
                 size_bytes: size,
+                warn_at_percent: warn_at,
             };
             let made: Created = client.post("/volumes", &request)?;
             if as_json {
@@ -347,8 +408,14 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
             );
         }
         args::Volume::Resize { name, size } => {
-            client.patch(&format!("/volumes/{}", escaped(&name)), &ResizeVolume { size_bytes: size })?;
+            let request = SetVolume { size_bytes: Some(size), warn_at_percent: None };
+            client.patch(&format!("/volumes/{}", escaped(&name)), &request)?;
             say(as_json, format!("volume '{name}' has {}", show_size(size)))?;
+        }
+        args::Volume::Set { name, warn_at } => {
+            let request = SetVolume { size_bytes: None, warn_at_percent: Some(warn_at) };
+            client.patch(&format!("/volumes/{}", escaped(&name)), &request)?;
+            say(as_json, format!("health warns of volume '{name}' when {warn_at} % of it are used"))?;
         }
         args::Volume::Delete { name, confirmation } => {
             delete_volume(client, as_json, &find_volume(client, &name)?, confirmation.yes.as_deref())?;
@@ -373,9 +440,10 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
     Ok(())
 }
 
-fn list_volumes(volumes: &[Volume]) {
+fn list_volumes(volumes: &[Volume], pools: &[Pool]) {
     let columns = [
         Column("NAME", Align::Left),
+        Column("POOL", Align::Left),
         Column("HEALTH", Align::Left),
         Column("STATUS", Align::Left),
         Column("RESILIENCY", Align::Left),
@@ -388,10 +456,11 @@ fn list_volumes(volumes: &[Volume]) {
     let rows = volumes.iter().map(|volume| {
         vec![
             volume.name.clone(),
+            pool_name(pools, Some(volume.pool)),
             word(volume.health),
             word(volume.status),
             word(volume.resiliency),
-            format!("{} of {}", volume.in_sync_copies, volume.copies),
+            show_copies(volume),
             show_size(volume.size_bytes),
             show_size(volume.used_bytes),
             show_size(volume.available_bytes),
@@ -486,7 +555,7 @@ fn show_volume(volume: &Volume) {
         ("status", word(volume.status)),
         ("resiliency", word(volume.resiliency)),
         ("provisioning", word(volume.provisioning)),
-        ("copies in sync", format!("{} of {}", volume.in_sync_copies, volume.copies)),
+        ("copies in sync", show_copies(volume)),
         ("copies needed to write", volume.min_copies.to_string()),
         ("epoch", volume.epoch.to_string()),
         ("to be copied", show_size(volume.stale_bytes)),
@@ -494,7 +563,16 @@ fn show_volume(volume: &Volume) {
         ("used", show_size(volume.used_bytes)),
         ("available", show_size(volume.available_bytes)),
         ("footprint", show_size(volume.footprint_bytes)),
+        ("health warns at", format!("{} % used", volume.warn_at_percent)),
     ]);
+}
+
+/// Of a volume that is not served nobody knows how many of its copies can be used.
+fn show_copies(volume: &Volume) -> String {
+    match volume.status {
+        VolumeStatus::Detached => format!("- of {}", volume.copies),
+        _ => format!("{} of {}", volume.in_sync_copies, volume.copies),
+    }
 }
 
 fn find_volume(client: &Client, name: &str) -> Result<Volume, Failure> {

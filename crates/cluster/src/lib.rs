@@ -49,6 +49,7 @@ pub use pool::FaultDomain;
 pub use records::{
     DeletedVolume, DiskDamage, DiskRecord, DiskState, HealthRecord, JobId, JobKind, JobRecord, JobState,
     LostBlocks, PoolRecord, Provisioning, Record, Resiliency, Severity, StaleDisk, VolumeRecord,
+    WARN_AT_PERCENT,
 };
 pub use redb_engine::{RedbClient, RedbState, StateDump, StateTrouble};
 pub use state::{

@@ -118,6 +118,23 @@ pub struct VolumeRecord {
     pub building: Vec<(DiskId, types::ChunkIndex)>,
     /// Seconds since 1970-01-01 00:00 UTC.
     pub created_unix_s: u64,
+    /// It is being made: nobody was told of it, and it holds nothing. A server that finds it so when it starts removes it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_unfinished: bool,
+    /// Health warns if so much of it, in percent, is used; `None`: [`WARN_AT_PERCENT`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warn_at_percent: Option<u8>,
+}
+
+/// Health warns of a volume that is used to so many percent, unless another number is set for it.
+pub const WARN_AT_PERCENT: u8 = 90;
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Record for VolumeRecord {
@@ -156,6 +173,8 @@ impl VolumeRecord {
             stale: Vec::new(),
             building: Vec::new(),
             created_unix_s,
+            is_unfinished: false,
+            warn_at_percent: None,
         }
     }
 }
@@ -190,10 +209,13 @@ pub struct PoolRecord {
     /// Its export has begun: it is about to leave this server.
     #[serde(default)]
     pub exported: bool,
+    /// An administrator chose the reserve; else it follows the number of disks. Records of earlier releases do not tell: theirs stays.
+    #[serde(default = "yes")]
+    pub reserve_is_set: bool,
 }
 
 impl PoolRecord {
-    /// A pool that is about to be made.
+    /// A pool that is about to be made, with a reserve that follows the number of its disks.
     pub fn new(id: PoolId, name: impl Into<String>, reserve_disks: u32, created_unix_s: u64) -> Self {
         Self {
             id,
@@ -203,6 +225,7 @@ impl PoolRecord {
             generation: 0,
             history: uuid::Uuid::nil(),
             exported: false,
+            reserve_is_set: false,
         }
     }
 }
@@ -264,9 +287,33 @@ pub struct DiskDamage {
     pub corrupt_blocks: u64,
     #[serde(default)]
     pub repaired_blocks: u64,
+    /// Of these, what an administrator has taken notice of.
+    #[serde(default)]
+    pub acknowledged_medium_errors: u64,
+    #[serde(default)]
+    pub acknowledged_lost_writes: u64,
+    #[serde(default)]
+    pub acknowledged_corrupt_blocks: u64,
     /// Where a fault was met last, in words; may be empty.
     #[serde(default)]
     pub last: String,
+}
+
+impl DiskDamage {
+    /// Nothing was found wrong with the disk.
+    pub fn none(disk: DiskId) -> Self {
+        Self {
+            disk,
+            medium_errors: 0,
+            lost_writes: 0,
+            corrupt_blocks: 0,
+            repaired_blocks: 0,
+            acknowledged_medium_errors: 0,
+            acknowledged_lost_writes: 0,
+            acknowledged_corrupt_blocks: 0,
+            last: String::new(),
+        }
+    }
 }
 
 impl Record for DiskDamage {

@@ -15,9 +15,12 @@ pub mod memory;
 pub mod partition;
 mod random;
 mod release;
+pub mod users;
 pub mod volatile;
 
-pub use file::{FileDisk, FileDiskOptions, OpenError, OpenedFile, StandaloneDisk, create_file_disk};
+pub use file::{
+    FileDisk, FileDiskOptions, FileState, FileWatch, OpenError, OpenedFile, StandaloneDisk, create_file_disk,
+};
 
 use std::fmt;
 use sys::{BufMut, Payload};

@@ -32,6 +32,17 @@ pub struct Damage {
 }
 
 impl Damage {
+    /// Tells what came since `known`.
+    pub fn since(&self, known: &Self) -> Self {
+        // The last seconds of counts may have been lost in a crash, and not the notice that was taken of them.
+        Self {
+            medium_errors: self.medium_errors.saturating_sub(known.medium_errors),
+            lost_writes: self.lost_writes.saturating_sub(known.lost_writes),
+            corrupt_blocks: self.corrupt_blocks.saturating_sub(known.corrupt_blocks),
+            repaired_blocks: self.repaired_blocks.saturating_sub(known.repaired_blocks),
+        }
+    }
+
     fn add_store(&mut self, store: &DiskStore) {
         let health = store.with(Store::health);
         self.medium_errors += health.medium_errors;
@@ -55,6 +66,8 @@ struct Lost {
 pub struct DamageBook {
     /// Without what a disk's present store counts.
     disks: RefCell<BTreeMap<DiskId, Damage>>,
+    /// What an administrator has taken notice of.
+    acknowledged: RefCell<BTreeMap<DiskId, Damage>>,
     /// Blocks of which a disk's copy was corrupt or older than it should be, as far as they were met.
     met: RefCell<BTreeMap<(VolumeId, DiskId), BTreeSet<Lba>>>,
     lost: RefCell<BTreeMap<VolumeId, Lost>>,
@@ -70,6 +83,16 @@ impl DamageBook {
         damage
     }
 
+    /// Tells what an administrator has taken notice of.
+    pub fn acknowledged(&self, disk: DiskId) -> Damage {
+        self.acknowledged.borrow().get(&disk).copied().unwrap_or_default()
+    }
+
+    /// Notes that an administrator has taken notice of what was found wrong with the disk so far.
+    pub(crate) fn acknowledge(&self, disk: DiskId, damage: Damage) {
+        self.acknowledged.borrow_mut().insert(disk, damage);
+    }
+
     /// Takes over the counts of a store that is closed.
     pub(crate) fn close(&self, disk: DiskId, store: &DiskStore) {
         self.disks.borrow_mut().entry(disk).or_default().add_store(store);
@@ -81,6 +104,13 @@ impl DamageBook {
             let DiskDamage { disk, medium_errors, lost_writes, corrupt_blocks, repaired_blocks, .. } = *known;
             let damage = Damage { medium_errors, lost_writes, corrupt_blocks, repaired_blocks };
             self.disks.borrow_mut().insert(disk, damage);
+            let acknowledged = Damage {
+                medium_errors: known.acknowledged_medium_errors,
+                lost_writes: known.acknowledged_lost_writes,
+                corrupt_blocks: known.acknowledged_corrupt_blocks,
+                repaired_blocks: 0,
+            };
+            self.acknowledged.borrow_mut().insert(disk, acknowledged);
         }
         for LostBlocks { volume, since_unix_s, ranges } in lost {
             let blocks = ranges

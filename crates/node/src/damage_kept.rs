@@ -6,12 +6,14 @@
 
 use crate::damage::{Damage, DamageBook};
 use crate::disks::Disks;
+use crate::error::{Done, Error};
 use crate::events::Events;
 use crate::pools::Pools;
 use crate::state::State;
 use crate::tasks::Tasks;
 use crate::volumes::Volumes;
 use cluster::{DiskDamage, LostBlocks, Record, Transaction, Typed};
+use disk::partition::TableState;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -97,6 +99,23 @@ impl DamageKeeper {
         self.sources.last_fault(disk).or_else(|| self.earlier.borrow().get(&disk).cloned())
     }
 
+    /// Takes note that an administrator knows what was found wrong with the disk so far: health tells only of what comes after it.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn acknowledge(&self, disk: DiskId) -> Done<()> {
+        {
+            let mut slots = self.sources.disks.slots_mut();
+            let slot = slots.get_mut(&disk).ok_or_else(|| Error::not_found("disk", disk))?;
+            if matches!(slot.table, TableState::Repaired(_)) {
+                slot.table = TableState::Whole;
+            }
+        }
+        self.sources.damage.acknowledge(disk, self.sources.of_disk(disk));
+        self.write().await;
+        Ok(())
+    }
+
     /// Writes down what changed, if it is time.
     pub(crate) fn write_if_due(&self) {
         {
@@ -149,7 +168,18 @@ impl DamageKeeper {
         }
         let Damage { medium_errors, lost_writes, corrupt_blocks, repaired_blocks } = damage;
         let last = self.last_fault(disk).unwrap_or_default();
-        Some(DiskDamage { disk, medium_errors, lost_writes, corrupt_blocks, repaired_blocks, last })
+        let acknowledged = self.sources.damage.acknowledged(disk);
+        Some(DiskDamage {
+            disk,
+            medium_errors,
+            lost_writes,
+            corrupt_blocks,
+            repaired_blocks,
+            acknowledged_medium_errors: acknowledged.medium_errors,
+            acknowledged_lost_writes: acknowledged.lost_writes,
+            acknowledged_corrupt_blocks: acknowledged.corrupt_blocks,
+            last,
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use crate::disks::Disks;
 use crate::error::{Done, Error, ErrorKind};
 use crate::formatting::{NewDisk, format_disks};
 use crate::job_control::JobControl;
-use crate::jobs::{JobId, SpaceJob};
+use crate::jobs::{JobId, JobState};
 use crate::pools::{PoolSpace, Pools};
 use crate::records::Keeper;
 use crate::state::State;
@@ -98,6 +98,7 @@ impl DiskCare {
                 let id = record.id;
                 if let Err(error) = care.remove(record).await {
                     tracing::warn!(disk = %id, %error, "a retired disk cannot leave its pool yet");
+                    care.jobs.jobs.borrow_mut().note_staying(id);
                     if let Some(slot) = care.disks.slots_mut().get_mut(&id) {
                         slot.busy = false;
                     }
@@ -113,6 +114,7 @@ impl DiskCare {
 
     async fn remove(&self, record: DiskRecord) -> Done<()> {
         let (id, pool) = (record.id, record.pool);
+        self.jobs.jobs.borrow_mut().note_leaving(id);
         self.state.change(move |state| forget_unnamed(state, id)).await?;
         let slot = self.disks.remove(id);
         let present = slot.is_some_and(|slot| slot.store().is_some());
@@ -126,18 +128,28 @@ impl DiskCare {
             self.tasks.now() >= patience
         };
         self.keeper.all_kept(&self.disks, give_up).await;
+        let mut left = "everything is off the disk";
         if present && self.keeper.trouble(pool).is_none() {
-            self.erase(&record).await;
+            let is_erased = self.erase(id, record.path.clone()).await.is_ok();
+            left = if is_erased {
+                "the disk is empty and free"
+            } else {
+                "the disk is empty; its label is still there"
+            };
         }
+        let unix_s = self.tasks.unix_seconds();
+        self.jobs.jobs.borrow_mut().end_retirement(id, JobState::Completed, left, unix_s);
         Ok(())
     }
 
-    /// Makes a disk that left its pool free for other uses.
-    async fn erase(&self, record: &DiskRecord) {
-        let (id, path) = (record.id, record.path.clone());
-        if let Some(Err(why)) = self.tasks.blocking(move || erase_disk(id, &path)).await {
-            tracing::warn!(disk = %id, path = record.path, why, "the label or table of a removed disk is still there");
-        }
+    /// Makes a disk that left its pool free for other uses; or says why its label is still there.
+    pub(crate) async fn erase(&self, id: DiskId, path: String) -> Result<(), String> {
+        let shown = path.clone();
+        let erased = self.tasks.blocking(move || erase_disk(id, &path)).await;
+        let erased = erased.unwrap_or_else(|| Err("no thread to erase it on".to_owned()));
+        erased.inspect_err(|why| {
+            tracing::warn!(disk = %id, path = shown, why, "the label or table of a removed disk is still there");
+        })
     }
 
     /// Labels disks that hold nothing, all with slabs of one size.
@@ -192,7 +204,7 @@ impl DiskCare {
         self.tasks.until_late(patience, is_known).await;
     }
 
-    /// Moves the disk's slabs to others; answers with the job once that has begun.
+    /// Has the disk's slabs moved to others; answers with the job, which ends when the disk has left the pool.
     ///
     /// # Errors
     /// `NotFound`; `Conflict` or `NoSpace` if the other disks cannot hold what it holds.
@@ -203,12 +215,12 @@ impl DiskCare {
             let slot = slots.get(&disk).ok_or_else(|| Error::not_found("disk", disk))?;
             DiskRecord { state: DiskState::Retired, since_unix_s, ..slot.record.clone() }
         };
-        let pool = record.pool;
+        let (pool, path) = (record.pool, record.path.clone());
         let space = self.pools.space_for(pool)?;
         self.check_room_without(disk, pool)?;
         self.set(record).await?;
         space.set_retired(disk, true);
-        Ok(self.jobs.begun(SpaceJob::Rebuild, pool).await)
+        Ok(self.jobs.jobs.borrow_mut().begin_retirement(disk, path, since_unix_s))
     }
 
     /// Lets the disk be given slabs again.
@@ -230,6 +242,8 @@ impl DiskCare {
         let space = self.pools.space_for(record.pool)?;
         self.set(record).await?;
         space.set_retired(disk, false);
+        let message = "the retirement was taken back";
+        self.jobs.jobs.borrow_mut().end_retirement(disk, JobState::Cancelled, message, since_unix_s);
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use crate::counted::Counters;
 use crate::disk_store::DiskStore;
 use cluster::{DiskRecord, DiskState};
 use disk::partition::TableState;
-use std::cell::Cell;
+use disk::{FileState, FileWatch};
 use std::rc::Rc;
 use std::time::Duration;
 use types::Monotonic;
@@ -17,8 +17,6 @@ const OPENINGS: Backoff =
 /// The same for writing down the disk's state.
 const RECORDINGS: Backoff =
     Backoff::new(Duration::from_secs(1), Duration::from_secs(60), Duration::from_secs(60));
-/// Pause before slabs of a deleted volume are asked for again.
-const FREE_AGAIN: Duration = Duration::from_secs(1);
 /// A disk that is away for a shorter time is not worth a change of its record.
 const ABSENCE_MIN_S: u64 = 5;
 /// A journal that has not changed for this many seconds is applied.
@@ -60,13 +58,16 @@ pub struct DiskSlot {
     pub was_here: bool,
     /// What was wrong with the partition table that it lies in, when it was opened last.
     pub table: TableState,
+    /// Looks after its file while it is present.
+    pub(crate) watch: Option<FileWatch>,
+    /// What became of its file since it was opened, and since when that is known (Unix seconds).
+    pub file: (FileState, u64),
     /// Why its state cannot be written down, and since when (Unix seconds).
     pub unrecorded: Option<(String, u64)>,
     pub recordings: Backoff,
     pub(crate) openings: Backoff,
     /// Writes that it was asked for so far, and for how many seconds there were no others.
     idle: (u64, u32),
-    free_again_at: Cell<Monotonic>,
 }
 
 impl DiskSlot {
@@ -84,11 +85,12 @@ impl DiskSlot {
             busy: false,
             was_here: false,
             table: TableState::default(),
+            watch: None,
+            file: Default::default(),
             unrecorded: None,
             recordings: RECORDINGS,
             openings: OPENINGS,
             idle: (0, 0),
-            free_again_at: Cell::default(),
         }
     }
 
@@ -110,15 +112,6 @@ impl DiskSlot {
         self.store().is_some() || !self.why.is_empty()
     }
 
-    /// Says whether the disk may be asked for slabs, and notes that it was.
-    pub(crate) fn may_free(&self, now: Monotonic) -> bool {
-        let may = now >= self.free_again_at.get();
-        if may {
-            self.free_again_at.set(now.after(FREE_AGAIN));
-        }
-        may
-    }
-
     /// Notes that its state was written down, or why not: the log tells that once, then health does.
     pub(crate) fn note_recorded(&mut self, written: Result<(DiskState, String), String>, unix_s: u64) {
         match written {
@@ -135,6 +128,20 @@ impl DiskSlot {
                 self.unrecorded = Some((why, since_unix_s));
             }
         }
+    }
+
+    /// Notes what became of the disk's file. A file that was cut stays so told until it is opened anew: it may be as long as before, and
+    /// what was cut off is lost.
+    pub(crate) fn note_file(&mut self, state: FileState, unix_s: u64) {
+        let was_cut = matches!(self.file.0, FileState::Truncated(_));
+        let is_told = std::mem::discriminant(&self.file.0) == std::mem::discriminant(&state);
+        if is_told || was_cut && state != FileState::Removed {
+            return;
+        }
+        if state != FileState::Whole {
+            tracing::error!(disk = %self.record.id, path = self.record.path, ?state, "the file of a disk was changed under the server");
+        }
+        self.file = (state, unix_s);
     }
 
     pub(crate) fn change(&mut self, condition: Condition, unix_s: u64) {
@@ -207,6 +214,19 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_was_cut_is_told_of_until_it_is_opened_anew() {
+        let mut slot = slot(DiskState::Healthy);
+        slot.note_file(FileState::Renamed(None), 7);
+        slot.note_file(FileState::Whole, 8);
+        assert_eq!(slot.file, (FileState::Whole, 8));
+        slot.note_file(FileState::Truncated(5), 9);
+        slot.note_file(FileState::Whole, 10);
+        assert_eq!(slot.file, (FileState::Truncated(5), 9));
+        slot.note_file(FileState::Removed, 11);
+        assert_eq!(slot.file, (FileState::Removed, 11));
+    }
+
+    #[test]
     fn the_time_since_which_a_state_cannot_be_recorded_is_that_of_the_first_failure() {
         let mut slot = slot(DiskState::Healthy);
         slot.note_recorded(Err("no room".to_owned()), 7);
@@ -214,13 +234,5 @@ mod tests {
         assert_eq!(slot.unrecorded, Some(("no room".to_owned(), 7)));
         slot.note_recorded(Ok((DiskState::Missing, "/dev/sdq1".to_owned())), 11);
         assert_eq!((slot.unrecorded, slot.recorded.0), (None, DiskState::Missing));
-    }
-
-    #[test]
-    fn slabs_are_asked_for_at_most_once_a_second() {
-        let slot = slot(DiskState::Healthy);
-        let now = Monotonic(5);
-        assert!(slot.may_free(now) && !slot.may_free(now));
-        assert!(slot.may_free(now.after(FREE_AGAIN)));
     }
 }

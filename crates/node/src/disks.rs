@@ -6,7 +6,7 @@
 use crate::damage::DamageBook;
 use crate::disk_slot::{Condition, DiskSlot};
 use crate::pools::Pools;
-use cluster::{DiskRecord, DiskState};
+use cluster::{DiskRecord, DiskState, FaultDomain};
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,6 +15,24 @@ use types::{DiskId, Monotonic, PoolId, VolumeId};
 
 /// Pause between two looks at the disks.
 const SUPERVISION: Duration = Duration::from_secs(1);
+
+/// A pool that is filled to more has no room to spare for a larger reserve.
+const ROOM_PERCENT: u64 = 70;
+/// Pause before a disk is asked again for the slabs of a deleted volume.
+const FREE_AGAIN: Duration = Duration::from_secs(1);
+
+/// When each disk may be asked again for the slabs of one deleted volume.
+#[derive(Debug, Default)]
+pub(crate) struct Asked(BTreeMap<DiskId, Monotonic>);
+
+/// Where nothing is left of a deleted volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Freed {
+    Everywhere,
+    /// Disks that are away may have something.
+    WherePresent,
+    No,
+}
 
 /// The recorded disks.
 ///
@@ -86,6 +104,30 @@ impl Disks {
         slots.values().filter(|slot| slot.record.pool == pool && !slot.is_usable()).count() as u32
     }
 
+    /// Tells how many disks' worth of the pool's space is kept for repair by the usual rule. Disks that are about to leave do not count.
+    pub fn usual_reserve(&self, pool: PoolId) -> u32 {
+        let slots = self.slots.borrow();
+        let staying =
+            slots.values().filter(|slot| slot.record.pool == pool && slot.record.state != DiskState::Retired);
+        let domains: Vec<FaultDomain> = staying.map(|slot| slot.record.fault_domain.clone()).collect();
+        pool::default_reserve_disks(&domains)
+    }
+
+    /// All disks of the pool are there, and data has room left beside a reserve of so many of them.
+    pub(crate) fn have_room_beside(&self, pool: PoolId, reserve_disks: u32) -> bool {
+        let slots = self.slots.borrow();
+        let own: Vec<&DiskSlot> = slots.values().filter(|slot| slot.record.pool == pool).collect();
+        let slabs = |slot: &&DiskSlot| {
+            let counts = |store: &Store<_>| (u64::from(store.slab_count()), u64::from(store.free_slabs()));
+            slot.store().map(|store| store.with(counts))
+        };
+        let Some(mut counts) = own.iter().map(slabs).collect::<Option<Vec<_>>>() else { return false };
+        let used: u64 = counts.iter().map(|(all, free)| all - free).sum();
+        counts.sort_unstable_by(|one, other| other.cmp(one));
+        let left: u64 = counts.iter().skip(reserve_disks as usize).map(|(all, _)| all).sum();
+        used * 100 <= left * ROOM_PERCENT
+    }
+
     /// When [`Disks::supervise`] is due.
     pub(crate) fn next_timeout(&self) -> Monotonic {
         self.supervise_at.get()
@@ -151,15 +193,33 @@ impl Disks {
         present.into_iter().for_each(|disk| pools.detach(pool, disk));
     }
 
-    /// Asks every disk of the pool to give back what it has of a volume that no longer exists. `true`: all are there, and none
-    /// has anything of it. To be called again until then.
-    pub(crate) fn free_chunks(&self, volume: VolumeId, pool: PoolId, now: Monotonic) -> bool {
+    /// Asks every disk of the pool to give back what it has of a volume that no longer exists: those that were not asked within the last
+    /// [`FREE_AGAIN`], which `asked` tells. To be called again until nothing is left.
+    pub(crate) fn free_chunks(
+        &self,
+        volume: VolumeId,
+        pool: PoolId,
+        asked: &mut Asked,
+        now: Monotonic,
+    ) -> Freed {
         let slots = self.slots.borrow();
-        let mut are_free = true;
+        let mut freed = Freed::Everywhere;
         for slot in slots.values().filter(|slot| slot.record.pool == pool) {
-            are_free &= slot.store().is_some_and(|store| store.free_volume(volume, || slot.may_free(now)));
+            let may_ask = || {
+                let at = asked.0.entry(slot.record.id).or_default();
+                let may = now >= *at;
+                if may {
+                    *at = now.after(FREE_AGAIN);
+                }
+                may
+            };
+            freed = freed.max(match slot.store() {
+                Some(store) if store.free_volume(volume, may_ask) => Freed::Everywhere,
+                Some(_) => Freed::No,
+                None => Freed::WherePresent,
+            });
         }
-        are_free
+        freed
     }
 
     /// Lists the reachable disks of a pool that carry other records than these.

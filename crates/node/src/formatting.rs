@@ -5,7 +5,8 @@
 //! on a helper thread.
 
 use crate::error::{Done, Error, ErrorKind};
-use cluster::{DiskRecord, DiskState, FaultDomain};
+use ::pool::{DiskView, PoolView};
+use cluster::{DiskRecord, DiskState, FaultDomain, Resiliency};
 use disk::{Disk, FileDiskOptions, StandaloneDisk, partition};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,6 +22,24 @@ pub struct NewDisk {
     /// The size of a sparse file to make if there is none at `path`; `None` if it must exist.
     pub create_size_bytes: Option<u64>,
     pub fault_domain: FaultDomain,
+}
+
+/// Tells whether a pool of this many new disks of this size, with the usual reserve, has room for a volume.
+pub fn has_room_for_volume(disks: u32, size_bytes: u64, resiliency: Resiliency) -> bool {
+    let (slab_bytes, journal_bytes) = Layout::default_sizes(size_bytes);
+    let layout = Layout::compute(size_bytes, slab_bytes, journal_bytes);
+    let slabs = layout.map_or(0, |layout| u64::from(layout.slab_count));
+    let domain = FaultDomain::default();
+    let reserve_disks = ::pool::default_reserve_disks(&vec![domain.clone(); disks as usize]);
+    let view = |number: u32| DiskView {
+        id: DiskId(Uuid::from_u128(number.into())),
+        total_slabs: slabs,
+        free_slabs: slabs,
+        domain: domain.clone(),
+        usable: true,
+    };
+    let pool = PoolView::new((0..disks).map(view).collect(), reserve_disks);
+    pool.available_chunks(resiliency.copies()) >= u64::from(volume::fs::CHUNKS_MIN)
 }
 
 /// Files and tables to take back if a later step fails.
@@ -156,4 +175,17 @@ fn tags(domain: &FaultDomain) -> Vec<(String, String)> {
         .filter(|(_, name)| !name.is_empty())
         .map(|(level, name)| (level.to_owned(), name.clone()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_disks_have_no_room_for_a_volume_and_larger_ones_do() {
+        let has_room = |disks, mib: u64, resiliency| has_room_for_volume(disks, mib << 20, resiliency);
+        assert!(!has_room(3, 100, Resiliency::TwoWay) && !has_room(3, 1, Resiliency::TwoWay));
+        assert!(has_room(3, 400, Resiliency::TwoWay) && has_room(1, 400, Resiliency::Simple));
+        assert!(!has_room(1, 150, Resiliency::Simple));
+    }
 }

@@ -1,6 +1,6 @@
 //! The jobs of the spaces, as administrators see and steer them.
 
-use crate::error::{Done, Error};
+use crate::error::{Done, Error, ErrorKind};
 use crate::events::Events;
 use crate::jobs::{JobId, Jobs, SpaceJob};
 use crate::pools::Pools;
@@ -56,12 +56,17 @@ impl JobControl {
     /// Ends a check, or stops a space's job.
     ///
     /// # Errors
-    /// `NotFound` if no such job runs.
+    /// `NotFound` if no such job runs; `Conflict` if it empties a disk.
     pub fn cancel(&self, job: JobId) -> Done<()> {
         self.update();
         let mut jobs = self.jobs.borrow_mut();
         if jobs.cancel_check(job) {
             return Ok(());
+        }
+        if let Some(disk) = jobs.retirement_of(job) {
+            let why =
+                format!("job {job} empties disk {disk}: `cenote disk retire {disk} --undo` takes that back");
+            return Err(Error::new(ErrorKind::Conflict, why));
         }
         let name = jobs.name_of(job).ok_or_else(|| Error::not_found("running job", job))?;
         self.space_of(name.volume)?.suspend_job(name.volume, name.kind.cluster_kind());

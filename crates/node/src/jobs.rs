@@ -34,6 +34,8 @@ pub enum JobKind {
     Check,
     /// Blocks whose checksum failed are written again from another copy.
     Repair,
+    /// Everything is moved off a disk, which then leaves its pool: covers the jobs of all volumes that this takes.
+    Retirement,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,9 +137,26 @@ struct Check {
     is_cancelled: bool,
 }
 
+/// The retirement of a disk.
+#[derive(Debug, Clone)]
+struct Retirement {
+    job: Job,
+    /// Nothing is on the disk any more; it is being let go.
+    is_leaving: bool,
+}
+
+/// How far the retirement of a disk is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Emptied {
+    /// What volumes still have on the disk.
+    pub left_bytes: u64,
+    /// Why it does not go on without an administrator.
+    pub blocked: Option<String>,
+}
+
 /// All jobs.
 ///
-/// Invariant: a number is in one of the four lists at most; a space's job that is stopped is not listed as running.
+/// Invariant: a number is in one of the lists at most; a space's job that is stopped is not listed as running.
 #[derive(Default)]
 pub struct Jobs {
     last: u64,
@@ -145,6 +164,7 @@ pub struct Jobs {
     /// Jobs stopped by the administrator: with the job if it can go on, without if it ended.
     stopped: BTreeMap<JobName, Option<Job>>,
     checks: BTreeMap<JobId, Check>,
+    retirements: BTreeMap<DiskId, Retirement>,
     ended: VecDeque<Job>,
 }
 
@@ -260,6 +280,78 @@ impl Jobs {
         id
     }
 
+    /// Lists the retirement of a disk, unless it is listed already.
+    pub(crate) fn begin_retirement(&mut self, disk: DiskId, target: String, unix_s: u64) -> JobId {
+        if let Some(known) = self.retirements.get(&disk) {
+            return known.job.id;
+        }
+        let id = self.number();
+        let job = Job::new(id, JobKind::Retirement, target, unix_s);
+        self.retirements.insert(disk, Retirement { job, is_leaving: false });
+        id
+    }
+
+    /// Lists the disks whose retirement is listed, but for those that are being let go.
+    pub(crate) fn retiring(&self) -> Vec<DiskId> {
+        let waiting = self.retirements.iter().filter(|(_, retirement)| !retirement.is_leaving);
+        waiting.map(|(disk, _)| *disk).collect()
+    }
+
+    /// Notes how far the retirement of a disk is. What is blocked is listed as suspended, until it goes on.
+    pub(crate) fn note_emptied(
+        &mut self,
+        disk: DiskId,
+        Emptied { left_bytes, blocked }: Emptied,
+        unix_s: u64,
+    ) {
+        let Some(Retirement { job, .. }) = self.retirements.get_mut(&disk) else { return };
+        job.total_bytes = job.total_bytes.max(left_bytes);
+        job.done_bytes = job.total_bytes - left_bytes;
+        job.state = if blocked.is_some() { JobState::Suspended } else { JobState::Running };
+        job.message = blocked.unwrap_or_default();
+        // The time of day may have been set back.
+        let spent_s = unix_s.saturating_sub(job.started_unix_s);
+        let can_tell = job.state == JobState::Running && job.done_bytes > 0;
+        job.remaining_s =
+            can_tell.then(|| (spent_s as f64 * left_bytes as f64 / job.done_bytes as f64) as u64);
+    }
+
+    /// Notes that nothing is on the disk any more.
+    pub(crate) fn note_leaving(&mut self, disk: DiskId) {
+        if let Some(Retirement { job, is_leaving }) = self.retirements.get_mut(&disk) {
+            *is_leaving = true;
+            (job.state, job.done_bytes, job.remaining_s) = (JobState::Running, job.total_bytes, None);
+            job.message = "the disk is empty, and leaves the pool".to_owned();
+        }
+    }
+
+    /// Notes that the disk stays for now.
+    pub(crate) fn note_staying(&mut self, disk: DiskId) {
+        if let Some(retirement) = self.retirements.get_mut(&disk) {
+            retirement.is_leaving = false;
+        }
+    }
+
+    pub(crate) fn end_retirement(&mut self, disk: DiskId, state: JobState, message: &str, unix_s: u64) {
+        if let Some(Retirement { job, .. }) = self.retirements.remove(&disk) {
+            self.end(Job { message: message.to_owned(), ..job }, state, unix_s);
+        }
+    }
+
+    /// Finds the disk whose retirement has this number.
+    pub(crate) fn retirement_of(&self, id: JobId) -> Option<DiskId> {
+        self.retirements.iter().find(|(_, retirement)| retirement.job.id == id).map(|(disk, _)| *disk)
+    }
+
+    /// Finds a rebuild on one of these volumes that the administrator stopped.
+    pub(crate) fn stopped_rebuild(&self, volumes: &[VolumeId]) -> Option<JobId> {
+        let mut stopped = self.stopped.iter();
+        stopped.find_map(|(name, job)| {
+            let is_meant = name.kind == SpaceJob::Rebuild && volumes.contains(&name.volume);
+            job.as_ref().filter(|_| is_meant).map(|job| job.id)
+        })
+    }
+
     /// Lists a check that begins.
     pub(crate) fn begin_check(&mut self, kind: JobKind, target: String, unix_s: u64) -> JobId {
         let id = self.number();
@@ -315,7 +407,9 @@ impl Jobs {
     /// Lists running and suspended jobs, then those that ended lately.
     pub fn list(&self) -> Vec<Job> {
         let checks = self.checks.values().map(|check| &check.job);
-        self.running.values().chain(self.stopped()).chain(checks).chain(&self.ended).cloned().collect()
+        let retirements = self.retirements.values().map(|retirement| &retirement.job);
+        let working = self.running.values().chain(self.stopped()).chain(checks).chain(retirements);
+        working.chain(&self.ended).cloned().collect()
     }
 }
 
@@ -350,6 +444,25 @@ mod tests {
         jobs.joined(volume, disk, 7, |_| "demo".to_owned());
         jobs.update(&[], 7, |_| "demo".to_owned());
         assert_eq!(jobs.list().len(), 2);
+    }
+
+    #[test]
+    fn the_retirement_of_a_disk_is_one_job_until_the_disk_has_left() {
+        let (mut jobs, disk) = (Jobs::default(), DiskId(Uuid::from_u128(2)));
+        let id = jobs.begin_retirement(disk, "/dev/sdq1".to_owned(), 7);
+        assert_eq!(jobs.begin_retirement(disk, "/dev/sdq1".to_owned(), 8), id);
+        jobs.note_emptied(disk, Emptied { left_bytes: 100, blocked: None }, 9);
+        jobs.note_emptied(disk, Emptied { left_bytes: 40, blocked: Some("no room".to_owned()) }, 10);
+        let listed = jobs.list();
+        let seen = (listed[0].state, listed[0].done_bytes, listed[0].total_bytes, listed[0].message.as_str());
+        assert_eq!(seen, (JobState::Suspended, 60, 100, "no room"));
+        jobs.note_emptied(disk, Emptied { left_bytes: 0, blocked: None }, 11);
+        jobs.note_leaving(disk);
+        assert!(jobs.retiring().is_empty() && jobs.retirement_of(id) == Some(disk));
+        assert_eq!(jobs.list()[0].state, JobState::Running);
+        jobs.end_retirement(disk, JobState::Completed, "", 12);
+        let listed = jobs.list();
+        assert_eq!((listed.len(), listed[0].id, listed[0].state), (1, id, JobState::Completed));
     }
 
     #[test]

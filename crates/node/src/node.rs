@@ -6,8 +6,10 @@ use crate::damage_kept::{DamageKeeper, DamageSources};
 use crate::damage_search::DamageSearch;
 use crate::damaged_files::DamagedFiles;
 use crate::disk_care::DiskCare;
+use crate::disk_files::DiskFiles;
 use crate::disk_opening::{DiskOpener, OnLoop};
 use crate::disks::Disks;
+use crate::erasing::Erasing;
 use crate::events::Events;
 use crate::job_control::JobControl;
 use crate::jobs::Jobs;
@@ -16,6 +18,7 @@ use crate::pool_care::PoolCare;
 use crate::pools::Pools;
 use crate::records::Keeper;
 use crate::recovery::Recovery;
+use crate::retirement::Retirements;
 use crate::scrub::{Scrubs, rest_at};
 use crate::state::State;
 use crate::tasks::{Tasks, until};
@@ -86,6 +89,9 @@ pub struct Node {
     pub volume_paths: VolumePaths,
     pub job_control: JobControl,
     pub checks: Checks,
+    pub erasing: Erasing,
+    disk_files: DiskFiles,
+    retirements: Retirements,
     scrubs: Scrubs,
     recovery: Recovery,
     disk_opener: DiskOpener,
@@ -200,9 +206,14 @@ impl Node {
         if self.draining.get() {
             return;
         }
+        if self.settled_once.get() {
+            self.pool_care.follow_rule();
+        }
         self.pools.keep_reserves(|pool| self.disks.gone(pool));
         self.disk_care.record_states();
         self.disk_care.end_retirements();
+        self.retirements.update();
+        self.disk_files.look_if_due();
         self.volume_opener.end_stopped();
         self.volume_opener.retry();
         self.scrubs.begin_if_due();
@@ -266,6 +277,7 @@ impl Shared {
         let disk_care = self.disk_care(job_control.clone());
         let recovery = self.recovery(damage_keeper.clone(), volume_opener.clone(), volume_care.clone());
         let scrubs = self.scrubs(settings, now);
+        let retirements = self.retirements();
         let Self { tasks, events, disks, pools, volumes, damage, jobs, keeper, .. } = self;
         Node {
             damaged_files: Rc::new(DamagedFiles::new(tasks.clone(), damage.clone(), volumes.clone())),
@@ -282,6 +294,14 @@ impl Shared {
                 volumes: volumes.clone(),
                 jobs: jobs.clone(),
             },
+            erasing: Erasing { tasks: tasks.clone(), disks: disks.clone(), pools: pools.clone() },
+            disk_files: DiskFiles {
+                tasks: tasks.clone(),
+                disks: disks.clone(),
+                next_at: Rc::default(),
+                is_looking: Rc::default(),
+            },
+            retirements,
             pool_care: PoolCare { disks: disk_care.clone(), recovery: recovery.clone() },
             tasks,
             events,
@@ -365,6 +385,17 @@ impl Shared {
             damage,
             opener,
             care,
+        }
+    }
+
+    fn retirements(&self) -> Retirements {
+        Retirements {
+            tasks: self.tasks.clone(),
+            disks: self.disks.clone(),
+            pools: self.pools.clone(),
+            volumes: self.volumes.clone(),
+            jobs: self.jobs.clone(),
+            blocked_since: Rc::default(),
         }
     }
 

@@ -24,7 +24,10 @@ const CLOSING_MAX: Duration = Duration::from_secs(120);
 /// How long an imported pool's volumes may take to open before the import is answered without them.
 const OPENING_MAX: Duration = Duration::from_secs(30);
 
-/// Makes, exports and adopts pools.
+/// How often a record is written over one that was changed meanwhile.
+const WRITES_MAX: usize = 10;
+
+/// Makes, exports, deletes and adopts pools.
 #[derive(Clone)]
 pub struct PoolCare {
     pub(crate) disks: DiskCare,
@@ -52,10 +55,12 @@ impl PoolCare {
             return Err(Error::new(ErrorKind::Conflict, format!("a pool named {name} exists already")));
         }
         let domains: Vec<FaultDomain> = disks.iter().map(|disk| disk.fault_domain.clone()).collect();
+        let reserve_is_set = reserve_disks.is_some();
         let reserve_disks = reserve_disks.unwrap_or_else(|| pool::default_reserve_disks(&domains));
         check_reserve(reserve_disks, disks.len())?;
         let records = self.disks.format(pool, disks, None).await?;
-        let record = PoolRecord::new(pool, name, reserve_disks, tasks.unix_seconds());
+        let mut record = PoolRecord::new(pool, name, reserve_disks, tasks.unix_seconds());
+        record.reserve_is_set = reserve_is_set;
         let mut transaction = Transaction::default().when(record.key(), 0).put(record.key(), record.encode());
         for disk in &records {
             transaction = transaction.put(disk.key(), disk.encode());
@@ -74,9 +79,75 @@ impl PoolCare {
     pub async fn set_reserve(&self, pool: PoolId, reserve_disks: u32) -> Done<()> {
         let disks = self.disks.disks.slots().values().filter(|slot| slot.record.pool == pool).count();
         check_reserve(reserve_disks, disks)?;
-        let change = move |found: PoolRecord| PoolRecord { reserve_disks, ..found };
+        let change = move |found: PoolRecord| PoolRecord { reserve_disks, reserve_is_set: true, ..found };
         self.disks.state.change(move |state| rewrite_pool(state, pool, change)).await?;
-        self.disks.pools.set_reserve(pool, reserve_disks)
+        self.disks.pools.set_reserve(pool, reserve_disks, true)
+    }
+
+    /// Has reserves follow the number of disks, unless an administrator chose them. One that would leave data little room stays as it
+    /// is: whoever adds a disk to a full pool wants room for data, and health tells of the reserve.
+    pub(crate) fn follow_rule(&self) {
+        let pools: Vec<PoolRecord> =
+            self.disks.pools.entries().values().map(|entry| entry.record.clone()).collect();
+        for record in pools.into_iter().filter(|record| !record.reserve_is_set) {
+            let (pool, wanted) = (record.id, self.disks.disks.usual_reserve(record.id));
+            let may_rise = || self.disks.disks.have_room_beside(pool, wanted);
+            if wanted == record.reserve_disks || wanted > record.reserve_disks && !may_rise() {
+                continue;
+            }
+            if self.disks.pools.set_reserve(pool, wanted, false).is_err() {
+                continue;
+            }
+            tracing::info!(%pool, name = record.name, disks = wanted, "the pool's reserve follows the number of its disks");
+            let state = self.disks.state.clone();
+            self.disks.tasks.spawn(async move {
+                let change = move |found: PoolRecord| match found.reserve_is_set {
+                    true => found,
+                    false => PoolRecord { reserve_disks: wanted, ..found },
+                };
+                if let Err(error) = state.change(move |state| rewrite_pool(state, pool, change)).await {
+                    // The next start looks anew.
+                    tracing::warn!(%pool, %error, "the pool's reserve cannot be recorded");
+                }
+            });
+        }
+    }
+
+    /// Forgets a pool in which no volume lies, and makes its disks free for other uses. Answers the paths of disks whose labels are
+    /// still there: those that are away, or fail.
+    ///
+    /// # Errors
+    /// `NotFound`; `Conflict` if a volume lies in it; or the state could not be written, and the pool stays.
+    pub async fn delete(&self, pool: PoolId) -> Done<Vec<String>> {
+        let DiskCare { pools, volumes, state, disks, keeper, .. } = &self.disks;
+        pools.space_for(pool)?;
+        let (name, within) = (pools.name(pool), volumes.of_pool(pool));
+        if !within.is_empty() {
+            let names: Vec<String> = within.into_iter().map(|volume| volumes.name(volume)).collect();
+            let why = format!("pool '{name}' holds volumes ({}): delete them first", names.join(", "));
+            return Err(Error::new(ErrorKind::Conflict, why));
+        }
+        if !state.change(move |state| forget_empty_pool(state, pool)).await? {
+            let why =
+                format!("a volume is being made in pool '{name}', or deleted: try again when that is done");
+            return Err(Error::new(ErrorKind::Conflict, why));
+        }
+        let found: Vec<_> = {
+            let slots = disks.slots();
+            let own = slots.values().filter(|slot| slot.record.pool == pool);
+            own.map(|slot| (slot.record.id, slot.record.path.clone(), slot.store().is_some())).collect()
+        };
+        disks.remove_of(pool);
+        pools.remove(pool);
+        keeper.forget(pool);
+        tracing::info!(%pool, name, "a pool was deleted");
+        let mut labelled = Vec::new();
+        for (disk, path, is_present) in found {
+            if !is_present || self.disks.erase(disk, path.clone()).await.is_err() {
+                labelled.push(path);
+            }
+        }
+        Ok(labelled)
     }
 
     /// Evens out the fill of the pool's disks; answers with the job.
@@ -171,7 +242,7 @@ impl PoolCare {
             if let Some(space) = self.disks.pools.space(pool) {
                 space.forget_volume(record.id);
             }
-            self.recovery.opener.open(record, None);
+            self.recovery.opener.open(record);
         }
     }
 
@@ -206,19 +277,44 @@ fn check_reserve(reserve_disks: u32, disks: usize) -> Done<()> {
     Err(Error::new(ErrorKind::Invalid, message))
 }
 
-/// Changes a pool's record; one that is gone stays gone.
+/// Changes a pool's record, also if others change it at the same time; one that is gone stays gone.
 fn rewrite_pool(
     state: &RedbState,
     pool: PoolId,
-    change: impl FnOnce(PoolRecord) -> PoolRecord,
+    change: impl Fn(PoolRecord) -> PoolRecord,
 ) -> Result<(), StateError> {
-    let Some(found) = state.read::<PoolRecord>(&pool.to_string())? else { return Ok(()) };
-    state.write(&change(found.value), found.revision).map(|_| ())
+    for _ in 0..WRITES_MAX {
+        let Some(found) = state.read::<PoolRecord>(&pool.to_string())? else { return Ok(()) };
+        match state.write(&change(found.value), found.revision) {
+            Err(StateError::Conflict) => {}
+            written => return written.map(|_| ()),
+        }
+    }
+    Err(StateError::Conflict)
+}
+
+/// Takes a pool out of the state if no volume lies in it; whether that is so.
+fn forget_empty_pool(state: &RedbState, pool: PoolId) -> Result<bool, StateError> {
+    let Some(found) = state.read::<PoolRecord>(&pool.to_string())? else { return Ok(true) };
+    if state.list::<VolumeRecord>()?.iter().any(|volume| volume.value.pool == pool) {
+        return Ok(false);
+    }
+    // A volume that is recorded from here on changes the pool's record, too.
+    let unchanged = Transaction::default().when(found.value.key(), found.revision);
+    match state.commit(forgotten(state, pool, unchanged)?) {
+        Err(StateError::Conflict) => Ok(false),
+        committed => committed.map(|_| true),
+    }
 }
 
 /// Takes a pool and everything on it out of the state.
 fn forget_pool(state: &RedbState, pool: PoolId) -> Result<(), StateError> {
-    let mut changes = Transaction::default().delete(PoolRecord::key_of(&pool.to_string()));
+    state.commit(forgotten(state, pool, Transaction::default())?).map(|_| ())
+}
+
+/// Adds what forgets a pool and everything on it.
+fn forgotten(state: &RedbState, pool: PoolId, changes: Transaction) -> Result<Transaction, StateError> {
+    let mut changes = changes.delete(PoolRecord::key_of(&pool.to_string()));
     for disk in state.list::<DiskRecord>()?.into_iter().filter(|disk| disk.value.pool == pool) {
         changes = changes.delete(disk.value.key());
     }
@@ -233,5 +329,5 @@ fn forget_pool(state: &RedbState, pool: PoolId) -> Result<(), StateError> {
     for share in state.list::<Share>()?.into_iter().filter(|share| gone.contains(&share.value.volume)) {
         changes = changes.delete(share.value.key());
     }
-    state.commit(changes).map(|_| ())
+    Ok(changes)
 }

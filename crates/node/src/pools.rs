@@ -128,12 +128,19 @@ impl Pools {
         }
     }
 
-    /// Sets how many disks' worth of space an administrator wants kept for repair.
-    pub(crate) fn set_reserve(&self, pool: PoolId, reserve_disks: u32) -> Done<()> {
+    /// Sets how many disks' worth of space is kept for repair; `is_set`: because an administrator wants so.
+    pub(crate) fn set_reserve(&self, pool: PoolId, reserve_disks: u32, is_set: bool) -> Done<()> {
         let mut entries = self.entries.borrow_mut();
         let entry = entries.get_mut(&pool).ok_or_else(|| Error::io("the pool is gone"))?;
-        entry.record.reserve_disks = reserve_disks;
+        (entry.record.reserve_disks, entry.record.reserve_is_set) = (reserve_disks, is_set);
         Ok(())
+    }
+
+    /// Takes notice of the slabs that the pool's disks have free now.
+    pub(crate) fn refresh(&self, pool: PoolId) {
+        if let Some(space) = self.space(pool) {
+            space.refresh();
+        }
     }
 
     /// Keeps space for repair: the reserve is there for disks that are lost, so `gone` disks need it no more.

@@ -91,8 +91,15 @@ impl Recovery {
         for disk in disks {
             self.disks.add(disk.value, self.tasks.now(), self.tasks.unix_seconds());
         }
-        volumes.into_iter().for_each(|volume| self.opener.open(volume.value, None));
-        deleted.into_iter().for_each(|volume| self.care.give_slabs_back(volume.value.id, volume.value.pool));
+        for Stored { value: volume, .. } in volumes {
+            match volume.is_unfinished {
+                true => self.care.remove_unfinished(volume),
+                false => self.opener.open(volume),
+            }
+        }
+        for Stored { value: DeletedVolume { id, pool }, .. } in deleted {
+            self.care.give_slabs_back(id, pool);
+        }
     }
 
     /// Takes a pool back whose export was interrupted.

@@ -117,7 +117,9 @@ impl Scrub {
                 self.note_scrubbed().await;
                 let message = match self.corrupt {
                     0 => "every block is intact".to_owned(),
-                    count => format!("{count} corrupt blocks; those with another copy were written again"),
+                    count => format!(
+                        "{count} corrupt blocks; REPAIRED in `cenote disk list` counts those that were written again from another copy"
+                    ),
                 };
                 return self.end(JobState::Completed, message);
             }

@@ -1,6 +1,6 @@
 //! How volumes are made, grow and go.
 
-use crate::disks::Disks;
+use crate::disks::{Asked, Disks, Freed};
 use crate::error::{Done, Error, ErrorKind};
 use crate::pools::{PoolSpace, Pools};
 use crate::state::State;
@@ -8,18 +8,26 @@ use crate::tasks::{Tasks, until};
 use crate::volume_opening::VolumeOpener;
 use crate::volumes::Volumes;
 use cluster::{
-    DeletedVolume, Provisioning, Record, Resiliency, StateError, Transaction, Typed, VolumeRecord,
+    DeletedVolume, PoolRecord, Provisioning, Record, RedbState, Resiliency, StateError, Transaction, Typed,
+    VolumeRecord,
 };
 use space::coordinator::Phase;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use types::size::show_size;
-use types::{DiskId, PoolId, VolumeId};
+use types::{BLOCK_BYTES, DiskId, PoolId, VolumeId};
 use uuid::Uuid;
-use volume::fs::Format;
+use volume::fs::{Format, FsError};
 
-/// How long a new size may take to be recorded.
-const RESIZE_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a change may take to be recorded.
+const RECORD_PATIENCE: Duration = Duration::from_secs(30);
+/// How often a record is written over one that was changed meanwhile.
+const WRITES_MAX: usize = 10;
+/// How long an administrator waits until what is left of a volume is gone.
+const REMOVAL_PATIENCE: Duration = Duration::from_secs(10);
+/// Pause before a record that could not be deleted is tried again.
+const REMOVAL_PAUSE: Duration = Duration::from_secs(1);
 
 /// A volume that is to be made.
 #[derive(Debug, Clone)]
@@ -30,6 +38,8 @@ pub struct NewVolume {
     pub provisioning: Provisioning,
     /// Rounded up to whole slabs.
     pub size_bytes: u64,
+    /// Health warns if so many percent are used; `None`: by the usual rule.
+    pub warn_at_percent: Option<u8>,
 }
 
 /// Makes, resizes and deletes volumes.
@@ -51,20 +61,24 @@ impl VolumeCare {
 
     /// Makes a virtual disk with an empty file layer on it, and serves it.
     ///
+    /// Its record says that it is unfinished until all of it is there: whatever fails before, or ends the server, leaves nothing of it.
+    ///
     /// # Errors
     /// Why it was not made; see [`ErrorKind`].
     pub async fn create(&self, new: NewVolume) -> Done<VolumeId> {
         let slab_bytes = self.pools.slab_bytes(new.pool).ok_or_else(|| Error::not_found("pool", new.pool))?;
         let slab_bytes = slab_bytes.max(1);
+        new.warn_at_percent.map_or(Ok(()), check_percent)?;
         let disks = self.members(new.pool, new.resiliency)?;
         let size_bytes = whole_slabs(new.size_bytes, slab_bytes)?;
-        if new.provisioning == Provisioning::Fixed {
-            self.pools.promise(new.pool, size_bytes / slab_bytes, new.resiliency)?;
+        match new.provisioning {
+            Provisioning::Fixed => self.pools.promise(new.pool, size_bytes / slab_bytes, new.resiliency)?,
+            Provisioning::Thin => self.check_room(new.pool, new.resiliency).await?,
         }
-        let id = VolumeId(Uuid::new_v4());
-        let record = VolumeRecord::new(
+        let (id, pool) = (VolumeId(Uuid::new_v4()), new.pool);
+        let mut record = VolumeRecord::new(
             id,
-            new.pool,
+            pool,
             new.name.clone(),
             new.resiliency,
             size_bytes,
@@ -72,11 +86,63 @@ impl VolumeCare {
             disks,
             self.tasks.unix_seconds(),
         );
+        record.is_unfinished = true;
+        record.warn_at_percent = new.warn_at_percent;
+        let format = self.format(id, new.name.clone())?;
         self.record(record.clone()).await?;
-        let format = self.format(id, new.name)?;
-        self.opener.open(record, Some(format));
-        self.opener.opened(id).await?;
-        Ok(id)
+        let Err(why) = self.opener.make(record, format).await else { return Ok(id) };
+        self.remove_in_time(id, pool).await;
+        Err(Error::new(why.kind, format!("volume '{}' was not made: {}", new.name, why.message)))
+    }
+
+    /// Checks that the pool has room for what the smallest volume needs at once.
+    async fn check_room(&self, pool: PoolId, resiliency: Resiliency) -> Done<()> {
+        let (copies, least) = (resiliency.copies(), u64::from(volume::fs::CHUNKS_MIN));
+        // Disks of a pool that was just imported may still be opened.
+        until(|| self.disks.are_settled().then_some(())).await;
+        self.pools.refresh(pool);
+        let available = self.pools.space_for(pool)?.available_chunks(copies);
+        if available >= least {
+            return Ok(());
+        }
+        let why = format!(
+            "a new volume needs {least} slabs in {copies} copies at once, and the pool has room for {available} beside its reserve: add \
+             disks, or delete data"
+        );
+        Err(Error::new(ErrorKind::NoSpace, why))
+    }
+
+    /// Begins to remove a volume that was being made when the server ended.
+    pub(crate) fn remove_unfinished(&self, record: VolumeRecord) {
+        let why = "a volume was being made when the server ended: what there is of it is removed";
+        tracing::warn!(volume = %record.id, name = record.name, why);
+        let care = self.clone();
+        self.tasks.spawn(async move { care.remove(record.id, record.pool).await });
+    }
+
+    /// Removes a volume that could not be made. If that takes longer than an administrator waits, it goes on by itself.
+    async fn remove_in_time(&self, volume: VolumeId, pool: PoolId) {
+        let (care, is_gone) = (self.clone(), Rc::new(Cell::new(false)));
+        let gone = is_gone.clone();
+        self.tasks.spawn(async move {
+            care.remove(volume, pool).await;
+            gone.set(true);
+        });
+        let patience = self.tasks.now().after(REMOVAL_PATIENCE);
+        self.tasks.until_late(patience, || is_gone.get().then_some(())).await;
+    }
+
+    /// Takes back all that there is of a volume that was never finished.
+    async fn remove(&self, volume: VolumeId, pool: PoolId) {
+        if let Some(space) = self.pools.space(pool) {
+            self.close(volume, &space).await;
+        }
+        while let Err(error) = self.forget_record(volume, pool).await {
+            tracing::warn!(%volume, %error, "the record of a volume that was not made cannot be removed yet");
+            self.tasks.rest(REMOVAL_PAUSE).await;
+        }
+        self.volumes.forget(volume);
+        self.give_slabs_back(volume, pool).freed().await;
     }
 
     /// Lists the disks of a pool that a new volume may use.
@@ -115,22 +181,19 @@ impl VolumeCare {
     /// Checks that no other volume has the name, and writes the record.
     async fn record(&self, record: VolumeRecord) -> Done<()> {
         let name = record.name.clone();
-        let written = self.state.change(move |state| {
-            let taken = state.list::<VolumeRecord>()?.iter().any(|other| other.value.name == record.name);
-            if taken { Err(StateError::Conflict) } else { state.write(&record, 0) }
-        });
-        written.await.map(|_| ()).map_err(|why| match why.kind {
-            ErrorKind::Conflict => {
-                Error::new(ErrorKind::Conflict, format!("a volume named {name} exists already"))
-            }
-            _ => why,
-        })
+        let written = self.state.change(move |state| write_new(state, &record)).await?;
+        let why = match written {
+            Written::Yes => return Ok(()),
+            Written::NameTaken => format!("a volume named {name} exists already"),
+            Written::PoolGone => "the pool is being deleted".to_owned(),
+        };
+        Err(Error::new(ErrorKind::Conflict, why))
     }
 
-    /// Grows the volume to `size_bytes`, rounded up to whole slabs.
+    /// Grows the volume to `size_bytes`, rounded up to whole slabs. Clients have the new room at once.
     ///
     /// # Errors
-    /// `NotFound`; `Invalid` if it would shrink; `NoSpace`; `Unavailable` if the new size is not recorded in time.
+    /// `NotFound`; `Invalid` if it would shrink, or is too large; `NoSpace`; `Unavailable` if the new size is not recorded in time.
     pub async fn resize(&self, volume: VolumeId, size_bytes: u64) -> Done<()> {
         let space = self.space_of(volume)?;
         let record = space.record(volume).ok_or_else(|| Error::not_found("volume", volume))?;
@@ -141,34 +204,80 @@ impl VolumeCare {
             ));
         }
         let slab_bytes = self.pools.slab_bytes(record.pool).unwrap_or(1).max(1);
-        let size_bytes = size_bytes
-            .checked_next_multiple_of(slab_bytes)
-            .ok_or_else(|| Error::new(ErrorKind::Invalid, "the size is too large"))?;
+        let size_bytes = whole_slabs(size_bytes, slab_bytes)?;
         if record.provisioning == Provisioning::Fixed {
             let more = (size_bytes - record.size_bytes) / slab_bytes;
             self.pools.promise(record.pool, more, record.resiliency)?;
         }
         space.with_volume(volume, |coordinator| coordinator.resize(size_bytes));
-        let patience = self.tasks.now().after(RESIZE_PATIENCE);
-        let is_done = || space.record(volume).is_some_and(|record| record.size_bytes >= size_bytes);
-        match self.tasks.until_late(patience, || is_done().then_some(())).await {
-            Some(()) => Ok(()),
-            None => Err(Error::new(
-                ErrorKind::Unavailable,
-                format!("the new size of volume {} is not recorded yet; see `cenote health`", record.name),
-            )),
+        self.recorded(volume, &space, "the new size", |record| record.size_bytes >= size_bytes).await?;
+        let Some(served) = self.volumes.served(volume) else { return Ok(()) };
+        match served.with_mut(|service| service.file_system_mut().grow()) {
+            // What is being opened finds all of it.
+            Ok(()) | Err(FsError::Miss) => Ok(()),
+            Err(why) => Err(Error::io(format!("volume {} did not grow: {why}", record.name))),
         }
     }
 
-    /// Deletes the volume; its slabs are given back afterwards.
+    /// Has health warn if so many percent of the volume are used.
+    ///
+    /// # Errors
+    /// `NotFound`; `Invalid`; `Unavailable` if it is not recorded in time.
+    pub async fn set_warning_at(&self, volume: VolumeId, percent: u8) -> Done<()> {
+        check_percent(percent)?;
+        let space = self.space_of(volume)?;
+        self.volumes.served_for(volume)?;
+        space.with_volume(volume, |coordinator| coordinator.set_warning_at(percent));
+        let is_set = |record: &VolumeRecord| record.warn_at_percent == Some(percent);
+        self.recorded(volume, &space, "the new threshold", is_set).await
+    }
+
+    /// Waits until the volume's record is as wanted.
+    async fn recorded(
+        &self,
+        volume: VolumeId,
+        space: &PoolSpace,
+        what: &str,
+        is_wanted: impl Fn(&VolumeRecord) -> bool,
+    ) -> Done<()> {
+        let patience = self.tasks.now().after(RECORD_PATIENCE);
+        let is_done = || space.record(volume).is_some_and(|record| is_wanted(&record));
+        if self.tasks.until_late(patience, || is_done().then_some(())).await.is_some() {
+            return Ok(());
+        }
+        let name = self.volumes.name(volume);
+        let why = format!("{what} of volume {name} is not recorded yet; see `cenote health`");
+        Err(Error::new(ErrorKind::Unavailable, why))
+    }
+
+    /// Deletes the volume. Answers when its slabs are given back by all disks that are there, or that goes on for longer.
     ///
     /// The volume's record goes first, and in the same commit a note that its slabs are to be given back: after a crash in between
     /// the next start goes on with that.
     ///
     /// # Errors
-    /// `NotFound`, or the state could not be written.
+    /// `NotFound`; `Conflict` if it is being made or deleted; or the state could not be written, and the volume stays.
     pub async fn delete(&self, volume: VolumeId) -> Done<()> {
         let (space, pool) = (self.space_of(volume)?, self.volumes.pool_of(volume)?);
+        if !self.volumes.hide(volume) {
+            let why = format!("volume {} is being made or deleted", self.volumes.name(volume));
+            return Err(Error::new(ErrorKind::Conflict, why));
+        }
+        self.close(volume, &space).await;
+        if let Err(why) = self.forget_record(volume, pool).await {
+            let record = self.volumes.entries().get(&volume).map(|entry| entry.record.clone());
+            record.into_iter().for_each(|record| self.opener.open(record));
+            return Err(why);
+        }
+        self.volumes.forget(volume);
+        let giving_back = self.give_slabs_back(volume, pool);
+        let patience = self.tasks.now().after(REMOVAL_PATIENCE);
+        self.tasks.until_late(patience, || giving_back.is_done().then_some(())).await;
+        Ok(())
+    }
+
+    /// Takes the volume away from clients, and closes its virtual disk.
+    async fn close(&self, volume: VolumeId, space: &PoolSpace) {
         drop(self.volumes.withdraw(volume, self.tasks.now()));
         space.close_volume(volume);
         until(|| match space.phase(volume) {
@@ -177,22 +286,33 @@ impl VolumeCare {
         })
         .await;
         space.forget_volume(volume);
+    }
+
+    /// Deletes the volume's record, and notes that its slabs are to be given back.
+    async fn forget_record(&self, volume: VolumeId, pool: PoolId) -> Done<()> {
         let deleted = self.state.change(move |state| {
             let key = VolumeRecord::key_of(&volume.to_string());
             let note = DeletedVolume { id: volume, pool };
             state.commit(Transaction::default().delete(key).put(note.key(), note.encode()))
         });
-        deleted.await?;
-        self.volumes.forget(volume);
-        self.give_slabs_back(volume, pool);
-        Ok(())
+        deleted.await.map(|_| ())
     }
 
     /// Begins to give back the slabs of a volume that was deleted; takes the note away once no disk of the pool has any.
-    pub(crate) fn give_slabs_back(&self, volume: VolumeId, pool: PoolId) {
-        let care = self.clone();
+    pub(crate) fn give_slabs_back(&self, volume: VolumeId, pool: PoolId) -> GivingBack {
+        let (care, giving_back) = (self.clone(), GivingBack::default());
+        let done = giving_back.clone();
         self.tasks.spawn(async move {
-            until(|| care.disks.free_chunks(volume, pool, care.tasks.now()).then_some(())).await;
+            let mut asked = Asked::default();
+            until(|| {
+                let freed = care.disks.free_chunks(volume, pool, &mut asked, care.tasks.now());
+                if freed != Freed::No && !done.0.replace(true) {
+                    // What it had can be given to others at once.
+                    care.pools.refresh(pool);
+                }
+                (freed == Freed::Everywhere).then_some(())
+            })
+            .await;
             let removed = care.state.change(move |state| {
                 state.commit(Transaction::default().delete(DeletedVolume::key_of(&volume.to_string())))
             });
@@ -200,10 +320,65 @@ impl VolumeCare {
                 tracing::warn!(%volume, %error, "the note of a deleted volume stays until the next start");
             }
         });
+        giving_back
     }
 }
 
-/// Rounds the size of a new volume up.
+/// Slabs of a deleted volume that are being given back.
+#[derive(Clone, Default)]
+pub(crate) struct GivingBack(Rc<Cell<bool>>);
+
+impl GivingBack {
+    /// No disk that is there has anything of the volume any more.
+    fn is_done(&self) -> bool {
+        self.0.get()
+    }
+
+    async fn freed(&self) {
+        until(|| self.is_done().then_some(())).await;
+    }
+}
+
+/// What became of the record of a new volume.
+enum Written {
+    Yes,
+    NameTaken,
+    PoolGone,
+}
+
+/// Writes the record of a new volume, unless its name is taken. The pool's record is written anew with it, as it is, so that whoever
+/// deletes the pool meanwhile notices.
+fn write_new(state: &RedbState, record: &VolumeRecord) -> Result<Written, StateError> {
+    let same = |other: &str| other.to_lowercase() == record.name.to_lowercase();
+    for _ in 0..WRITES_MAX {
+        if state.list::<VolumeRecord>()?.iter().any(|other| same(&other.value.name)) {
+            return Ok(Written::NameTaken);
+        }
+        let Some(pool) = state.read::<PoolRecord>(&record.pool.to_string())? else {
+            return Ok(Written::PoolGone);
+        };
+        let key = pool.value.key();
+        let transaction = Transaction::default().when(key.clone(), pool.revision).when(record.key(), 0);
+        let transaction = transaction.put(key, pool.value.encode()).put(record.key(), record.encode());
+        match state.commit(transaction) {
+            Err(StateError::Conflict) => {}
+            committed => return committed.map(|_| Written::Yes),
+        }
+    }
+    Err(StateError::Conflict)
+}
+
+/// Checks a threshold in percent.
+fn check_percent(percent: u8) -> Done<()> {
+    match percent {
+        1..=100 => Ok(()),
+        _ => {
+            Err(Error::new(ErrorKind::Invalid, format!("{percent} is not a number of percent from 1 to 100")))
+        }
+    }
+}
+
+/// Rounds the size of a volume up.
 fn whole_slabs(size_bytes: u64, slab_bytes: u64) -> Done<u64> {
     if size_bytes == 0 {
         return Err(Error::new(ErrorKind::Invalid, "a volume has a size"));
@@ -218,6 +393,13 @@ fn whole_slabs(size_bytes: u64, slab_bytes: u64) -> Done<u64> {
             format!("the smallest volume of this pool has {least}: make it larger"),
         ));
     }
+    let slab_blocks = u32::try_from(slab_bytes / BLOCK_BYTES as u64).unwrap_or(u32::MAX);
+    let most_bytes = u64::from(volume::fs::chunks_max(slab_blocks)) * slab_bytes;
+    if size_bytes > most_bytes {
+        let most = show_size(most_bytes);
+        let why = format!("the largest volume of this pool has {most}: make it smaller");
+        return Err(Error::new(ErrorKind::Invalid, why));
+    }
     Ok(size_bytes)
 }
 
@@ -227,10 +409,12 @@ mod tests {
 
     #[test]
     fn a_size_is_rounded_up_to_slabs_and_refused_if_it_is_none_too_small_or_too_large() {
-        let least = u64::from(volume::fs::CHUNKS_MIN);
-        assert_eq!(whole_slabs(least * 100 + 1, 100).expect("a size"), least * 100 + 100);
-        for refused in [0, 1, u64::MAX] {
-            assert_eq!(whole_slabs(refused, 100).expect_err("no size").kind, ErrorKind::Invalid);
+        const SLAB: u64 = 64 << 20;
+        let least = u64::from(volume::fs::CHUNKS_MIN) * SLAB;
+        assert_eq!(whole_slabs(least + 1, SLAB).expect("a size"), least + SLAB);
+        assert_eq!(whole_slabs(64 << 40, SLAB).expect("a size"), 64 << 40);
+        for refused in [0, 1, least - SLAB, (64 << 40) + 1, u64::MAX] {
+            assert_eq!(whole_slabs(refused, SLAB).expect_err("no size").kind, ErrorKind::Invalid);
         }
     }
 }

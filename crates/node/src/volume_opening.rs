@@ -5,14 +5,17 @@ use crate::error::{Done, Error, ErrorKind};
 use crate::pools::Pools;
 use crate::served::ServedVolume;
 use crate::tasks::{Tasks, until};
-use crate::volumes::{VolumeEntry, Volumes};
+use crate::volumes::Volumes;
 use cluster::VolumeRecord;
 use space::coordinator::Phase;
 use std::rc::Rc;
-use types::VolumeId;
+use std::time::Duration;
 use volume::backend::Backend;
 use volume::fs::{FileSystem, Format};
 use volume::service::Service;
+
+/// How long it may take to record that a volume was made.
+const RECORD_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Opens volumes.
 #[derive(Clone)]
@@ -24,13 +27,13 @@ pub(crate) struct VolumeOpener {
 }
 
 impl VolumeOpener {
-    /// Begins to open a volume, or to make it by `format`.
-    pub(crate) fn open(&self, record: VolumeRecord, format: Option<Format>) {
+    /// Begins to open a volume.
+    pub(crate) fn open(&self, record: VolumeRecord) {
         self.volumes.begin_opening(record.clone(), self.disks.arrivals(), self.tasks.now());
         let opener = self.clone();
         self.tasks.spawn(async move {
             let id = record.id;
-            match opener.try_open(&record, format).await {
+            match opener.try_open(&record, None).await {
                 Ok(served) => {
                     tracing::info!(volume = %id, name = record.name, "volume serves");
                     opener.volumes.serve(id, served);
@@ -43,15 +46,37 @@ impl VolumeOpener {
         });
     }
 
-    /// Waits until a volume that is being opened is served.
-    pub(crate) async fn opened(&self, id: VolumeId) -> Done<()> {
-        until(|| match self.volumes.entries().get(&id) {
-            Some(entry) if entry.opening => None,
-            Some(VolumeEntry { failure: Some(why), .. }) => Some(Err(Error::io(why.clone()))),
-            Some(_) => Some(Ok(())),
-            None => Some(Err(Error::new(ErrorKind::NotFound, "the volume is gone"))),
-        })
-        .await
+    /// Makes a recorded volume by `format`, and serves it as soon as it is recorded that it was made.
+    ///
+    /// # Errors
+    /// Why it was not: nothing of it is used, its record and its slabs are still there.
+    pub(crate) async fn make(&self, record: VolumeRecord, format: Format) -> Done<()> {
+        self.volumes.begin_opening(record.clone(), self.disks.arrivals(), self.tasks.now());
+        let mut served = self.try_open(&record, Some(format)).await?;
+        let space = self.pools.space_for(record.pool)?;
+        space.with_volume(record.id, |coordinator| coordinator.finish_making());
+        let patience = self.tasks.now().after(RECORD_PATIENCE);
+        let is_recorded = || {
+            // Nobody else does until it is served, and what its virtual disk answered must not wait.
+            served.poll(&mut Vec::new());
+            match space.phase(record.id) {
+                Some(Phase::Serving) => {
+                    space.record(record.id).is_some_and(|record| !record.is_unfinished).then_some(true)
+                }
+                _ => Some(false),
+            }
+        };
+        match self.tasks.until_late(patience, is_recorded).await {
+            Some(true) => {}
+            Some(false) => return Err(Error::io("it stopped while it was being made")),
+            None => {
+                let why = "that it was made cannot be recorded: see `cenote health`";
+                return Err(Error::new(ErrorKind::Unavailable, why));
+            }
+        }
+        tracing::info!(volume = %record.id, name = record.name, "volume was made, and serves");
+        self.volumes.serve(record.id, served);
+        Ok(())
     }
 
     async fn try_open(&self, record: &VolumeRecord, format: Option<Format>) -> Done<ServedVolume> {
@@ -132,7 +157,7 @@ impl VolumeOpener {
     pub(crate) fn retry(&self) {
         for record in self.volumes.due(self.disks.arrivals(), self.tasks.now()) {
             tracing::info!(volume = %record.id, name = record.name, "a volume is tried again");
-            self.open(record, None);
+            self.open(record);
         }
     }
 }

@@ -42,6 +42,8 @@ pub struct VolumeEntry {
     pub served: Option<ServedVolume>,
     /// It is being opened or made, or commands on it end.
     pub opening: bool,
+    /// It is being made or deleted: nobody is told of it.
+    pub is_hidden: bool,
     pub failure: Option<String>,
     /// Disks that had come when it was opened last ([`crate::disks::Disks::arrivals`]).
     arrivals: u64,
@@ -200,23 +202,37 @@ impl Volumes {
         }
     }
 
-    /// Notes that an opening of the volume begins.
+    /// Notes that an opening of the volume begins. A volume that is being made is hidden until it is served.
     pub(crate) fn begin_opening(&self, record: VolumeRecord, arrivals: u64, now: Monotonic) {
         let mut entries = self.entries.borrow_mut();
         let known = entries.get(&record.id).map(|entry| entry.openings.clone());
         let mut openings = known.unwrap_or(OPENINGS);
         openings.tried(now);
         let (id, pool) = (record.id, record.pool);
-        let entry =
-            VolumeEntry { pool, record, served: None, opening: true, failure: None, arrivals, openings };
+        let entry = VolumeEntry {
+            pool,
+            is_hidden: record.is_unfinished,
+            record,
+            served: None,
+            opening: true,
+            failure: None,
+            arrivals,
+            openings,
+        };
         entries.insert(id, entry);
+    }
+
+    /// Notes that the volume is about to be deleted, and hides it. `false`: that was done before, or it is being made.
+    pub(crate) fn hide(&self, volume: VolumeId) -> bool {
+        let mut entries = self.entries.borrow_mut();
+        entries.get_mut(&volume).is_some_and(|entry| !std::mem::replace(&mut entry.is_hidden, true))
     }
 
     /// Serves a volume that was opened to clients.
     pub(crate) fn serve(&self, volume: VolumeId, served: ServedVolume) {
         self.front.add_volume(volume, served.clone());
         if let Some(entry) = self.entries.borrow_mut().get_mut(&volume) {
-            entry.opening = false;
+            (entry.opening, entry.is_hidden) = (false, false);
             entry.served = Some(served);
         }
         self.share_cache();
@@ -280,6 +296,7 @@ impl Volumes {
         let due = entries.values().filter(|entry| {
             entry.failure.is_some()
                 && !entry.opening
+                && !entry.is_hidden
                 && entry.served.is_none()
                 && (entry.arrivals < arrivals || entry.openings.is_due(now))
         });

@@ -219,6 +219,21 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.refresh_pool();
     }
 
+    /// Takes notice of what the disks have free now.
+    pub fn refresh(&self) {
+        self.change().refresh_pool();
+    }
+
+    /// How full the pool is for thin volumes: slabs that are given or promised on its usable disks, and all that may be, without the reserve.
+    pub fn fill(&self) -> (u64, u64) {
+        let inner = self.inner.borrow();
+        let pool = inner.pool.borrow();
+        let usable = || pool.disks().iter().filter(|disk| disk.usable);
+        let used: u64 = usable().map(pool::DiskView::used_slabs).sum();
+        let total: u64 = usable().map(|disk| disk.total_slabs).sum();
+        (used + pool.promised_slabs, total.saturating_sub(pool.reserve_slabs))
+    }
+
     /// Chunks of so many copies that thin volumes can still be given.
     pub fn available_chunks(&self, copies: u8) -> u64 {
         self.inner.borrow().pool.borrow().available_chunks(copies)

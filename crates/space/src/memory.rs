@@ -45,6 +45,12 @@ impl MemoryVirtualDisk {
         }
     }
 
+    /// Adds blocks behind the end, all of which can be filled.
+    pub fn grow(&mut self, blocks: u64) {
+        self.blocks.0 += blocks;
+        self.available += blocks;
+    }
+
     /// While held, nothing is done nor answered: what is submitted can be lost by a crash.
     pub fn hold(&mut self, hold: bool) {
         self.hold = hold;

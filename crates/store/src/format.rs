@@ -10,6 +10,7 @@ use crate::signature;
 use crate::tables::{encode_promise_page, encode_slab_page};
 use crate::versions::PageVersions;
 use disk::{Disk, DiskError};
+use std::collections::BTreeSet;
 use sys::{Buf, BufMut, Payload};
 use types::{DiskId, PoolId};
 
@@ -92,6 +93,32 @@ pub fn erase<D: Disk + 'static>(disk: D, expected: DiskId) -> Result<(), FormatE
         }
         let zeroes = BufMut::zeroed(AREA_BYTES as usize).freeze();
         for area in label.layout.areas() {
+            io.write(area, zeroes.clone().into(), true).await?;
+        }
+        Ok(())
+    })
+    .run()
+    .0
+}
+
+/// Overwrites what tells what a disk holds, so that it counts as holding nothing: its first and last megabyte, and the places of our label.
+///
+/// # Errors
+/// The disk's.
+pub fn wipe<D: Disk + 'static>(disk: D) -> Result<(), DiskError> {
+    Work::new(disk, |io| async move {
+        let size_bytes = io.info().size_bytes;
+        let len_bytes = AREA_BYTES.min(size_bytes);
+        let (slab_bytes, journal_bytes) = Layout::default_sizes(size_bytes);
+        let usual = Layout::compute(size_bytes, slab_bytes, journal_bytes);
+        let own = crate::open::read_label(&io).await.ok().map(|label| label.layout);
+        let areas = [usual, own].into_iter().flatten().flat_map(|layout| layout.areas());
+        let block_bytes = u64::from(io.info().block_bytes);
+        let end = (size_bytes - len_bytes) / block_bytes * block_bytes;
+        let areas: BTreeSet<u64> = areas.chain([end, 0]).collect();
+        let zeroes = BufMut::zeroed(len_bytes as usize).freeze();
+        // The beginning, by which the disk is known, goes last: what fails before can be repeated.
+        for area in areas.into_iter().rev() {
             io.write(area, zeroes.clone().into(), true).await?;
         }
         Ok(())

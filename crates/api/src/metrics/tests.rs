@@ -131,6 +131,7 @@ fn volume(name: &str) -> Volume {
         used_bytes: 2,
         available_bytes: 3,
         footprint_bytes: 4,
+        warn_at_percent: 90,
         copies: 2,
         in_sync_copies: 2,
         min_copies: 1,
@@ -160,6 +161,7 @@ fn snapshot() -> Snapshot {
         allocated_bytes: 1,
         reserve_bytes: 1,
         reserve_disks: 1,
+        reserve_is_set: false,
     };
     let of = |errors| OperationCounters { operations: 10, bytes: 5, errors, ..OperationCounters::default() };
     let metric = |name: &str, kind| Metric {

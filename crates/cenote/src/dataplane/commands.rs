@@ -2,7 +2,7 @@
 
 use super::Plane;
 use super::show::{show_damage, show_trace};
-use crate::control::{Command, CommandError, NewVolume, Reply, StorageCommand};
+use crate::control::{Command, CommandError, DiskCommand, NewVolume, Reply, StorageCommand};
 use api::model;
 use cluster::{Provisioning, Resiliency};
 use node::Node;
@@ -60,11 +60,15 @@ impl Plane {
     fn storage_command(self: Rc<Self>, command: StorageCommand) {
         use StorageCommand as Storage;
         match command {
+            Storage::Disk(command) => self.disk_command(command),
             Storage::CreatePool { name, disks, reserve_disks, reply } => {
                 self.task(reply, async move |node| node.pool_care.create(name, disks, reserve_disks).await);
             }
             Storage::ExportPool { pool, reply } => {
                 self.task(reply, async move |node| node.pool_care.export(pool).await);
+            }
+            Storage::DeletePool { pool, reply } => {
+                self.task(reply, async move |node| node.pool_care.delete(pool).await);
             }
             Storage::AdoptPool { pool, reply } => {
                 self.task(reply, async move |node| node.pool_care.adopt(pool).await);
@@ -75,24 +79,14 @@ impl Plane {
             Storage::Rebalance { pool, reply } => {
                 self.task(reply, async move |node| Ok(node.pool_care.rebalance(pool).await?.0));
             }
-            Storage::AddDisk { pool, disk, reply } => {
-                self.task(reply, async move |node| node.disk_care.add(pool, disk).await);
-            }
-            Storage::ReplaceDisk { disk, new, reply } => {
-                let replaced = |(disk, job): (_, JobId)| (disk, job.0);
-                self.task(reply, async move |node| node.disk_care.replace(disk, new).await.map(replaced));
-            }
-            Storage::UnretireDisk { disk, reply } => {
-                self.task(reply, async move |node| node.disk_care.unretire(disk).await);
-            }
-            Storage::RetireDisk { disk, reply } => {
-                self.task(reply, async move |node| Ok(node.disk_care.retire(disk).await?.0));
-            }
             Storage::CreateVolume { volume, reply } => {
                 self.task(reply, async move |node| node.volume_care.create(translate(volume)).await);
             }
             Storage::ResizeVolume { volume, size_bytes, reply } => {
                 self.task(reply, async move |node| node.volume_care.resize(volume, size_bytes).await);
+            }
+            Storage::WarnAt { volume, percent, reply } => {
+                self.task(reply, async move |node| node.volume_care.set_warning_at(volume, percent).await);
             }
             Storage::DeleteVolume { volume, reply } => {
                 self.task(reply, async move |node| node.volume_care.delete(volume).await);
@@ -116,6 +110,31 @@ impl Plane {
             }
             Storage::CancelJob { job, reply } => answer(reply, self.node.job_control.cancel(JobId(job))),
             Storage::ResumeJob { job, reply } => answer(reply, self.node.job_control.resume(JobId(job))),
+        }
+    }
+
+    /// Begins a command on disks.
+    fn disk_command(self: Rc<Self>, command: DiskCommand) {
+        match command {
+            DiskCommand::Add { pool, disk, reply } => {
+                self.task(reply, async move |node| node.disk_care.add(pool, disk).await);
+            }
+            DiskCommand::Replace { disk, new, reply } => {
+                let replaced = |(disk, job): (_, JobId)| (disk, job.0);
+                self.task(reply, async move |node| node.disk_care.replace(disk, new).await.map(replaced));
+            }
+            DiskCommand::Retire { disk, reply } => {
+                self.task(reply, async move |node| Ok(node.disk_care.retire(disk).await?.0));
+            }
+            DiskCommand::Unretire { disk, reply } => {
+                self.task(reply, async move |node| node.disk_care.unretire(disk).await);
+            }
+            DiskCommand::Acknowledge { disk, reply } => {
+                self.task(reply, async move |node| node.damage_keeper.acknowledge(disk).await);
+            }
+            DiskCommand::Erase { path, is_confirmed, reply } => {
+                self.task(reply, async move |node| node.erasing.erase(path, is_confirmed).await);
+            }
         }
     }
 
@@ -143,7 +162,7 @@ impl Plane {
 
 /// The volume in the node's words.
 fn translate(new: NewVolume) -> node::NewVolume {
-    let NewVolume { name, pool, resiliency, provisioning, size_bytes } = new;
+    let NewVolume { name, pool, resiliency, provisioning, size_bytes, warn_at_percent } = new;
     let resiliency = match resiliency {
         model::Resiliency::Simple => Resiliency::Simple,
         model::Resiliency::TwoWayMirror => Resiliency::TwoWay,
@@ -153,5 +172,5 @@ fn translate(new: NewVolume) -> node::NewVolume {
         model::Provisioning::Thin => Provisioning::Thin,
         model::Provisioning::Fixed => Provisioning::Fixed,
     };
-    node::NewVolume { name, pool, resiliency, provisioning, size_bytes }
+    node::NewVolume { name, pool, resiliency, provisioning, size_bytes, warn_at_percent }
 }

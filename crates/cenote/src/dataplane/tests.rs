@@ -1,7 +1,9 @@
 //! The whole data plane over files: commands in, volumes kept across a start.
 
 use super::*;
-use crate::control::{CommandErrorKind, ControlHandle, NewDisk, NewVolume, SmbPolicy, StorageCommand};
+use crate::control::{
+    CommandErrorKind, ControlHandle, DiskCommand, NewDisk, NewVolume, SmbPolicy, StorageCommand,
+};
 use crate::directory::{Directory, SharedDirectory};
 use crate::logon_lines::LogonLines;
 use api::model::{Health, Provisioning, Resiliency, VolumeStatus};
@@ -84,6 +86,7 @@ async fn make_volume(
         resiliency,
         provisioning: Provisioning::Thin,
         size_bytes: 256 << 20,
+        warn_at_percent: None,
     };
     control.call(|reply| StorageCommand::CreateVolume { volume, reply }).await
 }
@@ -182,6 +185,49 @@ fn what_was_found_wrong_with_a_disk_is_known_after_a_restart() {
     }
 }
 
+/// Changes the state while no data plane has it.
+fn with_state(directory: &Path, change: impl FnOnce(&RedbState)) {
+    let state = (0..500).find_map(|_| {
+        let opened = RedbState::open(&directory.join("state.redb")).ok();
+        opened.or_else(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            None
+        })
+    });
+    change(&state.expect("the state"));
+}
+
+#[test]
+fn errors_that_were_acknowledged_stay_counted_and_are_no_issue_after_a_restart_neither() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let plane = start_in(directory.path());
+    runtime().block_on(make_pool(&plane.control, directory.path()));
+    let disk = runtime().block_on(plane.control.snapshot()).expect("a snapshot").disks[0].id;
+    drain(plane);
+    with_state(directory.path(), |state| {
+        let damage = cluster::DiskDamage { disk, corrupt_blocks: 3, ..cluster::DiskDamage::none(disk) };
+        state.write(&damage, 0).expect("a record");
+    });
+    // What an administrator has taken notice of is counted, and is no issue any more, after a restart neither.
+    for round in ["acknowledged", "still acknowledged"] {
+        let plane = start_in(directory.path());
+        if round == "acknowledged" {
+            until_shown(&plane, "health tells of it", |snapshot| {
+                snapshot.health.issues.iter().any(|issue| issue.code == "disk_corrupt_blocks")
+            });
+            let done = plane.control.call(|reply| DiskCommand::Acknowledge { disk, reply });
+            runtime().block_on(done).expect("a notice");
+        }
+        until_shown(&plane, round, |snapshot| {
+            let disk = snapshot.disks.iter().find(|listed| listed.id == disk).expect("the disk");
+            disk.counters.corrupt_blocks == 3
+                && disk.counters.corrupt_blocks == disk.counters.acknowledged_corrupt_blocks
+                && snapshot.health.health == Health::Healthy
+        });
+        drain(plane);
+    }
+}
+
 #[test]
 fn blocks_without_an_intact_copy_are_known_after_a_restart_until_they_are_found_intact() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -191,17 +237,10 @@ fn blocks_without_an_intact_copy_are_known_after_a_restart_until_they_are_found_
         make_volume(&plane.control, pool, Resiliency::TwoWayMirror).await.expect("a volume")
     });
     drain(plane);
-    {
-        let path = directory.path().join("state.redb");
-        let state = (0..500).find_map(|_| {
-            RedbState::open(&path).ok().or_else(|| {
-                std::thread::sleep(Duration::from_millis(20));
-                None
-            })
-        });
+    with_state(directory.path(), |state| {
         let lost = cluster::LostBlocks { volume, since_unix_s: 77, ranges: vec![(50_000, 2)] };
-        state.expect("the state").write(&lost, 0).expect("a record");
-    }
+        state.write(&lost, 0).expect("a record");
+    });
     for _ in 0..2 {
         let plane = start_in(directory.path());
         until_shown(&plane, "the lost blocks are known", |snapshot| {
@@ -215,4 +254,226 @@ fn blocks_without_an_intact_copy_are_known_after_a_restart_until_they_are_found_
         });
         drain(plane);
     }
+}
+
+async fn make(
+    control: &ControlHandle,
+    pool: PoolId,
+    name: &str,
+    size_bytes: u64,
+) -> Result<VolumeId, CommandError> {
+    let volume = NewVolume {
+        name: name.to_owned(),
+        pool,
+        resiliency: Resiliency::TwoWayMirror,
+        provisioning: Provisioning::Thin,
+        size_bytes,
+        warn_at_percent: None,
+    };
+    control.call(|reply| StorageCommand::CreateVolume { volume, reply }).await
+}
+
+#[test]
+fn a_volume_that_is_refused_leaves_nothing_and_one_of_the_stated_minimum_is_made() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let plane = start_in(directory.path());
+    runtime().block_on(async {
+        let control = &plane.control;
+        let pool = make_pool(control, directory.path()).await;
+        for (size_bytes, words) in [(128 << 20, "192 MiB"), (65 << 40, "64.0 TiB")] {
+            let refused = make(control, pool, "volume", size_bytes).await.expect_err("a refusal");
+            assert!(
+                refused.kind == CommandErrorKind::Invalid && refused.message.contains(words),
+                "{refused}"
+            );
+        }
+        // The pool has 15 slabs on each disk, and a volume takes three of each.
+        for number in 0..4 {
+            let made = make(control, pool, &format!("volume {number}"), 192 << 20).await.expect("a volume");
+            let snapshot = control.snapshot().await.expect("a snapshot");
+            let shown = snapshot.volumes.iter().find(|volume| volume.id == made).expect("the volume");
+            assert_eq!((shown.size_bytes, shown.in_sync_copies), (192 << 20, 2));
+        }
+        let mut full = Ok(VolumeId::from_bytes([0; 16]));
+        for number in 4..9 {
+            full = make(control, pool, &format!("volume {number}"), 192 << 20).await;
+            if full.is_err() {
+                break;
+            }
+        }
+        assert_eq!(full.expect_err("the pool is full").kind, CommandErrorKind::NoSpace);
+        let snapshot = control.snapshot().await.expect("a snapshot");
+        assert!(
+            snapshot.volumes.iter().all(|volume| volume.status == VolumeStatus::Ok),
+            "{:?}",
+            snapshot.volumes
+        );
+        assert_ne!(snapshot.health.health, Health::Healthy, "a full pool is told of");
+    });
+    drain(plane);
+}
+
+#[test]
+fn a_volume_that_was_being_made_when_the_server_ended_is_removed_by_the_next_start() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let plane = start_in(directory.path());
+    let pool = runtime().block_on(make_pool(&plane.control, directory.path()));
+    drain(plane);
+    with_state(directory.path(), |state| {
+        let disks = state
+            .list::<cluster::DiskRecord>()
+            .expect("disks")
+            .into_iter()
+            .map(|disk| disk.value.id)
+            .collect();
+        let (two, thin) = (cluster::Resiliency::TwoWay, cluster::Provisioning::Thin);
+        let id = VolumeId::from_bytes([9; 16]);
+        let mut record = cluster::VolumeRecord::new(id, pool, "volume", two, 1 << 30, thin, disks, 0);
+        record.is_unfinished = true;
+        state.write(&record, 0).expect("a record");
+    });
+    let plane = start_in(directory.path());
+    until_shown(&plane, "it is gone", |snapshot| snapshot.volumes.is_empty());
+    let begun = std::time::Instant::now();
+    // Its name is free as soon as its record is gone.
+    while runtime().block_on(make(&plane.control, pool, "volume", 256 << 20)).is_err() {
+        assert!(begun.elapsed() < PATIENCE, "the name stays taken");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drain(plane);
+    let plane = start_in(directory.path());
+    until_shown(&plane, "it is served", |snapshot| {
+        snapshot.volumes.len() == 1 && snapshot.volumes[0].status == VolumeStatus::Ok
+    });
+    drain(plane);
+}
+
+#[test]
+fn volumes_made_grown_and_deleted_in_turn_leak_no_slab_and_are_no_issue_meanwhile() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let plane = start_in(directory.path());
+    runtime().block_on(async {
+        let control = &plane.control;
+        let pool = make_pool(control, directory.path()).await;
+        for round in 0..60 {
+            let volume = make(control, pool, "volume", 192 << 20).await;
+            let volume = volume.unwrap_or_else(|why| panic!("round {round}: {why}"));
+            let size_bytes = 384 << 20;
+            control
+                .call(|reply| StorageCommand::ResizeVolume { volume, size_bytes, reply })
+                .await
+                .expect("more room");
+            let snapshot = control.snapshot().await.expect("a snapshot");
+            let shown = &snapshot.volumes[0];
+            assert!(shown.size_bytes == 384 << 20 && shown.used_bytes <= 192 << 20, "{shown:?}");
+            let deleting = control.call(|reply| StorageCommand::DeleteVolume { volume, reply });
+            let looking = async {
+                for _ in 0..5 {
+                    let snapshot = control.snapshot().await.expect("a snapshot");
+                    assert_eq!(snapshot.health.health, Health::Healthy, "{:?}", snapshot.health);
+                }
+            };
+            let (deleted, ()) = tokio::join!(deleting, looking);
+            deleted.expect("a deletion");
+        }
+        let snapshot = control.snapshot().await.expect("a snapshot");
+        assert_eq!(snapshot.pools[0].allocated_bytes, 0);
+    });
+    drain(plane);
+}
+
+#[test]
+fn the_job_of_a_retirement_ends_when_the_disk_has_left_with_the_data_of_all_volumes() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let plane = start_in(directory.path());
+    let (pool, disk, job) = runtime().block_on(async {
+        let control = &plane.control;
+        let pool = make_pool(control, directory.path()).await;
+        for number in 0..3 {
+            make(control, pool, &format!("volume {number}"), 192 << 20).await.expect("a volume");
+        }
+        let retire = |disk| move |reply| DiskCommand::Retire { disk, reply };
+        let disk = control.snapshot().await.expect("a snapshot").disks[0].id;
+        let refused = control.call(retire(disk)).await.expect_err("two copies need two disks");
+        assert_eq!(refused.kind, CommandErrorKind::Conflict);
+        let new = disks(directory.path(), 3).pop().expect("a disk");
+        control.call(|reply| DiskCommand::Add { pool, disk: new, reply }).await.expect("a third disk");
+        (pool, disk, control.call(retire(disk)).await.expect("a job"))
+    });
+    until_shown(&plane, "the job ends", |snapshot| {
+        let listed = snapshot.jobs.iter().find(|listed| listed.id == job).expect("the job");
+        assert_eq!(listed.kind, api::model::JobKind::Retirement);
+        let has_left = snapshot.disks.iter().all(|listed| listed.id != disk);
+        let told = snapshot.health.issues.iter().any(|issue| issue.code == "disk_retiring");
+        assert!(has_left || told, "health tells of a disk that leaves: {:?}", snapshot.health);
+        if listed.state == api::model::JobState::Completed {
+            assert!(has_left, "the job ended before the disk had left");
+        }
+        listed.state == api::model::JobState::Completed
+    });
+    runtime().block_on(async {
+        let snapshot = plane.control.snapshot().await.expect("a snapshot");
+        assert!(
+            snapshot.volumes.iter().all(|volume| volume.status == VolumeStatus::Ok),
+            "{:?}",
+            snapshot.volumes
+        );
+        let refused = plane.control.call(|reply| StorageCommand::DeletePool { pool, reply }).await;
+        assert_eq!(refused.expect_err("it holds volumes").kind, CommandErrorKind::Conflict);
+        for volume in snapshot.volumes.iter().map(|volume| volume.id) {
+            plane
+                .control
+                .call(|reply| StorageCommand::DeleteVolume { volume, reply })
+                .await
+                .expect("a deletion");
+        }
+        let labelled = plane.control.call(|reply| StorageCommand::DeletePool { pool, reply }).await;
+        assert_eq!(labelled.expect("a deletion"), Vec::<String>::new());
+        // Its disks hold nothing: they make another pool.
+        make_pool(&plane.control, directory.path()).await;
+    });
+    drain(plane);
+}
+
+#[test]
+fn the_reserve_follows_the_number_of_disks_unless_it_was_chosen() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let plane = start_in(directory.path());
+    let add = |number: usize| {
+        let (control, pool) =
+            (&plane.control, runtime().block_on(plane.control.snapshot()).expect("a snapshot").pools[0].id);
+        let new = disks(directory.path(), number + 1).pop().expect("a disk");
+        runtime()
+            .block_on(control.call(|reply| DiskCommand::Add { pool, disk: new, reply }))
+            .expect("a disk");
+    };
+    let pool = runtime().block_on(make_pool(&plane.control, directory.path()));
+    add(2);
+    until_shown(&plane, "a reserve of one disk", |snapshot| snapshot.pools[0].reserve_disks == 1);
+    let reserve_disks = 0;
+    let set = plane.control.call(|reply| StorageCommand::SetReserve { pool, reserve_disks, reply });
+    runtime().block_on(set).expect("no reserve");
+    add(3);
+    std::thread::sleep(Duration::from_millis(2500));
+    let snapshot = runtime().block_on(plane.control.snapshot()).expect("a snapshot");
+    assert_eq!((snapshot.pools[0].reserve_disks, snapshot.health.health), (0, Health::Healthy));
+    drain(plane);
+}
+
+#[test]
+fn a_file_that_is_removed_under_the_server_is_told_of() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let plane = start_in(directory.path());
+    runtime().block_on(make_pool(&plane.control, directory.path()));
+    let tells = |code: &'static str| {
+        move |snapshot: &api::model::Snapshot| snapshot.health.issues.iter().any(|issue| issue.code == code)
+    };
+    let (path, other) = (directory.path().join("disk-0"), directory.path().join("other"));
+    std::fs::rename(&path, &other).expect("a rename");
+    until_shown(&plane, "it was renamed", tells("disk_file_renamed"));
+    std::fs::rename(&other, &path).expect("a rename");
+    until_shown(&plane, "it is back", |snapshot| snapshot.health.health == Health::Healthy);
+    std::fs::remove_file(&path).expect("the file goes");
+    until_shown(&plane, "it was removed", tells("disk_file_removed"));
+    drain(plane);
 }

@@ -54,6 +54,19 @@ pub enum Disk {
         #[arg(long)]
         off: bool,
     },
+    /// Take note of the errors that a disk has had: health tells only of those that come after
+    Acknowledge {
+        /// Its ID, the beginning of it, or its path
+        disk: String,
+    },
+    /// Make a disk that belongs to no pool of this server hold nothing, so that it can be added to one
+    Erase {
+        /// A file, a partition or a whole block device
+        path: PathBuf,
+        /// Do not ask; PATH is the disk's, as it was given
+        #[arg(long, value_name = "PATH")]
+        yes: Option<String>,
+    },
     /// Print what a disk is, what it holds and what is damaged; changes nothing and needs no server
     Inspect {
         /// A file, a partition or a whole block device
@@ -105,6 +118,13 @@ pub enum Pool {
         /// The size of the largest so many disks
         #[arg(long, value_name = "DISKS")]
         reserve_disks: u32,
+    },
+    /// Delete a pool in which no volume lies: its disks become free
+    Delete {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        confirmation: Confirmation,
     },
     /// Stop a pool and give it up, so that another server can import its disks
     Export {
@@ -181,6 +201,17 @@ pub enum Volume {
         /// Take all space from the pool at once
         #[arg(long)]
         fixed: bool,
+        /// Have health warn when so much of it is used [default: 90]
+        #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+        warn_at: Option<u8>,
+    },
+    /// Change when health warns of a volume
+    Set {
+        /// Its name
+        name: String,
+        /// Have health warn when so much of it is used
+        #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+        warn_at: u8,
     },
     /// Grow a volume
     Resize {

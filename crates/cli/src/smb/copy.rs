@@ -44,7 +44,7 @@ impl<'a> Work<'a> {
         watcher.end();
         done.map_err(|error| {
             let exit_status = if matches!(error, TransferError::Stopped) { INTERRUPTED } else { 1 };
-            Failure { message: error.to_string(), exit_status }
+            Failure { exit_status, ..Failure::new(error.to_string()) }
         })
     }
 

@@ -10,9 +10,11 @@ mod open;
 mod standalone;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub use open::{FileDiskOptions, OpenError, OpenedFile, create_file_disk};
 pub use standalone::StandaloneDisk;
+pub use watch::{FileState, FileWatch};
 
 use crate::{Disk, DiskCompletion, DiskError, DiskInfo, DiskOperation, check_fit};
 use std::collections::VecDeque;

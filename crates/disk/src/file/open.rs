@@ -1,5 +1,6 @@
 //! Opens a file or block device as a disk: locks it for this process, finds its size, block and abilities.
 
+use super::watch::FileWatch;
 use crate::DiskInfo;
 use crate::partition::{self, Place};
 use crate::release::{RELEASE, RELEASE_PAUSE};
@@ -152,6 +153,11 @@ impl OpenedFile {
 
     pub fn info(&self) -> &DiskInfo {
         &self.info
+    }
+
+    /// Looks after the file from now on.
+    pub fn watch(&self) -> FileWatch {
+        FileWatch::new(&self.file, Path::new(&self.info.path))
     }
 }
 

@@ -332,3 +332,28 @@ fn what_the_host_was_short_for_is_tried_again_and_answered_once() {
         assert!(read.iter().all(|byte| *byte == 7));
     }
 }
+
+#[test]
+fn a_watched_file_that_is_cut_renamed_or_removed_is_told_and_is_not_kept_open() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (path, other) = (directory.path().join("disk"), directory.path().join("other"));
+    create_file_disk(&path, 8 << 20).expect("a disk");
+    let opened =
+        OpenedFile::open(path.to_str().expect("a path"), FileDiskOptions::default()).expect("the disk");
+    let watch = opened.watch();
+    let look = || watch.look().expect("the kernel tells");
+    assert_eq!(look(), Some(FileState::Whole));
+    std::fs::rename(&path, &other).expect("a rename");
+    assert_eq!(look(), Some(FileState::Renamed(Some(other.clone()))));
+    std::fs::write(&path, b"another").expect("another file");
+    assert_eq!(look(), Some(FileState::Renamed(Some(other.clone()))));
+    std::fs::rename(&other, &path).expect("a rename");
+    assert_eq!(look(), Some(FileState::Whole));
+    let file = std::fs::File::options().write(true).open(&path).expect("the file");
+    file.set_len(4 << 20).expect("a cut");
+    assert_eq!(look(), Some(FileState::Truncated(4 << 20)));
+    std::fs::remove_file(&path).expect("the file goes");
+    assert_eq!(look(), Some(FileState::Removed));
+    drop(opened);
+    assert_eq!(look(), None);
+}

@@ -269,6 +269,14 @@ impl Membership {
         self.wants.size_bytes = Some(size_bytes);
     }
 
+    pub fn want_warning_at(&mut self, percent: u8) {
+        self.wants.warn_at_percent = Some(percent);
+    }
+
+    pub fn want_finished(&mut self) {
+        self.wants.finished = true;
+    }
+
     /// Whether nothing is wanted, proposed, or yet to be promised.
     pub fn is_idle(&self) -> bool {
         self.wants.is_empty() && !self.is_changing()
@@ -463,9 +471,7 @@ impl Membership {
         let Draft { mut next, mut wants, .. } = draft;
         wants.forget_marks(held_back);
         wants.apply_marks(&mut next);
-        if let Some(size_bytes) = wants.size_bytes {
-            next.size_bytes = size_bytes;
-        }
+        wants.apply_settings(&mut next);
         let setting = facts.setting;
         next.min_holders = if setting.serving() {
             let lower = wants.lower.unwrap_or(u8::MAX);

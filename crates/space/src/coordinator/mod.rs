@@ -406,6 +406,16 @@ impl Coordinator {
         self.ground.membership.want_size(size_bytes);
     }
 
+    /// Changes the fill from which health warns.
+    pub fn set_warning_at(&mut self, percent: u8) {
+        self.ground.membership.want_warning_at(percent);
+    }
+
+    /// Records that the volume was made.
+    pub fn finish_making(&mut self) {
+        self.ground.membership.want_finished();
+    }
+
     /// Takes over the moves of a rebalance that concern this volume.
     pub fn rebalance(&mut self, moves: Vec<Move>) {
         self.jobs.rebalance(moves, &self.ground.setting);

@@ -30,6 +30,9 @@ pub(super) struct Wants {
     /// Fewer copies per chunk than the record promises.
     pub lower: Option<u8>,
     pub size_bytes: Option<u64>,
+    pub warn_at_percent: Option<u8>,
+    /// The volume was made: it is there for clients.
+    pub finished: bool,
     /// Disks that went back in time: what they have missed is counted from the beginning.
     pub rewind: BTreeSet<DiskId>,
     /// A new epoch, and what is settled.
@@ -46,6 +49,8 @@ impl Wants {
             && self.unmark.is_empty()
             && self.lower.is_none()
             && self.size_bytes.is_none()
+            && self.warn_at_percent.is_none()
+            && !self.finished
             && self.rewind.is_empty()
             && !self.rotate
     }
@@ -73,9 +78,18 @@ impl Wants {
         self.rewind.extend(proposed.rewind);
         self.rotate |= proposed.rotate;
         self.size_bytes = self.size_bytes.or(proposed.size_bytes);
+        self.warn_at_percent = self.warn_at_percent.or(proposed.warn_at_percent);
+        self.finished |= proposed.finished;
         if let Some(lower) = proposed.lower {
             self.want_lower(lower);
         }
+    }
+
+    /// Applies what administrators decide and the coordinator only writes down.
+    pub fn apply_settings(&self, next: &mut VolumeRecord) {
+        next.size_bytes = self.size_bytes.unwrap_or(next.size_bytes);
+        next.warn_at_percent = self.warn_at_percent.or(next.warn_at_percent);
+        next.is_unfinished &= !self.finished;
     }
 
     /// Lets disks join, come in and be forgotten.

@@ -6,8 +6,45 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use types::SlabIndex;
 
-/// Blocks that are remembered; beyond, one may be counted twice.
-const BLOCKS_MAX: usize = 1 << 16;
+/// Groups of 64 neighbouring blocks in which blocks are remembered (some 24 MiB of memory); beyond, a block may be counted twice. A disk on
+/// which everything is damaged fills 256 GiB of damage into them, one with single bad blocks a million of these.
+const GROUPS_MAX: usize = 1 << 20;
+
+/// Blocks by their keys: a bit for each, in groups of 64.
+#[derive(Debug, Default)]
+struct BlockSet(BTreeMap<u64, u64>);
+
+impl BlockSet {
+    /// Remembers the block if there is room. Answers whether it was not known before.
+    fn insert(&mut self, key: u64) -> bool {
+        let (group, bit) = (key / 64, 1 << (key % 64));
+        let has_room = self.0.len() < GROUPS_MAX;
+        match self.0.get_mut(&group) {
+            Some(bits) => std::mem::replace(bits, *bits | bit) & bit == 0,
+            None => {
+                if has_room {
+                    self.0.insert(group, bit);
+                }
+                true
+            }
+        }
+    }
+
+    fn remove(&mut self, keys: Range<u64>) {
+        let groups: Vec<u64> =
+            self.0.range(keys.start / 64..keys.end.div_ceil(64)).map(|(group, _)| *group).collect();
+        for group in groups {
+            let in_range = |bit: &u64| keys.contains(&(group * 64 + bit));
+            let gone: u64 = (0..64).filter(in_range).map(|bit| 1 << bit).sum();
+            if let Some(bits) = self.0.get_mut(&group) {
+                *bits &= !gone;
+                if *bits == 0 {
+                    self.0.remove(&group);
+                }
+            }
+        }
+    }
+}
 
 /// Losses counted since the store was opened, replay's included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -24,7 +61,7 @@ pub(super) struct Losses {
 /// Invariant: a block or page stands here from the time when it was counted until it is written again; blocks as long as there is room.
 #[derive(Debug, Default)]
 pub(super) struct Damage {
-    blocks: BTreeSet<u64>,
+    blocks: BlockSet,
     pages: BTreeSet<u64>,
     /// Offsets of pages of the store's own structures, and the number of the checkpoint that was at work when they were found, or of the last one.
     /// The next one writes them again, or does without them.
@@ -57,29 +94,16 @@ impl Damage {
 
     /// Remembers the blocks. Answers how many of them were not known before.
     fn note(&mut self, slab: SlabIndex, blocks: impl Iterator<Item = u32>) -> u64 {
-        let mut new = 0;
-        for block in blocks {
-            let key = block_key(slab, block);
-            let known = if self.blocks.len() < BLOCKS_MAX {
-                !self.blocks.insert(key)
-            } else {
-                self.blocks.contains(&key)
-            };
-            new += u64::from(!known);
-        }
-        new
+        blocks.map(|block| u64::from(self.blocks.insert(block_key(slab, block)))).sum()
     }
 
     /// Forgets blocks whose content is about to be replaced.
     pub(super) fn written(&mut self, slab: SlabIndex, first: u32, count: u32) {
-        if self.blocks.is_empty() {
+        if self.blocks.0.is_empty() {
             return;
         }
         let first = block_key(slab, first);
-        let gone: Vec<u64> = self.blocks.range(first..first + u64::from(count)).copied().collect();
-        for key in gone {
-            self.blocks.remove(&key);
-        }
+        self.blocks.remove(first..first + u64::from(count));
     }
 
     /// Counts what is wrong with a metadata page. The blocks whose checksums it holds are not at fault.
@@ -116,5 +140,26 @@ impl Damage {
     /// Forgets a metadata page that was written again.
     pub(super) fn page_written(&mut self, key: u64) {
         self.pages.remove(&key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_counts_once_until_it_is_written_again_however_many_there_are() {
+        let mut damage = Damage::default();
+        let all = 0..200_000;
+        for _ in 0..3 {
+            damage.note_corrupt(SlabIndex(7), all.clone());
+            assert_eq!(damage.losses().corrupt_blocks, 200_000);
+        }
+        damage.written(SlabIndex(7), 70, 100);
+        damage.note_unreadable(SlabIndex(7), all);
+        let Losses { corrupt_blocks, medium_errors, .. } = damage.losses();
+        assert_eq!((corrupt_blocks, medium_errors), (200_100, 100));
+        damage.written(SlabIndex(7), 0, 200_000);
+        assert!(damage.blocks.0.is_empty());
     }
 }

@@ -27,10 +27,18 @@ use super::types::FsError;
 /// Blocks of a group at most: its bitmap is one metadata value.
 const GROUP_BLOCKS_MAX: u32 = 16384;
 
+/// Groups of the largest volume: 64 TiB if chunks have 64 MiB or more. They are in memory (some 60 MB then), and are made while clients wait.
+const GROUPS_MAX: u32 = 1 << 20;
+
 const SPACE_MAP_VERSION: u32 = 2;
 
 /// Blocks of a run that is as good as any longer one: 1 MiB.
 const RUN_BLOCKS_GOOD: u32 = 256;
+
+/// Chunks of the largest volume on a virtual disk with such chunks.
+pub const fn chunks_max(chunk_blocks: u32) -> u32 {
+    GROUPS_MAX / chunk_blocks.div_ceil(GROUP_BLOCKS_MAX).saturating_add((chunk_blocks == 0) as u32)
+}
 
 /// Why no blocks are to be had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,6 +136,22 @@ impl Allocator {
         allocator.groups.resize_with(group_count as usize, || Group::new(group_blocks));
         allocator.chunks.first_mut()?.chunk_use = ChunkUse::Journal;
         Some(allocator)
+    }
+
+    /// Takes over chunks that the virtual disk has beyond those that are known: nobody uses them. `None`, and nothing is changed, if
+    /// there are more than can be numbered. What lies beyond a smaller virtual disk stays known.
+    pub fn grow(&mut self, blocks: u64) -> Option<()> {
+        let chunk_count = u32::try_from(blocks / u64::from(self.chunk_blocks)).ok()?;
+        let group_count = chunk_count.checked_mul(self.groups_per_chunk())?;
+        let more = chunk_count.saturating_sub(self.chunk_count());
+        if more > 0 {
+            let free_chunk = Chunk { chunk_use: ChunkUse::Free, state: ChunkState::Ready };
+            self.chunks.resize(chunk_count as usize, free_chunk);
+            let group_blocks = self.group_blocks;
+            self.groups.resize_with(group_count as usize, || Group::new(group_blocks));
+            self.free_chunk_count += u64::from(more);
+        }
+        Some(())
     }
 
     /// Of no virtual disk: nothing can be taken from it.
@@ -500,11 +524,6 @@ impl Allocator {
         })
     }
 
-    /// Blocks of chunks that carry metadata or the journal.
-    pub fn meta_blocks(&self) -> u64 {
-        (1 + self.pages.chunk_count()) * u64::from(self.chunk_blocks)
-    }
-
     /// A group with changes since the last checkpoint whose bitmap is not in memory.
     pub fn dirty_unloaded(&self) -> Option<u32> {
         self.groups.iter().position(Group::is_dirty_unloaded).map(|at| at as u32)
@@ -550,27 +569,27 @@ impl Allocator {
         let mut out = Vec::new();
         out.extend_from_slice(&SPACE_MAP_VERSION.to_le_bytes());
         out.extend_from_slice(&self.chunk_blocks.to_le_bytes());
-        let is_used = |(index, record): (usize, &ChunkRecord)| {
-            record.chunk_use != ChunkUse::Free || pages.contains_key(&(index as u32))
-        };
-        let used = records.iter().enumerate().rev().position(is_used).map_or(0, |at| records.len() - at);
+        let is_used = |record: &ChunkRecord| record.chunk_use != ChunkUse::Free;
+        let recorded = records.iter().rposition(is_used).map_or(0, |last| last + 1);
+        // The checkpoint's own pages may lie in a chunk by which the volume grew after the checkpoint began.
+        let used = pages.last_key_value().map_or(0, |(last, _)| *last as usize + 1).max(recorded);
         out.extend_from_slice(&(used as u32).to_le_bytes());
-        for (index, record) in records[..used].iter().enumerate() {
+        for index in 0..used {
             if let Some(pages) = pages.get(&(index as u32)) {
                 out.push(ChunkUse::Meta as u8);
                 out.extend_from_slice(&pages.to_bytes());
                 continue;
             }
-            match record.chunk_use {
-                ChunkUse::Data => {
+            match records.get(index) {
+                Some(ChunkRecord { chunk_use: ChunkUse::Data, free }) => {
                     out.push(ChunkUse::Data as u8);
-                    for free in &record.free {
+                    for free in free {
                         out.extend_from_slice(&free.to_le_bytes());
                     }
                 }
-                ChunkUse::Journal => out.push(ChunkUse::Journal as u8),
+                Some(ChunkRecord { chunk_use: ChunkUse::Journal, .. }) => out.push(ChunkUse::Journal as u8),
                 // What was metadata and is no longer was never used.
-                ChunkUse::Free | ChunkUse::Meta => out.push(ChunkUse::Free as u8),
+                Some(_) | None => out.push(ChunkUse::Free as u8),
             }
         }
         out

@@ -59,6 +59,7 @@ use ::types::{BLOCK_BYTES, Monotonic};
 use space::api::VirtualDisk;
 
 use self::base::{Base, State};
+pub use allocator::chunks_max;
 pub use check::{Check, CheckReport};
 pub use cursor::DirectoryCursor;
 use data::Data;
@@ -313,6 +314,20 @@ impl FileSystem {
         self.base.meta.store.tree.set_cache_bytes(config.page_cache_bytes);
     }
 
+    /// Takes over what the virtual disk has grown by.
+    ///
+    /// # Errors
+    /// `Miss` while the volume is being opened, which finds the whole; `Invalid` if the virtual disk is larger than a volume may be.
+    pub fn grow(&mut self) -> Result<(), FsError> {
+        self.base.ready()?;
+        let blocks = self.base.requests.size().blocks.0;
+        let grown = self.base.meta.allocator.grow(blocks);
+        grown.ok_or(FsError::Invalid("the virtual disk is larger than a volume may be"))?;
+        // Whoever found the volume full tries again.
+        self.base.agenda.wake();
+        Ok(())
+    }
+
     /// Changes the label.
     pub fn set_label(&mut self, label: &str) -> Result<(), FsError> {
         self.base.ready_to_change()?;
@@ -332,8 +347,7 @@ impl FileSystem {
         let (base, unstored) = (&self.base, self.data.unstored());
         let blocks = |count: u64| count.saturating_mul(BLOCK_BYTES as u64);
         let free = base.unpromised_blocks(unstored) + base.free_chunk_blocks();
-        let size = base.requests.size().blocks.bytes();
-        let total_bytes = size.saturating_sub(blocks(base.meta.allocator.meta_blocks()));
+        let total_bytes = base.requests.size().blocks.bytes();
         Statistics {
             total_bytes,
             used_bytes: total_bytes.saturating_sub(blocks(free)),

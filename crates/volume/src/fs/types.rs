@@ -195,8 +195,9 @@ pub struct Unlinked {
 /// Figures of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
+    /// All of the virtual disk.
     pub total_bytes: u64,
-    /// What files and their metadata take.
+    /// What files take, and the chunks of the journal and of metadata.
     pub used_bytes: u64,
     /// What new data can still take: with what is used less than all if the pool is smaller than the volume.
     pub available_bytes: u64,

@@ -3,6 +3,7 @@
 use super::SINCE_SEEN;
 use api::model::{Health, HealthIssue};
 use cluster::DiskState;
+use disk::FileState;
 use disk::partition::TableState;
 use node::damage::Damage;
 use node::disk_slot::DiskSlot;
@@ -12,6 +13,7 @@ use space::coordinator::Event;
 use space::local::LocalEvent;
 use std::collections::BTreeMap;
 use types::VolumeId;
+use types::size::show_size;
 
 /// Blocks that a disk could not read, or whose checksum failed, that are a reason to replace it. A disk remaps a sector when it is
 /// written again, and a few in its life are usual; disks with more fail many times as often within weeks.
@@ -19,16 +21,24 @@ const REPLACE_AT_BLOCKS: u64 = 10;
 /// Lost writes that are a reason to replace a disk. The first may be a cable, a controller or a power supply.
 const REPLACE_AT_LOST_WRITES: u64 = 2;
 
-/// Tells what a disk did to its data. `last`: the place of the last fault, `files`: those that were damaged, both in words.
+/// Tells what a disk did to its data beyond what was acknowledged. `last`: the place of the last fault, `files`: those that were damaged,
+/// both in words.
 pub(super) fn disk_faults(
     slot: &DiskSlot,
     damage: &Damage,
+    acknowledged: &Damage,
     last: Option<&str>,
     files: Option<&str>,
 ) -> Vec<HealthIssue> {
     let path = &slot.record.path;
-    let Damage { medium_errors, lost_writes, corrupt_blocks, repaired_blocks } = *damage;
+    let Damage { medium_errors, lost_writes, corrupt_blocks, .. } = damage.since(acknowledged);
+    let repaired_blocks = damage.repaired_blocks;
     let rotten = corrupt_blocks.saturating_sub(medium_errors);
+    let known = [
+        acknowledged.medium_errors,
+        acknowledged.corrupt_blocks.saturating_sub(acknowledged.medium_errors),
+        acknowledged.lost_writes,
+    ];
     let kinds = [
         (
             "disk_medium_errors",
@@ -52,27 +62,98 @@ pub(super) fn disk_faults(
             "Check its cable, controller, firmware and power",
         ),
     ];
-    let met = kinds.into_iter().filter(|(_, count, ..)| *count > 0);
-    met.map(|(code, count, replace_at, what, action)| HealthIssue {
+    let met = kinds.into_iter().zip(known).filter(|((_, count, ..), _)| *count > 0);
+    met.map(|((code, count, replace_at, what, action), known)| HealthIssue {
             health: Health::Warning,
             code: code.to_owned(),
             target: format!("disk {}", slot.record.id),
             since_unix_s: SINCE_SEEN,
             what: {
-                let mut what = format!("{what}; {repaired_blocks} blocks of the disk were written again from another copy");
+                let mut what = what;
+                if known > 0 {
+                    what += &format!(", beside {known} that were acknowledged");
+                }
+                if repaired_blocks > 0 {
+                    what += &format!("; {repaired_blocks} blocks of the disk were written again from another copy");
+                }
                 what.extend(last.map(|last| format!("; the last: {last}")));
                 what.extend(files.map(|files| format!("; affected: {files}")));
                 what
             },
-            meaning: "They are read from another copy and written again if there is one: nothing wrong was returned. Blocks without \
-                      an intact copy are an issue of their volume."
+            meaning: "They are read from another copy if there is one: nothing wrong was returned. Blocks without an intact copy are an \
+                      issue of their volume."
                 .to_owned(),
-            action: match count >= replace_at {
+            action: match count + known >= replace_at {
                 true => format!("Replace the disk: `cenote disk replace {} NEW`.", slot.record.id),
-                false => format!("{action}. If there are {replace_at} or more, replace it."),
+                false => format!(
+                    "{action}. If there are {replace_at} or more, replace it. If you have seen to it: `cenote disk acknowledge {}`.",
+                    slot.record.id
+                ),
             },
         })
         .collect()
+}
+
+/// Tells that somebody changed the disk's file under the server.
+pub(super) fn changed_file(slot: &DiskSlot) -> Option<HealthIssue> {
+    let DiskSlot { record, file: (state, since_unix_s), .. } = slot;
+    let path = &record.path;
+    let replace = format!("`cenote disk replace {} NEW`", record.id);
+    let (code, health, what, meaning, action) = match state {
+        FileState::Whole => return None,
+        FileState::Removed => (
+            "disk_file_removed",
+            Health::Unhealthy,
+            format!("the file {path} was removed while the server has it open"),
+            "It is read and written as long as the server runs. When that ends, all on this disk is lost; data with copies on other \
+             disks is not.",
+            format!("Do not stop the server before everything is on another disk: {replace}."),
+        ),
+        FileState::Renamed(now) => (
+            "disk_file_renamed",
+            Health::Warning,
+            match now {
+                Some(now) => format!("{path} is {} now: it was renamed", now.display()),
+                None => format!(
+                    "{path} does not lead to the disk any more: it was renamed, or something lies over it"
+                ),
+            },
+            "It is read and written as before. The next start finds it by its label only beside its old path or in disks.search.",
+            "Give it its name back.".to_owned(),
+        ),
+        FileState::Truncated(bytes) => (
+            "disk_file_truncated",
+            Health::Unhealthy,
+            format!("the file {path} was cut to {} of {}", show_size(*bytes), show_size(record.size_bytes)),
+            "What lay behind is gone from this disk. It is read from other copies if there are any, and written again as it is met.",
+            format!("Replace the disk: {replace}. Find out who writes to its file beside the server."),
+        ),
+    };
+    Some(HealthIssue {
+        health,
+        code: code.to_owned(),
+        target: format!("disk {}", record.id),
+        since_unix_s: *since_unix_s,
+        what,
+        meaning: meaning.to_owned(),
+        action,
+    })
+}
+
+/// Tells that the disk is being emptied.
+pub(super) fn retiring_disk(slot: &DiskSlot) -> HealthIssue {
+    HealthIssue {
+        health: Health::Warning,
+        code: "disk_retiring".to_owned(),
+        target: format!("disk {}", slot.record.id),
+        since_unix_s: slot.record.since_unix_s,
+        what: format!("{} is being emptied, and leaves its pool then", slot.record.path),
+        meaning: "Its data keeps its copies meanwhile. The pool has no room on it any more.".to_owned(),
+        action: format!(
+            "Wait: `cenote job list` shows how far it is. Do not pull the disk before. `cenote disk retire {} --undo` keeps it.",
+            slot.record.id
+        ),
+    }
 }
 
 /// Tells that the partition table was damaged that the disk lies in.
@@ -213,7 +294,8 @@ mod tests {
     fn health_names_disk_place_files_what_was_done_and_what_to_do() {
         let damage = Damage { medium_errors: 2, corrupt_blocks: 2, repaired_blocks: 2, lost_writes: 0 };
         let place = "volume plans, 64MiB to 128MiB";
-        let issues = disk_faults(&slot(), &damage, Some(place), Some(r"on volume plans: file a\b"));
+        let none = Damage::default();
+        let issues = disk_faults(&slot(), &damage, &none, Some(place), Some(r"on volume plans: file a\b"));
         let [issue] = &issues[..] else { panic!("{issues:?}") };
         for words in ["2 blocks", "/dev/sdq1", "2 blocks of the disk were written again", place, r"file a\b"]
         {
@@ -221,8 +303,39 @@ mod tests {
         }
         assert!(issue.action.contains("10 or more"), "{issue:?}");
         let more = Damage { medium_errors: 10, corrupt_blocks: 10, ..damage };
-        let issues = disk_faults(&slot(), &more, None, None);
+        let issues = disk_faults(&slot(), &more, &none, None, None);
         assert!(issues[0].action.contains("cenote disk replace"), "{issues:?}");
+    }
+
+    #[test]
+    fn what_was_acknowledged_is_no_issue_and_counts_when_more_comes() {
+        let known = Damage { medium_errors: 6, corrupt_blocks: 9, repaired_blocks: 0, lost_writes: 1 };
+        assert!(disk_faults(&slot(), &known, &known, None, None).is_empty());
+        let more = Damage { medium_errors: 10, corrupt_blocks: 13, ..known };
+        let issues = disk_faults(&slot(), &more, &known, None, None);
+        let [issue] = &issues[..] else { panic!("{issues:?}") };
+        assert!(issue.what.starts_with("4 blocks") && issue.what.contains("beside 6"), "{issue:?}");
+        assert!(issue.action.contains("disk replace"), "ten in all: {issue:?}");
+        assert!(
+            !issue.what.contains("written again") && !issue.meaning.contains("written again"),
+            "{issue:?}"
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_changed_under_the_server_is_an_issue() {
+        let mut slot = slot();
+        assert!(changed_file(&slot).is_none());
+        for (state, code, words) in [
+            (FileState::Removed, "disk_file_removed", "was removed"),
+            (FileState::Renamed(Some("/srv/b".into())), "disk_file_renamed", "/dev/sdq1 is /srv/b now"),
+            (FileState::Renamed(None), "disk_file_renamed", "does not lead"),
+            (FileState::Truncated(1 << 20), "disk_file_truncated", "was cut to 1.00 MiB of 1.00 GiB"),
+        ] {
+            slot.file = (state, 7);
+            let issue = changed_file(&slot).expect(code);
+            assert!(issue.code == code && issue.since_unix_s == 7 && issue.what.contains(words), "{issue:?}");
+        }
     }
 
     #[test]

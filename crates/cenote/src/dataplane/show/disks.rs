@@ -1,6 +1,8 @@
 //! Disks as the control plane is shown them.
 
-use super::disk_issues::{disk_faults, lost_disk, table_fault, unrecorded_disk, went_back};
+use super::disk_issues::{
+    changed_file, disk_faults, lost_disk, retiring_disk, table_fault, unrecorded_disk, went_back,
+};
 use api::model::{Disk, DiskCounters, DiskStatus, DiskUsage, Health, HealthIssue};
 use cluster::{DiskState, FaultDomain};
 use node::Node;
@@ -33,6 +35,13 @@ fn show_disk(node: &Node, slot: &DiskSlot, issues: &mut Vec<HealthIssue>) -> Dis
             issues.push(lost_disk(slot));
         }
     }
+    if is_retired {
+        issues.push(retiring_disk(slot));
+    }
+    if let Some(changed) = slot.store().and_then(|_| changed_file(slot)) {
+        health = health.max(changed.health);
+        issues.push(changed);
+    }
     if let Some((why, since_unix_s)) = &slot.unrecorded {
         issues.push(unrecorded_disk(slot, why, *since_unix_s));
     }
@@ -54,7 +63,7 @@ fn show_disk(node: &Node, slot: &DiskSlot, issues: &mut Vec<HealthIssue>) -> Dis
         allocated_bytes,
         block_bytes,
         rotational,
-        counters: show_counters(slot, &damage),
+        counters: show_counters(slot, &damage, &node.damage.acknowledged(record.id)),
         device_health: None,
     }
 }
@@ -62,7 +71,8 @@ fn show_disk(node: &Node, slot: &DiskSlot, issues: &mut Vec<HealthIssue>) -> Dis
 fn damage_issues(node: &Node, slot: &DiskSlot, damage: &Damage) -> Vec<HealthIssue> {
     let disk = slot.record.id;
     let (last, files) = (node.damage_keeper.last_fault(disk), node.damaged_files.of_disk_in_words(disk));
-    let mut told = disk_faults(slot, damage, last.as_deref(), files.as_deref());
+    let acknowledged = node.damage.acknowledged(disk);
+    let mut told = disk_faults(slot, damage, &acknowledged, last.as_deref(), files.as_deref());
     told.extend(went_back(slot, &node.events, &node.volumes));
     told.extend(table_fault(slot));
     told
@@ -75,7 +85,7 @@ fn show_fault_domain(domain: &FaultDomain) -> String {
     named.join("/")
 }
 
-fn show_counters(slot: &DiskSlot, damage: &Damage) -> DiskCounters {
+fn show_counters(slot: &DiskSlot, damage: &Damage, acknowledged: &Damage) -> DiskCounters {
     let counters = &slot.counters;
     DiskCounters {
         reads: counters.reads.get(),
@@ -88,5 +98,8 @@ fn show_counters(slot: &DiskSlot, damage: &Damage) -> DiskCounters {
         repaired_blocks: damage.repaired_blocks,
         medium_errors: damage.medium_errors,
         lost_writes: damage.lost_writes,
+        acknowledged_corrupt_blocks: acknowledged.corrupt_blocks,
+        acknowledged_medium_errors: acknowledged.medium_errors,
+        acknowledged_lost_writes: acknowledged.lost_writes,
     }
 }

@@ -56,9 +56,11 @@ impl Show {
         let mut issues = Vec::new();
         let disks = disks::show_disks(node, &mut issues);
         let volumes = volumes::show_volumes(node, &mut issues);
-        let pools = pools::show_pools(&node.pools, &disks);
-        for pool in &pools {
-            issues.extend(pools::pool_issues(pool, &node.disks, &node.keeper));
+        let mut pools = pools::show_pools(&node.pools, &disks);
+        for pool in &mut pools {
+            let told = pools::pool_issues(pool, node, &volumes);
+            pool.health = told.iter().map(|issue| issue.health).fold(pool.health, Health::max);
+            issues.extend(told);
         }
         issues.extend(node.jobs.borrow().stopped().map(stopped_job));
         issues.extend(self.rdma_refused.iter().map(|reason| refused_device(reason)));
@@ -126,6 +128,7 @@ fn show_job(job: jobs::Job) -> Job {
             jobs::JobKind::Scrub => JobKind::Scrub,
             jobs::JobKind::Check => JobKind::Check,
             jobs::JobKind::Repair => JobKind::Repair,
+            jobs::JobKind::Retirement => JobKind::Retirement,
         },
         target: job.target,
         state: match job.state {

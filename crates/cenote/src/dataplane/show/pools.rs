@@ -1,11 +1,11 @@
 //! Pools as the control plane is shown them.
 
 use super::SINCE_SEEN;
-use api::model::{Disk, Health, HealthIssue, Pool};
+use api::model::{Disk, Health, HealthIssue, Pool, Provisioning, Volume, VolumeStatus};
+use node::Node;
 use node::disk_slot::DiskSlot;
 use node::disks::Disks;
 use node::pools::{PoolEntry, Pools};
-use node::records::Keeper;
 use types::size::show_size;
 
 /// Shows all pools; `disks`: as they are shown.
@@ -26,14 +26,29 @@ fn show_pool(entry: &PoolEntry, disks: &[Disk]) -> Pool {
         size_bytes: own().map(|disk| disk.size_bytes).sum(),
         allocated_bytes: own().map(|disk| disk.allocated_bytes).sum(),
         reserve_disks: entry.record.reserve_disks,
+        reserve_is_set: entry.record.reserve_is_set,
         reserve_bytes: sizes.iter().take(entry.record.reserve_disks as usize).sum(),
     }
 }
 
-/// Tells what is wrong with a pool.
-pub(super) fn pool_issues(pool: &Pool, disks: &Disks, keeper: &Keeper) -> Vec<HealthIssue> {
+/// Of what data may take of a pool with thin volumes, so many percent are taken: health warns, warns again, and is unhealthy.
+const THRESHOLDS_PERCENT: [u64; 3] = [70, 85, 95];
+
+/// How full a pool is for thin volumes.
+struct Fill<'a> {
+    /// In slabs: given or promised, and all that data may take.
+    slabs: (u64, u64),
+    slab_bytes: u64,
+    /// Thin volumes that have not all of their slabs yet.
+    thin: usize,
+    /// Those of them for which there is not one slab for each copy.
+    refused: Vec<&'a str>,
+}
+
+/// Tells what is wrong with a pool; `volumes`: as they are shown.
+pub(super) fn pool_issues(pool: &Pool, node: &Node, volumes: &[Volume]) -> Vec<HealthIssue> {
     let mut issues = Vec::new();
-    if let Some(why) = keeper.trouble(pool.id) {
+    if let Some(why) = node.keeper.trouble(pool.id) {
         issues.push(HealthIssue {
             health: Health::Warning,
             code: "pool_records".to_owned(),
@@ -45,6 +60,98 @@ pub(super) fn pool_issues(pool: &Pool, disks: &Disks, keeper: &Keeper) -> Vec<He
             action: "Keep a copy of state.redb, and see to the disk that is named.".to_owned(),
         });
     }
+    issues.extend(reserve_issue(pool, &node.disks));
+    issues.extend(node.pools.space(pool.id).and_then(|space| {
+        let grows = |volume: &&Volume| {
+            let all = volume.size_bytes.div_ceil(pool.slab_bytes.max(1)) * u64::from(volume.copies);
+            volume.pool == pool.id
+                && volume.provisioning == Provisioning::Thin
+                && volume.status != VolumeStatus::Detached
+                && volume.footprint_bytes < all * pool.slab_bytes
+        };
+        let thin: Vec<&Volume> = volumes.iter().filter(grows).collect();
+        let has_none = |volume: &&&Volume| space.available_chunks(volume.copies) == 0;
+        let refused = thin.iter().filter(has_none).map(|volume| volume.name.as_str()).collect();
+        fill_issue(
+            pool,
+            &Fill { slabs: space.fill(), slab_bytes: pool.slab_bytes, thin: thin.len(), refused },
+        )
+    }));
+    issues
+}
+
+/// Tells that a pool is full, or will be.
+fn fill_issue(pool: &Pool, fill: &Fill<'_>) -> Option<HealthIssue> {
+    let [warns, warns_again, is_unhealthy] = THRESHOLDS_PERCENT;
+    let (used, all) = fill.slabs;
+    let percent = used * 100 / all.max(1);
+    let is_full = !fill.refused.is_empty();
+    if fill.thin == 0 || !is_full && percent < warns {
+        return None;
+    }
+    let name = &pool.name;
+    let amount = format!(
+        "{} of the {} that data may take are given to volumes ({percent} %; {} are kept for repair)",
+        show_size(used * fill.slab_bytes),
+        show_size(all * fill.slab_bytes),
+        show_size(pool.reserve_bytes)
+    );
+    let what = match is_full {
+        true => format!("the pool is full: {} gets no more room. {amount}", fill.refused.join(", ")),
+        false => format!(
+            "{amount}; warnings are told from {warns} and {warns_again} %, from {is_unhealthy} % it is unhealthy"
+        ),
+    };
+    let meaning = match (is_full, percent >= warns_again) {
+        (true, _) => "New data is refused (STATUS_DISK_FULL). What is there stays right.",
+        (false, true) => {
+            "Thin volumes are promised more than there is. Soon new data is refused (STATUS_DISK_FULL)."
+        }
+        (false, false) => {
+            "Thin volumes are promised more than there is. When the pool is full, new data is refused."
+        }
+    };
+    Some(HealthIssue {
+        health: if is_full || percent >= is_unhealthy { Health::Unhealthy } else { Health::Warning },
+        // Programs are told when the second threshold is passed, too.
+        code: match () {
+            () if is_full => "pool_full",
+            () if percent >= warns_again => "pool_nearly_full",
+            () => "pool_filling",
+        }
+        .to_owned(),
+        target: format!("pool {name}"),
+        since_unix_s: SINCE_SEEN,
+        what,
+        meaning: meaning.to_owned(),
+        action: format!("Add a disk (`cenote disk add PATH --pool {name}`), or delete files or volumes."),
+    })
+}
+
+/// Tells that too little is kept for repair.
+fn reserve_issue(pool: &Pool, disks: &Disks) -> Option<HealthIssue> {
+    let issue = |code: &str, what: String, action: String| HealthIssue {
+        health: Health::Warning,
+        code: code.to_owned(),
+        target: format!("pool {}", pool.name),
+        since_unix_s: SINCE_SEEN,
+        what,
+        meaning: "When a disk is lost, not all of its data can be given a new copy.".to_owned(),
+        action,
+    };
+    let usual = disks.usual_reserve(pool.id);
+    if !pool.reserve_is_set && pool.reserve_disks < usual {
+        let what = format!(
+            "the size of {} of its disks is kept for repair; with its number of disks {usual} are usual, for which it is too full",
+            pool.reserve_disks
+        );
+        let action = format!(
+            "Add a disk or delete data: the reserve is then taken by itself. Or choose: `cenote pool set {0} --reserve-disks {usual}`, or \
+             {1} to keep it so.",
+            pool.name, pool.reserve_disks
+        );
+        return Some(issue("pool_reserve_low", what, action));
+    }
     let slots = disks.slots();
     let own = || slots.values().filter(|slot| slot.record.pool == pool.id);
     let free = |slot: &DiskSlot| {
@@ -53,20 +160,61 @@ pub(super) fn pool_issues(pool: &Pool, disks: &Disks, keeper: &Keeper) -> Vec<He
     };
     let free: u64 = own().filter(|slot| slot.is_usable()).map(free).sum();
     let absent = own().filter(|slot| !slot.is_usable()).count() as u32;
-    if absent < pool.reserve_disks && free < pool.reserve_bytes {
-        issues.push(HealthIssue {
-            health: Health::Warning,
-            code: "pool_reserve".to_owned(),
-            target: format!("pool {}", pool.name),
-            since_unix_s: SINCE_SEEN,
-            what: format!(
-                "{} is free, less than the {} kept for repair",
-                show_size(free),
-                show_size(pool.reserve_bytes)
-            ),
-            meaning: "When a disk is lost, not all of its data can be given a new copy.".to_owned(),
-            action: "Add a disk, or delete data.".to_owned(),
-        });
+    if absent >= pool.reserve_disks || free >= pool.reserve_bytes {
+        return None;
     }
-    issues
+    let kept = show_size(pool.reserve_bytes);
+    let what = format!("{} is free, less than the {kept} kept for repair", show_size(free));
+    Some(issue("pool_reserve", what, "Add a disk, or delete data.".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::PoolId;
+
+    const GIB: u64 = 1 << 30;
+
+    fn pool() -> Pool {
+        Pool {
+            id: PoolId::from_bytes([1; 16]),
+            name: "pool".to_owned(),
+            health: Health::Healthy,
+            disks: 3,
+            slab_bytes: GIB,
+            size_bytes: 300 * GIB,
+            allocated_bytes: 0,
+            reserve_bytes: 100 * GIB,
+            reserve_disks: 1,
+            reserve_is_set: false,
+        }
+    }
+
+    fn fill(used: u64, thin: usize, refused: Vec<&str>) -> Fill<'_> {
+        Fill { slabs: (used, 200), slab_bytes: GIB, thin, refused }
+    }
+
+    #[test]
+    fn a_pool_with_thin_volumes_warns_at_70_and_85_percent_and_is_unhealthy_at_95_and_when_it_is_full() {
+        let told =
+            |used| fill_issue(&pool(), &fill(used, 1, Vec::new())).map(|issue| (issue.health, issue.code));
+        assert_eq!(told(139), None);
+        assert_eq!(told(140), Some((Health::Warning, "pool_filling".to_owned())));
+        assert_eq!(told(170), Some((Health::Warning, "pool_nearly_full".to_owned())));
+        assert_eq!(told(189), Some((Health::Warning, "pool_nearly_full".to_owned())));
+        assert_eq!(told(190), Some((Health::Unhealthy, "pool_nearly_full".to_owned())));
+        let issue = fill_issue(&pool(), &fill(150, 1, Vec::new())).expect("an issue");
+        for words in ["150 GiB of the 200 GiB", "75 %", "70 and 85 %", "95 %", "100 GiB are kept"] {
+            assert!(issue.what.contains(words), "{words}: {issue:?}");
+        }
+        let full = fill_issue(&pool(), &fill(100, 2, vec!["plans"])).expect("an issue");
+        assert!(
+            full.health == Health::Unhealthy && full.code == "pool_full" && full.what.contains("plans"),
+            "{full:?}"
+        );
+        assert!(
+            fill_issue(&pool(), &fill(200, 0, Vec::new())).is_none(),
+            "fixed volumes have what they need"
+        );
+    }
 }

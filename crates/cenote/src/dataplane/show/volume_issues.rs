@@ -2,10 +2,10 @@
 
 use super::SINCE_SEEN;
 use api::model::{Health, HealthIssue};
-use cluster::VolumeRecord;
+use cluster::{VolumeRecord, WARN_AT_PERCENT};
 use types::BLOCK_BYTES;
 use types::size::show_size;
-use volume::fs::FsError;
+use volume::fs::{FsError, Statistics};
 
 /// Tells that chunks have too few copies.
 pub(super) fn degraded_volume(
@@ -33,6 +33,33 @@ pub(super) fn degraded_volume(
                 .to_owned()
         },
     }
+}
+
+/// Tells that the volume is used to more than its threshold.
+pub(super) fn full_volume(record: &VolumeRecord, found: &Statistics) -> Option<HealthIssue> {
+    let threshold = record.warn_at_percent.unwrap_or(WARN_AT_PERCENT);
+    let percent = u128::from(found.used_bytes) * 100 / u128::from(found.total_bytes.max(1));
+    if percent < u128::from(threshold) {
+        return None;
+    }
+    let name = &record.name;
+    Some(HealthIssue {
+        health: Health::Warning,
+        code: "volume_capacity".to_owned(),
+        target: format!("volume {name}"),
+        since_unix_s: SINCE_SEEN,
+        what: format!(
+            "{percent} % of it are used: {} of {}; its threshold is {threshold} %",
+            show_size(found.used_bytes),
+            show_size(found.total_bytes)
+        ),
+        meaning: "When it is full, writes are refused (STATUS_DISK_FULL). What is there stays right."
+            .to_owned(),
+        action: format!(
+            "Delete files, let it grow (`cenote volume resize {name} --size SIZE`), or change the threshold (`cenote volume set {name} \
+             --warn-at PERCENT`)."
+        ),
+    })
 }
 
 /// Tells why changes stay in memory. `absent`: paths of members that are not there.
@@ -169,6 +196,19 @@ mod tests {
         assert!(issue.what.contains("can only be read") && issue.what.contains("1160"), "{issue:?}");
         assert!(issue.meaning.contains(&show_size(8192)), "{issue:?}");
         assert!(issue.action.contains("cenote volume damage plans"), "{issue:?}");
+    }
+
+    #[test]
+    fn health_warns_of_a_volume_that_is_used_to_its_threshold_and_says_which_that_is() {
+        let (id, pool) = (VolumeId::from_bytes([1; 16]), PoolId::from_bytes([2; 16]));
+        let (two, thin) = (Resiliency::TwoWay, Provisioning::Thin);
+        let mut record = VolumeRecord::new(id, pool, "plans", two, 1 << 30, thin, Vec::new(), 0);
+        let used = |used_bytes| Statistics { total_bytes: 1000, used_bytes, ..Statistics::default() };
+        assert!(full_volume(&record, &used(899)).is_none());
+        let issue = full_volume(&record, &used(900)).expect("an issue");
+        assert!(issue.health == Health::Warning && issue.what.contains("threshold is 90 %"), "{issue:?}");
+        record.warn_at_percent = Some(50);
+        assert!(full_volume(&record, &used(500)).is_some() && full_volume(&record, &used(499)).is_none());
     }
 
     #[test]

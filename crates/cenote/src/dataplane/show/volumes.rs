@@ -1,7 +1,7 @@
 //! Volumes as the control plane is shown them.
 
 use super::volume_issues::{
-    degraded_volume, detached_volume, lost_blocks, read_only_volume, unwritten_changes,
+    degraded_volume, detached_volume, full_volume, lost_blocks, read_only_volume, unwritten_changes,
 };
 use api::model::{Health, HealthIssue, Provisioning, Resiliency, Volume, VolumeStatus};
 use cluster::VolumeRecord;
@@ -15,7 +15,8 @@ use volume::fs::FsError;
 /// Shows all volumes, and adds their issues.
 pub(super) fn show_volumes(node: &Node, issues: &mut Vec<HealthIssue>) -> Vec<Volume> {
     let entries = node.volumes.entries();
-    entries.iter().filter_map(|(id, entry)| show_volume(node, *id, entry, issues)).collect()
+    let shown = entries.iter().filter(|(_, entry)| !entry.is_hidden);
+    shown.filter_map(|(id, entry)| show_volume(node, *id, entry, issues)).collect()
 }
 
 /// The copies of a volume's chunks.
@@ -109,12 +110,17 @@ fn show_volume(
             cluster::Provisioning::Thin => Provisioning::Thin,
             cluster::Provisioning::Fixed => Provisioning::Fixed,
         },
-        size_bytes: statistics.map_or(record.size_bytes, |found| found.total_bytes),
+        size_bytes: record.size_bytes,
         used_bytes: statistics.map_or(0, |found| found.used_bytes),
         available_bytes: statistics.map_or(0, |found| found.available_bytes),
         footprint_bytes: slabs * slab_bytes,
+        warn_at_percent: record.warn_at_percent.unwrap_or(cluster::WARN_AT_PERCENT),
         copies,
-        in_sync_copies: if few > 0 { copies.saturating_sub(1) } else { copies },
+        in_sync_copies: match status {
+            VolumeStatus::Detached => 0,
+            _ if few > 0 => copies.saturating_sub(1),
+            _ => copies,
+        },
         min_copies: record.min_copies,
         epoch: record.epoch.0,
         stale_bytes: if few > 0 { few * slab_bytes } else { 0 },
@@ -150,6 +156,7 @@ fn add_issues(
         let absent = absent_members(record, &node.disks);
         issues.push(unwritten_changes(record, &error, &absent, since_unix_s));
     }
+    issues.extend(statistics.and_then(|found| full_volume(record, &found)));
     if let Some((damage, since_unix_s)) = read_only {
         let dirty_bytes = statistics.map_or(0, |found| found.dirty_bytes);
         issues.push(read_only_volume(record, damage, dirty_bytes, *since_unix_s));

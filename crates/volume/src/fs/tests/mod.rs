@@ -4,6 +4,7 @@ pub mod checkpoints;
 pub mod crash;
 pub mod damage;
 mod data;
+mod growing;
 mod names;
 pub mod outage;
 mod overlapping;

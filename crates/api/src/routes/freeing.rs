@@ -1,0 +1,40 @@
+//! Routes by which disks become free, and health of what was seen to.
+
+use super::{Body, Confirm, Json, Name, Peer, Query, Reply, Shared, audited};
+use crate::requests::{DeletedPool, EraseDisk, ErasedDisk};
+use axum::extract::State;
+use types::DiskId;
+
+/// Deletes a pool in which no volume lies: its disks become free. `confirm` must be its name.
+#[utoipa::path(delete, path = "/pools/{name}", params(("name" = String, Path), ("confirm" = String, Query)), responses((status = OK, description = "What became of its disks", body = DeletedPool)))]
+pub(super) async fn delete_pool(
+    State(m): State<Shared>,
+    peer: Peer,
+    Name(name): Name<String>,
+    Query(confirm): Query<Confirm>,
+) -> Reply<DeletedPool> {
+    confirm.check(&m, peer, "pool delete", "pool", &name)?;
+    audited(&m, peer, "pool delete", &name, m.delete_pool(name.clone())).await
+}
+
+/// Takes note that what was found wrong with the disk so far is known: health tells only of what comes after it.
+#[utoipa::path(post, path = "/disks/{id}/acknowledge", params(("id" = String, Path)), responses((status = OK, description = "Done")))]
+pub(super) async fn acknowledge_disk(
+    State(m): State<Shared>,
+    peer: Peer,
+    Name(id): Name<DiskId>,
+) -> Reply<()> {
+    audited(&m, peer, "disk acknowledge", &id.to_string(), m.acknowledge_disk(id)).await
+}
+
+/// Makes a disk that belongs to no pool of this server hold nothing; `confirm` must be its path. Without it the refusal tells what the disk holds.
+#[utoipa::path(post, path = "/disk-erasures", request_body = EraseDisk, responses((status = OK, description = "What the disk held", body = ErasedDisk)))]
+pub(super) async fn erase_disk(
+    State(m): State<Shared>,
+    peer: Peer,
+    Body(body): Body<EraseDisk>,
+) -> Reply<ErasedDisk> {
+    let path = body.path.clone();
+    let Json(erased) = audited(&m, peer, "disk erase", &path, m.erase_disk(body)).await?;
+    Ok(Json(erased))
+}

@@ -1,0 +1,60 @@
+//! Looks, at intervals, whether the files of disks are still where they were and as long as they were.
+//!
+//! Promises: looks on a helper thread, one look at a time: a file system that hangs keeps nobody else. Never changes a disk.
+
+use crate::disks::Disks;
+use crate::tasks::Tasks;
+use disk::FileState;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+use types::{DiskId, Monotonic};
+
+/// Pause between two looks.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// Looks after the files.
+#[derive(Clone)]
+pub(crate) struct DiskFiles {
+    pub tasks: Rc<Tasks>,
+    pub disks: Rc<Disks>,
+    pub next_at: Rc<Cell<Monotonic>>,
+    pub is_looking: Rc<Cell<bool>>,
+}
+
+impl DiskFiles {
+    /// Begins a look if it is time.
+    pub(crate) fn look_if_due(&self) {
+        let now = self.tasks.now();
+        if self.is_looking.get() || now < self.next_at.get() {
+            return;
+        }
+        self.next_at.set(now.after(EVERY));
+        self.is_looking.set(true);
+        let files = self.clone();
+        self.tasks.spawn(async move {
+            files.look().await;
+            files.is_looking.set(false);
+        });
+    }
+
+    async fn look(&self) {
+        let watches: Vec<_> = {
+            let slots = self.disks.slots();
+            let present = slots.values().filter(|slot| slot.store().is_some());
+            present.filter_map(|slot| Some((slot.record.id, slot.watch.clone()?))).collect()
+        };
+        let look = move || -> Vec<(DiskId, FileState)> {
+            // What the kernel cannot tell now, it tells another time; what is closed is looked after by whoever closed it.
+            watches.into_iter().filter_map(|(disk, watch)| Some((disk, watch.look().ok()??))).collect()
+        };
+        let Some(found) = self.tasks.blocking(look).await else { return };
+        let unix_s = self.tasks.unix_seconds();
+        let mut slots = self.disks.slots_mut();
+        for (disk, state) in found {
+            if let Some(slot) = slots.get_mut(&disk).filter(|slot| slot.store().is_some()) {
+                slot.note_file(state, unix_s);
+            }
+        }
+    }
+}
