@@ -62,6 +62,7 @@ mod parts;
 mod path;
 mod perform;
 mod propagation;
+mod quotas;
 mod range_locks;
 mod reclaims;
 mod rename;
