@@ -10,7 +10,7 @@ use std::time::Duration;
 use sys::Payload;
 use types::{FileTime, Monotonic, NtStatus, Sid};
 
-pub use crate::fs::{QuotaLimits, QuotaMode, QuotaSettings, QuotaUser};
+pub use crate::fs::{QuotaChange, QuotaLimits, QuotaMode, QuotaQuery, QuotaSettings, QuotaUser};
 pub use crate::values::{ExtendedAttribute, WideString};
 
 /// Names one operation in flight; chosen by the caller, unique among its own. Numbers with both highest bits set are the backend's.
@@ -382,24 +382,6 @@ pub struct VolumeInformation {
     pub quotas: QuotaSettings,
     /// Quotas are on, and files are still being counted.
     pub is_counting_quotas: bool,
-}
-
-/// A question about quotas.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum QuotaQuery {
-    /// Those of these users, known or not.
-    Of(Vec<Sid>),
-    /// Those of all users behind `after`, in the order of their identifiers.
-    All { after: Option<Sid> },
-}
-
-/// A change of quotas.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum QuotaChange {
-    /// [`QuotaSettings::counted`] is not changed.
-    Settings(QuotaSettings),
-    /// Users' own limits; `None`: the volume's defaults hold.
-    Limits(Vec<(Sid, Option<QuotaLimits>)>),
 }
 
 /// A time to set: MS-FSCC 2.4.7 knows three wishes beside a value.

@@ -5,7 +5,9 @@ use crate::cli::client::{Client, Failure};
 use crate::cli::output::{Align, Column, health as colored, json, json_line, say, table, word};
 use crate::clock::unix_now_s;
 use anstream::println;
-use api::model::{Health, HealthReport, Job, JobState, OpenFile, Performance, Session, SmbDirectCounters};
+use api::model::{
+    Health, HealthReport, Job, JobKind, JobState, OpenFile, Performance, Session, SmbDirectCounters,
+};
 use api::printed::{OperationSample, PerformanceSample};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use owo_colors::OwoColorize;
@@ -212,7 +214,7 @@ pub fn json_of_ended(client: &Client, id: u64) -> Result<(), Failure> {
     fail_if_one_failed(&jobs)
 }
 
-fn fail_if_one_failed(jobs: &[Job]) -> Result<(), Failure> {
+pub fn fail_if_one_failed(jobs: &[Job]) -> Result<(), Failure> {
     let failed = jobs.iter().find(|job| job.state == JobState::Failed);
     failed.map_or(Ok(()), |job| Err(Failure::new(format!("job {} failed: {}", job.id, job.message))))
 }
@@ -242,7 +244,7 @@ pub fn watch(client: &Client, id: Option<u64>) -> Result<(), Failure> {
             let bar = shown.entry(job.id).or_insert_with(|| bars.add(bar(job)));
             bar.set_length(job.total_bytes);
             bar.set_position(job.done_bytes);
-            bar.set_message(word(job.state));
+            bar.set_message(if counts_files(job) { job.message.clone() } else { word(job.state) });
             if !goes_on && !bar.is_finished() {
                 bar.abandon_with_message(outcome(job));
                 if !std::io::stderr().is_terminal() {
@@ -265,9 +267,18 @@ fn outcome(job: &Job) -> String {
     if job.message.is_empty() { word(job.state) } else { format!("{}: {}", word(job.state), job.message) }
 }
 
+/// Whether a job tells in words how far it is, and not in bytes.
+fn counts_files(job: &Job) -> bool {
+    job.kind == JobKind::AclPropagation
+}
+
 fn bar(job: &Job) -> ProgressBar {
     let bar = ProgressBar::new(job.total_bytes);
-    let template = "{prefix}  [{bar:30}] {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left  {msg}";
+    let template = if counts_files(job) {
+        "{prefix}  {elapsed}  {msg}"
+    } else {
+        "{prefix}  [{bar:30}] {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left  {msg}"
+    };
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("=> "));
     }

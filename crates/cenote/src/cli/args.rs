@@ -4,10 +4,12 @@
 
 mod accounts;
 mod network;
+mod quota;
 mod storage;
 
 pub use accounts::*;
 pub use network::*;
+pub use quota::*;
 pub use storage::*;
 
 use crate::quickstart::Quickstart;
@@ -77,6 +79,9 @@ pub enum Command {
     /// Who may do what with a file or directory
     #[command(subcommand)]
     Acl(Acl),
+    /// How much each user may have on a volume
+    #[command(subcommand)]
+    Quota(Quota),
     /// Sessions of clients
     #[command(subcommand)]
     Session(Session),

@@ -8,6 +8,7 @@ pub mod args;
 mod client;
 mod inspect;
 mod output;
+mod quota;
 mod rdma;
 mod smb;
 mod storage;
@@ -72,6 +73,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Share(command) => accounts::share(&client()?, global.json, command),
         Command::User(command) => accounts::user(&client()?, global.json, command),
         Command::Group(command) => accounts::group(&client()?, global.json, command),
+        Command::Quota(command) => quota::quota(&client()?, global.json, command),
         Command::Acl(command) => accounts::acl(&client()?, global.json, command),
         Command::Session(command) => activity::session(&client()?, global.json, command),
         Command::Rdma(args::Rdma::Ping(options)) => rdma::ping(options, global.json),

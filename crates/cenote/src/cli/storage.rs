@@ -170,7 +170,7 @@ pub fn pool(client: &Client, as_json: bool, command: args::Pool) -> Result<(), F
         }
         args::Pool::Show { name } => return show_pool(client, as_json, &name),
         args::Pool::Set { name, reserve_disks } => {
-            client.patch(&format!("/pools/{}", escaped(&name)), &SetPool { reserve_disks })?;
+            let () = client.patch(&format!("/pools/{}", escaped(&name)), &SetPool { reserve_disks })?;
             let disks = if reserve_disks == 1 { "disk" } else { "disks" };
             say(as_json, format!("pool '{name}' keeps the size of {reserve_disks} {disks} for repair"))?;
         }
@@ -347,7 +347,8 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
             );
         }
         args::Volume::Resize { name, size } => {
-            client.patch(&format!("/volumes/{}", escaped(&name)), &ResizeVolume { size_bytes: size })?;
+            let () =
+                client.patch(&format!("/volumes/{}", escaped(&name)), &ResizeVolume { size_bytes: size })?;
             say(as_json, format!("volume '{name}' has {}", show_size(size)))?;
         }
         args::Volume::Delete { name, confirmation } => {

@@ -75,7 +75,7 @@ pub use namespace::{LINKS_MAX, NAME_UNITS_MAX, check_name};
 use opening::{Opened, Opening};
 pub use owners::{OwnedBlocks, OwnerSearch};
 pub use properties::REPARSE_BYTES_MAX;
-pub use quota::{QuotaFindings, QuotaLimits, QuotaMode, QuotaSettings, QuotaUser};
+pub use quota::{QuotaChange, QuotaFindings, QuotaLimits, QuotaMode, QuotaQuery, QuotaSettings, QuotaUser};
 pub use streams::NAMED_STREAMS_MAX;
 pub use types::*;
 pub use upcase::{names_equal, upcase_unit};

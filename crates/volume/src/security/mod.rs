@@ -7,6 +7,7 @@
 mod access;
 mod change;
 mod descriptor;
+pub mod edit;
 mod inherit;
 pub mod rights;
 

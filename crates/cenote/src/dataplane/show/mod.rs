@@ -126,6 +126,7 @@ fn show_job(job: jobs::Job) -> Job {
             jobs::JobKind::Scrub => JobKind::Scrub,
             jobs::JobKind::Check => JobKind::Check,
             jobs::JobKind::Repair => JobKind::Repair,
+            jobs::JobKind::AclPropagation => JobKind::AclPropagation,
         },
         target: job.target,
         state: match job.state {

@@ -14,6 +14,7 @@
 
 mod counting;
 mod record;
+mod words;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -23,6 +24,7 @@ use self::counting::Counting;
 pub use self::counting::QuotaFindings;
 use self::record::UserRecord;
 pub use self::record::{QuotaLimits, QuotaMode, QuotaSettings};
+pub use self::words::{QuotaChange, QuotaQuery};
 use super::descriptors::descriptor;
 use super::meta::record::{Inode, StreamRecord};
 use super::meta::{Charge, Store, Transaction, key};
