@@ -199,16 +199,15 @@ impl Base {
     }
 
     /// Counts files for quotas, some in each poll.
-    ///
-    /// # Errors
-    /// Damage of the metadata that stands in the way.
-    pub fn pump_quotas(&mut self) -> Result<(), FsError> {
-        if !self.meta.quotas.wants_step() || self.ready_to_change().is_err() {
-            return Ok(());
+    pub fn pump_quotas(&mut self) {
+        if !self.meta.quotas.wants_step() {
+            return;
         }
-        let txn = self.meta.quotas.step(&mut self.meta.store)?;
+        if self.ready_to_change().is_err() {
+            return self.meta.quotas.wait();
+        }
+        let txn = self.meta.quotas.step(&mut self.meta.store);
         self.record(txn);
-        Ok(())
     }
 
     /// Makes freed blocks reusable that nothing stored or under way has any more.

@@ -318,6 +318,12 @@ impl Check {
             quotas.begin_check();
         }
         if let Some(findings) = quotas.take_findings() {
+            if findings.pages_unreadable > 0 {
+                let count = findings.pages_unreadable;
+                self.problem(format!("{count} pages or files could not be read: quotas were not compared"));
+                self.report.finished = true;
+                return Ok(());
+            }
             self.report.wrong_quotas = findings.wrong_count;
             for (user, counted, is) in &findings.wrong {
                 self.problem(format!("{user} is counted with {counted} blocks and has {is}"));

@@ -267,10 +267,9 @@ impl FileSystem {
             State::Open => {
                 let pumped = self.data.pump(&mut self.base);
                 let pumped = pumped.and_then(|()| self.base.pump_space(self.data.unstored()));
-                let pumped = pumped.and_then(|()| match std::mem::take(&mut self.quota_step_due) {
-                    true => self.base.pump_quotas(),
-                    false => Ok(()),
-                });
+                if pumped.is_ok() && std::mem::take(&mut self.quota_step_due) {
+                    self.base.pump_quotas();
+                }
                 let damage = self.base.meta.allocator.damage().cloned();
                 if let Some(error) = pumped.err().or(damage) {
                     self.fail(error);

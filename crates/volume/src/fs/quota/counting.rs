@@ -21,7 +21,7 @@ pub struct QuotaFindings {
     /// Users with the bytes that were counted for them and those that their files have: the first twenty.
     pub wrong: Vec<(Sid, u128, u128)>,
     pub wrong_count: u64,
-    /// Pages of the tree that could not be read: files below them were not looked at.
+    /// Pages of the tree and records that could not be read: their files were not looked at.
     pub pages_unreadable: u64,
 }
 
@@ -87,7 +87,9 @@ impl Counting {
 impl Quotas {
     /// Begins to compare the counts with the files; nothing if they are not kept or being made.
     pub fn begin_check(&mut self) {
-        if self.is_on() && self.settings.counted && self.counting.is_none() {
+        // What a check found that was given up is of no use to the next.
+        let is_free = matches!(&self.counting, None | Some(Counting { stage: Stage::Compared(_), .. }));
+        if self.is_on() && self.settings.counted && is_free {
             self.counting = Some(Counting::new(Purpose::Check));
         }
     }
@@ -117,6 +119,13 @@ impl Quotas {
         }
     }
 
+    /// Waits until the next poll, for metadata or until changes are taken.
+    pub fn wait(&mut self) {
+        if let Some(counting) = &mut self.counting {
+            counting.waits = true;
+        }
+    }
+
     /// Goes on after metadata has come.
     pub fn wake(&mut self) {
         if let Some(counting) = &mut self.counting {
@@ -124,20 +133,18 @@ impl Quotas {
         }
     }
 
-    /// Counts some more; the transaction is to be recorded at once.
-    ///
-    /// # Errors
-    /// Damage of the metadata that cannot be passed by.
-    pub fn step(&mut self, store: &mut Store) -> Result<Transaction, FsError> {
+    /// Counts some more; the transaction is to be recorded at once. Damage that cannot be passed by ends the counting until the next
+    /// opening: no limit holds without it, and files are served all the same.
+    pub fn step(&mut self, store: &mut Store) -> Transaction {
         let mut txn = Transaction::new();
-        let Some(mut counting) = self.counting.take() else { return Ok(txn) };
+        let Some(mut counting) = self.counting.take() else { return txn };
         let result = match &counting.stage {
             Stage::Files => self.count_files(&mut counting, store),
             Stage::Storing(from) => {
                 let from = from.clone();
                 counting.stage = self.store_users(&mut txn, from.as_ref());
                 if matches!(counting.stage, Stage::Files) {
-                    return Ok(txn);
+                    return txn;
                 }
                 Ok(())
             }
@@ -147,14 +154,12 @@ impl Quotas {
                 Ok(())
             }
         };
-        if result == Err(FsError::Miss) {
-            counting.waits = true;
-        }
-        self.counting = Some(counting);
         match result {
-            Err(FsError::Miss) => Ok(txn),
-            result => result.map(|()| txn),
+            Ok(()) => self.counting = Some(counting),
+            Err(FsError::Miss) => self.counting = Some(Counting { waits: true, ..counting }),
+            Err(_) => {}
         }
+        txn
     }
 
     fn count_files(&mut self, counting: &mut Counting, store: &mut Store) -> Result<(), FsError> {
@@ -256,11 +261,15 @@ impl Quotas {
 /// Goes on behind a page of the tree that cannot be read; whether there is anything.
 fn pass_by(counting: &mut Counting, store: &mut Store, from: &Key, end: &Key) -> Result<bool, FsError> {
     let (behind, damaged) = store.tree.behind_page_of(from)?;
-    counting.pages_unreadable += u64::from(damaged);
+    counting.pages_unreadable += 1;
+    // A damaged record in a page that is not: its file alone is left out.
+    if !damaged {
+        counting.next = FileId(counting.next.0 + 1);
+        return Ok(true);
+    }
     let behind = behind.filter(|behind| behind[..] < end[..]);
     let next = behind.and_then(|behind| key::parse_number(&behind)).map(FileId);
     match next {
-        // A damaged record in a page that is not: its file alone is left out.
         Some(next) => counting.next = FileId(next.0.max(counting.next.0 + 1)),
         None => return Ok(false),
     }

@@ -299,9 +299,10 @@ impl Quotas {
         for Charge { file, owner, blocks } in txn.take_charges() {
             if let Some(counting) = &mut self.counting {
                 counting.charge(file, &owner, blocks);
-                if !self.settings.counted && !counting.is_storing() {
-                    continue;
-                }
+            }
+            let is_known = self.settings.counted || self.counting.as_ref().is_some_and(Counting::is_storing);
+            if !is_known {
+                continue;
             }
             let user = self.users.entry(owner.clone()).or_default();
             let used = user.record.used_blocks.checked_add_signed(blocks);
