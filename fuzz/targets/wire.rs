@@ -56,6 +56,8 @@ fn views(message: &[u8]) {
         }
     }
     let _ = QueryInfoRequest::parse(message).map(|view| view.input().map(|input| parse_get_ea_names(input)));
+    let _ = QueryInfoRequest::parse(message).map(|view| view.input().map(QueryQuota::parse));
+    let _ = SetInfoRequest::parse(message).map(|view| view.buffer().map(QuotaInformation::parse_list));
     if let Ok(view) = SetInfoRequest::parse(message)
         && let Ok(buffer) = view.buffer()
     {

@@ -130,6 +130,19 @@ def volumes_and_shares():
     assert shows("ShareView", "share", "show", "PLANS")["name"] == "plans"
     acl = shows("AclView", "acl", "show", "plans")
     assert len(shows("AclView", "acl", "set", "plans", "--grant", f"{USER}:read")["entries"]) == len(acl["entries"]) + 1
+    assert shows("AclView", "acl", "propagate", "plans", "--recursive")["protected"] is False
+    shows("ShareView", "share", "create", "plans-2027", "--volume", "plans", "--path", "2027", "--grant", "Everyone:read")
+    assert shows("AclView", "acl", "protect", "plans-2027")["protected"] is True
+    assert shows("AclView", "acl", "inherit", "plans-2027")["protected"] is False
+    shows("Message", "share", "delete", "plans-2027", "--yes", "plans-2027")
+    shows("Message", "quota", "set", "plans", "--mode", "enforce", "--limit", "10MiB")
+    shows("Message", "quota", "set", "plans", USER, "--limit", "none", "--warning", "1MiB")
+    quota = shows("QuotaView", "quota", "show", "plans", USER)
+    assert (quota["limit_bytes"], quota["threshold_bytes"], quota["own_limits"]) == (None, 1 << 20, True), quota
+    report = shows("QuotaReport", "quota", "list", "plans")
+    assert (report["mode"], report["default_limit_bytes"]) == ("enforce", 10 << 20), report
+    shows("Message", "quota", "remove", "plans", USER)
+    assert shows("QuotaView", "quota", "show", "plans", USER)["own_limits"] is False
     shows("Message", "share", "delete", "plans", "--yes", "plans")
     shows("Message", "volume", "delete", "plans", "--yes", "plans")
     assert shows("DeletedPool", "pool", "delete", "second", "--yes", "second")["labelled_disks"] == []

@@ -98,8 +98,8 @@ fn add<T: ToSchema>(components: &mut Components, schemas: &mut Schemas) {
 
 /// The operations of a path, and whether each changes something.
 fn operations(item: &mut PathItem) -> impl Iterator<Item = (bool, &mut Operation)> {
-    let PathItem { get, post, patch, delete, .. } = item;
-    let each = [(false, get), (true, post), (true, patch), (true, delete)];
+    let PathItem { get, post, put, patch, delete, .. } = item;
+    let each = [(false, get), (true, post), (true, put), (true, patch), (true, delete)];
     each.into_iter().filter_map(|(changes, operation)| Some((changes, operation.as_mut()?)))
 }
 

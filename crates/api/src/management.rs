@@ -2,11 +2,12 @@
 //!
 //! Owns the trait and the error. Never knows HTTP beyond an error's status code.
 
-use crate::model::{Configuration, Rdma, RdmaTrace, Snapshot, VolumeDamage};
+use crate::model::{Configuration, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use crate::requests::{
-    AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, DeletedPool,
-    EraseDisk, ErasedDisk, GroupView, ImportPool, ImportedPool, LocatedDisk, Replaced, SetAcl, SetGroup,
-    SetPool, SetUser, SetVolume, ShareOptions, ShareView, Started, UserView,
+    AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume,
+    DeletedPool, EraseDisk, ErasedDisk, GroupView, ImportPool, ImportedPool, LocatedDisk, QuotaBounds,
+    Replaced, SetAcl, SetGroup, SetPool, SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started,
+    UserView,
 };
 use cluster::audit::Outcome;
 use serde::{Deserialize, Serialize};
@@ -107,8 +108,13 @@ pub trait Management: Send + Sync + 'static {
     fn delete_group(&self, name: String) -> Answer<'_, ()>;
 
     /// `path` within the share, `\` between names.
+    /// The quotas of one user, known or not, or of all.
+    fn quotas(&self, volume: String, user: Option<String>) -> Answer<'_, QuotaReport>;
+    fn set_quotas(&self, volume: String, request: SetQuotas) -> Answer<'_, ()>;
+    /// `None`: the volume's defaults hold for the user.
+    fn set_quota(&self, volume: String, user: String, bounds: Option<QuotaBounds>) -> Answer<'_, ()>;
     fn acl(&self, share: String, path: String) -> Answer<'_, AclView>;
-    fn set_acl(&self, share: String, path: String, request: SetAcl) -> Answer<'_, ()>;
+    fn set_acl(&self, share: String, path: String, request: SetAcl) -> Answer<'_, AclChanged>;
 
     /// Interfaces, devices, listeners, connections and counters of RDMA.
     fn rdma(&self) -> Answer<'_, Rdma>;

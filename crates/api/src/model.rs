@@ -297,6 +297,8 @@ pub enum JobKind {
     /// Everything is moved off a disk, which then leaves its pool: covers the jobs of all volumes that this takes. Suspended: it does
     /// not go on by itself.
     Retirement,
+    /// A directory's access entries are handed down to what is below it.
+    AclPropagation,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -307,6 +309,47 @@ pub enum JobState {
     Completed,
     Failed,
     Cancelled,
+}
+
+/// Whether use of space is counted by owner, and whether limits hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum QuotaMode {
+    Off,
+    /// Counted, and nobody is refused.
+    Track,
+    Enforce,
+}
+
+/// A volume's quotas.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct QuotaReport {
+    pub mode: QuotaMode,
+    /// Files are still being counted: no limit holds yet.
+    pub counting: bool,
+    /// The bounds of users who have none of their own; `None`: no bound.
+    pub default_threshold_bytes: Option<u64>,
+    pub default_limit_bytes: Option<u64>,
+    pub users: Vec<QuotaView>,
+    /// There are more users than are listed.
+    pub truncated: bool,
+}
+
+/// A user's quota on a volume.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct QuotaView {
+    /// The name, or the SID of an account that is not known here.
+    pub user: String,
+    pub sid: String,
+    pub used_bytes: u64,
+    /// Beyond it the user is shown as over it; `None`: no bound.
+    pub threshold_bytes: Option<u64>,
+    /// Beyond it the user's writes are refused; `None`: no bound.
+    pub limit_bytes: Option<u64>,
+    /// The bounds are the user's own, and not the volume's defaults.
+    pub own_limits: bool,
+    pub over_threshold: bool,
+    pub over_limit: bool,
 }
 
 /// A storage job.

@@ -2,7 +2,7 @@
 //!
 //! Owns data only. Unknown fields are refused, so that a misspelt option is not silently ignored.
 
-use crate::model::{Provisioning, Resiliency};
+use crate::model::{Provisioning, QuotaMode, Resiliency};
 use cluster::accounts::{Group, User};
 use cluster::shares::{Share, ShareAccess, ShareDurability};
 use serde::{Deserialize, Serialize};
@@ -200,6 +200,27 @@ pub struct Created {
     pub id: String,
     /// Of a disk, its path.
     pub name: String,
+}
+
+/// Bounds of what a user may have on a volume, in bytes; `None`: no bound.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct QuotaBounds {
+    #[serde(default)]
+    pub threshold_bytes: Option<u64>,
+    #[serde(default)]
+    pub limit_bytes: Option<u64>,
+}
+
+/// What is left out stays as it is.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetQuotas {
+    #[serde(default)]
+    pub mode: Option<QuotaMode>,
+    /// The bounds of users who have none of their own.
+    #[serde(default)]
+    pub defaults: Option<QuotaBounds>,
 }
 
 /// The answer to a request that began a storage job.
@@ -423,7 +444,45 @@ pub struct SetAcl {
     /// Entries to add; one for the same account and kind is replaced.
     #[serde(default)]
     pub grant: Vec<AclEntry>,
-    /// Accounts whose entries (not inherited) are removed.
+    /// Accounts whose entries (not inherited) are removed. One that has inherited entries only is refused.
     #[serde(default)]
     pub revoke: Vec<String>,
+    /// Comes before all else.
+    #[serde(default)]
+    pub inheritance: Option<Inheritance>,
+    /// The way in which files and directories below follow.
+    #[serde(default)]
+    pub below: Below,
+}
+
+/// A change of what comes from the directory above.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Inheritance {
+    /// Nothing comes from above any more; the inherited entries become its own.
+    BreakAndKeep,
+    /// Nothing comes from above any more; the inherited entries go.
+    BreakAndDrop,
+    /// The entries from above are inherited again; entries of its own that equal one of them go.
+    Restore,
+}
+
+/// The way in which files and directories below a directory follow a change of its entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Below {
+    /// What they inherit is computed anew. Their own entries stay, and those that inherit nothing stay as they are.
+    #[default]
+    Follow,
+    /// Their own entries go, and all inherit again.
+    Replace,
+}
+
+/// The answer to a change of an ACL.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct AclChanged {
+    /// The job in which what is below a directory follows.
+    pub job: Option<u64>,
+    /// Accounts whose own entries were removed, and which keep inherited ones.
+    pub still_inherited: Vec<String>,
 }

@@ -7,13 +7,13 @@ mod freeing;
 
 use crate::management::{Answer, ApiError, ErrorKind, Management};
 use crate::model::{
-    Configuration, Disk, HealthReport, Job, OpenFile, Performance, Pool, Rdma, RdmaTrace, Session, Snapshot,
-    Volume, VolumeDamage,
+    Configuration, Disk, HealthReport, Job, OpenFile, Performance, Pool, QuotaReport, QuotaView, Rdma,
+    RdmaTrace, Session, Snapshot, Volume, VolumeDamage,
 };
 use crate::requests::{
-    AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, Created,
-    GroupView, ImportPool, ImportedPool, LocateDisk, LocatedDisk, Replaced, SetAcl, SetGroup, SetPool,
-    SetUser, SetVolume, ShareOptions, ShareView, Started, UserView,
+    AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume,
+    Created, GroupView, ImportPool, ImportedPool, LocateDisk, LocatedDisk, QuotaBounds, Replaced, SetAcl,
+    SetGroup, SetPool, SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started, UserView,
 };
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, State};
@@ -344,6 +344,54 @@ async fn volume_damage(State(m): State<Shared>, Name(name): Name<String>) -> Rep
     m.volume_damage(name).await.map(Json)
 }
 
+/// The volume's quotas by owner.
+#[utoipa::path(get, path = "/volumes/{name}/quotas", params(("name" = String, Path)), responses((status = OK, description = "Settings, and each user's use and bounds", body = QuotaReport)))]
+async fn quotas(State(m): State<Shared>, Name(name): Name<String>) -> Reply<QuotaReport> {
+    m.quotas(name, None).await.map(Json)
+}
+
+/// Turns quotas on or off, and sets the bounds of users who have none of their own.
+#[utoipa::path(patch, path = "/volumes/{name}/quotas", params(("name" = String, Path)), request_body = SetQuotas, responses((status = OK, description = "Done")))]
+async fn set_quotas(
+    State(m): State<Shared>,
+    peer: Peer,
+    Name(name): Name<String>,
+    Body(body): Body<SetQuotas>,
+) -> Reply<()> {
+    audited(&m, peer, "quota settings", &name, m.set_quotas(name.clone(), body)).await
+}
+
+/// One user's quota; a user who has nothing there has the volume's defaults.
+#[utoipa::path(get, path = "/volumes/{name}/quotas/{user}", params(("name" = String, Path), ("user" = String, Path)), responses((status = OK, description = "The user's use and bounds", body = QuotaView)))]
+async fn quota(State(m): State<Shared>, Name((name, user)): Name<(String, String)>) -> Reply<QuotaView> {
+    let report = m.quotas(name, Some(user)).await?;
+    let found = report.users.into_iter().next();
+    found.map(Json).ok_or_else(|| ApiError::new(ErrorKind::Internal, "the volume answered no quota"))
+}
+
+/// Gives a user bounds of its own.
+#[utoipa::path(put, path = "/volumes/{name}/quotas/{user}", params(("name" = String, Path), ("user" = String, Path)), request_body = QuotaBounds, responses((status = OK, description = "Done")))]
+async fn set_quota(
+    State(m): State<Shared>,
+    peer: Peer,
+    Name((name, user)): Name<(String, String)>,
+    Body(body): Body<QuotaBounds>,
+) -> Reply<()> {
+    let target = format!("{name} {user}");
+    audited(&m, peer, "quota set", &target, m.set_quota(name, user, Some(body))).await
+}
+
+/// Takes a user's own bounds away: the volume's defaults hold.
+#[utoipa::path(delete, path = "/volumes/{name}/quotas/{user}", params(("name" = String, Path), ("user" = String, Path)), responses((status = OK, description = "Done")))]
+async fn remove_quota(
+    State(m): State<Shared>,
+    peer: Peer,
+    Name((name, user)): Name<(String, String)>,
+) -> Reply<()> {
+    let target = format!("{name} {user}");
+    audited(&m, peer, "quota remove", &target, m.set_quota(name, user, None)).await
+}
+
 // --- Shares and their ACLs ------------------------------------------------------------------------------------------
 
 /// Lists the shares.
@@ -403,14 +451,14 @@ async fn acl(State(m): State<Shared>, Name(name): Name<String>, Query(at): Query
 }
 
 /// Changes the security descriptor of a file or directory.
-#[utoipa::path(patch, path = "/shares/{name}/acl", params(("name" = String, Path), ("path" = Option<String>, Query)), request_body = SetAcl, responses((status = OK, description = "Done")))]
+#[utoipa::path(patch, path = "/shares/{name}/acl", params(("name" = String, Path), ("path" = Option<String>, Query)), request_body = SetAcl, responses((status = OK, description = "Changed; what is below follows in a job", body = AclChanged)))]
 async fn set_acl(
     State(m): State<Shared>,
     peer: Peer,
     Name(name): Name<String>,
     Query(at): Query<AclPath>,
     Body(body): Body<SetAcl>,
-) -> Reply<()> {
+) -> Reply<AclChanged> {
     let target = format!(r"{name}\{}", at.path);
     audited(&m, peer, "acl set", &target, m.set_acl(name, at.path, body)).await
 }
@@ -629,6 +677,8 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         .routes(routes!(volume_damage))
         .routes(routes!(shares, create_share))
         .routes(routes!(share, set_share, delete_share))
+        .routes(routes!(quotas, set_quotas))
+        .routes(routes!(quota, set_quota, remove_quota))
         .routes(routes!(acl, set_acl))
         .routes(routes!(users, add_user))
         .routes(routes!(user, set_user, delete_user))

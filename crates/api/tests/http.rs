@@ -2,7 +2,7 @@
 
 use api::model::{
     Configuration, DamagedFile, DamagedRange, DeviceHealth, Disk, DiskCounters, DiskStatus, DiskUsage,
-    Health, HealthIssue, HealthReport, Rdma, RdmaTrace, Snapshot, VolumeDamage,
+    Health, HealthIssue, HealthReport, QuotaMode, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage,
 };
 use api::requests::*;
 use api::{Answer, ApiError, ErrorKind, Management, Token};
@@ -195,8 +195,25 @@ impl Management for Daemon {
         let view = AclView { owner: share, group: path, entries: None, protected: false };
         Box::pin(async move { Ok(view) })
     }
-    fn set_acl(&self, share: String, path: String, _: SetAcl) -> Answer<'_, ()> {
-        self.did(format!("acl {share} {path}"), ())
+    fn quotas(&self, volume: String, user: Option<String>) -> Answer<'_, QuotaReport> {
+        let report = QuotaReport {
+            mode: QuotaMode::Track,
+            counting: false,
+            default_threshold_bytes: None,
+            default_limit_bytes: Some(7),
+            users: Vec::new(),
+            truncated: false,
+        };
+        self.did(format!("quotas {volume} {user:?}"), report)
+    }
+    fn set_quotas(&self, volume: String, _: SetQuotas) -> Answer<'_, ()> {
+        self.did(format!("set quotas {volume}"), ())
+    }
+    fn set_quota(&self, volume: String, user: String, _: Option<QuotaBounds>) -> Answer<'_, ()> {
+        self.did(format!("set quota {volume} {user}"), ())
+    }
+    fn set_acl(&self, share: String, path: String, _: SetAcl) -> Answer<'_, AclChanged> {
+        self.did(format!("acl {share} {path}"), AclChanged { job: None, still_inherited: Vec::new() })
     }
     fn rdma(&self) -> Answer<'_, Rdma> {
         Box::pin(async { Ok(Rdma::default()) })

@@ -1,48 +1,18 @@
 //! Security descriptors as people read and change them.
 //!
-//! Owns the words for access masks, and the order of entries. Promises: what is not named in a change stays as it is. Never
+//! Promises: what is not named in a change stays as it is. Never
 //! decides about access.
 
-use api::requests::{AclEntry, AclView, SetAcl};
+use api::requests::{AclEntry, AclView, Below, Inheritance, SetAcl};
 use api::{ApiError, ErrorKind};
+use node::Described;
 use types::Sid;
-use volume::security::rights::{
-    FILE_ALL, FILE_GENERIC_EXECUTE, FILE_GENERIC_READ, FILE_GENERIC_WRITE, FILE_MODIFY,
-};
-use volume::security::{Ace, AceFlags, AceKind, Acl, Control, SecurityDescriptor};
-
-/// Windows' own words for the usual masks.
-const WORDS: [(&str, u32); 5] = [
-    ("full", FILE_ALL),
-    ("modify", FILE_MODIFY),
-    ("read_execute", FILE_GENERIC_READ | FILE_GENERIC_EXECUTE),
-    ("read", FILE_GENERIC_READ),
-    ("write", FILE_GENERIC_WRITE),
-];
+use volume::security::edit::{self, EditError};
+use volume::security::rights::{access_mask, access_word};
+use volume::security::{Ace, AceFlags, AceKind, Control, OwnEntries, SecurityDescriptor};
 
 fn invalid(message: String) -> ApiError {
     ApiError::new(ErrorKind::Invalid, message)
-}
-
-fn mask_of(word: &str) -> Result<u32, ApiError> {
-    if let Some((_, mask)) = WORDS.iter().find(|(known, _)| *known == word) {
-        return Ok(*mask);
-    }
-    word.strip_prefix("0x")
-        .and_then(|hex| u32::from_str_radix(hex, 16).ok())
-        .filter(|mask| *mask != 0)
-        .ok_or_else(|| {
-            invalid(format!(
-                "'{word}' is no access: full, modify, read_execute, read, write, or a mask such as 0x1200a9"
-            ))
-        })
-}
-
-fn word_of(mask: u32) -> String {
-    WORDS
-        .iter()
-        .find(|(_, known)| *known == mask)
-        .map_or_else(|| format!("{mask:#x}"), |(word, _)| (*word).to_owned())
 }
 
 /// Reads a self-relative descriptor.
@@ -72,7 +42,7 @@ fn entry(ace: &Ace, name_of: impl Fn(&Sid) -> String) -> Option<AclEntry> {
             AceKind::Deny => false,
             AceKind::Other(_) => return None,
         },
-        access: word_of(ace.mask),
+        access: access_word(ace.mask),
         object_inherit: ace.flags.contains(AceFlags::OBJECT_INHERIT),
         container_inherit: ace.flags.contains(AceFlags::CONTAINER_INHERIT),
         inherit_only: ace.flags.contains(AceFlags::INHERIT_ONLY),
@@ -80,41 +50,89 @@ fn entry(ace: &Ace, name_of: impl Fn(&Sid) -> String) -> Option<AclEntry> {
     })
 }
 
-/// The descriptor (owner and DACL only) that `request` makes of `descriptor`.
+/// A changed descriptor.
+#[derive(Debug)]
+pub struct Change {
+    /// Owner and DACL only, self-relative.
+    pub descriptor: Vec<u8>,
+    /// Accounts, as they were named, whose own entries went and whose inherited ones stay.
+    pub still_inherited: Vec<String>,
+}
+
+/// Makes what `request` wants of a file's descriptor. `parent`: the directory that it is in, if it is in one.
 ///
 /// # Errors
-/// `Invalid` for a word that is no access, `NotFound` for a name that `sid_of` does not know, `Corrupt`.
+/// `Invalid` for a word that is no access, `NotFound` for a name that `sid_of` does not know or that has no entry, `Conflict` for entries
+/// that come from above, `Corrupt`.
 pub fn change(
-    descriptor: &[u8],
+    file: &Described,
+    parent: Option<&Described>,
     request: &SetAcl,
     sid_of: impl Fn(&str) -> Result<Sid, ApiError>,
-) -> Result<Vec<u8>, ApiError> {
-    let old = parse(descriptor)?;
-    let mut aces = old.dacl.unwrap_or_default().aces;
+) -> Result<Change, ApiError> {
+    let mut changed = parse(&file.descriptor)?;
+    if let Some(wish) = request.inheritance {
+        let parent = parent.ok_or_else(|| invalid("the volume's root inherits nothing".to_owned()))?;
+        let broken = |inherited, changed: &mut _| edit::break_inheritance(changed, inherited);
+        match wish {
+            Inheritance::BreakAndKeep => broken(OwnEntries::Kept, &mut changed),
+            Inheritance::BreakAndDrop => broken(OwnEntries::Removed, &mut changed),
+            Inheritance::Restore => {
+                edit::restore_inheritance(&mut changed, &parse(&parent.descriptor)?, file.directory);
+                Ok(())
+            }
+        }
+        .map_err(|why| ApiError::new(ErrorKind::Conflict, why.to_string()))?;
+    }
+    let had_dacl = changed.dacl.is_some();
+    let mut dacl = changed.dacl.take().unwrap_or_default();
+    let mut still_inherited = Vec::new();
     for who in &request.revoke {
-        let sid = sid_of(who)?;
-        aces.retain(|ace| ace.sid != sid || ace.flags.contains(AceFlags::INHERITED));
+        if edit::revoke(&mut dacl, &sid_of(who)?).map_err(|why| not_revoked(who, why))? {
+            still_inherited.push(who.clone());
+        }
     }
     for entry in &request.grant {
-        let sid = sid_of(&entry.who)?;
-        let mask = mask_of(&entry.access)?;
-        let kind = if entry.allow { AceKind::Allow } else { AceKind::Deny };
-        let mut flags = AceFlags::empty();
-        flags.set(AceFlags::OBJECT_INHERIT, entry.object_inherit);
-        flags.set(AceFlags::CONTAINER_INHERIT, entry.container_inherit);
-        flags.set(AceFlags::INHERIT_ONLY, entry.inherit_only);
-        aces.retain(|ace| ace.sid != sid || ace.kind != kind || ace.flags.contains(AceFlags::INHERITED));
-        aces.push(Ace::new(kind, flags, mask, sid));
+        edit::grant(&mut dacl, ace(entry, sid_of(&entry.who)?)?);
     }
-    // Canonical order (MS-DTYP 2.4.5): own entries before inherited ones, denying before allowing.
-    aces.sort_by_key(|ace| (ace.flags.contains(AceFlags::INHERITED), ace.kind != AceKind::Deny));
+    edit::put_in_order(&mut dacl);
+    // Both bits together say that inheritance was computed by the one who writes (MS-DTYP 2.4.6): then what is made below is marked
+    // as inherited.
+    let control = Control::SELF_RELATIVE
+        | Control::DACL_PRESENT
+        | Control::DACL_AUTO_INHERITED
+        | Control::DACL_AUTO_INHERIT_REQUIRED
+        | changed.control & Control::DACL_PROTECTED;
     let owner = request.owner.as_deref().map(sid_of).transpose()?;
-    let mut control = Control::SELF_RELATIVE | Control::DACL_PRESENT;
-    control |= old.control & (Control::DACL_PROTECTED | Control::DACL_AUTO_INHERITED);
-    let changed = SecurityDescriptor { control, owner, group: None, dacl: Some(Acl::new(aces)), sacl: None };
-    changed.build().map_err(|status| {
+    // A file without a DACL is open to everyone, and with an empty one to nobody: it keeps none as long as nothing is granted.
+    let dacl = (had_dacl || !dacl.aces.is_empty()).then_some(dacl);
+    let changed = SecurityDescriptor { control, owner, group: None, dacl, sacl: None };
+    let descriptor = changed.build().map_err(|status| {
         invalid(format!("the descriptor would be too large ({status}); remove entries first"))
-    })
+    })?;
+    Ok(Change { descriptor, still_inherited })
+}
+
+fn not_revoked(who: &str, why: EditError) -> ApiError {
+    let kind = if why == EditError::NoEntry { ErrorKind::NotFound } else { ErrorKind::Conflict };
+    ApiError::new(kind, format!("'{who}': {why}"))
+}
+
+fn ace(entry: &AclEntry, sid: Sid) -> Result<Ace, ApiError> {
+    let kind = if entry.allow { AceKind::Allow } else { AceKind::Deny };
+    let mut flags = AceFlags::empty();
+    flags.set(AceFlags::OBJECT_INHERIT, entry.object_inherit);
+    flags.set(AceFlags::CONTAINER_INHERIT, entry.container_inherit);
+    flags.set(AceFlags::INHERIT_ONLY, entry.inherit_only);
+    Ok(Ace::new(kind, flags, access_mask(&entry.access).map_err(invalid)?, sid))
+}
+
+/// The fate of the entries that files below have of their own.
+pub fn own_entries(below: Below) -> OwnEntries {
+    match below {
+        Below::Follow => OwnEntries::Kept,
+        Below::Replace => OwnEntries::Removed,
+    }
 }
 
 fn parse(descriptor: &[u8]) -> Result<SecurityDescriptor, ApiError> {

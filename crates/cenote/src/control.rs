@@ -10,7 +10,9 @@ use crate::logon_lines::LogonLines;
 use crate::pulse::Pulse;
 use crate::rdma_devices::RdmaDevices;
 use api::model::{Provisioning, RdmaTrace, Resiliency, Snapshot, VolumeDamage};
+use api::requests::SetQuotas;
 use cluster::RedbState;
+use node::Described;
 pub use node::{Error as CommandError, ErrorKind as CommandErrorKind, NewDisk};
 use smb::wire::NetworkInterface;
 use std::net::TcpListener;
@@ -20,7 +22,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use types::{DiskId, PoolId, VolumeId};
+use types::{DiskId, PoolId, Sid, VolumeId};
+use volume::fs::QuotaLimits;
+use volume::security::OwnEntries;
 
 /// The sender of an answer. Sending never blocks; an error means that nobody waits any more.
 pub type Reply<T> = oneshot::Sender<Result<T, CommandError>>;
@@ -59,6 +63,7 @@ pub enum Command {
     },
     /// What is asked of the node's disks, pools and volumes.
     Storage(StorageCommand),
+    Files(FileCommand),
 }
 
 /// What the control plane asks of disks.
@@ -155,25 +160,6 @@ pub enum StorageCommand {
         volume: VolumeId,
         reply: Reply<VolumeDamage>,
     },
-    /// The self-relative security descriptor (MS-DTYP 2.4.6) of `path` (`\` between names, empty: the root).
-    QuerySecurity {
-        volume: VolumeId,
-        path: String,
-        reply: Reply<Vec<u8>>,
-    },
-    /// Makes the directory, and those it is in, if they are missing.
-    MakeDirectory {
-        volume: VolumeId,
-        path: String,
-        reply: Reply<()>,
-    },
-    /// Replaces owner, group and DACL, as far as the descriptor has them.
-    SetSecurity {
-        volume: VolumeId,
-        path: String,
-        descriptor: Vec<u8>,
-        reply: Reply<()>,
-    },
     CancelJob {
         job: u64,
         reply: Reply<()>,
@@ -183,6 +169,61 @@ pub enum StorageCommand {
         job: u64,
         reply: Reply<()>,
     },
+}
+
+/// What the control plane asks of the files on a volume.
+#[derive(Debug)]
+pub enum FileCommand {
+    /// The self-relative security descriptor (MS-DTYP 2.4.6) of `path` (`\` between names, empty: the root).
+    QuerySecurity {
+        volume: VolumeId,
+        path: String,
+        reply: Reply<Described>,
+    },
+    /// Makes the directory, and those it is in, if they are missing.
+    MakeDirectory {
+        volume: VolumeId,
+        path: String,
+        reply: Reply<()>,
+    },
+    /// Hands a directory's entries down to what is below it; answers with the job's id, if there is a directory at `path`.
+    PropagateAcl {
+        volume: VolumeId,
+        path: String,
+        own: OwnEntries,
+        reply: Reply<Option<u64>>,
+    },
+    /// The quotas of one user, or of all.
+    VolumeQuotas {
+        volume: VolumeId,
+        user: Option<Sid>,
+        reply: Reply<node::QuotaReport>,
+    },
+    SetQuotas {
+        volume: VolumeId,
+        request: SetQuotas,
+        reply: Reply<()>,
+    },
+    /// Gives a user limits; without any the volume's defaults hold.
+    SetQuota {
+        volume: VolumeId,
+        user: Sid,
+        limits: Option<QuotaLimits>,
+        reply: Reply<()>,
+    },
+    /// Replaces owner, group and DACL, as far as the descriptor has them.
+    SetSecurity {
+        volume: VolumeId,
+        path: String,
+        descriptor: Vec<u8>,
+        reply: Reply<()>,
+    },
+}
+
+impl From<FileCommand> for Command {
+    fn from(command: FileCommand) -> Self {
+        Self::Files(command)
+    }
 }
 
 impl From<StorageCommand> for Command {

@@ -24,6 +24,7 @@ pub mod manager;
 mod memory;
 pub mod pulse;
 pub mod quickstart;
+mod quotas;
 pub mod rdma_devices;
 mod rdma_host;
 mod service_manager;

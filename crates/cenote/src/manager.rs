@@ -11,17 +11,19 @@ use crate::acl;
 use crate::clock::unix_now_s;
 use crate::config::Config;
 use crate::control::{
-    Command, CommandError, CommandErrorKind, ControlHandle, DiskCommand, NewDisk, NewVolume,
+    Command, CommandError, CommandErrorKind, ControlHandle, DiskCommand, FileCommand, NewDisk, NewVolume,
     Reply as CommandReply, StorageCommand,
 };
 use crate::directory::{Directory, SharedDirectory};
+use crate::quotas;
 use crate::smart::DeviceHealths;
 use account_book::{AccountBook, apply};
-use api::model::{Configuration, Rdma, RdmaTrace, Snapshot, VolumeDamage};
+use api::model::{Configuration, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use api::requests::{
-    AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume, DeletedPool,
-    EraseDisk, ErasedDisk, FaultDomain, GroupView, ImportPool, ImportedPool, LocatedDisk, Replaced, SetAcl,
-    SetGroup, SetPool, SetUser, SetVolume, ShareOptions, ShareView, Started, UserView,
+    AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume,
+    DeletedPool, EraseDisk, ErasedDisk, FaultDomain, GroupView, ImportPool, ImportedPool, LocatedDisk,
+    QuotaBounds, Replaced, SetAcl, SetGroup, SetPool, SetQuotas, SetUser, SetVolume, ShareOptions, ShareView,
+    Started, UserView,
 };
 use api::{Answer, ApiError, ErrorKind, Management};
 use cluster::accounts::{AccountError, Accounts};
@@ -162,6 +164,11 @@ impl Manager {
                 Err(ApiError::new(ErrorKind::Invalid, "there are several pools; say which one (--pool NAME)"))
             }
         }
+    }
+
+    /// The SID of an account, by its name or as it is written.
+    fn account(&self, name: &str) -> Result<Sid, ApiError> {
+        self.accounts.directory.current().sid_of(name).ok_or_else(|| no_such("user", name))
     }
 
     /// Volume and path behind a path in a share.
@@ -513,7 +520,7 @@ impl Management for Manager {
             shares::check(&share).map_err(refused)?;
             if !share.path.is_empty() && self.accounts.directory.current().share(&share.name).is_none() {
                 let path = share.path.clone();
-                self.call(|reply| StorageCommand::MakeDirectory { volume, path, reply }).await?;
+                self.call(|reply| FileCommand::MakeDirectory { volume, path, reply }).await?;
             }
             self.change(move |book| {
                 // As Windows: Administrators may do everything, others what they are given.
@@ -615,26 +622,58 @@ impl Management for Manager {
         self.change(move |book| book.accounts().delete_group(&name).map_err(refused))
     }
 
-    fn acl(&self, share: String, path: String) -> Answer<'_, AclView> {
+    fn quotas(&self, volume: String, user: Option<String>) -> Answer<'_, QuotaReport> {
         Box::pin(async move {
-            let (volume, path) = self.in_share(&share, &path)?;
-            let descriptor = self.call(|reply| StorageCommand::QuerySecurity { volume, path, reply }).await?;
+            let volume = self.volume_named(&volume).await?;
+            let user = user.map(|user| self.account(&user)).transpose()?;
+            let report = self.call(|reply| FileCommand::VolumeQuotas { volume, user, reply }).await?;
             let directory = self.accounts.directory.current();
-            acl::view(&descriptor, |sid| directory.display_name(sid))
+            Ok(quotas::show(report, |sid| directory.display_name(sid)))
         })
     }
 
-    fn set_acl(&self, share: String, path: String, request: SetAcl) -> Answer<'_, ()> {
+    fn set_quotas(&self, volume: String, request: SetQuotas) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let volume = self.volume_named(&volume).await?;
+            self.call(|reply| FileCommand::SetQuotas { volume, request, reply }).await
+        })
+    }
+
+    fn set_quota(&self, volume: String, user: String, bounds: Option<QuotaBounds>) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let volume = self.volume_named(&volume).await?;
+            let (user, limits) = (self.account(&user)?, bounds.map(quotas::limits));
+            self.call(|reply| FileCommand::SetQuota { volume, user, limits, reply }).await
+        })
+    }
+
+    fn acl(&self, share: String, path: String) -> Answer<'_, AclView> {
         Box::pin(async move {
             let (volume, path) = self.in_share(&share, &path)?;
-            let old = path.clone();
-            let descriptor =
-                self.call(|reply| StorageCommand::QuerySecurity { volume, path: old, reply }).await?;
+            let described = self.call(|reply| FileCommand::QuerySecurity { volume, path, reply }).await?;
             let directory = self.accounts.directory.current();
-            let descriptor = acl::change(&descriptor, &request, |name| {
-                directory.sid_of(name).ok_or_else(|| refused(AccountError::NoAccount(name.to_owned())))
-            })?;
-            self.call(|reply| StorageCommand::SetSecurity { volume, path, descriptor, reply }).await
+            acl::view(&described.descriptor, |sid| directory.display_name(sid))
+        })
+    }
+
+    fn set_acl(&self, share: String, path: String, request: SetAcl) -> Answer<'_, AclChanged> {
+        Box::pin(async move {
+            let (volume, path) = self.in_share(&share, &path)?;
+            let security_of =
+                |path| self.call(move |reply| FileCommand::QuerySecurity { volume, path, reply });
+            let described = security_of(path.clone()).await?;
+            // The volume's root inherits from nothing.
+            let parent = match path.rsplit_once('\\') {
+                Some((parent, _)) => Some(security_of(parent.to_owned()).await?),
+                None if path.is_empty() => None,
+                None => Some(security_of(String::new()).await?),
+            };
+            let change = acl::change(&described, parent.as_ref(), &request, |name| self.account(name))?;
+            let (descriptor, at) = (change.descriptor, path.clone());
+            self.call(|reply| FileCommand::SetSecurity { volume, path: at, descriptor, reply }).await?;
+            let own = acl::own_entries(request.below);
+            let job = self.call(|reply| FileCommand::PropagateAcl { volume, path, own, reply }).await?;
+            Ok(AclChanged { job, still_inherited: change.still_inherited })
         })
     }
 

@@ -1,13 +1,14 @@
 //! `cenote share`, `cenote user`, `cenote group`, `cenote acl`.
 
+use crate::activity::{fail_if_one_failed, wait, watch};
 use crate::args;
 use crate::client::{Client, Failure, escaped};
 use crate::output::{Align, Column, confirm, json, pairs, say, show_utc, table, word};
 use anstream::{eprintln, println};
 use api::printed::AddedUser;
 use api::requests::{
-    AclEntry, AclView, AddGroup, AddUser, CreateShare, Grant, GroupView, SetAcl, SetGroup, SetUser,
-    ShareOptions, ShareView, UserView,
+    AclChanged, AclEntry, AclView, AddGroup, AddUser, Below, CreateShare, Grant, GroupView, Inheritance,
+    SetAcl, SetGroup, SetUser, ShareOptions, ShareView, UserView,
 };
 use cluster::accounts::generated_password;
 use cluster::shares::{ShareAccess, ShareDurability};
@@ -57,7 +58,7 @@ pub fn share(client: &Client, as_json: bool, command: args::Share) -> Result<(),
                     "nothing to change: give --grant, --comment or another option; `cenote share set --help` lists them",
                 ));
             }
-            client.patch(&format!("/shares/{}", escaped(&name)), &options)?;
+            let () = client.patch(&format!("/shares/{}", escaped(&name)), &options)?;
             made::<ShareView>(client, as_json, "shares", &name, || format!("share '{name}' was changed"))?;
         }
         args::Share::Delete { name, confirmation } => {
@@ -208,12 +209,12 @@ pub fn user(client: &Client, as_json: bool, command: args::User) -> Result<(), F
                     "nothing to change: give --password, --password-stdin, --full-name or --enabled",
                 ));
             }
-            client.patch(&format!("/users/{}", escaped(&name)), &request)?;
+            let () = client.patch(&format!("/users/{}", escaped(&name)), &request)?;
             made::<UserView>(client, as_json, "users", &name, || format!("user '{name}' was changed"))?;
         }
         args::User::Rename { name, new_name } => {
             let request = SetUser { name: Some(new_name.clone()), ..SetUser::default() };
-            client.patch(&format!("/users/{}", escaped(&name)), &request)?;
+            let () = client.patch(&format!("/users/{}", escaped(&name)), &request)?;
             let message = || format!("user '{name}' is '{new_name}' now; its sessions ended");
             made::<UserView>(client, as_json, "users", &new_name, message)?;
         }
@@ -302,7 +303,7 @@ pub fn group(client: &Client, as_json: bool, command: args::Group) -> Result<(),
             if add.is_empty() && remove.is_empty() {
                 return Err(Failure::new("nothing to change: give --add MEMBER or --remove MEMBER"));
             }
-            client.patch(&format!("/groups/{}", escaped(&name)), &SetGroup { add, remove })?;
+            let () = client.patch(&format!("/groups/{}", escaped(&name)), &SetGroup { add, remove })?;
             made::<GroupView>(client, as_json, "groups", &name, || format!("group '{name}' was changed"))?;
         }
         args::Group::Delete { name, confirmation } => {
@@ -373,7 +374,7 @@ pub fn acl(client: &Client, as_json: bool, command: args::Acl) -> Result<(), Fai
                 "no entries: nobody but the owner may do anything",
             );
         }
-        args::Acl::Set { share, path, owner, grants, denials, revocations } => {
+        args::Acl::Set { share, path, owner, grants, denials, revocations, below } => {
             let mut grant = Vec::new();
             for (texts, allow) in [(&grants, true), (&denials, false)] {
                 for text in texts {
@@ -389,20 +390,56 @@ pub fn acl(client: &Client, as_json: bool, command: args::Acl) -> Result<(), Fai
                     });
                 }
             }
-            let request = SetAcl { owner, grant, revoke: revocations };
+            let request = SetAcl { owner, grant, revoke: revocations, ..SetAcl::default() };
             if request.owner.is_none() && request.grant.is_empty() && request.revoke.is_empty() {
                 return Err(Failure::new("nothing to change: give --owner, --grant, --deny or --revoke"));
             }
-            client.patch(&acl_path(&share, &path), &request)?;
-            if as_json {
-                return json(&client.get::<AclView>(&acl_path(&share, &path))?);
-            }
-            println!(
-                "the ACL was changed; what is below inherits it when it is made or when its own ACL is set"
-            );
+            change_acl(client, as_json, &acl_path(&share, &path), request, &below)?;
+        }
+        args::Acl::Protect { share, path, drop, below } => {
+            let wish = if drop { Inheritance::BreakAndDrop } else { Inheritance::BreakAndKeep };
+            let request = SetAcl { inheritance: Some(wish), ..SetAcl::default() };
+            change_acl(client, as_json, &acl_path(&share, &path), request, &below)?;
+        }
+        args::Acl::Inherit { share, path, below } => {
+            let request = SetAcl { inheritance: Some(Inheritance::Restore), ..SetAcl::default() };
+            change_acl(client, as_json, &acl_path(&share, &path), request, &below)?;
+        }
+        args::Acl::Propagate { share, path, below } => {
+            change_acl(client, as_json, &acl_path(&share, &path), SetAcl::default(), &below)?;
         }
     }
     Ok(())
+}
+
+/// Changes an ACL, and waits until what is below has followed.
+fn change_acl(
+    client: &Client,
+    as_json: bool,
+    path: &str,
+    request: SetAcl,
+    below: &args::AclBelow,
+) -> Result<(), Failure> {
+    let way = if below.recursive { Below::Replace } else { Below::Follow };
+    let changed: AclChanged = client.patch(path, &SetAcl { below: way, ..request })?;
+    if as_json {
+        if let (Some(job), false) = (changed.job, below.detach) {
+            fail_if_one_failed(&wait(client, Some(job))?)?;
+        }
+        return json(&client.get::<AclView>(path)?);
+    }
+    println!("the ACL is set");
+    for who in &changed.still_inherited {
+        println!("'{who}' still has inherited entries: `cenote acl show` lists them");
+    }
+    match changed.job {
+        Some(job) if below.detach => {
+            println!("what is below follows; `cenote job watch {job}` shows how far it is");
+            Ok(())
+        }
+        Some(job) => watch(client, Some(job)),
+        None => Ok(()),
+    }
 }
 
 fn acl_path(share: &str, path: &str) -> String {

@@ -3,7 +3,7 @@
 use crate::args;
 use crate::client::{Client, Failure};
 use crate::output::{Align, Column, health as colored, json, json_line, say, table, word};
-use crate::progress::fit;
+use crate::progress::{fit, fit_words};
 use anstream::println;
 use api::model::{
     Health, HealthReport, Job, JobKind, JobState, OpenFile, Performance, Session, SmbDirectCounters,
@@ -218,7 +218,7 @@ pub fn json_of_ended(client: &Client, id: u64) -> Result<(), Failure> {
     jobs.iter().find_map(shortfall).map_or(Ok(()), Err)
 }
 
-fn fail_if_one_failed(jobs: &[Job]) -> Result<(), Failure> {
+pub fn fail_if_one_failed(jobs: &[Job]) -> Result<(), Failure> {
     let failed = jobs.iter().find(|job| job.state == JobState::Failed);
     failed.and_then(shortfall).map_or(Ok(()), Err)
 }
@@ -266,8 +266,14 @@ pub fn watch(client: &Client, id: Option<u64>) -> Result<(), Failure> {
             let bar = shown.entry(job.id).or_insert_with(|| bars.add(ProgressBar::new(job.total_bytes)));
             bar.set_length(job.total_bytes);
             bar.set_position(job.done_bytes);
-            bar.set_message(format!("{} {}: {}", job.id, word(job.kind), job.target));
-            fit(bar);
+            let what = format!("{} {}: {}", job.id, word(job.kind), job.target);
+            if counts_files(job) {
+                bar.set_message(format!("{what}: {}", job.message));
+                fit_words(bar);
+            } else {
+                bar.set_message(what);
+                fit(bar);
+            }
             if !goes_on && !bar.is_finished() {
                 bar.finish_and_clear();
                 if id.is_some() || job.state == JobState::Failed {
@@ -295,6 +301,11 @@ fn outcome(job: &Job) -> String {
 
 /// Exit status of `health` if nobody answers how things are: not that of a warning.
 const NOT_REACHED: u8 = 3;
+
+/// Whether a job tells in words how far it is, and not in bytes.
+fn counts_files(job: &Job) -> bool {
+    job.kind == JobKind::AclPropagation
+}
 
 pub fn health(client: Result<Client, Failure>, as_json: bool) -> Result<(), Failure> {
     let report = client.and_then(|client| client.get::<HealthReport>("/health"));

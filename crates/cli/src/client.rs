@@ -119,8 +119,14 @@ impl Client {
 
     /// # Errors
     /// As [`Client::get`].
-    pub fn patch(&self, path: &str, body: &impl Serialize) -> Result<(), Failure> {
+    pub fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
         answer(self.agent.patch(self.url(path)).header("Authorization", self.bearer()).send_json(body))
+    }
+
+    /// # Errors
+    /// As [`Client::get`].
+    pub fn put<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
+        answer(self.agent.put(self.url(path)).header("Authorization", self.bearer()).send_json(body))
     }
 
     /// # Errors

@@ -13,6 +13,7 @@ mod inspect;
 mod man;
 pub mod output;
 mod progress;
+mod quota;
 mod rdma;
 mod smb;
 mod storage;
@@ -67,6 +68,7 @@ fn run(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Share(command) => accounts::share(&client()?, global.json, command),
         Command::User(command) => accounts::user(&client()?, global.json, command),
         Command::Group(command) => accounts::group(&client()?, global.json, command),
+        Command::Quota(command) => quota::quota(&client()?, global.json, command),
         Command::Acl(command) => accounts::acl(&client()?, global.json, command),
         Command::Session(command) => activity::session(&client()?, global.json, command),
         Command::Rdma(args::Rdma::Ping(options)) => rdma::ping(options, global.json),

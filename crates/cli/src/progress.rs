@@ -34,6 +34,13 @@ pub fn fit(bar: &ProgressBar) {
     }
 }
 
+/// As [`fit`], of a line whose message says in words how far it is.
+pub fn fit_words(bar: &ProgressBar) {
+    if let Ok(style) = ProgressStyle::with_template("{wide_msg} {elapsed:>4}") {
+        bar.set_style(style);
+    }
+}
+
 fn console_columns() -> u16 {
     rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| size.ws_col).max(1)
 }

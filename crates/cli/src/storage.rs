@@ -211,7 +211,7 @@ pub fn pool(client: &Client, as_json: bool, command: args::Pool) -> Result<(), F
         }
         args::Pool::Show { name } => return show_pool(client, as_json, &name),
         args::Pool::Set { name, reserve_disks } => {
-            client.patch(&format!("/pools/{}", escaped(&name)), &SetPool { reserve_disks })?;
+            let () = client.patch(&format!("/pools/{}", escaped(&name)), &SetPool { reserve_disks })?;
             let disks = if reserve_disks == 1 { "disk" } else { "disks" };
             say(as_json, format!("pool '{name}' keeps the size of {reserve_disks} {disks} for repair"))?;
         }
@@ -409,12 +409,12 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
         }
         args::Volume::Resize { name, size } => {
             let request = SetVolume { size_bytes: Some(size), warn_at_percent: None };
-            client.patch(&format!("/volumes/{}", escaped(&name)), &request)?;
+            let () = client.patch(&format!("/volumes/{}", escaped(&name)), &request)?;
             say(as_json, format!("volume '{name}' has {}", show_size(size)))?;
         }
         args::Volume::Set { name, warn_at } => {
             let request = SetVolume { size_bytes: None, warn_at_percent: Some(warn_at) };
-            client.patch(&format!("/volumes/{}", escaped(&name)), &request)?;
+            let () = client.patch(&format!("/volumes/{}", escaped(&name)), &request)?;
             say(as_json, format!("health warns of volume '{name}' when {warn_at} % of it are used"))?;
         }
         args::Volume::Delete { name, confirmation } => {

@@ -1,7 +1,7 @@
 //! `volume check`: compares the structures of a volume with each other and with what is allocated, and all copies of all its data.
 //!
 //! Promises: without repair nothing is written. With it, copies that are corrupt, or older than another, are written again from the
-//! newest that is intact, and compared once more; structures are never changed. Works beside clients: a region is locked while it is
+//! newest that is intact, and compared once more; of the structures only wrong counts of quotas are made anew. Works beside clients: a region is locked while it is
 //! compared.
 
 use crate::error::{Done, Error, ErrorKind};
@@ -157,13 +157,44 @@ impl Run {
             self.parts.tasks.rest(KEYS_REST).await;
         }
         let report = check.report();
+        let recounted = self.repair && report.wrong_quotas > 0;
+        if recounted {
+            self.recount_quotas(served).await?;
+        }
+        if report.problem_count == report.wrong_quotas && recounted {
+            return Ok(format!("the space of {} users was counted anew", report.wrong_quotas));
+        }
         if report.problem_count == 0 {
             let allocation =
                 if report.allocation_compared { "" } else { " (allocation changed meanwhile: not compared)" };
             return Ok(format!("{} files in {} extents are sound{allocation}", report.files, report.extents));
         }
         let first = report.problems.first().map_or("", String::as_str);
-        Err(format!("{} problems in the structures, the first: {first}", report.problem_count))
+        let recount = match report.wrong_quotas {
+            0 => "",
+            _ if self.repair => "",
+            _ => "; `cenote volume check NAME --repair` counts the space of users anew",
+        };
+        Err(format!("{} problems in the structures, the first: {first}{recount}", report.problem_count))
+    }
+
+    /// Has the counts of quotas made anew, and waits until they are.
+    async fn recount_quotas(&self, served: &ServedVolume) -> Result<(), String> {
+        let failed = |why: String| format!("the space that users have cannot be counted: {why}");
+        loop {
+            match served.with_mut(|service| service.file_system_mut().recount_quotas()) {
+                Ok(()) => break,
+                Err(FsError::Miss) => self.parts.tasks.rest(KEYS_REST).await,
+                Err(why) => return Err(failed(why.to_string())),
+            }
+        }
+        while served.with(|service| service.file_system().quota_settings().1) {
+            if !self.parts.volumes.is_served(self.volume) {
+                return Err(failed("the volume is not served any more".to_owned()));
+            }
+            self.parts.tasks.rest(KEYS_REST).await;
+        }
+        Ok(())
     }
 
     /// Compares all copies of everything the volume has; `false`: it was cancelled.

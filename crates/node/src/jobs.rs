@@ -1,4 +1,4 @@
-//! Storage jobs under numbers: those that the spaces run by themselves, and checks that an administrator starts.
+//! Storage jobs under numbers: those that the spaces run by themselves, and checks and propagations that an administrator starts.
 //!
 //! Owns the numbers and the jobs that ended lately. A space's job has no name of its own: volume, kind and disk identify it.
 
@@ -36,6 +36,8 @@ pub enum JobKind {
     Repair,
     /// Everything is moved off a disk, which then leaves its pool: covers the jobs of all volumes that this takes.
     Retirement,
+    /// A directory's access entries are handed down to what is below it.
+    AclPropagation,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +131,7 @@ impl SpaceJob {
     }
 }
 
-/// A running check of disks.
+/// A running check of disks, or other work that an administrator starts and ends.
 #[derive(Debug, Clone)]
 struct Check {
     job: Job,
@@ -362,12 +364,13 @@ impl Jobs {
 
     /// Finds the check, not the scrub, that runs on this volume.
     pub(crate) fn check_of(&self, target: &str) -> Option<JobId> {
-        let running = |check: &Check| check.job.kind != JobKind::Scrub && check.job.target == target;
+        let compares = |kind| matches!(kind, JobKind::Check | JobKind::Repair);
+        let running = |check: &Check| compares(check.job.kind) && check.job.target == target;
         self.checks.iter().find(|(_, check)| running(check)).map(|(id, _)| *id)
     }
 
     pub(crate) fn is_checking(&self) -> bool {
-        !self.checks.is_empty()
+        self.checks.values().any(|check| check.job.kind != JobKind::AclPropagation)
     }
 
     /// Asks a check to end. `false`: there is none of this number.
@@ -385,6 +388,13 @@ impl Jobs {
         if let Some(check) = self.checks.get_mut(&id) {
             check.job.done_bytes = done_bytes;
             check.job.total_bytes = total_bytes;
+        }
+    }
+
+    /// Notes what a check whose end is not known in bytes has done so far.
+    pub(crate) fn note_message(&mut self, id: JobId, message: String) {
+        if let Some(check) = self.checks.get_mut(&id) {
+            check.job.message = message;
         }
     }
 

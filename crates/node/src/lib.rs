@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod acl_propagation;
 mod backoff;
 mod check;
 mod counted;
@@ -44,8 +45,10 @@ pub mod tasks;
 mod volume_care;
 mod volume_opening;
 mod volume_paths;
+mod volume_quotas;
 pub mod volumes;
 
+pub use acl_propagation::AclPropagations;
 pub use check::Checks;
 pub use disk_opening::{OnLoop, on_loop};
 pub use disk_store::DiskStore;
@@ -55,4 +58,6 @@ pub use job_control::JobControl;
 pub use node::{Node, Options, Settings};
 pub use served::ServedVolume;
 pub use volume_care::NewVolume;
+pub use volume_paths::Described;
+pub use volume_quotas::{QuotaReport, VolumeQuotas};
 pub use volumes::Front;

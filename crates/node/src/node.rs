@@ -1,5 +1,6 @@
 //! The parts of a node, put together.
 
+use crate::acl_propagation::AclPropagations;
 use crate::check::Checks;
 use crate::damage::DamageBook;
 use crate::damage_kept::{DamageKeeper, DamageSources};
@@ -25,6 +26,7 @@ use crate::tasks::{Tasks, until};
 use crate::volume_care::VolumeCare;
 use crate::volume_opening::VolumeOpener;
 use crate::volume_paths::VolumePaths;
+use crate::volume_quotas::VolumeQuotas;
 use crate::volumes::{Front, Volumes};
 use cluster::RedbState;
 use space::coordinator::Phase;
@@ -87,6 +89,8 @@ pub struct Node {
     pub pool_care: PoolCare,
     pub volume_care: VolumeCare,
     pub volume_paths: VolumePaths,
+    pub acl_propagations: AclPropagations,
+    pub volume_quotas: VolumeQuotas,
     pub job_control: JobControl,
     pub checks: Checks,
     pub erasing: Erasing,
@@ -287,6 +291,12 @@ impl Shared {
                 volumes: volumes.clone(),
             },
             volume_paths: VolumePaths { tasks: tasks.clone(), volumes: volumes.clone() },
+            volume_quotas: VolumeQuotas { tasks: tasks.clone(), volumes: volumes.clone() },
+            acl_propagations: AclPropagations {
+                tasks: tasks.clone(),
+                volumes: volumes.clone(),
+                jobs: jobs.clone(),
+            },
             checks: Checks {
                 tasks: tasks.clone(),
                 events: events.clone(),

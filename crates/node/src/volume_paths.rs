@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use types::{NtStatus, Sid, VolumeId};
 use volume::backend::{
-    AccessToken, CacheRequest, Caller, Create, Disposition, OpenId, Operation, OplockLevel, Privileges,
-    Reply, SessionId, ShareOptions, ShareRoot, Standing,
+    AccessToken, CacheRequest, Caller, Create, Created, Disposition, OpenId, Operation, OplockLevel,
+    Privileges, Reply, SessionId, ShareOptions, ShareRoot, Standing,
 };
 use volume::security::rights;
 
@@ -25,6 +25,14 @@ const DIRECTORY_FILE: u32 = 1;
 /// FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE (MS-SMB2 2.2.13): what others do with the file goes on.
 const SHARE_ALL: u32 = 7;
 
+/// A file's security descriptor, and what inheritance has to know of the file.
+#[derive(Debug, Clone)]
+pub struct Described {
+    /// Owner, group and DACL, self-relative (MS-DTYP 2.4.6).
+    pub descriptor: Vec<u8>,
+    pub directory: bool,
+}
+
 /// Opens paths for commands.
 #[derive(Clone)]
 pub struct VolumePaths {
@@ -37,13 +45,14 @@ impl VolumePaths {
     ///
     /// # Errors
     /// Why the path cannot be opened; see [`ErrorKind`].
-    pub async fn query_security(&self, volume: VolumeId, path: &str) -> Done<Vec<u8>> {
-        let open = self.open(volume, path, rights::READ_CONTROL).await?;
+    pub async fn query_security(&self, volume: VolumeId, path: &str) -> Done<Described> {
+        let created = self.open(volume, path, rights::READ_CONTROL).await?;
+        let (open, directory) = (created.open, created.information.directory);
         let query = Operation::QuerySecurity { open, parts: OWNER | GROUP | DACL };
         let result = self.perform(volume, query).await;
         self.close(volume, open).await;
         match result.map_err(|status| refused(path, status))? {
-            Reply::Security(descriptor) => Ok(descriptor),
+            Reply::Security(descriptor) => Ok(Described { descriptor, directory }),
             _ => Err(Error::io(format!("{path}: the volume gave no security descriptor"))),
         }
     }
@@ -61,7 +70,7 @@ impl VolumePaths {
         parts |= if parsed.group.is_some() { GROUP } else { 0 };
         parts |= if parsed.dacl.is_some() { DACL } else { 0 };
         let access = rights::READ_CONTROL | rights::WRITE_DAC | rights::WRITE_OWNER;
-        let open = self.open(volume, path, access).await?;
+        let open = self.open(volume, path, access).await?.open;
         let result = self.perform(volume, Operation::SetSecurity { open, parts, descriptor }).await;
         self.close(volume, open).await;
         result.map(|_| ()).map_err(|status| refused(path, status))
@@ -77,7 +86,7 @@ impl VolumePaths {
             let options = OPTIONS | DIRECTORY_FILE;
             let access = rights::READ_ATTRIBUTES;
             let made = self.open_or(volume, directory, access, Disposition::OpenIf, options).await?;
-            self.close(volume, made).await;
+            self.close(volume, made.open).await;
         }
         Ok(())
     }
@@ -89,7 +98,7 @@ impl VolumePaths {
         }
     }
 
-    async fn open(&self, volume: VolumeId, path: &str, desired_access: u32) -> Done<OpenId> {
+    async fn open(&self, volume: VolumeId, path: &str, desired_access: u32) -> Done<Box<Created>> {
         self.open_or(volume, path, desired_access, Disposition::Open, OPTIONS).await
     }
 
@@ -100,7 +109,7 @@ impl VolumePaths {
         desired_access: u32,
         disposition: Disposition,
         options: u32,
-    ) -> Done<OpenId> {
+    ) -> Done<Box<Created>> {
         self.volumes.pool_of(volume)?;
         let create = Create {
             caller: caller(),
@@ -121,7 +130,7 @@ impl VolumePaths {
             replay: false,
         };
         match self.perform(volume, Operation::Create(Box::new(create))).await {
-            Ok(Reply::Created(created)) => Ok(created.open),
+            Ok(Reply::Created(created)) => Ok(created),
             Ok(_) => Err(Error::io(format!("{path}: the volume gave no open"))),
             Err(status) => Err(refused(path, status)),
         }
@@ -152,7 +161,7 @@ fn caller() -> Caller {
     }
 }
 
-fn refused(path: &str, status: NtStatus) -> Error {
+pub(crate) fn refused(path: &str, status: NtStatus) -> Error {
     let kind = match status {
         NtStatus::OBJECT_NAME_NOT_FOUND | NtStatus::OBJECT_PATH_NOT_FOUND => ErrorKind::NotFound,
         NtStatus::OBJECT_NAME_INVALID | NtStatus::INVALID_PARAMETER => ErrorKind::Invalid,

@@ -28,6 +28,7 @@ mod extended_attributes;
 mod lists;
 mod logon;
 mod pipes;
+mod quotas;
 mod remote;
 mod request;
 mod server;

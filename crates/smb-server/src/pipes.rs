@@ -147,6 +147,7 @@ pub(crate) fn open<B: Backend, D: Directory>(
         outstanding: 0,
         outstanding_before: 0,
         position: 0,
+        quota_scan: None,
         opened_at: now,
         read_bytes: 0,
         written_bytes: 0,

@@ -75,6 +75,33 @@ pub fn deserialize_size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u6
     deserializer.deserialize_any(Size)
 }
 
+/// A size that bounds something, or the word that nothing does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    None,
+    At(u64),
+}
+
+impl Bound {
+    pub fn bytes(self) -> Option<u64> {
+        match self {
+            Self::None => None,
+            Self::At(bytes) => Some(bytes),
+        }
+    }
+}
+
+/// Reads a size, or `none`.
+///
+/// # Errors
+/// Why the text is neither.
+pub fn parse_bound(text: &str) -> Result<Bound, String> {
+    if text == "none" {
+        return Ok(Bound::None);
+    }
+    parse_size(text).map(Bound::At).map_err(|error| format!("{error}, or none"))
+}
+
 /// Three digits or so, with a unit.
 pub fn show_size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];

@@ -10,6 +10,7 @@ use std::time::Duration;
 use sys::Payload;
 use types::{FileTime, Monotonic, NtStatus, Sid};
 
+pub use crate::fs::{QuotaChange, QuotaLimits, QuotaMode, QuotaQuery, QuotaSettings, QuotaUser};
 pub use crate::values::{ExtendedAttribute, WideString};
 
 /// Names one operation in flight; chosen by the caller, unique among its own. Numbers with both highest bits set are the backend's.
@@ -374,7 +375,13 @@ pub struct VolumeInformation {
     pub created: FileTime,
     pub total_bytes: u64,
     pub available_bytes: u64,
+    /// The same within the caller's quota.
+    pub caller_total_bytes: u64,
+    pub caller_available_bytes: u64,
     pub block_bytes: u32,
+    pub quotas: QuotaSettings,
+    /// Quotas are on, and files are still being counted.
+    pub is_counting_quotas: bool,
 }
 
 /// A time to set: MS-FSCC 2.4.7 knows three wishes beside a value.
@@ -497,7 +504,18 @@ pub enum Operation {
         parts: u32,
         descriptor: Vec<u8>,
     },
-    QueryVolume,
+    /// Answers what the open's caller may see of the volume's room.
+    QueryVolume {
+        open: OpenId,
+    },
+    QueryQuotas {
+        open: OpenId,
+        query: QuotaQuery,
+    },
+    SetQuotas {
+        open: OpenId,
+        change: QuotaChange,
+    },
     /// Entries after `after` (0: from the start) that match `pattern` by the rule of MS-FSA 2.1.4.4, at most `entries_max`.
     QueryDirectory {
         open: OpenId,
@@ -603,6 +621,7 @@ pub enum Reply {
     ExtendedAttributes(Vec<ExtendedAttribute>),
     Security(Vec<u8>),
     Volume(Box<VolumeInformation>),
+    Quotas(Vec<QuotaUser>),
     Directory(Vec<DirectoryEntry>),
     /// FILE_ACTION_* and path relative to the watched directory; empty: too many, enumerate again.
     Notify(Vec<(u32, WideString)>),

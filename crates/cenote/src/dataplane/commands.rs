@@ -2,7 +2,8 @@
 
 use super::Plane;
 use super::show::{show_damage, show_trace};
-use crate::control::{Command, CommandError, DiskCommand, NewVolume, Reply, StorageCommand};
+use crate::control::{Command, CommandError, DiskCommand, FileCommand, NewVolume, Reply, StorageCommand};
+use crate::quotas;
 use api::model;
 use cluster::{Provisioning, Resiliency};
 use node::Node;
@@ -24,6 +25,7 @@ impl Plane {
         let now = self.node.tasks.now();
         match command {
             Command::Storage(command) => self.storage_command(command),
+            Command::Files(command) => self.file_command(command),
             Command::Snapshot { reply } => {
                 // Nobody may be waiting any more.
                 let _ = reply.send(Box::new(self.show.snapshot(&self.node, &self.frontend)));
@@ -97,19 +99,46 @@ impl Plane {
             Storage::VolumeDamage { volume, reply } => {
                 self.task(reply, async move |node| node.damage_search.list(volume).await.map(show_damage));
             }
-            Storage::QuerySecurity { volume, path, reply } => {
+            Storage::CancelJob { job, reply } => answer(reply, self.node.job_control.cancel(JobId(job))),
+            Storage::ResumeJob { job, reply } => answer(reply, self.node.job_control.resume(JobId(job))),
+        }
+    }
+
+    /// Does a command on the files of a volume, or begins to.
+    fn file_command(self: Rc<Self>, command: FileCommand) {
+        use FileCommand as Files;
+        match command {
+            Files::QuerySecurity { volume, path, reply } => {
                 self.task(reply, async move |node| node.volume_paths.query_security(volume, &path).await);
             }
-            Storage::MakeDirectory { volume, path, reply } => {
+            Files::MakeDirectory { volume, path, reply } => {
                 self.task(reply, async move |node| node.volume_paths.make_directory(volume, &path).await);
             }
-            Storage::SetSecurity { volume, path, descriptor: wanted, reply } => {
+            Files::SetSecurity { volume, path, descriptor: wanted, reply } => {
                 let work =
                     async move |node: &Node| node.volume_paths.set_security(volume, &path, wanted).await;
                 self.task(reply, work);
             }
-            Storage::CancelJob { job, reply } => answer(reply, self.node.job_control.cancel(JobId(job))),
-            Storage::ResumeJob { job, reply } => answer(reply, self.node.job_control.resume(JobId(job))),
+            Files::VolumeQuotas { volume, user, reply } => {
+                answer(reply, self.node.volume_quotas.report(volume, user.as_ref()));
+            }
+            Files::SetQuotas { volume, request, reply } => {
+                self.task(reply, async move |node| {
+                    let change = |settings: &mut _| quotas::change(settings, &request);
+                    node.volume_quotas.set_settings(volume, change).await
+                });
+            }
+            Files::SetQuota { volume, user, limits, reply } => {
+                self.task(reply, async move |node| {
+                    node.volume_quotas.set_limits(volume, &user, limits).await
+                });
+            }
+            Files::PropagateAcl { volume, path, own, reply } => {
+                let number = |job: Option<JobId>| job.map(|job| job.0);
+                self.task(reply, async move |node| {
+                    node.acl_propagations.begin(volume, &path, own).await.map(number)
+                });
+            }
         }
     }
 

@@ -196,8 +196,54 @@ pub enum Acl {
         /// Deny, for what is below too
         #[arg(long = "deny", value_name = "WHO:ACCESS")]
         denials: Vec<String>,
-        /// Remove the entries of an account
+        /// Remove the entries of an account; inherited ones have to be revoked where they come from
         #[arg(long = "revoke", value_name = "WHO")]
         revocations: Vec<String>,
+        #[command(flatten)]
+        below: AclBelow,
     },
+    /// Break inheritance: entries no longer come from above
+    Protect {
+        /// The share's name
+        share: String,
+        /// From the share's root, / or \ between names
+        #[arg(default_value = "")]
+        path: String,
+        /// Drop the inherited entries instead of keeping them as its own
+        #[arg(long)]
+        drop: bool,
+        #[command(flatten)]
+        below: AclBelow,
+    },
+    /// Restore inheritance: entries come from above again, beside its own
+    Inherit {
+        /// The share's name
+        share: String,
+        /// From the share's root, / or \ between names
+        #[arg(default_value = "")]
+        path: String,
+        #[command(flatten)]
+        below: AclBelow,
+    },
+    /// Have what is below follow once more, such as after a server was stopped while it did
+    Propagate {
+        /// The share's name
+        share: String,
+        /// From the share's root, / or \ between names
+        #[arg(default_value = "")]
+        path: String,
+        #[command(flatten)]
+        below: AclBelow,
+    },
+}
+
+/// The way in which files and directories below follow. Without options they keep entries of their own, and the command waits for them.
+#[derive(Debug, clap::Args)]
+pub struct AclBelow {
+    /// Replace the entries of all files and directories below by inherited ones, in those that inherit nothing too
+    #[arg(long)]
+    pub recursive: bool,
+    /// Do not wait for the files and directories below: `cenote job watch` shows them following
+    #[arg(long)]
+    pub detach: bool,
 }

@@ -4,11 +4,13 @@
 
 mod accounts;
 mod network;
+mod quota;
 mod server;
 mod storage;
 
 pub use accounts::*;
 pub use network::*;
+pub use quota::*;
 pub use server::*;
 pub use storage::*;
 
@@ -88,6 +90,9 @@ pub enum Command {
     /// Who may do what with a file or directory
     #[command(subcommand)]
     Acl(Acl),
+    /// How much each user may have on a volume
+    #[command(subcommand)]
+    Quota(Quota),
     /// Sessions of clients
     #[command(subcommand)]
     Session(Session),

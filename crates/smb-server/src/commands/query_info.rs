@@ -4,6 +4,7 @@ use crate::directory::Directory;
 use crate::exchange::{Body, ChainFile, Context, Element, Step};
 use crate::extended_attributes::{list_eas, read_ea_names};
 use crate::pipes::PIPE_ALLOCATION_BYTES;
+use crate::quotas;
 use crate::state::State;
 use crate::state::opens::Open;
 use smb::wire::{
@@ -35,6 +36,8 @@ pub(crate) struct Work {
     names: Option<Vec<Vec<u8>>>,
     /// Only the first attribute is asked for.
     single: bool,
+    /// What was asked about quotas.
+    quotas: Option<quotas::Question>,
 }
 
 /// Bytes that an answer of the class has at least; `None`: no such class. Shorter buffers are refused.
@@ -95,7 +98,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     let Some((volume, name)) = open.volume_open() else {
         return query_pipe(open, info_type, number, bytes_max);
     };
-    let mut work = Work { info_type, class: number, bytes_max, names: None, single: false };
+    let mut work = Work { info_type, class: number, bytes_max, names: None, single: false, quotas: None };
     let operation = match info_type {
         INFO_FILE | INFO_FILESYSTEM => {
             let minimum = minimum_bytes(info_type, number).ok_or(NtStatus::INVALID_INFO_CLASS)?;
@@ -103,7 +106,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
                 return Err(NtStatus::INFO_LENGTH_MISMATCH);
             }
             match (info_type, number) {
-                (INFO_FILESYSTEM, _) => Operation::QueryVolume,
+                (INFO_FILESYSTEM, _) => Operation::QueryVolume { open: name },
                 (_, class::FULL_EA) => {
                     if open.granted_access & rights::READ_EA == 0 {
                         return Err(NtStatus::ACCESS_DENIED);
@@ -118,14 +121,18 @@ pub(crate) fn start<B: Backend, D: Directory>(
             }
         }
         INFO_SECURITY => Operation::QuerySecurity { open: name, parts: request.additional_information.get() },
-        INFO_QUOTA => return Err(NtStatus::NOT_SUPPORTED),
+        INFO_QUOTA => {
+            let (operation, question) = quotas::question(state.opens.get_mut(key)?, name, input)?;
+            work.quotas = Some(question);
+            operation
+        }
         _ => return Err(NtStatus::INVALID_PARAMETER),
     };
     Ok(Step::Submit { volume, operation, work })
 }
 
 pub(crate) fn resume<B: Backend, D: Directory>(
-    state: &State<B, D>,
+    state: &mut State<B, D>,
     context: &Context,
     work: &Work,
     result: Result<Reply, NtStatus>,
@@ -134,6 +141,11 @@ pub(crate) fn resume<B: Backend, D: Directory>(
         Reply::Information(file) => file_information(state, context, work, &file),
         Reply::Volume(volume) if work.info_type == INFO_FILESYSTEM => {
             volume_information(state, context, work, &volume)
+        }
+        Reply::Quotas(users) => {
+            let question = work.quotas.as_ref().ok_or(NtStatus::INTERNAL_ERROR)?;
+            let open = state.opens.get_mut(context.open_key()?)?;
+            Ok(answer(quotas::list(open, question, &users, work.bytes_max)?, work.bytes_max))
         }
         Reply::Name(name) => Ok(short_name_answer(&name, work.bytes_max)),
         Reply::Streams(streams) => Ok(stream_answer(&streams, work.bytes_max)),
@@ -286,7 +298,9 @@ fn volume_information<B: Backend, D: Directory>(
     const SECTOR_BYTES: u64 = 512;
     let unit = u64::from(volume.block_bytes).max(SECTOR_BYTES);
     let sectors = ((unit / SECTOR_BYTES) as u32).into();
-    let (total, available) = (volume.total_bytes / unit, volume.available_bytes / unit);
+    let actual_available = volume.available_bytes / unit;
+    // Clients show these two to their users, who have no more than their quotas let them have.
+    let (total, available) = (volume.caller_total_bytes / unit, volume.caller_available_bytes / unit);
     let mut out = Vec::new();
     match work.class {
         fs_class::VOLUME => {
@@ -302,7 +316,7 @@ fn volume_information<B: Backend, D: Directory>(
         fs_class::FULL_SIZE => out.put(&FsFullSizeInformation {
             total_allocation_units: total.into(),
             caller_available_allocation_units: available.into(),
-            actual_available_allocation_units: available.into(),
+            actual_available_allocation_units: actual_available.into(),
             sectors_per_allocation_unit: sectors,
             bytes_per_sector: (SECTOR_BYTES as u32).into(),
         }),
@@ -317,11 +331,7 @@ fn volume_information<B: Backend, D: Directory>(
             let name = wide_from_str("NTFS");
             put_attribute_information(&mut out, file_system_attributes(read_only), NAME_COMPONENT_MAX, &name);
         }
-        fs_class::CONTROL => out.put(&FsControlInformation {
-            default_quota_threshold: u64::MAX.into(),
-            default_quota_limit: u64::MAX.into(),
-            ..Default::default()
-        }),
+        fs_class::CONTROL => out.put(&quotas::control_information(volume)),
         fs_class::OBJECT_ID => {
             out.put(&FsObjectIdInformation { object_id: volume.id, extended_info: Default::default() })
         }
@@ -346,6 +356,7 @@ fn file_system_attributes(read_only: bool) -> FileSystemAttributes {
         | FileSystemAttributes::CASE_PRESERVED_NAMES
         | FileSystemAttributes::UNICODE_ON_DISK
         | FileSystemAttributes::PERSISTENT_ACLS
+        | FileSystemAttributes::VOLUME_QUOTAS
         | FileSystemAttributes::SUPPORTS_SPARSE_FILES
         | FileSystemAttributes::SUPPORTS_REPARSE_POINTS
         | FileSystemAttributes::SUPPORTS_OBJECT_IDS

@@ -3,12 +3,13 @@
 use crate::directory::Directory;
 use crate::exchange::{ChainFile, Context, Element, Step};
 use crate::extended_attributes::read_eas;
+use crate::quotas;
 use crate::state::State;
 use crate::state::opens::Open;
 use smb::wire::{
-    BasicInformation, INFO_FILE, INFO_FILESYSTEM, INFO_SECURITY, ModeInformation, PositionInformation, Put,
-    RENAME_POSIX_SEMANTICS, RENAME_REPLACE_IF_EXISTS, RenameInformation, SetInfoRequest, SetInfoResponseBody,
-    U32, U64, class, view_at,
+    BasicInformation, INFO_FILE, INFO_FILESYSTEM, INFO_QUOTA, INFO_SECURITY, ModeInformation,
+    PositionInformation, Put, RENAME_POSIX_SEMANTICS, RENAME_REPLACE_IF_EXISTS, RenameInformation,
+    SetInfoRequest, SetInfoResponseBody, U32, U64, class, fs_class, view_at,
 };
 use types::{FileTime, NtStatus};
 use volume::backend::{Backend, Operation, Reply, SetInformation, SetTime, WideString};
@@ -65,8 +66,11 @@ pub(crate) fn start<B: Backend, D: Directory>(
             parts: request.additional_information.get(),
             descriptor: buffer.to_vec(),
         },
+        INFO_FILESYSTEM if number == fs_class::CONTROL => {
+            Operation::SetQuotas { open: name, change: quotas::settings(buffer)? }
+        }
         INFO_FILESYSTEM => return Err(NtStatus::NOT_SUPPORTED),
-        smb::wire::INFO_QUOTA => return Err(NtStatus::NOT_SUPPORTED),
+        INFO_QUOTA => Operation::SetQuotas { open: name, change: quotas::limits(buffer)? },
         _ => return Err(NtStatus::INVALID_PARAMETER),
     };
     Ok(Step::Submit { volume, operation, work: Work })

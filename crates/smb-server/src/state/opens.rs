@@ -58,6 +58,8 @@ pub(crate) struct Open {
     pub outstanding_before: u32,
     /// FilePositionInformation: kept for the client, used by nothing.
     pub position: u64,
+    /// The user whose quota was told last, in a list of all.
+    pub quota_scan: Option<Sid>,
     pub opened_at: Monotonic,
     pub read_bytes: u64,
     pub written_bytes: u64,

@@ -20,6 +20,7 @@ mod latencies;
 mod logon;
 mod negotiate;
 mod policy;
+mod quotas;
 mod raw;
 mod remote;
 mod remote_transform;

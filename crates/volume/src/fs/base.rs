@@ -11,11 +11,12 @@ use super::checkpoint::{Checkpointer, Neighbours};
 use super::chunks::{Chunks, Demand, unpromised};
 use super::io::{Answer, Purpose, Requests, next_copy};
 use super::journal::Journal;
-use super::layout::{PAGE_BLOCKS, Pointer};
+use super::layout::{Features, PAGE_BLOCKS, Pointer};
 use super::meta::page::Page;
 use super::meta::{BlockRun, Changes, Store, Transaction, Tree};
 use super::metadata::Metadata;
 use super::opening::{Opened, Opening};
+use super::quota::Quotas;
 use super::times::Times;
 use super::types::{Config, FsError};
 use crate::planted::Planted;
@@ -67,6 +68,7 @@ impl Base {
                 store: Store::new(Tree::new(None, config.page_cache_bytes), Changes::new()),
                 journal: Journal::default(),
                 allocator: Allocator::empty(),
+                quotas: Quotas::default(),
             },
             chunks: Chunks::default(),
             checkpointer: Checkpointer::default(),
@@ -80,6 +82,9 @@ impl Base {
         self.meta.allocator = opened.allocator;
         self.meta.journal.log = opened.log;
         self.meta.store = opened.store;
+        if opened.superblock.features.contains(Features::QUOTAS) {
+            self.meta.quotas.allow();
+        }
     }
 
     /// Whether the volume can be used.
@@ -193,6 +198,18 @@ impl Base {
         self.meta.record(txn)
     }
 
+    /// Counts files for quotas, some in each poll.
+    pub fn pump_quotas(&mut self) {
+        if !self.meta.quotas.wants_step() {
+            return;
+        }
+        if self.ready_to_change().is_err() {
+            return self.meta.quotas.wait();
+        }
+        let txn = self.meta.quotas.step(&mut self.meta.store);
+        self.record(txn);
+    }
+
     /// Makes freed blocks reusable that nothing stored or under way has any more.
     pub fn settle_freed(&mut self) {
         let early = Planted::AllocatorReuseEarly.is_planted();
@@ -216,6 +233,13 @@ impl Base {
             chunks: &mut self.chunks,
             agenda: &mut self.agenda,
         })?;
+        if self.meta.quotas.wants_feature() {
+            self.checkpointer.want_features(Features::QUOTAS);
+            if self.checkpointer.has_features(Features::QUOTAS) {
+                self.meta.quotas.allow();
+                self.agenda.again = true;
+            }
+        }
         self.checkpointer.pump_discards(&mut self.meta.allocator, &mut self.requests);
         Ok(())
     }

@@ -37,6 +37,8 @@ pub struct CheckReport {
     pub problem_count: u64,
     /// Allocation was compared with the extents: nothing was allocated or freed meanwhile.
     pub allocation_compared: bool,
+    /// Of the problems, users whose counted use of space is not that of their files.
+    pub wrong_quotas: u64,
     pub finished: bool,
 }
 
@@ -51,7 +53,16 @@ pub struct Check {
     shared: HashMap<u64, u32>,
     shared_counted: bool,
     group: u32,
+    quotas: QuotaStage,
     report: CheckReport,
+}
+
+/// How far the counts of quotas are compared: last of all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum QuotaStage {
+    Later,
+    /// The file layer counts, in its polls.
+    Counting,
 }
 
 impl Check {
@@ -64,6 +75,7 @@ impl Check {
             shared: HashMap::new(),
             shared_counted: true,
             group: 0,
+            quotas: QuotaStage::Later,
             report: CheckReport::default(),
         }
     }
@@ -295,8 +307,41 @@ impl Check {
         Ok(())
     }
 
+    /// Compares the counts of quotas with the files.
+    ///
+    /// # Errors
+    /// `Miss` while the file layer counts.
+    fn compare_quotas(&mut self, fs: &mut FileSystem) -> Result<(), FsError> {
+        let quotas = &mut fs.base.meta.quotas;
+        if self.quotas == QuotaStage::Later {
+            self.quotas = QuotaStage::Counting;
+            quotas.begin_check();
+        }
+        if let Some(findings) = quotas.take_findings() {
+            if findings.pages_unreadable > 0 {
+                let count = findings.pages_unreadable;
+                self.problem(format!("{count} pages or files could not be read: quotas were not compared"));
+                self.report.finished = true;
+                return Ok(());
+            }
+            self.report.wrong_quotas = findings.wrong_count;
+            for (user, counted, is) in &findings.wrong {
+                self.problem(format!("{user} is counted with {counted} blocks and has {is}"));
+            }
+            self.report.problem_count += findings.wrong_count - findings.wrong.len() as u64;
+        } else if quotas.is_checking() {
+            fs.base.agenda.again = true;
+            return Err(FsError::Miss);
+        }
+        self.report.finished = true;
+        Ok(())
+    }
+
     /// Compares one group's allocation with the extents seen.
     fn compare_group(&mut self, fs: &mut FileSystem) -> Result<(), FsError> {
+        if self.quotas == QuotaStage::Counting {
+            return self.compare_quotas(fs);
+        }
         if fs.base.meta.allocator.changes() != self.changes
             || self.group >= fs.base.meta.allocator.group_count()
         {
@@ -308,8 +353,7 @@ impl Check {
             {
                 self.problem(format!("block {at} is shared by {count} extents, which is not recorded"));
             }
-            self.report.finished = true;
-            return Ok(());
+            return self.compare_quotas(fs);
         }
         let first = u64::from(self.group) * u64::from(fs.base.meta.allocator.group_blocks());
         if fs.base.meta.allocator.is_data(BlockRun { lba: Lba(first), blocks: 1 }) {

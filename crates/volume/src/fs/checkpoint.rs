@@ -49,8 +49,8 @@ use super::allocator::{Allocator, ChunkRecord};
 use super::chunks::Chunks;
 use super::io::{Answer, Purpose, Requests};
 use super::layout::{
-    PAGE_BLOCKS, PAGE_BYTES, POINTER_BYTES, Pointer, Position, Root, SPACE_MAP_PIECE_BYTES, SpaceMapPlace,
-    Superblock,
+    Features, PAGE_BLOCKS, PAGE_BYTES, POINTER_BYTES, Pointer, Position, Root, SPACE_MAP_PIECE_BYTES,
+    SpaceMapPlace, Superblock,
 };
 use super::meta::key;
 use super::meta::merge::{Merge, NewPages, Workshop};
@@ -152,6 +152,8 @@ pub struct Checkpointer {
     discards: usize,
     /// Pages that the checkpoint waits for.
     wanted_pages: u64,
+    /// Features that the next superblock has.
+    features_wanted: Features,
 }
 
 /// The parts that a checkpoint works on.
@@ -224,6 +226,16 @@ impl Checkpointer {
         self.steps = STEPS_AT_ONCE;
     }
 
+    /// Has the next superblock, soon, say that the volume has these features.
+    pub fn want_features(&mut self, features: Features) {
+        self.features_wanted |= features;
+    }
+
+    /// Whether a durable superblock says so.
+    pub fn has_features(&self, features: Features) -> bool {
+        self.superblock.is_some_and(|superblock| superblock.features.contains(features))
+    }
+
     /// Begins a checkpoint or carries on the one under way, as far as it can go.
     ///
     /// # Errors
@@ -275,7 +287,8 @@ impl Checkpointer {
 
     fn begin(&mut self, by: &mut Neighbours<'_>) -> Result<(), FsError> {
         let Metadata { store, journal, .. } = &by.meta;
-        let wanted = journal.log.fill() >= JOURNAL_FILL || store.changed() >= CHANGES_MAX;
+        let new_features = self.superblock.is_some_and(|old| !old.features.contains(self.features_wanted));
+        let wanted = journal.log.fill() >= JOURNAL_FILL || store.changed() >= CHANGES_MAX || new_features;
         if !wanted || store.changed() == 0 || journal.log.is_at_limit() {
             return Ok(());
         }
@@ -283,7 +296,7 @@ impl Checkpointer {
             by.meta.load_group(group)?;
         }
         let Some(superblock) = self.superblock else { return Ok(()) };
-        let Metadata { store, journal, allocator } = &mut *by.meta;
+        let Metadata { store, journal, allocator, .. } = &mut *by.meta;
         journal.close(by.requests);
         let bitmaps = allocator.take_dirty().into_iter();
         store.seal(bitmaps.map(|(group, bitmap)| (key::group(group), bitmap.map(Into::into))).collect());
@@ -404,12 +417,13 @@ impl Checkpointer {
             root,
             space_map: first.map(|first| SpaceMapPlace { first, len_bytes: map.len() as u32 }),
             order: by.meta.journal.log.order(),
+            features: old.features | self.features_wanted,
             ..old
         })
     }
 
     fn end(&mut self, checkpoint: &mut Checkpoint, superblock: Superblock, by: &mut Neighbours<'_>) {
-        let Metadata { store, journal, allocator } = &mut *by.meta;
+        let Metadata { store, journal, allocator, .. } = &mut *by.meta;
         self.superblock = Some(superblock);
         store.unseal();
         let pages: Vec<Lba> = checkpoint.old.iter().map(|(lba, _)| *lba).collect();

@@ -4,11 +4,13 @@
 
 use std::rc::Rc;
 
-use ::types::FileTime;
+use ::types::{FileTime, Sid};
 
 use super::FileSystem;
 use super::descriptors::descriptor;
+use super::meta::Transaction;
 use super::namespace::{self, Place, check_name};
+use super::quota::{QuotaLimits, QuotaMode, QuotaSettings, QuotaUser};
 use super::types::{
     AttributeChange, Attributes, Entry, ExtendedAttribute, FileId, FsError, Link, NewFile, SecurityId,
     StreamId, StreamInformation, Unlinked, WideString,
@@ -155,6 +157,61 @@ impl FileSystem {
     ) -> Result<SecurityId, FsError> {
         self.base.ready_to_grow(self.data.unstored())?;
         self.names.set_security(file, descriptor, now, &mut self.base.meta)
+    }
+
+    /// The volume's quota settings, and whether files are still being counted for them.
+    pub fn quota_settings(&self) -> (QuotaSettings, bool) {
+        let quotas = &self.base.meta.quotas;
+        (*quotas.settings(), quotas.settings().mode != QuotaMode::Off && !quotas.settings().counted)
+    }
+
+    /// Changes mode, defaults and flags. Turned on, quotas begin to be kept with the next checkpoint, which comes at once, and hold when
+    /// all files are counted; [`QuotaSettings::counted`] is told, not set.
+    pub fn set_quota_settings(&mut self, new: QuotaSettings) -> Result<(), FsError> {
+        self.base.ready_to_change()?;
+        let mut txn = Transaction::new();
+        self.base.meta.quotas.set_settings(&mut txn, new);
+        self.base.record(txn);
+        self.base.agenda.again = true;
+        Ok(())
+    }
+
+    /// Describes a user's quota.
+    pub fn quota_user(&self, user: &Sid) -> QuotaUser {
+        self.base.meta.quotas.user(user)
+    }
+
+    /// Lists users' quotas, at most `users_max`, behind `after`.
+    pub fn quota_users(&self, after: Option<&Sid>, users_max: usize) -> Vec<QuotaUser> {
+        self.base.meta.quotas.users(after, users_max)
+    }
+
+    /// Gives a user limits, or takes them away: then the volume's defaults hold.
+    pub fn set_quota_limits(
+        &mut self,
+        user: &Sid,
+        limits: Option<QuotaLimits>,
+        now: FileTime,
+    ) -> Result<(), FsError> {
+        self.base.ready_to_change()?;
+        let mut txn = Transaction::new();
+        self.base.meta.quotas.set_limits(&mut txn, user, limits, now);
+        self.base.record(txn);
+        Ok(())
+    }
+
+    /// Bytes that a user may still take and the user's limit, if one holds.
+    pub fn quota_room(&self, user: &Sid) -> Option<(u64, u64)> {
+        self.base.meta.quotas.room(user)
+    }
+
+    /// Has all counts of quotas made anew from the files. Until that is done no limit holds.
+    pub fn recount_quotas(&mut self) -> Result<(), FsError> {
+        self.base.ready_to_change()?;
+        let mut txn = Transaction::new();
+        self.base.meta.quotas.begin_again(&mut txn);
+        self.base.record(txn);
+        Ok(())
     }
 
     /// Lists all extended attributes, in the order they were first set.

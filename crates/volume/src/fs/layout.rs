@@ -7,7 +7,7 @@
 //! | offset | bytes | |
 //! |---|---|---|
 //! | 0 | 8 | `CENOTEFS` |
-//! | 8 | 4 | format version, 2 |
+//! | 8 | 4 | format version: 2; 3 if there are features |
 //! | 12 | 4 | blocks of a chunk |
 //! | 16 | 16 | volume id |
 //! | 32 | 8 | sequence: the higher of two intact superblocks counts |
@@ -21,7 +21,7 @@
 //! | 80 | 24 | root page, as inner pages point to theirs; address 0: none |
 //! | 104 | 24 | first page of the space map, in the same way; address 0: none |
 //! | 128 | 4 | bytes of the space map |
-//! | 132 | 4 | 0 |
+//! | 132 | 4 | features: a program that does not know a bit of these must leave the volume alone. Version 2 has none |
 //! | 136 | 8 | order: journal blocks written before this superblock have a smaller one, unless they are replayed |
 //! | 4080 | 16 | seal; its order is the sequence |
 
@@ -33,7 +33,19 @@ use super::reader::Reader;
 use super::types::FsError;
 
 const MAGIC: [u8; 8] = *b"CENOTEFS";
+/// Version of a volume that every program of format 2 reads.
 const VERSION: u32 = 2;
+/// Version of a volume with features: programs from before there were any refuse it by this number.
+const VERSION_WITH_FEATURES: u32 = 3;
+
+bitflags::bitflags! {
+    /// What a volume's metadata has beyond the first version of its format.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct Features: u32 {
+        /// Use of space is counted by owner: who changes files has to keep the counts.
+        const QUOTAS = 1;
+    }
+}
 
 /// The two places of the superblock; number n is written to place n % 2.
 pub const SUPERBLOCK_LBAS: [Lba; 2] = [Lba(0), Lba(1)];
@@ -130,6 +142,9 @@ pub struct SpaceMapPlace {
     pub len_bytes: u32,
 }
 
+/// Offset of the features in a superblock.
+const FEATURES_AT: usize = 132;
+
 /// No count of changes and no address gets there; one that did could not grow.
 const COUNT_MAX: u64 = 1 << 62;
 const LBA_MAX: u64 = 1 << 52;
@@ -147,6 +162,7 @@ pub struct Superblock {
     pub space_map: Option<SpaceMapPlace>,
     /// Every journal block that was written before this superblock has a smaller order, unless it is found by replay.
     pub order: u64,
+    pub features: Features,
 }
 
 impl Superblock {
@@ -154,7 +170,8 @@ impl Superblock {
         let mut out = BufMut::zeroed(BLOCK_BYTES);
         let mut bytes = Vec::with_capacity(112);
         bytes.extend_from_slice(&MAGIC);
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        let version = if self.features.is_empty() { VERSION } else { VERSION_WITH_FEATURES };
+        bytes.extend_from_slice(&version.to_le_bytes());
         bytes.extend_from_slice(&self.chunk_blocks.to_le_bytes());
         bytes.extend_from_slice(&self.volume);
         bytes.extend_from_slice(&self.sequence.to_le_bytes());
@@ -168,7 +185,7 @@ impl Superblock {
         bytes.extend_from_slice(&self.root.map_or([0; POINTER_BYTES], |root| root.page.encode()));
         bytes.extend_from_slice(&self.space_map.map_or([0; POINTER_BYTES], |map| map.first.encode()));
         bytes.extend_from_slice(&self.space_map.map_or(0, |map| map.len_bytes).to_le_bytes());
-        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&self.features.bits().to_le_bytes());
         bytes.extend_from_slice(&self.order.to_le_bytes());
         out[..bytes.len()].copy_from_slice(&bytes);
         codes::seal_block(VolumeId::from_bytes(self.volume), self.lba(), self.sequence, &mut out);
@@ -198,16 +215,21 @@ impl Superblock {
         }
         let volume = VolumeId::from_bytes(block[16..32].try_into().unwrap_or_default());
         let Some(order) = codes::sealed_order(volume, lba, block) else { return Ok(None) };
-        if version != Some(VERSION) {
-            return Err(FsError::OtherFormat(
-                "the volume has a newer format than this version knows; nothing was changed: open it with the version that wrote it",
-            ));
-        }
-        let superblock = Self::decode_body(&mut reader).filter(|superblock| superblock.sequence == order);
+        let newer = FsError::OtherFormat(
+            "the volume has a newer format than this version knows; nothing was changed: open it with the version that wrote it",
+        );
+        let bits = Reader(&block[FEATURES_AT..]).u32().unwrap_or_default();
+        let features = match version {
+            Some(VERSION) => Features::empty(),
+            Some(VERSION_WITH_FEATURES) => Features::from_bits(bits).ok_or(newer)?,
+            _ => return Err(newer),
+        };
+        let superblock =
+            Self::decode_body(&mut reader, features).filter(|superblock| superblock.sequence == order);
         superblock.map(Some).ok_or(FsError::NotAVolume("its superblock makes no sense"))
     }
 
-    fn decode_body(reader: &mut Reader<'_>) -> Option<Self> {
+    fn decode_body(reader: &mut Reader<'_>, features: Features) -> Option<Self> {
         let chunk_blocks = reader.u32()?;
         let volume = reader.take(16)?.try_into().ok()?;
         let (sequence, incarnation) = (reader.u64()?, reader.u64()?);
@@ -236,6 +258,7 @@ impl Superblock {
             root: (root.lba.0 != 0).then_some(Root { page: root, level: u8::try_from(root_level).ok()? }),
             space_map: (map.lba.0 != 0).then_some(SpaceMapPlace { first: map, len_bytes: map_bytes }),
             order,
+            features,
         })
     }
 }

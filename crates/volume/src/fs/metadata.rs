@@ -4,6 +4,7 @@ use super::allocator::Allocator;
 use super::bitmap::Bitmap;
 use super::journal::Journal;
 use super::meta::{Store, Transaction, key};
+use super::quota::Quotas;
 use super::types::FsError;
 
 /// The ticket of a transaction that was refused: never durable.
@@ -19,6 +20,7 @@ pub struct Metadata {
     pub store: Store,
     pub journal: Journal,
     pub allocator: Allocator,
+    pub quotas: Quotas,
 }
 
 impl Metadata {
@@ -27,7 +29,7 @@ impl Metadata {
     /// A transaction that gives a block to two extents, or frees one that is free, comes from damaged metadata or from an error in this
     /// program. Neither it nor any later one is recorded, since a block with two owners is lost data: the allocator keeps the reason
     /// ([`Allocator::damage`]), the volume fails with it, and the next opening finds everything as it was before.
-    pub fn record(&mut self, txn: Transaction) -> u64 {
+    pub fn record(&mut self, mut txn: Transaction) -> u64 {
         if txn.is_empty() {
             return 0;
         }
@@ -36,6 +38,9 @@ impl Metadata {
         }
         if self.allocator.damage().is_some() {
             return TICKET_NEVER;
+        }
+        if txn.has_charges() {
+            self.quotas.commit(&mut txn);
         }
         let ticket = self.journal.add(&txn);
         let (changes, freed) = txn.into_parts();

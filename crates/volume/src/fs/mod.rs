@@ -46,6 +46,7 @@ mod opening;
 mod owners;
 mod pages;
 mod properties;
+mod quota;
 mod reader;
 mod streams;
 mod times;
@@ -69,11 +70,13 @@ pub use extended_attributes::{EXTENDED_ATTRIBUTE_BYTES_MAX, EaName, check_extend
 use io::{Answer, Purpose};
 pub use layout::CHUNKS_MIN;
 use meta::{Transaction, key, record};
+use metadata::Metadata;
 use namespace::Namespace;
 pub use namespace::{LINKS_MAX, NAME_UNITS_MAX, check_name};
 use opening::{Opened, Opening};
 pub use owners::{OwnedBlocks, OwnerSearch};
 pub use properties::REPARSE_BYTES_MAX;
+pub use quota::{QuotaChange, QuotaFindings, QuotaLimits, QuotaMode, QuotaQuery, QuotaSettings, QuotaUser};
 pub use streams::NAMED_STREAMS_MAX;
 pub use types::*;
 pub use upcase::{names_equal, upcase_unit};
@@ -97,6 +100,8 @@ pub struct FileSystem {
     format: Option<Format>,
     /// The last poll left something to do at once.
     unfinished: bool,
+    /// A step of counting is still to be made in this poll.
+    quota_step_due: bool,
     answers: Vec<(Purpose, Answer)>,
 }
 
@@ -136,6 +141,7 @@ impl FileSystem {
             },
             format: None,
             unfinished: false,
+            quota_step_due: false,
             answers: Vec::new(),
         }
     }
@@ -146,6 +152,8 @@ impl FileSystem {
         self.base.meta.journal.now = now;
         self.data.begin_turn(now);
         self.base.checkpointer.begin_turn();
+        self.base.meta.quotas.wake();
+        self.quota_step_due = true;
         self.unfinished = true;
         for _ in 0..ROUNDS_MAX {
             let mut answers = std::mem::take(&mut self.answers);
@@ -180,7 +188,11 @@ impl FileSystem {
     /// When [`FileSystem::poll`] wants to be called next, should nothing happen before.
     pub fn next_timeout(&self) -> Option<Monotonic> {
         let base = &self.base;
-        if self.unfinished || base.agenda.wants_retry() || base.checkpointer.is_busy() {
+        if self.unfinished
+            || base.agenda.wants_retry()
+            || base.checkpointer.is_busy()
+            || base.meta.quotas.wants_step()
+        {
             return Some(base.agenda.now);
         }
         let times = [
@@ -256,6 +268,9 @@ impl FileSystem {
             State::Open => {
                 let pumped = self.data.pump(&mut self.base);
                 let pumped = pumped.and_then(|()| self.base.pump_space(self.data.unstored()));
+                if pumped.is_ok() && std::mem::take(&mut self.quota_step_due) {
+                    self.base.pump_quotas();
+                }
                 let damage = self.base.meta.allocator.damage().cloned();
                 if let Some(error) = pumped.err().or(damage) {
                     self.fail(error);
@@ -274,7 +289,9 @@ impl FileSystem {
         match volume {
             Ok(volume) => {
                 self.volume = volume;
-                match self.data.find_orphans(&mut self.base.meta.store) {
+                let Metadata { store, quotas, .. } = &mut self.base.meta;
+                let known = quotas.load(store).and_then(|()| self.data.find_orphans(store));
+                match known {
                     // What cannot be found is reclaimed when it can be.
                     Ok(()) | Err(FsError::Corrupt { .. }) => self.opened(),
                     Err(FsError::Miss) => {}

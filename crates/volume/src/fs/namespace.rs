@@ -11,6 +11,7 @@ use super::inodes::{apply, inode, new_inode, put_inode};
 use super::meta::record::{EntryRecord, Inode, decode_number, encode_number};
 use super::meta::{Store, Transaction, key};
 use super::metadata::Metadata;
+use super::quota::owner_of;
 use super::times::Times;
 use super::types::{
     AttributeChange, Attributes, DEPTH_MAX, Entry, FileId, FsError, Link, NewFile, SecurityId, StreamId,
@@ -113,6 +114,7 @@ impl Namespace {
         let mut txn = Transaction::new();
         let mut inode = inode(&mut meta.store, &txn, file)?;
         let id = self.descriptors.intern(&mut txn, descriptor, &mut meta.store)?;
+        meta.quotas.change_owner(&mut meta.store, &mut txn, (file, &inode), owner_of(descriptor))?;
         inode.security = id;
         inode.changed = now;
         put_inode(&mut txn, file, &inode);

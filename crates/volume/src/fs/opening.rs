@@ -17,8 +17,8 @@ use sys::{Buf, BufMut, Payload};
 use super::allocator::{Allocator, ChunkState};
 use super::io::{Answer, Purpose, Requests, next_copy};
 use super::layout::{
-    CHUNK_BLOCKS_MIN, CHUNKS_MIN, JOURNAL_FIRST, PAGE_BLOCKS, PAGE_BYTES, POINTER_BYTES, Pointer, Position,
-    SPACE_MAP_PIECE_BYTES, SUPERBLOCK_LBAS, Superblock, journal_blocks,
+    CHUNK_BLOCKS_MIN, CHUNKS_MIN, Features, JOURNAL_FIRST, PAGE_BLOCKS, PAGE_BYTES, POINTER_BYTES, Pointer,
+    Position, SPACE_MAP_PIECE_BYTES, SUPERBLOCK_LBAS, Superblock, journal_blocks,
 };
 use super::meta::journal::{Batch, JournalOperation, decode_header};
 use super::meta::log::{IN_FLIGHT_MAX, Log};
@@ -177,6 +177,7 @@ impl Opening {
             root: None,
             space_map: None,
             order: 1,
+            features: Features::empty(),
         };
         opening.allocator = Some(Self::allocator(size)?);
         opening.head = superblock.tail;

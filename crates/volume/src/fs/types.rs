@@ -60,6 +60,8 @@ pub enum FsError {
     TooManyStreams,
     #[error("the volume is full")]
     NoSpace,
+    #[error("the file's owner may not have more on the volume")]
+    QuotaExceeded,
     /// A file size, an attribute or a descriptor beyond what a volume can hold.
     #[error("larger than a volume can hold")]
     TooLarge,

@@ -64,6 +64,50 @@ pub fn inherit(
     Ok(child)
 }
 
+/// The fate of a child's own entries when its parent's are handed down again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnEntries {
+    /// They stay, and a child whose DACL is protected stays as it is.
+    Kept,
+    /// They go, and protection with them: the child gets what a new one would get here.
+    Removed,
+}
+
+/// Hands the entries of `parent`'s DACL down to a child that is there (MS-DTYP 2.5.3.4.1 with DACL auto-inherit): the inherited ones
+/// are computed anew and stand behind the child's own. `None`: nothing changes.
+///
+/// A DACL that is present and NULL gives everybody everything. Its file has said so itself: it counts as an entry of its own.
+pub fn hand_down(
+    parent: &SecurityDescriptor,
+    child: &SecurityDescriptor,
+    directory: bool,
+    own: OwnEntries,
+) -> Option<SecurityDescriptor> {
+    let mut changed = child.clone();
+    changed.control |= Control::DACL_PRESENT | Control::DACL_AUTO_INHERITED;
+    let inherited = inherit_acl(parent.dacl.as_ref(), child, directory, true);
+    match own {
+        OwnEntries::Kept => {
+            if child.control.contains(Control::DACL_PROTECTED) {
+                return None;
+            }
+            let mut aces = child.dacl.clone()?.aces;
+            aces.retain(|ace| !ace.flags.contains(AceFlags::INHERITED));
+            aces.extend(inherited.unwrap_or_default().aces);
+            changed.dacl = Some(Acl::new(aces));
+        }
+        OwnEntries::Removed => {
+            changed.control -= Control::DACL_PROTECTED;
+            changed.dacl = inherited.or_else(|| Some(default_acl(child)));
+        }
+    }
+    let same = |one: &SecurityDescriptor, other: &SecurityDescriptor| {
+        let entries = |of: &SecurityDescriptor| of.dacl.as_ref().map(|dacl| dacl.aces.clone());
+        one.control == other.control && entries(one) == entries(other)
+    };
+    (!same(&changed, child)).then_some(changed)
+}
+
 /// Returns the creator's descriptor, if its SACL is to be taken.
 fn given_sacl<'a>(
     creator: Option<&'a SecurityDescriptor>,

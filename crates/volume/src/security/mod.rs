@@ -7,13 +7,14 @@
 mod access;
 mod change;
 mod descriptor;
+pub mod edit;
 mod inherit;
 pub mod rights;
 
 pub use access::{AccessRequest, access_check, holds_sid, maximal_access, parent_grants, valid_owner};
 pub use change::{Parts, change, select};
 pub use descriptor::{Ace, AceFlags, AceKind, Acl, Control, DESCRIPTOR_BYTES_MAX, SecurityDescriptor};
-pub use inherit::{default_for, inherit, volume_root};
+pub use inherit::{OwnEntries, default_for, hand_down, inherit, volume_root};
 
 #[cfg(test)]
 mod tests;

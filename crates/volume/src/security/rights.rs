@@ -54,3 +54,32 @@ pub const fn map_generic(mask: u32) -> u32 {
     }
     mapped
 }
+
+/// Windows' own words for the usual masks.
+const WORDS: [(&str, u32); 5] = [
+    ("full", FILE_ALL),
+    ("modify", FILE_MODIFY),
+    ("read_execute", FILE_GENERIC_READ | FILE_GENERIC_EXECUTE),
+    ("read", FILE_GENERIC_READ),
+    ("write", FILE_GENERIC_WRITE),
+];
+
+/// Reads an access mask as people write it: one of Windows' words, or a number such as `0x1200a9`.
+///
+/// # Errors
+/// Why the word is no access.
+pub fn access_mask(word: &str) -> Result<u32, String> {
+    if let Some((_, mask)) = WORDS.iter().find(|(known, _)| *known == word) {
+        return Ok(*mask);
+    }
+    let number = word.strip_prefix("0x").and_then(|hex| u32::from_str_radix(hex, 16).ok());
+    number.filter(|mask| *mask != 0).ok_or_else(|| {
+        format!("'{word}' is no access: full, modify, read_execute, read, write, or a mask such as 0x1200a9")
+    })
+}
+
+/// Writes an access mask so that [`access_mask`] reads it.
+pub fn access_word(mask: u32) -> String {
+    let word = WORDS.iter().find(|(_, known)| *known == mask);
+    word.map_or_else(|| format!("{mask:#x}"), |(word, _)| (*word).to_owned())
+}

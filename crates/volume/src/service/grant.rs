@@ -127,6 +127,8 @@ pub fn needed(operation: &Operation) -> Option<(OpenId, Needs)> {
         }
         Operation::SetInformation { open, set } => Some((*open, Needs::All(needed_to_set(set)))),
         Operation::SetSecurity { open, parts, .. } => Some((*open, Needs::All(needed_to_secure(*parts)))),
+        // No share grants the management of a volume: who may not write through it may not change quotas either.
+        Operation::SetQuotas { open, .. } => Some((*open, writing)),
         Operation::SetSparse { open, .. }
         | Operation::SetReparsePoint { open, .. }
         | Operation::DeleteReparsePoint { open, .. }
@@ -144,7 +146,8 @@ pub fn needed(operation: &Operation) -> Option<(OpenId, Needs)> {
         | Operation::QueryShortName { .. }
         | Operation::QueryExtendedAttributes { .. }
         | Operation::QuerySecurity { .. }
-        | Operation::QueryVolume
+        | Operation::QueryVolume { .. }
+        | Operation::QueryQuotas { .. }
         | Operation::QueryDirectory { .. }
         | Operation::Lock { .. }
         | Operation::Notify { .. }

@@ -56,7 +56,8 @@ pub fn status_of(error: &FsError) -> NtStatus {
         FsError::Loop => NtStatus::ACCESS_DENIED,
         FsError::TooManyLinks => NtStatus::TOO_MANY_LINKS,
         FsError::TooManyStreams => NtStatus::FILE_SYSTEM_LIMITATION,
-        FsError::NoSpace => NtStatus::DISK_FULL,
+        // A write beyond a quota finds the disk full, as in Windows.
+        FsError::NoSpace | FsError::QuotaExceeded => NtStatus::DISK_FULL,
         FsError::TooLarge | FsError::Invalid(_) => NtStatus::INVALID_PARAMETER,
         FsError::Corrupt { .. } => NtStatus::DATA_ERROR,
         FsError::ReadOnly { .. } => NtStatus::MEDIA_WRITE_PROTECTED,

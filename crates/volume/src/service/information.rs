@@ -2,6 +2,8 @@
 
 use super::halt::Halt;
 use super::opens::Opens;
+use super::parts::Parts;
+use super::quotas::room_of;
 use crate::backend::{
     CacheGrant, CreateAction, Created, FileInformation, OpenId, Reply, StreamEntry, VolumeInformation,
     WideString,
@@ -105,16 +107,24 @@ pub fn query_extended_attributes(fs: &mut FileSystem, opens: &mut Opens, id: Ope
     Ok(Reply::ExtendedAttributes(fs.extended_attributes(file)?))
 }
 
-pub fn query_volume(fs: &FileSystem) -> Reply {
-    let figures = fs.statistics();
-    let volume = fs.volume();
-    Reply::Volume(Box::new(VolumeInformation {
+pub fn query_volume(parts: &mut Parts<'_>, id: OpenId) -> Result<Reply, Halt> {
+    let user = parts.opens.open_for(id, 0)?.token.user.clone();
+    let figures = parts.fs.statistics();
+    let (quotas, is_counting_quotas) = parts.fs.quota_settings();
+    let (caller_total_bytes, caller_available_bytes) =
+        room_of(parts, &user, figures.total_bytes, figures.available_bytes);
+    let volume = parts.fs.volume();
+    Ok(Reply::Volume(Box::new(VolumeInformation {
         label: volume.label.clone(),
         serial: volume.serial,
         id: volume.id,
         created: volume.created,
         total_bytes: figures.total_bytes,
         available_bytes: figures.available_bytes,
+        caller_total_bytes,
+        caller_available_bytes,
         block_bytes: BLOCK_BYTES as u32,
-    }))
+        quotas,
+        is_counting_quotas,
+    })))
 }

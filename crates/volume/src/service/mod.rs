@@ -61,6 +61,8 @@ mod owners;
 mod parts;
 mod path;
 mod perform;
+mod propagation;
+mod quotas;
 mod range_locks;
 mod reclaims;
 mod rename;
@@ -105,6 +107,7 @@ use timers::Timer;
 use transfers::Transfers;
 use types::{FileTime, Monotonic};
 
+pub use propagation::{Propagation, PropagationReport, PropagationStep};
 pub use wildcard::PATTERN_UNITS_MAX;
 
 /// Limits that an administrator sets.

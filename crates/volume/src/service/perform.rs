@@ -14,6 +14,7 @@ use super::locks::LockRequest;
 use super::notify::NotifyRequest;
 use super::opens::Opens;
 use super::parts::Parts;
+use super::quotas::{query_quotas, set_quotas};
 use super::security::{query_security, set_security};
 use super::sessions::end_session;
 use super::set_information::set_information;
@@ -93,7 +94,9 @@ fn answer(parts: &mut Parts<'_>, request: &mut Operation) -> Result<Reply, Halt>
         Operation::SetSecurity { open, parts: asked, descriptor } => {
             set_security(parts, *open, *asked, descriptor)
         }
-        Operation::QueryVolume => Ok(information::query_volume(parts.fs)),
+        Operation::QueryVolume { open } => information::query_volume(parts, *open),
+        Operation::QueryQuotas { open, query } => query_quotas(parts, *open, query),
+        Operation::SetQuotas { open, change } => set_quotas(parts, *open, change),
         Operation::SetSparse { open, sparse } => control::set_sparse(parts, *open, *sparse),
         Operation::ZeroRange { open, range } => control::zero_range(parts, *open, *range),
         Operation::QueryAllocatedRanges { open, range } => {

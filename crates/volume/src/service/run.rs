@@ -125,6 +125,7 @@ fn wants_durability(opens: &Opens, work: &Work) -> Option<Option<FileId>> {
             }
             Operation::Close { open, .. }
             | Operation::SetSecurity { open, .. }
+            | Operation::SetQuotas { open, .. }
             | Operation::SetSparse { open, .. }
             | Operation::SetReparsePoint { open, .. }
             | Operation::DeleteReparsePoint { open, .. }

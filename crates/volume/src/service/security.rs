@@ -4,7 +4,9 @@ use super::halt::Halt;
 use super::notify;
 use super::parts::Parts;
 use crate::backend::{OpenId, Reply};
+use crate::fs::FsError;
 use crate::security::{self, SecurityDescriptor};
+use types::NtStatus;
 
 pub fn query_security(parts: &mut Parts<'_>, id: OpenId, asked: u32) -> Result<Reply, Halt> {
     let asked = security::Parts::from_bits_truncate(asked);
@@ -28,7 +30,11 @@ pub fn set_security(parts: &mut Parts<'_>, id: OpenId, asked: u32, descriptor: &
     let current = parts.descriptor(&attributes)?;
     let changed = security::change(&current, &new, asked, &token)?.build()?;
     let now = parts.time();
-    parts.fs.set_security(file, &changed, now)?;
+    parts.fs.set_security(file, &changed, now).map_err(|error| match error {
+        // To give a file to somebody is no question of room on the disk.
+        FsError::QuotaExceeded => Halt::Status(NtStatus::QUOTA_EXCEEDED),
+        error => Halt::from(error),
+    })?;
     parts.mark_dirty(id);
     parts.tell_modified(id, notify::SECURITY);
     Ok(Reply::Done)

@@ -129,6 +129,7 @@ fn show_job(job: jobs::Job) -> Job {
             jobs::JobKind::Check => JobKind::Check,
             jobs::JobKind::Repair => JobKind::Repair,
             jobs::JobKind::Retirement => JobKind::Retirement,
+            jobs::JobKind::AclPropagation => JobKind::AclPropagation,
         },
         target: job.target,
         state: match job.state {

@@ -5,6 +5,7 @@ mod contexts;
 use crate::directory::Directory;
 use crate::exchange::{Context, Element, Step, wire_oplock_level};
 use crate::pipes::{self, PIPE_ALLOCATION_BYTES};
+use crate::quotas::is_quota_file;
 use crate::state::State;
 use crate::state::keys::{LeaseName, OpenKey, VolumeSlot};
 use crate::state::opens::{Enumeration, Open, OpenKind};
@@ -21,7 +22,10 @@ use volume::backend::{
     AppInstance, Backend, CacheGrant, CacheRequest, Caller, Create, CreateAction, Created, Disposition,
     DurableRequest, Operation, OplockLevel, Reconnect, Reply, WideString,
 };
+use volume::security::rights;
 
+/// FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE.
+const SHARE_ALL: u32 = 7;
 const FILE_DIRECTORY_FILE: u32 = 1;
 const FILE_NON_DIRECTORY_FILE: u32 = 0x40;
 /// Options that are refused rather than ignored: FILE_CREATE_TREE_CONNECTION, FILE_RESERVE_OPFILTER, FILE_OPEN_BY_FILE_ID.
@@ -122,7 +126,12 @@ pub(crate) fn start<B: Backend, D: Directory>(
         DurableRequest::Version2 { .. } => 2,
     });
     let is_replay = context.to.flags.contains(HeaderFlags::REPLAY_OPERATION);
-    let create = create_operation(&request, contexts, caller, name, durable, is_replay)?;
+    let opens_quotas = is_quota_file(&name);
+    let mut create = create_operation(&request, contexts, caller, name, durable, is_replay)?;
+    if opens_quotas {
+        create = quota_file(create);
+        (work.create_options, work.asked.durable_version) = (0, None);
+    }
     Ok(Step::Submit { volume, operation: Operation::Create(Box::new(create)), work: Box::new(work) })
 }
 
@@ -222,6 +231,25 @@ fn create_operation(
     })
 }
 
+/// Opens the share's root, to ask for no more than what the volume says of quotas. Rights to those are judged where they are asked for.
+fn quota_file(create: Create) -> Create {
+    Create {
+        path: WideString::default(),
+        desired_access: rights::READ_ATTRIBUTES,
+        attributes: 0,
+        share_access: SHARE_ALL,
+        disposition: Disposition::Open,
+        options: 0,
+        cache: CacheRequest::Oplock(OplockLevel::None),
+        allocation_bytes: None,
+        extended_attributes: Vec::new(),
+        security: None,
+        durable: None,
+        app_instance: None,
+        ..create
+    }
+}
+
 fn open_pipe<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &mut Context,
@@ -317,6 +345,7 @@ fn take_in<B: Backend, D: Directory>(
         outstanding: 0,
         outstanding_before: 0,
         position,
+        quota_scan: None,
         opened_at: now,
         read_bytes: 0,
         written_bytes: 0,

@@ -47,6 +47,8 @@ fn parse_everything(bytes: &[u8]) {
     let _ = black_box(BreakAcknowledgment::parse(bytes));
     let _ = black_box(parse_notify_records(bytes));
     let _ = black_box(parse_get_ea_names(bytes));
+    let _ = black_box(QuotaInformation::parse_list(bytes));
+    let _ = black_box(QueryQuota::parse(bytes));
     black_box(FullEas::new(bytes).count());
     black_box(CreateContexts::new(bytes).count());
     for extended in [false, true] {

@@ -5,8 +5,11 @@ use std::collections::VecDeque;
 use super::extents;
 use super::streams::Streams;
 use crate::fs::base::Base;
+use crate::fs::inodes::{inode, stream_record};
 use crate::fs::meta::record::ExtentRecord;
 use crate::fs::meta::{Store, Transaction, key};
+use crate::fs::metadata::Metadata;
+use crate::fs::quota::{charge_of_inode, charge_of_stream, named_streams_charge};
 use crate::fs::types::{FileId, FsError, StreamId};
 
 /// Keys that one transaction deletes at most.
@@ -38,6 +41,8 @@ impl Orphans {
             if let Some(stream) = streams.stream(slot) {
                 stream.reclaimed = true;
                 stream.generation += 1;
+                // What was not published never will be.
+                base.meta.quotas.keep_promise(stream.id, 0);
             }
         }
     }
@@ -95,12 +100,15 @@ fn reclaim_step(orphan: StreamId, streams: &mut Streams, base: &mut Base) -> Res
     }
     let mut txn = Transaction::new();
     let whole = orphan.index == key::WHOLE_FILE;
+    discharge(orphan, &mut txn, base)?;
     let extents = if whole { key::file_extents(orphan.file) } else { key::extents(orphan) };
     let end = key::after(&extents);
     let mut from = extents;
     let mut count = 0;
     while let Some((found, value)) = base.meta.store.next(&txn, &from, &end)? {
         if count >= KEYS_AT_ONCE {
+            // Charges are taken off with the records that they stand for.
+            txn.take_charges();
             base.record(txn);
             return Ok(false);
         }
@@ -129,6 +137,29 @@ fn reclaim_step(orphan: StreamId, streams: &mut Streams, base: &mut Base) -> Res
         streams.forget(slot);
     }
     Ok(true)
+}
+
+/// Takes off what an orphan's owner is charged with. Streams go with the inode of their file: once that is deleted, none is charged.
+fn discharge(orphan: StreamId, txn: &mut Transaction, base: &mut Base) -> Result<(), FsError> {
+    let Metadata { store, quotas, .. } = &mut base.meta;
+    if !quotas.is_on() {
+        return Ok(());
+    }
+    let inode = match inode(store, txn, orphan.file) {
+        Ok(inode) => inode,
+        Err(FsError::NotFound) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let blocks = if orphan.index == key::WHOLE_FILE {
+        charge_of_inode(&inode) + named_streams_charge(store, txn, orphan.file)?
+    } else {
+        match stream_record(store, txn, orphan) {
+            Ok(record) => charge_of_stream(&record),
+            Err(FsError::NotFound) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    };
+    quotas.charge(store, txn, (orphan.file, inode.security), (blocks, 0))
 }
 
 /// Deletes keys from `from` up to `to`; whether all are gone.

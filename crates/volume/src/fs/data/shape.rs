@@ -47,11 +47,13 @@ impl Editor<'_> {
         if end > stream.end_of_file {
             self.clear_behind_end(slot, end)?;
             self.load_last_block(slot, end)?;
+            let charged = self.check_quota(slot, end)?;
             self.streams.sequence += 1;
             self.redirty_last_block(slot, end);
             if let Some(stream) = self.streams.stream(slot) {
                 stream.end_of_file = end;
             }
+            self.promise_growth(slot, charged);
             self.streams.mark_dirty(slot);
         } else if end < stream.end_of_file {
             self.truncate(slot, id, end)?;
@@ -87,6 +89,7 @@ impl Editor<'_> {
             stream.published_end = published;
             stream.end_of_file = stream.end_of_file.min(if all { end } else { from * BLOCK });
             stream.ticket = ticket;
+            stream.keep_promise(self.base);
         }
         if !all {
             return self.base.agenda.go_on_later();
@@ -152,6 +155,8 @@ impl Editor<'_> {
         if needed > self.base.available_blocks(self.unstored()) {
             return Err(FsError::NoSpace);
         }
+        // An allocation charges as an end there would.
+        self.check_quota(slot, bytes)?;
         let (mapping, stop) = extents::map_some(
             &mut self.base.meta.store,
             &Transaction::new(),
@@ -197,6 +202,7 @@ impl Editor<'_> {
         if let Some(stream) = self.streams.stream(slot) {
             stream.allocated_blocks = allocated;
             stream.ticket = ticket;
+            stream.keep_promise(self.base);
         }
         result.map(|()| added)
     }
@@ -257,6 +263,7 @@ impl Editor<'_> {
                 stream.allocated_blocks = allocated;
                 stream.ticket = ticket;
                 stream.generation += 1;
+                stream.keep_promise(self.base);
             }
         }
         if stop < u64::MAX { self.base.agenda.go_on_later() } else { Ok(()) }
@@ -316,6 +323,7 @@ impl Editor<'_> {
                 if let Some(stream) = self.streams.stream(slot) {
                     stream.allocated_blocks = allocated;
                     stream.ticket = ticket;
+                    stream.keep_promise(self.base);
                 }
             }
             self.streams.cut(slot, from, stop);
@@ -471,6 +479,7 @@ impl Editor<'_> {
             stream.published_end = published;
             stream.ticket = ticket;
             stream.generation += 1;
+            stream.keep_promise(self.base);
         }
         self.streams.sequence += 1;
         self.stamp(target, now);

@@ -14,6 +14,8 @@ use super::segments::{Fate, Piece, Removed, SegmentState, Segments};
 use crate::fs::base::Base;
 use crate::fs::inodes::{apply, inode, put_inode, stream_record};
 use crate::fs::meta::{Transaction, key};
+use crate::fs::metadata::Metadata;
+use crate::fs::quota::{charge_of, charge_of_inode, charge_of_stream};
 use crate::fs::types::{FileId, FsError, StreamId};
 
 /// Streams kept in memory before idle ones are forgotten.
@@ -125,6 +127,17 @@ impl Stream {
         let tail = self.published_end / BLOCK;
         let is_whole = self.published_end.is_multiple_of(BLOCK);
         !is_whole && tail < from && self.segments.has_unstored(tail, tail + 1)
+    }
+
+    /// Blocks that the owner will be charged with beyond those of the published sizes, once the stream ends at `end_of_file`.
+    pub fn unpublished_charge(&self, end_of_file: u64) -> u64 {
+        let published = charge_of(self.published_end, self.allocated_blocks);
+        charge_of(end_of_file, self.allocated_blocks).saturating_sub(published)
+    }
+
+    /// Notes how much of what was promised is not charged yet, after sizes were published.
+    pub fn keep_promise(&self, base: &mut Base) {
+        base.meta.quotas.keep_promise(self.id, self.unpublished_charge(self.end_of_file));
     }
 
     /// How far the end can be published: to the first block that is not written yet.
@@ -250,6 +263,7 @@ impl Streams {
         if let Some(stream) = self.stream(slot) {
             stream.published_end = end;
             stream.ticket = ticket;
+            stream.keep_promise(base);
         }
         Ok(())
     }
@@ -425,16 +439,21 @@ pub fn put_sizes(
     more_blocks: i64,
 ) -> Result<u64, FsError> {
     let lazy = base.times.get(stream.file);
-    let store = &mut base.meta.store;
+    let Metadata { store, quotas, .. } = &mut base.meta;
     let mut inode = inode(store, txn, stream.file)?;
+    let charged = (stream.file, inode.security);
     let blocks = if stream.index == 0 {
+        let before = charge_of_inode(&inode);
         inode.end_of_file = end_of_file;
         inode.allocated_blocks = inode.allocated_blocks.saturating_add_signed(more_blocks);
+        quotas.charge(store, txn, charged, (before, charge_of_inode(&inode)))?;
         inode.allocated_blocks
     } else {
         let mut record = stream_record(store, txn, stream)?;
+        let before = charge_of_stream(&record);
         record.end_of_file = end_of_file;
         record.allocated_blocks = record.allocated_blocks.saturating_add_signed(more_blocks);
+        quotas.charge(store, txn, charged, (before, charge_of_stream(&record)))?;
         txn.put(key::stream(stream), record.encode());
         record.allocated_blocks
     };

@@ -1,6 +1,6 @@
 //! Writes into the cache, and what all changes of a stream's contents have in common.
 
-use ::types::BLOCK_BYTES;
+use ::types::{BLOCK_BYTES, Sid};
 use sys::{Buf, BufMut, Payload};
 
 use super::extents::{self, Mapped};
@@ -11,6 +11,7 @@ use super::writeback::Writeback;
 use super::{BLOCK, STREAM_BYTES_MAX};
 use crate::fs::base::{Base, Unstored};
 use crate::fs::meta::Transaction;
+use crate::fs::metadata::Metadata;
 use crate::fs::types::{FsError, StreamId};
 
 /// The parts that a change of streams' contents touches, for the time of one change.
@@ -63,6 +64,7 @@ impl Editor<'_> {
             self.load_for_patch(slot, to - 1, offset, end)?;
         }
         self.promise_blocks(id, from, to)?;
+        let charged = self.check_quota(slot, end)?;
         // From here on nothing fails.
         self.streams.sequence += 1;
         self.redirty_last_block(slot, offset);
@@ -89,8 +91,36 @@ impl Editor<'_> {
         if let Some(stream) = self.streams.stream(slot) {
             stream.end_of_file = stream.end_of_file.max(end);
         }
+        self.promise_growth(slot, charged);
         self.writeback.write_growth_back(slot, self.streams, self.base);
         Ok(slot)
+    }
+
+    /// Finds the owner who is charged for a stream that is about to end at `end` at least; `None` if the charge does not grow or nobody is
+    /// charged.
+    ///
+    /// # Errors
+    /// `QuotaExceeded` if the owner may not have so much, `Miss`.
+    pub fn check_quota(&mut self, slot: usize, end: u64) -> Result<Option<Sid>, FsError> {
+        let Metadata { store, quotas, .. } = &mut self.base.meta;
+        if !quotas.is_on() {
+            return Ok(None);
+        }
+        let Some(stream) = self.streams.stream(slot) else { return Err(FsError::NotFound) };
+        if end <= stream.end_of_file {
+            return Ok(None);
+        }
+        quotas.check_promise(store, stream.id, stream.unpublished_charge(end))
+    }
+
+    /// Promises the growth of a stream to the owner who was found for it.
+    pub fn promise_growth(&mut self, slot: usize, owner: Option<Sid>) {
+        if let Some(owner) = owner
+            && let Some(stream) = self.streams.stream(slot)
+        {
+            let blocks = stream.unpublished_charge(stream.end_of_file);
+            self.base.meta.quotas.promise(stream.id, owner, blocks);
+        }
     }
 
     /// Gives back written blocks that a crash left behind the stream's end, before it grows to `end` and shows them.

@@ -487,6 +487,7 @@ impl Writeback {
             stream.published_end = end;
             stream.allocated_blocks = allocated;
             stream.ticket = ticket;
+            stream.keep_promise(base);
         }
         self.end_job(number, Ok(()), streams, base)
     }

@@ -22,9 +22,11 @@
 //! | `60 file index` | nothing: the stream has no name and is to be reclaimed; index FFFFFFFF: the whole file |
 //! | `70 group` | allocation bitmap of a group of blocks |
 //! | `80` to `83` | reserved for the state of opens |
+//! | `90` | quota settings |
+//! | `91 sid` | a user's quota: what is used, and the user's own limits; the SID as on the wire |
 
 use smallvec::SmallVec;
-use types::Lba;
+use types::{Lba, Sid};
 
 use super::super::types::{FileId, SecurityId, StreamId};
 use super::super::upcase::upcase_unit;
@@ -45,6 +47,8 @@ const OBJECT_ID: u8 = 0x40;
 const SHARED: u8 = 0x50;
 const ORPHAN: u8 = 0x60;
 const GROUP: u8 = 0x70;
+const QUOTA_SETTINGS: u8 = 0x90;
+const QUOTA_USER: u8 = 0x91;
 
 const INODE: u8 = 0;
 const LINK: u8 = 1;
@@ -259,6 +263,28 @@ pub fn group(index: u32) -> Key {
     number_key(GROUP, u64::from(index))
 }
 
+pub fn quota_settings() -> Key {
+    Key::from_slice(&[QUOTA_SETTINGS])
+}
+
+/// Prefix of all users' quotas.
+pub fn quota_users() -> Key {
+    Key::from_slice(&[QUOTA_USER])
+}
+
+pub fn quota_user(user: &Sid) -> Key {
+    let mut wire = Vec::with_capacity(user.len_bytes());
+    user.write_to(&mut wire);
+    let mut key = quota_users();
+    key.extend_from_slice(&wire);
+    key
+}
+
+pub fn parse_quota_user(key: &[u8]) -> Option<Sid> {
+    let sid = Sid::parse(key.get(1..)?).ok()?;
+    (key.len() == 1 + sid.len_bytes()).then_some(sid)
+}
+
 /// One piece of a long value.
 pub fn piece(prefix: &[u8], index: u16) -> Key {
     let mut key = Key::from_slice(prefix);
@@ -314,6 +340,8 @@ fn parse_kind(key: &[u8]) -> Option<Kind> {
         SHARED => parse_number(key).map(|lba| Kind::Shared(Lba(lba))),
         ORPHAN => parse_orphan(key).map(Kind::Orphan),
         GROUP => known(key.len() == 9),
+        QUOTA_SETTINGS => known(key.len() == 1),
+        QUOTA_USER => known(parse_quota_user(key).is_some()),
         _ => None,
     }
 }

@@ -18,7 +18,7 @@ use std::rc::Rc;
 
 pub use key::Key;
 pub use store::Store;
-pub use transaction::{BlockRun, Changes, ChunkUse, Transaction};
+pub use transaction::{BlockRun, Changes, Charge, ChunkUse, Transaction};
 pub use tree::Tree;
 
 use page::Page;

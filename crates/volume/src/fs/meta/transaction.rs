@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use types::Lba;
+use types::{Lba, Sid};
 
+use super::super::types::FileId;
 use super::key::Key;
 
 /// Sorted changes; `None` deletes.
@@ -40,6 +41,14 @@ impl ChunkUse {
     }
 }
 
+/// Blocks that a transaction charges a file's owner with, or takes off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Charge {
+    pub file: FileId,
+    pub owner: Sid,
+    pub blocks: i128,
+}
+
 /// Changes being gathered; reads through it see them.
 #[derive(Debug, Default)]
 pub struct Transaction {
@@ -50,6 +59,8 @@ pub struct Transaction {
     pub(super) freed: Vec<BlockRun>,
     /// Chunks whose use changes.
     pub(super) chunks: Vec<(u32, ChunkUse)>,
+    /// What it charges owners with; empty unless quotas are kept.
+    charges: Vec<Charge>,
 }
 
 impl Transaction {
@@ -71,6 +82,19 @@ impl Transaction {
 
     pub fn free(&mut self, run: BlockRun) {
         self.freed.push(run);
+    }
+
+    pub fn charge(&mut self, charge: Charge) {
+        self.charges.push(charge);
+    }
+
+    pub fn has_charges(&self) -> bool {
+        !self.charges.is_empty()
+    }
+
+    /// Takes the charges out, to put the counts that they change in.
+    pub fn take_charges(&mut self) -> Vec<Charge> {
+        std::mem::take(&mut self.charges)
     }
 
     pub fn use_chunk(&mut self, chunk: u32, chunk_use: ChunkUse) {
@@ -97,5 +121,6 @@ impl Transaction {
             && self.allocated.is_empty()
             && self.freed.is_empty()
             && self.chunks.is_empty()
+            && self.charges.is_empty()
     }
 }

@@ -9,6 +9,7 @@ mod names;
 pub mod outage;
 mod overlapping;
 mod owners;
+mod quotas;
 pub mod renames;
 pub mod reserve;
 mod small_caches;

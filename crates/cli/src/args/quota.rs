@@ -1,0 +1,66 @@
+//! `cenote quota`.
+
+use clap::{Args, Subcommand, ValueEnum};
+use types::size::{Bound, parse_bound};
+
+#[derive(Debug, Subcommand)]
+pub enum Quota {
+    /// List the quotas of a volume, and how much each user has
+    List {
+        /// The volume's name
+        volume: String,
+    },
+    /// Show the quota of one user
+    Show {
+        /// The volume's name
+        volume: String,
+        /// A user's name or SID: the owner of files
+        user: String,
+    },
+    /// Turn quotas on or off, and set bounds
+    Set(QuotaSet),
+    /// Remove a user's own bounds: the volume's defaults hold
+    Remove {
+        /// The volume's name
+        volume: String,
+        /// A user's name or SID
+        user: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct QuotaSet {
+    /// The volume's name
+    pub volume: String,
+    /// A user's name or SID; left out: the defaults for all who have no bounds of their own
+    pub user: Option<String>,
+    /// Refuse writes beyond this size, such as 10GiB, or none
+    #[arg(long, value_parser = parse_bound, value_name = "SIZE")]
+    pub limit: Option<Bound>,
+    /// Show the user as over its warning beyond this size, or none
+    #[arg(long, value_parser = parse_bound, value_name = "SIZE")]
+    pub warning: Option<Bound>,
+    /// Keep no counts, count only, or count and refuse what is beyond a limit
+    #[arg(long, value_enum)]
+    pub mode: Option<QuotaMode>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum QuotaMode {
+    /// Keep no counts
+    Off,
+    /// Count, and refuse nothing
+    Track,
+    /// Count, and refuse writes beyond a limit
+    Enforce,
+}
+
+impl From<QuotaMode> for api::model::QuotaMode {
+    fn from(mode: QuotaMode) -> Self {
+        match mode {
+            QuotaMode::Off => Self::Off,
+            QuotaMode::Track => Self::Track,
+            QuotaMode::Enforce => Self::Enforce,
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! `cenote quota`.
+
+use crate::args;
+use crate::client::{Client, Failure, escaped};
+use crate::output::{Align, Column, json, pairs, say, table, word};
+use anstream::println;
+use api::model::{QuotaReport, QuotaView};
+use api::requests::{QuotaBounds, SetQuotas};
+use args::QuotaSet;
+use types::size::{Bound, show_size};
+
+pub fn quota(client: &Client, as_json: bool, command: args::Quota) -> Result<(), Failure> {
+    match command {
+        args::Quota::List { volume } => {
+            let report: QuotaReport = client.get(&path(&volume, None))?;
+            if as_json {
+                return json(&report);
+            }
+            list(&report);
+        }
+        args::Quota::Show { volume, user } => {
+            let quota: QuotaView = client.get(&path(&volume, Some(&user)))?;
+            if as_json {
+                return json(&quota);
+            }
+            pairs(&[
+                ("user", quota.user.clone()),
+                ("sid", quota.sid.clone()),
+                ("used", show_size(quota.used_bytes)),
+                ("warning", bound(quota.threshold_bytes)),
+                ("limit", bound(quota.limit_bytes)),
+                (
+                    "bounds",
+                    if quota.own_limits { "the user's own" } else { "the volume's defaults" }.to_owned(),
+                ),
+                ("state", state(&quota).to_owned()),
+            ]);
+        }
+        args::Quota::Set(set) => {
+            let message = change(client, &set)?;
+            say(as_json, message)?;
+        }
+        args::Quota::Remove { volume, user } => {
+            client.delete(&path(&volume, Some(&user)))?;
+            say(as_json, format!("the volume's defaults hold for '{user}' on volume '{volume}'"))?;
+        }
+    }
+    Ok(())
+}
+
+fn path(volume: &str, user: Option<&str>) -> String {
+    let user = user.map(|user| format!("/{}", escaped(user))).unwrap_or_default();
+    format!("/volumes/{}/quotas{user}", escaped(volume))
+}
+
+/// Sets what was given, and says what holds now.
+fn change(client: &Client, set: &QuotaSet) -> Result<String, Failure> {
+    let QuotaSet { volume, user, limit, warning, mode } = set;
+    let chosen = |new: Option<Bound>, old: Option<u64>| new.map_or(old, |new| new.bytes());
+    let has_bounds = limit.is_some() || warning.is_some();
+    match user {
+        Some(_) if mode.is_some() => Err(Failure::new("--mode is the volume's: give it without a user")),
+        None if mode.is_none() && !has_bounds => {
+            Err(Failure::new("nothing to set: give --mode, --limit or --warning"))
+        }
+        Some(_) if !has_bounds => Err(Failure::new("nothing to set: give --limit or --warning")),
+        Some(user) => {
+            let path = path(volume, Some(user));
+            let old: QuotaView = client.get(&path)?;
+            let bounds = QuotaBounds {
+                threshold_bytes: chosen(*warning, old.threshold_bytes),
+                limit_bytes: chosen(*limit, old.limit_bytes),
+            };
+            let () = client.put(&path, &bounds)?;
+            Ok(format!("the bounds of '{user}' on volume '{volume}' were set"))
+        }
+        None => {
+            let path = path(volume, None);
+            let old: QuotaReport = client.get(&path)?;
+            let defaults = has_bounds.then(|| QuotaBounds {
+                threshold_bytes: chosen(*warning, old.default_threshold_bytes),
+                limit_bytes: chosen(*limit, old.default_limit_bytes),
+            });
+            let () = client.patch(&path, &SetQuotas { mode: mode.map(Into::into), defaults })?;
+            Ok(format!("the quotas of volume '{volume}' were set"))
+        }
+    }
+}
+
+fn list(report: &QuotaReport) {
+    let counting = if report.counting { ", files are still being counted: no limit holds yet" } else { "" };
+    pairs(&[
+        ("quotas", format!("{}{counting}", word(report.mode))),
+        ("default warning", bound(report.default_threshold_bytes)),
+        ("default limit", bound(report.default_limit_bytes)),
+    ]);
+    println!();
+    let columns = [
+        Column("USER", Align::Left),
+        Column("USED", Align::Right),
+        Column("WARNING", Align::Right),
+        Column("LIMIT", Align::Right),
+        Column("BOUNDS", Align::Left),
+        Column("STATE", Align::Left),
+    ];
+    let rows = report.users.iter().map(|quota| {
+        vec![
+            quota.user.clone(),
+            show_size(quota.used_bytes),
+            bound(quota.threshold_bytes),
+            bound(quota.limit_bytes),
+            if quota.own_limits { "own" } else { "default" }.to_owned(),
+            state(quota).to_owned(),
+        ]
+    });
+    table(&columns, rows.collect(), "nobody has anything, or quotas are off");
+    if report.truncated {
+        println!("there are more users: these are the first");
+    }
+}
+
+fn bound(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "none".to_owned(), show_size)
+}
+
+fn state(quota: &QuotaView) -> &'static str {
+    match (quota.over_limit, quota.over_threshold) {
+        (true, _) => "over the limit",
+        (false, true) => "over the warning",
+        (false, false) => "ok",
+    }
+}

@@ -1,0 +1,399 @@
+//! Quotas by owner: which user has how much on the volume, and how much each may have.
+//!
+//! **What is charged.** A file's owner is charged with each of its streams: with the blocks up to the stream's end, holes included, or
+//! with those that are allocated if they are more. So the charge follows from a stream's record alone, as NTFS charges sparse
+//! files by their nominal size; blocks that files share are charged to each owner. Directories, names and descriptors are free. A
+//! file that is deleted is charged until its space is given back.
+//!
+//! **Why the counts are exact.** A transaction that changes a size, an owner, or deletes, says what it charges, and
+//! [`Quotas::commit`] puts the new counts into the same transaction: both are durable, or neither is. Growth that is in memory only is
+//! *promised*: it counts against the limit at once, and becomes a charge with the transaction that publishes it.
+//!
+//! **First counting** ([`counting`]). It passes over all files in the order of their numbers. Charges of files that it has passed
+//! count, those of files before it do not, since it will meet them. It starts over after a crash; until it is done no limit holds.
+
+mod counting;
+mod record;
+mod words;
+
+use std::collections::{BTreeMap, HashMap};
+
+use ::types::{BLOCK_BYTES, FileTime, Sid};
+
+use self::counting::Counting;
+pub use self::counting::QuotaFindings;
+use self::record::UserRecord;
+pub use self::record::{QuotaLimits, QuotaMode, QuotaSettings};
+pub use self::words::{QuotaChange, QuotaQuery};
+use super::descriptors::descriptor;
+use super::meta::record::{Inode, StreamRecord};
+use super::meta::{Charge, Store, Transaction, key};
+use super::types::{FileId, FsError, SecurityId, StreamId};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Owners of descriptors that are remembered.
+const OWNERS_MAX: usize = 4096;
+
+/// Blocks that a stream's owner is charged with.
+pub fn charge_of(end_of_file: u64, allocated_blocks: u64) -> u64 {
+    end_of_file.div_ceil(BLOCK).max(allocated_blocks)
+}
+
+pub fn charge_of_inode(inode: &Inode) -> u64 {
+    charge_of(inode.end_of_file, inode.allocated_blocks)
+}
+
+pub fn charge_of_stream(record: &StreamRecord) -> u64 {
+    charge_of(record.end_of_file, record.allocated_blocks)
+}
+
+/// One user's place on the volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaUser {
+    pub user: Sid,
+    pub used_bytes: u64,
+    /// The bounds that hold.
+    pub limits: QuotaLimits,
+    /// They are the user's own, and not the volume's defaults.
+    pub is_own: bool,
+    /// Time of the last change of the limits.
+    pub changed: FileTime,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct User {
+    record: UserRecord,
+    /// Growth in memory that is not charged yet.
+    promised_blocks: u128,
+}
+
+/// Limits, counts and promises of all users.
+///
+/// Invariant: while `settings.counted` holds, each user's `used_blocks` is the sum of the charges of the user's files as the store shows
+/// them, and is stored with them. The `promised_blocks` of a user are the sum of the user's `promises`.
+#[derive(Debug, Default)]
+pub struct Quotas {
+    settings: QuotaSettings,
+    /// The superblock tells older programs that they may not change the volume: counts can be kept.
+    allowed: bool,
+    users: BTreeMap<Sid, User>,
+    promises: HashMap<StreamId, (Sid, u64)>,
+    owners: HashMap<SecurityId, Option<Sid>>,
+    counting: Option<Counting>,
+}
+
+impl Quotas {
+    /// Reads what is stored.
+    ///
+    /// # Errors
+    /// `Miss`, and damage of the metadata.
+    pub fn load(&mut self, store: &mut Store) -> Result<(), FsError> {
+        let txn = Transaction::new();
+        let Some(value) = store.get(&txn, &key::quota_settings())? else { return Ok(()) };
+        let settings = QuotaSettings::decode(&value).ok_or(FsError::damaged("quota settings"))?;
+        let (mut from, end) = (key::quota_users(), key::after(&key::quota_users()));
+        let mut users = BTreeMap::new();
+        while let Some((found, value)) = store.next(&txn, &from, &end)? {
+            let user = key::parse_quota_user(&found).ok_or(FsError::damaged("quota user"))?;
+            let record = UserRecord::decode(&value).ok_or(FsError::damaged("quota user"))?;
+            users.insert(user, User { record, promised_blocks: 0 });
+            from = found;
+            from.push(0);
+        }
+        (self.settings, self.users) = (settings, users);
+        if self.allowed {
+            self.allow();
+        }
+        Ok(())
+    }
+
+    pub fn settings(&self) -> &QuotaSettings {
+        &self.settings
+    }
+
+    /// Whether the superblock has to say that older programs may not change the volume.
+    pub fn wants_feature(&self) -> bool {
+        self.settings.mode != QuotaMode::Off && !self.allowed
+    }
+
+    /// Notes that it says so. Counting begins if counts are not known.
+    pub fn allow(&mut self) {
+        self.allowed = true;
+        if self.settings.mode != QuotaMode::Off && !self.settings.counted && self.counting.is_none() {
+            self.counting = Some(Counting::first());
+        }
+    }
+
+    /// Whether changes of files have to say what they charge.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.allowed && self.settings.mode != QuotaMode::Off
+    }
+
+    /// Whether a step of counting can be made without waiting for metadata.
+    pub fn wants_step(&self) -> bool {
+        self.counting.as_ref().is_some_and(|counting| !counting.waits)
+    }
+
+    /// Changes the settings. Counts that were not kept meanwhile are made anew.
+    pub fn set_settings(&mut self, txn: &mut Transaction, new: QuotaSettings) {
+        let stays_on = self.settings.mode != QuotaMode::Off && new.mode != QuotaMode::Off;
+        self.settings = QuotaSettings { counted: stays_on && self.settings.counted, ..new };
+        txn.put(key::quota_settings(), self.settings.encode());
+        if new.mode == QuotaMode::Off {
+            self.counting = None;
+            self.promises.clear();
+            self.users.values_mut().for_each(|user| user.promised_blocks = 0);
+        } else if self.allowed {
+            self.allow();
+        }
+    }
+
+    /// Sets a user's own limits, or takes them away.
+    pub fn set_limits(
+        &mut self,
+        txn: &mut Transaction,
+        user: &Sid,
+        limits: Option<QuotaLimits>,
+        now: FileTime,
+    ) {
+        let found = self.users.entry(user.clone()).or_default();
+        found.record.limits = limits;
+        found.record.changed = now;
+        if limits.is_none() && found.record.used_blocks == 0 && found.promised_blocks == 0 {
+            self.users.remove(user);
+            txn.delete(key::quota_user(user));
+            return;
+        }
+        txn.put(key::quota_user(user), found.record.encode());
+    }
+
+    /// Describes a user; one who is not known has nothing, and the volume's defaults.
+    pub fn user(&self, user: &Sid) -> QuotaUser {
+        let found = self.users.get(user).copied().unwrap_or_default();
+        self.describe(user, &found)
+    }
+
+    /// Lists at most `users_max` users behind `after`, in the order of their identifiers.
+    pub fn users(&self, after: Option<&Sid>, users_max: usize) -> Vec<QuotaUser> {
+        use std::ops::Bound;
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let users = self.users.range::<Sid, _>((from, Bound::Unbounded));
+        users.take(users_max).map(|(sid, user)| self.describe(sid, user)).collect()
+    }
+
+    fn describe(&self, sid: &Sid, user: &User) -> QuotaUser {
+        let blocks = user.record.used_blocks + user.promised_blocks;
+        QuotaUser {
+            user: sid.clone(),
+            used_bytes: u64::try_from(blocks * u128::from(BLOCK)).unwrap_or(u64::MAX),
+            limits: user.record.limits.unwrap_or(self.settings.defaults),
+            is_own: user.record.limits.is_some(),
+            changed: user.record.changed,
+        }
+    }
+
+    /// The bytes that a user may still take, and the user's limit; `None`: no limit holds.
+    pub fn room(&self, user: &Sid) -> Option<(u64, u64)> {
+        let holds = self.is_on() && self.settings.mode == QuotaMode::Enforce && self.settings.counted;
+        if !holds || is_exempt(user) {
+            return None;
+        }
+        let user = self.user(user);
+        let limit = user.limits.limit_bytes?;
+        Some((limit.saturating_sub(user.used_bytes), limit))
+    }
+
+    /// # Errors
+    /// `QuotaExceeded` if the user may not have so many blocks more.
+    fn check_growth(&self, user: &Sid, more_blocks: u64) -> Result<(), FsError> {
+        let more = u128::from(more_blocks) * u128::from(BLOCK);
+        match self.room(user) {
+            Some((room, _)) if more > u128::from(room) => Err(FsError::QuotaExceeded),
+            _ => Ok(()),
+        }
+    }
+
+    /// Finds the owner that a descriptor names.
+    ///
+    /// # Errors
+    /// `Miss`, and damage of the metadata.
+    fn owner(&mut self, store: &mut Store, security: SecurityId) -> Result<Option<Sid>, FsError> {
+        if let Some(owner) = self.owners.get(&security) {
+            return Ok(owner.clone());
+        }
+        let owner = owner_of(&descriptor(store, security)?);
+        if self.owners.len() >= OWNERS_MAX {
+            self.owners.clear();
+        }
+        self.owners.insert(security, owner.clone());
+        Ok(owner)
+    }
+
+    /// Has a transaction charge a file's owner: with `after` blocks in place of `before`.
+    ///
+    /// # Errors
+    /// `Miss`, and damage of the metadata.
+    pub fn charge(
+        &mut self,
+        store: &mut Store,
+        txn: &mut Transaction,
+        (file, security): (FileId, SecurityId),
+        (before, after): (u64, u64),
+    ) -> Result<(), FsError> {
+        if !self.is_on() || before == after {
+            return Ok(());
+        }
+        if let Some(owner) = self.owner(store, security)? {
+            txn.charge(Charge { file, owner, blocks: i128::from(after) - i128::from(before) });
+        }
+        Ok(())
+    }
+
+    /// Has a transaction charge a file to the owner that another descriptor names.
+    ///
+    /// # Errors
+    /// `QuotaExceeded` if that owner may not have so much; `Miss`, and damage of the metadata.
+    pub fn change_owner(
+        &mut self,
+        store: &mut Store,
+        txn: &mut Transaction,
+        (file, inode): (FileId, &Inode),
+        new_owner: Option<Sid>,
+    ) -> Result<(), FsError> {
+        if !self.is_on() {
+            return Ok(());
+        }
+        let old_owner = self.owner(store, inode.security)?;
+        if old_owner == new_owner {
+            return Ok(());
+        }
+        let blocks = charge_of_inode(inode) + named_streams_charge(store, txn, file)?;
+        let promised: Vec<(StreamId, u64)> = self
+            .promises
+            .iter()
+            .filter(|(stream, _)| stream.file == file)
+            .map(|(stream, (_, blocks))| (*stream, *blocks))
+            .collect();
+        let charge = |owner: &Option<Sid>, blocks: i128, txn: &mut Transaction| {
+            if let Some(owner) = owner.clone() {
+                txn.charge(Charge { file, owner, blocks });
+            }
+        };
+        if let Some(owner) = &new_owner {
+            let growing: u64 = promised.iter().map(|(_, blocks)| blocks).sum();
+            self.check_growth(owner, blocks + growing)?;
+        }
+        charge(&old_owner, -i128::from(blocks), txn);
+        charge(&new_owner, i128::from(blocks), txn);
+        for (stream, blocks) in promised {
+            self.put_promise(stream, None);
+            self.put_promise(stream, new_owner.clone().map(|owner| (owner, blocks)));
+        }
+        Ok(())
+    }
+
+    /// Puts the counts that a transaction changes into it.
+    pub fn commit(&mut self, txn: &mut Transaction) {
+        for Charge { file, owner, blocks } in txn.take_charges() {
+            if let Some(counting) = &mut self.counting {
+                counting.charge(file, &owner, blocks);
+            }
+            let is_known = self.settings.counted || self.counting.as_ref().is_some_and(Counting::is_storing);
+            if !is_known {
+                continue;
+            }
+            let user = self.users.entry(owner.clone()).or_default();
+            let used = user.record.used_blocks.checked_add_signed(blocks);
+            debug_assert!(used.is_some(), "more is taken off than was charged");
+            // Counts that are wrong, from damaged metadata, are for a check to find.
+            user.record.used_blocks = used.unwrap_or(0);
+            txn.put(key::quota_user(&owner), user.record.encode());
+        }
+    }
+
+    /// Finds the owner of a stream that is about to grow in memory, and whether the owner may have `promised` blocks more than are
+    /// charged. `None`: nobody is charged.
+    ///
+    /// # Errors
+    /// `QuotaExceeded`; `Miss`, and damage of the metadata.
+    pub fn check_promise(
+        &mut self,
+        store: &mut Store,
+        stream: StreamId,
+        promised: u64,
+    ) -> Result<Option<Sid>, FsError> {
+        if !self.is_on() {
+            return Ok(None);
+        }
+        let (owner, before) = match self.promises.get(&stream) {
+            Some((owner, before)) => (owner.clone(), *before),
+            None => {
+                let inode = super::inodes::inode(store, &Transaction::new(), stream.file)?;
+                match self.owner(store, inode.security)? {
+                    Some(owner) => (owner, 0),
+                    None => return Ok(None),
+                }
+            }
+        };
+        self.check_growth(&owner, promised.saturating_sub(before))?;
+        Ok(Some(owner))
+    }
+
+    /// Promises a stream's owner blocks beside those that are charged.
+    pub fn promise(&mut self, stream: StreamId, owner: Sid, blocks: u64) {
+        self.put_promise(stream, None);
+        self.put_promise(stream, (blocks > 0).then_some((owner, blocks)));
+    }
+
+    /// Notes how many blocks of a stream are still not charged, after some were.
+    pub fn keep_promise(&mut self, stream: StreamId, blocks: u64) {
+        if self.promises.is_empty() {
+            return;
+        }
+        if let Some((owner, _)) = self.promises.get(&stream) {
+            let owner = owner.clone();
+            self.promise(stream, owner, blocks);
+        }
+    }
+
+    fn put_promise(&mut self, stream: StreamId, new: Option<(Sid, u64)>) {
+        let old = match new {
+            Some((owner, blocks)) => {
+                self.users.entry(owner.clone()).or_default().promised_blocks += u128::from(blocks);
+                self.promises.insert(stream, (owner, blocks))
+            }
+            None => self.promises.remove(&stream),
+        };
+        if let Some((owner, blocks)) = old
+            && let Some(user) = self.users.get_mut(&owner)
+        {
+            user.promised_blocks -= u128::from(blocks);
+        }
+    }
+}
+
+/// Files of administrators and of the system are counted, and bound by no limit, as on NTFS.
+fn is_exempt(owner: &Sid) -> bool {
+    *owner == Sid::administrators() || *owner == Sid::local_system()
+}
+
+/// Reads the owner of a self-relative descriptor (MS-DTYP 2.4.6), if it has one.
+pub fn owner_of(descriptor: &[u8]) -> Option<Sid> {
+    let offset = u32::from_le_bytes(descriptor.get(4..8)?.try_into().ok()?) as usize;
+    (offset != 0).then(|| Sid::parse(descriptor.get(offset..)?).ok()).flatten()
+}
+
+/// Blocks that the named streams of a file are charged with.
+pub fn named_streams_charge(store: &mut Store, txn: &Transaction, file: FileId) -> Result<u64, FsError> {
+    let (mut from, end) = (key::streams(file), key::after(&key::streams(file)));
+    let mut blocks = 0;
+    while let Some((found, value)) = store.next(txn, &from, &end)? {
+        let record = StreamRecord::decode(&value).ok_or(FsError::damaged("stream"))?;
+        blocks += charge_of_stream(&record);
+        from = found;
+        from.push(0);
+    }
+    Ok(blocks)
+}

@@ -1,0 +1,226 @@
+//! Handing a directory's access entries down to all that is below it (MS-DTYP 2.5.3.4), a few files at a time beside other operations.
+//!
+//! Promises: a directory gets its entries before what it holds is looked at, so that what is made meanwhile inherits the new ones; each
+//! file changes in one transaction. A propagation that was cut off is begun again from the top, and ends where one alone would have.
+
+use super::Service;
+use super::halt::Halt;
+use super::notify;
+use super::parts::Parts;
+use super::run;
+use super::turn::ENTRY_STEPS;
+use crate::backend::{ShareRoot, WideString};
+use crate::fs::{Entry, FileId};
+use crate::security::{OwnEntries, hand_down};
+use types::NtStatus;
+
+/// Entries looked at in one step: a millisecond or two, if each changes.
+const STEP_ENTRIES: usize = 64;
+/// Entries asked for at once.
+const BATCH: usize = 16;
+/// Steps of an access entry that is computed, compared and written.
+const ACE_STEPS: u32 = 4;
+/// Unreached files that are named; further ones are counted.
+const NAMED_MAX: usize = 20;
+
+/// What a propagation has done so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PropagationReport {
+    /// Files and directories looked at.
+    pub seen: u64,
+    pub changed: u64,
+    /// Those that stayed as they are, with all below them, since they inherit nothing.
+    pub protected: u64,
+    /// Paths from the volume's root that could not be changed, and why: the first twenty.
+    pub unreached: Vec<(WideString, NtStatus)>,
+    pub unreached_count: u64,
+}
+
+/// How a step ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PropagationStep {
+    Finished,
+    More,
+    /// Metadata is on its way into memory.
+    Waits,
+}
+
+/// A directory that is being walked through.
+#[derive(Debug)]
+struct Level {
+    directory: FileId,
+    /// Units of the directory's path within [`Propagation::path`].
+    path_units: usize,
+    /// The entry that was looked at last.
+    after: Option<WideString>,
+}
+
+/// A propagation under way. It holds a number and a name for each level of the tree that it is in, whatever the tree's size.
+#[derive(Debug)]
+pub struct Propagation {
+    own: OwnEntries,
+    /// The directory at which it begins; taken when the walk has begun.
+    top: Option<FileId>,
+    levels: Vec<Level>,
+    /// Path of the innermost directory, from the volume's root.
+    path: Vec<u16>,
+    report: PropagationReport,
+}
+
+impl Propagation {
+    /// Makes a propagation of `top`'s entries to all that is below it.
+    pub fn new(top: ShareRoot, own: OwnEntries) -> Self {
+        Self {
+            own,
+            top: Some(top.directory()),
+            levels: Vec::new(),
+            path: Vec::new(),
+            report: PropagationReport::default(),
+        }
+    }
+
+    pub fn report(&self) -> &PropagationReport {
+        &self.report
+    }
+
+    fn walk(&mut self, parts: &mut Parts<'_>) -> Result<PropagationStep, Halt> {
+        if let Some(top) = self.top {
+            self.path = parts.fs.path(top)?.to_vec();
+            self.top = None;
+            self.levels.push(Level { directory: top, path_units: self.path.len(), after: None });
+        }
+        let end = self.report.seen + STEP_ENTRIES as u64;
+        while self.report.seen < end && !parts.agenda.turn.is_spent() {
+            let Some(level) = self.levels.last() else { return Ok(PropagationStep::Finished) };
+            let directory = level.directory;
+            self.path.truncate(level.path_units);
+            let batch = parts.fs.list(directory, level.after.as_deref(), BATCH);
+            let batch = match batch.map_err(Halt::from) {
+                Ok(batch) => batch,
+                Err(halt) => {
+                    self.pass_over(None, halt)?;
+                    self.levels.pop();
+                    continue;
+                }
+            };
+            if batch.is_empty() {
+                self.levels.pop();
+                continue;
+            }
+            for entry in batch {
+                let result = self.visit(parts, directory, &entry);
+                parts.spend_metadata();
+                let descend = match result {
+                    Ok(descend) => descend,
+                    Err(halt) => {
+                        self.pass_over(Some(&entry), halt)?;
+                        false
+                    }
+                };
+                self.report.seen += 1;
+                self.levels.last_mut().expect("the level whose entries these are").after =
+                    Some(entry.name.clone());
+                if descend {
+                    self.enter(&entry);
+                }
+                if descend || parts.agenda.turn.is_spent() {
+                    break;
+                }
+            }
+        }
+        Ok(PropagationStep::More)
+    }
+
+    fn enter(&mut self, entry: &Entry) {
+        if !self.path.is_empty() {
+            self.path.push(u16::from(b'\\'));
+        }
+        self.path.extend_from_slice(&entry.name);
+        self.levels.push(Level { directory: entry.file, path_units: self.path.len(), after: None });
+    }
+
+    /// Gives an entry what it inherits; whether to go on below it.
+    fn visit(&mut self, parts: &mut Parts<'_>, directory: FileId, entry: &Entry) -> Result<bool, Halt> {
+        let of_parent = parts.fs.attributes(directory)?;
+        let parent = parts.descriptor(&of_parent)?;
+        let attributes = parts.fs.attributes(entry.file)?;
+        let child = parts.descriptor(&attributes)?;
+        let aces = [&parent, &child].map(|of| of.dacl.as_ref().map_or(0, |dacl| dacl.aces.len()) as u32);
+        parts.agenda.turn.spend(ENTRY_STEPS + aces.iter().sum::<u32>() * ACE_STEPS);
+        let is_protected = child.control.contains(crate::security::Control::DACL_PROTECTED);
+        if is_protected && self.own == OwnEntries::Kept {
+            self.report.protected += 1;
+            return Ok(false);
+        }
+        if let Some(changed) = hand_down(&parent, &child, entry.directory, self.own) {
+            let now = parts.time();
+            parts.fs.set_security(entry.file, &changed.build()?, now)?;
+            self.report.changed += 1;
+            self.tell(parts, directory, entry);
+        }
+        Ok(entry.directory)
+    }
+
+    /// Tells watchers and holders of directory leases, as for a change by a client.
+    fn tell(&self, parts: &mut Parts<'_>, directory: FileId, entry: &Entry) {
+        if !parts.watches.is_empty() {
+            parts.watches.changed(&self.path_of(entry), notify::MODIFIED, notify::SECURITY);
+        }
+        parts.directory_changed(directory, None);
+    }
+
+    fn path_of(&self, entry: &Entry) -> Vec<u16> {
+        let mut path = self.path.clone();
+        if !path.is_empty() {
+            path.push(u16::from(b'\\'));
+        }
+        path.extend_from_slice(&entry.name);
+        path
+    }
+
+    /// Notes an entry, or the innermost directory, that cannot be changed or listed. One that is gone by now needs nothing.
+    ///
+    /// # Errors
+    /// The halt itself if it concerns more than this file.
+    fn pass_over(&mut self, entry: Option<&Entry>, halt: Halt) -> Result<(), Halt> {
+        match halt {
+            Halt::Status(NtStatus::OBJECT_NAME_NOT_FOUND) => Ok(()),
+            Halt::Status(
+                status @ (NtStatus::DATA_ERROR
+                | NtStatus::INVALID_ACL
+                | NtStatus::INVALID_PARAMETER
+                | NtStatus::NOT_A_DIRECTORY),
+            ) => {
+                self.report.unreached_count += 1;
+                if self.report.unreached.len() < NAMED_MAX {
+                    let path = entry.map_or_else(|| self.path.clone(), |entry| self.path_of(entry));
+                    self.report.unreached.push((path.into(), status));
+                }
+                Ok(())
+            }
+            halt => Err(halt),
+        }
+    }
+}
+
+impl Service {
+    /// Carries a propagation on by a bounded step.
+    ///
+    /// # Errors
+    /// Why the volume takes no changes. What was changed stays, and the propagation can be carried on later.
+    pub fn propagate(&mut self, propagation: &mut Propagation) -> Result<PropagationStep, NtStatus> {
+        let mut parts = self.parts();
+        // Steps that the file layer took by itself are its own to bound.
+        parts.fs.take_steps();
+        let result = propagation.walk(&mut parts);
+        parts.spend_metadata();
+        run::run_ready(&mut parts);
+        match result {
+            Ok(step) => Ok(step),
+            Err(Halt::Miss | Halt::Yield) => Ok(PropagationStep::Waits),
+            Err(Halt::Status(status)) => Err(status),
+            // No open of another is in the way of a change of a descriptor, and no reparse point is followed.
+            Err(Halt::Break(_) | Halt::Closing(_) | Halt::Symlink { .. }) => Err(NtStatus::INTERNAL_ERROR),
+        }
+    }
+}
