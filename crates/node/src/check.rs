@@ -122,7 +122,9 @@ struct Run {
 
 impl Run {
     async fn run(mut self, served: ServedVolume) {
-        let structures = self.check_structures(&served).await;
+        let structures = check_structures(&served, &self.parts.tasks, || self.gives_up()).await;
+        // As long as somebody has it, a volume that stopped is not opened another time.
+        drop(served);
         if !self.check_copies().await {
             return;
         }
@@ -140,26 +142,12 @@ impl Run {
         self.parts.jobs.borrow_mut().end_check(self.job, state, message, unix_s);
     }
 
-    /// Checks the file layer's structures; answers in words, the error says that they are damaged.
-    async fn check_structures(&self, served: &ServedVolume) -> Result<String, String> {
-        let mut check = served.with(|service| Check::new(service.file_system()));
-        loop {
-            let step = served.with_mut(|service| check.step(service.file_system_mut(), STEP_KEYS));
-            match step {
-                Ok(true) => break,
-                Ok(false) | Err(FsError::Miss) => {}
-                Err(why) => return Err(format!("the structures cannot be checked: {why}")),
-            }
-            self.parts.tasks.rest(KEYS_REST).await;
+    /// Why the structures are not gone through to the end, if they are not.
+    fn gives_up(&self) -> Option<&'static str> {
+        if self.parts.jobs.borrow().is_cancelled(self.job) {
+            return Some("cancelled");
         }
-        let report = check.report();
-        if report.problem_count == 0 {
-            let allocation =
-                if report.allocation_compared { "" } else { " (allocation changed meanwhile: not compared)" };
-            return Ok(format!("{} files in {} extents are sound{allocation}", report.files, report.extents));
-        }
-        let first = report.problems.first().map_or("", String::as_str);
-        Err(format!("{} problems in the structures, the first: {first}", report.problem_count))
+        (!self.parts.volumes.is_served(self.volume)).then_some("the volume is not served any more")
     }
 
     /// Compares all copies of everything the volume has; `false`: it was cancelled.
@@ -247,5 +235,66 @@ impl Run {
             self.end(JobState::Cancelled, format!("so far: {}", self.found.in_words(false)));
         }
         !is_cancelled
+    }
+}
+
+/// Checks the file layer's structures; answers in words, the error says that they are damaged, or that they were not gone through to the end.
+/// `gives_up` says why not: nobody brings what is missing to a volume that was deleted or has stopped.
+async fn check_structures(
+    served: &ServedVolume,
+    tasks: &Tasks,
+    gives_up: impl Fn() -> Option<&'static str>,
+) -> Result<String, String> {
+    let mut check = served.with(|service| Check::new(service.file_system()));
+    loop {
+        let step = served.with_mut(|service| check.step(service.file_system_mut(), STEP_KEYS));
+        match step {
+            Ok(true) => break,
+            Ok(false) | Err(FsError::Miss) => {}
+            Err(why) => return Err(format!("the structures cannot be checked: {why}")),
+        }
+        if let Some(why) = gives_up() {
+            return Err(format!("the structures were not checked to the end: {why}"));
+        }
+        tasks.rest(KEYS_REST).await;
+    }
+    let report = check.report();
+    if report.problem_count == 0 {
+        let allocation =
+            if report.allocation_compared { "" } else { " (allocation changed meanwhile: not compared)" };
+        return Ok(format!("{} files in {} extents are sound{allocation}", report.files, report.extents));
+    }
+    let first = report.problems.first().map_or("", String::as_str);
+    Err(format!("{} problems in the structures, the first: {first}", report.problem_count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::served::tests::unpolled;
+    use std::cell::Cell;
+    use sys::driver::{Driver, DriverChoice};
+    use types::{FileTime, Monotonic};
+
+    #[test]
+    fn a_check_ends_when_nobody_brings_what_is_missing_to_its_volume() {
+        let driver = Driver::new(DriverChoice::Automatic).expect("a loop");
+        let tasks = Rc::new(Tasks::new(driver.waker(), Monotonic(1), FileTime::from_unix_nanos(0)));
+        let (volume, is_served) = (unpolled(), Rc::new(Cell::new(true)));
+        let found: Rc<RefCell<Option<Result<String, String>>>> = Rc::default();
+        let (known, result, of_check) = (is_served.clone(), found.clone(), tasks.clone());
+        tasks.spawn(async move {
+            let gives_up = || (!known.get()).then_some("it went");
+            let checked = check_structures(&volume, &of_check, gives_up).await;
+            *result.borrow_mut() = Some(checked);
+        });
+        for turn in 0..100 {
+            is_served.set(turn < 50);
+            assert!(turn > 50 || found.borrow().is_none(), "it ended in turn {turn}");
+            tasks.tell_time(Monotonic(1).after(KEYS_REST * (turn + 1)));
+            tasks.poll();
+        }
+        let why = found.take().expect("it ended").expect_err("it saw nothing");
+        assert!(why.contains("it went") && tasks.is_empty(), "{why}");
     }
 }

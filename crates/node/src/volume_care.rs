@@ -169,7 +169,7 @@ impl VolumeCare {
     /// `NotFound`, or the state could not be written.
     pub async fn delete(&self, volume: VolumeId) -> Done<()> {
         let (space, pool) = (self.space_of(volume)?, self.volumes.pool_of(volume)?);
-        drop(self.volumes.withdraw(volume, self.tasks.now()));
+        self.volumes.begin_deletion(volume, self.tasks.now());
         space.close_volume(volume);
         until(|| match space.phase(volume) {
             Some(Phase::Opening | Phase::Serving | Phase::Closing) => None,
@@ -182,7 +182,10 @@ impl VolumeCare {
             let note = DeletedVolume { id: volume, pool };
             state.commit(Transaction::default().delete(key).put(note.key(), note.encode()))
         });
-        deleted.await?;
+        if let Err(error) = deleted.await {
+            self.volumes.deletion_failed(volume, format!("it could not be deleted: {error}"));
+            return Err(error);
+        }
         self.volumes.forget(volume);
         self.give_slabs_back(volume, pool);
         Ok(())

@@ -43,6 +43,8 @@ pub struct VolumeEntry {
     /// It is being opened or made, or commands on it end.
     pub opening: bool,
     pub failure: Option<String>,
+    /// It is being deleted.
+    leaving: bool,
     /// Disks that had come when it was opened last ([`crate::disks::Disks::arrivals`]).
     arrivals: u64,
     /// When it is opened again if that failed, or if it stopped.
@@ -130,11 +132,13 @@ impl Volumes {
     /// `NotFound`, or `Unavailable`.
     pub(crate) fn served_for(&self, volume: VolumeId) -> Done<ServedVolume> {
         self.pool_of(volume)?;
-        self.served(volume).ok_or_else(|| {
-            let name = self.name(volume);
-            let why = format!("volume {name} is not served: see `cenote health`");
-            Error::new(ErrorKind::Unavailable, why)
-        })
+        self.served(volume).ok_or_else(|| self.not_served(volume))
+    }
+
+    /// Tells a command that the volume is not served.
+    pub(crate) fn not_served(&self, volume: VolumeId) -> Error {
+        let why = format!("volume {} is not served: see `cenote health`", self.name(volume));
+        Error::new(ErrorKind::Unavailable, why)
     }
 
     pub fn is_served(&self, volume: VolumeId) -> bool {
@@ -207,17 +211,24 @@ impl Volumes {
         let mut openings = known.unwrap_or(OPENINGS);
         openings.tried(now);
         let (id, pool) = (record.id, record.pool);
-        let entry =
-            VolumeEntry { pool, record, served: None, opening: true, failure: None, arrivals, openings };
+        let (served, opening, failure, leaving) = (None, true, None, false);
+        let entry = VolumeEntry { pool, record, served, opening, failure, leaving, arrivals, openings };
         entries.insert(id, entry);
     }
 
-    /// Serves a volume that was opened to clients.
+    /// Serves a volume that was opened to clients, unless it has been deleted meanwhile.
     pub(crate) fn serve(&self, volume: VolumeId, served: ServedVolume) {
-        self.front.add_volume(volume, served.clone());
-        if let Some(entry) = self.entries.borrow_mut().get_mut(&volume) {
-            entry.opening = false;
-            entry.served = Some(served);
+        let is_wanted = match self.entries.borrow_mut().get_mut(&volume) {
+            Some(entry) => {
+                entry.opening = false;
+                entry.served = (!entry.leaving).then(|| served.clone());
+                entry.served.is_some()
+            }
+            None => false,
+        };
+        match is_wanted {
+            true => self.front.add_volume(volume, served),
+            false => served.dismount(),
         }
         self.share_cache();
     }
@@ -256,6 +267,24 @@ impl Volumes {
         }
     }
 
+    /// Takes the volume away from everybody, since it is to be deleted: commands on it are answered that it is gone.
+    pub(crate) fn begin_deletion(&self, volume: VolumeId, now: Monotonic) {
+        if let Some(entry) = self.entries.borrow_mut().get_mut(&volume) {
+            entry.leaving = true;
+        }
+        if let Some(served) = self.withdraw(volume, now) {
+            served.dismount();
+        }
+    }
+
+    /// Notes why the volume could not be deleted: it is opened anew.
+    pub(crate) fn deletion_failed(&self, volume: VolumeId, why: String) {
+        if let Some(entry) = self.entries.borrow_mut().get_mut(&volume) {
+            entry.leaving = false;
+            entry.failure = Some(why);
+        }
+    }
+
     pub(crate) fn forget(&self, volume: VolumeId) {
         self.entries.borrow_mut().remove(&volume);
     }
@@ -280,9 +309,67 @@ impl Volumes {
         let due = entries.values().filter(|entry| {
             entry.failure.is_some()
                 && !entry.opening
+                && !entry.leaving
                 && entry.served.is_none()
                 && (entry.arrivals < arrivals || entry.openings.is_due(now))
         });
         due.map(|entry| entry.record.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::served::tests::unpolled;
+    use cluster::{Provisioning, Resiliency};
+    use std::rc::Rc;
+    use uuid::Uuid;
+
+    /// Volumes that clients see.
+    #[derive(Default, Clone)]
+    struct Seen(Rc<RefCell<Vec<VolumeId>>>);
+
+    impl Front for Seen {
+        fn add_volume(&self, volume: VolumeId, _: ServedVolume) {
+            self.0.borrow_mut().push(volume);
+        }
+        fn remove_volume(&self, volume: VolumeId, _: Monotonic) {
+            self.0.borrow_mut().retain(|seen| *seen != volume);
+        }
+    }
+
+    fn opening() -> (Volumes, Seen, VolumeId) {
+        let (volume, pool) = (VolumeId(Uuid::from_u128(1)), PoolId(Uuid::from_u128(2)));
+        let (resiliency, thin) = (Resiliency::Simple, Provisioning::Thin);
+        let record = VolumeRecord::new(volume, pool, "demo", resiliency, 1 << 30, thin, Vec::new(), 0);
+        let seen = Seen::default();
+        let volumes = Volumes::new(Box::new(seen.clone()), 64 << 20, 100, 100);
+        volumes.begin_opening(record, 0, Monotonic(1));
+        (volumes, seen, volume)
+    }
+
+    #[test]
+    fn a_volume_that_is_being_deleted_is_neither_served_nor_opened_anew() {
+        let (volumes, seen, volume) = opening();
+        volumes.begin_deletion(volume, Monotonic(2));
+        // Its opening comes to an end, one way or the other.
+        volumes.serve(volume, unpolled());
+        assert!(!volumes.is_served(volume) && seen.0.borrow().is_empty());
+        volumes.note_failure(volume, "it was closed".to_owned(), Monotonic(2));
+        assert!(volumes.due(1, Monotonic(1 << 50)).is_empty());
+        volumes.forget(volume);
+        volumes.serve(volume, unpolled());
+        assert!(seen.0.borrow().is_empty(), "clients see a volume that is not there");
+    }
+
+    #[test]
+    fn a_volume_that_could_not_be_deleted_is_opened_anew() {
+        let (volumes, seen, volume) = opening();
+        volumes.serve(volume, unpolled());
+        assert_eq!(*seen.0.borrow(), [volume]);
+        volumes.begin_deletion(volume, Monotonic(2));
+        assert!(!volumes.is_served(volume) && seen.0.borrow().is_empty());
+        volumes.deletion_failed(volume, "no room for the state".to_owned());
+        assert_eq!(volumes.due(1, Monotonic(1 << 50)).len(), 1);
     }
 }
