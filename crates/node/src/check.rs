@@ -126,6 +126,8 @@ struct Run {
 impl Run {
     async fn run(mut self, served: ServedVolume) {
         let structures = self.check_structures(&served).await;
+        // As long as somebody has it, a volume that stopped is not opened another time.
+        drop(served);
         if !self.check_copies().await {
             return;
         }
@@ -144,18 +146,18 @@ impl Run {
         self.parts.jobs.borrow_mut().end_check(self.job, state, message, unix_s);
     }
 
-    /// Checks the file layer's structures; answers in words, the error says that they are damaged.
-    async fn check_structures(&self, served: &ServedVolume) -> Result<String, String> {
-        let mut check = served.with(|service| Check::new(service.file_system()));
-        loop {
-            let step = served.with_mut(|service| check.step(service.file_system_mut(), STEP_KEYS));
-            match step {
-                Ok(true) => break,
-                Ok(false) | Err(FsError::Miss) => {}
-                Err(why) => return Err(format!("the structures cannot be checked: {why}")),
-            }
-            self.parts.tasks.rest(KEYS_REST).await;
+    /// Why the structures are not gone through to the end, if they are not.
+    fn gives_up(&self) -> Option<&'static str> {
+        if self.parts.jobs.borrow().is_cancelled(self.job) {
+            return Some("cancelled");
         }
+        (!self.parts.volumes.is_served(self.volume)).then_some("the volume is not served any more")
+    }
+
+    /// Checks the file layer's structures, and counts quotas anew if they are to be repaired; answers in words, the error says that the
+    /// structures are damaged, or that they were not gone through to the end.
+    async fn check_structures(&self, served: &ServedVolume) -> Result<String, String> {
+        let check = check_structures(served, &self.parts.tasks, || self.gives_up()).await?;
         let report = check.report();
         let recounted = self.repair && report.wrong_quotas > 0;
         if recounted {
@@ -286,9 +288,36 @@ impl Run {
     }
 }
 
+/// Goes through the file layer's structures. The error says why that did not go to the end.
+/// `gives_up` says why not: nobody brings what is missing to a volume that was deleted or has stopped.
+async fn check_structures(
+    served: &ServedVolume,
+    tasks: &Tasks,
+    gives_up: impl Fn() -> Option<&'static str>,
+) -> Result<Check, String> {
+    let mut check = served.with(|service| Check::new(service.file_system()));
+    loop {
+        let step = served.with_mut(|service| check.step(service.file_system_mut(), STEP_KEYS));
+        match step {
+            Ok(true) => break,
+            Ok(false) | Err(FsError::Miss) => {}
+            Err(why) => return Err(format!("the structures cannot be checked: {why}")),
+        }
+        if let Some(why) = gives_up() {
+            return Err(format!("the structures were not checked to the end: {why}"));
+        }
+        tasks.rest(KEYS_REST).await;
+    }
+    Ok(check)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::served::tests::unpolled;
+    use std::cell::Cell;
+    use sys::driver::{Driver, DriverChoice};
+    use types::{FileTime, Monotonic};
 
     #[test]
     fn a_repair_is_advised_by_the_volumes_name_and_only_where_it_helps() {
@@ -298,5 +327,27 @@ mod tests {
         assert!(!damaged.in_words(None).contains("--repair"));
         let lost = Found { corrupt: 1, lost: 1, ..Found::default() };
         assert!(!lost.in_words(Some("plans")).contains("--repair"));
+    }
+
+    #[test]
+    fn a_check_ends_when_nobody_brings_what_is_missing_to_its_volume() {
+        let driver = Driver::new(DriverChoice::Automatic).expect("a loop");
+        let tasks = Rc::new(Tasks::new(driver.waker(), Monotonic(1), FileTime::from_unix_nanos(0)));
+        let (volume, is_served) = (unpolled(), Rc::new(Cell::new(true)));
+        let found: Rc<RefCell<Option<Option<String>>>> = Rc::default();
+        let (known, result, of_check) = (is_served.clone(), found.clone(), tasks.clone());
+        tasks.spawn(async move {
+            let gives_up = || (!known.get()).then_some("it went");
+            let checked = check_structures(&volume, &of_check, gives_up).await;
+            *result.borrow_mut() = Some(checked.err());
+        });
+        for turn in 0..100 {
+            is_served.set(turn < 50);
+            assert!(turn > 50 || found.borrow().is_none(), "it ended in turn {turn}");
+            tasks.tell_time(Monotonic(1).after(KEYS_REST * (turn + 1)));
+            tasks.poll();
+        }
+        let why = found.take().expect("it ended").expect("it saw nothing");
+        assert!(why.contains("it went") && tasks.is_empty(), "{why}");
     }
 }

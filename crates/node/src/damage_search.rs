@@ -73,7 +73,11 @@ impl DamageSearch {
         loop {
             match served.with_mut(|service| search.step(service.file_system_mut(), STEP_KEYS)) {
                 Ok(true) => break,
-                Ok(false) | Err(FsError::Miss) => self.tasks.rest(STEP_REST).await,
+                // Nobody brings what is missing to a volume that was deleted or has stopped.
+                Ok(false) | Err(FsError::Miss) if self.volumes.is_served(volume) => {
+                    self.tasks.rest(STEP_REST).await;
+                }
+                Ok(false) | Err(FsError::Miss) => return Err(self.volumes.not_served(volume)),
                 Err(why) => {
                     return Err(Error::io(format!("the volume's structures cannot be read for it: {why}")));
                 }

@@ -199,7 +199,9 @@ impl PoolCare {
         };
         for volume in volumes.iter().filter(|volume| known.is_served(**volume)) {
             let Some(served) = known.withdraw(*volume, tasks.now()) else { continue };
-            served.make_durable_alone(is_late).await.map_err(|status| {
+            let durable = served.make_durable_alone(is_late).await;
+            served.dismount();
+            durable.map_err(|status| {
                 Error::io(format!("volume {volume} could not be made durable: {status:?}"))
             })?;
         }

@@ -17,6 +17,8 @@ struct Shared {
     service: RefCell<Service>,
     answers: RefCell<Answers>,
     next: Cell<u64>,
+    /// Nobody polls the service any more.
+    dismounted: Cell<bool>,
 }
 
 /// A volume that is served. Clones share it.
@@ -31,7 +33,13 @@ impl ServedVolume {
             service: RefCell::new(service),
             answers: RefCell::default(),
             next: Cell::new(COMMAND),
+            dismounted: Cell::new(false),
         }))
+    }
+
+    /// Ends the volume for good: commands under way on it, and later ones, are answered that it is gone.
+    pub fn dismount(&self) {
+        self.0.dismounted.set(true);
     }
 
     /// No command is under way on it: nobody else has a clone.
@@ -89,6 +97,7 @@ impl ServedVolume {
         let mut answers = self.0.answers.borrow_mut();
         match answers.get(&id) {
             Some(Some(_)) => answers.remove(&id).flatten(),
+            _ if self.0.dismounted.get() => Some(Err(NtStatus::VOLUME_DISMOUNTED)),
             _ => None,
         }
     }
@@ -133,5 +142,40 @@ impl Backend for ServedVolume {
 
     fn handle_timeout(&mut self, now: Monotonic) {
         self.0.service.borrow_mut().handle_timeout(now);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+    use types::{BlockCount, FileTime};
+    use volume::fs::{Config, FileSystem, Format};
+    use volume::service::ServiceConfig;
+
+    /// A new volume, which nobody polls.
+    pub(crate) fn unpolled() -> ServedVolume {
+        let blocks = BlockCount(65_536);
+        let disk = Box::new(space::memory::MemoryVirtualDisk::new(blocks, 4096, blocks));
+        let root_security = volume::security::volume_root().build().expect("short enough");
+        let (id, now) = ([3; 16], FileTime(1_000_000));
+        let format = Format { id, label: "test".into(), serial: 1, now, root_security };
+        let fs = FileSystem::format(disk, &format, Config::default());
+        ServedVolume::new(Service::new(fs, ServiceConfig::default(), Monotonic(1), now))
+    }
+
+    #[test]
+    fn commands_on_a_volume_that_is_gone_are_answered() {
+        let (volume, now) = (unpolled(), Monotonic(2));
+        let mut context = Context::from_waker(Waker::noop());
+        let mut under_way = pin!(volume.make_durable(|| false));
+        assert!(under_way.as_mut().poll(&mut context).is_pending());
+        volume.dismount();
+        assert_eq!(under_way.poll(&mut context), Poll::Ready(Err(NtStatus::VOLUME_DISMOUNTED)));
+        let close = Operation::Close { open: volume::backend::OpenId(7), query: false };
+        let later = pin!(volume.perform(close, now)).poll(&mut context);
+        assert!(matches!(later, Poll::Ready(Err(NtStatus::VOLUME_DISMOUNTED))));
     }
 }

@@ -259,14 +259,13 @@ impl VolumeCare {
     /// `NotFound`; `Conflict` if it is being made or deleted; or the state could not be written, and the volume stays.
     pub async fn delete(&self, volume: VolumeId) -> Done<()> {
         let (space, pool) = (self.space_of(volume)?, self.volumes.pool_of(volume)?);
-        if !self.volumes.hide(volume) {
+        if !self.volumes.begin_deletion(volume, self.tasks.now()) {
             let why = format!("volume {} is being made or deleted", self.volumes.name(volume));
             return Err(Error::new(ErrorKind::Conflict, why));
         }
         self.close(volume, &space).await;
         if let Err(why) = self.forget_record(volume, pool).await {
-            let record = self.volumes.entries().get(&volume).map(|entry| entry.record.clone());
-            record.into_iter().for_each(|record| self.opener.open(record));
+            self.volumes.deletion_failed(volume, format!("it could not be deleted: {why}"));
             return Err(why);
         }
         self.volumes.forget(volume);
@@ -278,7 +277,7 @@ impl VolumeCare {
 
     /// Takes the volume away from clients, and closes its virtual disk.
     async fn close(&self, volume: VolumeId, space: &PoolSpace) {
-        drop(self.volumes.withdraw(volume, self.tasks.now()));
+        self.volumes.dismount(volume, self.tasks.now());
         space.close_volume(volume);
         until(|| match space.phase(volume) {
             Some(Phase::Opening | Phase::Serving | Phase::Closing) => None,

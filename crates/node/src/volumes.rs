@@ -45,6 +45,8 @@ pub struct VolumeEntry {
     /// It is being made or deleted: nobody is told of it.
     pub is_hidden: bool,
     pub failure: Option<String>,
+    /// It is being deleted.
+    leaving: bool,
     /// Disks that had come when it was opened last ([`crate::disks::Disks::arrivals`]).
     arrivals: u64,
     /// When it is opened again if that failed, or if it stopped.
@@ -132,11 +134,13 @@ impl Volumes {
     /// `NotFound`, or `Unavailable`.
     pub(crate) fn served_for(&self, volume: VolumeId) -> Done<ServedVolume> {
         self.pool_of(volume)?;
-        self.served(volume).ok_or_else(|| {
-            let name = self.name(volume);
-            let why = format!("volume {name} is not served: see `cenote health`");
-            Error::new(ErrorKind::Unavailable, why)
-        })
+        self.served(volume).ok_or_else(|| self.not_served(volume))
+    }
+
+    /// Tells a command that the volume is not served.
+    pub(crate) fn not_served(&self, volume: VolumeId) -> Error {
+        let why = format!("volume {} is not served: see `cenote health`", self.name(volume));
+        Error::new(ErrorKind::Unavailable, why)
     }
 
     pub fn is_served(&self, volume: VolumeId) -> bool {
@@ -216,24 +220,29 @@ impl Volumes {
             served: None,
             opening: true,
             failure: None,
+            leaving: false,
             arrivals,
             openings,
         };
         entries.insert(id, entry);
     }
 
-    /// Notes that the volume is about to be deleted, and hides it. `false`: that was done before, or it is being made.
-    pub(crate) fn hide(&self, volume: VolumeId) -> bool {
-        let mut entries = self.entries.borrow_mut();
-        entries.get_mut(&volume).is_some_and(|entry| !std::mem::replace(&mut entry.is_hidden, true))
-    }
-
-    /// Serves a volume that was opened to clients.
+    /// Serves a volume that was opened to clients, unless it has been deleted meanwhile.
     pub(crate) fn serve(&self, volume: VolumeId, served: ServedVolume) {
-        self.front.add_volume(volume, served.clone());
-        if let Some(entry) = self.entries.borrow_mut().get_mut(&volume) {
-            (entry.opening, entry.is_hidden) = (false, false);
-            entry.served = Some(served);
+        let is_wanted = match self.entries.borrow_mut().get_mut(&volume) {
+            Some(entry) => {
+                entry.opening = false;
+                if !entry.leaving {
+                    entry.is_hidden = false;
+                    entry.served = Some(served.clone());
+                }
+                !entry.leaving
+            }
+            None => false,
+        };
+        match is_wanted {
+            true => self.front.add_volume(volume, served),
+            false => served.dismount(),
         }
         self.share_cache();
     }
@@ -272,6 +281,32 @@ impl Volumes {
         }
     }
 
+    /// Takes the volume away from everybody, since it is to be deleted: commands on it are answered that it is gone. `false`: it is
+    /// being made, or deleted already.
+    pub(crate) fn begin_deletion(&self, volume: VolumeId, now: Monotonic) -> bool {
+        match self.entries.borrow_mut().get_mut(&volume) {
+            Some(entry) if !entry.is_hidden => (entry.is_hidden, entry.leaving) = (true, true),
+            _ => return false,
+        }
+        self.dismount(volume, now);
+        true
+    }
+
+    /// Takes the volume away from everybody.
+    pub(crate) fn dismount(&self, volume: VolumeId, now: Monotonic) {
+        if let Some(served) = self.withdraw(volume, now) {
+            served.dismount();
+        }
+    }
+
+    /// Notes why the volume could not be deleted: it is opened anew.
+    pub(crate) fn deletion_failed(&self, volume: VolumeId, why: String) {
+        if let Some(entry) = self.entries.borrow_mut().get_mut(&volume) {
+            (entry.is_hidden, entry.leaving) = (false, false);
+            entry.failure = Some(why);
+        }
+    }
+
     pub(crate) fn forget(&self, volume: VolumeId) {
         self.entries.borrow_mut().remove(&volume);
     }
@@ -297,9 +332,67 @@ impl Volumes {
             entry.failure.is_some()
                 && !entry.opening
                 && !entry.is_hidden
+                && !entry.leaving
                 && entry.served.is_none()
                 && (entry.arrivals < arrivals || entry.openings.is_due(now))
         });
         due.map(|entry| entry.record.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::served::tests::unpolled;
+    use cluster::{Provisioning, Resiliency};
+    use std::rc::Rc;
+    use uuid::Uuid;
+
+    /// Volumes that clients see.
+    #[derive(Default, Clone)]
+    struct Seen(Rc<RefCell<Vec<VolumeId>>>);
+
+    impl Front for Seen {
+        fn add_volume(&self, volume: VolumeId, _: ServedVolume) {
+            self.0.borrow_mut().push(volume);
+        }
+        fn remove_volume(&self, volume: VolumeId, _: Monotonic) {
+            self.0.borrow_mut().retain(|seen| *seen != volume);
+        }
+    }
+
+    fn opening() -> (Volumes, Seen, VolumeId) {
+        let (volume, pool) = (VolumeId(Uuid::from_u128(1)), PoolId(Uuid::from_u128(2)));
+        let (resiliency, thin) = (Resiliency::Simple, Provisioning::Thin);
+        let record = VolumeRecord::new(volume, pool, "demo", resiliency, 1 << 30, thin, Vec::new(), 0);
+        let seen = Seen::default();
+        let volumes = Volumes::new(Box::new(seen.clone()), 64 << 20, 100, 100);
+        volumes.begin_opening(record, 0, Monotonic(1));
+        (volumes, seen, volume)
+    }
+
+    #[test]
+    fn a_volume_that_is_being_deleted_is_neither_served_nor_opened_anew() {
+        let (volumes, seen, volume) = opening();
+        volumes.begin_deletion(volume, Monotonic(2));
+        // Its opening comes to an end, one way or the other.
+        volumes.serve(volume, unpolled());
+        assert!(!volumes.is_served(volume) && seen.0.borrow().is_empty());
+        volumes.note_failure(volume, "it was closed".to_owned(), Monotonic(2));
+        assert!(volumes.due(1, Monotonic(1 << 50)).is_empty());
+        volumes.forget(volume);
+        volumes.serve(volume, unpolled());
+        assert!(seen.0.borrow().is_empty(), "clients see a volume that is not there");
+    }
+
+    #[test]
+    fn a_volume_that_could_not_be_deleted_is_opened_anew() {
+        let (volumes, seen, volume) = opening();
+        volumes.serve(volume, unpolled());
+        assert_eq!(*seen.0.borrow(), [volume]);
+        volumes.begin_deletion(volume, Monotonic(2));
+        assert!(!volumes.is_served(volume) && seen.0.borrow().is_empty());
+        volumes.deletion_failed(volume, "no room for the state".to_owned());
+        assert_eq!(volumes.due(1, Monotonic(1 << 50)).len(), 1);
     }
 }

@@ -112,6 +112,11 @@ impl<D: Disk> Io<D> {
         self.shared.borrow().unreadable.clone()
     }
 
+    /// Whether [`Self::read_salvaging`] could not read the page.
+    pub(crate) fn is_unreadable(&self, offset: u64) -> bool {
+        self.shared.borrow().unreadable.contains(&offset)
+    }
+
     pub(crate) async fn write(&self, offset: u64, data: Payload, durable: bool) -> Result<(), DiskError> {
         let started = self.start(DiskOperation::Write { offset, data, durable });
         self.finish(started).await.map(|_| ())

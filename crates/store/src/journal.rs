@@ -5,6 +5,7 @@ use crate::layout::PAGE_BYTES;
 use crate::record::{BatchHeader, DATA_BLOCKS_MAX, HEADER_BLOCKS_MAX, HEADER_BYTES, Record, encode_batch};
 use crate::slots::SlotId;
 use std::collections::VecDeque;
+use std::ops::Range;
 use sys::{BufMut, Payload};
 use types::DiskId;
 
@@ -50,6 +51,28 @@ pub(crate) struct BatchWrite {
     pub(crate) sequence: u64,
     pub(crate) block: u32,
     pub(crate) data: Payload,
+}
+
+/// Blocks of the ring, one behind the other.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stretch {
+    pub(crate) first: u32,
+    pub(crate) blocks: u32,
+    /// All blocks of the ring.
+    pub(crate) of: u32,
+}
+
+impl Stretch {
+    pub(crate) fn contains(self, block: u32) -> bool {
+        (block + self.of - self.first) % self.of < self.blocks
+    }
+}
+
+/// The first of these blocks, in order, with those that follow it without a gap: at most as many as one batch has of data.
+pub(crate) fn first_run(mut blocks: impl Iterator<Item = u32>) -> Option<Range<u32>> {
+    let first = blocks.next()?;
+    let follows = |(at, block): &(u32, u32)| *block == first + at && *at < DATA_BLOCKS_MAX;
+    Some(first..first + 1 + (1..).zip(blocks).take_while(follows).count() as u32)
 }
 
 pub(crate) struct Journal {
@@ -272,6 +295,13 @@ impl Journal {
             run = Some(Run { block, blocks, last_sequence: batch.sequence });
         }
         run
+    }
+
+    /// Where batches behind `through` lie.
+    pub(crate) fn place_behind(&self, through: u64) -> Stretch {
+        let (first, ..) = self.tail_after(through);
+        let blocks = self.live_from(through + 1).map(|batch| batch.blocks).sum();
+        Stretch { first, blocks, of: self.blocks }
     }
 
     /// The anchor's place for a journal whose batches up to `through` are applied: block, sequence and CRC before it.

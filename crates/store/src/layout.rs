@@ -136,6 +136,11 @@ impl Layout {
     pub(crate) fn journal_offset(&self, block: u32) -> u64 {
         self.journal + u64::from(block) * PAGE
     }
+    /// The block of the journal that lies at this offset.
+    pub(crate) fn journal_block(&self, offset: u64) -> Option<u32> {
+        let block = u32::try_from(offset.checked_sub(self.journal)? / PAGE).ok()?;
+        (block < self.journal_blocks()).then_some(block)
+    }
     /// The metadata word that holds the epoch of the region of `block`.
     pub(crate) fn epoch_word(&self, block: u32) -> u32 {
         self.slab_blocks() + block / REGION_BLOCKS

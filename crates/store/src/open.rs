@@ -3,6 +3,7 @@
 
 use crate::anchor::{Anchor, may_be_records_header, parse_anchor, parse_records, records_slot_bytes};
 use crate::io::{Io, Started};
+use crate::journal::{Stretch, first_run};
 use crate::label::{Label, LabelError, parse_label};
 use crate::layout::{
     ANCHOR_SLOTS, AREA_BYTES, LABEL_SLOTS, LEAF_BYTES, LEAVES_PER_PAGE, Layout, PAGE_BYTES, PAGE_WORDS,
@@ -19,7 +20,7 @@ use crate::tables::{
 use crate::versions::{PageVersion, PageVersions};
 use disk::{Disk, DiskError};
 use std::collections::{BTreeSet, HashMap};
-use sys::Buf;
+use sys::{Buf, BufMut};
 use types::{Epoch, PoolId, SlabIndex, VolumeId};
 
 /// Metadata pages read at once while replayed changes are merged into them.
@@ -63,6 +64,8 @@ pub(crate) struct OwnDamage {
     pub(crate) pages: BTreeSet<u64>,
     /// Pages that the medium did not give, metadata pages among them.
     pub(crate) unreadable: u64,
+    /// Blocks of the journal's live batches that the medium did not give.
+    pub(crate) journal: BTreeSet<u32>,
     /// Copies of the label that are to be written again.
     pub(crate) labels: Vec<u64>,
     /// A copy of an anchor was damaged: both slots are to be written again.
@@ -190,6 +193,27 @@ pub(crate) async fn claim<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<()
         io.write(area + slot, bytes.clone().into(), true).await?;
     }
     opened.own.whole_anchors[(opened.anchor.sequence % 2) as usize] = Some(opened.anchor);
+    heal_journal(io, opened).await
+}
+
+/// Writes zeroes over blocks of the journal that the medium did not give and that belong to no batch: each later opening that looks there for
+/// the journal's end would meet them again. The anchor has come before: if one can be read after all, it says nothing any more.
+async fn heal_journal<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<(), DiskError> {
+    let (layout, anchor) = (&opened.label.layout, &opened.anchor);
+    let blocks = opened.replayed.live.iter().map(|batch| batch.blocks).sum();
+    let live = Stretch { first: anchor.tail_block, blocks, of: layout.journal_blocks() };
+    let (needed, mut dead): (BTreeSet<u32>, BTreeSet<u32>) =
+        std::mem::take(&mut opened.own.journal).into_iter().partition(|block| live.contains(*block));
+    opened.own.journal = needed;
+    while let Some(run) = first_run(dead.iter().copied()) {
+        dead.retain(|block| !run.contains(block));
+        let zeroes = BufMut::zeroed(run.len() * PAGE_BYTES).freeze();
+        match io.write(layout.journal_offset(run.start), zeroes.into(), true).await {
+            // Nothing is lost by it, and the batch that is written there next tells.
+            Ok(()) | Err(DiskError::Medium(_) | DiskError::NoSpace) => {}
+            Err(error) => return Err(error),
+        }
+    }
     Ok(())
 }
 
@@ -264,6 +288,7 @@ impl OwnDamage {
         let Layout { metadata, slabs, .. } = label.layout;
         let slots = label.layout.areas().map(|area| area + ANCHOR_SLOTS[0]..area + ANCHOR_SLOTS[1] + 1);
         self.anchors |= unreadable.iter().any(|page| slots.iter().any(|slots| slots.contains(page)));
+        self.journal = unreadable.iter().filter_map(|page| label.layout.journal_block(*page)).collect();
         self.pages.extend(unreadable.into_iter().filter(|page| !(metadata..slabs).contains(page)));
     }
 }

@@ -11,6 +11,8 @@ pub(crate) struct OverlayEntry {
     pub(crate) sequence: u64,
     /// Its place, in blocks from the start of the journal.
     pub(crate) journal_block: u32,
+    /// What its record says of its bytes.
+    pub(crate) checksum: u64,
     pub(crate) bytes: Option<Buf>,
 }
 
@@ -42,13 +44,14 @@ impl Overlay {
         self.entries.get(&key)
     }
 
-    pub(crate) fn insert(&mut self, key: u64, sequence: u64, journal_block: u32, bytes: Option<Buf>) {
-        let bytes = bytes.filter(|_| self.kept_bytes + BLOCK_BYTES <= self.budget_bytes).map(|bytes| {
+    /// Takes a block; its bytes only if the budget has room for them.
+    pub(crate) fn insert(&mut self, key: u64, entry: OverlayEntry) {
+        let bytes = entry.bytes.filter(|_| self.kept_bytes + BLOCK_BYTES <= self.budget_bytes).map(|bytes| {
             // A slice of a large receive buffer would keep all of it.
             if bytes.retained_bytes() > 2 * BLOCK_BYTES { Buf::from(&bytes[..]) } else { bytes }
         });
         self.kept_bytes += bytes.as_ref().map_or(0, |_| BLOCK_BYTES);
-        if let Some(old) = self.entries.insert(key, OverlayEntry { sequence, journal_block, bytes }) {
+        if let Some(old) = self.entries.insert(key, OverlayEntry { bytes, ..entry }) {
             self.kept_bytes -= old.bytes.map_or(0, |_| BLOCK_BYTES);
         }
     }

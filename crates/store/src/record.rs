@@ -252,6 +252,24 @@ pub(crate) fn encode_batch(disk: DiskId, header: &BatchHeader, records: &[&Recor
     crc
 }
 
+/// The chain's CRC before the first batch of a disk.
+pub(crate) const NO_BATCH_BEFORE: u64 = 0;
+
+/// What a block says of a batch's place in the chain, if it is the first of one, whatever else of it is whole: a header may have rotted in any
+/// of its fields.
+pub(crate) struct BatchLink {
+    pub(crate) sequence: u64,
+    pub(crate) incarnation: u64,
+    pub(crate) previous: u64,
+}
+
+impl BatchLink {
+    pub(crate) fn read(block: &[u8]) -> Self {
+        let [sequence, incarnation, previous] = [16, 24, 32].map(|at| u64_at(block, at));
+        Self { sequence, incarnation, previous }
+    }
+}
+
 /// Reads the header's fields from its first block, before its CRC can be checked; `None` if this is no batch.
 pub fn parse_batch_header(block: &[u8]) -> Option<BatchHeader> {
     if block.len() < PAGE_BYTES || !block.starts_with(&MAGIC) {

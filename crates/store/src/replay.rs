@@ -9,8 +9,9 @@ use crate::layout::{Layout, PAGE_BYTES, PAGE_WORDS};
 use crate::metadata::merged_word;
 use crate::numbers::{NumberMap, block_key, page_key};
 use crate::open_error::OpenError;
+use crate::overlay::OverlayEntry;
 use crate::planted::Planted;
-use crate::record::{BatchHeader, Record, parse_batch, parse_batch_header};
+use crate::record::{BatchHeader, BatchLink, NO_BATCH_BEFORE, Record, parse_batch, parse_batch_header};
 use crate::tables::SlabEntry;
 use disk::{Disk, DiskError};
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -40,8 +41,8 @@ pub(crate) struct Replayed {
     pub(crate) incarnation: u64,
     /// Changed words by metadata page: place in the page and new word, in order.
     pub(crate) changes: NumberMap<Vec<(u16, u64)>>,
-    /// Journaled blocks: sequence, journal block, bytes.
-    pub(crate) blocks: NumberMap<(u64, u32, Option<Buf>)>,
+    /// Journaled blocks.
+    pub(crate) blocks: NumberMap<OverlayEntry>,
     /// Slabs whose table entries changed.
     pub(crate) changed_slabs: HashSet<SlabIndex>,
     /// Slabs freed by a batch that is still live, with its sequence.
@@ -74,6 +75,11 @@ impl<D: Disk> JournalReader<'_, D> {
         }
         let start = (block - self.first) as usize * PAGE_BYTES;
         Ok(self.window.slice(start..start + count as usize * PAGE_BYTES))
+    }
+
+    /// Whether the medium did not give the block.
+    fn is_unreadable(&self, block: u32) -> bool {
+        self.io.is_unreadable(self.layout.journal_offset(block))
     }
 }
 
@@ -116,9 +122,10 @@ pub(crate) async fn replay<D: Disk>(
                 return Err(OpenError::JournalDamaged { sequence });
             }
             let first = reader.blocks(block, 1).await?;
-            let begun = parse_batch_header(&first).is_some_and(|header| {
-                header.sequence == sequence && header.incarnation == anchor.incarnation
-            });
+            let link = BatchLink::read(&first);
+            let begun = reader.is_unreadable(block)
+                || link.sequence == sequence && link.incarnation == anchor.incarnation
+                || link.previous == previous && previous != NO_BATCH_BEFORE;
             replayed.doubt.anything =
                 begun || goes_on(&mut reader, label, block, sequence, anchor.incarnation).await?;
             return Ok(replayed);
@@ -255,9 +262,9 @@ impl Replayed {
                 }
                 Record::Overwrite { slab, first, checksums, .. } => {
                     self.change_words(layout, record, sequence)?;
-                    for at in 0..checksums.len() {
+                    for (at, checksum) in checksums.iter().enumerate() {
                         let key = block_key(*slab, first + at as u32);
-                        self.keep_block(key, sequence, found, data_block, data_at + at);
+                        self.keep_block(key, *checksum, found, data_block, data_at + at);
                     }
                     data_at += checksums.len();
                 }
@@ -275,18 +282,20 @@ impl Replayed {
         Ok(())
     }
 
-    fn keep_block(&mut self, key: u64, sequence: u64, found: &Found, data_block: u32, at: usize) {
+    fn keep_block(&mut self, key: u64, checksum: u64, found: &Found, data_block: u32, at: usize) {
+        let journal_block = data_block + at as u32;
         if found.damaged.contains(&at) {
             // The checksum stands: the block reads as corrupt and is repaired from another copy.
             self.blocks.remove(&key);
-            self.damaged_blocks.insert(data_block + at as u32);
+            self.damaged_blocks.insert(journal_block);
             return;
         }
         let bytes = (self.kept_bytes < KEPT_BYTES).then(|| {
             self.kept_bytes += BLOCK_BYTES;
             Buf::from(&found.data[at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES])
         });
-        self.blocks.insert(key, (sequence, data_block + at as u32, bytes));
+        let sequence = found.header.sequence;
+        self.blocks.insert(key, OverlayEntry { sequence, journal_block, checksum, bytes });
     }
 
     fn change_words(&mut self, layout: &Layout, record: &Record, sequence: u64) -> Result<(), OpenError> {

@@ -82,6 +82,15 @@ fn is_whole(rig: &mut Rig<CrashDisk>) {
     assert_eq!(rig.store.records(), pattern(2, 3));
 }
 
+/// As [`is_whole`], but for the first blocks, which [`journaled`] has overwritten.
+fn is_whole_but(rig: &mut Rig<CrashDisk>, overwritten: u64) {
+    for block in 0..overwritten {
+        assert_eq!(rig.read(block, 1), Ok(pattern(10 + block, 1)), "block {block}");
+    }
+    let rest = 256 - overwritten as u32;
+    assert_eq!(rig.read(overwritten, rest).unwrap(), pattern(1, 256)[overwritten as usize * BLOCK_BYTES..]);
+}
+
 fn scrub(rig: &mut Rig<CrashDisk>) -> Vec<u64> {
     match rig.run(StoreRequest::Scrub { bytes: u64::MAX }) {
         Ok(StoreReply::Scrubbed(progress)) => {
@@ -220,8 +229,9 @@ fn a_scrub_finds_damaged_batches_while_all_of_it_is_in_ram() {
         rig.settle();
         assert_eq!(rig.store.health().journal_used_bytes, 0, "a checkpoint passes them");
         scrub(&mut rig);
-        assert_eq!(counted(&rig), damage.counted(2));
+        assert_eq!((counted(&rig), disk.unreadable_blocks()), (damage.counted(2), 0));
         let mut rig = rig.reopen();
+        assert_eq!(counted(&rig), (0, 0, 0));
         for block in 0..6 {
             assert_eq!(rig.read(block, 1), Ok(pattern(10 + block, 1)), "block {block}");
         }
@@ -253,9 +263,57 @@ fn an_opening_counts_journaled_blocks_that_are_damaged() {
         assert_eq!(counted(&rig), damage.counted(1));
         assert!(rig.read(4, 1).is_err());
         rig.settle();
-        // A checkpoint has passed it. An opening meets it still if it looks for the journal's end there, and can tell only that the medium fails.
-        let met_again = if damage == Damage::Rot { 0 } else { 1 };
-        assert_eq!(counted(&rig.reopen()), damage.counted(met_again));
+        assert_eq!(disk.unreadable_blocks(), 0, "a checkpoint has passed it, and had it written again");
+        assert_eq!(counted(&rig.reopen()), (0, 0, 0));
+    }
+}
+
+#[test]
+fn a_block_of_the_journal_that_no_batch_needs_counts_once_and_is_written_again() {
+    let (mut rig, disk, headers) = journaled(small_options());
+    rig.checkpoint();
+    // Where the next batch but one is going to lie.
+    disk.make_unreadable(headers[5] + 4 * PAGE, PAGE);
+    let mut rig = rig.reopen();
+    assert_eq!((counted(&rig), disk.unreadable_blocks()), ((1, 1, 1), 0));
+    rig.settle();
+    let mut rig = rig.reopen();
+    rig.settle();
+    assert_eq!(counted(&rig), (0, 0, 0));
+    is_whole_but(&mut rig, 6);
+}
+
+#[test]
+fn a_disk_with_a_block_of_the_journal_that_takes_no_writes_opens_all_the_same() {
+    let (mut rig, disk, headers) = journaled(small_options());
+    rig.checkpoint();
+    let offset = headers[5] + 4 * PAGE;
+    disk.make_unreadable(offset, PAGE);
+    let write = FaultTarget::WriteRange { offset, len_bytes: PAGE };
+    disk.inject(Fault::every(write, FaultAction::Fail(DiskError::Medium(5))));
+    let mut rig = rig.reopen();
+    assert_eq!(counted(&rig), (1, 1, 1));
+    is_whole_but(&mut rig, 6);
+}
+
+#[test]
+fn a_journaled_block_that_is_not_what_its_record_says_is_not_applied() {
+    for damage in [Damage::Rot, Damage::Unreadable] {
+        let (mut rig, disk, headers) = journaled(StoreOptions { overlay_bytes: 0, ..small_options() });
+        let before = pattern(1, 256)[4 * BLOCK_BYTES..5 * BLOCK_BYTES].to_vec();
+        let places = (0..16 << 20).step_by(BLOCK_BYTES).filter(|at| disk.peek(*at, BLOCK_BYTES) == before);
+        let place = places.collect::<Vec<_>>()[0];
+        damage.strike(&disk, headers[4] + PAGE);
+        rig.checkpoint();
+        assert!(disk.peek(place, BLOCK_BYTES) == before, "{damage:?}");
+        assert_eq!((counted(&rig), disk.unreadable_blocks()), ((0, 1, damage.counted(1).2), 0));
+        // It is known, and counts no more.
+        assert!(rig.read(4, 1).is_err());
+        assert_eq!(scrub(&mut rig), [4]);
+        assert_eq!(counted(&rig), (0, 1, damage.counted(1).2));
+        rig.write(WriteClass::Overwrite, 4, &pattern(14, 1)).unwrap();
+        rig.checkpoint();
+        is_whole_but(&mut rig.reopen(), 6);
     }
 }
 

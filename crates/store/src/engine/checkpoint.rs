@@ -12,7 +12,7 @@ use super::slab_table::SlabTable;
 use super::volumes::Volumes;
 use crate::anchor::Anchor;
 use crate::health::{StoreHealth, WriteKind};
-use crate::journal::Journal;
+use crate::journal::{Journal, first_run};
 use crate::layout::{ANCHOR_SLOTS, Layout, PAGE_BYTES, PROMISE_PAGES};
 use crate::metadata::encode_page;
 use crate::numbers::block_key;
@@ -24,7 +24,7 @@ use crate::versions::PageVersion;
 use disk::{Disk, DiskError};
 use std::collections::{BTreeSet, VecDeque};
 use sys::{Buf, BufMut, Payload};
-use types::{BLOCK_BYTES, DiskId, SlabIndex};
+use types::{BLOCK_BYTES, DiskId, Lba, SlabIndex};
 
 /// Disk operations of a checkpoint in flight at once: it runs beside foreground I/O.
 const IN_FLIGHT_MAX: usize = 16;
@@ -40,6 +40,8 @@ enum State {
     /// The versions of the pages that are durable now.
     WritingVersions,
     Anchoring,
+    /// Blocks of the journal that nothing needs any more, and that the medium did not give.
+    HealingJournal,
 }
 
 /// What a flush makes durable.
@@ -79,6 +81,8 @@ pub(super) struct Checkpoint {
     anchors: [Option<Buf>; 2],
     /// Slots of the anchor that are to be written before all copies are whole again, each by a checkpoint.
     anchors_due: usize,
+    /// Blocks of live batches that the medium did not give.
+    unreadable: BTreeSet<u32>,
     /// Fresh writes that wait until their place is not being applied.
     waiting: Vec<SlotId>,
 }
@@ -88,6 +92,7 @@ impl Checkpoint {
         Self {
             anchors,
             anchors_due: 0,
+            unreadable: BTreeSet::new(),
             state: State::Idle,
             requested: false,
             stalled: false,
@@ -123,6 +128,11 @@ impl Checkpoint {
     /// The anchor in the slots of this parity, if both copies are known to be whole.
     pub(super) fn anchor_in(&self, parity: usize) -> Option<&Buf> {
         self.anchors[parity].as_ref()
+    }
+    /// Has these blocks of live batches, which the medium did not give, written again when nothing needs them any more: until then an opening
+    /// may find them readable, and afterwards each opening that looks there for the journal's end would meet them.
+    pub(super) fn heal_journal(&mut self, blocks: impl IntoIterator<Item = u32>) {
+        self.unreadable.extend(blocks);
     }
     pub(super) fn unstall(&mut self) {
         self.stalled = false;
@@ -352,8 +362,8 @@ impl Checkpoint {
         }
     }
 
-    /// Takes a journaled block that was not kept in RAM. If it rotted in the journal it fails its checksum in place too; one that the
-    /// medium does not give is made to fail it by zeroes.
+    /// Takes a journaled block that was not kept in RAM. One that is not as its record says is not applied: what lies in place fails that
+    /// checksum, and is repaired from another copy.
     ///
     /// # Errors
     /// The disk as a whole fails.
@@ -361,30 +371,44 @@ impl Checkpoint {
         &mut self,
         read: JournalRead,
         result: Result<Option<BufMut>, DiskError>,
-        overlay: &Overlay,
-        layout: &Layout,
-        device: &mut Device<D>,
+        near: Neighbours<'_, D>,
     ) -> Result<(), DiskError> {
         let JournalRead { key, sequence, attempt } = read;
-        let current = overlay.get(key).filter(|entry| entry.sequence == sequence);
-        let journal_block = current.map(|entry| entry.journal_block);
-        let bytes = match (result, attempt, journal_block) {
-            (Err(DiskError::Medium(_)), Attempt::First, Some(block)) => {
-                read_journaled(JournalRead { attempt: Attempt::Second, ..read }, block, layout, device);
-                return Ok(());
-            }
-            (Ok(Some(bytes)), ..) => bytes,
-            (Err(DiskError::Medium(_)), ..) => BufMut::zeroed(BLOCK_BYTES),
-            (Ok(None), ..) => return Err(DiskError::Invalid("a read without its buffer")),
-            (Err(error), ..) => return Err(error),
+        let bytes = match result {
+            Ok(Some(bytes)) => Some(bytes.freeze()),
+            Err(DiskError::Medium(_)) => None,
+            Ok(None) => return Err(DiskError::Invalid("a read without its buffer")),
+            Err(error) => return Err(error),
         };
-        if journal_block.is_none() || self.giving_up {
+        let entry = near.overlay.get(key).filter(|entry| entry.sequence == sequence && !self.giving_up);
+        let (slab, block) = (SlabIndex((key >> 32) as u32), key as u32);
+        let (Some(entry), Some(owner)) = (entry, near.slabs.entry(slab)) else {
             self.in_flight -= 1;
             return Ok(());
+        };
+        let lba = Lba(u64::from(owner.chunk.0) * u64::from(near.layout.slab_blocks()) + u64::from(block));
+        let is_intact = |bytes: &Buf| codes::block_matches(owner.volume, lba, bytes, entry.checksum);
+        let unreadable = bytes.is_none();
+        match (bytes.filter(is_intact), attempt) {
+            (Some(bytes), _) => {
+                let op = Op::CheckpointWrite { page: None };
+                near.device.write(op, WriteKind::Applied, key_offset(key, near.layout), bytes.into(), false);
+            }
+            (None, Attempt::First) => {
+                let again = JournalRead { attempt: Attempt::Second, ..read };
+                read_journaled(again, entry.journal_block, near.layout, near.device);
+            }
+            (None, Attempt::Second) => {
+                self.in_flight -= 1;
+                let only = std::iter::once(block);
+                if unreadable {
+                    near.damage.note_unreadable(slab, only);
+                    self.heal_journal([entry.journal_block]);
+                } else {
+                    near.damage.note_corrupt(slab, only);
+                }
+            }
         }
-        let offset = key_offset(key, layout);
-        let op = Op::CheckpointWrite { page: None };
-        device.write(op, WriteKind::Applied, offset, bytes.freeze().into(), false);
         Ok(())
     }
 
@@ -495,8 +519,8 @@ impl Checkpoint {
         }
     }
 
-    /// Notes that a copy of the anchor is durable. Answers how the checkpoint ended when both are.
-    pub(super) fn anchor_written(&mut self, overlay: &mut Overlay, journal: &mut Journal) -> Option<Ended> {
+    /// Notes that a copy of the anchor is durable. Answers how the checkpoint ended if that was the last write.
+    pub(super) fn anchor_written<D: Disk>(&mut self, ending: Ending<'_, D>) -> Option<Ended> {
         if self.state != State::Anchoring {
             return None;
         }
@@ -504,20 +528,50 @@ impl Checkpoint {
         if self.in_flight > 0 {
             return None;
         }
-        self.state = State::Idle;
         self.anchors_due -= self.anchors_due.min(1);
         if std::mem::take(&mut self.giving_up) {
+            self.state = State::Idle;
             self.stalled = true;
             self.requested = false;
             return Some(Ended::GivenUp { waiting: self.end() });
         }
+        self.state = State::HealingJournal;
+        self.heal_next(ending)
+    }
+
+    /// Notes that pages of the journal were written again. Answers how the checkpoint ended if they were the last.
+    pub(super) fn journal_healed<D: Disk>(&mut self, ending: Ending<'_, D>) -> Option<Ended> {
+        if self.state != State::HealingJournal {
+            return None;
+        }
+        self.in_flight -= 1;
+        self.heal_next(ending)
+    }
+
+    /// Writes zeroes over the next blocks of the journal that the medium did not give and that the anchor has passed. Their room is not given
+    /// back before that, so no batch is on its way there.
+    fn heal_next<D: Disk>(&mut self, ending: Ending<'_, D>) -> Option<Ended> {
+        let Ending { layout, device, overlay, journal } = ending;
+        let needed = journal.place_behind(self.through);
+        let passed = self.unreadable.iter().copied().filter(|block| !needed.contains(*block));
+        let Some(run) = first_run(passed) else { return Some(self.finish(overlay, journal)) };
+        self.unreadable.retain(|block| !run.contains(block));
+        self.in_flight += 1;
+        let zeroes = BufMut::zeroed(run.len() * PAGE_BYTES).freeze();
+        let offset = layout.journal_offset(run.start);
+        device.write(Op::JournalBlocks, WriteKind::Journal, offset, zeroes.into(), true);
+        None
+    }
+
+    fn finish(&mut self, overlay: &mut Overlay, journal: &mut Journal) -> Ended {
+        self.state = State::Idle;
         let through = self.through;
         for key in std::mem::take(&mut self.blocks) {
             overlay.applied(key, through);
         }
         journal.release(through);
         self.done += 1;
-        Some(Ended::Done { through, waiting: self.end() })
+        Ended::Done { through, waiting: self.end() }
     }
 
     /// Nothing is being applied any more. Answers the fresh writes that waited for that.
@@ -545,9 +599,18 @@ pub(super) struct Neighbours<'a, D> {
     pub(super) pages: &'a mut Pages,
     pub(super) slabs: &'a mut SlabTable,
     pub(super) volumes: &'a mut Volumes,
+    pub(super) damage: &'a mut Damage,
     pub(super) health: &'a mut StoreHealth,
     /// Travels with the anchor.
     pub(super) scrub: Position,
+}
+
+/// The parts that learn of a checkpoint's end.
+pub(super) struct Ending<'a, D> {
+    pub(super) layout: &'a Layout,
+    pub(super) device: &'a mut Device<D>,
+    pub(super) overlay: &'a mut Overlay,
+    pub(super) journal: &'a mut Journal,
 }
 
 /// A unit of a checkpoint's work.

@@ -5,7 +5,7 @@ use crate::journal::Pending;
 use crate::layout::Layout;
 use crate::metadata::merged_word;
 use crate::numbers::block_key;
-use crate::overlay::Overlay;
+use crate::overlay::{Overlay, OverlayEntry};
 use crate::record::Record;
 use types::BLOCK_BYTES;
 
@@ -32,11 +32,13 @@ pub(super) fn take_effect(
     match record {
         Record::Overwrite { .. } => {
             for (at, block) in (first..first + count).enumerate() {
+                let (journal_block, checksum) = (data_block + at as u32, record.word(at));
                 let bytes = match data.parts() {
                     [only] => only.slice(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES),
                     _ => data.slice(at * BLOCK_BYTES, BLOCK_BYTES).contiguous(),
                 };
-                overlay.insert(block_key(slab, block), sequence, data_block + at as u32, Some(bytes));
+                let entry = OverlayEntry { sequence, journal_block, checksum, bytes: Some(bytes) };
+                overlay.insert(block_key(slab, block), entry);
             }
         }
         Record::Fresh { .. } | Record::Discard { .. } => overlay.remove_range(slab, first, count),

@@ -173,9 +173,7 @@ impl<D: Disk> Store<D> {
         slabs.mark_changed_pages(opened.tables_differ.slab_pages);
         let layout = label.layout.clone();
         let mut overlay = Overlay::new(options.overlay_bytes);
-        for (key, (sequence, block, bytes)) in replayed.blocks {
-            overlay.insert(key, sequence, block, bytes);
-        }
+        replayed.blocks.into_iter().for_each(|(key, entry)| overlay.insert(key, entry));
         let promises_changed = replayed.changed_promises || opened.tables_differ.promises;
         let damaged_structures = own.pages.len() as u64;
         let losses = Losses {
@@ -195,6 +193,7 @@ impl<D: Disk> Store<D> {
         if damaged_structures > 0 {
             checkpoint.request();
         }
+        checkpoint.heal_journal(own.journal);
         let mut damage = Damage::new(losses, own.pages, anchor.sequence);
         own.labels.iter().for_each(|label| damage.structures_written(*label..label + 1));
         Self {
@@ -412,8 +411,8 @@ impl<D: Disk> Store<D> {
             Op::Punch { task, slab } => self.punched(task, slab),
             Op::CheckpointRead(_) | Op::CheckpointWrite { .. } if self.poisoned => {}
             Op::CheckpointRead(read) => {
-                let (overlay, layout, device) = (&self.overlay, &self.layout, &mut self.device);
-                let read = self.checkpoint.journal_read(read, result, overlay, layout, device);
+                let (checkpoint, near) = self.checkpoint_beside_neighbours();
+                let read = checkpoint.journal_read(read, result, near);
                 self.poison_if_failed(read);
             }
             Op::CheckpointWrite { page } => {
@@ -426,7 +425,12 @@ impl<D: Disk> Store<D> {
                 let ended = structures.read(result, near);
                 self.structures_ended(ended);
             }
-            Op::Batch { .. } | Op::Flush | Op::Anchor | Op::Records | Op::Label { .. } => match result {
+            Op::Batch { .. }
+            | Op::Flush
+            | Op::Anchor
+            | Op::JournalBlocks
+            | Op::Records
+            | Op::Label { .. } => match result {
                 Ok(_) => self.durable(op),
                 Err(error) => self.poison(&error),
             },
@@ -438,7 +442,8 @@ impl<D: Disk> Store<D> {
         match op {
             Op::Batch { sequence } => self.batch_written(sequence),
             Op::Flush => self.flushed(),
-            Op::Anchor => self.anchor_written(),
+            Op::Anchor => self.end_checkpoint(Checkpoint::anchor_written),
+            Op::JournalBlocks => self.end_checkpoint(Checkpoint::journal_healed),
             Op::Records => {
                 let written = self.records.written(self.label.disk, &self.layout, &mut self.device);
                 let Some((slots, task)) = written else { return };

@@ -74,6 +74,8 @@ pub(super) enum Op {
         page: Option<u64>,
     },
     Anchor,
+    /// Blocks of the journal that nothing needs any more, and that the medium did not give.
+    JournalBlocks,
     Records,
     /// A part of the store's own structures, read by a scrub.
     Structure,

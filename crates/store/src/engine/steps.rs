@@ -384,7 +384,9 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    fn checkpoint_beside_neighbours(&mut self) -> (&mut Checkpoint, checkpoint::Neighbours<'_, D>) {
+    pub(super) fn checkpoint_beside_neighbours(
+        &mut self,
+    ) -> (&mut Checkpoint, checkpoint::Neighbours<'_, D>) {
         let near = checkpoint::Neighbours {
             disk: self.label.disk,
             layout: &self.layout,
@@ -394,14 +396,25 @@ impl<D: Disk> Store<D> {
             pages: &mut self.pages,
             slabs: &mut self.slabs,
             volumes: &mut self.volumes,
+            damage: &mut self.damage,
             health: &mut self.health,
             scrub: self.scrub,
         };
         (&mut self.checkpoint, near)
     }
 
-    pub(super) fn anchor_written(&mut self) {
-        let ended = self.checkpoint.anchor_written(&mut self.overlay, &mut self.journal);
+    /// Tells the checkpoint of one of its last writes.
+    pub(super) fn end_checkpoint(
+        &mut self,
+        written: impl FnOnce(&mut Checkpoint, checkpoint::Ending<'_, D>) -> Option<Ended>,
+    ) {
+        let ending = checkpoint::Ending {
+            layout: &self.layout,
+            device: &mut self.device,
+            overlay: &mut self.overlay,
+            journal: &mut self.journal,
+        };
+        let ended = written(&mut self.checkpoint, ending);
         self.checkpoint_ended(ended);
     }
 

@@ -249,6 +249,10 @@ impl Pass {
             return self.next_piece(near);
         }
         self.count(&judged, &reading, near);
+        if let Piece::Journal { .. } = self.piece {
+            let offsets = reading.unreadable.iter().map(|page| reading.offset + (page * PAGE_BYTES) as u64);
+            near.checkpoint.heal_journal(offsets.filter_map(|offset| near.layout.journal_block(offset)));
+        }
         let damaged = judged.damaged.union(&reading.unreadable);
         self.write_again(reading.offset, damaged.copied(), near) || self.next_piece(near)
     }
