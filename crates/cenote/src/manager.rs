@@ -6,13 +6,14 @@
 mod account_book;
 mod devices;
 mod files;
+mod refusals;
 
 use crate::acl;
 use crate::clock::unix_now_s;
 use crate::config::Config;
 use crate::control::{
-    Command, CommandError, CommandErrorKind, ControlHandle, DiskCommand, FileCommand, NewDisk, NewVolume,
-    Reply as CommandReply, StorageCommand,
+    Command, CommandError, ControlHandle, DiskCommand, FileCommand, NewVolume, Reply as CommandReply,
+    StorageCommand,
 };
 use crate::directory::{Directory, SharedDirectory};
 use crate::quotas;
@@ -26,14 +27,15 @@ use api::requests::{
     Started, UserView,
 };
 use api::{Answer, ApiError, ErrorKind, Management};
+use cluster::RedbState;
 use cluster::accounts::{AccountError, Accounts};
 use cluster::audit::{AuditEvent, AuditLog, Outcome};
 use cluster::import;
-use cluster::seal::{SealError, SealKey};
+use cluster::seal::SealKey;
 use cluster::settings::ServerSettings;
 use cluster::shares::{self, Share, ShareAccess};
-use cluster::{RedbState, StateError};
-use std::path::{Component, PathBuf};
+use refusals::{absolute, check_name, exists, failed, new_disk, no_such, paths, refused, same};
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::oneshot;
 use types::{DiskId, PoolId, Sid, VolumeId};
@@ -185,83 +187,6 @@ impl Manager {
         }
         Ok((share.volume, names.join("\\")))
     }
-}
-
-fn same(left: &str, right: &str) -> bool {
-    left.to_lowercase() == right.to_lowercase()
-}
-
-fn no_such(kind: &str, name: &str) -> ApiError {
-    ApiError::new(
-        ErrorKind::NotFound,
-        format!("there is no {kind} '{name}'; `cenote {kind} list` shows those there are"),
-    )
-}
-
-fn failed(error: CommandError) -> ApiError {
-    let kind = match error.kind {
-        CommandErrorKind::NotFound => ErrorKind::NotFound,
-        CommandErrorKind::Conflict => ErrorKind::Conflict,
-        CommandErrorKind::Invalid => ErrorKind::Invalid,
-        CommandErrorKind::NoSpace => ErrorKind::NoSpace,
-        CommandErrorKind::Unavailable => ErrorKind::Unavailable,
-        CommandErrorKind::Corrupt => ErrorKind::Corrupt,
-        CommandErrorKind::Io => ErrorKind::Internal,
-    };
-    ApiError::new(kind, error.message)
-}
-
-fn refused(error: AccountError) -> ApiError {
-    let kind = match &error {
-        AccountError::NotFound { .. } | AccountError::NoAccount(_) => ErrorKind::NotFound,
-        AccountError::Exists { .. }
-        | AccountError::Builtin(_)
-        | AccountError::State(StateError::Conflict) => ErrorKind::Conflict,
-        AccountError::BadName { .. } | AccountError::BadPassword(_) | AccountError::Invalid(_) => {
-            ErrorKind::Invalid
-        }
-        AccountError::State(StateError::Malformed { .. })
-        | AccountError::Seal(SealError::DoesNotOpen { .. }) => ErrorKind::Corrupt,
-        AccountError::State(_) => ErrorKind::Unavailable,
-        AccountError::Seal(_) => ErrorKind::Internal,
-    };
-    ApiError::new(kind, error.to_string())
-}
-
-fn absolute(text: &str) -> Result<PathBuf, ApiError> {
-    let path = PathBuf::from(text);
-    let whole = path.is_absolute() && !path.components().any(|part| part == Component::ParentDir);
-    whole.then_some(path).ok_or_else(|| {
-        let message = format!("'{text}' is not an absolute path without ..: give the whole path");
-        ApiError::new(ErrorKind::Invalid, message)
-    })
-}
-
-fn paths(given: &[String]) -> Result<Vec<PathBuf>, ApiError> {
-    given.iter().map(|text| absolute(text)).collect()
-}
-
-fn new_disk(request: &AddDisk) -> Result<NewDisk, ApiError> {
-    let path = absolute(&request.path)?;
-    let FaultDomain { rack, node, enclosure } = request.fault_domain.clone();
-    Ok(NewDisk {
-        path,
-        create_size_bytes: request.create_size_bytes,
-        fault_domain: cluster::FaultDomain { rack, node, enclosure },
-    })
-}
-
-fn check_name(kind: &str, name: &str) -> Result<(), ApiError> {
-    let good = !name.is_empty()
-        && name.len() <= 64
-        && name.trim() == name
-        && !name.chars().any(|c| c.is_control() || "/\\\"'".contains(c));
-    good.then_some(()).ok_or_else(|| {
-        ApiError::new(
-            ErrorKind::Invalid,
-            format!("'{name}' is not a name for a {kind}: at most 64 characters, no / \\ or quotes"),
-        )
-    })
 }
 
 impl Management for Manager {
@@ -713,10 +638,6 @@ impl Management for Manager {
             tracing::error!(%error, action, target, "the audit log cannot be written");
         }
     }
-}
-
-fn exists(kind: &str, name: &str) -> ApiError {
-    ApiError::new(ErrorKind::Conflict, format!("there is a {kind} '{name}' already; choose another name"))
 }
 
 #[cfg(test)]

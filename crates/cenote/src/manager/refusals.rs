@@ -1,0 +1,90 @@
+//! Requests that make no sense, and errors of the data plane and of accounts, in the API's words.
+
+use crate::control::{CommandError, CommandErrorKind, NewDisk};
+use api::requests::{AddDisk, FaultDomain};
+use api::{ApiError, ErrorKind};
+use cluster::StateError;
+use cluster::accounts::AccountError;
+use cluster::seal::SealError;
+use std::path::{Component, PathBuf};
+
+pub(super) fn same(left: &str, right: &str) -> bool {
+    left.to_lowercase() == right.to_lowercase()
+}
+
+pub(super) fn no_such(kind: &str, name: &str) -> ApiError {
+    ApiError::new(
+        ErrorKind::NotFound,
+        format!("there is no {kind} '{name}'; `cenote {kind} list` shows those there are"),
+    )
+}
+
+pub(super) fn failed(error: CommandError) -> ApiError {
+    let kind = match error.kind {
+        CommandErrorKind::NotFound => ErrorKind::NotFound,
+        CommandErrorKind::Conflict => ErrorKind::Conflict,
+        CommandErrorKind::Invalid => ErrorKind::Invalid,
+        CommandErrorKind::NoSpace => ErrorKind::NoSpace,
+        CommandErrorKind::Unavailable => ErrorKind::Unavailable,
+        CommandErrorKind::Corrupt => ErrorKind::Corrupt,
+        CommandErrorKind::Io => ErrorKind::Internal,
+    };
+    ApiError::new(kind, error.message)
+}
+
+pub(super) fn refused(error: AccountError) -> ApiError {
+    let kind = match &error {
+        AccountError::NotFound { .. } | AccountError::NoAccount(_) => ErrorKind::NotFound,
+        AccountError::Exists { .. }
+        | AccountError::Builtin(_)
+        | AccountError::State(StateError::Conflict) => ErrorKind::Conflict,
+        AccountError::BadName { .. } | AccountError::BadPassword(_) | AccountError::Invalid(_) => {
+            ErrorKind::Invalid
+        }
+        AccountError::State(StateError::Malformed { .. })
+        | AccountError::Seal(SealError::DoesNotOpen { .. }) => ErrorKind::Corrupt,
+        AccountError::State(_) => ErrorKind::Unavailable,
+        AccountError::Seal(_) => ErrorKind::Internal,
+    };
+    ApiError::new(kind, error.to_string())
+}
+
+pub(super) fn absolute(text: &str) -> Result<PathBuf, ApiError> {
+    let path = PathBuf::from(text);
+    let whole = path.is_absolute() && !path.components().any(|part| part == Component::ParentDir);
+    whole.then_some(path).ok_or_else(|| {
+        let message = format!("'{text}' is not an absolute path without ..: give the whole path");
+        ApiError::new(ErrorKind::Invalid, message)
+    })
+}
+
+pub(super) fn paths(given: &[String]) -> Result<Vec<PathBuf>, ApiError> {
+    given.iter().map(|text| absolute(text)).collect()
+}
+
+pub(super) fn new_disk(request: &AddDisk) -> Result<NewDisk, ApiError> {
+    let path = absolute(&request.path)?;
+    let FaultDomain { rack, node, enclosure } = request.fault_domain.clone();
+    Ok(NewDisk {
+        path,
+        create_size_bytes: request.create_size_bytes,
+        fault_domain: cluster::FaultDomain { rack, node, enclosure },
+    })
+}
+
+pub(super) fn check_name(kind: &str, name: &str) -> Result<(), ApiError> {
+    let good = !name.is_empty()
+        && name.len() <= 64
+        && name.trim() == name
+        && !name.chars().any(|c| c.is_control() || "/\\\"'".contains(c));
+    good.then_some(()).ok_or_else(|| {
+        ApiError::new(
+            ErrorKind::Invalid,
+            format!("'{name}' is not a name for a {kind}: at most 64 characters, no / \\ or quotes"),
+        )
+    })
+}
+
+pub(super) fn exists(kind: &str, name: &str) -> ApiError {
+    ApiError::new(ErrorKind::Conflict, format!("there is a {kind} '{name}' already; choose another name"))
+}
