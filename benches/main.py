@@ -99,11 +99,13 @@ def heading(arguments, seconds):
         f"Machine: {os.cpu_count()} processors ({model}), {memory:.0f} GiB, Linux {platform.release()}, TCP's congestion control "
         f"{congestion}; all on loopback, {processors.told()}. Peer: Debian's smbd {smbd.removeprefix('Version ')}. Mode {arguments.mode}, {seconds} s a "
         "measurement, medians of the rounds; a ratio over 1 in throughput, or under 1 in CPU, is in Cenote's favour.",
+        "", f"smbd is measured as shipped and as smbd-tuned ({', '.join([*servers.SmbdTuned.tuned_global, *servers.SmbdTuned.tuned_share])}). \"By smbd\" is by "
+        "the better of the two in that cell, of throughput and of CPU each.",
     ]
 
 
 def rounds_of(cell, systems, mode, measure_one, deadline):
-    """Runs of one cell by system: A B A B until the ratios are steady or a limit is reached."""
+    """Runs of one cell by system: A B B A until the ratios are steady or a limit is reached."""
     systems = [system for system in systems if system.takes(cell)]
     runs = {system.name: [] for system in systems}
     for number in range(mode.most_rounds):
@@ -123,7 +125,8 @@ def prepare(arguments, work, notes, mode, systems):
     """Starts servers, each one into `systems`, and makes their files; returns the credentials of each."""
     daemon = servers.Cenote(arguments.binaries / "cenote", work / "cenote", 14701, 14702, rdma_port=14703)
     direct = servers.CenoteRdma(daemon)
-    systems += [servers.Smbd(work / "smbd", 14704), daemon, direct, servers.CenoteOneCopy(daemon)]
+    shipped, tuned = servers.Smbd(work / "smbd", 14704), servers.SmbdTuned(work / "smbd-tuned", 14705)
+    systems += [shipped, tuned, daemon, direct, servers.CenoteOneCopy(daemon)]
     if "rdma" in arguments.only:
         systems.append(servers.CenoteRdma(daemon, crc=False))
     systems[:] = [system for system in systems if any(system.takes(cell) for cell in mode.cells)]

@@ -7,7 +7,8 @@ import statistics
 import plots
 
 FIGURES = ("bytes_per_s", "ops_per_s", "p50_us", "p99_us", "server_cpu_us_per_op", "client_cpu_us_per_op")
-PEER = "smbd"
+# Debian's smbd as it is shipped and as it is tuned: a figure of ours stands beside the better of the two.
+PEERS = ("smbd", "smbd-tuned")
 OWN_TCP = "cenote-tcp"
 
 
@@ -26,6 +27,20 @@ def spread(values):
     return (max(values) - min(values)) / statistics.median(values) if len(values) > 1 else None
 
 
+def beside_peers(runs, peers):
+    """Throughput and CPU by each of the peers', and by the better one's."""
+    throughput = {name: ratios(runs, peer) for name, peer in peers.items()}
+    cpu = {name: statistics.median(ratios(runs, peer, "server_cpu_us_per_op") or [0]) for name, peer in peers.items()}
+    better = min(throughput, key=lambda name: statistics.median(throughput[name]))
+    wide = spread(throughput[better])
+    return {
+        "ratio_to_smbd": round(statistics.median(throughput[better]), 3), "ratio_spread": None if wide is None else round(wide, 3),
+        "cpu_ratio_to_smbd": round(max(cpu.values()), 3), "better_smbd": better,
+        "ratio_to_each": {name: round(statistics.median(values), 3) for name, values in throughput.items()},
+        "cpu_ratio_to_each": {name: round(value, 3) for name, value in cpu.items()},
+    }
+
+
 def records(cells, results):
     """One object a cell and system, as results.json holds them."""
     found = []
@@ -41,11 +56,9 @@ def records(cells, results):
             written = middle(runs, "written_per_byte")
             if written is not None:
                 record["written_per_byte"] = round(written, 3)
-            peer = results[cell].get(PEER)
-            if peer and system != PEER:
-                ratio = ratios(runs, peer)
-                record["ratio_to_smbd"] = round(statistics.median(ratio), 3)
-                record["ratio_spread"] = round(spread(ratio), 3) if spread(ratio) is not None else None
+            peers = {name: results[cell][name] for name in PEERS if results[cell].get(name)}
+            if peers and system not in PEERS:
+                record |= beside_peers(runs, peers)
             record["latency_us"] = runs[-1]["latency_us"]
             found.append(record)
     return found
@@ -60,32 +73,28 @@ def cell_table(cells, found):
              "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"]
     for cell in cells:
         rows = [record for record in found if record["cell"] == cell.name]
-        peer = next((record for record in rows if record["system"] == PEER), None)
         for record in rows:
-            cpu = record["server_cpu_us_per_op"] / peer["server_cpu_us_per_op"] if peer and peer["server_cpu_us_per_op"] else None
-            own = record["system"] == PEER
+            own = record["system"] in PEERS
             lines.append(
                 f"| {cell.name} | {record['system']} | {number(record['bytes_per_s'] / 1e6, 1)} | {number(record['ops_per_s'], 0)} "
-                f"| {'1' if own else number(record.get('ratio_to_smbd'))} | {'' if own else number(record.get('ratio_spread'))} "
+                f"| {'' if own else number(record.get('ratio_to_smbd'))} | {'' if own else number(record.get('ratio_spread'))} "
                 f"| {number(record['p50_us'], 0)} | {number(record['p99_us'], 0)} | {number(record['server_cpu_us_per_op'], 1)} "
-                f"| {'1' if own else number(cpu)} | {number(record['client_cpu_us_per_op'], 1)} "
+                f"| {'' if own else number(record.get('cpu_ratio_to_smbd'))} | {number(record['client_cpu_us_per_op'], 1)} "
                 f"| {number(record.get('written_per_byte'))} |")
     return lines
 
 
 def behind(found):
-    """Cells in which a system of ours has less throughput, or spends more CPU for an operation, than the peer."""
-    peers = {record["cell"]: record for record in found if record["system"] == PEER}
+    """Cells in which a system of ours has less throughput, or spends more CPU for an operation, than either peer."""
     lines = []
     for record in found:
-        peer = peers.get(record["cell"])
-        if record["system"] == PEER or peer is None:
-            continue
         said = []
-        if record["ratio_to_smbd"] < 1:
-            said.append(f"throughput {record['ratio_to_smbd']:.2f} of smbd's")
-        if record["server_cpu_us_per_op"] > peer["server_cpu_us_per_op"] > 0:
-            said.append(f"server CPU an operation {record['server_cpu_us_per_op'] / peer['server_cpu_us_per_op']:.2f} of smbd's")
+        for name, ratio in record.get("ratio_to_each", {}).items():
+            if ratio < 1:
+                said.append(f"throughput {ratio:.2f} of {name}'s")
+        for name, ratio in record.get("cpu_ratio_to_each", {}).items():
+            if ratio > 1:
+                said.append(f"server CPU an operation {ratio:.2f} of {name}'s")
         if said:
             lines.append(f"- {record['cell']}, {record['system']}: {'; '.join(said)}")
     return lines or ["None."]
@@ -94,7 +103,7 @@ def behind(found):
 def direct_table(cells, results):
     """SMB Direct by our own TCP, ratios round by round, and what each side's processors spent for an operation."""
     direct = [name for name in ("cenote-rdma", "cenote-rdma-nocrc") if any(name in runs for runs in results.values())]
-    peers = [name for name in (PEER,) if any(name in runs for runs in results.values())]
+    peers = [name for name in PEERS if any(name in runs for runs in results.values())]
     if not direct:
         return []
     lines = ["", "## SMB Direct by our own TCP", "",
