@@ -37,7 +37,7 @@ check "locate of a file says that it has no slot" bash -c "'$CENOTE' --data data
 refuses "locate of a disk that is not there" "no disk" cli disk locate 00000000-0000-0000-0000-000000000009
 
 # Add, rebalance.
-refuses "a disk of the pool is not added again" "in use|belongs" cli disk add data/disks/disk-1.img
+refuses "a disk of the pool is not added again" "is a disk of pool" cli disk add data/disks/disk-1.img
 head -c 320M /dev/zero >fill
 check "it fills" smb "put fill"
 check "a disk is added" cli disk add "$work/data/disks/disk-4.img" --create 1GiB

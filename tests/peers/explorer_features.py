@@ -28,7 +28,7 @@ INFO_FILE, INFO_FILESYSTEM, INFO_SECURITY, INFO_QUOTA = 1, 2, 3, 4
 OWNER, GROUP, DACL = 1, 2, 4
 
 ACCESS_DENIED, BUFFER_OVERFLOW, NAME_INVALID, NOT_FOUND = 0xC0000022, 0x80000005, 0xC0000033, 0xC0000034
-NO_MORE_FILES, NAME_COLLISION, NOT_SUPPORTED = 0x80000006, 0xC0000035, 0xC00000BB
+NO_MORE_FILES, NAME_COLLISION, NO_MORE_ENTRIES = 0x80000006, 0xC0000035, 0x8000001A
 
 
 class Raw(Structure):
@@ -143,12 +143,14 @@ def the_volume_describes_itself_in_every_class():
 
 
 @test
-def quotas_are_said_not_to_be_there():
+def quotas_are_off_until_an_administrator_turns_them_on():
     client = Client()
     root = client.open("", access=0x81, disposition=OPEN, options=DIRECTORY)
-    refused(NOT_SUPPORTED, client.query, root, INFO_QUOTA, 0, data=struct.pack("<BBHIII", 0, 1, 0, 0, 0, 0))
     control = struct.unpack_from("<QQQQQI", client.query(root, INFO_FILESYSTEM, 6))
     assert control[5] & 3 == 0, "quotas are neither tracked nor enforced"
+    # SMB2_QUERY_QUOTA_INFO (MS-SMB2 2.2.37.1): one entry, from the beginning.
+    question = struct.pack("<BBHIII", 1, 1, 0, 0, 0, 0)
+    refused(NO_MORE_ENTRIES, client.query, root, INFO_QUOTA, 0, data=question)
     client.close(root)
 
 

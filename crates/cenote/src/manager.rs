@@ -170,7 +170,11 @@ impl Manager {
 
     /// The SID of an account, by its name or as it is written.
     fn account(&self, name: &str) -> Result<Sid, ApiError> {
-        self.accounts.directory.current().sid_of(name).ok_or_else(|| no_such("user", name))
+        self.accounts
+            .directory
+            .current()
+            .sid_of(name)
+            .ok_or_else(|| refused(AccountError::NoAccount(name.to_owned())))
     }
 
     /// Volume and path behind a path in a share.
