@@ -417,7 +417,8 @@ impl Membership {
                 self.wants.expel.insert(disk);
                 continue;
             }
-            let (since, promised) = (self.missed_since(facts), self.known_promise(disk));
+            let promised = self.known_promise(disk);
+            let since = self.missed_since(facts, promised);
             next.in_sync.retain(|member| *member != disk);
             next.stale.push(StaleDisk { disk, since, promised });
             expelled.insert(disk);
@@ -477,7 +478,9 @@ impl Membership {
         let promises = next.in_sync.iter().map(|disk| self.known_promise(*disk));
         next.promised = promises.min().unwrap_or(self.record.promised);
         if setting.serving() && (facts.clean || Planted::SettledEarly.is_planted()) {
-            let pending = facts.lowest_stamp.unwrap_or(self.record.epoch);
+            // A disk that has promised a later epoch has that in its journal behind the writes: it cannot lose them at the journal's end and
+            // keep what it has promised. Of one that has not, the doubt about them must stay.
+            let pending = facts.lowest_stamp.unwrap_or(self.record.epoch).min(next.promised);
             next.settled = next.settled.max(Epoch(pending.0.saturating_sub(1)));
             if setting.phase == Phase::Closing && facts.drained && facts.sealed {
                 next.settled = next.epoch;
@@ -526,14 +529,15 @@ impl Membership {
         facts.chunks.can_do_without(disk, in_sync)
     }
 
-    /// Returns the lowest epoch of a write that the disk may have missed (I4), or that it has and others may lose in a crash.
-    fn missed_since(&self, facts: &Facts<'_>) -> Epoch {
+    /// Returns the lowest epoch of a write that a disk which has `promised` this much may have missed (I4), or may lose at its journal's end without
+    /// having promised less, or that it has and others may lose in a crash.
+    fn missed_since(&self, facts: &Facts<'_>, promised: Epoch) -> Epoch {
         let since = if !facts.setting.serving() || !facts.clean {
             self.record.settled.next().min(self.record.epoch)
         } else {
             facts.lowest_stamp.unwrap_or(self.record.epoch).min(self.record.epoch)
         };
-        if Planted::StaleSinceTooLate.is_planted() { self.record.epoch.next() } else { since }
+        if Planted::StaleSinceTooLate.is_planted() { self.record.epoch.next() } else { since.min(promised) }
     }
 
     /// Takes an answer of the cluster state.
