@@ -48,8 +48,6 @@ pub(super) struct Facts<'a> {
     pub lowest_stamp: Option<Epoch>,
     /// No write and no step on a region is under way.
     pub drained: bool,
-    /// Every disk in sync that can be reached has promised an epoch that no write was stamped with.
-    pub sealed: bool,
 }
 
 /// A record in the making.
@@ -338,6 +336,13 @@ impl Membership {
         open.filter(|disk| self.promised(*disk) < self.record.epoch).collect()
     }
 
+    /// Whether each disk in sync, also one that cannot be reached, has promised an epoch that no write was stamped with: an image of it that lacks
+    /// a write has then promised less, and is known as such if it is ever put back.
+    pub fn is_sealed(&self) -> bool {
+        let all_promised = self.record.in_sync.iter().all(|disk| self.known_promise(*disk) > self.last_stamp);
+        self.record.epoch > self.last_stamp && all_promised
+    }
+
     /// Returns those of these disks that have not been asked yet to promise the record's epoch; they are from now on.
     pub fn ask_for_promises(&mut self, mut disks: Vec<DiskId>) -> Vec<DiskId> {
         let epoch = self.record.epoch;
@@ -482,7 +487,7 @@ impl Membership {
             // keep what it has promised. Of one that has not, the doubt about them must stay.
             let pending = facts.lowest_stamp.unwrap_or(self.record.epoch).min(next.promised);
             next.settled = next.settled.max(Epoch(pending.0.saturating_sub(1)));
-            if setting.phase == Phase::Closing && facts.drained && facts.sealed {
+            if setting.phase == Phase::Closing && facts.drained && next.promised > self.last_stamp {
                 next.settled = next.epoch;
             }
         }

@@ -247,6 +247,28 @@ fn what_a_disk_may_have_lost_since_its_last_promise_is_copied_when_it_returns() 
 }
 
 #[test]
+fn a_volume_that_is_closed_while_a_disk_is_away_settles_nothing_that_the_disk_may_have_lost() {
+    let mut bench = RealBench::new(2);
+    bench.write(3, WriteClass::Overwrite, 1, 1);
+    bench.pass(20);
+    bench.write(3, WriteClass::Overwrite, 1, 2);
+    bench.write(3, WriteClass::Overwrite, 1, 7);
+    let crash_disk = bench.disks[0].clone();
+    let data = (1..(64 << 20) / 4096).map(|at| at * 4096).find(|at| crash_disk.peek(*at, 4096) == [7; 4096]);
+    bench.space.detach_disk(disk(1));
+    bench.space.close_volume(VOLUME);
+    bench.pass(10);
+    assert_eq!(bench.space.phase(VOLUME), Some(Phase::Closed));
+    assert_eq!(bench.space.record(VOLUME).unwrap().in_sync.len(), 2, "nothing needed the disk");
+    crash_disk.rot(data.unwrap(), 1);
+    bench.power_cut(5);
+    assert_eq!(bench.read(3, 1), [7]);
+    bench.pass(200);
+    bench.space.detach_disk(disk(2));
+    assert_eq!(bench.read(3, 1), [7], "disk 1 alone");
+}
+
+#[test]
 fn what_a_volume_is_asked_for_is_unsent_until_the_space_is_polled() {
     let mut bench = RealBench::new(3);
     bench.write(5, WriteClass::Overwrite, 1, 7);
