@@ -69,9 +69,10 @@ pub struct Request {
 #[derive(Debug, Clone)]
 pub enum Answer {
     Done,
-    /// What the disk had promised before.
+    /// What the disk had promised before, and whether its journal leaves something of the volume in doubt that is not settled.
     Opened {
         promised: Epoch,
+        doubtful: bool,
     },
     Data {
         data: Payload,

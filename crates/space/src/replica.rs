@@ -218,7 +218,8 @@ impl<S: BlockStore> Replica<S> {
             let (volume, epoch) = (open.volume, open.epoch);
             let promised = self.store.promised(volume);
             if Planted::SkipPromise.is_planted() {
-                self.answer(&open, Ok(Answer::Opened { promised }));
+                let doubtful = self.store.is_doubtful(volume);
+                self.answer(&open, Ok(Answer::Opened { promised, doubtful }));
                 continue;
             }
             let work = Work { volume, session: open.session, id: open.id, opens: Some(promised), epoch };
@@ -249,7 +250,8 @@ impl<S: BlockStore> Replica<S> {
         );
         let result = match completion.result {
             Ok(StoreReply::Done) => {
-                Ok(work.opens.map_or(Answer::Done, |promised| Answer::Opened { promised }))
+                let doubtful = work.opens.is_some() && self.store.is_doubtful(work.volume);
+                Ok(work.opens.map_or(Answer::Done, |promised| Answer::Opened { promised, doubtful }))
             }
             Ok(StoreReply::Data { data, checksums }) => Ok(Answer::Data { data, checksums }),
             Ok(StoreReply::Regions(regions)) => Ok(Answer::Regions(regions)),

@@ -361,7 +361,16 @@ impl Calls {
     ) -> Heard {
         let retry_at = setting.now.after(setting.config.reconnect_interval);
         match result {
-            Ok(_) => {
+            Ok(Answer::Opened { doubtful: true, .. }) if membership.must_compare(disk, setting) => {
+                membership.compare_first(disk);
+                let why = "it may have lost what it acknowledged: its journal does not end whole";
+                self.fail_disk(disk, why, setting, membership, reports);
+            }
+            Ok(answer) => {
+                if matches!(answer, Answer::Opened { doubtful: true, .. }) && !membership.is_required(disk) {
+                    // A resync that went on would not copy again what it has copied.
+                    reports.leave(Next::Abandon(disk));
+                }
                 if let Some(link) = self.links.get_mut(&disk) {
                     link.state = LinkState::Open;
                 }

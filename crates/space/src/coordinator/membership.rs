@@ -56,7 +56,7 @@ pub(super) struct Draft {
     wants: Wants,
     /// Disks that were to be put out before they had joined.
     pub never_joined: Vec<DiskId>,
-    /// Disks that went back in time and have to be taken as they are.
+    /// Disks that went back in time, or came back with a doubt, and have to be taken as they are.
     pub taken_back: Vec<DiskId>,
 }
 
@@ -91,6 +91,10 @@ pub(super) struct Membership {
     went_back: BTreeSet<DiskId>,
     /// Disks that went back in time and have the last copy of something.
     accepted_back: BTreeSet<DiskId>,
+    /// Disks in sync that came back with a doubt, until the record puts them out: they are not spoken to before.
+    doubted: BTreeSet<DiskId>,
+    /// Disks that came back with a doubt and have the last copy of something.
+    accepted_doubts: BTreeSet<DiskId>,
     /// The highest epoch that each disk said it has promised to this coordinator.
     promised: BTreeMap<DiskId, Epoch>,
     /// Promises asked of disks.
@@ -118,6 +122,8 @@ impl Membership {
             expelled: Vec::new(),
             went_back: BTreeSet::new(),
             accepted_back: BTreeSet::new(),
+            doubted: BTreeSet::new(),
+            accepted_doubts: BTreeSet::new(),
             promised: BTreeMap::new(),
             asked: BTreeMap::new(),
             retired: BTreeSet::new(),
@@ -295,7 +301,18 @@ impl Membership {
     }
 
     pub fn waits_for_record(&self, disk: DiskId) -> bool {
-        self.went_back.contains(&disk)
+        self.went_back.contains(&disk) || self.doubted.contains(&disk)
+    }
+
+    /// Whether the disk, which has come back with a doubt, counts, or is about to, although its copies have not been compared since. An opening
+    /// compares them by itself before it serves.
+    pub fn must_compare(&self, disk: DiskId, setting: &Setting) -> bool {
+        setting.serving() && self.is_required(disk) && !self.accepted_doubts.contains(&disk)
+    }
+
+    /// Speaks to the disk when the record has put it out: what it may have lost is compared when it is brought back.
+    pub fn compare_first(&mut self, disk: DiskId) {
+        self.doubted.insert(disk);
     }
 
     /// Notes that the disk said it has promised this epoch.
@@ -415,11 +432,18 @@ impl Membership {
         for disk in std::mem::take(&mut draft.wants.expel) {
             if !next.in_sync.contains(&disk) {
                 // It was about to join, and did not.
+                self.doubted.remove(&disk);
                 draft.never_joined.push(disk);
                 continue;
             }
             if !self.can_expel(&next.in_sync, disk, expelled.len(), facts) {
-                self.wants.expel.insert(disk);
+                if self.doubted.remove(&disk) {
+                    // Nobody else has what it has: that is all there is left.
+                    self.accepted_doubts.insert(disk);
+                    draft.taken_back.push(disk);
+                } else {
+                    self.wants.expel.insert(disk);
+                }
                 continue;
             }
             let promised = self.known_promise(disk);
@@ -597,6 +621,7 @@ impl Membership {
         debug_assert!(revision > self.revision && proposal.record.epoch > self.record.epoch, "I2");
         self.load(proposal.record, revision);
         self.lease.confirm(proposal.sent_at);
+        self.doubted.retain(|disk| self.record.in_sync.contains(disk));
         let epoch = self.record.epoch;
         self.expelled.extend(proposal.wants.expel.iter().map(|&disk| (disk, epoch)));
         for disk in &proposal.wants.rewind {

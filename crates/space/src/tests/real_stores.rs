@@ -269,6 +269,63 @@ fn a_volume_that_is_closed_while_a_disk_is_away_settles_nothing_that_the_disk_ma
 }
 
 #[test]
+fn a_disk_that_comes_back_before_it_was_put_out_is_compared_if_its_journal_leaves_a_doubt() {
+    let mut bench = RealBench::new(2);
+    bench.write(3, WriteClass::Overwrite, 1, 1);
+    bench.pass(20);
+    bench.write(3, WriteClass::Overwrite, 1, 2);
+    bench.write(3, WriteClass::Overwrite, 1, 7);
+    let crash_disk = bench.disks[0].clone();
+    let data = (1..(64 << 20) / 4096).map(|at| at * 4096).find(|at| crash_disk.peek(*at, 4096) == [7; 4096]);
+    bench.space.detach_disk(disk(1));
+    crash_disk.rot(data.unwrap(), 1);
+    assert_eq!(bench.space.record(VOLUME).unwrap().in_sync.len(), 2, "nothing needed the disk");
+    let store = Store::open(crash_disk).unwrap();
+    bench.space.attach_disk(disk(1), store, FaultDomain::default()).unwrap();
+    for _ in 0..4 {
+        assert_eq!(bench.read(3, 1), [7]);
+    }
+    bench.pass(500);
+    assert_eq!(bench.space.record(VOLUME).unwrap().in_sync.len(), 2);
+    bench.space.detach_disk(disk(2));
+    assert_eq!(bench.read(3, 1), [7], "disk 1 alone");
+}
+
+#[test]
+fn a_resync_begins_again_if_the_disk_comes_back_with_a_doubt_on_the_way() {
+    let mut bench = RealBench::new(2);
+    bench.write(3, WriteClass::Overwrite, 1, 1);
+    bench.pass(20);
+    bench.space.detach_disk(disk(1));
+    bench.write(3, WriteClass::Overwrite, 1, 7);
+    bench.write(600, WriteClass::Fresh, 16, 5);
+    let (target, source) = (bench.disks[0].clone(), bench.disks[1].clone());
+    bench.pass(20);
+    assert_eq!(bench.space.record(VOLUME).unwrap().in_sync, [disk(2)]);
+    // The first region is copied, the second one is not read.
+    let place = bench.place_of(1, 5);
+    let second = FaultTarget::ReadRange { offset: place, len_bytes: 4096 };
+    source.inject(Fault::every(second, FaultAction::Hang));
+    let attach = |bench: &mut RealBench| {
+        let store = Store::open(target.clone()).unwrap();
+        bench.space.attach_disk(disk(1), store, FaultDomain::default()).unwrap();
+    };
+    attach(&mut bench);
+    bench.pass(100);
+    let data = (1..(64 << 20) / 4096).map(|at| at * 4096).find(|at| target.peek(*at, 4096) == [7; 4096]);
+    assert!(data.is_some() && source.hanging_operations() > 0);
+    bench.space.detach_disk(disk(1));
+    target.rot(data.unwrap(), 1);
+    source.clear_faults();
+    source.release_hanging();
+    attach(&mut bench);
+    bench.pass(500);
+    assert_eq!(bench.space.record(VOLUME).unwrap().in_sync.len(), 2);
+    bench.space.detach_disk(disk(2));
+    assert_eq!((bench.read(3, 1), bench.read(600, 16)), (vec![7], vec![5; 16]));
+}
+
+#[test]
 fn what_a_volume_is_asked_for_is_unsent_until_the_space_is_polled() {
     let mut bench = RealBench::new(3);
     bench.write(5, WriteClass::Overwrite, 1, 7);
