@@ -390,7 +390,8 @@ impl Calls {
             }
             Err(error) => {
                 self.shut(disk, retry_at, &error.to_string());
-                if let BusError::WentBack { promised } = error {
+                if let BusError::WentBack { promised, chunks } = error {
+                    membership.note_gone_back(disk, promised, chunks.iter().map(|entry| entry.chunk));
                     self.disk_went_back(disk, promised, retry_at, setting, membership, reports);
                 }
             }
@@ -419,7 +420,6 @@ impl Calls {
     ) {
         let expected = membership.known_promise(disk);
         reports.emit(Event::WentBack { disk, promised, expected });
-        membership.wait_for_record(disk);
         self.end_calls(disk, retry_at, false, setting);
         reports.leave(Next::Abandon(disk));
         reports.recheck = true;
@@ -480,6 +480,15 @@ impl Calls {
                 self.finish(key, Err(Failure::Gone));
             } else {
                 call.deadline = deadline;
+            }
+        }
+    }
+
+    /// Nobody waits any longer for calls of these operations on the disk, which is not spoken to: what they change does not count.
+    pub fn end_calls_on(&mut self, disk: DiskId, is_over: impl Fn(&Operation) -> bool) {
+        for key in self.of_disk(disk) {
+            if self.calls.get(&key).is_some_and(|call| is_over(&call.operation)) {
+                self.finish(key, Err(Failure::Gone));
             }
         }
     }

@@ -18,6 +18,7 @@
 
 use super::Phase;
 use super::chunks::Chunks;
+use super::going_back::{Fate, GoneBack};
 use super::lease::Lease;
 use super::setting::Setting;
 use super::state::{StateRequests, StateToken};
@@ -56,13 +57,14 @@ pub(super) struct Draft {
     wants: Wants,
     /// Disks that were to be put out before they had joined.
     pub never_joined: Vec<DiskId>,
-    /// Disks that went back in time, or came back with a doubt, and have to be taken as they are.
+    /// Disks that came back with a doubt and have to be taken as they are.
     pub taken_back: Vec<DiskId>,
 }
 
 impl Draft {
-    pub fn in_sync(&self) -> &[DiskId] {
-        &self.next.in_sync
+    /// Returns disks in sync that count for all that they hold.
+    pub fn in_sync(&self) -> Vec<DiskId> {
+        self.next.in_sync.iter().copied().filter(|disk| !self.wants.keep.contains(disk)).collect()
     }
 }
 
@@ -71,7 +73,7 @@ pub(super) enum Decision {
     /// Nothing yet.
     None,
     /// The proposal is the record; with what it changed.
-    Committed(Wants),
+    Committed(Box<Wants>),
     /// The proposal was not applied; all that it was to change is wanted again.
     Refused,
     /// Another coordinator has the volume.
@@ -87,10 +89,7 @@ pub(super) struct Membership {
     proposal: Option<Proposal>,
     /// Disks that a committed record has expelled; the remaining ones have yet to promise this epoch.
     expelled: Vec<(DiskId, Epoch)>,
-    /// Disks that went back in time, until the record says so: they are not spoken to before.
-    went_back: BTreeSet<DiskId>,
-    /// Disks that went back in time and have the last copy of something.
-    accepted_back: BTreeSet<DiskId>,
+    pub gone_back: GoneBack,
     /// Disks in sync that came back with a doubt, until the record puts them out: they are not spoken to before.
     doubted: BTreeSet<DiskId>,
     /// Disks that came back with a doubt and have the last copy of something.
@@ -120,8 +119,7 @@ impl Membership {
             wants: Wants::default(),
             proposal: None,
             expelled: Vec::new(),
-            went_back: BTreeSet::new(),
-            accepted_back: BTreeSet::new(),
+            gone_back: GoneBack::default(),
             doubted: BTreeSet::new(),
             accepted_doubts: BTreeSet::new(),
             promised: BTreeMap::new(),
@@ -293,15 +291,25 @@ impl Membership {
         !self.expelled.is_empty()
     }
 
-    /// Notes that the disk went back in time.
-    pub fn wait_for_record(&mut self, disk: DiskId) {
-        self.went_back.insert(disk);
+    /// Notes that the disk went back in time, and has these chunks.
+    pub fn note_gone_back(
+        &mut self,
+        disk: DiskId,
+        promised: Epoch,
+        chunks: impl IntoIterator<Item = ChunkIndex>,
+    ) {
+        self.gone_back.note(disk, promised, chunks);
         self.wants.join.remove(&disk);
+        self.want_rewind(disk);
+    }
+
+    /// Wants the record to say what becomes of a disk that went back in time.
+    pub fn want_rewind(&mut self, disk: DiskId) {
         self.wants.rewind.insert(disk);
     }
 
     pub fn waits_for_record(&self, disk: DiskId) -> bool {
-        self.went_back.contains(&disk) || self.doubted.contains(&disk)
+        self.gone_back.is_waiting(disk) || self.doubted.contains(&disk)
     }
 
     /// Whether the disk, which has come back with a doubt, counts, or is about to, although its copies have not been compared since. An opening
@@ -335,7 +343,7 @@ impl Membership {
         let stale = self.record.stale.iter().find(|stale| stale.disk == disk);
         let recorded = match stale {
             Some(stale) => stale.promised,
-            None if self.accepted_back.contains(&disk) => Epoch(0),
+            None if self.gone_back.is_kept(disk) => Epoch(0),
             None if self.is_in_sync(disk) => self.record.promised,
             None => Epoch(0),
         };
@@ -465,14 +473,22 @@ impl Membership {
         let next = &mut draft.next;
         for disk in draft.wants.rewind.clone() {
             if next.in_sync.contains(&disk) {
-                if !self.can_expel(&next.in_sync, disk, expelled.len(), facts) {
-                    // Nobody else has what it has: that is all there is left.
-                    self.went_back.remove(&disk);
-                    self.accepted_back.insert(disk);
-                    self.promised.remove(&disk);
-                    draft.wants.rewind.remove(&disk);
-                    draft.taken_back.push(disk);
-                    continue;
+                let least = (!facts.setting.serving()).then_some(self.record.min_holders);
+                match self.gone_back.fate(disk, &next.in_sync, expelled.len(), least, facts.chunks) {
+                    Fate::PutOut => {}
+                    Fate::Keep { marked } if draft.wants.keep.is_empty() => {
+                        draft.wants.rewind.remove(&disk);
+                        draft.wants.mark.extend(marked.into_iter().map(|chunk| (disk, chunk)));
+                        draft.wants.keep.insert(disk);
+                        draft.wants.want_lower(1);
+                        continue;
+                    }
+                    fate => {
+                        draft.wants.rewind.remove(&disk);
+                        // What is kept of another disk counts by then: this one may not be needed for it.
+                        self.wants.rewind.extend(matches!(fate, Fate::Keep { .. }).then_some(disk));
+                        continue;
+                    }
                 }
                 next.in_sync.retain(|member| *member != disk);
                 next.stale.push(StaleDisk { disk, since: Epoch(0), promised: Epoch(0) });
@@ -498,11 +514,16 @@ impl Membership {
             let lower = wants.lower.unwrap_or(u8::MAX);
             facts.chunks.fewest_holders(&next).min(lower)
         } else {
-            let fewer = wants.expel.len() as u8;
+            // By what others listed, a disk that went back may be put out or kept whatever the record promises: each chunk has one copy then.
+            let by_lists = !wants.rewind.is_empty() || !wants.keep.is_empty();
+            let fewer = (wants.expel.len() + wants.keep.len()) as u8;
             debug_assert!(
-                fewer < self.record.min_holders || fewer == 0 || Planted::MinHoldersIgnored.is_planted()
+                fewer < self.record.min_holders
+                    || fewer == 0
+                    || by_lists
+                    || Planted::MinHoldersIgnored.is_planted()
             );
-            self.record.min_holders.saturating_sub(fewer)
+            self.record.min_holders.saturating_sub(fewer).max(u8::from(by_lists))
         };
         let promises = next.in_sync.iter().map(|disk| self.known_promise(*disk));
         next.promised = promises.min().unwrap_or(self.record.promised);
@@ -625,17 +646,22 @@ impl Membership {
         let epoch = self.record.epoch;
         self.expelled.extend(proposal.wants.expel.iter().map(|&disk| (disk, epoch)));
         for disk in &proposal.wants.rewind {
-            self.went_back.remove(disk);
+            self.gone_back.put_out(*disk);
             self.promised.remove(disk);
         }
-        Decision::Committed(proposal.wants)
+        for disk in &proposal.wants.keep {
+            self.gone_back.keep(*disk);
+            self.promised.remove(disk);
+        }
+        Decision::Committed(Box::new(proposal.wants))
     }
 
     /// Returns the disks that have yet to promise the epoch without those that were expelled: until then nobody is told that these are out (I2).
     pub fn missing_promises(&self) -> Vec<DiskId> {
         let Some(epoch) = self.expelled.iter().map(|(_, epoch)| *epoch).max() else { return Vec::new() };
         let in_sync = self.record.in_sync.iter().copied();
-        in_sync.filter(|disk| self.promised(*disk) < epoch).collect()
+        // One that went back and is listed later promises it before it is.
+        in_sync.filter(|disk| self.promised(*disk) < epoch && !self.gone_back.is_put_off(*disk)).collect()
     }
 
     /// Takes the expelled disks, which all that remain have promised not to count any more.

@@ -23,6 +23,7 @@ mod calls;
 mod choosing;
 mod chunks;
 mod clients;
+mod going_back;
 mod ground;
 mod jobs;
 mod keys;
@@ -526,7 +527,7 @@ impl Coordinator {
         }
         let Ground { setting, membership, chunks, .. } = &mut self.ground;
         let copies = membership.record().resiliency.copies();
-        let held_back = self.jobs.builds.hold_back_marks(draft.in_sync(), copies, chunks);
+        let held_back = self.jobs.builds.hold_back_marks(&draft.in_sync(), copies, chunks);
         let facts = Facts { setting, chunks, clean, lowest_stamp, drained };
         membership.propose(draft, held_back, &facts);
     }
@@ -563,7 +564,12 @@ impl Coordinator {
             // promises, nobody knows whether they are still.
             operations.clients.take_back_acknowledgements();
         }
-        for &disk in &changes.rewind {
+        for &disk in &changes.keep {
+            jobs.builds.forget_mirrors(disk, ground);
+            let marked = changes.mark.iter().filter(|mark| mark.0 == disk).map(|mark| mark.1);
+            ground.give_up_copies(disk, &marked.collect());
+        }
+        for &disk in changes.rewind.iter().chain(&changes.keep) {
             ground.calls.reopen(disk, &ground.setting);
         }
         for &disk in &changes.join {

@@ -32,6 +32,8 @@ pub(super) struct Wants {
     pub size_bytes: Option<u64>,
     /// Disks that went back in time: what they have missed is counted from the beginning.
     pub rewind: BTreeSet<DiskId>,
+    /// Disks that went back in time and count for what nobody else has: their other copies are among `mark`.
+    pub keep: BTreeSet<DiskId>,
     /// A new epoch, and what is settled.
     pub rotate: bool,
 }
@@ -47,6 +49,7 @@ impl Wants {
             && self.lower.is_none()
             && self.size_bytes.is_none()
             && self.rewind.is_empty()
+            && self.keep.is_empty()
             && !self.rotate
     }
 
@@ -71,6 +74,7 @@ impl Wants {
         self.mark.extend(proposed.mark);
         self.unmark.extend(proposed.unmark);
         self.rewind.extend(proposed.rewind);
+        self.keep.extend(proposed.keep);
         self.rotate |= proposed.rotate;
         self.size_bytes = self.size_bytes.or(proposed.size_bytes);
         if let Some(lower) = proposed.lower {
@@ -104,11 +108,8 @@ impl Wants {
 
     /// Marks copies that are not to count, and takes marks away of those that are, or that are gone.
     pub fn apply_marks(&self, next: &mut VolumeRecord) {
-        for mark in &self.mark {
-            if !next.building.contains(mark) {
-                next.building.push(*mark);
-            }
-        }
+        let known: BTreeSet<Mark> = next.building.iter().copied().collect();
+        next.building.extend(self.mark.difference(&known));
         next.building.retain(|mark| !self.unmark.contains(mark));
         let members: BTreeSet<DiskId> =
             next.in_sync.iter().copied().chain(next.stale.iter().map(|stale| stale.disk)).collect();
