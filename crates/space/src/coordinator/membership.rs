@@ -57,8 +57,6 @@ pub(super) struct Draft {
     wants: Wants,
     /// Disks that were to be put out before they had joined.
     pub never_joined: Vec<DiskId>,
-    /// Disks that came back with a doubt and have to be taken as they are.
-    pub taken_back: Vec<DiskId>,
 }
 
 impl Draft {
@@ -426,7 +424,7 @@ impl Membership {
         let wants = std::mem::take(&mut self.wants);
         let mut next = self.record.clone();
         next.epoch = self.record.epoch.next();
-        let mut draft = Draft { next, wants, never_joined: Vec::new(), taken_back: Vec::new() };
+        let mut draft = Draft { next, wants, never_joined: Vec::new() };
         let expelled = self.draft_expelled(&mut draft, facts);
         draft.wants.expel = self.draft_rewound(&mut draft, expelled, facts);
         draft.wants.apply_members(&mut draft.next);
@@ -444,11 +442,17 @@ impl Membership {
                 draft.never_joined.push(disk);
                 continue;
             }
+            if !draft.wants.keep.is_empty() {
+                // What is kept counts for less by then.
+                self.wants.expel.insert(disk);
+                continue;
+            }
             if !self.can_expel(&next.in_sync, disk, expelled.len(), facts) {
-                if self.doubted.remove(&disk) {
-                    // Nobody else has what it has: that is all there is left.
-                    self.accepted_doubts.insert(disk);
-                    draft.taken_back.push(disk);
+                if self.doubted.contains(&disk) {
+                    // Nobody else has some of what it has: that is all there is left of it.
+                    let others = next.in_sync.iter().copied().filter(|other| !self.waits_for_record(*other));
+                    let marked = facts.chunks.had_by_others(disk, &others.collect::<Vec<_>>());
+                    draft.wants.keep(disk, marked);
                 } else {
                     self.wants.expel.insert(disk);
                 }
@@ -478,9 +482,7 @@ impl Membership {
                     Fate::PutOut => {}
                     Fate::Keep { marked } if draft.wants.keep.is_empty() => {
                         draft.wants.rewind.remove(&disk);
-                        draft.wants.mark.extend(marked.into_iter().map(|chunk| (disk, chunk)));
-                        draft.wants.keep.insert(disk);
-                        draft.wants.want_lower(1);
+                        draft.wants.keep(disk, marked);
                         continue;
                     }
                     fate => {
@@ -650,6 +652,10 @@ impl Membership {
             self.promised.remove(disk);
         }
         for disk in &proposal.wants.keep {
+            if self.doubted.remove(disk) {
+                self.accepted_doubts.insert(*disk);
+                continue;
+            }
             self.gone_back.keep(*disk);
             self.promised.remove(disk);
         }

@@ -522,9 +522,6 @@ impl Coordinator {
             self.jobs.abandon_resync(disk, &mut self.ground);
             self.release_calls(disk);
         }
-        for &disk in &draft.taken_back {
-            self.ground.calls.reopen(disk, &self.ground.setting);
-        }
         let Ground { setting, membership, chunks, .. } = &mut self.ground;
         let copies = membership.record().resiliency.copies();
         let held_back = self.jobs.builds.hold_back_marks(&draft.in_sync(), copies, chunks);

@@ -32,7 +32,7 @@ pub(super) struct Wants {
     pub size_bytes: Option<u64>,
     /// Disks that went back in time: what they have missed is counted from the beginning.
     pub rewind: BTreeSet<DiskId>,
-    /// Disks that went back in time and count for what nobody else has: their other copies are among `mark`.
+    /// Disks that went back in time, or came back with a doubt, and count for what nobody else has: their other copies are among `mark`.
     pub keep: BTreeSet<DiskId>,
     /// A new epoch, and what is settled.
     pub rotate: bool,
@@ -51,6 +51,13 @@ impl Wants {
             && self.rewind.is_empty()
             && self.keep.is_empty()
             && !self.rotate
+    }
+
+    /// Lets the disk count for what nobody else has: not for these chunks, of which there are others' copies.
+    pub fn keep(&mut self, disk: DiskId, marked: Vec<ChunkIndex>) {
+        self.keep.insert(disk);
+        self.mark.extend(marked.into_iter().map(|chunk| (disk, chunk)));
+        self.want_lower(1);
     }
 
     /// Copies do not come to count after all, and others are not given up for them.

@@ -292,6 +292,42 @@ fn a_disk_that_comes_back_before_it_was_put_out_is_compared_if_its_journal_leave
 }
 
 #[test]
+fn a_disk_that_comes_back_with_a_doubt_and_a_last_copy_counts_for_that_alone() {
+    let mut bench = RealBench::new(2);
+    bench.space.suspend_job(VOLUME, JobKind::Rebuild);
+    bench.write(3, WriteClass::Overwrite, 1, 1);
+    bench.pass(20);
+    let attach = |bench: &mut RealBench, number: u8| {
+        let store = Store::open(bench.disks[usize::from(number) - 1].clone()).unwrap();
+        bench.space.attach_disk(disk(number), store, FaultDomain::default()).unwrap();
+    };
+    bench.space.detach_disk(disk(2));
+    bench.write(4, WriteClass::Overwrite, 1, 1);
+    bench.write(u64::from(CHUNK), WriteClass::Fresh, 16, 5);
+    bench.pass(20);
+    attach(&mut bench, 2);
+    bench.pass(500);
+    let record = bench.space.record(VOLUME).unwrap();
+    assert_eq!((record.in_sync.len(), record.min_holders), (2, 1), "chunk 1 is on disk 1 alone");
+    bench.write(3, WriteClass::Overwrite, 1, 2);
+    bench.write(3, WriteClass::Overwrite, 1, 7);
+    let crash_disk = bench.disks[0].clone();
+    let data = (1..(64 << 20) / 4096).map(|at| at * 4096).find(|at| crash_disk.peek(*at, 4096) == [7; 4096]);
+    bench.space.detach_disk(disk(1));
+    crash_disk.rot(data.unwrap(), 1);
+    attach(&mut bench, 1);
+    for _ in 0..4 {
+        assert_eq!((bench.read(3, 1), bench.read(u64::from(CHUNK), 2)), (vec![7], vec![5; 2]));
+    }
+    bench.space.resume_job(VOLUME, JobKind::Rebuild);
+    bench.pass(1000);
+    let record = bench.space.record(VOLUME).unwrap();
+    assert_eq!((record.in_sync.len(), record.min_holders, record.building.len()), (2, 2, 0));
+    bench.space.detach_disk(disk(2));
+    assert_eq!((bench.read(3, 1), bench.read(u64::from(CHUNK), 2)), (vec![7], vec![5; 2]), "disk 1 alone");
+}
+
+#[test]
 fn a_resync_begins_again_if_the_disk_comes_back_with_a_doubt_on_the_way() {
     let mut bench = RealBench::new(2);
     bench.write(3, WriteClass::Overwrite, 1, 1);
