@@ -67,11 +67,65 @@ impl BlockStore for DiskStore {
     fn promised(&self, volume: VolumeId) -> Epoch {
         self.0.borrow().promised(volume)
     }
+    fn settle(&mut self, volume: VolumeId, settled: Epoch) {
+        self.0.borrow_mut().settle(volume, settled);
+    }
+    fn is_doubtful(&self, volume: VolumeId) -> bool {
+        self.0.borrow().is_doubtful(volume)
+    }
     fn slabs(&self) -> (u64, u64) {
         let store = self.0.borrow();
         (u64::from(store.slab_count()), u64::from(store.free_slabs()))
     }
     fn slab_blocks(&self) -> u32 {
         self.0.borrow().slab_blocks()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counted::Counters;
+    use disk::crash::{CrashDisk, CrashOptions};
+    use store::api::{StoreReply, WriteClass};
+    use store::{FormatParameters, format};
+    use sys::{Buf, Payload};
+    use types::{BLOCK_BYTES, ChunkIndex, DiskId, Lba, PoolId};
+
+    const VOLUME: VolumeId = VolumeId::from_bytes([7; 16]);
+
+    fn open(disk: &CrashDisk) -> DiskStore {
+        let disk = CountedDisk::new(Box::new(disk.clone()), Rc::new(Counters::default()));
+        DiskStore::new(Store::open(disk).expect("a formatted disk"))
+    }
+
+    fn run(store: &mut DiskStore, request: StoreRequest) {
+        store.submit(1, request);
+        let mut out = Vec::new();
+        while out.is_empty() {
+            store.poll(&mut out);
+        }
+        assert!(matches!(out[0].result, Ok(StoreReply::Done)));
+    }
+
+    #[test]
+    fn what_is_settled_is_not_in_doubt_any_more() {
+        let (pool, epoch) = (PoolId::from_bytes([1; 16]), Epoch(3));
+        let parameters = FormatParameters::new(DiskId::from_bytes([2; 16]), pool);
+        let disk = format(CrashDisk::new(CrashOptions::new(160 << 20)), parameters).expect("a blank disk");
+        let mut store = open(&disk);
+        let (volume, chunk, lba) = (VOLUME, ChunkIndex(0), Lba(0));
+        run(&mut store, StoreRequest::AllocateChunk { volume, epoch, chunk, append: false });
+        let data = Payload::from(Buf::from(&[9; BLOCK_BYTES][..]));
+        let checksums = codes::payload_checksums(volume, lba, &data);
+        let class = WriteClass::Overwrite;
+        run(&mut store, StoreRequest::Write { volume, epoch, lba, class, data, checksums });
+        let places = (1 << 20..20 << 20).step_by(BLOCK_BYTES);
+        let place = places.into_iter().find(|at| disk.peek(*at, BLOCK_BYTES) == [9; BLOCK_BYTES]);
+        disk.rot(place.expect("it is in the journal"), 1);
+        let mut store = open(&disk);
+        assert!(store.is_doubtful(VOLUME));
+        store.settle(VOLUME, epoch);
+        assert!(!store.is_doubtful(VOLUME));
     }
 }

@@ -437,6 +437,12 @@ impl BlockStore for FakeStore {
         self.inner.borrow().promised.get(&volume).copied().unwrap_or_default()
     }
 
+    /// It has no journal.
+    fn settle(&mut self, _: VolumeId, _: Epoch) {}
+    fn is_doubtful(&self, _: VolumeId) -> bool {
+        false
+    }
+
     fn slabs(&self) -> (u64, u64) {
         let inner = self.inner.borrow();
         (inner.slabs, inner.slabs.saturating_sub(inner.chunks.len() as u64))

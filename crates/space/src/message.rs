@@ -41,6 +41,18 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// Returns the chunk that it is about, if it is about one.
+    pub fn chunk(&self, chunk_of: impl Fn(u64) -> ChunkIndex) -> Option<ChunkIndex> {
+        match self {
+            Self::Open { .. } | Self::Promise | Self::Chunks => None,
+            Self::Allocate { chunk, .. } | Self::Free { chunk } | Self::Regions { chunk } => Some(*chunk),
+            Self::Read { lba, .. }
+            | Self::Write { lba, .. }
+            | Self::Discard { lba, .. }
+            | Self::MarkLost { lba, .. } => Some(chunk_of(lba.0)),
+        }
+    }
+
     /// Whether it leaves the disk as it is.
     pub fn only_reads(&self) -> bool {
         matches!(self, Self::Read { .. } | Self::Regions { .. } | Self::Chunks)
@@ -69,9 +81,10 @@ pub struct Request {
 #[derive(Debug, Clone)]
 pub enum Answer {
     Done,
-    /// What the disk had promised before.
+    /// What the disk had promised before, and whether its journal leaves something of the volume in doubt that is not settled.
     Opened {
         promised: Epoch,
+        doubtful: bool,
     },
     Data {
         data: Payload,
@@ -88,8 +101,8 @@ pub enum BusError {
     Store(StoreError),
     /// The replica does not know the session: it was restarted, or a newer session began.
     NoSession,
-    /// The disk has promised less than it must have: an older image of it was restored.
-    WentBack { promised: Epoch },
+    /// The disk has promised less than it must have: an older image of it was restored. With what it has.
+    WentBack { promised: Epoch, chunks: Vec<ChunkEntry> },
     /// The transport cannot reach the replica.
     Unreachable,
 }
@@ -98,7 +111,7 @@ impl fmt::Display for BusError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Store(error) => write!(f, "{error}"),
-            Self::WentBack { promised } => {
+            Self::WentBack { promised, .. } => {
                 write!(f, "it holds an older state than it had before: epoch {promised} is its last promise")
             }
             Self::NoSession => f.write_str("the session is over"),

@@ -59,6 +59,8 @@ struct Work {
     id: RequestId,
     /// It opens a session: what the disk had promised before.
     opens: Option<Epoch>,
+    /// It refuses a session: what the disk has promised, which is less than it must have.
+    refuses: Option<Epoch>,
     epoch: Epoch,
 }
 
@@ -147,7 +149,8 @@ impl<S: BlockStore> Replica<S> {
             Operation::MarkLost { lba, blocks } => StoreRequest::MarkLost { volume, epoch, lba, blocks },
             Operation::Regions { chunk } => StoreRequest::Regions { volume, chunk },
         };
-        let work = Work { volume, session: request.session, id: request.id, opens: None, epoch };
+        let work =
+            Work { volume, session: request.session, id: request.id, opens: None, refuses: None, epoch };
         self.start(work, store_request);
     }
 
@@ -197,7 +200,10 @@ impl<S: BlockStore> Replica<S> {
             return self.answer(&request, Err(BusError::Store(StoreError::Fenced { promised })));
         }
         if promised < least && !Planted::PromisedLessAccepted.is_planted() {
-            return self.answer(&request, Err(BusError::WentBack { promised }));
+            // It says what it has: nobody may speak to it before the record says what becomes of that.
+            let (volume, session, id, epoch) = (request.volume, request.session, request.id, request.epoch);
+            let work = Work { volume, session, id, opens: None, refuses: Some(promised), epoch };
+            return self.start(work, StoreRequest::Chunks { volume });
         }
         self.store.settle(request.volume, settled);
         self.sessions.insert(request.volume, session);
@@ -218,10 +224,18 @@ impl<S: BlockStore> Replica<S> {
             let (volume, epoch) = (open.volume, open.epoch);
             let promised = self.store.promised(volume);
             if Planted::SkipPromise.is_planted() {
-                self.answer(&open, Ok(Answer::Opened { promised }));
+                let doubtful = self.store.is_doubtful(volume);
+                self.answer(&open, Ok(Answer::Opened { promised, doubtful }));
                 continue;
             }
-            let work = Work { volume, session: open.session, id: open.id, opens: Some(promised), epoch };
+            let work = Work {
+                volume,
+                session: open.session,
+                id: open.id,
+                opens: Some(promised),
+                refuses: None,
+                epoch,
+            };
             self.start(work, StoreRequest::Promise { volume, epoch });
         }
     }
@@ -249,11 +263,15 @@ impl<S: BlockStore> Replica<S> {
         );
         let result = match completion.result {
             Ok(StoreReply::Done) => {
-                Ok(work.opens.map_or(Answer::Done, |promised| Answer::Opened { promised }))
+                let doubtful = work.opens.is_some() && self.store.is_doubtful(work.volume);
+                Ok(work.opens.map_or(Answer::Done, |promised| Answer::Opened { promised, doubtful }))
             }
             Ok(StoreReply::Data { data, checksums }) => Ok(Answer::Data { data, checksums }),
             Ok(StoreReply::Regions(regions)) => Ok(Answer::Regions(regions)),
-            Ok(StoreReply::Chunks(chunks)) => Ok(Answer::Chunks(chunks)),
+            Ok(StoreReply::Chunks(chunks)) => match work.refuses {
+                Some(promised) => Err(BusError::WentBack { promised, chunks }),
+                None => Ok(Answer::Chunks(chunks)),
+            },
             Ok(StoreReply::Scrubbed(_)) => Err(BusError::Store(StoreError::Invalid("not an answer to this"))),
             Err(error) => Err(BusError::Store(error)),
         };

@@ -16,7 +16,9 @@ pub trait BlockStore {
     /// The highest epoch durably promised for the volume; 0: none.
     fn promised(&self, volume: VolumeId) -> Epoch;
     /// Forgets what the store's journal left in doubt in regions of the volume that were changed last under `settled` or earlier.
-    fn settle(&mut self, _volume: VolumeId, _settled: Epoch) {}
+    fn settle(&mut self, volume: VolumeId, settled: Epoch);
+    /// Whether the store's journal leaves something of the volume in doubt.
+    fn is_doubtful(&self, volume: VolumeId) -> bool;
     /// Slabs in all, and free ones.
     fn slabs(&self) -> (u64, u64);
     /// Blocks of one slab.
@@ -42,6 +44,10 @@ impl<D: disk::Disk + 'static> BlockStore for store::Store<D> {
 
     fn settle(&mut self, volume: VolumeId, settled: Epoch) {
         store::Store::settle(self, volume, settled);
+    }
+
+    fn is_doubtful(&self, volume: VolumeId) -> bool {
+        store::Store::is_doubtful(self, volume)
     }
 
     fn slabs(&self) -> (u64, u64) {

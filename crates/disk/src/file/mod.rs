@@ -74,6 +74,20 @@ struct Again {
     error: DiskError,
 }
 
+/// Operations of one file that the kernel works off on threads of its own, at most. It has some hundred of these for all files
+/// (`sys::driver`): a file system that hangs keeps those of its operations for as long as it does, and other files need theirs.
+const ASIDE_MAX: usize = 64;
+
+/// The operations of a file whose file system may keep its callers waiting.
+///
+/// Invariant: none waits while fewer than [`ASIDE_MAX`] are with the kernel, unless the disk is hung.
+#[derive(Default)]
+struct Aside {
+    with_kernel: usize,
+    /// By the names that the queue knows them by.
+    waiting: VecDeque<(u64, Operation)>,
+}
+
 /// Has the last handle to a file dropped on a thread of its own: to close a file of a file system that hangs takes as long as that does.
 struct Closer(Descriptor);
 
@@ -98,6 +112,8 @@ pub struct FileDisk {
     /// Where the disk begins in the file.
     base_bytes: u64,
     queue: Queue,
+    /// `None`: the file's operations keep nobody waiting.
+    aside: Option<Aside>,
     _closer: Option<Closer>,
     time_bound: Duration,
     outstanding: Vec<Outstanding>,
@@ -131,15 +147,16 @@ impl FileDisk {
     /// Serves an opened file on this thread's loop.
     pub fn new(driver: &Driver, opened: OpenedFile) -> Self {
         let OpenedFile { file, info, base_bytes, time_bound, blocks_callers } = opened;
-        let (queue, closer) = match blocks_callers {
-            true => (driver.queue_aside(), Some(Closer(file.clone()))),
-            false => (driver.queue(), None),
+        let (queue, aside, closer) = match blocks_callers {
+            true => (driver.queue_aside(), Some(Aside::default()), Some(Closer(file.clone()))),
+            false => (driver.queue(), None, None),
         };
         Self {
             info,
             file,
             base_bytes,
             queue,
+            aside,
             _closer: closer,
             time_bound,
             outstanding: Vec::new(),
@@ -188,14 +205,34 @@ impl FileDisk {
         entry.tried_at = tried_at;
         let generation = entry.generation;
         self.deadlines.push_back((Instant::now() + self.time_bound, place, generation));
-        self.queue.submit(u64::from(generation) << 32 | u64::from(place), operation);
+        let name = u64::from(generation) << 32 | u64::from(place);
+        match &mut self.aside {
+            Some(aside) if aside.with_kernel >= ASIDE_MAX => aside.waiting.push_back((name, operation)),
+            Some(aside) => {
+                aside.with_kernel += 1;
+                self.queue.submit(name, operation);
+            }
+            None => self.queue.submit(name, operation),
+        }
         if !self.timer_armed {
             self.timer_armed = true;
             self.queue.submit(TIMER, Operation::Timeout { after: self.time_bound });
         }
     }
 
+    /// Hands the kernel the next operation that waits, since it has answered one.
+    fn start_waiting(&mut self) {
+        let Some(aside) = &mut self.aside else { return };
+        debug_assert!(aside.with_kernel > 0, "each operation is answered once");
+        aside.with_kernel -= 1;
+        if let Some((name, operation)) = aside.waiting.pop_front() {
+            aside.with_kernel += 1;
+            self.queue.submit(name, operation);
+        }
+    }
+
     fn complete(&mut self, mut completion: Completion) {
+        self.start_waiting();
         let place = completion.token as u32;
         let Some(entry) = self.outstanding.get_mut(place as usize) else { return };
         let waiting = std::mem::replace(&mut entry.waiting, false);
@@ -278,6 +315,8 @@ impl FileDisk {
             if waiting {
                 entry.waiting = false;
                 self.hung = true;
+                // They are answered when their time is up, and never begin: the disk is opened anew.
+                self.aside.iter_mut().for_each(|aside| aside.waiting.clear());
                 self.answers.push(DiskCompletion { token: entry.token, result: Err(DiskError::TimedOut) });
             }
         }

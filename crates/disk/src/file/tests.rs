@@ -166,7 +166,7 @@ fn a_file_cut_short_is_an_error_and_never_zeroes() {
 }
 
 /// A pipe that nobody writes to stands in for a device that never answers.
-fn hung_disk(driver: &Driver) -> (FileDisk, OwnedPipe) {
+fn hung_disk(driver: &Driver, blocks_callers: bool) -> (FileDisk, OwnedPipe) {
     let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
     let info = DiskInfo {
         path: "hung".to_owned(),
@@ -181,7 +181,7 @@ fn hung_disk(driver: &Driver) -> (FileDisk, OwnedPipe) {
         info,
         base_bytes: 0,
         time_bound: Duration::from_millis(50),
-        blocks_callers: false,
+        blocks_callers,
     };
     (FileDisk::new(driver, opened), writer)
 }
@@ -192,7 +192,7 @@ type OwnedPipe = std::os::fd::OwnedFd;
 fn a_device_that_does_not_answer_is_hung_after_its_time_bound() {
     // Only io_uring reads a pipe at an offset.
     let Some(driver) = io_uring() else { return };
-    let (mut disk, writer) = hung_disk(&driver);
+    let (mut disk, writer) = hung_disk(&driver, false);
     disk.submit(9, DiskOperation::Read { offset: 0, into: BufMut::for_overwrite(4096) });
     let mut out = Vec::new();
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -210,6 +210,51 @@ fn a_device_that_does_not_answer_is_hung_after_its_time_bound() {
     driver.wait(Some(Duration::from_millis(200))).expect("the loop");
     disk.poll(&mut out);
     assert_eq!(out.len(), 2);
+}
+
+#[test]
+fn a_file_system_that_hangs_keeps_few_threads_of_the_kernel_and_all_is_answered() {
+    let Some(driver) = io_uring() else { return };
+    let (mut disk, _writer) = hung_disk(&driver, true);
+    for token in 0..1000 {
+        disk.submit(token, DiskOperation::Read { offset: 0, into: BufMut::for_overwrite(4096) });
+        assert!(driver.in_flight() <= ASIDE_MAX);
+    }
+    let (mut out, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(20));
+    while out.len() < 1000 && Instant::now() < deadline {
+        driver.wait(Some(Duration::from_millis(100))).expect("the loop");
+        disk.poll(&mut out);
+        assert!(driver.in_flight() <= ASIDE_MAX);
+    }
+    let mut tokens: Vec<u64> = out.iter().map(|answer| answer.token).collect();
+    tokens.sort_unstable();
+    assert!(tokens.into_iter().eq(0..1000) && disk.is_hung());
+    assert!(out.iter().all(|answer| matches!(answer.result, Err(DiskError::TimedOut))));
+}
+
+#[test]
+fn a_file_whose_operations_go_aside_conforms_and_does_all_that_waits() {
+    for driver in [io_uring(), Some(fallback())].into_iter().flatten() {
+        let mut fixture = FileFixture::new(driver, None, FileDiskOptions::default());
+        fixture.disk = None;
+        let mut opened = OpenedFile::open(&fixture.path, fixture.options.clone()).expect("the file");
+        opened.blocks_callers = true;
+        fixture.disk = Some(FileDisk::new(&fixture.driver, opened));
+        for token in 0..500 {
+            let data = Payload::from(sys::Buf::from(&[token as u8; 4096][..]));
+            let offset = token * 4096;
+            fixture.disk().submit(token, DiskOperation::Write { offset, data, durable: false });
+        }
+        let mut out = Vec::new();
+        while out.len() < 500 {
+            fixture.wait();
+            fixture.disk().poll(&mut out);
+        }
+        assert!(out.iter().all(|answer| answer.result.is_ok()));
+        let bytes = std::fs::read(&fixture.path).expect("the content");
+        assert!(bytes.chunks(4096).take(500).zip(0..).all(|(block, token)| block == [token as u8; 4096]));
+        conformance::run(&mut fixture);
+    }
 }
 
 #[test]

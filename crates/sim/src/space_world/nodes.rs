@@ -83,6 +83,20 @@ impl BlockStore for WatchedStore {
         }
     }
 
+    fn settle(&mut self, volume: VolumeId, settled: Epoch) {
+        match &mut self.store {
+            AnyStore::Fake(store) => store.settle(volume, settled),
+            AnyStore::Real(store) => BlockStore::settle(&mut **store, volume, settled),
+        }
+    }
+
+    fn is_doubtful(&self, volume: VolumeId) -> bool {
+        match &self.store {
+            AnyStore::Fake(store) => store.is_doubtful(volume),
+            AnyStore::Real(store) => BlockStore::is_doubtful(&**store, volume),
+        }
+    }
+
     fn promised(&self, volume: VolumeId) -> Epoch {
         match &self.store {
             AnyStore::Fake(store) => store.promised(volume),

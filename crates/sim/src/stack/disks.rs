@@ -204,6 +204,12 @@ impl BlockStore for SimStore {
     fn promised(&self, volume: VolumeId) -> Epoch {
         self.0.borrow().promised(volume)
     }
+    fn settle(&mut self, volume: VolumeId, settled: Epoch) {
+        self.0.borrow_mut().settle(volume, settled);
+    }
+    fn is_doubtful(&self, volume: VolumeId) -> bool {
+        self.0.borrow().is_doubtful(volume)
+    }
     fn slabs(&self) -> (u64, u64) {
         let store = self.0.borrow();
         (u64::from(store.slab_count()), u64::from(store.free_slabs()))

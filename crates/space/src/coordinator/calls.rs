@@ -10,7 +10,7 @@
 //! | `Fenced` by an epoch of ours | is sent again under the present epoch |
 //! | `Fenced` by a higher epoch | the coordinator stops |
 //! | `NoSession`, `Unreachable` | waits for the next session |
-//! | `WentBack` (to the opening of a session) | waits for the record to put the disk out |
+//! | `WentBack` (to the opening of a session) | waits for the record to say what becomes of the disk ([`super::going_back`]) |
 //! | a disk error for which its machine is to blame | of reads: ends as `Gone`; others wait for the next session, a little later |
 //! | nothing in time, another disk error, `Poisoned`, `NotMapped` | the disk has failed |
 //!
@@ -361,7 +361,16 @@ impl Calls {
     ) -> Heard {
         let retry_at = setting.now.after(setting.config.reconnect_interval);
         match result {
-            Ok(_) => {
+            Ok(Answer::Opened { doubtful: true, .. }) if membership.must_compare(disk, setting) => {
+                membership.compare_first(disk);
+                let why = "it may have lost what it acknowledged: its journal does not end whole";
+                self.fail_disk(disk, why, setting, membership, reports);
+            }
+            Ok(answer) => {
+                if matches!(answer, Answer::Opened { doubtful: true, .. }) && !membership.is_required(disk) {
+                    // A resync that went on would not copy again what it has copied.
+                    reports.leave(Next::Abandon(disk));
+                }
                 if let Some(link) = self.links.get_mut(&disk) {
                     link.state = LinkState::Open;
                 }
@@ -381,7 +390,8 @@ impl Calls {
             }
             Err(error) => {
                 self.shut(disk, retry_at, &error.to_string());
-                if let BusError::WentBack { promised } = error {
+                if let BusError::WentBack { promised, chunks } = error {
+                    membership.note_gone_back(disk, promised, chunks.iter().map(|entry| entry.chunk));
                     self.disk_went_back(disk, promised, retry_at, setting, membership, reports);
                 }
             }
@@ -410,7 +420,6 @@ impl Calls {
     ) {
         let expected = membership.known_promise(disk);
         reports.emit(Event::WentBack { disk, promised, expected });
-        membership.wait_for_record(disk);
         self.end_calls(disk, retry_at, false, setting);
         reports.leave(Next::Abandon(disk));
         reports.recheck = true;
@@ -471,6 +480,15 @@ impl Calls {
                 self.finish(key, Err(Failure::Gone));
             } else {
                 call.deadline = deadline;
+            }
+        }
+    }
+
+    /// Nobody waits any longer for calls of these operations on the disk, which is not spoken to: what they change does not count.
+    pub fn end_calls_on(&mut self, disk: DiskId, is_over: impl Fn(&Operation) -> bool) {
+        for key in self.of_disk(disk) {
+            if self.calls.get(&key).is_some_and(|call| is_over(&call.operation)) {
+                self.finish(key, Err(Failure::Gone));
             }
         }
     }

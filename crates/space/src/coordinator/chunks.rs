@@ -195,6 +195,14 @@ impl Chunks {
         counts.min().unwrap_or(copies)
     }
 
+    /// Returns the disk's chunks that have another copy on these disks.
+    pub fn had_by_others(&self, disk: DiskId, others: &[DiskId]) -> Vec<ChunkIndex> {
+        let own =
+            self.map.iter().filter(|(_, chunk)| !chunk.is_allocating() && chunk.holders.contains(&disk));
+        let both = own.filter(|(_, chunk)| chunk.holders.iter().any(|holder| others.contains(holder)));
+        both.map(|(&index, _)| index).collect()
+    }
+
     /// Whether every chunk that the disk holds has another copy on the disks of `in_sync`.
     pub fn can_do_without(&self, disk: DiskId, in_sync: &[DiskId]) -> bool {
         self.map.values().all(|chunk| {

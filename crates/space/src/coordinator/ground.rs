@@ -11,6 +11,7 @@ use super::setting::Setting;
 use crate::message::Operation;
 use pool::ChunkCopies;
 use smallvec::SmallVec;
+use std::collections::BTreeSet;
 use types::{ChunkIndex, DiskId};
 
 pub(super) struct Ground {
@@ -44,6 +45,17 @@ impl Ground {
     /// Begins a call; its outcome comes by [`Calls::take_outcome`].
     pub fn call(&mut self, owner: Owner, disk: DiskId, operation: Operation) {
         self.calls.call(owner, disk, operation, &self.setting, &self.membership);
+    }
+
+    /// Lets copies count no more, which a committed record has marked although calls may wait for them: the disk is not spoken to.
+    pub fn give_up_copies(&mut self, disk: DiskId, chunks: &BTreeSet<ChunkIndex>) {
+        for (_, chunk) in self.chunks.map.iter_mut().filter(|(index, _)| chunks.contains(index)) {
+            chunk.holders.retain(|holder| *holder != disk);
+        }
+        let geometry = self.setting.geometry;
+        let chunk_of = |lba| geometry.chunk_of(lba);
+        self.calls
+            .end_calls_on(disk, |call| call.chunk(chunk_of).is_some_and(|chunk| chunks.contains(&chunk)));
     }
 
     /// Begins a session with the disk if there is none.

@@ -18,6 +18,7 @@
 
 use super::Phase;
 use super::chunks::Chunks;
+use super::going_back::{Fate, GoneBack};
 use super::lease::Lease;
 use super::setting::Setting;
 use super::state::{StateRequests, StateToken};
@@ -48,8 +49,6 @@ pub(super) struct Facts<'a> {
     pub lowest_stamp: Option<Epoch>,
     /// No write and no step on a region is under way.
     pub drained: bool,
-    /// Every disk in sync that can be reached has promised an epoch that no write was stamped with.
-    pub sealed: bool,
 }
 
 /// A record in the making.
@@ -58,13 +57,12 @@ pub(super) struct Draft {
     wants: Wants,
     /// Disks that were to be put out before they had joined.
     pub never_joined: Vec<DiskId>,
-    /// Disks that went back in time and have to be taken as they are.
-    pub taken_back: Vec<DiskId>,
 }
 
 impl Draft {
-    pub fn in_sync(&self) -> &[DiskId] {
-        &self.next.in_sync
+    /// Returns disks in sync that count for all that they hold.
+    pub fn in_sync(&self) -> Vec<DiskId> {
+        self.next.in_sync.iter().copied().filter(|disk| !self.wants.keep.contains(disk)).collect()
     }
 }
 
@@ -73,7 +71,7 @@ pub(super) enum Decision {
     /// Nothing yet.
     None,
     /// The proposal is the record; with what it changed.
-    Committed(Wants),
+    Committed(Box<Wants>),
     /// The proposal was not applied; all that it was to change is wanted again.
     Refused,
     /// Another coordinator has the volume.
@@ -89,10 +87,11 @@ pub(super) struct Membership {
     proposal: Option<Proposal>,
     /// Disks that a committed record has expelled; the remaining ones have yet to promise this epoch.
     expelled: Vec<(DiskId, Epoch)>,
-    /// Disks that went back in time, until the record says so: they are not spoken to before.
-    went_back: BTreeSet<DiskId>,
-    /// Disks that went back in time and have the last copy of something.
-    accepted_back: BTreeSet<DiskId>,
+    pub gone_back: GoneBack,
+    /// Disks in sync that came back with a doubt, until the record puts them out: they are not spoken to before.
+    doubted: BTreeSet<DiskId>,
+    /// Disks that came back with a doubt and have the last copy of something.
+    accepted_doubts: BTreeSet<DiskId>,
     /// The highest epoch that each disk said it has promised to this coordinator.
     promised: BTreeMap<DiskId, Epoch>,
     /// Promises asked of disks.
@@ -120,8 +119,9 @@ impl Membership {
             wants: Wants::default(),
             proposal: None,
             expelled: Vec::new(),
-            went_back: BTreeSet::new(),
-            accepted_back: BTreeSet::new(),
+            gone_back: GoneBack::default(),
+            doubted: BTreeSet::new(),
+            accepted_doubts: BTreeSet::new(),
             promised: BTreeMap::new(),
             asked: BTreeMap::new(),
             retired: BTreeSet::new(),
@@ -300,15 +300,36 @@ impl Membership {
         !self.expelled.is_empty()
     }
 
-    /// Notes that the disk went back in time.
-    pub fn wait_for_record(&mut self, disk: DiskId) {
-        self.went_back.insert(disk);
+    /// Notes that the disk went back in time, and has these chunks.
+    pub fn note_gone_back(
+        &mut self,
+        disk: DiskId,
+        promised: Epoch,
+        chunks: impl IntoIterator<Item = ChunkIndex>,
+    ) {
+        self.gone_back.note(disk, promised, chunks);
         self.wants.join.remove(&disk);
+        self.want_rewind(disk);
+    }
+
+    /// Wants the record to say what becomes of a disk that went back in time.
+    pub fn want_rewind(&mut self, disk: DiskId) {
         self.wants.rewind.insert(disk);
     }
 
     pub fn waits_for_record(&self, disk: DiskId) -> bool {
-        self.went_back.contains(&disk)
+        self.gone_back.is_waiting(disk) || self.doubted.contains(&disk)
+    }
+
+    /// Whether the disk, which has come back with a doubt, counts, or is about to, although its copies have not been compared since. An opening
+    /// compares them by itself before it serves.
+    pub fn must_compare(&self, disk: DiskId, setting: &Setting) -> bool {
+        setting.serving() && self.is_required(disk) && !self.accepted_doubts.contains(&disk)
+    }
+
+    /// Speaks to the disk when the record has put it out: what it may have lost is compared when it is brought back.
+    pub fn compare_first(&mut self, disk: DiskId) {
+        self.doubted.insert(disk);
     }
 
     /// Notes that the disk said it has promised this epoch.
@@ -331,7 +352,7 @@ impl Membership {
         let stale = self.record.stale.iter().find(|stale| stale.disk == disk);
         let recorded = match stale {
             Some(stale) => stale.promised,
-            None if self.accepted_back.contains(&disk) => Epoch(0),
+            None if self.gone_back.is_kept(disk) => Epoch(0),
             None if self.is_in_sync(disk) => self.record.promised,
             None => Epoch(0),
         };
@@ -347,6 +368,13 @@ impl Membership {
     pub fn unpromised(&self, is_open: impl Fn(DiskId) -> bool) -> Vec<DiskId> {
         let open = self.record.in_sync.iter().copied().filter(|disk| is_open(*disk));
         open.filter(|disk| self.promised(*disk) < self.record.epoch).collect()
+    }
+
+    /// Whether each disk in sync, also one that cannot be reached, has promised an epoch that no write was stamped with: an image of it that lacks
+    /// a write has then promised less, and is known as such if it is ever put back.
+    pub fn is_sealed(&self) -> bool {
+        let all_promised = self.record.in_sync.iter().all(|disk| self.known_promise(*disk) > self.last_stamp);
+        self.record.epoch > self.last_stamp && all_promised
     }
 
     /// Returns those of these disks that have not been asked yet to promise the record's epoch; they are from now on.
@@ -407,7 +435,7 @@ impl Membership {
         let wants = std::mem::take(&mut self.wants);
         let mut next = self.record.clone();
         next.epoch = self.record.epoch.next();
-        let mut draft = Draft { next, wants, never_joined: Vec::new(), taken_back: Vec::new() };
+        let mut draft = Draft { next, wants, never_joined: Vec::new() };
         let expelled = self.draft_expelled(&mut draft, facts);
         draft.wants.expel = self.draft_rewound(&mut draft, expelled, facts);
         draft.wants.apply_members(&mut draft.next);
@@ -421,14 +449,28 @@ impl Membership {
         for disk in std::mem::take(&mut draft.wants.expel) {
             if !next.in_sync.contains(&disk) {
                 // It was about to join, and did not.
+                self.doubted.remove(&disk);
                 draft.never_joined.push(disk);
                 continue;
             }
-            if !self.can_expel(&next.in_sync, disk, expelled.len(), facts) {
+            if !draft.wants.keep.is_empty() {
+                // What is kept counts for less by then.
                 self.wants.expel.insert(disk);
                 continue;
             }
-            let (since, promised) = (self.missed_since(facts), self.known_promise(disk));
+            if !self.can_expel(&next.in_sync, disk, expelled.len(), facts) {
+                if self.doubted.contains(&disk) {
+                    // Nobody else has some of what it has: that is all there is left of it.
+                    let others = next.in_sync.iter().copied().filter(|other| !self.waits_for_record(*other));
+                    let marked = facts.chunks.had_by_others(disk, &others.collect::<Vec<_>>());
+                    draft.wants.keep(disk, marked);
+                } else {
+                    self.wants.expel.insert(disk);
+                }
+                continue;
+            }
+            let promised = self.known_promise(disk);
+            let since = self.missed_since(facts, promised);
             next.in_sync.retain(|member| *member != disk);
             next.stale.push(StaleDisk { disk, since, promised });
             expelled.insert(disk);
@@ -446,14 +488,20 @@ impl Membership {
         let next = &mut draft.next;
         for disk in draft.wants.rewind.clone() {
             if next.in_sync.contains(&disk) {
-                if !self.can_expel(&next.in_sync, disk, expelled.len(), facts) {
-                    // Nobody else has what it has: that is all there is left.
-                    self.went_back.remove(&disk);
-                    self.accepted_back.insert(disk);
-                    self.promised.remove(&disk);
-                    draft.wants.rewind.remove(&disk);
-                    draft.taken_back.push(disk);
-                    continue;
+                let least = (!facts.setting.serving()).then_some(self.record.min_holders);
+                match self.gone_back.fate(disk, &next.in_sync, expelled.len(), least, facts.chunks) {
+                    Fate::PutOut => {}
+                    Fate::Keep { marked } if draft.wants.keep.is_empty() => {
+                        draft.wants.rewind.remove(&disk);
+                        draft.wants.keep(disk, marked);
+                        continue;
+                    }
+                    fate => {
+                        draft.wants.rewind.remove(&disk);
+                        // What is kept of another disk counts by then: this one may not be needed for it.
+                        self.wants.rewind.extend(matches!(fate, Fate::Keep { .. }).then_some(disk));
+                        continue;
+                    }
                 }
                 next.in_sync.retain(|member| *member != disk);
                 next.stale.push(StaleDisk { disk, since: Epoch(0), promised: Epoch(0) });
@@ -477,18 +525,25 @@ impl Membership {
             let lower = wants.lower.unwrap_or(u8::MAX);
             facts.chunks.fewest_holders(&next).min(lower)
         } else {
-            let fewer = wants.expel.len() as u8;
+            // By what others listed, a disk that went back may be put out or kept whatever the record promises: each chunk has one copy then.
+            let by_lists = !wants.rewind.is_empty() || !wants.keep.is_empty();
+            let fewer = (wants.expel.len() + wants.keep.len()) as u8;
             debug_assert!(
-                fewer < self.record.min_holders || fewer == 0 || Planted::MinHoldersIgnored.is_planted()
+                fewer < self.record.min_holders
+                    || fewer == 0
+                    || by_lists
+                    || Planted::MinHoldersIgnored.is_planted()
             );
-            self.record.min_holders.saturating_sub(fewer)
+            self.record.min_holders.saturating_sub(fewer).max(u8::from(by_lists))
         };
         let promises = next.in_sync.iter().map(|disk| self.known_promise(*disk));
         next.promised = promises.min().unwrap_or(self.record.promised);
         if setting.serving() && (facts.clean || Planted::SettledEarly.is_planted()) {
-            let pending = facts.lowest_stamp.unwrap_or(self.record.epoch);
+            // A disk that has promised a later epoch has that in its journal behind the writes: it cannot lose them at the journal's end and
+            // keep what it has promised. Of one that has not, the doubt about them must stay.
+            let pending = facts.lowest_stamp.unwrap_or(self.record.epoch).min(next.promised);
             next.settled = next.settled.max(Epoch(pending.0.saturating_sub(1)));
-            if setting.phase == Phase::Closing && facts.drained && facts.sealed {
+            if setting.phase == Phase::Closing && facts.drained && next.promised > self.last_stamp {
                 next.settled = next.epoch;
             }
         }
@@ -535,14 +590,15 @@ impl Membership {
         facts.chunks.can_do_without(disk, in_sync)
     }
 
-    /// Returns the lowest epoch of a write that the disk may have missed (I4), or that it has and others may lose in a crash.
-    fn missed_since(&self, facts: &Facts<'_>) -> Epoch {
+    /// Returns the lowest epoch of a write that a disk which has `promised` this much may have missed (I4), or may lose at its journal's end without
+    /// having promised less, or that it has and others may lose in a crash.
+    fn missed_since(&self, facts: &Facts<'_>, promised: Epoch) -> Epoch {
         let since = if !facts.setting.serving() || !facts.clean {
             self.record.settled.next().min(self.record.epoch)
         } else {
             facts.lowest_stamp.unwrap_or(self.record.epoch).min(self.record.epoch)
         };
-        if Planted::StaleSinceTooLate.is_planted() { self.record.epoch.next() } else { since }
+        if Planted::StaleSinceTooLate.is_planted() { self.record.epoch.next() } else { since.min(promised) }
     }
 
     /// Takes an answer of the cluster state.
@@ -597,20 +653,30 @@ impl Membership {
         debug_assert!(revision > self.revision && proposal.record.epoch > self.record.epoch, "I2");
         self.load(proposal.record, revision);
         self.lease.confirm(proposal.sent_at);
+        self.doubted.retain(|disk| self.record.in_sync.contains(disk));
         let epoch = self.record.epoch;
         self.expelled.extend(proposal.wants.expel.iter().map(|&disk| (disk, epoch)));
         for disk in &proposal.wants.rewind {
-            self.went_back.remove(disk);
+            self.gone_back.put_out(*disk);
             self.promised.remove(disk);
         }
-        Decision::Committed(proposal.wants)
+        for disk in &proposal.wants.keep {
+            if self.doubted.remove(disk) {
+                self.accepted_doubts.insert(*disk);
+                continue;
+            }
+            self.gone_back.keep(*disk);
+            self.promised.remove(disk);
+        }
+        Decision::Committed(Box::new(proposal.wants))
     }
 
     /// Returns the disks that have yet to promise the epoch without those that were expelled: until then nobody is told that these are out (I2).
     pub fn missing_promises(&self) -> Vec<DiskId> {
         let Some(epoch) = self.expelled.iter().map(|(_, epoch)| *epoch).max() else { return Vec::new() };
         let in_sync = self.record.in_sync.iter().copied();
-        in_sync.filter(|disk| self.promised(*disk) < epoch).collect()
+        // One that went back and is listed later promises it before it is.
+        in_sync.filter(|disk| self.promised(*disk) < epoch && !self.gone_back.is_put_off(*disk)).collect()
     }
 
     /// Takes the expelled disks, which all that remain have promised not to count any more.

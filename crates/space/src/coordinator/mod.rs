@@ -23,6 +23,7 @@ mod calls;
 mod choosing;
 mod chunks;
 mod clients;
+mod going_back;
 mod ground;
 mod jobs;
 mod keys;
@@ -531,23 +532,19 @@ impl Coordinator {
     }
 
     fn propose(&mut self, clean: bool) {
-        let sealed = self.is_sealed();
         let drained = self.is_drained();
         let lowest_stamp = self.operations.lowest_stamp();
         let Ground { setting, membership, chunks, .. } = &mut self.ground;
-        let facts = Facts { setting, chunks, clean, lowest_stamp, drained, sealed };
+        let facts = Facts { setting, chunks, clean, lowest_stamp, drained };
         let draft = membership.draft(&facts);
         for &disk in &draft.never_joined {
             self.jobs.abandon_resync(disk, &mut self.ground);
             self.release_calls(disk);
         }
-        for &disk in &draft.taken_back {
-            self.ground.calls.reopen(disk, &self.ground.setting);
-        }
         let Ground { setting, membership, chunks, .. } = &mut self.ground;
         let copies = membership.record().resiliency.copies();
-        let held_back = self.jobs.builds.hold_back_marks(draft.in_sync(), copies, chunks);
-        let facts = Facts { setting, chunks, clean, lowest_stamp, drained, sealed };
+        let held_back = self.jobs.builds.hold_back_marks(&draft.in_sync(), copies, chunks);
+        let facts = Facts { setting, chunks, clean, lowest_stamp, drained };
         membership.propose(draft, held_back, &facts);
     }
 
@@ -583,7 +580,12 @@ impl Coordinator {
             // promises, nobody knows whether they are still.
             operations.clients.take_back_acknowledgements();
         }
-        for &disk in &changes.rewind {
+        for &disk in &changes.keep {
+            jobs.builds.forget_mirrors(disk, ground);
+            let marked = changes.mark.iter().filter(|mark| mark.0 == disk).map(|mark| mark.1);
+            ground.give_up_copies(disk, &marked.collect());
+        }
+        for &disk in changes.rewind.iter().chain(&changes.keep) {
             ground.calls.reopen(disk, &ground.setting);
         }
         for &disk in &changes.join {
@@ -645,13 +647,6 @@ impl Coordinator {
         self.ground.membership.unpromised(|disk| self.ground.calls.is_open(disk))
     }
 
-    /// Whether every disk in sync that can be reached has promised an epoch that no write was stamped with: an image of it that lacks
-    /// a write has then promised less, and is known as such if it is ever put back.
-    fn is_sealed(&self) -> bool {
-        let membership = &self.ground.membership;
-        membership.record().epoch > membership.last_stamp() && self.unpromised().is_empty()
-    }
-
     /// Whether no write is under way, of the volume or of a step on a region.
     fn is_drained(&self) -> bool {
         self.operations.is_drained() && self.syncing.is_empty()
@@ -662,11 +657,16 @@ impl Coordinator {
         if !closing || !self.operations.suspects.is_empty() || !self.is_drained() {
             return;
         }
+        let unpromised = self.unpromised();
         let membership = &mut self.ground.membership;
+        let is_rotated = membership.record().epoch > membership.last_stamp();
         if membership.record().settled >= membership.record().epoch {
             self.ground.setting.phase = Phase::Closed;
-        } else if membership.record().epoch > membership.last_stamp() && !self.is_sealed() {
-            self.ask_for_promises(self.unpromised());
+        } else if is_rotated && !unpromised.is_empty() {
+            self.ask_for_promises(unpromised);
+        } else if is_rotated && !membership.is_sealed() && !membership.is_proposing() {
+            // A disk is away that was not put out. It may have lost what is not settled: the next opening compares that.
+            self.ground.setting.phase = Phase::Closed;
         } else if !self.ground.membership.is_proposing() {
             self.ground.membership.want_rotation();
             self.drive_membership();

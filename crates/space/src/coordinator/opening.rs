@@ -5,7 +5,8 @@
 //! | read the record | the state answers |
 //! | claim it: next epoch, our incarnation | committed; a conflict means that another took it: `Fenced` |
 //! | open sessions: every in-sync disk promises the epoch | all did, or those missing after a while are expelled by a committed record |
-//! | list chunks of all in-sync disks | all did |
+//! | list chunks of all in-sync disks | all did, but for those that went back in time and may have a last copy |
+//! | have the record say what becomes of one of these | committed: connect and list again |
 //! | wait out the lease of the coordinator before | now |
 //!
 //! Disks may be missing as long as every chunk surely has another in-sync copy: fewer than the record's `min_holders`. With more
@@ -26,7 +27,7 @@ use crate::message::{Answer, Operation};
 use crate::planted::Planted;
 use cluster::{Record, VolumeRecord};
 use std::collections::BTreeSet;
-use types::{DiskId, Epoch, Monotonic};
+use types::{ChunkIndex, DiskId, Epoch, Monotonic};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
@@ -174,20 +175,31 @@ impl Opening {
             self.drive_connect(since, ground);
         }
         if matches!(&self.step, Step::List { pending } if pending.is_empty()) {
-            self.listed(ground, suspects);
+            match ground.membership.gone_back.has_put_off() {
+                true => self.decide_on_gone_back(ground, suspects),
+                false => self.listed(ground, suspects),
+            }
         }
         if let Step::Lease { until } = self.step
             && until <= ground.setting.now
         {
             self.step = Step::Done;
             ground.setting.phase = Phase::Serving;
+            ground
+                .membership
+                .gone_back
+                .take_up()
+                .into_iter()
+                .for_each(|disk| ground.membership.want_rewind(disk));
             ground.reports.recheck = true;
             ground.reports.emit(Event::Serving { epoch: ground.membership.record().epoch });
         }
     }
 
     fn drive_connect(&mut self, since: Monotonic, ground: &mut Ground) {
-        let in_sync: BTreeSet<DiskId> = ground.membership.record().in_sync.iter().copied().collect();
+        let in_sync = ground.membership.record().in_sync.iter().copied();
+        let (put_off, in_sync): (BTreeSet<DiskId>, BTreeSet<DiskId>) =
+            in_sync.partition(|disk| ground.membership.gone_back.is_put_off(*disk));
         let missing: Vec<DiskId> =
             in_sync.iter().copied().filter(|disk| !ground.calls.is_open(*disk)).collect();
         if missing.is_empty() && ground.membership.is_idle() {
@@ -206,7 +218,11 @@ impl Opening {
             false => usize::from(ground.membership.record().min_holders.saturating_sub(1)),
             true => usize::MAX,
         };
-        if !patient && !missing.is_empty() && missing.len() <= spare && ground.membership.is_idle() {
+        if !patient
+            && !missing.is_empty()
+            && missing.len() + put_off.len() <= spare
+            && ground.membership.is_idle()
+        {
             for disk in missing {
                 ground.membership.want_expel(disk);
             }
@@ -226,14 +242,13 @@ impl Opening {
         }
         let Ok(Answer::Chunks(entries)) = result else {
             // The disk left while it listed: begin again with those that remain.
-            ground.chunks.map.clear();
-            suspects.clear();
-            self.step = Step::Connect { since: ground.setting.now };
-            return;
+            return self.begin_again(ground, suspects);
         };
         let suspect = self.suspect && !Planted::NoReconcile.is_planted();
+        let marks = ground.membership.record().building.iter();
+        let marked: BTreeSet<ChunkIndex> = marks.filter(|mark| mark.0 == disk).map(|mark| mark.1).collect();
         for entry in entries {
-            if ground.membership.is_marked(disk, entry.chunk) {
+            if marked.contains(&entry.chunk) {
                 continue;
             }
             let chunk = ground.chunks.map.entry(entry.chunk).or_insert_with(|| Chunk::new(entry.append));
@@ -243,6 +258,25 @@ impl Opening {
             }
         }
         self.drive(ground, suspects);
+    }
+
+    /// All disks in sync are listed but for those that went back in time: that decides on one of these, unless one that was listed leaves.
+    fn decide_on_gone_back(&mut self, ground: &mut Ground, suspects: &mut Suspects) {
+        if ground.membership.is_idle() {
+            let known = ground.chunks.map.keys().copied();
+            let listed = known.filter(|chunk| !ground.holders_of(*chunk).is_empty()).collect();
+            if let Some(disk) = ground.membership.gone_back.decide_by(listed) {
+                ground.membership.want_rewind(disk);
+            }
+        }
+        self.begin_again(ground, suspects);
+    }
+
+    /// Waits for the disks in sync once more, and lists what they have.
+    fn begin_again(&mut self, ground: &mut Ground, suspects: &mut Suspects) {
+        ground.chunks.map.clear();
+        suspects.clear();
+        self.step = Step::Connect { since: ground.setting.now };
     }
 
     fn listed(&mut self, ground: &mut Ground, suspects: &mut Suspects) {

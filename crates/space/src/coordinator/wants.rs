@@ -35,6 +35,8 @@ pub(super) struct Wants {
     pub finished: bool,
     /// Disks that went back in time: what they have missed is counted from the beginning.
     pub rewind: BTreeSet<DiskId>,
+    /// Disks that went back in time, or came back with a doubt, and count for what nobody else has: their other copies are among `mark`.
+    pub keep: BTreeSet<DiskId>,
     /// A new epoch, and what is settled.
     pub rotate: bool,
 }
@@ -52,7 +54,15 @@ impl Wants {
             && self.warn_at_percent.is_none()
             && !self.finished
             && self.rewind.is_empty()
+            && self.keep.is_empty()
             && !self.rotate
+    }
+
+    /// Lets the disk count for what nobody else has: not for these chunks, of which there are others' copies.
+    pub fn keep(&mut self, disk: DiskId, marked: Vec<ChunkIndex>) {
+        self.keep.insert(disk);
+        self.mark.extend(marked.into_iter().map(|chunk| (disk, chunk)));
+        self.want_lower(1);
     }
 
     /// Copies do not come to count after all, and others are not given up for them.
@@ -76,6 +86,7 @@ impl Wants {
         self.mark.extend(proposed.mark);
         self.unmark.extend(proposed.unmark);
         self.rewind.extend(proposed.rewind);
+        self.keep.extend(proposed.keep);
         self.rotate |= proposed.rotate;
         self.size_bytes = self.size_bytes.or(proposed.size_bytes);
         self.warn_at_percent = self.warn_at_percent.or(proposed.warn_at_percent);
@@ -118,11 +129,8 @@ impl Wants {
 
     /// Marks copies that are not to count, and takes marks away of those that are, or that are gone.
     pub fn apply_marks(&self, next: &mut VolumeRecord) {
-        for mark in &self.mark {
-            if !next.building.contains(mark) {
-                next.building.push(*mark);
-            }
-        }
+        let known: BTreeSet<Mark> = next.building.iter().copied().collect();
+        next.building.extend(self.mark.difference(&known));
         next.building.retain(|mark| !self.unmark.contains(mark));
         let members: BTreeSet<DiskId> =
             next.in_sync.iter().copied().chain(next.stale.iter().map(|stale| stale.disk)).collect();

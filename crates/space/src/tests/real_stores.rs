@@ -5,7 +5,7 @@ use crate::api::{SpaceError, SpaceReply, SpaceRequest, VirtualDisk};
 use crate::coordinator::{Config, Phase};
 use crate::local::{LocalSpace, VolumeHandle};
 use ::disk::DiskError;
-use ::disk::crash::{CrashDisk, CrashOptions, Fault, FaultAction, FaultTarget};
+use ::disk::crash::{CrashChoice, CrashDisk, CrashOptions, Fault, FaultAction, FaultTarget};
 use cluster::{
     FaultDomain, JobKind, MemoryClient, MemoryState, Provisioning, Resiliency, Typed, VolumeRecord,
 };
@@ -165,15 +165,22 @@ fn a_disk_pulled_and_put_back_is_resynced_and_serves_alone_afterwards() {
 
 #[test]
 pub(super) fn an_acknowledged_write_survives_a_power_cut_and_the_rot_of_one_disks_last_batch() {
-    for (rotten, of_header) in [(0, false), (1, false), (0, true), (1, true)] {
+    let parts = [Some(0), Some(4096 - 100), Some(4096 - 3), Some(4096 - 17), None];
+    for (rotten, before_data) in [0, 1].into_iter().flat_map(|disk| parts.map(|part| (disk, part))) {
         let mut bench = RealBench::new(2);
         bench.write(3, WriteClass::Overwrite, 1, 1);
+        bench.pass(20);
+        // Under one epoch, so that only the journal's end can tell that the second is missing.
+        bench.write(3, WriteClass::Overwrite, 1, 2);
         bench.write(3, WriteClass::Overwrite, 1, 7);
         let crash_disk = &bench.disks[rotten];
         let data =
             (1..(64 << 20) / 4096).map(|at| at * 4096).find(|at| crash_disk.peek(*at, 4096) == [7; 4096]);
-        // The data of its batch in the journal, or the records before it.
-        crash_disk.rot(if of_header { data.unwrap() - 4096 + 100 } else { data.unwrap() }, 1);
+        // The data of its batch in the journal, the records before it, or fields of the header; or the header cannot be read.
+        match before_data {
+            Some(bytes) => crash_disk.rot(data.unwrap() - bytes, 1),
+            None => crash_disk.make_unreadable(data.unwrap() - 4096, 4096),
+        }
         bench.power_cut(5);
         assert_eq!(bench.read(3, 1), [7], "disk {rotten}");
         bench.pass(200);
@@ -185,6 +192,173 @@ pub(super) fn an_acknowledged_write_survives_a_power_cut_and_the_rot_of_one_disk
             bench.pass(500);
         }
     }
+}
+
+#[test]
+fn what_a_disk_may_have_lost_is_not_settled_before_it_has_promised_a_later_epoch() {
+    for rotten in [0, 1] {
+        let mut bench = RealBench::new(2);
+        bench.write(3, WriteClass::Overwrite, 1, 1);
+        bench.write(3, WriteClass::Overwrite, 1, 7);
+        let crash_disk = bench.disks[rotten].clone();
+        let data =
+            (1..(64 << 20) / 4096).map(|at| at * 4096).find(|at| crash_disk.peek(*at, 4096) == [7; 4096]);
+        // The record changes twice, faster than the disk promises the first of these epochs.
+        crash_disk.inject(Fault::every(FaultTarget::Write, FaultAction::Hang));
+        for chunks in [9, 10] {
+            let size_bytes = chunks * u64::from(CHUNK) * BLOCK_BYTES as u64;
+            bench.space.with_volume(VOLUME, |coordinator| coordinator.resize(size_bytes));
+            bench.pass(2);
+            assert_eq!(bench.space.record(VOLUME).unwrap().size_bytes, size_bytes);
+        }
+        bench.disks.iter().for_each(|disk| disk.crash(&CrashChoice::lose_all()));
+        crash_disk.rot(data.unwrap(), 1);
+        bench.power_cut(5);
+        assert_eq!(bench.read(3, 1), [7], "the last batch of disk {rotten} rotted");
+        bench.pass(200);
+        bench.space.detach_disk(disk(2 - rotten as u8));
+        assert_eq!(bench.read(3, 1), [7], "disk {rotten} alone");
+    }
+}
+
+#[test]
+fn what_a_disk_may_have_lost_since_its_last_promise_is_copied_when_it_returns() {
+    let mut bench = RealBench::new(2);
+    bench.write(3, WriteClass::Overwrite, 1, 1);
+    bench.write(3, WriteClass::Overwrite, 1, 7);
+    let crash_disk = bench.disks[1].clone();
+    let data = (1..(64 << 20) / 4096).map(|at| at * 4096).find(|at| crash_disk.peek(*at, 4096) == [7; 4096]);
+    crash_disk.inject(Fault::every(FaultTarget::Write, FaultAction::Hang));
+    let size_bytes = 9 * u64::from(CHUNK) * BLOCK_BYTES as u64;
+    bench.space.with_volume(VOLUME, |coordinator| coordinator.resize(size_bytes));
+    bench.pass(2);
+    assert_eq!(bench.space.record(VOLUME).unwrap().size_bytes, size_bytes);
+    bench.space.detach_disk(disk(2));
+    bench.write(600, WriteClass::Overwrite, 1, 2);
+    assert_eq!(bench.space.record(VOLUME).unwrap().in_sync, [disk(1)]);
+    crash_disk.crash(&CrashChoice::lose_all());
+    crash_disk.rot(data.unwrap(), 1);
+    let store = Store::open(crash_disk).unwrap();
+    bench.space.attach_disk(disk(2), store, FaultDomain::default()).unwrap();
+    bench.pass(500);
+    assert_eq!(bench.space.record(VOLUME).unwrap().in_sync.len(), 2);
+    bench.space.detach_disk(disk(1));
+    assert_eq!((bench.read(3, 1), bench.read(600, 1)), (vec![7], vec![2]));
+}
+
+#[test]
+fn a_volume_that_is_closed_while_a_disk_is_away_settles_nothing_that_the_disk_may_have_lost() {
+    let mut bench = RealBench::new(2);
+    bench.write(3, WriteClass::Overwrite, 1, 1);
+    bench.pass(20);
+    bench.write(3, WriteClass::Overwrite, 1, 2);
+    bench.write(3, WriteClass::Overwrite, 1, 7);
+    let crash_disk = bench.disks[0].clone();
+    let data = (1..(64 << 20) / 4096).map(|at| at * 4096).find(|at| crash_disk.peek(*at, 4096) == [7; 4096]);
+    bench.space.detach_disk(disk(1));
+    bench.space.close_volume(VOLUME);
+    bench.pass(10);
+    assert_eq!(bench.space.phase(VOLUME), Some(Phase::Closed));
+    assert_eq!(bench.space.record(VOLUME).unwrap().in_sync.len(), 2, "nothing needed the disk");
+    crash_disk.rot(data.unwrap(), 1);
+    bench.power_cut(5);
+    assert_eq!(bench.read(3, 1), [7]);
+    bench.pass(200);
+    bench.space.detach_disk(disk(2));
+    assert_eq!(bench.read(3, 1), [7], "disk 1 alone");
+}
+
+#[test]
+fn a_disk_that_comes_back_before_it_was_put_out_is_compared_if_its_journal_leaves_a_doubt() {
+    let mut bench = RealBench::new(2);
+    bench.write(3, WriteClass::Overwrite, 1, 1);
+    bench.pass(20);
+    bench.write(3, WriteClass::Overwrite, 1, 2);
+    bench.write(3, WriteClass::Overwrite, 1, 7);
+    let crash_disk = bench.disks[0].clone();
+    let data = (1..(64 << 20) / 4096).map(|at| at * 4096).find(|at| crash_disk.peek(*at, 4096) == [7; 4096]);
+    bench.space.detach_disk(disk(1));
+    crash_disk.rot(data.unwrap(), 1);
+    assert_eq!(bench.space.record(VOLUME).unwrap().in_sync.len(), 2, "nothing needed the disk");
+    let store = Store::open(crash_disk).unwrap();
+    bench.space.attach_disk(disk(1), store, FaultDomain::default()).unwrap();
+    for _ in 0..4 {
+        assert_eq!(bench.read(3, 1), [7]);
+    }
+    bench.pass(500);
+    assert_eq!(bench.space.record(VOLUME).unwrap().in_sync.len(), 2);
+    bench.space.detach_disk(disk(2));
+    assert_eq!(bench.read(3, 1), [7], "disk 1 alone");
+}
+
+#[test]
+fn a_disk_that_comes_back_with_a_doubt_and_a_last_copy_counts_for_that_alone() {
+    let mut bench = RealBench::new(2);
+    bench.space.suspend_job(VOLUME, JobKind::Rebuild);
+    bench.write(3, WriteClass::Overwrite, 1, 1);
+    bench.pass(20);
+    let attach = |bench: &mut RealBench, number: u8| {
+        let store = Store::open(bench.disks[usize::from(number) - 1].clone()).unwrap();
+        bench.space.attach_disk(disk(number), store, FaultDomain::default()).unwrap();
+    };
+    bench.space.detach_disk(disk(2));
+    bench.write(4, WriteClass::Overwrite, 1, 1);
+    bench.write(u64::from(CHUNK), WriteClass::Fresh, 16, 5);
+    bench.pass(20);
+    attach(&mut bench, 2);
+    bench.pass(500);
+    let record = bench.space.record(VOLUME).unwrap();
+    assert_eq!((record.in_sync.len(), record.min_holders), (2, 1), "chunk 1 is on disk 1 alone");
+    bench.write(3, WriteClass::Overwrite, 1, 2);
+    bench.write(3, WriteClass::Overwrite, 1, 7);
+    let crash_disk = bench.disks[0].clone();
+    let data = (1..(64 << 20) / 4096).map(|at| at * 4096).find(|at| crash_disk.peek(*at, 4096) == [7; 4096]);
+    bench.space.detach_disk(disk(1));
+    crash_disk.rot(data.unwrap(), 1);
+    attach(&mut bench, 1);
+    for _ in 0..4 {
+        assert_eq!((bench.read(3, 1), bench.read(u64::from(CHUNK), 2)), (vec![7], vec![5; 2]));
+    }
+    bench.space.resume_job(VOLUME, JobKind::Rebuild);
+    bench.pass(1000);
+    let record = bench.space.record(VOLUME).unwrap();
+    assert_eq!((record.in_sync.len(), record.min_holders, record.building.len()), (2, 2, 0));
+    bench.space.detach_disk(disk(2));
+    assert_eq!((bench.read(3, 1), bench.read(u64::from(CHUNK), 2)), (vec![7], vec![5; 2]), "disk 1 alone");
+}
+
+#[test]
+fn a_resync_begins_again_if_the_disk_comes_back_with_a_doubt_on_the_way() {
+    let mut bench = RealBench::new(2);
+    bench.write(3, WriteClass::Overwrite, 1, 1);
+    bench.pass(20);
+    bench.space.detach_disk(disk(1));
+    bench.write(3, WriteClass::Overwrite, 1, 7);
+    bench.write(600, WriteClass::Fresh, 16, 5);
+    let (target, source) = (bench.disks[0].clone(), bench.disks[1].clone());
+    bench.pass(20);
+    assert_eq!(bench.space.record(VOLUME).unwrap().in_sync, [disk(2)]);
+    // The first region is copied, the second one is not read.
+    let place = bench.place_of(1, 5);
+    let second = FaultTarget::ReadRange { offset: place, len_bytes: 4096 };
+    source.inject(Fault::every(second, FaultAction::Hang));
+    let attach = |bench: &mut RealBench| {
+        let store = Store::open(target.clone()).unwrap();
+        bench.space.attach_disk(disk(1), store, FaultDomain::default()).unwrap();
+    };
+    attach(&mut bench);
+    bench.pass(100);
+    let data = (1..(64 << 20) / 4096).map(|at| at * 4096).find(|at| target.peek(*at, 4096) == [7; 4096]);
+    assert!(data.is_some() && source.hanging_operations() > 0);
+    bench.space.detach_disk(disk(1));
+    target.rot(data.unwrap(), 1);
+    source.clear_faults();
+    source.release_hanging();
+    attach(&mut bench);
+    bench.pass(500);
+    assert_eq!(bench.space.record(VOLUME).unwrap().in_sync.len(), 2);
+    bench.space.detach_disk(disk(2));
+    assert_eq!((bench.read(3, 1), bench.read(600, 16)), (vec![7], vec![5; 16]));
 }
 
 #[test]

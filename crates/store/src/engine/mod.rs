@@ -247,6 +247,10 @@ impl<D: Disk> Store<D> {
     pub fn settle(&mut self, volume: VolumeId, settled: Epoch) {
         self.slabs.settle(volume, settled);
     }
+    /// Whether the journal's end left something of the volume in doubt, by this opening or an earlier one, that is not settled.
+    pub fn is_doubtful(&self, volume: VolumeId) -> bool {
+        self.slabs.is_doubtful(volume)
+    }
     /// Every volume that was promised an epoch.
     pub fn promises(&self) -> Vec<(VolumeId, Epoch)> {
         self.volumes.promises()

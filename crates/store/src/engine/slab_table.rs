@@ -165,6 +165,12 @@ impl SlabTable {
         }
     }
 
+    /// Whether regions of the volume are in doubt.
+    pub(super) fn is_doubtful(&self, volume: VolumeId) -> bool {
+        let mut own = self.entries.iter().flatten().filter(|entry| entry.volume == volume);
+        own.any(|entry| entry.doubtful_through > Epoch(0))
+    }
+
     fn set(&mut self, slab: SlabIndex, entry: Option<SlabEntry>) {
         let Some(place) = self.entries.get_mut(slab.0 as usize) else { return };
         if let Some(old) = std::mem::replace(place, entry) {
