@@ -12,8 +12,7 @@ use crate::acl;
 use crate::clock::unix_now_s;
 use crate::config::Config;
 use crate::control::{
-    Command, CommandError, ControlHandle, DiskCommand, FileCommand, NewVolume, Reply as CommandReply,
-    StorageCommand,
+    Command, ControlHandle, DiskCommand, FileCommand, NewVolume, Reply as CommandReply, StorageCommand,
 };
 use crate::directory::{Directory, SharedDirectory};
 use crate::quotas;
@@ -22,9 +21,9 @@ use account_book::{AccountBook, apply};
 use api::model::{Configuration, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use api::requests::{
     AclChanged, AclView, AddDisk, AddGroup, AddUser, CheckVolume, CreatePool, CreateShare, CreateVolume,
-    DeletedPool, EraseDisk, ErasedDisk, FaultDomain, GroupView, ImportPool, ImportedPool, LocatedDisk,
-    QuotaBounds, Replaced, SetAcl, SetGroup, SetPool, SetQuotas, SetUser, SetVolume, ShareOptions, ShareView,
-    Started, UserView,
+    DeletedPool, EraseDisk, ErasedDisk, GroupView, ImportPool, ImportedPool, LocatedDisk, QuotaBounds,
+    Replaced, SetAcl, SetGroup, SetPool, SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started,
+    UserView,
 };
 use api::{Answer, ApiError, ErrorKind, Management};
 use cluster::RedbState;
