@@ -169,11 +169,8 @@ impl Manager {
 
     /// The SID of an account, by its name or as it is written.
     fn account(&self, name: &str) -> Result<Sid, ApiError> {
-        self.accounts
-            .directory
-            .current()
-            .sid_of(name)
-            .ok_or_else(|| refused(AccountError::NoAccount(name.to_owned())))
+        let nobody = || refused(AccountError::NoAccount(name.to_owned()));
+        self.accounts.directory.current().sid_of(name).ok_or_else(nobody)
     }
 
     /// Volume and path behind a path in a share.

@@ -9,7 +9,7 @@ use rustix::fs::fstat;
 use sd_notify::NotifyState;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
@@ -68,17 +68,20 @@ impl LongStart {
     pub fn begin(pulse: Pulse) -> Option<Self> {
         std::env::var_os("NOTIFY_SOCKET")?;
         let (end, ended) = channel::<()>();
-        let mut watch = Watch::new(pulse);
-        let look = move || {
-            while ended.recv_timeout(START_LOOK) == Err(RecvTimeoutError::Timeout) {
-                if watch.has_turned() {
-                    tell(NotifyState::ExtendTimeoutUsec(START_EXTENSION_US));
-                }
-            }
-        };
+        let ask = || tell(NotifyState::ExtendTimeoutUsec(START_EXTENSION_US));
+        let look = move || ask_while_turning(&ended, Watch::new(pulse), START_LOOK, ask);
         // Without the thread a start has the time that the unit gives.
         let thread = std::thread::Builder::new().name("cenote-start".to_owned()).spawn(look);
         thread.ok().map(|_| Self { _end: end })
+    }
+}
+
+/// Asks once at each look that finds the loop turning, until the other end of the channel is dropped.
+fn ask_while_turning(ended: &Receiver<()>, mut watch: Watch, every: Duration, ask: impl Fn()) {
+    while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+        if watch.has_turned() {
+            ask();
+        }
     }
 }
 
@@ -131,6 +134,29 @@ mod tests {
     use super::*;
     use std::io;
     use std::sync::{Arc, Mutex};
+
+    #[test]
+    fn a_start_asks_for_time_as_long_as_the_loop_turns() {
+        let pulse = Pulse::default();
+        let watch = Watch::new(pulse.clone());
+        let (end, ended) = channel::<()>();
+        let (ask, asked) = channel();
+        let look =
+            move || ask_while_turning(&ended, watch, Duration::from_millis(1), || ask.send(()).unwrap());
+        let looks = std::thread::spawn(look);
+        for _ in 0..3 {
+            pulse.beat();
+            asked.recv_timeout(Duration::from_secs(60)).expect("it asks");
+        }
+        // One look may have been under way when the loop stood still.
+        let _ = asked.recv_timeout(Duration::from_millis(50));
+        assert!(
+            asked.recv_timeout(Duration::from_millis(50)).is_err(),
+            "it asks although the loop stands still"
+        );
+        drop(end);
+        looks.join().expect("it ends with the start");
+    }
 
     #[test]
     fn a_loop_that_stands_still_is_noticed() {

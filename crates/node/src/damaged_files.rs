@@ -174,6 +174,9 @@ impl Found {
                 words += &format!(": {more}");
             }
         }
+        if self.blocks.len() == BLOCKS_MAX {
+            words += &format!("; the first {BLOCKS_MAX} blocks were looked for, more may be of other files");
+        }
         match self.pages_unreadable {
             0 => words,
             pages => {
@@ -218,6 +221,22 @@ mod tests {
             found(0, 2)
                 .in_words(None)
                 .ends_with("2 pages of the tree of files cannot be read, so that there may be others")
+        );
+    }
+
+    #[test]
+    fn files_that_were_not_looked_for_are_not_denied() {
+        let found = |blocks| Found {
+            blocks: (0..blocks).map(Lba).collect(),
+            shown: Vec::new(),
+            files: 0,
+            pages_unreadable: 0,
+        };
+        assert!(!found(255).in_words(None).contains("looked for"));
+        assert!(
+            found(256)
+                .in_words(None)
+                .ends_with("; the first 256 blocks were looked for, more may be of other files")
         );
     }
 }
