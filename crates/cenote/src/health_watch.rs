@@ -3,10 +3,10 @@
 //! Promises: what could not be delivered is told with a later try, as long as it is still so; a webhook that does not answer holds
 //! nothing up. Never decides what is healthy.
 
-use crate::clock::unix_now_s;
 use crate::config::Webhook;
 use api::model::{Health, HealthIssue, HealthReport};
 use api::{Management, https};
+use cluster::clock::unix_now_s;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 mod acl;
-mod clock;
 pub mod config;
 pub mod control;
 pub mod daemon;

@@ -3,8 +3,8 @@
 //! Promises: the data plane never waits for the log's disk; lines that the disk is too slow for are given up, and the daemon's log
 //! says how many.
 
-use crate::clock::unix_now_s;
 use cluster::audit::{AuditEvent, AuditLog, Outcome};
+use cluster::clock::unix_now_s;
 use smb_server::{LogonAction, LogonLine};
 use std::io;
 use std::sync::Arc;

@@ -9,7 +9,6 @@ mod files;
 mod refusals;
 
 use crate::acl;
-use crate::clock::unix_now_s;
 use crate::config::Config;
 use crate::control::{
     Command, ControlHandle, DiskCommand, FileCommand, NewVolume, Reply as CommandReply, StorageCommand,
@@ -29,6 +28,7 @@ use api::{Answer, ApiError, ErrorKind, Management};
 use cluster::RedbState;
 use cluster::accounts::{AccountError, Accounts};
 use cluster::audit::{AuditEvent, AuditLog, Outcome};
+use cluster::clock::unix_now_s;
 use cluster::import;
 use cluster::seal::SealKey;
 use cluster::settings::ServerSettings;

@@ -9,16 +9,12 @@ use api::model::{
     Health, HealthReport, Job, JobKind, JobState, OpenFile, Performance, Session, SmbDirectCounters,
 };
 use api::printed::{OperationSample, PerformanceSample};
+use cluster::clock::unix_now_s;
 use indicatif::{MultiProgress, ProgressBar};
 use owo_colors::OwoColorize;
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use types::size::{show_seconds, show_size};
-
-/// Seconds since 1970-01-01 00:00 UTC.
-fn unix_now_s() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
-}
 
 pub fn session(client: &Client, as_json: bool, command: args::Session) -> Result<(), Failure> {
     match command {
@@ -294,6 +290,11 @@ pub fn watch(client: &Client, id: Option<u64>) -> Result<(), Failure> {
     }
 }
 
+/// Whether a job tells in words how far it is, and not in bytes.
+fn counts_files(job: &Job) -> bool {
+    job.kind == JobKind::AclPropagation
+}
+
 /// How a job ended, and what it says of that.
 fn outcome(job: &Job) -> String {
     if job.message.is_empty() { word(job.state) } else { format!("{}: {}", word(job.state), job.message) }
@@ -301,11 +302,6 @@ fn outcome(job: &Job) -> String {
 
 /// Exit status of `health` if nobody answers how things are: not that of a warning.
 const NOT_REACHED: u8 = 3;
-
-/// Whether a job tells in words how far it is, and not in bytes.
-fn counts_files(job: &Job) -> bool {
-    job.kind == JobKind::AclPropagation
-}
 
 pub fn health(client: Result<Client, Failure>, as_json: bool) -> Result<(), Failure> {
     let report = client.and_then(|client| client.get::<HealthReport>("/health"));

@@ -33,6 +33,7 @@ mod account_error;
 pub mod accounts;
 pub mod audit;
 mod blocking;
+pub mod clock;
 pub mod image;
 pub mod import;
 mod memory;

@@ -6,12 +6,13 @@
 
 use crate::disks::Disks;
 use crate::error::{Done, Error, ErrorKind};
+use crate::formatting::open;
 use crate::pools::Pools;
 use crate::tasks::Tasks;
 use cluster::PoolRecord;
 use cluster::image::PoolImage;
 use disk::users::users_of;
-use disk::{Disk, FileDiskOptions, OpenError, StandaloneDisk, partition};
+use disk::{Disk, partition};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -83,21 +84,6 @@ fn erase(path: &Path, own: &Own, time_bound: Duration, is_confirmed: bool) -> Do
 /// Whether a disk of ours is the same device or file, or a partition of it.
 fn lies_on(own: &Path, real: &Path) -> bool {
     own == real || partition::whole_device_of(own).is_some_and(|whole| whole == real)
-}
-
-fn open(path: &Path, time_bound: Duration) -> Done<StandaloneDisk> {
-    let text = path
-        .to_str()
-        .ok_or_else(|| Error::new(ErrorKind::Invalid, format!("the path {} is not UTF-8", path.display())))?;
-    let options = FileDiskOptions { time_bound, ..FileDiskOptions::default() };
-    StandaloneDisk::open(text, options).map_err(|why| {
-        let kind = match why {
-            OpenError::InUse { .. } => ErrorKind::Conflict,
-            OpenError::NotADisk { .. } | OpenError::BlockSize { .. } => ErrorKind::Invalid,
-            OpenError::Io { .. } => ErrorKind::Io,
-        };
-        Error::new(kind, why.to_string())
-    })
 }
 
 /// Tells what the disk holds.

@@ -101,7 +101,8 @@ fn open_all(disks: &[NewDisk], time_bound: Duration, made: &mut Made) -> Done<Ve
     Ok(opened)
 }
 
-fn open(path: &Path, time_bound: Duration) -> Done<StandaloneDisk> {
+/// Opens a disk for itself alone.
+pub(crate) fn open(path: &Path, time_bound: Duration) -> Done<StandaloneDisk> {
     let text = path
         .to_str()
         .ok_or_else(|| Error::new(ErrorKind::Invalid, format!("the path {} is not UTF-8", path.display())))?;

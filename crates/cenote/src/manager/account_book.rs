@@ -1,13 +1,13 @@
 //! Accounts, shares and imported pools in the cluster state: what the control plane changes without the data plane.
 
 use super::{load, refused};
-use crate::clock::unix_now_s;
 use crate::control::{Command, ControlHandle};
 use crate::directory::SharedDirectory;
 use api::requests::{ImportPool, ShareOptions};
 use api::{ApiError, ErrorKind};
 use cluster::RedbState;
 use cluster::accounts::{AccountError, Accounts, PasswordPolicy};
+use cluster::clock::unix_now_s;
 use cluster::import::{self, ImportError, Wanted};
 use cluster::seal::SealKey;
 use cluster::shares::{Share, ShareAccess};

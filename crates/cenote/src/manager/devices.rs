@@ -87,7 +87,7 @@ fn issue(disk: &Disk, device: &DeviceHealth) -> Option<HealthIssue> {
         health: Health::Warning,
         code: "disk_predicts_failure".to_owned(),
         target: format!("disk {}", disk.id),
-        since_unix_s: crate::clock::unix_now_s(),
+        since_unix_s: cluster::clock::unix_now_s(),
         what: format!("{} predicts its failure: {}", disk.path, why.join(", ")),
         meaning: "All data is served. Devices that say so fail more often, and some refuse writes soon."
             .to_owned(),

@@ -7,6 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime};
+use tempfile::TempDir;
 
 /// Runs `cenote smb ...` as ana; the password comes from the environment.
 fn smb(directory: &Path, words: &[&str]) -> Output {
@@ -67,6 +68,13 @@ fn tree(top: &Path) -> BTreeSet<String> {
     found
 }
 
+/// A server, a directory to work in, and the share's address.
+fn started() -> (Server, TempDir, String) {
+    let server = Server::start();
+    let place = format!("smb://127.0.0.1:{}/demo", server.smb_port);
+    (server, tempfile::tempdir().unwrap(), place)
+}
+
 /// Names in a directory of the share.
 fn listed(here: &Path, place: &str) -> Vec<String> {
     let text = done(here, &["ls", place, "--transport", "tcp", "--json"]);
@@ -112,10 +120,8 @@ fn files_go_there_and_back_over_either_transport() {
 
 #[test]
 fn what_cannot_be_is_said_and_leaves_nothing_behind() {
-    let server = Server::start();
-    let directory = tempfile::tempdir().unwrap();
+    let (_server, directory, place) = started();
     let here = directory.path();
-    let place = format!("smb://127.0.0.1:{}/demo", server.smb_port);
     let refused = |words: &[&str], why: &str| {
         let output = smb(here, words);
         assert!(!output.status.success(), "{words:?} was done");
@@ -149,10 +155,8 @@ fn what_cannot_be_is_said_and_leaves_nothing_behind() {
 
 #[test]
 fn a_tree_goes_there_and_back_with_its_times() {
-    let server = Server::start();
-    let directory = tempfile::tempdir().unwrap();
+    let (_server, directory, place) = started();
     let here = directory.path();
-    let place = format!("smb://127.0.0.1:{}/demo", server.smb_port);
     fs::create_dir_all(here.join("top/a/b/c")).unwrap();
     fs::create_dir(here.join("top/empty")).unwrap();
     let data = pattern(9, 2_500_000);
@@ -194,10 +198,8 @@ fn a_tree_goes_there_and_back_with_its_times() {
 
 #[test]
 fn directories_are_made_with_those_above_them_if_asked() {
-    let server = Server::start();
-    let directory = tempfile::tempdir().unwrap();
+    let (_server, directory, place) = started();
     let here = directory.path();
-    let place = format!("smb://127.0.0.1:{}/demo", server.smb_port);
     let refused = smb(here, &["mkdir", &format!("{place}/a/b"), "--transport", "tcp"]);
     assert!(said(&refused).contains("a directory on the way does not exist"), "{}", said(&refused));
     for _ in 0..2 {
@@ -215,10 +217,8 @@ fn directories_are_made_with_those_above_them_if_asked() {
 
 #[test]
 fn names_that_differ_by_case_only_are_not_merged_and_what_cannot_be_copied_is_told() {
-    let server = Server::start();
-    let directory = tempfile::tempdir().unwrap();
+    let (_server, directory, place) = started();
     let here = directory.path();
-    let place = format!("smb://127.0.0.1:{}/demo", server.smb_port);
     fs::create_dir_all(here.join("top/Dir")).unwrap();
     fs::create_dir(here.join("top/dir")).unwrap();
     for (name, text) in
@@ -262,10 +262,8 @@ fn names_that_differ_by_case_only_are_not_merged_and_what_cannot_be_copied_is_to
 
 #[test]
 fn a_file_that_is_replaced_keeps_its_access_list() {
-    let server = Server::start();
-    let directory = tempfile::tempdir().unwrap();
+    let (server, directory, place) = started();
     let here = directory.path();
-    let place = format!("smb://127.0.0.1:{}/demo", server.smb_port);
     fs::write(here.join("plan"), "first").unwrap();
     done(here, &["put", "plan", &place, "--transport", "tcp"]);
     server.cenote(&["acl", "set", "demo", "plan", "--deny", "Everyone:0x100"]);
@@ -299,10 +297,8 @@ fn put_until(server: &Server, here: &Path, name: &str) -> Output {
 
 #[test]
 fn a_copy_whose_client_is_killed_leaves_nothing_when_the_server_has_given_it_up() {
-    let server = Server::start();
-    let directory = tempfile::tempdir().unwrap();
+    let (server, directory, place) = started();
     let here = directory.path();
-    let place = format!("smb://127.0.0.1:{}/demo", server.smb_port);
     assert_eq!(put_until(&server, here, "KILL").status.code(), None);
     // The server keeps the handle for as long as the client would have tried to come back: 30 seconds.
     let until = Instant::now() + Duration::from_secs(50);
@@ -316,10 +312,8 @@ fn a_copy_whose_client_is_killed_leaves_nothing_when_the_server_has_given_it_up(
 
 #[test]
 fn an_interrupted_copy_leaves_what_was_there_and_nothing_else() {
-    let server = Server::start();
-    let directory = tempfile::tempdir().unwrap();
+    let (server, directory, place) = started();
     let here = directory.path();
-    let place = format!("smb://127.0.0.1:{}/demo", server.smb_port);
     for name in ["INT", "TERM"] {
         let output = put_until(&server, here, name);
         assert_eq!(output.status.code(), Some(130), "{}", said(&output));
@@ -348,10 +342,8 @@ fn an_interrupted_copy_leaves_what_was_there_and_nothing_else() {
 
 #[test]
 fn a_user_that_is_renamed_keeps_what_it_has_and_loses_its_sessions() {
-    let server = Server::start();
-    let directory = tempfile::tempdir().unwrap();
+    let (server, directory, place) = started();
     let here = directory.path();
-    let place = format!("smb://127.0.0.1:{}/demo", server.smb_port);
     fs::write(here.join("plan"), "first").unwrap();
     done(here, &["put", "plan", &place, "--transport", "tcp"]);
     let before = server.cenote(&["user", "list", "--json"]);

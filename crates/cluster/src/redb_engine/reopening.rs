@@ -16,6 +16,7 @@
 
 use super::{MakeDatabase, StateDump, prepare};
 use crate::StateError;
+use crate::clock::unix_now_s;
 use redb::Database;
 use std::fmt::Display;
 use std::fs::{File, OpenOptions};
@@ -24,7 +25,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak, mpsc};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// The file is written again in pieces of so many bytes.
 const PIECE_BYTES: usize = 64 << 10;
@@ -140,11 +141,8 @@ impl Reopened {
         if held.generation != generation || held.database.is_none() {
             return;
         }
-        let trouble = StateTrouble {
-            path: self.path.clone(),
-            why: error.to_string(),
-            since_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-        };
+        let trouble =
+            StateTrouble { path: self.path.clone(), why: error.to_string(), since_unix_s: unix_now_s() };
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(trouble);
         held.database = None;
         // Fails only if the thread is gone, which lives as long as this.

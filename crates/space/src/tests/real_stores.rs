@@ -16,6 +16,11 @@ use types::{BLOCK_BYTES, Lba, Monotonic, PoolId};
 
 type RealSpace = LocalSpace<Store<CrashDisk>, MemoryClient>;
 
+/// The place of the newest block filled with `byte` while the journal alone has it: the first one on the disk.
+fn in_journal(disk: &CrashDisk, byte: u8) -> Option<u64> {
+    (1..(64 << 20) / 4096).map(|block| block * 4096).find(|place| disk.peek(*place, 4096) == [byte; 4096])
+}
+
 struct RealBench {
     disks: Vec<CrashDisk>,
     state: MemoryState,
@@ -174,8 +179,7 @@ pub(super) fn an_acknowledged_write_survives_a_power_cut_and_the_rot_of_one_disk
         bench.write(3, WriteClass::Overwrite, 1, 2);
         bench.write(3, WriteClass::Overwrite, 1, 7);
         let crash_disk = &bench.disks[rotten];
-        let data =
-            (1..(64 << 20) / 4096).map(|at| at * 4096).find(|at| crash_disk.peek(*at, 4096) == [7; 4096]);
+        let data = in_journal(crash_disk, 7);
         // The data of its batch in the journal, the records before it, or fields of the header; or the header cannot be read.
         match before_data {
             Some(bytes) => crash_disk.rot(data.unwrap() - bytes, 1),
@@ -201,8 +205,7 @@ fn what_a_disk_may_have_lost_is_not_settled_before_it_has_promised_a_later_epoch
         bench.write(3, WriteClass::Overwrite, 1, 1);
         bench.write(3, WriteClass::Overwrite, 1, 7);
         let crash_disk = bench.disks[rotten].clone();
-        let data =
-            (1..(64 << 20) / 4096).map(|at| at * 4096).find(|at| crash_disk.peek(*at, 4096) == [7; 4096]);
+        let data = in_journal(&crash_disk, 7);
         // The record changes twice, faster than the disk promises the first of these epochs.
         crash_disk.inject(Fault::every(FaultTarget::Write, FaultAction::Hang));
         for chunks in [9, 10] {
@@ -227,7 +230,7 @@ fn what_a_disk_may_have_lost_since_its_last_promise_is_copied_when_it_returns() 
     bench.write(3, WriteClass::Overwrite, 1, 1);
     bench.write(3, WriteClass::Overwrite, 1, 7);
     let crash_disk = bench.disks[1].clone();
-    let data = (1..(64 << 20) / 4096).map(|at| at * 4096).find(|at| crash_disk.peek(*at, 4096) == [7; 4096]);
+    let data = in_journal(&crash_disk, 7);
     crash_disk.inject(Fault::every(FaultTarget::Write, FaultAction::Hang));
     let size_bytes = 9 * u64::from(CHUNK) * BLOCK_BYTES as u64;
     bench.space.with_volume(VOLUME, |coordinator| coordinator.resize(size_bytes));
@@ -254,7 +257,7 @@ fn a_volume_that_is_closed_while_a_disk_is_away_settles_nothing_that_the_disk_ma
     bench.write(3, WriteClass::Overwrite, 1, 2);
     bench.write(3, WriteClass::Overwrite, 1, 7);
     let crash_disk = bench.disks[0].clone();
-    let data = (1..(64 << 20) / 4096).map(|at| at * 4096).find(|at| crash_disk.peek(*at, 4096) == [7; 4096]);
+    let data = in_journal(&crash_disk, 7);
     bench.space.detach_disk(disk(1));
     bench.space.close_volume(VOLUME);
     bench.pass(10);
@@ -276,7 +279,7 @@ fn a_disk_that_comes_back_before_it_was_put_out_is_compared_if_its_journal_leave
     bench.write(3, WriteClass::Overwrite, 1, 2);
     bench.write(3, WriteClass::Overwrite, 1, 7);
     let crash_disk = bench.disks[0].clone();
-    let data = (1..(64 << 20) / 4096).map(|at| at * 4096).find(|at| crash_disk.peek(*at, 4096) == [7; 4096]);
+    let data = in_journal(&crash_disk, 7);
     bench.space.detach_disk(disk(1));
     crash_disk.rot(data.unwrap(), 1);
     assert_eq!(bench.space.record(VOLUME).unwrap().in_sync.len(), 2, "nothing needed the disk");
@@ -312,7 +315,7 @@ fn a_disk_that_comes_back_with_a_doubt_and_a_last_copy_counts_for_that_alone() {
     bench.write(3, WriteClass::Overwrite, 1, 2);
     bench.write(3, WriteClass::Overwrite, 1, 7);
     let crash_disk = bench.disks[0].clone();
-    let data = (1..(64 << 20) / 4096).map(|at| at * 4096).find(|at| crash_disk.peek(*at, 4096) == [7; 4096]);
+    let data = in_journal(&crash_disk, 7);
     bench.space.detach_disk(disk(1));
     crash_disk.rot(data.unwrap(), 1);
     attach(&mut bench, 1);
@@ -348,7 +351,7 @@ fn a_resync_begins_again_if_the_disk_comes_back_with_a_doubt_on_the_way() {
     };
     attach(&mut bench);
     bench.pass(100);
-    let data = (1..(64 << 20) / 4096).map(|at| at * 4096).find(|at| target.peek(*at, 4096) == [7; 4096]);
+    let data = in_journal(&target, 7);
     assert!(data.is_some() && source.hanging_operations() > 0);
     bench.space.detach_disk(disk(1));
     target.rot(data.unwrap(), 1);
