@@ -40,6 +40,7 @@ pub mod etcd;
 mod handle;
 pub mod image;
 pub mod import;
+pub mod membership;
 mod memory;
 mod records;
 mod redb_engine;
