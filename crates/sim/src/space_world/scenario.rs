@@ -40,6 +40,8 @@ pub struct Scenario {
     pub real_stores: bool,
     /// All disks go at once, and come back one after the other.
     pub all_away: bool,
+    /// Calls to disks may take so long that dead nodes are known by their silence alone.
+    pub patient_calls: bool,
 }
 
 impl Scenario {
@@ -75,6 +77,7 @@ impl Scenario {
             tight: random.chance(150),
             slow_disks: random.chance(300),
             all_away: false,
+            patient_calls: false,
         };
         // Few writes, and late ones: most regions of a disk that returns are as they were, and a write that comes while a region is
         // looked at shows whether that is decided too early.
@@ -87,6 +90,7 @@ impl Scenario {
             (scenario.crashes, scenario.takeovers, scenario.discards) = (false, false, false);
         }
         scenario.all_away = random.chance(150);
+        scenario.patient_calls = random.chance(200);
         // What leaves disks needs room on others.
         scenario.retirement &= !scenario.tight;
         scenario
