@@ -12,6 +12,8 @@ pub struct Scenario {
     pub clients: usize,
     /// Longest pause of a client between two operations, in virtual microseconds.
     pub client_pause_us: u64,
+    /// Virtual milliseconds after which a client gives an operation up.
+    pub patience_ms: u64,
     /// Virtual milliseconds of the first phase.
     pub faults_ms: u64,
     pub message_loss: u64,
@@ -58,6 +60,7 @@ impl Scenario {
             resiliency,
             clients: random.between(2, 5) as usize,
             client_pause_us: 3_000,
+            patience_ms: 1_500,
             faults_ms: random.between(1_500, 4_000),
             message_loss: if random.chance(500) { random.between(1, 15) } else { 0 },
             message_repeat: if random.chance(500) { random.between(1, 60) } else { 0 },
@@ -91,6 +94,10 @@ impl Scenario {
         }
         scenario.all_away = random.chance(150);
         scenario.patient_calls = random.chance(200);
+        // Clients that do not wait for a node which is cut off ask it again and again, and others at the same time.
+        if scenario.partitions && random.chance(500) {
+            scenario.patience_ms = 40;
+        }
         // What leaves disks needs room on others.
         scenario.retirement &= !scenario.tight;
         scenario

@@ -12,7 +12,7 @@ use super::narrate;
 use super::network::Network;
 use super::scenario::Scenario;
 use super::servers::Servers;
-use super::traffic::{PATIENCE, Traffic, Turn};
+use super::traffic::{Traffic, Turn};
 use cluster::{Answer, MemoryState, Provisioning, Request as StateRequest, Typed, VolumeRecord};
 use space::coordinator::{Coordinator, Event as SpaceEvent, Phase, Predecessor};
 use space::fake_store::FakeFault;
@@ -331,7 +331,8 @@ impl SpaceWorld {
             Turn::Ask { node, doing, request } => {
                 let token = traffic.ask(course, servers, client, node, doing, request);
                 self.pump(node);
-                self.course.after(PATIENCE, Event::Client { client, operation: Some(token) });
+                let patience = self.course.scenario.patience_ms * MILLISECOND;
+                self.course.after(patience, Event::Client { client, operation: Some(token) });
             }
             Turn::Finished { node } => {
                 judge.check_copies(course, &servers.disks, &traffic.history);
