@@ -1,6 +1,6 @@
 //! CREATE: options, the way to the file, dispositions (MS-FSA 2.1.5.1, MS-SMB2 3.3.5.9).
 
-use super::durable::replayed;
+use super::durable::{is_persistent, replayed};
 use super::establish::establish;
 use super::halt::{Halt, Outcome};
 use super::make_file::Making;
@@ -40,6 +40,9 @@ pub fn create(parts: &mut Parts<'_>, create: &Create, attempt: &mut Attempt) -> 
     }
     let through = create.options & options::OPEN_REPARSE_POINT == 0;
     let target = walk(parts.fs, parts.names, create.caller.root, &parsed)?;
+    if is_persistent(create) {
+        parts.fs.ready_to_keep_opens()?;
+    }
     let places = places_of(target.path_units(parsed.stream));
     parts.opens.make_room(&create.caller.token.user, places, parts.agenda)?;
     if through

@@ -87,10 +87,23 @@ impl FileOpens {
     }
 }
 
+/// Something that is to go with the last open.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Doomed {
+    /// A name of the file.
+    Link(LinkName),
+    /// One of its named streams.
+    Stream(u32),
+}
+
 /// What the opens of one file have in common.
+///
+/// Invariant: what is in `kept` is to go.
 #[derive(Debug, Default)]
 pub struct FileNode {
     pub opens: FileOpens,
+    /// Deletions that outlive the server.
+    kept: BTreeSet<Doomed>,
     /// Names that go when the last open of the file does.
     deleting: Vec<LinkName>,
     /// Named streams that go when their last open does.
@@ -126,17 +139,26 @@ impl FileNode {
         is_new
     }
 
-    /// Lets a name stay, or notes that it is gone.
-    pub fn forget_link(&mut self, link: &LinkName) {
+    /// Notes that a deletion is recorded. Whether that is new.
+    pub fn keep(&mut self, doomed: Doomed) -> bool {
+        self.kept.insert(doomed)
+    }
+
+    /// Lets a name stay, or notes that it is gone. Whether a record says otherwise.
+    #[must_use]
+    pub fn forget_link(&mut self, link: &LinkName) -> bool {
         self.deleting.retain(|other| other != link);
+        !self.kept.is_empty() && self.kept.remove(&Doomed::Link(link.clone()))
     }
 
     pub fn delete_stream(&mut self, stream: u32) {
         self.deleting_streams.insert(stream);
     }
 
-    /// Lets a named stream stay, or notes that it is gone.
-    pub fn forget_stream(&mut self, stream: u32) {
+    /// Lets a named stream stay, or notes that it is gone. Whether a record says otherwise.
+    #[must_use]
+    pub fn forget_stream(&mut self, stream: u32) -> bool {
         self.deleting_streams.remove(&stream);
+        !self.kept.is_empty() && self.kept.remove(&Doomed::Stream(stream))
     }
 }

@@ -20,6 +20,7 @@
 //! | [`Locks`] | byte-range locks and the requests that wait for them |
 //! | [`Watches`] | watched directories, and changes not yet told |
 //! | [`Replays`] | create GUIDs, by which a create that comes again is known |
+//! | [`Records`](records::Records) | changes of opens that outlive the server, until they are in the journal |
 //! | [`ShortNames`] | names of eight and three characters that were told |
 //! | [`Descriptors`] | security descriptors in parsed form |
 //! | [`Transfers`] | operations that the file layer works on |
@@ -34,6 +35,7 @@ mod cache_state;
 mod caching;
 mod clock;
 mod close;
+mod commit;
 mod completions;
 mod control;
 mod copy;
@@ -55,6 +57,8 @@ mod make_file;
 mod notify;
 mod open;
 mod open_existing;
+mod open_record;
+mod open_table;
 mod opens;
 mod options;
 mod owners;
@@ -65,15 +69,18 @@ mod propagation;
 mod quotas;
 mod range_locks;
 mod reclaims;
+mod records;
 mod rename;
 mod rename_stream;
 mod replays;
+mod restoring;
 mod review;
 mod roots;
 mod run;
 mod security;
 mod sessions;
 mod set_information;
+mod settling;
 mod share;
 mod short_names;
 mod tasks;
@@ -101,6 +108,7 @@ use opens::Opens;
 use parts::{DurableTimeouts, Parts};
 use reclaims::Reclaims;
 use replays::Replays;
+use restoring::Restoring;
 use short_names::ShortNames;
 use std::time::Duration;
 use timers::Timer;
@@ -161,7 +169,8 @@ pub struct Service {
     durable_timeouts: DurableTimeouts,
     /// The file layer's events, kept for its memory.
     fs_events: Vec<FsEvent>,
-    opened: bool,
+    /// The opens that outlived the last start, until they are there.
+    restoring: Option<Restoring>,
     failed: Option<FsError>,
 }
 
@@ -193,7 +202,7 @@ impl Service {
                 max: config.durable_timeout_max,
             },
             fs_events: Vec::new(),
-            opened: false,
+            restoring: None,
             failed: None,
         }
     }
@@ -215,7 +224,7 @@ impl Service {
 
     /// Whether the volume has told that it can be used.
     pub fn is_open(&self) -> bool {
-        self.opened
+        self.agenda.is_open
     }
 
     /// Returns why the volume stopped, if it did.
@@ -272,8 +281,8 @@ impl Service {
         for event in events.drain(..) {
             match event {
                 FsEvent::Opened => {
-                    self.opened = true;
-                    self.agenda.tasks.retry_misses();
+                    self.opens.set_incarnation(self.fs.incarnation());
+                    self.restoring = Some(Restoring::default());
                 }
                 FsEvent::Failed(error) => {
                     self.agenda.tasks.fail(halt::status_of(&error));
@@ -287,6 +296,24 @@ impl Service {
             }
         }
         self.fs_events = events;
+        settling::settle(&mut self.parts());
+    }
+
+    /// Takes back what outlived the last start, some of it in each poll. Then operations run.
+    fn restore(&mut self) {
+        let Some(mut restoring) = self.restoring.take() else { return };
+        match restoring.step(&mut self.parts()) {
+            Ok(true) => {
+                self.agenda.is_open = true;
+                self.agenda.tasks.retry_misses();
+            }
+            Ok(false) | Err(FsError::Miss) => self.restoring = Some(restoring),
+            Err(FsError::Corrupt { what, .. }) => self.fs.refuse_open_state(what),
+            Err(error) => {
+                self.agenda.tasks.fail(halt::status_of(&error));
+                self.failed = Some(error);
+            }
+        }
     }
 
     /// Gives back the space of files and streams that nobody can reach any more.
@@ -326,10 +353,7 @@ impl Backend for Service {
         match request {
             Operation::Read { open, range, .. } => io::read(&mut parts, operation, open, range),
             Operation::Write { open, offset, data, write_through, .. } => {
-                let waits = io::write(&mut parts, operation, open, offset, data, write_through);
-                if let Some(request) = waits {
-                    parts.agenda.wait_for_storage(operation, request);
-                }
+                io::write_or_wait(&mut parts, operation, open, offset, data, write_through);
             }
             request => run::start(&mut parts, operation, request),
         }
@@ -353,6 +377,7 @@ impl Backend for Service {
         self.agenda.tasks.resume_yielded();
         for _ in 0..ROUNDS_MAX {
             self.poll_file_system();
+            self.restore();
             run::run_ready(&mut self.parts());
             self.reclaim();
             // Operations that went on may want something else that is not in memory.
@@ -364,7 +389,8 @@ impl Backend for Service {
     }
 
     fn next_timeout(&self) -> Option<Monotonic> {
-        if self.agenda.tasks.is_due() || self.watches.has_ready() {
+        let is_due = self.agenda.is_open && self.agenda.tasks.is_due();
+        if is_due || self.watches.has_ready() || self.restoring.as_ref().is_some_and(Restoring::is_due) {
             return Some(self.agenda.clock.now());
         }
         match (self.agenda.timers.next(), self.fs.next_timeout()) {

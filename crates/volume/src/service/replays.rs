@@ -72,6 +72,11 @@ impl Replays {
         }
     }
 
+    /// Notes an open that outlived a start of the server.
+    pub fn restore(&mut self, client: Guid, create_guid: Guid, id: OpenId) {
+        self.0.insert((client, create_guid), CreateState::Open(id));
+    }
+
     /// Frees the GUID of a create that ended without an open.
     pub fn release(&mut self, work: &Work) {
         if let Work::Create(create, attempt) = work
