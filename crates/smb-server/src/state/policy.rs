@@ -138,8 +138,11 @@ impl<'a, D: Directory> Review<'a, D> {
         if let Some((_, ruling)) = self.rulings.get(&standing.address()) {
             return ruling.clone();
         }
-        // The daemon's own opens stand on nothing.
-        let Some(grounds) = standing.grounds::<Grounds>() else { return Ruling::Keep };
+        let Some(grounds) = standing.grounds::<Grounds>() else {
+            // The daemon's own opens stand on nothing; those that outlived a start on their share's name, until their clients are back.
+            let stands = standing.share().is_empty() || self.share(standing.share()).is_some();
+            return if stands { Ruling::Keep } else { Ruling::Close };
+        };
         let ruling = self.rule(grounds);
         self.rulings.insert(standing.address(), (standing.clone(), ruling.clone()));
         ruling

@@ -20,6 +20,16 @@ const VALID_ATTRIBUTES: u32 = 0x7FB7;
 
 /// Opens or makes a file, directory or stream.
 pub fn create(parts: &mut Parts<'_>, create: &Create, attempt: &mut Attempt) -> Result<Outcome, Halt> {
+    let result = open_or_make(parts, create, attempt);
+    match &result {
+        Ok(_) => parts.replays.finish(attempt, parts.agenda),
+        Err(Halt::Status(_) | Halt::Symlink { .. }) => {}
+        Err(_) => parts.replays.interrupt(attempt, parts.agenda),
+    }
+    result
+}
+
+fn open_or_make(parts: &mut Parts<'_>, create: &Create, attempt: &mut Attempt) -> Result<Outcome, Halt> {
     if let Some(reply) = replayed(parts, create, attempt)? {
         return Ok(Outcome::Reply(reply));
     }

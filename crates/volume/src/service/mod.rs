@@ -97,7 +97,7 @@ pub(crate) mod tests;
 use crate::backend::{
     Backend, Event, OpenId, Operation, OperationId, Ruling, SessionId, Standing, WideString,
 };
-use crate::fs::{FileSystem, FsError, FsEvent};
+use crate::fs::{FileSystem, FsError, FsEvent, OpenStateKey};
 use agenda::Agenda;
 use caching::Caching;
 use clock::Clock;
@@ -332,6 +332,16 @@ impl Service {
             Timer::WriteTime(open) => parts.settle_write_time(open),
         }
     }
+}
+
+/// Parses bytes of any origin as a record of an open under a key, for fuzzers; whether they were one. What was read is written as it was.
+pub fn parse_open_state(key: &OpenStateKey, bytes: &[u8]) -> bool {
+    let record = open_record::StateRecord::decode(key, bytes);
+    if let Some(record) = &record {
+        let again = open_record::StateRecord::decode(key, &record.encode());
+        assert_eq!(again.as_ref(), Some(record), "a record comes back as it was stored");
+    }
+    record.is_some()
 }
 
 /// One open, as an administrator sees it.

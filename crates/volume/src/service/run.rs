@@ -70,7 +70,7 @@ fn run(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: bool
 fn stop(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: bool, halt: Halt) {
     match halt {
         Halt::Status(status) => {
-            parts.replays.release(&work);
+            parts.replays.release(&mut work, parts.agenda);
             if let Work::CloseQuietly(id) = work
                 && let Some(open) = parts.opens.get_mut(id)
             {
@@ -79,13 +79,13 @@ fn stop(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: boo
             parts.agenda.events.done(operation, Err(status));
         }
         Halt::Symlink { data, unparsed_bytes } => {
-            parts.replays.release(&work);
+            parts.replays.release(&mut work, parts.agenda);
             let reply = Reply::StoppedOnSymlink { data, unparsed_bytes };
             parts.agenda.events.done(operation, Ok(reply));
         }
         Halt::Miss => match parts.agenda.tasks.failed() {
             Some(status) => {
-                parts.replays.release(&work);
+                parts.replays.release(&mut work, parts.agenda);
                 parts.agenda.events.done(operation, Err(status));
             }
             None => parts.agenda.park(operation, Some(work), Wait::Storage, told),

@@ -83,7 +83,8 @@ fn step(bench: &mut Bench, opens: &mut Vec<OpenId>, number: usize) -> Option<boo
     let rename = SetInformation::Rename { target: wide("new"), replace: false, posix: false };
     let created = |create| Operation::Create(Box::new(create));
     let request = match number {
-        0 => created(leased("one", 1, RH)),
+        // Its file is made before there is room for what it allocates.
+        0 => created(Create { allocation_bytes: Some(100 << 20), ..leased("one", 1, RH) }),
         1 => lock(opens[0], 0, Some(true), Some(0x11)),
         2 => created(leased("two", 2, RWH)),
         3 => lock(opens[1], 100, Some(true), None),
@@ -196,6 +197,32 @@ fn after_a_power_cut_a_client_finds_what_it_was_told() {
                 assert!(answered + 1 == worlds.len() && cut_at > 10, "the script is cut everywhere");
                 break;
             }
+        }
+    }
+}
+
+#[test]
+fn a_file_is_never_there_without_the_open_that_made_it() {
+    for cut_at in 0..40 {
+        let disk = CutDisk::new();
+        let mut bench = Bench::over(formatted(disk.clone()));
+        // The superblock says from here on that there may be opens.
+        bench.create(persistent("first", 9)).expect("made");
+        disk.writes_left.set(cut_at);
+        // The file is made before there is room for what it allocates; the other create has the journal written meanwhile.
+        let allocating = Create { allocation_bytes: Some(100 << 20), ..persistent("one", 1) };
+        bench.service.submit(OperationId(500), Operation::Create(Box::new(allocating)), bench.now);
+        bench.start(Operation::Create(Box::new(persistent("two", 2))));
+        for _ in 0..20 {
+            bench.pass(Duration::from_millis(100));
+        }
+        let mut bench = disk.cut(true);
+        let opens = bench.service.list_opens();
+        let root = bench.create(root(9)).expect("the root").open;
+        let names = bench.names(root, "*");
+        for path in ["one", "two"] {
+            let is_open = opens.iter().any(|open| String::from_utf16_lossy(&open.path) == path);
+            assert_eq!(names.iter().any(|name| name == path), is_open, "{path}, cut before write {cut_at}");
         }
     }
 }
