@@ -34,10 +34,12 @@ class Header(SMB2HeaderRequest):
     def __init__(self):
         super().__init__()
         if getattr(replaying, "now", False):
-            self["flags"].set_flag(Smb2Flags.SMB2_FLAGS_REPLAY_OPERATION)
+            self["flags"].set_flag(Smb2Flags.SMB2_FLAGS_REPLAY_OPERATIONS)
 
 
 wire.SMB2HeaderRequest = Header
+# No request here is larger than one credit.
+Connection._calculate_credit_charge = lambda self, request: 1
 
 
 def message(command):
@@ -99,10 +101,9 @@ class Client:
         blob = b""
         for index, (tag, data) in enumerate(contexts):
             item = struct.pack("<HHHHI", 16, 4, 0, 24, len(data)) + tag + bytes(4) + data
-            item += bytes(-len(item) % 8)
-            following = len(item) + 4 if index + 1 < len(contexts) else 0
+            item += bytes(-(4 + len(item)) % 8)
+            following = 4 + len(item) if index + 1 < len(contexts) else 0
             blob += struct.pack("<I", following) + item
-            blob += bytes(-len(blob) % 8) if following else b""
         at = 64 + 56
         padded = name + bytes(-len(name) % 8)
         where = at + len(padded) if blob else 0
@@ -223,7 +224,7 @@ class Worker(Client):
             bucket = choose.randrange(1, 65)
             handle.sequence[bucket] = (handle.sequence.get(bucket, -1) + 1) % 16
             return self.lock, (handle, offset, offset not in handle.locks, bucket << 4 | handle.sequence[bucket])
-        if kind < 0.85:
+        if kind < 0.85 and not handle.deleting:
             return self.rename, (handle, self.name())
         if kind < 0.93:
             return self.delete, (handle, not handle.deleting)

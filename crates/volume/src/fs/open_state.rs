@@ -64,6 +64,11 @@ impl FileSystem {
         self.base.ready_to_change()
     }
 
+    /// Whether changes are recorded at all, be there room for more or not.
+    pub fn takes_changes(&self) -> bool {
+        self.base.ready().is_ok() && self.base.checkpointer.read_only().is_none()
+    }
+
     /// Changes what is kept of opens, with the other changes since the last poll. The caller has asked whether the volume is ready.
     pub fn keep_open_state(&mut self, changes: OpenStateChanges) {
         let mut txn = Transaction::new();

@@ -14,6 +14,10 @@ use crate::fs::StreamId;
 use std::sync::Arc;
 use types::{NtStatus, attribute};
 
+/// Opens of one file that outlive the server; others are durable at best. A rename records all of them at once, which has to fit a batch of
+/// the journal.
+const PERSISTENT_MAX: usize = 1024;
+
 /// What a create has come to, before it becomes an open.
 pub struct Opening {
     pub stream: StreamId,
@@ -39,7 +43,8 @@ pub fn establish(parts: &mut Parts<'_>, create: &Create, opening: Opening) -> Cr
     let (holder, cache) = parts.caching.grant(parts.opens, &asked);
     let handle_cached = parts.caching.state_of(&holder).contains(LeaseState::HANDLE);
     let caches = parts.caching.caches(&holder);
-    let persistent = is_persistent(create);
+    let persistent = is_persistent(create)
+        && parts.opens.file(stream.file).is_none_or(|node| node.opens.persistent_len() < PERSISTENT_MAX);
     let open = Open {
         stream,
         place: 0,
@@ -79,7 +84,7 @@ pub fn establish(parts: &mut Parts<'_>, create: &Create, opening: Opening) -> Cr
     };
     let id = parts.opens.insert(open, caches);
     parts.replays.register(create, id);
-    note_kept(parts, create, id);
+    note_kept(parts, create, id, persistent);
     let mut created = describe(parts.fs, parts.opens, id, cache, path.below_root().into());
     if create.query_maximal_access {
         created.maximal_access = Some(access::maximal(parts, id));
@@ -88,8 +93,7 @@ pub fn establish(parts: &mut Parts<'_>, create: &Create, opening: Opening) -> Cr
 }
 
 /// Has a new open recorded, and its lease, if they outlive the server.
-fn note_kept(parts: &mut Parts<'_>, create: &Create, id: OpenId) {
-    let persistent = is_persistent(create);
+fn note_kept(parts: &mut Parts<'_>, create: &Create, id: OpenId, persistent: bool) {
     if persistent {
         parts.agenda.records.open(id);
     }

@@ -13,6 +13,8 @@ pub struct FileOpens {
     /// Opens that may cache something.
     caching: BTreeMap<u64, OpenId>,
     next_place: u64,
+    /// Opens that outlive the server.
+    persistent: usize,
     /// The number of opens of the unnamed stream, and of each other one.
     unnamed: usize,
     named: HashMap<u32, usize>,
@@ -79,6 +81,20 @@ impl FileOpens {
 
     pub fn caching_len(&self) -> usize {
         self.caching.len()
+    }
+
+    /// Notes that one of the opens outlives the server.
+    pub fn add_persistent(&mut self) {
+        self.persistent += 1;
+    }
+
+    pub fn remove_persistent(&mut self) {
+        self.persistent -= 1;
+    }
+
+    /// Counts the opens that outlive the server.
+    pub fn persistent_len(&self) -> usize {
+        self.persistent
     }
 
     /// Counts the opens of one stream.

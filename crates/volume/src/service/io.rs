@@ -158,19 +158,32 @@ pub fn check_write(
     if offset == AT_POSITION || offset.checked_add(len_bytes).is_none_or(|end| end > i64::MAX as u64) {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
-    match parts.locks.check_io(id, stream, ByteRange { offset, len_bytes }, true) {
-        Ok(()) => Ok((stream, offset)),
+    check_range(parts, id, stream, ByteRange { offset, len_bytes })?;
+    Ok((stream, offset))
+}
+
+/// Checks that others let an open write a range of its stream.
+fn check_range(parts: &Parts<'_>, id: OpenId, stream: StreamId, range: ByteRange) -> Result<(), Halt> {
+    let mut checked = parts.locks.check_io(id, stream, range, true);
+    if checked == Err(Obstacle::WriterAway) && !is_writer_elsewhere(parts, id, stream) {
+        checked = parts.locks.check_locked(id, stream, range);
+    }
+    match checked {
+        Ok(()) => Ok(()),
         Err(Obstacle::Locked) => Err(NtStatus::FILE_LOCK_CONFLICT.into()),
         Err(Obstacle::WriterAway) => Err(Halt::Break(stream.file)),
     }
 }
 
+/// Whether another client than that of an open is away and may have written. A client knows the order of its own writes.
+fn is_writer_elsewhere(parts: &Parts<'_>, id: OpenId, stream: StreamId) -> bool {
+    let client_of = |id| parts.opens.get(id).map(|open| open.client);
+    parts.locks.writers_away(stream).any(|away| client_of(away) != client_of(id))
+}
+
 /// Checks that nobody is away who may have written to the stream of an open, and would write that again.
 pub fn check_writers(parts: &Parts<'_>, id: OpenId, stream: StreamId) -> Result<(), Halt> {
-    match parts.locks.check_io(id, stream, ByteRange { offset: 0, len_bytes: 0 }, true) {
-        Err(Obstacle::WriterAway) => Err(Halt::Break(stream.file)),
-        _ => Ok(()),
-    }
+    check_range(parts, id, stream, ByteRange { offset: 0, len_bytes: 0 })
 }
 
 /// Answers a write.

@@ -110,6 +110,17 @@ impl Locks {
         locks.held.check_io(open, range, write).map_err(|_| Obstacle::Locked)
     }
 
+    /// As [`Locks::check_io`] of a write, whoever is away.
+    pub fn check_locked(&self, open: OpenId, stream: StreamId, range: ByteRange) -> Result<(), Obstacle> {
+        let Some(locks) = self.streams.get(&stream) else { return Ok(()) };
+        locks.held.check_io(open, range, true).map_err(|_| Obstacle::Locked)
+    }
+
+    /// Goes through the opens whose clients are away and may have written to the stream.
+    pub fn writers_away(&self, stream: StreamId) -> impl Iterator<Item = OpenId> {
+        self.streams.get(&stream).into_iter().flat_map(|locks| locks.away.iter().copied())
+    }
+
     /// Lets nobody else write to the stream of an open whose client is away.
     pub fn hold_writes(&mut self, id: OpenId, stream: StreamId) {
         self.streams.entry(stream).or_default().away.insert(id);

@@ -177,6 +177,9 @@ pub struct Service {
 /// Rounds of one poll.
 const ROUNDS_MAX: usize = 64;
 
+/// The time after which opens are asked for again that could not be read for want of copies.
+const RESTORE_PAUSE: Duration = Duration::from_secs(1);
+
 impl Service {
     /// Makes a service on an opened or opening file system. `wall` is the wall clock's time at `now`.
     pub fn new(fs: FileSystem, config: ServiceConfig, now: Monotonic, wall: FileTime) -> Self {
@@ -296,7 +299,7 @@ impl Service {
             }
         }
         self.fs_events = events;
-        settling::settle(&mut self.parts());
+        settling::settle_some(&mut self.parts());
     }
 
     /// Takes back what outlived the last start, some of it in each poll. Then operations run.
@@ -308,6 +311,11 @@ impl Service {
                 self.agenda.tasks.retry_misses();
             }
             Ok(false) | Err(FsError::Miss) => self.restoring = Some(restoring),
+            Err(FsError::Unavailable) => {
+                self.restoring = Some(restoring);
+                let at = self.agenda.clock.now().after(RESTORE_PAUSE);
+                self.agenda.timers.set(at, Timer::Restore);
+            }
             Err(FsError::Corrupt { what, .. }) => self.fs.refuse_open_state(what),
             Err(error) => {
                 self.agenda.tasks.fail(halt::status_of(&error));
@@ -330,6 +338,7 @@ impl Service {
             Timer::Oplock(open) => caching::oplock_timed_out(parts.opens, parts.agenda, open, at),
             Timer::Disconnected(open) => sessions::disconnected_timed_out(&mut parts, open, at),
             Timer::WriteTime(open) => parts.settle_write_time(open),
+            Timer::Restore => self.restore(),
         }
     }
 }

@@ -160,6 +160,11 @@ impl Opens {
         let place = self.files.entry(stream.file).or_default().opens.insert(id, stream.index, caches);
         let open = self.table.get_mut(id).expect("an open that was just inserted is there");
         open.place = place;
+        if open.persistent
+            && let Some(node) = self.files.get_mut(&stream.file)
+        {
+            node.opens.add_persistent();
+        }
         self.owners.opened(id, open);
     }
 
@@ -179,6 +184,9 @@ impl Opens {
         let stream = open.stream;
         let node = self.files.get_mut(&stream.file).expect("a file that is open has a node");
         node.opens.remove(open.place, stream.index);
+        if open.persistent {
+            node.opens.remove_persistent();
+        }
         if node.opens.of_stream(stream.index) == 0 && node.forget_stream(stream.index) {
             agenda.records.deletion(stream.file, Doomed::Stream(stream.index), false);
         }

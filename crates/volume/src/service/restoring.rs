@@ -21,7 +21,7 @@ use crate::backend::{
 use crate::fs::{FileId, FileSystem, FsError, OpenStateKey, OpenStateWalk, StreamId};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use types::Monotonic;
+use types::{Lba, Monotonic};
 
 /// Steps of one poll: some milliseconds.
 const STEPS_AT_ONCE: usize = 1000;
@@ -53,11 +53,15 @@ impl Restoring {
     /// Takes some steps. Whether all is done.
     ///
     /// # Errors
-    /// `Miss` until metadata has come into memory; `Corrupt` if what is stored makes no sense, and what fails the volume.
+    /// `Miss` until metadata has come into memory; `Corrupt` if what is stored makes no sense; those of reading.
     pub fn step(&mut self, parts: &mut Parts<'_>) -> Result<bool, FsError> {
         self.waits = true;
         for _ in 0..STEPS_AT_ONCE {
-            let done = if self.all_read { self.restore_one(parts)? } else { self.read_one(parts.fs)? };
+            let result = if self.all_read { self.restore_one(parts) } else { self.read_one(parts.fs) };
+            let done = match result {
+                Err(FsError::Corrupt { lba, .. }) if lba != Lba::default() => self.pass_over(),
+                result => result?,
+            };
             if done {
                 settle(parts);
                 return Ok(true);
@@ -73,7 +77,7 @@ impl Restoring {
             return Ok(false);
         };
         let record = StateRecord::decode(&key, &value)
-            .ok_or(FsError::Corrupt { what: what(&key), lba: Default::default() })?;
+            .ok_or(FsError::Corrupt { what: what(&key), lba: Lba::default() })?;
         match (key, record) {
             (OpenStateKey::Open(id), StateRecord::Open(open)) => self.opens.push_back((OpenId(id), open)),
             (OpenStateKey::Lock { open, offset, len_bytes, shared }, StateRecord::Lock(times)) => {
@@ -92,6 +96,17 @@ impl Restoring {
             _ => unreachable!("a record is that of its key"),
         }
         Ok(false)
+    }
+
+    /// Goes on without what is below a page of metadata that no copy has intact: the rest of the volume can be used.
+    fn pass_over(&mut self) -> bool {
+        if !std::mem::replace(&mut self.all_read, true) {
+            return false;
+        }
+        if self.opens.pop_front().is_none() {
+            self.deletions.pop_front();
+        }
+        false
     }
 
     /// Takes one thing back: leases first, then the opens that have them, then what hangs on these. Whether there is no more.
@@ -175,7 +190,7 @@ fn restore_open(parts: &mut Parts<'_>, id: OpenId, record: &OpenRecord) -> Resul
     let open = open_of(record, path, holder);
     let (stream, writes) = (open.stream, open.writes());
     if !parts.opens.restore(id, open, caches, parts.agenda) {
-        return Err(FsError::Corrupt { what: "identifier of an open", lba: Default::default() });
+        return Err(FsError::Corrupt { what: "identifier of an open", lba: Lba::default() });
     }
     parts.replays.restore(record.client, record.create_guid, id);
     if writes {

@@ -48,6 +48,9 @@ pub fn run_ready(parts: &mut Parts<'_>) {
 }
 
 fn run(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: bool) {
+    if parts.agenda.records.is_behind() {
+        return parts.agenda.park(operation, Some(work), Wait::Turn, told);
+    }
     let durable = wants_durability(parts.opens, parts.caching, &work);
     // Steps that the file layer took by itself are its own to bound.
     parts.fs.take_steps();

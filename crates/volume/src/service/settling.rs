@@ -13,13 +13,24 @@ use super::records::Records;
 use crate::backend::Reply;
 use crate::fs::{OpenStateChanges, OpenStateKey, StreamId};
 
-/// Records what has changed. While the journal has no room for it, it stays for the next time; operations that need it to be recorded have
-/// asked for room before.
+/// Records what an operation has changed. It has asked for room before.
 pub fn settle(parts: &mut Parts<'_>) {
-    if parts.agenda.records.is_empty() || parts.fs.ready_to_change_opens().is_err() {
-        return;
+    if !parts.agenda.records.is_empty() && parts.fs.takes_changes() {
+        let records = std::mem::take(&mut parts.agenda.records);
+        record(parts, records);
     }
-    let Records { opens, leases, locks, deletions, granted, .. } = std::mem::take(&mut parts.agenda.records);
+}
+
+/// Records what has changed with time, when the journal has room for it.
+pub fn settle_some(parts: &mut Parts<'_>) {
+    if !parts.agenda.records.is_empty() && parts.fs.ready_to_change_opens().is_ok() {
+        let records = parts.agenda.records.take_some();
+        record(parts, records);
+    }
+}
+
+fn record(parts: &mut Parts<'_>, records: Records) {
+    let Records { opens, leases, locks, deletions, granted, .. } = records;
     let mut changes = OpenStateChanges::new();
     for id in opens {
         let open = parts.opens.get(id).filter(|open| open.persistent);

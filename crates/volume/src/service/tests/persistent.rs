@@ -426,6 +426,18 @@ fn others_do_not_write_while_a_client_that_may_have_written_is_away() {
 }
 
 #[test]
+fn a_client_waits_for_no_other_handle_of_its_own() {
+    let (disk, mut bench) = started();
+    let one = bench.create(persistent("file", 1)).expect("made").open;
+    let two = bench.create(persistent("file", 2)).expect("opened").open;
+    bench.lock(two, 50, None).expect("locked");
+    let mut bench = disk.cut();
+    bench.reconnect(back(one, "file", 1)).expect("it is there");
+    bench.write(one, 0, b"mine").expect("written");
+    assert_eq!(bench.write(one, 50, b"locked").map(drop), Err(NtStatus::FILE_LOCK_CONFLICT));
+}
+
+#[test]
 fn identifiers_are_not_given_again_after_a_start() {
     let (disk, mut bench) = started();
     let mut known = std::collections::HashSet::new();
