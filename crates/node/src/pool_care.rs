@@ -55,7 +55,7 @@ impl PoolCare {
             return Err(Error::new(ErrorKind::Conflict, format!("a pool named {name} exists already")));
         }
         let domains: Vec<FaultDomain> = disks.iter().map(|disk| disk.fault_domain.clone()).collect();
-        let reserve_is_set = reserve_disks.is_some();
+        let reserve_is_set = Some(reserve_disks.is_some());
         let reserve_disks = reserve_disks.unwrap_or_else(|| pool::default_reserve_disks(&domains));
         check_reserve(reserve_disks, disks.len())?;
         let records = self.disks.format(pool, disks, None).await?;
@@ -79,17 +79,18 @@ impl PoolCare {
     pub async fn set_reserve(&self, pool: PoolId, reserve_disks: u32) -> Done<()> {
         let disks = self.disks.disks.slots().values().filter(|slot| slot.record.pool == pool).count();
         check_reserve(reserve_disks, disks)?;
-        let change = move |found: PoolRecord| PoolRecord { reserve_disks, reserve_is_set: true, ..found };
+        let change =
+            move |found: PoolRecord| PoolRecord { reserve_disks, reserve_is_set: Some(true), ..found };
         self.disks.state.change(move |state| rewrite_pool(state, pool, change)).await?;
         self.disks.pools.set_reserve(pool, reserve_disks, true)
     }
 
-    /// Has reserves follow the number of disks, unless an administrator chose them. One that would leave data little room stays as it
+    /// Has reserves follow the number of disks, unless an administrator chose them, or may have. One that would leave data little room stays as it
     /// is: whoever adds a disk to a full pool wants room for data, and health tells of the reserve.
     pub(crate) fn follow_rule(&self) {
         let pools: Vec<PoolRecord> =
             self.disks.pools.entries().values().map(|entry| entry.record.clone()).collect();
-        for record in pools.into_iter().filter(|record| !record.reserve_is_set) {
+        for record in pools.into_iter().filter(|record| record.reserve_is_set == Some(false)) {
             let (pool, wanted) = (record.id, self.disks.disks.usual_reserve(record.id));
             let may_rise = || self.disks.disks.have_room_beside(pool, wanted);
             if wanted == record.reserve_disks || wanted > record.reserve_disks && !may_rise() {
@@ -102,8 +103,8 @@ impl PoolCare {
             let state = self.disks.state.clone();
             self.disks.tasks.spawn(async move {
                 let change = move |found: PoolRecord| match found.reserve_is_set {
-                    true => found,
-                    false => PoolRecord { reserve_disks: wanted, ..found },
+                    Some(false) => PoolRecord { reserve_disks: wanted, ..found },
+                    Some(true) | None => found,
                 };
                 if let Err(error) = state.change(move |state| rewrite_pool(state, pool, change)).await {
                     // The next start looks anew.
