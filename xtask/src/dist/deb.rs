@@ -49,9 +49,11 @@ fn build(release: &Release, root: &Path, name: &str, effort: &str, fields: &str)
     let (architecture, version) = (architecture.trim(), &release.version);
     let size = output(Command::new("du").args(["-sk", "--exclude=DEBIAN"]).arg(root))?;
     let size = size.split_whitespace().next().unwrap_or("0").to_owned();
+    // Nobody maintains packages by mail: the repository is where problems are told.
+    let repository = env!("CARGO_PKG_REPOSITORY");
     let control = format!(
-        "Package: {name}\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: The Cenote developers <packages@cenote.invalid>\n\
-         Installed-Size: {size}\nPriority: optional\nHomepage: https://github.com/cenote-storage/cenote\n{fields}"
+        "Package: {name}\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: The Cenote developers <{repository}>\n\
+         Installed-Size: {size}\nPriority: optional\nHomepage: {repository}\n{fields}"
     );
     tree::write(&root.join("DEBIAN/control"), control.as_bytes(), 0o644)?;
     let file = release.out.join(format!("{name}_{version}_{architecture}.deb"));
