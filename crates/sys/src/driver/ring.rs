@@ -43,6 +43,7 @@ enum Work {
     None,
     Accept { listener: Descriptor },
     Readable { socket: Descriptor },
+    Writable { socket: Descriptor },
     Receive { socket: Descriptor, into: BufMut, at: usize },
     ReceiveScattered { socket: Descriptor, into: Box<Scatter> },
     Send { socket: Descriptor, data: Payload, done: usize },
@@ -148,6 +149,7 @@ impl Ring {
                 Work::Accept { listener }
             }
             Operation::Readable { socket } => Work::Readable { socket },
+            Operation::Writable { socket } => Work::Writable { socket },
             Operation::Receive { socket, into, at } => {
                 let at = at.min(into.len());
                 Work::Receive { socket, into, at }
@@ -396,9 +398,11 @@ impl Slot {
                     Next::Again
                 }
             }
-            Work::Readable { .. } | Work::SyncData { .. } | Work::PunchHole { .. } | Work::None => {
-                Next::Answer(Ok(Outcome::Done))
-            }
+            Work::Readable { .. }
+            | Work::Writable { .. }
+            | Work::SyncData { .. }
+            | Work::PunchHole { .. }
+            | Work::None => Next::Answer(Ok(Outcome::Done)),
         }
     }
 
@@ -418,6 +422,7 @@ impl Slot {
             Work::Readable { socket } => {
                 opcode::PollAdd::new(fd(socket), (libc::POLLIN | libc::POLLRDHUP) as u32).build()
             }
+            Work::Writable { socket } => opcode::PollAdd::new(fd(socket), libc::POLLOUT as u32).build(),
             Work::Receive { socket, into, at } => {
                 let target = &mut into[*at..];
                 let len = target.len().min(STEP_BYTES_MAX) as u32;

@@ -23,7 +23,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
-use sys::driver::{self, Completion, Descriptor, Driver, Operation, Outcome, Queue};
+use sys::driver::{self, Completion, Descriptor, Driver, Lender, Operation, Outcome, Queue, SendPath};
 use sys::{Buf, BufMut, Payload};
 use types::{Admission, AdmissionLimits, Monotonic, PeerHost};
 
@@ -88,6 +88,8 @@ pub struct TcpLimits {
     pub pace_when_short: Pace,
     /// A connection without traffic gives its receive buffer back after one to two of these.
     pub sweep: Duration,
+    /// How large messages leave.
+    pub send_path: SendPath,
 }
 
 impl Default for TcpLimits {
@@ -105,6 +107,7 @@ impl Default for TcpLimits {
             // Slower than any network that several clients share.
             pace_when_short: Pace { grace: Duration::from_secs(2), bytes_per_second: 16 << 10 },
             sweep: Duration::from_secs(1),
+            send_path: SendPath::Automatic,
         }
     }
 }
@@ -144,6 +147,8 @@ struct Connection {
     framing: Framing,
     receiving: Receiving,
     sending: bool,
+    /// Waits for room in the socket, to be sent by reference; counted in `sending_bytes`.
+    unsent: Option<Payload>,
     queue: VecDeque<(MessageLength, Payload)>,
     /// Queued or being sent.
     queued_bytes: usize,
@@ -227,6 +232,7 @@ pub struct Tcp {
     events: Vec<TcpEvent>,
     completions: Vec<Completion>,
     messages: Vec<Buf>,
+    lender: Lender,
     now: Monotonic,
 }
 
@@ -251,6 +257,7 @@ impl Tcp {
             admission: Admission::new(places),
             turned_away: TurnedAway::default(),
             memory: Memories::new(limits.receiving_bytes_max),
+            lender: Lender::new(limits.send_path),
             limits,
             listeners: listening,
             connections: Vec::new(),
@@ -428,6 +435,7 @@ impl Tcp {
             framing,
             receiving: Receiving::No,
             sending: false,
+            unsent: None,
             queue: VecDeque::new(),
             queued_bytes: 0,
             sending_bytes: 0,
@@ -581,13 +589,14 @@ impl Tcp {
     /// Sends the queued messages: at once as much as the socket takes, and the rest through the loop.
     fn start_send(&mut self, id: ConnectionId) {
         let now = self.now;
-        let Some(entry) = self.connection(id) else { return };
-        if entry.sending || entry.queue.is_empty() || entry.closed.is_some() {
+        // Not by `connection`: the lender is borrowed beside it.
+        let Some(Some(entry)) = self.connections.get_mut(id.0 as u32 as usize) else { return };
+        if entry.id != id || entry.sending || entry.queue.is_empty() || entry.closed.is_some() {
             return;
         }
         while let Some((data, message_bytes)) = entry.take_queued() {
             // An error shows again when the loop sends, and is acted on then.
-            let taken = driver::send_now(&entry.socket, &data).unwrap_or(0);
+            let taken = self.lender.send_now(&entry.socket, &data).unwrap_or(0);
             if taken >= data.len() {
                 entry.queued_bytes = entry.queued_bytes.saturating_sub(message_bytes);
                 entry.active = true;
@@ -597,17 +606,45 @@ impl Tcp {
             entry.sending = true;
             entry.sending_bytes = message_bytes;
             let data = if taken > 0 { data.slice(taken, data.len() - taken) } else { data };
-            let operation = Operation::Send { socket: entry.socket.clone(), data };
-            self.queue.submit((id.0 & 0xffff_ffff) << 2 | SEND, operation);
-            return;
+            return self.send_when_writable(id, data);
         }
         self.all_sent(id);
+    }
+
+    /// Leaves the rest of what is being sent to the loop, until the socket has room.
+    fn send_when_writable(&mut self, id: ConnectionId, data: Payload) {
+        let Some(entry) = self.connections[id.0 as u32 as usize].as_mut() else { return };
+        let socket = entry.socket.clone();
+        let operation = if self.lender.lends_of(&data) {
+            entry.unsent = Some(data);
+            Operation::Writable { socket }
+        } else {
+            Operation::Send { socket, data }
+        };
+        self.queue.submit((id.0 & 0xffff_ffff) << 2 | SEND, operation);
     }
 
     fn sent(&mut self, index: u32, result: io::Result<Outcome>) {
         let now = self.now;
         let Some(Some(entry)) = self.connections.get_mut(index as usize) else { return };
         let id = entry.id;
+        let mut result = result;
+        if let Some(data) = entry.unsent.take()
+            && entry.closed.is_none()
+            && result.is_ok()
+        {
+            match self.lender.send_now(&entry.socket, &data) {
+                Ok(taken) if taken < data.len() => {
+                    entry.active |= taken > 0;
+                    if taken > 0 {
+                        entry.last_progress = now;
+                    }
+                    return self.send_when_writable(id, data.slice(taken, data.len() - taken));
+                }
+                Ok(_) => {}
+                Err(error) => result = Err(error),
+            }
+        }
         entry.sending = false;
         entry.queued_bytes = entry.queued_bytes.saturating_sub(std::mem::take(&mut entry.sending_bytes));
         entry.active = true;
