@@ -1,6 +1,7 @@
 //! Streams over real sockets, on both backends of the loop.
 
 use super::*;
+use crate::framing::HEADER_BYTES;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Instant;
