@@ -307,9 +307,12 @@ impl Buf {
         self.shared.as_ref().is_some_and(|shared| shared.allocation().is_lendable())
     }
 
-    /// Calls `lend` with the bytes, which it may give to the kernel by reference: they are not written any more from now on, by anybody
-    /// and for ever, and their memory goes to the kernel with the last view.
-    pub(crate) fn lend_to<T>(&self, lend: impl FnOnce(&[u8]) -> T) -> T {
+    /// The bytes, to be given to the kernel by reference: they are not written any more from now on, by anybody and for ever, and their
+    /// memory goes to the kernel with the last view.
+    ///
+    /// # Panics
+    /// If it is no memory of which pages may leave ([`Self::is_lendable`]).
+    pub(crate) fn lend(&self) -> &[u8] {
         if let Some(shared) = &self.shared {
             assert!(
                 shared.allocation().has_own_pages(),
@@ -318,7 +321,7 @@ impl Buf {
             // Whoever drops the last reference, or asks for it to be writable, sees this: it happens before this reference is dropped.
             shared.allocation().is_lent.store(true, Ordering::Relaxed);
         }
-        lend(self)
+        self
     }
 
     /// Counts bytes of this view that were copied to a socket.

@@ -12,16 +12,20 @@
 //! at most twice what would have been best.
 
 use super::{Descriptor, VECTORS_MAX, send_slices_with};
+use crate::sizes::ALIGN_BYTES;
 use crate::{Buf, Payload};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use rustix::pipe::{IoSliceRaw, PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice, vmsplice};
+use rustix::pipe::{IoSliceRaw, PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, splice, vmsplice};
 use smallvec::SmallVec;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Shorter pieces are copied: a copy of them costs no more than two more calls and their pages' counts.
-const LENT_BYTES_MIN: usize = 32 << 10;
+/// Less at a time is copied: one call takes several small answers, which costs no more than five for each of them and the counts of its pages.
+const LENT_BYTES_MIN: usize = 128 << 10;
+/// The pieces of which it may consist.
+const PIECE_BYTES_MIN: usize = 32 << 10;
+const PIECES_MAX: usize = 32;
 /// Memory is copied so many times over before it is lent: to give up a part of a huge page, and to find and clear others in its place,
 /// costs as much as four copies save (0.5 ms a MiB where a send by reference saves 0.11 to 0.14).
 const LENT_AFTER_SENDS: usize = 4;
@@ -43,6 +47,8 @@ pub enum SendPath {
 pub struct Lender {
     path: SendPath,
     pipe: Option<Pipe>,
+    /// Places for pages that the last pipe had.
+    pipe_pages: usize,
     lent_bytes: u64,
     /// Why `path` is [`SendPath::Copy`].
     only_copies: Option<&'static str>,
@@ -51,14 +57,16 @@ pub struct Lender {
 struct Pipe {
     reader: OwnedFd,
     writer: OwnedFd,
+    /// Places for pages.
+    pages: usize,
 }
 
 impl Pipe {
-    fn new() -> io::Result<Self> {
+    fn new() -> Result<Self, Errno> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        // A smaller one takes more calls.
-        let _ = fcntl_setpipe_size(&writer, PIPE_BYTES);
-        Ok(Self { reader, writer })
+        // A user that has many pipes gets a smaller one, which takes more calls.
+        let bytes = fcntl_setpipe_size(&writer, PIPE_BYTES).or_else(|_| fcntl_getpipe_size(&writer))?;
+        Ok(Self { reader, writer, pages: bytes / ALIGN_BYTES })
     }
 }
 
@@ -70,7 +78,7 @@ impl Lender {
             (path, _) => path,
         };
         let only_copies = (path == SendPath::Copy).then_some("off");
-        Self { path, pipe: None, lent_bytes: 0, only_copies }
+        Self { path, pipe: None, pipe_pages: PIPE_BYTES / ALIGN_BYTES, lent_bytes: 0, only_copies }
     }
 
     /// Bytes that left by reference so far.
@@ -85,11 +93,19 @@ impl Lender {
 
     /// Whether some of it is to be sent by reference. If it is not, [`super::Operation::Send`] does as well.
     pub fn lends_of(&self, data: &Payload) -> bool {
-        data.parts().iter().any(|part| self.lends(part))
+        let parts = data.parts();
+        (0..parts.len()).any(|at| self.lent_run(&parts[at..]) > 0)
+    }
+
+    /// Counts the first parts that are to be sent by reference together.
+    fn lent_run(&self, parts: &[Buf]) -> usize {
+        let run = || parts.iter().take(PIECES_MAX).take_while(|part| self.lends(part));
+        let bytes: usize = run().map(|part| part.len()).sum();
+        if bytes >= LENT_BYTES_MIN { run().count() } else { 0 }
     }
 
     fn lends(&self, part: &Buf) -> bool {
-        part.len() >= LENT_BYTES_MIN
+        part.len() >= PIECE_BYTES_MIN
             && match self.path {
                 SendPath::Copy => false,
                 SendPath::Reference => part.is_lendable(),
@@ -102,41 +118,40 @@ impl Lender {
     /// # Errors
     /// The socket's.
     pub fn send_now(&mut self, socket: &Descriptor, data: &Payload) -> io::Result<usize> {
-        if self.path == SendPath::Copy || data.parts().iter().all(|part| part.len() < LENT_BYTES_MIN) {
+        let parts = data.parts();
+        if self.path == SendPath::Copy || parts.iter().all(|part| part.len() < PIECE_BYTES_MIN) {
             return super::send_now(socket, data);
         }
-        let (parts, mut sent) = (data.parts(), 0);
-        let mut at = 0;
+        let (mut at, mut sent) = (0, 0);
         while at < parts.len() {
-            let copied = parts[at..].iter().take(VECTORS_MAX).take_while(|part| !self.lends(part)).count();
-            let run = &parts[at..at + copied.max(1)];
-            let run_bytes: usize = run.iter().map(|part| part.len()).sum();
+            let lent = self.lent_run(&parts[at..]);
+            let copied =
+                || (at..parts.len()).take(VECTORS_MAX).take_while(|&at| self.lent_run(&parts[at..]) == 0);
+            let run = &parts[at..at + if lent > 0 { lent } else { copied().count() }];
             at += run.len();
             let has_more = at < parts.len();
-            let taken = match run {
-                [only] if copied == 0 => self.lend(socket, only, has_more)?,
-                _ => copy(socket, run, has_more)?,
-            };
+            let taken =
+                if lent > 0 { self.lend(socket, run, has_more)? } else { copy(socket, run, has_more)? };
             sent += taken;
-            if taken < run_bytes {
+            if taken < bytes_of(run) {
                 break;
             }
         }
         Ok(sent)
     }
 
-    /// Sends pages of one buffer.
-    fn lend(&mut self, socket: &Descriptor, part: &Buf, has_more: bool) -> io::Result<usize> {
-        let mut sent = 0;
-        while sent < part.len() {
-            let rest = part.slice(sent..);
-            let step = rest.len().min(PIPE_BYTES - rest.behind_page(0));
-            let step_ends = sent + step == part.len();
-            match self.lend_step(socket, &rest.slice(..step), has_more || !step_ends) {
+    /// Sends pages of these buffers.
+    fn lend(&mut self, socket: &Descriptor, parts: &[Buf], has_more: bool) -> io::Result<usize> {
+        let (mut sent, len) = (0, bytes_of(parts));
+        while sent < len {
+            let step = pipeful(parts, sent, self.pipe_pages);
+            let step_bytes = bytes_of(&step);
+            let more = has_more || sent + step_bytes < len;
+            match self.lend_step(socket, &step, more) {
                 Ok(taken) => {
                     sent += taken;
                     self.lent_bytes += taken as u64;
-                    if taken < step {
+                    if taken < step_bytes {
                         break;
                     }
                 }
@@ -147,7 +162,7 @@ impl Lender {
                 ) => {
                     self.path = SendPath::Copy;
                     self.only_copies = Some("the kernel refuses it");
-                    return Ok(sent + copy(socket, &[rest], has_more)?);
+                    return Ok(sent + copy(socket, &step, more)?);
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -156,18 +171,18 @@ impl Lender {
     }
 
     /// As many pages as the pipe takes at once.
-    fn lend_step(&mut self, socket: &Descriptor, part: &Buf, has_more: bool) -> Result<usize, Errno> {
+    fn lend_step(&mut self, socket: &Descriptor, parts: &[Buf], has_more: bool) -> Result<usize, Errno> {
         let pipe = match self.pipe.take() {
             Some(pipe) => pipe,
-            None => Pipe::new().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?,
+            None => Pipe::new()?,
         };
-        let filled = part.lend_to(|bytes| {
-            let pages = [IoSliceRaw::from_slice(bytes)];
-            // SAFETY: `lend_to` promises that nobody writes these bytes again, however long the pipe, and who takes the pages from it,
-            // keeps them.
-            unsafe { vmsplice(&pipe.writer, &pages, SpliceFlags::NONBLOCK) }
-        })?;
-        let more = if has_more || filled < part.len() { SpliceFlags::MORE } else { SpliceFlags::empty() };
+        self.pipe_pages = pipe.pages;
+        let pages: SmallVec<[IoSliceRaw<'_>; PIECES_MAX]> =
+            parts.iter().map(|part| IoSliceRaw::from_slice(part.lend())).collect();
+        // SAFETY: `lend` promises that nobody writes these bytes again, however long the pipe, and who takes the pages from it, keeps them.
+        let filled = unsafe { vmsplice(&pipe.writer, &pages, SpliceFlags::NONBLOCK) }?;
+        let more =
+            if has_more || filled < bytes_of(parts) { SpliceFlags::MORE } else { SpliceFlags::empty() };
         let taken = without_waiting(socket, || {
             let mut taken = 0;
             while taken < filled {
@@ -188,6 +203,31 @@ impl Lender {
     }
 }
 
+fn bytes_of(parts: &[Buf]) -> usize {
+    parts.iter().map(|part| part.len()).sum()
+}
+
+/// What of the bytes from `from` on has room in a pipe of so many pages.
+fn pipeful(parts: &[Buf], from: usize, pages_max: usize) -> SmallVec<[Buf; PIECES_MAX]> {
+    let (mut skip, mut pages, mut step) = (from, 0, SmallVec::new());
+    for part in parts {
+        if skip >= part.len() {
+            skip -= part.len();
+            continue;
+        }
+        let behind_page = part.behind_page(skip);
+        let room = ((pages_max - pages) * ALIGN_BYTES).saturating_sub(behind_page);
+        let len = room.min(part.len() - skip);
+        if len == 0 {
+            break;
+        }
+        step.push(part.slice(skip..skip + len));
+        pages += (behind_page + len).div_ceil(ALIGN_BYTES);
+        skip = 0;
+    }
+    step
+}
+
 /// A splice waits for the socket's room unless the socket itself is told not to; the ring wants it to wait.
 fn without_waiting<T>(socket: impl AsFd, work: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     rustix::io::ioctl_fionbio(&socket, true)?;
@@ -204,7 +244,7 @@ fn copy(socket: &Descriptor, parts: &[Buf], has_more: bool) -> io::Result<usize>
     for part in parts {
         let bytes = part.len().min(left);
         left -= bytes;
-        if part.len() >= LENT_BYTES_MIN {
+        if part.len() >= PIECE_BYTES_MIN {
             part.count_sent(bytes);
         }
     }

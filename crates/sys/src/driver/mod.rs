@@ -201,6 +201,16 @@ enum Backend {
     Fallback(Box<fallback::Fallback>),
 }
 
+impl Backend {
+    /// Whether it is worth entering the kernel.
+    fn has_news(&mut self) -> bool {
+        match self {
+            Self::Ring(ring) => ring.has_news(),
+            Self::Fallback(_) => true,
+        }
+    }
+}
+
 struct Inner {
     backend: Backend,
     /// `None`: the queue was dropped.
@@ -406,7 +416,7 @@ impl Inner {
         let mut found = self.enter(Some(Duration::ZERO))?;
         while !found && began.elapsed() < limit {
             std::hint::spin_loop();
-            found = self.enter(Some(Duration::ZERO))?;
+            found = self.backend.has_news() && self.enter(Some(Duration::ZERO))?;
         }
         self.busy.looked(found);
         Ok((found, began.elapsed()))

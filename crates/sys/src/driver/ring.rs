@@ -87,6 +87,8 @@ pub(super) struct Ring {
     /// Entries that found the submission queue full.
     backlog: VecDeque<squeue::Entry>,
     accept_multishot: bool,
+    /// The kernel sets a flag in shared memory when it has something to say: without it only entering the kernel tells.
+    shows_work: bool,
 }
 
 /// What to do with an operation after a completion.
@@ -98,7 +100,7 @@ enum Next {
 
 impl Ring {
     pub(super) fn new(waker: Waker) -> io::Result<Self> {
-        let ring = build()?;
+        let (ring, shows_work) = build()?;
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "this kernel's io_uring is too old"));
         }
@@ -123,6 +125,7 @@ impl Ring {
             free: Vec::new(),
             backlog: VecDeque::new(),
             accept_multishot: true,
+            shows_work,
         };
         ring.arm_waker();
         Ok(ring)
@@ -178,6 +181,11 @@ impl Ring {
                 self.push(opcode::AsyncCancel::new(name).build().user_data(CANCEL));
             }
         }
+    }
+
+    /// Whether the kernel has something to say; seen without entering it.
+    pub(super) fn has_news(&mut self) -> bool {
+        !self.shows_work || self.ring.submission().taskrun() || !self.ring.completion().is_empty()
     }
 
     /// Whether the waker was used.
@@ -542,18 +550,19 @@ fn enter(result: io::Result<usize>) -> io::Result<()> {
     }
 }
 
-/// The best set-up that this kernel knows.
-fn build() -> io::Result<IoUring> {
+/// The best set-up that this kernel knows, and whether it shows in shared memory that there is work.
+fn build() -> io::Result<(IoUring, bool)> {
     let best = IoUring::builder()
         .setup_single_issuer()
         .setup_defer_taskrun()
+        .setup_taskrun_flag()
         .setup_submit_all()
         .setup_cqsize(COMPLETION_ENTRIES)
         .build(SUBMISSION_ENTRIES);
     match best {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            IoUring::builder().setup_cqsize(COMPLETION_ENTRIES).build(SUBMISSION_ENTRIES)
+            Ok((IoUring::builder().setup_cqsize(COMPLETION_ENTRIES).build(SUBMISSION_ENTRIES)?, false))
         }
-        other => other,
+        other => Ok((other?, true)),
     }
 }
