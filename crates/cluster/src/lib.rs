@@ -1,7 +1,7 @@
 //! The cluster's state: one linearizable history of small records.
 //!
-//! Owns the [`ClusterState`] trait, its engines ([`RedbState`] on one node, [`MemoryState`] for tests and the simulator)
-//! and the typed records of pool, disks, volumes, jobs and health. Promises: a [`Transaction`] is applied whole or not at
+//! Owns the [`ClusterState`] trait, its engines ([`RedbState`] on one node, [`etcd::EtcdState`] on more, [`MemoryState`] for tests and the
+//! simulator) behind one handle, [`State`], and the typed records of pool, disks, volumes, jobs and health. Promises: a [`Transaction`] is applied whole or not at
 //! all, and an answer says which, or that nobody knows ([`Answer::Unknown`]). Never on the data path: a coordinator asks
 //! only when the membership of a volume changes.
 //!
@@ -15,6 +15,7 @@
 //! | `pool/` + pool id | [`PoolRecord`] | `records` |
 //! | `disk/` + disk id | [`DiskRecord`] | `records` |
 //! | `deleted-volume/` + volume id | [`DeletedVolume`]: slabs to be given back | `records` |
+//! | `node-lease/` + node id | [`NodeLease`]: which life of a node may answer; changed by that node only | `records` |
 //! | `volume/` + volume id | [`VolumeRecord`]; changed by the volume's coordinator only | `records` |
 //! | `disk-damage/` + disk id | [`DiskDamage`]: what was found wrong with a disk, for people | `records` |
 //! | `lost-blocks/` + volume id | [`LostBlocks`]: blocks without an intact copy, as far as known | `records` |
@@ -22,6 +23,7 @@
 //! | `health/` + subject | [`HealthRecord`] | `records` |
 //! | `user/`, `group/` | accounts | `accounts` |
 //! | `share/` | shares | `shares` |
+//! | `moved/state` | [`Moved`]: in redb only, once a cluster's etcd has the records | `carry` |
 //! | `settings/` | everything else an administrator sets | `settings` |
 //!
 //! Values are JSON (serde). Readers ignore fields they do not know, and new fields have defaults, so that an older version
@@ -33,9 +35,13 @@ mod account_error;
 pub mod accounts;
 pub mod audit;
 mod blocking;
+mod carry;
 pub mod clock;
+pub mod etcd;
+mod handle;
 pub mod image;
 pub mod import;
+pub mod membership;
 mod memory;
 mod records;
 mod redb_engine;
@@ -43,19 +49,24 @@ pub mod seal;
 pub mod settings;
 pub mod shares;
 mod state;
+mod watch;
 
 pub use blocking::{BlockingState, Stored, Typed};
+pub use carry::{CarryError, Moved, carry};
+pub use handle::{State, StateClient};
 pub use memory::{Fault, MemoryClient, MemoryState};
 pub use pool::FaultDomain;
 pub use records::{
-    DeletedVolume, DiskDamage, DiskRecord, DiskState, HealthRecord, JobId, JobKind, JobRecord, JobState,
-    LostBlocks, PoolRecord, Provisioning, Record, Resiliency, Severity, StaleDisk, VolumeRecord,
-    WARN_AT_PERCENT,
+    DeletedVolume, DiskDamage, DiskRecord, DiskState, HealthRecord, Home, JobId, JobKind, JobRecord,
+    JobState, LostBlocks, NodeLease, PoolRecord, Provisioning, Record, Resiliency, Severity, StaleDisk,
+    VolumeRecord, WARN_AT_PERCENT,
 };
-pub use redb_engine::{RedbClient, RedbState, StateDump, StateTrouble};
+pub use redb_engine::RedbState;
 pub use state::{
-    Answer, Change, ClusterState, Condition, Request, StateCompletion, StateError, Transaction, Versioned,
+    Answer, Change, ClusterState, Condition, Request, StateCompletion, StateDump, StateError, StatePlace,
+    StateTrouble, Transaction, Versioned,
 };
+pub use watch::{Changes, Watch};
 
 #[cfg(test)]
 mod image_tests;

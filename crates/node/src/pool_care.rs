@@ -11,8 +11,7 @@ use crate::recovery::{Records, Recovery};
 use crate::tasks::until;
 use cluster::shares::Share;
 use cluster::{
-    DeletedVolume, DiskRecord, FaultDomain, PoolRecord, Record, RedbState, StateError, Transaction, Typed,
-    VolumeRecord,
+    DeletedVolume, DiskRecord, FaultDomain, PoolRecord, Record, StateError, Transaction, Typed, VolumeRecord,
 };
 use space::coordinator::Phase;
 use std::time::Duration;
@@ -77,7 +76,8 @@ impl PoolCare {
     /// # Errors
     /// `Invalid` if nothing would be left for data.
     pub async fn set_reserve(&self, pool: PoolId, reserve_disks: u32) -> Done<()> {
-        let disks = self.disks.disks.slots().values().filter(|slot| slot.record.pool == pool).count();
+        let others = self.disks.neighbours.disks().values().filter(|disk| disk.pool == pool).count();
+        let disks = self.disks.disks.of_pool(pool).len() + others;
         check_reserve(reserve_disks, disks)?;
         let change = move |found: PoolRecord| PoolRecord { reserve_disks, reserve_is_set: true, ..found };
         self.disks.state.change(move |state| rewrite_pool(state, pool, change)).await?;
@@ -87,11 +87,17 @@ impl PoolCare {
     /// Has reserves follow the number of disks, unless an administrator chose them. One that would leave data little room stays as it
     /// is: whoever adds a disk to a full pool wants room for data, and health tells of the reserve.
     pub(crate) fn follow_rule(&self) {
+        if !self.disks.neighbours.is_first() {
+            return;
+        }
         let pools: Vec<PoolRecord> =
             self.disks.pools.entries().values().map(|entry| entry.record.clone()).collect();
         for record in pools.into_iter().filter(|record| !record.reserve_is_set) {
             let (pool, wanted) = (record.id, self.disks.disks.usual_reserve(record.id));
-            let may_rise = || self.disks.disks.have_room_beside(pool, wanted);
+            let may_rise = || {
+                let others = self.disks.pools.remote_slabs(pool);
+                self.disks.disks.have_room_beside(pool, wanted, others)
+            };
             if wanted == record.reserve_disks || wanted > record.reserve_disks && !may_rise() {
                 continue;
             }
@@ -281,7 +287,7 @@ fn check_reserve(reserve_disks: u32, disks: usize) -> Done<()> {
 
 /// Changes a pool's record, also if others change it at the same time; one that is gone stays gone.
 fn rewrite_pool(
-    state: &RedbState,
+    state: &cluster::State,
     pool: PoolId,
     change: impl Fn(PoolRecord) -> PoolRecord,
 ) -> Result<(), StateError> {
@@ -296,7 +302,7 @@ fn rewrite_pool(
 }
 
 /// Takes a pool out of the state if no volume lies in it; whether that is so.
-fn forget_empty_pool(state: &RedbState, pool: PoolId) -> Result<bool, StateError> {
+fn forget_empty_pool(state: &cluster::State, pool: PoolId) -> Result<bool, StateError> {
     let Some(found) = state.read::<PoolRecord>(&pool.to_string())? else { return Ok(true) };
     if state.list::<VolumeRecord>()?.iter().any(|volume| volume.value.pool == pool) {
         return Ok(false);
@@ -310,12 +316,12 @@ fn forget_empty_pool(state: &RedbState, pool: PoolId) -> Result<bool, StateError
 }
 
 /// Takes a pool and everything on it out of the state.
-fn forget_pool(state: &RedbState, pool: PoolId) -> Result<(), StateError> {
+fn forget_pool(state: &cluster::State, pool: PoolId) -> Result<(), StateError> {
     state.commit(forgotten(state, pool, Transaction::default())?).map(|_| ())
 }
 
 /// Adds what forgets a pool and everything on it.
-fn forgotten(state: &RedbState, pool: PoolId, changes: Transaction) -> Result<Transaction, StateError> {
+fn forgotten(state: &cluster::State, pool: PoolId, changes: Transaction) -> Result<Transaction, StateError> {
     let mut changes = changes.delete(PoolRecord::key_of(&pool.to_string()));
     for disk in state.list::<DiskRecord>()?.into_iter().filter(|disk| disk.value.pool == pool) {
         changes = changes.delete(disk.value.key());
