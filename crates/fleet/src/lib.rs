@@ -6,7 +6,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod args;
 pub mod cgroup;
+pub mod commands;
 pub mod experiment;
 pub mod fit;
 pub mod job;

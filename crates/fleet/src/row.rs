@@ -1,8 +1,9 @@
 //! A row of result.tsv: VMFleet's columns in VMFleet's order, then our own.
 
-use crate::outcome::{Latencies, Outcome, Side};
+use crate::outcome::{Latencies, NodeOutcome, Outcome, Side, VolumeFigures};
 use crate::search::{Cutoff, Figures, Measured, RunType};
 use crate::tsv::{self, Table};
+use diskspd::statistics::Histogram;
 use std::fmt::Write;
 
 /// What describes a run beside its figures.
@@ -154,6 +155,48 @@ pub fn measured(table: &Table, keys: &[(String, String)]) -> Vec<Measured> {
         });
     }
     found
+}
+
+/// Read and write latencies that were kept beside a row.
+pub type Histograms = (Histogram, Histogram);
+
+/// The outcome of the row that has these keys, without its nodes; `None` if there is no row, or no latencies that go with it.
+pub fn outcome(table: &Table, keys: &[(String, String)], latencies: &Option<Histograms>) -> Option<Outcome> {
+    let (read_histogram, write_histogram) = latencies.clone()?;
+    let is_meant =
+        |row: &&Vec<String>| keys.iter().all(|(name, value)| table.value(row, name) == Some(value));
+    let row = table.rows.iter().rfind(is_meant)?;
+    let figure = |name: &str| table.value(row, name).and_then(|value| value.parse::<f64>().ok());
+    let side = |word: &str| -> Option<Side> {
+        let (iops, bytes_per_s) =
+            (figure(&format!("Average{word}IOPS"))?, figure(&format!("Average{word}BW"))?);
+        Some(Side { iops, bytes_per_s })
+    };
+    let volume = side("CSVRead").zip(side("CSVWrite")).map(|(read, write)| VolumeFigures {
+        read,
+        write,
+        read_ms: figure("AverageCSVReadMilliseconds"),
+        write_ms: figure("AverageCSVWriteMilliseconds"),
+        cpu_percent: figure("ServerCPU"),
+    });
+    let workers = figure("VMCount")? as u64;
+    // Which node did what is not kept in a row.
+    let node = NodeOutcome { workers, ..NodeOutcome::default() };
+    Some(Outcome {
+        nodes: vec![node],
+        read: side("Read")?,
+        write: side("Write")?,
+        read_histogram,
+        write_histogram,
+        cpu_percent: figure("AverageCPU"),
+        volume,
+        transport: table.value(row, "Transport").unwrap_or_default().to_owned(),
+        notes: vec![format!(
+            "{} was measured by an earlier run",
+            table.value(row, "RunLabel").unwrap_or_default()
+        )],
+        is_interrupted: false,
+    })
 }
 
 /// Figures of an outcome that cutoffs judge.

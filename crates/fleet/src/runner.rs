@@ -39,6 +39,8 @@ pub struct Plan<'a> {
     /// The text of the credentials file.
     pub credentials: Option<String>,
     pub lead: Option<Duration>,
+    /// Beyond the profile's times: what writing data files may take.
+    pub preparation: Duration,
 }
 
 /// Where a run is, for `fleet watch`.
@@ -90,7 +92,8 @@ pub fn run(plan: &Plan<'_>, watching: &mut Watching<'_>) -> Result<Outcome, RunE
         .lead
         .unwrap_or_else(|| LEAD + LEAD_OF_WORKER * (plan.state.running_workers() * plan.nodes.len() as u32));
     let start_ms = unix_ms() + lead.as_millis() as u64;
-    let jobs = jobs(plan, &profile, start_ms, times.total_s() * 1000)?;
+    let length_ms = times.total_s() * 1000 + plan.preparation.as_millis() as u64;
+    let jobs = jobs(plan, &profile, start_ms, length_ms)?;
     let mut live = Live {
         label: plan.label.clone(),
         pid: std::process::id(),
@@ -108,7 +111,7 @@ pub fn run(plan: &Plan<'_>, watching: &mut Watching<'_>) -> Result<Outcome, RunE
     // Nobody is misled by a run that is over.
     let _ = std::fs::remove_file(watching.directory.join(LIVE_FILE));
     counting.finish();
-    let mut outcome = outcome(plan, done?, counting.figures())?;
+    let mut outcome = outcome(done?, counting.figures())?;
     outcome.is_interrupted = (watching.is_interrupted)();
     if is_scaled {
         outcome.notes.push(format!(
@@ -159,7 +162,7 @@ pub fn jobs(
             credentials: plan.credentials.clone().map(Credentials),
             start_unix_ms,
             length_ms,
-            options: options(plan.transport),
+            options: options(plan),
             template: plan.state.template,
             profiles: Vec::new(),
             processes: Vec::new(),
@@ -184,12 +187,18 @@ fn node<'a>(plan: &Plan<'a>, place: usize) -> Result<&'a Node, RunError> {
     plan.state.nodes.get(place).ok_or_else(|| RunError::Plan(format!("there is no node {place}")))
 }
 
-fn options(transport: Transport) -> Vec<String> {
-    let transport = match transport {
-        Transport::Auto => "auto",
-        Transport::Tcp => "tcp",
-        Transport::Rdma => "rdma",
-    };
+/// How the workers of a run come: all alike, so that its figures are of one kind.
+fn transport(plan: &Plan<'_>) -> Transport {
+    let mut nodes = plan.nodes.iter().filter_map(|place| plan.state.nodes.get(*place));
+    match plan.transport {
+        Transport::Auto if nodes.all(|node| node.rdma.is_some()) => Transport::Rdma,
+        Transport::Auto => Transport::Tcp,
+        chosen => chosen,
+    }
+}
+
+fn options(plan: &Plan<'_>) -> Vec<String> {
+    let transport = if transport(plan) == Transport::Rdma { "rdma" } else { "tcp" };
     vec![format!("--smb-transport={transport}")]
 }
 
@@ -209,7 +218,7 @@ fn target(plan: &Plan<'_>, place: usize, worker: u32, workers: u32) -> Result<St
         }
         node(plan, next)?
     };
-    let address = match (plan.transport, &asked.rdma) {
+    let address = match (transport(plan), &asked.rdma) {
         (Transport::Rdma, Some(rdma)) => rdma,
         (Transport::Rdma, None) => {
             return Err(RunError::Plan(format!("node {} has no address for SMB Direct", asked.name)));
@@ -448,11 +457,7 @@ impl Counting {
     }
 }
 
-fn outcome(
-    plan: &Plan<'_>,
-    done: Vec<Done>,
-    mut volumes: BTreeMap<String, VolumeFigures>,
-) -> Result<Outcome, RunError> {
+fn outcome(done: Vec<Done>, mut volumes: BTreeMap<String, VolumeFigures>) -> Result<Outcome, RunError> {
     let mut nodes: BTreeMap<String, NodeOutcome> = BTreeMap::new();
     let mut notes: Vec<String> = Vec::new();
     let mut transports: Vec<String> = Vec::new();
@@ -478,9 +483,6 @@ fn outcome(
     transports.sort_unstable();
     transports.dedup();
     notes.dedup();
-    if plan.transport == Transport::Auto && transports.len() > 1 {
-        notes.push("some workers came by TCP and some by SMB Direct".into());
-    }
     let mut outcome = Outcome::of_nodes(nodes.into_values().collect());
     outcome.cpu_percent =
         (!processors.is_empty()).then(|| processors.iter().sum::<f64>() / processors.len() as f64);

@@ -3,7 +3,7 @@
 use crate::outcome::{Side, VolumeFigures};
 use crate::state::ApiAccess;
 use crate::table::Rates;
-use api::model::{OperationCounters, Performance, Pool, Provisioning, Resiliency, Volume};
+use api::model::{OperationCounters, Performance, Pool, Provisioning, Resiliency};
 use api::printed::{OperationSample, PerformanceSample};
 use api::requests::{AddUser, CreateShare, CreateVolume, Created, Grant, ShareOptions};
 use api::{ErrorKind, model};
@@ -44,10 +44,16 @@ impl Server {
     /// # Errors
     /// If the server does not answer.
     pub fn counters(&self) -> Result<Counters, String> {
-        let performance = self.0.get("/perf").map_err(told)?;
+        let performance = self.performance()?;
         let metrics = self.0.metrics().unwrap_or_default();
         let cpu_s = metrics.lines().find_map(|line| line.strip_prefix("process_cpu_seconds_total "));
         Ok(Counters { performance, cpu_s: cpu_s.and_then(|value| value.trim().parse().ok()) })
+    }
+
+    /// # Errors
+    /// If the server does not answer.
+    pub fn performance(&self) -> Result<Performance, String> {
+        self.0.get("/perf").map_err(told)
     }
 
     /// What `node list --json` shows; `None` if the server knows no nodes.
@@ -133,13 +139,6 @@ impl Server {
             groups: Vec::new(),
         };
         self.0.post("/users", &request).map_err(told)
-    }
-
-    /// # Errors
-    /// If the server does not answer.
-    pub fn volume_names(&self) -> Result<Vec<String>, String> {
-        let volumes: Vec<Volume> = self.0.get("/volumes").map_err(told)?;
-        Ok(volumes.into_iter().map(|volume| volume.name).collect())
     }
 
     /// Deletes a share, a volume or a user (`kind` is the first word of its path); one that is gone already is fine.

@@ -59,7 +59,7 @@ pub struct Node {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
-    /// SMB Direct if the node has it, else TCP
+    /// SMB Direct if all nodes have it, else TCP
     #[default]
     Auto,
     /// TCP

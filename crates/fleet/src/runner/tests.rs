@@ -14,6 +14,7 @@ fn plan<'a>(state: &'a State, profile: &'a Profile) -> Plan<'a> {
         label: "test".into(),
         credentials: None,
         lead: None,
+        preparation: Duration::ZERO,
     }
 }
 
@@ -70,7 +71,13 @@ fn rdma_goes_to_the_address_of_smb_direct() {
     let job = by_rdma(&state).unwrap().remove(&None).unwrap();
     assert!(job.processes[0].targets[0].starts_with("smb://127.0.0.1:5445/"));
     assert_eq!(job.options, ["--smb-transport=rdma"]);
+    let of_auto = |state: &State| {
+        let plan = Plan { transport: Transport::Auto, ..plan(state, &profile) };
+        jobs(&plan, &profile, 5, 1).unwrap().remove(&None).unwrap()
+    };
+    assert_eq!(of_auto(&state).options, ["--smb-transport=rdma"], "all nodes have SMB Direct");
     state.nodes[1].rdma = None;
+    assert_eq!(of_auto(&state).options, ["--smb-transport=tcp"], "all come alike");
     assert!(by_rdma(&state).unwrap_err().to_string().contains("no address for SMB Direct"));
 }
 
@@ -140,7 +147,6 @@ fn answers_end_at_the_first_that_is_none() {
 
 #[test]
 fn parts_of_two_machines_add_up_to_one_outcome() {
-    let (state, profile) = (state(), named("peak").unwrap().profile());
     let part = |iops, us| {
         let node = job::NodeDone {
             workers: 22,
@@ -155,9 +161,7 @@ fn parts_of_two_machines_add_up_to_one_outcome() {
             notes: vec!["held".into()],
         }
     };
-    let outcome =
-        outcome(&plan(&state, &profile), vec![part(1000.0, 100), part(3000.0, 300)], BTreeMap::new())
-            .unwrap();
+    let outcome = outcome(vec![part(1000.0, 100), part(3000.0, 300)], BTreeMap::new()).unwrap();
     assert_eq!((outcome.nodes.len(), outcome.nodes[0].workers, outcome.iops()), (1, 44, 4000.0));
     assert_eq!((outcome.cpu_percent, outcome.transport.as_str()), (Some(20.0), "TCP"));
     assert_eq!(outcome.read_latency().p99_ms, Some(0.3));
