@@ -33,7 +33,7 @@ pub struct PlanChoice {
     /// As `volume create --resiliency` has it.
     pub resiliency: String,
     pub copies: u8,
-    /// What copies are kept apart by: `disk`, `enclosure`, `node` or `rack`.
+    /// What copies are kept apart by: `disk`, `enclosure`, `node` or `rack`; one copy by `nothing`.
     pub apart_by: String,
     pub usable_bytes: u64,
     /// Of the raw bytes.

@@ -205,6 +205,7 @@ fn choice(
         resiliency: word(resiliency).into(),
         copies,
         apart_by: match found.level {
+            _ if copies == 1 => "nothing",
             Level::Disk => "disk",
             Level::Enclosure => "enclosure",
             Level::Node => "node",

@@ -60,6 +60,7 @@ pub fn capacity(disks: &[PlannedDisk], copies: u8, reserve_disks: Option<u32>) -
     let room = mirrored_bytes(&domains, copies);
     let kept = raw_bytes.saturating_sub(reserve_bytes) / u64::from(copies);
     let usable_bytes = room.min(kept);
+    let stranded = raw_bytes - room * u64::from(copies);
     let (largest_domain, others) = domains.split_last()?;
     // All copies that were on it find another place apart from their partners; with fewer domains than copies they wait.
     let repairs_largest_domain = *largest_domain > 0
@@ -72,7 +73,8 @@ pub fn capacity(disks: &[PlannedDisk], copies: u8, reserve_disks: Option<u32>) -
         reserve_bytes,
         reserve_disks,
         usable_bytes,
-        stranded_bytes: raw_bytes - room * u64::from(copies),
+        // Less than a byte of each copy is what division leaves.
+        stranded_bytes: if stranded < u64::from(copies) { 0 } else { stranded },
         repairs_largest_domain,
     })
 }

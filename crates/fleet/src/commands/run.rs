@@ -206,6 +206,12 @@ fn run_experiment(directory: &Path, experiment: &Experiment, options: &Run) -> R
         return Ok(());
     }
     let out = output_directory(&options.output, experiment.name)?;
+    if is_measured(experiment, &cells, &choice, times, &out)? {
+        // No fleet is made for what is only read again.
+        let state = State::new(experiment.name.to_owned(), nodes, 1, data_bytes);
+        let results = measure(directory, &state, experiment, cells, &choice, times, &out, options)?;
+        return write_report(experiment, &results, &out);
+    }
     let workers = cells.iter().map(|cell| cell.workers_per_node).max().unwrap_or(1);
     let (state, is_ours) = match State::load(directory) {
         Ok(state) if state.workers_per_node >= workers => (state, false),
@@ -223,6 +229,21 @@ fn run_experiment(directory: &Path, experiment: &Experiment, options: &Run) -> R
     let results = results?;
     write_report(experiment, &results, &out)?;
     removed
+}
+
+/// Whether all cells that can run have their rows.
+fn is_measured(
+    experiment: &Experiment,
+    cells: &[Cell],
+    choice: &Choice,
+    times: Times,
+    out: &Path,
+) -> Result<bool, Failure> {
+    let table = read_table(&out.join(RESULT_FILE))?;
+    Ok(cells.iter().filter(|cell| obstacle(cell, choice).is_none()).all(|cell| {
+        let keys = keys(experiment, cell, times, cell.workers_per_node);
+        row::outcome(&table, &keys, &import(&out.join(format!("{}.histogram", cell.label)))).is_some()
+    }))
 }
 
 /// Measures the cells, or reads again those that were measured before.

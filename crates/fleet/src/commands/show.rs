@@ -62,8 +62,10 @@ pub fn show(directory: &Path, as_json: bool) -> Result<(), Failure> {
 struct Group {
     keys: Vec<(String, String)>,
     rows: Vec<ResultRow>,
-    /// IOPS = a0 + a1 CPU + a2 CPU^2, by the rows without baseline.
+    /// IOPS = a0 + a1 CPU + a2 CPU^2, by the rows without baseline and cutoff.
     fit: Option<GroupFit>,
+    /// The same by the CPU use of the servers alone, for machines that do other work besides.
+    server_fit: Option<GroupFit>,
 }
 
 #[derive(Debug, Serialize)]
@@ -74,6 +76,7 @@ struct ResultRow {
     qos: f64,
     iops: f64,
     cpu_percent: Option<f64>,
+    server_cpu_percent: Option<f64>,
     read_ms: Option<f64>,
     write_ms: Option<f64>,
 }
@@ -124,26 +127,28 @@ fn groups(table: &Table, cpu_target: Option<f64>) -> Vec<Group> {
             qos: number("QOSperVM").unwrap_or(0.0),
             iops: number("IOPS").unwrap_or(0.0),
             cpu_percent: number("AverageCPU"),
+            server_cpu_percent: number("ServerCPU"),
             read_ms: number("AverageReadMilliseconds"),
             write_ms: number("AverageWriteMilliseconds"),
         };
         match groups.iter_mut().find(|group| group.keys == keys) {
             Some(group) => group.rows.push(shown),
-            None => groups.push(Group { keys, rows: vec![shown], fit: None }),
+            None => groups.push(Group { keys, rows: vec![shown], fit: None, server_fit: None }),
         }
     }
     for group in &mut groups {
-        group.fit = fit(&group.rows, cpu_target);
+        group.fit = fit(&group.rows, |row| row.cpu_percent, cpu_target);
+        group.server_fit = fit(&group.rows, |row| row.server_cpu_percent, cpu_target);
     }
     groups
 }
 
-fn fit(rows: &[ResultRow], cpu_target: Option<f64>) -> Option<GroupFit> {
+fn fit(rows: &[ResultRow], cpu: fn(&ResultRow) -> Option<f64>, cpu_target: Option<f64>) -> Option<GroupFit> {
     let good = rows.iter().filter(|row| {
         RunType::parse(&row.run_type) != Some(RunType::Baseline)
             && Cutoff::parse(&row.cutoff) == Some(Cutoff::No)
     });
-    let points: Vec<(f64, f64)> = good.filter_map(|row| Some((row.cpu_percent?, row.iops))).collect();
+    let points: Vec<(f64, f64)> = good.filter_map(|row| Some((cpu(row)?, row.iops))).collect();
     let fit = Fit::quadratic(&points)?;
     Some(GroupFit {
         a: fit.a,
@@ -172,25 +177,29 @@ fn group_text(group: &Group, cpu_target: Option<f64>) -> String {
             optional(row.write_ms)
         );
     }
-    match &group.fit {
-        Some(fit) => {
-            text += &format!(
-                "  IOPS = {:.1} {:+.2} CPU {:+.4} CPU^2, R^2 {:.2} %, between background and 100 % CPU\n",
-                fit.a[0],
-                fit.a[1],
-                fit.a[2],
-                fit.r_squared * 100.0
-            );
-            text += &match fit.background_cpu_percent {
-                Some(cpu) => format!("  background CPU, by the fit: {cpu:.1} %\n"),
-                None => "  the fit has no CPU use at which nothing is done\n".to_owned(),
-            };
-            if let Some((cpu, iops)) = cpu_target.zip(fit.target_iops) {
-                text += &format!("  at {cpu} % CPU: {} IOPS\n", commas(iops));
-            }
-        }
-        None if cpu_target.is_some() => text += "  too few different measurements for a fit\n",
-        None => {}
+    for (whose, fit) in [("", &group.fit), ("the servers' ", &group.server_fit)] {
+        text += &fit.as_ref().map_or_else(String::new, |fit| fit_text(whose, fit, cpu_target));
+    }
+    if cpu_target.is_some() && group.fit.is_none() && group.server_fit.is_none() {
+        text += "  too few different measurements for a fit\n";
+    }
+    text
+}
+
+fn fit_text(whose: &str, fit: &GroupFit, cpu_target: Option<f64>) -> String {
+    let mut text = format!(
+        "  by {whose}CPU: IOPS = {:.1} {:+.2} CPU {:+.4} CPU^2, R^2 {:.2} %, between background and 100 % CPU\n",
+        fit.a[0],
+        fit.a[1],
+        fit.a[2],
+        fit.r_squared * 100.0
+    );
+    text += &match fit.background_cpu_percent {
+        Some(cpu) => format!("    background, by the fit: {cpu:.1} %\n"),
+        None => "    the fit has no CPU use at which nothing is done\n".to_owned(),
+    };
+    if let Some((cpu, iops)) = cpu_target.zip(fit.target_iops) {
+        text += &format!("    at {cpu} % CPU: {} IOPS\n", commas(iops));
     }
     text
 }
