@@ -61,6 +61,7 @@ fn is_address(text: &str) -> bool {
 /// # Errors
 /// If the server does not answer.
 pub fn discover(access: &ApiAccess) -> Result<(Vec<Node>, bool), String> {
+    let access = &first_of(access);
     let server = Server::connect(access)?;
     if let Some(listed) = server.cluster_nodes()? {
         let nodes = of_list(&listed, access)?;
@@ -84,7 +85,35 @@ pub fn discover(access: &ApiAccess) -> Result<(Vec<Node>, bool), String> {
     ))
 }
 
-/// Nodes of what `node list --json` shows: name, state, addresses. Nodes that are not up are left out.
+/// A trial cluster on this machine keeps its nodes' data in `node-1`, `node-2` and so on of one directory, which may be given for all.
+fn first_of(access: &ApiAccess) -> ApiAccess {
+    match access {
+        ApiAccess::Data(data) if !data.join(api::TOKEN_FILE).exists() && data.join("node-1").is_dir() => {
+            ApiAccess::Data(data.join("node-1"))
+        }
+        other => other.clone(),
+    }
+}
+
+/// The API of a node of a cluster: as the list says, else by the data directory beside the one that was asked.
+fn api_of(name: &str, listed: Option<String>, access: &ApiAccess) -> Option<ApiAccess> {
+    match (listed, access) {
+        // The token of one node lets into all.
+        (Some(address), ApiAccess::Data(data)) => {
+            Some(ApiAccess::Address { address, token_file: Some(data.join(api::TOKEN_FILE)), ca_file: None })
+        }
+        (Some(address), ApiAccess::Address { token_file, ca_file, .. }) => {
+            Some(ApiAccess::Address { address, token_file: token_file.clone(), ca_file: ca_file.clone() })
+        }
+        (None, ApiAccess::Data(data)) => {
+            let beside = data.parent()?.join(name);
+            beside.join(api::TOKEN_FILE).exists().then_some(ApiAccess::Data(beside))
+        }
+        (None, ApiAccess::Address { .. }) => None,
+    }
+}
+
+/// Nodes of what `node list --json` shows: name, state, smb, rdma. Nodes that are not up are left out.
 ///
 /// # Errors
 /// If the list is not understood.
@@ -97,25 +126,20 @@ fn of_list(listed: &Value, access: &ApiAccess) -> Result<Vec<Node>, String> {
     for one in all {
         let name = one.get("name").and_then(Value::as_str).ok_or("a node has no name")?;
         let state = one.get("state").and_then(Value::as_str).unwrap_or("up");
-        if !matches!(state.to_ascii_lowercase().as_str(), "up" | "online" | "healthy" | "joined") {
+        // One that is silent for a moment is in use all the same; one that is drained serves nobody.
+        if !matches!(state.to_ascii_lowercase().as_str(), "up" | "suspect") {
             continue;
         }
-        let address = |kind: &str| address_of(one.get("addresses"), kind);
+        let address = |kind: &str| {
+            let own = one.get(kind).and_then(Value::as_str).and_then(bare);
+            own.or_else(|| address_of(one.get("addresses"), kind))
+        };
         let smb = address("smb").ok_or_else(|| format!("node {name} has no SMB address"))?;
-        let api = address("api").map(|address| match access {
-            // The token of one node lets into all.
-            ApiAccess::Data(data) => {
-                ApiAccess::Address { address, token_file: Some(data.join(api::TOKEN_FILE)), ca_file: None }
-            }
-            ApiAccess::Address { token_file, ca_file, .. } => {
-                ApiAccess::Address { address, token_file: token_file.clone(), ca_file: ca_file.clone() }
-            }
-        });
         nodes.push(Node {
             name: name.to_owned(),
             smb,
             rdma: address("rdma"),
-            api,
+            api: api_of(name, address("api"), access),
             share: String::new(),
             volume: None,
             host: None,
@@ -137,7 +161,12 @@ fn address_of(addresses: Option<&Value>, kind: &str) -> Option<String> {
         })?,
         _ => return None,
     };
-    let bare = found.strip_prefix("http://").unwrap_or(&found).to_owned();
+    bare(&found)
+}
+
+/// An address without `http://`.
+fn bare(text: &str) -> Option<String> {
+    let bare = text.strip_prefix("http://").unwrap_or(text).to_owned();
     (bare.starts_with("https://") || is_address(&bare)).then_some(bare)
 }
 
@@ -167,18 +196,37 @@ mod tests {
     fn a_clusters_list_is_read_in_its_forms() {
         let access = ApiAccess::Data("data".into());
         let listed = serde_json::json!([
-            {"name": "n1", "state": "up", "pid": 7, "addresses": {"smb": "127.0.0.1:4455", "rdma": ["127.0.0.1:5445"], "api": "127.0.0.1:9445"}},
-            {"name": "n2", "state": "down", "addresses": {}},
-            {"name": "n3", "addresses": ["smb=127.0.0.3:4455", "api 127.0.0.3:9445"]}
+            {"name": "n1", "state": "up", "pid": 7, "addresses": ["127.0.0.11"], "smb": "127.0.0.11:4455", "rdma": "127.0.0.11:5445"},
+            {"name": "n2", "state": "down", "addresses": []},
+            {"name": "n3", "addresses": ["smb=127.0.0.3:4455", "api 127.0.0.3:9445"]},
+            {"name": "n4", "state": "suspect", "addresses": {"smb": "127.0.0.4:4455", "rdma": ["127.0.0.4:5445"]}},
+            {"name": "n5", "state": "drained", "smb": "127.0.0.5:4455"}
         ]);
         let nodes = of_list(&listed, &access).unwrap();
         let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
-        assert_eq!(names, ["n1", "n3"]);
-        assert_eq!(nodes[0].rdma.as_deref(), Some("127.0.0.1:5445"));
-        assert_eq!(nodes[1].rdma, None);
+        assert_eq!(names, ["n1", "n3", "n4"]);
+        assert_eq!(
+            (nodes[0].smb.as_str(), nodes[0].rdma.as_deref()),
+            ("127.0.0.11:4455", Some("127.0.0.11:5445"))
+        );
+        assert_eq!((&nodes[0].api, &nodes[1].rdma), (&None, &None));
+        assert_eq!(nodes[2].rdma.as_deref(), Some("127.0.0.4:5445"));
         assert!(matches!(&nodes[1].api, Some(ApiAccess::Address { address, token_file: Some(file), .. })
             if address == "127.0.0.3:9445" && file.ends_with("data/api.token")));
         assert!(of_list(&serde_json::json!({"nodes": 1}), &access).is_err());
         assert!(of_list(&serde_json::json!([{"name": "n1", "state": "up"}]), &access).is_err());
+    }
+
+    #[test]
+    fn nodes_of_a_trial_cluster_are_found_beside_each_other() {
+        let data = tempfile::tempdir().unwrap();
+        for name in ["node-1", "node-2"] {
+            std::fs::create_dir(data.path().join(name)).unwrap();
+            std::fs::write(data.path().join(name).join(api::TOKEN_FILE), "x").unwrap();
+        }
+        let first = first_of(&ApiAccess::Data(data.path().into()));
+        assert_eq!(first, ApiAccess::Data(data.path().join("node-1")));
+        assert_eq!(api_of("node-2", None, &first), Some(ApiAccess::Data(data.path().join("node-2"))));
+        assert_eq!(api_of("node-3", None, &first), None);
     }
 }
