@@ -8,7 +8,7 @@ use crate::{FaultDomain, Level, default_reserve_disks};
 use std::collections::BTreeMap;
 use types::DiskId;
 
-/// A drive as it is planned: where it stands, and what data it holds.
+/// A drive as it is planned: its place, and the data that it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedDisk {
     pub domain: FaultDomain,
@@ -44,7 +44,7 @@ impl Capacity {
 }
 
 /// The capacity of a mirror of `copies`; `None` if there are too few drives for it. `reserve_disks`: drives' worth of space that is kept
-/// free; left out, as pools are made: one for each node, at most four, none with fewer than three drives.
+/// free; if it is left out, as pools are made: one for each node, at most four, none with fewer than three drives.
 pub fn capacity(disks: &[PlannedDisk], copies: u8, reserve_disks: Option<u32>) -> Option<Capacity> {
     let copies = copies.max(1);
     let (level, domains) = Level::STRICTEST_FIRST
