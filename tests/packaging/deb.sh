@@ -53,12 +53,12 @@ check "the .deb installs on a Debian with nothing but systemd" install_deb "$old
 equal "its version" 0.0.9 "$(within dpkg-query -W -f '${Version}' cenote)"
 equal "who makes it can be reached" "The Cenote developers <$(sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)>" "$(within dpkg-query -W -f '${Maintainer}' cenote)"
 check "the user is there" within id cenote
-for file in usr/bin/cenote usr/bin/diskspd usr/lib/udev/rules.d/65-cenote.rules usr/share/bash-completion/completions/cenote \
+for file in usr/bin/cenote usr/bin/diskspd usr/bin/fleet usr/lib/udev/rules.d/65-cenote.rules usr/share/bash-completion/completions/cenote \
     usr/share/zsh/vendor-completions/_cenote usr/share/fish/vendor_completions.d/cenote.fish usr/share/man/man1/cenote.1.gz \
-    usr/share/man/man1/cenote-pool-create.1.gz usr/share/man/man1/diskspd.1.gz usr/share/doc/cenote/{copyright,NOTICES.gz,LICENSE-MIT,changelog.gz}; do
+    usr/share/man/man1/cenote-pool-create.1.gz usr/share/man/man1/diskspd.1.gz usr/share/man/man1/fleet-measure.1.gz usr/share/doc/cenote/{copyright,NOTICES.gz,LICENSE-MIT,changelog.gz}; do
     [[ -s $system/$file ]] || not_ok "/$file is not there"
 done
-check "the programs run" bash -c "chroot '$system' cenote --version && chroot '$system' diskspd '-?'"
+check "the programs run" bash -c "chroot '$system' cenote --version && chroot '$system' diskspd '-?' && chroot '$system' fleet --version"
 check "the programs are stripped" bash -c "! readelf --sections --wide '$system/usr/bin/cenote' | grep -E '\.(debug_info|symtab)'"
 debug_id() { readelf --notes "$1" 2>/dev/null | sed -n 's/.*Build ID: //p'; }
 dpkg-deb -x "$(echo "$work"/old/cenote-dbgsym_*.deb)" "$work/debug"

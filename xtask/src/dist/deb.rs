@@ -26,7 +26,8 @@ pub fn pack(release: &Release, work: &Path, notices: &str) -> Result<(), String>
          Description: mirrored storage from local disks, served as SMB3 shares\n \
          Turns the local disks of a server into pools with mirrored, checksummed\n \
          volumes and serves them as SMB3 shares, over TCP and SMB Direct. With the\n \
-         command line, and diskspd to measure files, disks and shares.\n"
+         command line, diskspd to measure files, disks and shares, and fleet to have\n \
+         many workers measure together.\n"
     );
     build(release, &root, "cenote", "-z10", &fields)?;
 

@@ -4,12 +4,14 @@
 
 mod accounts;
 mod network;
+mod plan;
 mod quota;
 mod server;
 mod storage;
 
 pub use accounts::*;
 pub use network::*;
+pub use plan::*;
 pub use quota::*;
 pub use server::*;
 pub use storage::*;
@@ -109,6 +111,8 @@ pub enum Command {
     Health,
     /// Operations, throughput and latency
     Perf(Perf),
+    /// What nodes and drives will hold, survive and do: before they are bought, or of a running pool with changes
+    Plan(Plan),
     /// Files of any SMB server, without a mount, over TCP or SMB Direct
     #[command(subcommand)]
     Smb(Smb),
