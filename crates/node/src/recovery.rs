@@ -2,26 +2,28 @@
 
 use crate::damage_kept::DamageKeeper;
 use crate::disks::Disks;
+use crate::neighbours::Neighbours;
 use crate::pools::Pools;
 use crate::state::State;
 use crate::tasks::Tasks;
 use crate::volume_care::VolumeCare;
 use crate::volume_opening::VolumeOpener;
 use cluster::{
-    DeletedVolume, DiskDamage, DiskRecord, LostBlocks, PoolRecord, Record, StateError, Stored, Typed,
-    VolumeRecord,
+    DeletedVolume, DiskDamage, DiskRecord, LostBlocks, NodeLease, PoolRecord, Record, StateError, Stored,
+    Typed, VolumeRecord,
 };
 use std::rc::Rc;
 use types::{DiskId, PoolId, VolumeId};
 
 /// The records of a node.
 pub(crate) struct Records {
-    pools: Vec<Stored<PoolRecord>>,
-    disks: Vec<Stored<DiskRecord>>,
-    volumes: Vec<Stored<VolumeRecord>>,
-    deleted: Vec<Stored<DeletedVolume>>,
-    damage: Vec<Stored<DiskDamage>>,
-    lost: Vec<Stored<LostBlocks>>,
+    pub pools: Vec<Stored<PoolRecord>>,
+    pub disks: Vec<Stored<DiskRecord>>,
+    pub volumes: Vec<Stored<VolumeRecord>>,
+    pub deleted: Vec<Stored<DeletedVolume>>,
+    pub damage: Vec<Stored<DiskDamage>>,
+    pub lost: Vec<Stored<LostBlocks>>,
+    pub leases: Vec<Stored<NodeLease>>,
 }
 
 impl Records {
@@ -33,6 +35,7 @@ impl Records {
             deleted: state.list()?,
             damage: state.list()?,
             lost: state.list()?,
+            leases: state.list()?,
         })
     }
 
@@ -60,11 +63,16 @@ pub(crate) struct Recovery {
     pub damage: DamageKeeper,
     pub opener: VolumeOpener,
     pub care: VolumeCare,
+    pub neighbours: Rc<Neighbours>,
 }
 
 impl Recovery {
     /// Begins to open everything that is recorded.
     pub(crate) fn begin(&self) {
+        if self.neighbours.own().is_some() {
+            // Records are followed from the first turn on, and volumes opened once it is known who lives.
+            return;
+        }
         match Records::read(self.state.at_start()) {
             Ok(records) => self.open(records),
             Err(error) => {
@@ -75,7 +83,7 @@ impl Recovery {
 
     /// Begins to open what these records tell of.
     pub(crate) fn open(&self, records: Records) {
-        let Records { pools, disks, volumes, deleted, damage, lost } = records;
+        let Records { pools, disks, volumes, deleted, damage, lost, .. } = records;
         self.damage.remember(
             damage.into_iter().map(|stored| stored.value).collect(),
             lost.into_iter().map(|stored| stored.value).collect(),
@@ -97,7 +105,7 @@ impl Recovery {
                 false => self.opener.open(volume),
             }
         }
-        for Stored { value: DeletedVolume { id, pool }, .. } in deleted {
+        for Stored { value: DeletedVolume { id, pool, .. }, .. } in deleted {
             self.care.give_slabs_back(id, pool);
         }
     }

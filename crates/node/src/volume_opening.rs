@@ -2,14 +2,19 @@
 
 use crate::disks::Disks;
 use crate::error::{Done, Error, ErrorKind};
-use crate::pools::Pools;
+use crate::jobs::{JobKind, JobState, Jobs};
+use crate::neighbours::Neighbours;
+use crate::pools::{PoolSpace, PoolVolume, Pools};
 use crate::served::ServedVolume;
 use crate::tasks::{Tasks, until};
 use crate::volumes::Volumes;
 use cluster::VolumeRecord;
+use space::api::SpaceError;
 use space::coordinator::Phase;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
+use types::VolumeId;
 use volume::backend::Backend;
 use volume::fs::{FileSystem, Format};
 use volume::service::Service;
@@ -24,24 +29,43 @@ pub(crate) struct VolumeOpener {
     pub disks: Rc<Disks>,
     pub pools: Rc<Pools>,
     pub volumes: Rc<Volumes>,
+    pub neighbours: Rc<Neighbours>,
+    pub jobs: Rc<RefCell<Jobs>>,
 }
 
 impl VolumeOpener {
-    /// Begins to open a volume.
+    /// Begins to open a volume. If another node had it, that is a job.
     pub(crate) fn open(&self, record: VolumeRecord) {
         self.volumes.begin_opening(record.clone(), self.disks.arrivals(), self.tasks.now());
         let opener = self.clone();
+        let job = self.neighbours.is_anothers(&record).then(|| {
+            let unix_s = self.tasks.unix_seconds();
+            self.jobs.borrow_mut().begin_check(JobKind::Takeover, record.name.clone(), unix_s)
+        });
         self.tasks.spawn(async move {
-            let id = record.id;
-            match opener.try_open(&record, None).await {
+            let (id, began, claimed) = (record.id, opener.tasks.now(), Cell::default());
+            let opened = opener.try_open(&record, None, &claimed).await;
+            let ms = opener.tasks.now().since(began).as_millis();
+            let (state, message) = match opened {
                 Ok(served) => {
-                    tracing::info!(volume = %id, name = record.name, "volume serves");
+                    tracing::info!(volume = %id, name = record.name, ms, "volume serves");
                     opener.volumes.serve(id, served);
+                    let message = format!("claimed after {} ms, served after {ms} ms", claimed.get());
+                    (JobState::Completed, message)
+                }
+                Err(error) if error.kind == ErrorKind::Conflict => {
+                    tracing::info!(volume = %id, name = record.name, "another node has a volume");
+                    opener.volumes.note_claimed_elsewhere(id);
+                    (JobState::Cancelled, "another node has it".to_owned())
                 }
                 Err(error) => {
                     tracing::error!(volume = %id, name = record.name, %error, "a volume cannot be served");
-                    opener.volumes.note_failure(id, error.message, opener.tasks.now());
+                    opener.volumes.note_failure(id, error.message.clone(), opener.tasks.now());
+                    (JobState::Failed, error.message)
                 }
+            };
+            if let Some(job) = job {
+                opener.jobs.borrow_mut().end_check(job, state, message, opener.tasks.unix_seconds());
             }
         });
     }
@@ -52,7 +76,7 @@ impl VolumeOpener {
     /// Why it was not: nothing of it is used, its record and its slabs are still there.
     pub(crate) async fn make(&self, record: VolumeRecord, format: Format) -> Done<()> {
         self.volumes.begin_opening(record.clone(), self.disks.arrivals(), self.tasks.now());
-        let mut served = self.try_open(&record, Some(format)).await?;
+        let mut served = self.try_open(&record, Some(format), &Cell::default()).await?;
         let space = self.pools.space_for(record.pool)?;
         space.with_volume(record.id, |coordinator| coordinator.finish_making());
         let patience = self.tasks.now().after(RECORD_PATIENCE);
@@ -79,7 +103,13 @@ impl VolumeOpener {
         Ok(())
     }
 
-    async fn try_open(&self, record: &VolumeRecord, format: Option<Format>) -> Done<ServedVolume> {
+    /// `claimed`: the milliseconds after which the disks had promised the claim.
+    async fn try_open(
+        &self,
+        record: &VolumeRecord,
+        format: Option<Format>,
+        claimed: &Cell<u128>,
+    ) -> Done<ServedVolume> {
         let mut incarnation = [0; 16];
         getrandom::fill(&mut incarnation).map_err(|error| Error::io(format!("no random bytes: {error}")))?;
         let incarnation = u128::from_ne_bytes(incarnation) | 1;
@@ -90,20 +120,25 @@ impl VolumeOpener {
         let space = self.pools.space(record.pool).ok_or_else(|| {
             Error::io(format!("pool {} of volume {} is not there", record.pool, record.name))
         })?;
-        let disk = Box::new(space.open_volume(record.id, incarnation));
+        let disk = Box::new(self.claim(&space, record, incarnation));
         let stopped = until(|| match space.phase(record.id) {
             Some(Phase::Opening) => None,
             Some(Phase::Serving) => Some(None),
-            Some(Phase::Stopped(why)) => Some(Some(why.to_string())),
-            Some(Phase::Closing | Phase::Closed) | None => Some(Some("it was closed".to_owned())),
+            Some(Phase::Stopped(why)) => Some(Some(why)),
+            Some(Phase::Closing | Phase::Closed) | None => Some(Some(SpaceError::Invalid("it was closed"))),
         });
         let failed = |why: String| {
             space.forget_volume(record.id);
             Error::io(format!("volume {}: {why}", record.name))
         };
+        let began = self.tasks.now();
         if let Some(why) = stopped.await {
-            return Err(failed(why));
+            let error = failed(why.to_string());
+            let is_another = why == SpaceError::Fenced && self.neighbours.own().is_some();
+            return Err(if is_another { Error::new(ErrorKind::Conflict, error.message) } else { error });
         }
+        claimed.set(self.tasks.now().since(began).as_millis());
+        tracing::debug!(volume = %record.id, ms = claimed.get(), "the volume is claimed, and its disks have promised so");
         let config = self.volumes.cache_share();
         let fs = match &format {
             Some(format) => FileSystem::format(disk, format, config),
@@ -124,6 +159,34 @@ impl VolumeOpener {
             Some(why) => Err(failed(why)),
             None => Ok(served),
         }
+    }
+
+    /// Begins to open the virtual disk: in a cluster, if its record still names the node that it is known to be with.
+    fn claim(&self, space: &PoolSpace, record: &VolumeRecord, incarnation: u128) -> PoolVolume {
+        if self.neighbours.own().is_none() {
+            return space.open_volume(record.id, incarnation);
+        }
+        let predecessor = self.neighbours.predecessor(record, self.tasks.now());
+        space.take_over(record.id, incarnation, predecessor)
+    }
+
+    /// Withdraws a volume that another node has claimed: commands on it are answered that it is gone.
+    pub(crate) fn lose(&self, volume: VolumeId) {
+        let Ok(pool) = self.volumes.pool_of(volume) else { return };
+        // One that is being opened notices by itself.
+        let Some(served) = self.volumes.withdraw(volume, self.tasks.now()) else { return };
+        tracing::warn!(%volume, name = self.volumes.name(volume), "another node has claimed a volume: it is withdrawn");
+        served.dismount();
+        self.volumes.note_stopped(volume, self.tasks.now());
+        let opener = self.clone();
+        self.tasks.spawn(async move {
+            until(|| served.is_sole().then_some(())).await;
+            drop(served);
+            if let Some(space) = opener.pools.space(pool) {
+                space.forget_volume(volume);
+            }
+            opener.volumes.note_claimed_elsewhere(volume);
+        });
     }
 
     /// Takes volumes out of service that stopped after a failed write, to be opened anew: their disks hold a whole state, and memory
@@ -156,8 +219,13 @@ impl VolumeOpener {
     /// Tries volumes again that could not be opened, or stopped.
     pub(crate) fn retry(&self) {
         for record in self.volumes.due(self.disks.arrivals(), self.tasks.now()) {
+            if !self.neighbours.is_to_have(record.id) {
+                self.volumes.note_claimed_elsewhere(record.id);
+                continue;
+            }
             tracing::info!(volume = %record.id, name = record.name, "a volume is tried again");
-            self.open(record);
+            // Of a single server it is as it was; in a cluster others may have had it meanwhile.
+            self.open(self.neighbours.record(record.id).unwrap_or(record));
         }
     }
 }
