@@ -200,7 +200,12 @@ fn choice(
     let found = capacity(disks, copies, options.reserve_disks)?;
     let raw: u64 = nodes.iter().map(Node::bytes).sum();
     let spare = u32::from(copies) - 1;
-    let by_level = |level: Level| if found.level >= level { spare } else { 0 };
+    // Fewer nodes, or racks, than copies have an equal share of them: the last one left has a copy.
+    let racks = nodes.iter().map(|node| &node.rack).collect::<std::collections::BTreeSet<_>>().len();
+    let survives =
+        |domains: usize, state: u32| (domains.min(usize::from(copies)).saturating_sub(1) as u32).min(state);
+    // Of two racks one has two of the three nodes that keep the state.
+    let state_by_rack = if racks >= 3 { state } else { 0 };
     Some(PlanChoice {
         resiliency: word(resiliency).into(),
         copies,
@@ -218,8 +223,8 @@ fn choice(
         reserve_disks: found.reserve_disks,
         stranded_bytes: found.stranded_bytes,
         survives_drives: spare,
-        survives_nodes: if nodes.len() > 1 { by_level(Level::Node).min(state) } else { 0 },
-        survives_racks: by_level(Level::Rack).min(state),
+        survives_nodes: survives(nodes.len(), state),
+        survives_racks: survives(racks, state_by_rack),
         repairs_largest_domain: found.repairs_largest_domain,
         bounds: bounds(nodes, copies, options),
     })
@@ -347,6 +352,10 @@ fn notes(nodes: &[Node], has_hdd: bool) -> Vec<String> {
     note(
         true,
         "A three-way mirror acknowledges writes on two copies at least: with one left it can be read, and writes wait for repair.",
+    );
+    note(
+        servers == 2,
+        "A three-way mirror on two nodes has two copies on one: without that one the data can be read, and writes wait.",
     );
     note(
         servers == 2,

@@ -47,7 +47,7 @@ fn nodes_survive_as_many_as_data_and_state_allow() {
     assert_eq!(survives("--drives 4x4TiB", "two-way-mirror"), 0, "one node");
     assert_eq!(survives("--nodes 2 --drives 4x4TiB", "two-way-mirror"), 0, "without a witness");
     assert_eq!(survives("--nodes 2 --drives 4x4TiB --witness", "two-way-mirror"), 1);
-    assert_eq!(survives("--nodes 2 --drives 4x4TiB --witness", "three-way-mirror"), 0, "copies of one node");
+    assert_eq!(survives("--nodes 2 --drives 4x4TiB --witness", "three-way-mirror"), 1, "each has a copy");
     assert_eq!(survives("--nodes 5 --drives 4x4TiB", "three-way-mirror"), 1, "three nodes keep the state");
 }
 
@@ -57,6 +57,13 @@ fn racks_keep_copies_apart_if_there_are_enough() {
     assert_eq!(plan.racks, 2);
     assert_eq!(choice_of(&plan, "two-way-mirror").apart_by, "rack");
     assert_eq!(choice_of(&plan, "three-way-mirror").apart_by, "node");
+    assert_eq!(
+        choice_of(&plan, "two-way-mirror").survives_racks,
+        0,
+        "two of three keepers of the state are in one"
+    );
+    let plan = plan_of("--nodes 6 --drives 4x4TiB --racks 3").unwrap();
+    assert_eq!(choice_of(&plan, "two-way-mirror").survives_racks, 1);
 }
 
 #[test]
