@@ -1,0 +1,6 @@
+//! Nodes in one process that reach each other's disks over real sockets.
+
+mod accounts;
+mod losses;
+mod operations;
+mod world;
