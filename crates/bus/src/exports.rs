@@ -4,23 +4,22 @@
 //! id within its session is given here, in the order in which requests came: SMB2 delivers each at most once, so that no two have one.
 //! Promises: whatever was taken in is answered, when its peer's session ends or its time is over at the latest.
 
-use crate::status::{DiskStatus, Findings};
 use crate::wire::{self, Malformed};
+use cluster::ClusterState;
 use smb::wire::fsctl;
-use space::message::{Answer, BusError, Operation, Request, RequestId, Response, SessionId};
+use space::local::LocalSpace;
+use space::local::nodes::DiskReport;
+use space::message::{Answer, BusError, Operation, PeerId, Request, RequestId, Response, SessionId};
+use space::seam::BlockStore;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 use store::api::StoreError;
-use types::{BLOCK_BYTES, DiskId, Epoch, Lba, Monotonic, NtStatus, NumberMap, VolumeId, attribute};
+use types::{BLOCK_BYTES, DiskId, Epoch, Monotonic, NtStatus, NumberMap, VolumeId, attribute};
 use volume::backend::{
     Backend, CacheGrant, CreateAction, Created, Event, FileInformation, OpenDevice, OpenId, OperationId,
     OplockLevel, Reply, Ruling, ShareRoot, Standing, WideString,
 };
-
-/// Names one connection of another node to this one's disks; never used twice while the server runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PeerId(pub u64);
 
 /// The disks of this node, as requests of other nodes reach them.
 pub trait LocalDisks {
@@ -30,8 +29,33 @@ pub trait LocalDisks {
     fn poll(&mut self, out: &mut Vec<(PeerId, DiskId, Response)>);
     /// The peer is gone: nothing of it is to be answered any more.
     fn end(&mut self, peer: PeerId);
-    /// Appends what is known of each disk, findings aside.
-    fn statuses(&self, out: &mut Vec<DiskStatus>);
+    /// The disks of this node.
+    fn disks(&self) -> Vec<DiskId>;
+    /// Reports on one of them, with what was found on it since the cursor (0: ever).
+    fn report(&self, disk: DiskId, cursor: u64) -> Option<DiskReport>;
+}
+
+impl<S: BlockStore, C: ClusterState> LocalDisks for LocalSpace<S, C> {
+    fn handle(&mut self, peer: PeerId, disk: DiskId, request: Request) {
+        self.handle_remote(peer, disk, request);
+    }
+
+    fn poll(&mut self, out: &mut Vec<(PeerId, DiskId, Response)>) {
+        self.poll_remote(out);
+    }
+
+    fn end(&mut self, peer: PeerId) {
+        self.end_peer(peer);
+    }
+
+    fn disks(&self) -> Vec<DiskId> {
+        let is_here = |disk: &space::local::DiskStatus| disk.attached && !self.is_remote(disk.disk);
+        LocalSpace::disks(self).iter().filter(|disk| is_here(disk)).map(|disk| disk.disk).collect()
+    }
+
+    fn report(&self, disk: DiskId, cursor: u64) -> Option<DiskReport> {
+        LocalSpace::report(self, disk, cursor)
+    }
 }
 
 /// A replica has so long to answer: several times what any disk is given. Opens that a newer one overtook are never answered.
@@ -91,7 +115,6 @@ struct Inner<L> {
     last_open: u64,
     /// By the ids of requests.
     pending: NumberMap<Pending>,
-    findings: Findings,
     events: Vec<Event>,
     responses: Vec<(PeerId, DiskId, Response)>,
     looked_at: Monotonic,
@@ -115,17 +138,11 @@ impl<L: LocalDisks> Exports<L> {
             opens: NumberMap::default(),
             last_open: 0,
             pending: NumberMap::default(),
-            findings: Findings::default(),
             events: Vec::new(),
             responses: Vec::new(),
             looked_at: Monotonic(0),
         };
         Self { inner: Rc::new(RefCell::new(inner)) }
-    }
-
-    /// Remembers corrupt blocks that were found on a local disk, for the owners of their volumes.
-    pub fn note_corrupt(&self, disk: DiskId, blocks: &[(VolumeId, Lba)]) {
-        self.inner.borrow_mut().findings.note(disk, blocks);
     }
 
     /// Sessions with disks that are open.
@@ -280,17 +297,18 @@ impl<L: LocalDisks> Inner<L> {
     }
 
     fn status(&mut self, open: OpenId, input: &[u8], output_bytes_max: usize) -> AtOnce {
-        let cursor = match wire::parse_status_request(input) {
-            Ok(cursor) => cursor,
+        let cursors = match wire::parse_status_request(input) {
+            Ok(cursors) => cursors,
             Err(error) => return malformed(error),
         };
         if !self.open_mut(open).is_some_and(|open| matches!(open.target, Target::Node)) {
             return Some(Err(NtStatus::INVALID_DEVICE_REQUEST));
         }
-        let mut disks = Vec::new();
-        self.disks.statuses(&mut disks);
-        let (first, findings) = self.findings.since(cursor);
-        let output = wire::put_status(&disks, first, findings, output_bytes_max);
+        let cursor = |disk| cursors.get(disk).copied().unwrap_or(0);
+        let disks = self.disks.disks();
+        let reports: Vec<DiskReport> =
+            disks.iter().filter_map(|disk| self.disks.report(*disk, cursor(disk))).collect();
+        let output = wire::put_status(&reports, output_bytes_max);
         Some(output.map(Reply::Output).ok_or(NtStatus::BUFFER_TOO_SMALL))
     }
 

@@ -18,14 +18,12 @@ mod accounts;
 mod exports;
 mod remote;
 mod served;
-mod status;
 pub mod wire;
 
 pub use accounts::{NodeAccounts, Secret, WithNodes, account_name};
-pub use exports::{Exports, LocalDisks, PeerId};
+pub use exports::{Exports, LocalDisks};
 pub use remote::{BusEvent, Peer, PeerCounters, PeerState, PeerStatus, Remote, RemoteOptions};
 pub use served::Served;
-pub use status::{DiskStatus, Findings};
 
 /// The name of the hidden share.
 pub const SHARE: &str = "bus$";

@@ -11,9 +11,9 @@ mod peer;
 mod session;
 
 use crate::accounts::Secret;
-use crate::status::DiskStatus;
 use peer::PeerLink;
 use smb_client::RdmaDevice;
+use space::local::nodes::DiskReport;
 use space::message::{BusError, Request, Response, Transport};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -121,8 +121,8 @@ pub enum BusEvent {
     PeerUp { node: NodeId },
     /// The connection is lost: everything that was asked is answered with [`BusError::Unreachable`].
     PeerLost { node: NodeId, why: String },
-    /// What the peer says of its disks, about once a second.
-    Status { node: NodeId, disks: Vec<DiskStatus> },
+    /// What the peer says of its disks, about once a second; of what was found corrupt on them, each is told once.
+    Status { node: NodeId, disks: Vec<DiskReport> },
 }
 
 struct Inner {
@@ -282,6 +282,11 @@ impl Transport for Remote {
             }
             None => answers.push(unreachable(to, &request)),
         }
+    }
+
+    fn has_news(&self) -> bool {
+        let inner = self.inner.borrow();
+        inner.unsent || !inner.answers.is_empty()
     }
 
     fn poll(&mut self, out: &mut Vec<Response>) {

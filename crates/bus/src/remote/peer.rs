@@ -12,6 +12,7 @@ use smb_client::{
 };
 use smb_transport::client::{Link, LinkError, Way};
 use space::message::{Request, Response};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::SystemTime;
 use types::{DiskId, FileTime, Monotonic};
@@ -44,7 +45,8 @@ struct Ready {
     /// The open of the peer itself.
     node: FileId,
     next_token: u64,
-    cursor: u64,
+    /// How far the peer has told of what was found on its disks.
+    cursors: BTreeMap<DiskId, u64>,
     status_at: Monotonic,
     status_asked: bool,
 }
@@ -305,7 +307,7 @@ impl PeerLink {
             tree,
             node,
             next_token: FIRST_ASKED,
-            cursor: 0,
+            cursors: BTreeMap::new(),
             status_at: common.now,
             status_asked: false,
         }))
@@ -319,7 +321,7 @@ impl PeerLink {
         up: &mut Up<'_>,
     ) -> Result<(Phase, bool), PeerError> {
         if !ready.status_asked && common.now >= ready.status_at {
-            let question = status_question(ready.tree, ready.node, ready.cursor);
+            let question = status_question(ready.tree, ready.node, &ready.cursors);
             ready.channel.submit(STATUS, question, &self.options, common.now);
             ready.status_asked = true;
             ready.status_at = common.now.after(common.options.status_interval);
@@ -351,8 +353,9 @@ impl PeerLink {
     ) -> Result<(), PeerError> {
         match token {
             STATUS => {
-                let (cursor, disks) = wire::parse_status(reply.fsctl_output()?)?;
-                (ready.cursor, ready.status_asked) = (cursor, false);
+                let disks = wire::parse_status(reply.fsctl_output()?)?;
+                ready.cursors = disks.iter().map(|report| (report.disk, report.cursor)).collect();
+                ready.status_asked = false;
                 up.events.push_back(BusEvent::Status { node: self.peer.node, disks });
             }
             CLOSE => {}

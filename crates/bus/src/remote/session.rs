@@ -253,8 +253,8 @@ fn refusal(status: NtStatus, reply: &Reply) -> Result<BusError, PeerError> {
 }
 
 /// The question about the peer's disks.
-pub(super) fn status_question(tree: u32, node: FileId, cursor: u64) -> SmbRequest {
+pub(super) fn status_question(tree: u32, node: FileId, cursors: &BTreeMap<DiskId, u64>) -> SmbRequest {
     /// Room for thousands of findings, beside more disks than a server has.
     const ANSWER_BYTES: u32 = 256 << 10;
-    SmbRequest::fsctl(tree, node, fsctl::BUS_STATUS, &wire::put_status_request(cursor), ANSWER_BYTES)
+    SmbRequest::fsctl(tree, node, fsctl::BUS_STATUS, &wire::put_status_request(cursors), ANSWER_BYTES)
 }

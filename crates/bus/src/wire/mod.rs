@@ -29,7 +29,7 @@ pub use requests::{
     BusWrite, Control, SessionRequest, WriteTrailer, control_of, parse_control, parse_read_range,
     parse_session, parse_write, put_session, put_write, read_bytes,
 };
-pub use statuses::{StatusRequest, parse_status, parse_status_request, put_status, put_status_request};
+pub use statuses::{parse_status, parse_status_request, put_status, put_status_request};
 
 use types::BLOCK_BYTES;
 

@@ -1,111 +1,99 @@
 //! What a node tells of its disks.
 
-use super::{Malformed, only, wire_struct};
-use crate::status::DiskStatus;
-use smb::wire::{Put, U32, U64, view_at};
+use super::{Malformed, list, wire_struct};
+use smb::wire::{Put, U32, U64};
+use space::local::nodes::DiskReport;
 use std::collections::BTreeMap;
 use types::{DiskId, Lba, VolumeId};
 
 wire_struct! {
-    /// Input of `BUS_STATUS`.
-    StatusRequest {
-        /// The number of the next finding that was not told of; zero: all.
+    /// An entry of the question: how far the asker has been told of this disk. Of disks that are not named all is told.
+    CursorOnWire { disk: [u8; 16], cursor: U64, }
+}
+
+wire_struct! {
+    /// A disk in the answer; its findings follow.
+    DiskOnWire {
+        disk: [u8; 16],
+        total_slabs: U64,
+        free_slabs: U64,
         cursor: U64,
+        slab_blocks: U32,
+        findings: U32,
     }
 }
 
 wire_struct! {
-    /// The head of its answer: disks and findings follow.
-    StatusHead { cursor: U64, disks: U32, findings: U32, }
-}
-
-wire_struct! {
-    DiskOnWire { disk: [u8; 16], total_slabs: U64, free_slabs: U64, slab_blocks: U32, reserved: U32, }
-}
-
-wire_struct! {
-    FindingOnWire { disk: [u8; 16], volume: [u8; 16], lba: U64, }
+    FindingOnWire { volume: [u8; 16], lba: U64, }
 }
 
 /// Writes the question.
-pub fn put_status_request(cursor: u64) -> Vec<u8> {
-    U64::new(cursor).to_bytes().to_vec()
+pub fn put_status_request(cursors: &BTreeMap<DiskId, u64>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(cursors.len() * size_of::<CursorOnWire>());
+    for (disk, cursor) in cursors {
+        out.put(&CursorOnWire { disk: disk.to_bytes(), cursor: U64::new(*cursor) });
+    }
+    out
 }
 
-/// Reads the question: the cursor.
+/// Reads the question.
 ///
 /// # Errors
 /// [`Malformed`].
-pub fn parse_status_request(input: &[u8]) -> Result<u64, Malformed> {
-    Ok(only::<StatusRequest>(input)?.cursor.get())
+pub fn parse_status_request(input: &[u8]) -> Result<BTreeMap<DiskId, u64>, Malformed> {
+    let cursors: &[CursorOnWire] = list(input)?;
+    Ok(cursors.iter().map(|entry| (DiskId::from_bytes(entry.disk), entry.cursor.get())).collect())
 }
 
-/// Writes the answer, in at most `bytes_max`: findings that do not fit are left for the next question. `first`: the number of the first
-/// of the findings. `None`: not even the disks fit.
-pub fn put_status<'a>(
-    disks: &[DiskStatus],
-    first: u64,
-    findings: impl Iterator<Item = &'a (DiskId, VolumeId, Lba)>,
-    bytes_max: usize,
-) -> Option<Vec<u8>> {
-    let fixed = size_of::<StatusHead>() + disks.len() * size_of::<DiskOnWire>();
-    let room = bytes_max.checked_sub(fixed)? / size_of::<FindingOnWire>();
-    let findings: Vec<FindingOnWire> = findings
-        .take(room)
-        .map(|(disk, volume, lba)| FindingOnWire {
-            disk: disk.to_bytes(),
-            volume: volume.to_bytes(),
-            lba: U64::new(lba.0),
-        })
-        .collect();
-    let mut out = Vec::with_capacity(fixed + findings.len() * size_of::<FindingOnWire>());
-    out.put(&StatusHead {
-        cursor: U64::new(first + findings.len() as u64),
-        disks: U32::new(disks.len() as u32),
-        findings: U32::new(findings.len() as u32),
-    });
-    for status in disks {
+/// Writes the answer in at most `bytes_max`: findings that do not fit are left for the next question. `None`: not even the disks fit.
+pub fn put_status(reports: &[DiskReport], bytes_max: usize) -> Option<Vec<u8>> {
+    let fixed = reports.len() * size_of::<DiskOnWire>();
+    let mut room = bytes_max.checked_sub(fixed)? / size_of::<FindingOnWire>();
+    let mut out = Vec::with_capacity(fixed);
+    for report in reports {
+        let told = report.corrupt.len().min(room);
+        room -= told;
+        let untold = (report.corrupt.len() - told) as u64;
         out.put(&DiskOnWire {
-            disk: status.disk.to_bytes(),
-            total_slabs: U64::new(status.total_slabs),
-            free_slabs: U64::new(status.free_slabs),
-            slab_blocks: U32::new(status.slab_blocks),
-            reserved: U32::new(0),
+            disk: report.disk.to_bytes(),
+            total_slabs: U64::new(report.total_slabs),
+            free_slabs: U64::new(report.free_slabs),
+            // Findings are numbered one by one, and the cursor is behind the last.
+            cursor: U64::new(report.cursor.saturating_sub(untold)),
+            slab_blocks: U32::new(report.slab_blocks),
+            findings: U32::new(told as u32),
         });
+        for (volume, lba) in &report.corrupt[..told] {
+            out.put(&FindingOnWire { volume: volume.to_bytes(), lba: U64::new(lba.0) });
+        }
     }
-    out.put(&findings[..]);
     Some(out)
 }
 
-/// Reads the answer: the cursor for the next question, and the disks with what was found on each. Findings on a disk that is not listed
-/// are left out.
+/// Reads the answer.
 ///
 /// # Errors
 /// [`Malformed`].
-pub fn parse_status(bytes: &[u8]) -> Result<(u64, Vec<DiskStatus>), Malformed> {
-    let head: &StatusHead = view_at(bytes, 0)?;
-    let rest = &bytes[size_of::<StatusHead>()..];
-    let disk_bytes = (head.disks.get() as usize).saturating_mul(size_of::<DiskOnWire>());
-    let (disks, findings) = rest.split_at_checked(disk_bytes).ok_or(Malformed("fewer disks than it says"))?;
-    let (disks, findings): (&[DiskOnWire], &[FindingOnWire]) = (super::list(disks)?, super::list(findings)?);
-    if findings.len() != head.findings.get() as usize {
-        return Err(Malformed("another number of findings than it says"));
+pub fn parse_status(mut bytes: &[u8]) -> Result<Vec<DiskReport>, Malformed> {
+    let mut reports = Vec::new();
+    while !bytes.is_empty() {
+        let (head, rest) =
+            bytes.split_at_checked(size_of::<DiskOnWire>()).ok_or(Malformed("a part of a disk"))?;
+        let head: &DiskOnWire = super::only(head)?;
+        let findings_bytes = (head.findings.get() as usize).saturating_mul(size_of::<FindingOnWire>());
+        let (findings, rest) =
+            rest.split_at_checked(findings_bytes).ok_or(Malformed("fewer findings than it says"))?;
+        let findings: &[FindingOnWire] = list(findings)?;
+        let finding = |found: &FindingOnWire| (VolumeId::from_bytes(found.volume), Lba(found.lba.get()));
+        reports.push(DiskReport {
+            disk: DiskId::from_bytes(head.disk),
+            total_slabs: head.total_slabs.get(),
+            free_slabs: head.free_slabs.get(),
+            slab_blocks: head.slab_blocks.get(),
+            corrupt: findings.iter().map(finding).collect(),
+            cursor: head.cursor.get(),
+        });
+        bytes = rest;
     }
-    let mut told: Vec<DiskStatus> = disks
-        .iter()
-        .map(|disk| DiskStatus {
-            disk: DiskId::from_bytes(disk.disk),
-            total_slabs: disk.total_slabs.get(),
-            free_slabs: disk.free_slabs.get(),
-            slab_blocks: disk.slab_blocks.get(),
-            corrupt: Vec::new(),
-        })
-        .collect();
-    let places: BTreeMap<DiskId, usize> = told.iter().enumerate().map(|(at, told)| (told.disk, at)).collect();
-    for found in findings {
-        if let Some(&at) = places.get(&DiskId::from_bytes(found.disk)) {
-            told[at].corrupt.push((VolumeId::from_bytes(found.volume), Lba(found.lba.get())));
-        }
-    }
-    Ok((head.cursor.get(), told))
+    Ok(reports)
 }

@@ -1,7 +1,9 @@
 use super::*;
 use disk::DiskError;
 use proptest::prelude::*;
+use space::local::nodes::DiskReport;
 use space::message::{BusError, Operation, SessionId};
+use std::collections::BTreeMap;
 use store::api::{ChunkEntry, Regions, StoreError, WriteClass};
 use sys::{Buf, BufMut, Payload};
 use types::{ChunkIndex, DiskId, Epoch, Lba, VolumeId};
@@ -145,27 +147,26 @@ fn errors_are_read_as_they_were_written() {
 }
 
 #[test]
-fn findings_are_told_with_the_disks_that_they_are_on_and_as_many_as_fit() {
-    let disk = |number| DiskStatus {
+fn reports_are_read_as_they_were_written_and_hold_as_many_findings_as_fit() {
+    let report = |number: u8, findings: u64| DiskReport {
         disk: DiskId::from_bytes([number; 16]),
         total_slabs: 100,
         free_slabs: u64::from(number),
         slab_blocks: 65536,
-        corrupt: Vec::new(),
+        corrupt: (0..findings).map(|lba| (VOLUME, Lba(lba))).collect(),
+        cursor: 50,
     };
-    let disks = [disk(1), disk(2)];
-    let found: Vec<_> = (0..10).map(|lba| (disks[1].disk, VOLUME, Lba(lba))).collect();
-    let (cursor, told) = parse_status(&put_status(&disks, 5, found.iter(), 1 << 16).unwrap()).unwrap();
-    assert_eq!(cursor, 15);
-    assert_eq!(told[0], disks[0]);
-    assert_eq!(told[1].corrupt.len(), 10);
-    let (cursor, told) = parse_status(&put_status(&disks, 5, found.iter(), 250).unwrap()).unwrap();
-    assert_eq!((cursor, told[1].corrupt.len()), (8, 3));
-    assert!(put_status(&disks, 0, found.iter(), 90).is_none());
-    assert_eq!(parse_status_request(&put_status_request(77)), Ok(77));
+    let reports = [report(1, 0), report(2, 10), report(3, 1)];
+    let whole = put_status(&reports, 1 << 16).unwrap();
+    assert_eq!(parse_status(&whole).unwrap(), reports);
+    // What does not fit is told next time.
+    let told = parse_status(&put_status(&reports, whole.len() - 24 * 8).unwrap()).unwrap();
+    assert_eq!((told[1].corrupt.len(), told[1].cursor), (3, 43));
+    assert_eq!((told[2].corrupt.len(), told[2].cursor), (0, 49));
+    assert!(put_status(&reports, 100).is_none());
+    let cursors = BTreeMap::from([(DiskId::from_bytes([1; 16]), 7), (DiskId::from_bytes([2; 16]), 9)]);
+    assert_eq!(parse_status_request(&put_status_request(&cursors)), Ok(cursors));
 }
-
-use crate::status::DiskStatus;
 
 proptest! {
     #[test]

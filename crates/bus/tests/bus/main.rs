@@ -3,4 +3,5 @@
 mod accounts;
 mod losses;
 mod operations;
+mod spaces;
 mod world;

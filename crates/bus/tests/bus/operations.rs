@@ -155,8 +155,14 @@ fn a_node_tells_of_its_disks_and_of_what_is_corrupt_on_them() {
         options.status_interval = Duration::from_millis(20);
     });
     world.settle(0);
+    world.open(0, disk(2), 1, 5).unwrap();
+    world.call(0, disk(2), 1, 5, Operation::Allocate { chunk: ChunkIndex(0), append: false }).unwrap();
+    world.call(0, disk(2), 1, 5, write(0, 16, 1)).unwrap();
     let found = [(VOLUME_OF_TESTS, Lba(3)), (VOLUME_OF_TESTS, Lba(4))];
-    world.nodes[1].serving.as_ref().unwrap().exports.note_corrupt(disk(2), &found);
+    found.iter().for_each(|(volume, lba)| world.nodes[1].stores[&disk(2)].corrupt(*volume, *lba));
+    // Its volume is not open there: the node that has it is to repair it.
+    world.join_space(1);
+    world.nodes[1].space.scrub(disk(2), 1 << 30);
     let mut told = Vec::new();
     world.until("the findings are told", |world| {
         for event in world.nodes[0].events.drain(..) {

@@ -1,9 +1,10 @@
 //! Nodes with an SMB server, disks in memory and a bus to the others, on one event loop.
 
 use bus::{
-    BusEvent, DiskStatus, Exports, LocalDisks, NodeAccounts, Peer, PeerId, PeerState, Remote, RemoteOptions,
-    Secret, Served, VOLUME, WithNodes, account_name,
+    BusEvent, Exports, NodeAccounts, Peer, PeerState, Remote, RemoteOptions, Secret, Served, VOLUME,
+    WithNodes, account_name,
 };
+use cluster::{FaultDomain, MemoryClient, MemoryState};
 use rdma::iwarp::{CrcPolicy, IwarpOptions, IwarpProvider, Shape};
 use rdma::providers::Providers;
 use smb::auth::NtHash;
@@ -14,14 +15,12 @@ use smb_transport::server::smb_direct::{SmbDirect, SmbDirectLimits};
 use smb_transport::server::tcp::{Tcp, TcpLimits};
 use smb_transport::server::{Carrier, Clients, Descriptors, Origin, Outgoing, Service};
 use smbdirect::BufferDescriptor;
+use space::coordinator::Config as SpaceConfig;
 use space::fake_store::FakeStore;
+use space::local::LocalSpace;
 use space::message::{Answer, BusError, Operation, Request, RequestId, Response, SessionId, Transport as _};
-use space::replica::Replica;
-use space::seam::BlockStore as _;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use sys::driver::{Driver, DriverChoice};
@@ -42,57 +41,7 @@ pub fn secret(node: u8) -> Secret {
     Secret::new([node; 32])
 }
 
-/// Replicas over stores in memory.
-#[derive(Clone, Default)]
-pub struct Disks(pub Rc<RefCell<BTreeMap<DiskId, Replica<FakeStore>>>>, Rc<RefCell<Asked>>);
-
-/// Who waits for the answers of replicas.
-#[derive(Default)]
-struct Asked {
-    by: BTreeMap<(DiskId, VolumeId, SessionId), PeerId>,
-    unreachable: Vec<(PeerId, DiskId, Response)>,
-    ended: Vec<PeerId>,
-}
-
-impl LocalDisks for Disks {
-    fn handle(&mut self, peer: PeerId, disk: DiskId, request: Request) {
-        let mut asked = self.1.borrow_mut();
-        match self.0.borrow_mut().get_mut(&disk) {
-            Some(replica) => {
-                asked.by.insert((disk, request.volume, request.session), peer);
-                replica.handle(request);
-            }
-            None => {
-                let Request { volume, session, id, .. } = request;
-                let result = Err(BusError::Unreachable);
-                asked.unreachable.push((peer, disk, Response { from: disk, volume, session, id, result }));
-            }
-        }
-    }
-
-    fn poll(&mut self, out: &mut Vec<(PeerId, DiskId, Response)>) {
-        let mut asked = self.1.borrow_mut();
-        out.append(&mut asked.unreachable);
-        let mut responses = Vec::new();
-        self.0.borrow_mut().values_mut().for_each(|replica| replica.poll(&mut responses));
-        for response in responses {
-            let peer = asked.by[&(response.from, response.volume, response.session)];
-            out.push((peer, response.from, response));
-        }
-    }
-
-    fn end(&mut self, peer: PeerId) {
-        self.1.borrow_mut().ended.push(peer);
-    }
-
-    fn statuses(&self, out: &mut Vec<DiskStatus>) {
-        for (&disk, replica) in self.0.borrow().iter() {
-            let (total_slabs, free_slabs) = replica.store().slabs();
-            let slab_blocks = replica.store().slab_blocks();
-            out.push(DiskStatus { disk, total_slabs, free_slabs, slab_blocks, corrupt: Vec::new() });
-        }
-    }
-}
+pub type Space = LocalSpace<FakeStore, MemoryClient>;
 
 /// A volume of files that answers nothing.
 pub struct NoFiles;
@@ -152,7 +101,7 @@ impl Directory for People {
     }
 }
 
-type NodeServer = Server<Served<NoFiles, Disks>, WithNodes<People>>;
+type NodeServer = Server<Served<NoFiles, Space>, WithNodes<People>>;
 
 /// The server of one node.
 pub struct Serving {
@@ -160,13 +109,13 @@ pub struct Serving {
     clients: Clients<ConnectionId, Providers>,
     pub address: SocketAddr,
     pub rdma: SocketAddr,
-    pub exports: Exports<Disks>,
+    pub exports: Exports<Space>,
     pub accounts: NodeAccounts,
 }
 
 pub struct Node {
     pub id: NodeId,
-    pub disks: Disks,
+    pub space: Space,
     pub stores: BTreeMap<DiskId, FakeStore>,
     /// `None`: its process is dead.
     pub serving: Option<Serving>,
@@ -246,7 +195,7 @@ fn random() -> smb_server::RandomSource {
 }
 
 impl Serving {
-    fn start(driver: &Driver, disks: Disks, accounts: NodeAccounts) -> Self {
+    fn start(driver: &Driver, space: Space, accounts: NodeAccounts) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let tcp = Tcp::new(driver, vec![listener], TcpLimits::default()).unwrap();
@@ -270,7 +219,7 @@ impl Serving {
         let wall = FileTime(133_000_000_000_000_000);
         let mut server =
             Server::new(Config::new([9; 16], "NODE"), directory, random(), monotonic_now(), wall);
-        let exports = Exports::new(disks);
+        let exports = Exports::new(space);
         server.add_volume(VOLUME, Served::Bus(exports.clone()));
         server.add_volume(VolumeId::from_bytes([1; 16]), Served::Volume(NoFiles));
         Self { server, clients: Clients::new(tcp, direct), address, rdma, exports, accounts }
@@ -288,6 +237,20 @@ impl Serving {
     }
 }
 
+/// The pool of one node, with its own disks.
+fn space_of(state: &MemoryState, node: NodeId, stores: &BTreeMap<DiskId, FakeStore>) -> Space {
+    let config = SpaceConfig { node: Some(node), ..SpaceConfig::default() };
+    let space = LocalSpace::new(state.client(), config, SLAB, 0, monotonic_now());
+    for (disk, store) in stores {
+        space.attach_disk(*disk, store.clone(), domain(node)).unwrap();
+    }
+    space
+}
+
+pub fn domain(node: NodeId) -> FaultDomain {
+    FaultDomain { node: format!("node-{node}"), ..FaultDomain::default() }
+}
+
 /// What carries the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Carried {
@@ -298,6 +261,8 @@ pub enum Carried {
 
 pub struct World {
     pub driver: Driver,
+    /// The state of the cluster, which every node reaches.
+    pub state: MemoryState,
     pub nodes: Vec<Node>,
     carried: Carried,
     last_id: u64,
@@ -311,27 +276,29 @@ impl World {
 
     pub fn with_options(count: u8, carried: Carried, set: impl Fn(&mut RemoteOptions)) -> Self {
         let driver = Driver::new(DriverChoice::Automatic).unwrap();
+        let state = MemoryState::new();
         let accounts = NodeAccounts::default();
         let secrets: Vec<(NodeId, Secret)> =
             (1..=count).map(|node| (NodeId(node.into()), secret(node))).collect();
         accounts.set(secrets.iter().map(|(node, secret)| (*node, secret)), carried == Carried::Encrypted);
         let nodes = (1..=count).map(|number| {
             let store = FakeStore::new(SLAB, 64);
-            let disks = Disks::default();
-            disks.0.borrow_mut().insert(disk(number), Replica::new(disk(number), store.clone()));
+            let stores = BTreeMap::from([(disk(number), store)]);
+            let space = space_of(&state, NodeId(number.into()), &stores);
             let mut options =
                 RemoteOptions { encrypt: carried == Carried::Encrypted, ..RemoteOptions::default() };
             set(&mut options);
             Node {
                 id: NodeId(number.into()),
-                serving: Some(Serving::start(&driver, disks.clone(), accounts.clone())),
-                disks,
-                stores: BTreeMap::from([(disk(number), store)]),
+                serving: Some(Serving::start(&driver, space.clone(), accounts.clone())),
+                space,
+                stores,
                 remote: Remote::new(&driver, options, monotonic_now()).unwrap(),
                 events: Vec::new(),
             }
         });
-        let mut world = Self { nodes: nodes.collect(), driver: driver.clone(), carried, last_id: 0 };
+        let nodes = nodes.collect();
+        let mut world = Self { nodes, driver: driver.clone(), state: state.clone(), carried, last_id: 0 };
         world.introduce();
         world
     }
@@ -369,10 +336,12 @@ impl World {
             let now = monotonic_now();
             let mut worked = false;
             for node in &mut self.nodes {
-                if let Some(serving) = &mut node.serving {
-                    worked |= serving.turn(now);
-                }
+                // A process that is dead does nothing at all.
+                let Some(serving) = &mut node.serving else { continue };
+                node.space.handle_timeout(now);
                 worked |= node.remote.poll(now);
+                worked |= node.space.poll();
+                worked |= serving.turn(now);
                 while let Some(event) = node.remote.poll_event() {
                     node.events.push(event);
                 }
@@ -402,6 +371,17 @@ impl World {
     pub fn state(&self, at: usize, of: u32) -> PeerState {
         let peers = self.nodes[at].remote.peers();
         peers.iter().find(|peer| peer.node == NodeId(of)).map_or(PeerState::Waiting, |peer| peer.state)
+    }
+
+    /// The node's pool reaches the disks of the others by the bus from now on.
+    pub fn join_space(&mut self, at: usize) {
+        let node = &self.nodes[at];
+        node.space.set_remote(Box::new(node.remote.clone()));
+        for other in self.nodes.iter().filter(|other| other.id != node.id) {
+            for disk in other.stores.keys() {
+                node.space.attach_remote_disk(*disk, (64, 64), domain(other.id));
+            }
+        }
     }
 
     /// Node `at` reaches all the others.
@@ -473,11 +453,11 @@ impl World {
             (1..=9).map(|node| (NodeId(node.into()), secret(node))).collect();
         accounts
             .set(secrets.iter().map(|(node, secret)| (*node, secret)), self.carried == Carried::Encrypted);
-        node.disks = Disks::default();
-        for (disk, store) in &node.stores {
-            node.disks.0.borrow_mut().insert(*disk, Replica::new(*disk, store.clone()));
+        for store in node.stores.values() {
+            store.crash(|| false);
         }
-        node.serving = Some(Serving::start(&self.driver, node.disks.clone(), accounts));
+        node.space = space_of(&self.state, node.id, &node.stores);
+        node.serving = Some(Serving::start(&self.driver, node.space.clone(), accounts));
         self.introduce();
     }
 }
