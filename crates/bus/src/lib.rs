@@ -22,7 +22,7 @@ pub mod wire;
 
 pub use accounts::{NodeAccounts, Secret, WithNodes, account_name};
 pub use exports::{Exports, LocalDisks};
-pub use remote::{BusEvent, Peer, PeerCounters, PeerState, PeerStatus, Remote, RemoteOptions};
+pub use remote::{BusEvent, Peer, PeerCounters, PeerState, PeerStatus, Port, Remote, RemoteOptions};
 pub use served::Served;
 
 /// The name of the hidden share.

@@ -2,8 +2,8 @@
 //!
 //! [`Remote`] lives on the data plane's loop and never blocks. It keeps one connection to each peer, makes it anew by itself when it is
 //! lost, and carries the requests of coordinators to the peers that have the disks. How it is used: [`Remote::set_peers`] and
-//! [`Remote::set_disks`] when the cluster's records change; in each round of the loop [`Remote::poll`], and as a
-//! [`Transport`] whatever the space asks of it; [`Remote::poll_event`]; [`Remote::next_timeout`] before the loop sleeps.
+//! [`Remote::set_disks`] when the cluster's records change; [`Remote::port`] for each pool's space, which asks through it; in each round of
+//! the loop [`Remote::poll`]; [`Remote::poll_event`]; [`Remote::next_timeout`] before the loop sleeps.
 
 mod dial;
 mod pauses;
@@ -125,13 +125,36 @@ pub enum BusEvent {
     Status { node: NodeId, disks: Vec<DiskReport> },
 }
 
+/// Names a port: whoever asked through it gets the answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct PortId(usize);
+
+/// Answers by the ports that they are for.
+#[derive(Default)]
+struct Answers {
+    /// `None`: the port is gone, and nobody takes its answers.
+    ports: Vec<Option<Vec<Response>>>,
+}
+
+impl Answers {
+    fn push(&mut self, port: PortId, response: Response) {
+        if let Some(answers) = &mut self.ports[port.0] {
+            answers.push(response);
+        }
+    }
+
+    fn of(&self, port: PortId) -> &[Response] {
+        self.ports[port.0].as_deref().unwrap_or_default()
+    }
+}
+
 struct Inner {
     driver: Driver,
     options: RemoteOptions,
     client_guid: [u8; 16],
     peers: BTreeMap<NodeId, PeerLink>,
     disks: BTreeMap<DiskId, NodeId>,
-    answers: Vec<Response>,
+    answers: Answers,
     events: VecDeque<BusEvent>,
     now: Monotonic,
     /// Something was asked that has not been handed to a connection's link.
@@ -146,7 +169,7 @@ pub struct Remote {
 
 /// What a connection hands up.
 struct Up<'a> {
-    answers: &'a mut Vec<Response>,
+    answers: &'a mut Answers,
     events: &'a mut VecDeque<BusEvent>,
 }
 
@@ -188,7 +211,7 @@ impl Remote {
             client_guid,
             peers: BTreeMap::new(),
             disks: BTreeMap::new(),
-            answers: Vec::new(),
+            answers: Answers::default(),
             events: VecDeque::new(),
             now,
             unsent: false,
@@ -223,6 +246,13 @@ impl Remote {
     /// Replaces what is known of where disks are.
     pub fn set_disks(&self, disks: BTreeMap<DiskId, NodeId>) {
         self.inner.borrow_mut().disks = disks;
+    }
+
+    /// A way to the disks for one pool's space; answers go to the port that was asked.
+    pub fn port(&self) -> Port {
+        let ports = &mut self.inner.borrow_mut().answers.ports;
+        ports.push(Some(Vec::new()));
+        Port { inner: self.inner.clone(), id: PortId(ports.len() - 1) }
     }
 
     /// The node is known to be dead, or to be there again: its connection is given up at once, or tried at once.
@@ -271,22 +301,36 @@ impl Remote {
     }
 }
 
-impl Transport for Remote {
+/// The way of one pool's space to disks of other nodes.
+pub struct Port {
+    inner: Rc<RefCell<Inner>>,
+    id: PortId,
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.inner.borrow_mut().answers.ports[self.id.0] = None;
+    }
+}
+
+impl Transport for Port {
     fn send(&mut self, to: DiskId, request: Request) {
         let mut inner = self.inner.borrow_mut();
-        let Inner { peers, disks, answers, now, unsent, options, .. } = &mut *inner;
+        let Inner { peers, disks, answers, now, unsent, .. } = &mut *inner;
         match disks.get(&to).and_then(|node| peers.get_mut(node)) {
             Some(peer) => {
                 *unsent = true;
-                peer.ask(to, request, options, *now, answers);
+                if let Some(response) = peer.ask(self.id, to, request, *now) {
+                    answers.push(self.id, response);
+                }
             }
-            None => answers.push(unreachable(to, &request)),
+            None => answers.push(self.id, unreachable(to, &request)),
         }
     }
 
     fn has_news(&self) -> bool {
         let inner = self.inner.borrow();
-        inner.unsent || !inner.answers.is_empty()
+        inner.unsent || !inner.answers.of(self.id).is_empty()
     }
 
     fn poll(&mut self, out: &mut Vec<Response>) {
@@ -294,6 +338,8 @@ impl Transport for Remote {
         if inner.unsent {
             inner.pump();
         }
-        out.append(&mut inner.answers);
+        if let Some(answers) = &mut inner.answers.ports[self.id.0] {
+            out.append(answers);
+        }
     }
 }

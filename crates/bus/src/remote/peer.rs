@@ -3,7 +3,9 @@
 use super::dial::Dial;
 use super::pauses::Pauses;
 use super::session::{PeerError, Sessions, Turned, create, status_question};
-use super::{BusEvent, Common, Peer, PeerCounters, PeerState, PeerStatus, RemoteOptions, Up, unreachable};
+use super::{
+    BusEvent, Common, Peer, PeerCounters, PeerState, PeerStatus, PortId, RemoteOptions, Up, unreachable,
+};
 use crate::{SHARE, wire};
 use smb::wire::{CreateResponse, Dialect, FileId};
 use smb_client::{
@@ -132,31 +134,27 @@ impl PeerLink {
         }
     }
 
-    /// Takes a coordinator's request.
-    pub fn ask(
-        &mut self,
-        disk: DiskId,
-        request: Request,
-        options: &RemoteOptions,
-        now: Monotonic,
-        answers: &mut Vec<Response>,
-    ) {
-        debug_assert!(self.options.timeout == options.silence, "the options do not change");
+    /// Takes a coordinator's request; answers it at once if it goes nowhere.
+    pub fn ask(&mut self, port: PortId, disk: DiskId, request: Request, now: Monotonic) -> Option<Response> {
         self.counters.requests += 1;
         let Phase::Ready(ready) = &mut self.phase else {
             self.counters.unreachable += 1;
-            return answers.push(unreachable(disk, &request));
+            return Some(unreachable(disk, &request));
         };
         let token = Token(ready.next_token);
         ready.next_token += 1;
         let mut close = None;
-        match ready.sessions.ask(disk, request, token, now, &mut close) {
-            Turned::Submit(request) => ready.channel.submit(token, request, &self.options, now),
-            Turned::Answer(response) => answers.push(response),
-        }
+        let answer = match ready.sessions.ask((port, disk), request, token, now, &mut close) {
+            Turned::Submit(request) => {
+                ready.channel.submit(token, request, &self.options, now);
+                None
+            }
+            Turned::Answer(response) => Some(response),
+        };
         if let Some(file) = close {
             ready.channel.submit(CLOSE, SmbRequest::close(ready.tree, file), &self.options, now);
         }
+        answer
     }
 
     /// Carries messages both ways and goes on with what is due; whether anything moved.
@@ -360,7 +358,11 @@ impl PeerLink {
             }
             CLOSE => {}
             token => {
-                up.answers.extend(ready.sessions.answered(token, reply, now, &mut self.counters)?);
+                if let Some((port, response)) =
+                    ready.sessions.answered(token, reply, now, &mut self.counters)?
+                {
+                    up.answers.push(port, response);
+                }
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 //! Owns which sessions are open under which file ids, and what every token stands for. Promises: a request goes out at most once, and
 //! only within its own session; of a peer whose answer makes no sense nothing more is believed.
 
-use super::PeerCounters;
+use super::{Answers, PeerCounters, PortId};
 use crate::wire::{self, Malformed};
 use smb::wire::{
     CONTEXT_BUS_SESSION, CreateContextWriter, CreateRequestBody, CreateResponse, FILE_OPEN, FileId, U32,
@@ -33,6 +33,7 @@ enum Kind {
 
 /// A request of a coordinator that is not answered.
 struct Asked {
+    port: PortId,
     disk: DiskId,
     volume: VolumeId,
     session: SessionId,
@@ -122,14 +123,14 @@ impl Sessions {
     /// that a new one takes the place of.
     pub fn ask(
         &mut self,
-        disk: DiskId,
+        (port, disk): (PortId, DiskId),
         request: Request,
         token: Token,
         now: Monotonic,
         close: &mut Option<FileId>,
     ) -> Turned {
         let Request { volume, session, id, epoch, operation } = request;
-        let mut asked = Asked { disk, volume, session, id, kind: Kind::Done, since: now };
+        let mut asked = Asked { port, disk, volume, session, id, kind: Kind::Done, since: now };
         if let Operation::Open { least, settled } = operation {
             let mut contexts = CreateContextWriter::default();
             let context = wire::put_session(volume, epoch, session, least, settled);
@@ -172,7 +173,7 @@ impl Sessions {
         reply: &Reply,
         now: Monotonic,
         counters: &mut PeerCounters,
-    ) -> Result<Option<Response>, PeerError> {
+    ) -> Result<Option<(PortId, Response)>, PeerError> {
         let Some(asked) = self.asked.remove(&token) else { return Ok(None) };
         counters.answers += 1;
         counters.latency.record(now.since(asked.since));
@@ -186,7 +187,7 @@ impl Sessions {
                 self.sessions.remove(&place);
             }
         }
-        Ok(Some(asked.respond(result)))
+        Ok(Some((asked.port, asked.respond(result))))
     }
 
     fn answer(
@@ -233,11 +234,13 @@ impl Sessions {
     }
 
     /// Answers everything that is not answered: the connection is lost.
-    pub fn give_up(&mut self, counters: &mut PeerCounters, out: &mut Vec<Response>) {
+    pub fn give_up(&mut self, counters: &mut PeerCounters, out: &mut Answers) {
         counters.unreachable += self.asked.len() as u64;
         let mut lost: Vec<Asked> = self.asked.drain().map(|(_, asked)| asked).collect();
         lost.sort_by_key(|asked| (asked.session, asked.id));
-        out.extend(lost.iter().map(|asked| asked.respond(Err(BusError::Unreachable))));
+        for asked in lost {
+            out.push(asked.port, asked.respond(Err(BusError::Unreachable)));
+        }
     }
 }
 

@@ -21,7 +21,7 @@ fn lose_connection(carried: Carried) {
     world.nodes[0].remote.kill(NodeId(2));
     let mut answers: Vec<Response> = Vec::new();
     world.until("all are answered", |world| {
-        Transport::poll(&mut world.nodes[0].remote, &mut answers);
+        Transport::poll(&mut world.nodes[0].port, &mut answers);
         answers.len() >= ids.len()
     });
     assert_eq!(answers.iter().map(|answer| answer.id).collect::<Vec<_>>(), ids);
@@ -87,7 +87,7 @@ fn a_node_that_is_told_dead_is_given_up_without_waiting() {
     let asked = world.send(0, disk(2), 1, 5, Operation::Promise);
     world.nodes[0].remote.set_alive(NodeId(2), false);
     let mut answers = Vec::new();
-    Transport::poll(&mut world.nodes[0].remote, &mut answers);
+    Transport::poll(&mut world.nodes[0].port, &mut answers);
     assert_eq!(answers.iter().map(|answer| answer.id).collect::<Vec<_>>(), [asked]);
 }
 

@@ -135,7 +135,7 @@ fn many_requests_are_under_way_at_once_and_each_gets_its_own_answer() {
     let ids: Vec<_> = (0..1000).map(|at| world.send(0, disk(2), 1, 5, write(at * 4, 4, at as u8))).collect();
     let mut answers = Vec::new();
     world.until("all are answered", |world| {
-        space::message::Transport::poll(&mut world.nodes[0].remote, &mut answers);
+        space::message::Transport::poll(&mut world.nodes[0].port, &mut answers);
         answers.len() == ids.len()
     });
     assert!(answers.iter().all(|answer| answer.result.is_ok()));

@@ -1,7 +1,7 @@
 //! Nodes with an SMB server, disks in memory and a bus to the others, on one event loop.
 
 use bus::{
-    BusEvent, Exports, NodeAccounts, Peer, PeerState, Remote, RemoteOptions, Secret, Served, VOLUME,
+    BusEvent, Exports, NodeAccounts, Peer, PeerState, Port, Remote, RemoteOptions, Secret, Served, VOLUME,
     WithNodes, account_name,
 };
 use cluster::{FaultDomain, MemoryClient, MemoryState};
@@ -120,6 +120,8 @@ pub struct Node {
     /// `None`: its process is dead.
     pub serving: Option<Serving>,
     pub remote: Remote,
+    /// The test's own way to the disks of the others.
+    pub port: Port,
     pub events: Vec<BusEvent>,
 }
 
@@ -285,15 +287,20 @@ impl World {
             let store = FakeStore::new(SLAB, 64);
             let stores = BTreeMap::from([(disk(number), store)]);
             let space = space_of(&state, NodeId(number.into()), &stores);
-            let mut options =
-                RemoteOptions { encrypt: carried == Carried::Encrypted, ..RemoteOptions::default() };
+            let mut options = RemoteOptions {
+                encrypt: carried == Carried::Encrypted,
+                pauses: (Duration::from_millis(10), Duration::from_millis(100)),
+                ..RemoteOptions::default()
+            };
             set(&mut options);
+            let remote = Remote::new(&driver, options, monotonic_now()).unwrap();
             Node {
                 id: NodeId(number.into()),
                 serving: Some(Serving::start(&driver, space.clone(), accounts.clone())),
                 space,
                 stores,
-                remote: Remote::new(&driver, options, monotonic_now()).unwrap(),
+                port: remote.port(),
+                remote,
                 events: Vec::new(),
             }
         });
@@ -376,7 +383,7 @@ impl World {
     /// The node's pool reaches the disks of the others by the bus from now on.
     pub fn join_space(&mut self, at: usize) {
         let node = &self.nodes[at];
-        node.space.set_remote(Box::new(node.remote.clone()));
+        node.space.set_remote(Box::new(node.remote.port()));
         for other in self.nodes.iter().filter(|other| other.id != node.id) {
             for disk in other.stores.keys() {
                 node.space.attach_remote_disk(*disk, (64, 64), domain(other.id));
@@ -408,7 +415,7 @@ impl World {
             epoch: Epoch(epoch),
             operation,
         };
-        self.nodes[at].remote.send(to, request);
+        self.nodes[at].port.send(to, request);
         id
     }
 
@@ -429,7 +436,7 @@ impl World {
         let mut answers = Vec::new();
         let mut found = None;
         self.until("an answer", |world| {
-            space::message::Transport::poll(&mut world.nodes[at].remote, &mut answers);
+            world.nodes[at].port.poll(&mut answers);
             found = answers.iter().position(|answer: &Response| answer.id == id);
             found.is_some()
         });
