@@ -297,7 +297,8 @@ impl PeerLink {
         self.counters.connections += 1;
         self.trouble = None;
         self.pauses.succeeded(common.now);
-        tracing::info!(node = %self.peer.node, address = ?self.address(), "the storage bus reaches a node");
+        let address = self.address().map(|(address, _)| address);
+        tracing::info!(node = %self.peer.node, ?address, "the storage bus reaches a node");
         up.events.push_back(BusEvent::PeerUp { node: self.peer.node });
         Phase::Ready(Box::new(Ready {
             channel,
@@ -328,9 +329,13 @@ impl PeerLink {
         let mut result =
             ready.channel.pump(common.now, self.options.timeout, &mut replies).map_err(PeerError::from);
         for (token, reply) in replies {
+            // What came before the end is believed, and the first nonsense is the end.
             if let Err(error) = self.take(&mut ready, token, &reply, common.now, up) {
                 result = Err(error);
             }
+        }
+        for file in ready.sessions.take_overtaken() {
+            ready.channel.submit(CLOSE, SmbRequest::close(ready.tree, file), &self.options, common.now);
         }
         match result {
             Ok(moved) => Ok((Phase::Ready(ready), moved)),
@@ -370,15 +375,15 @@ impl PeerLink {
 
     /// Ends the connection, if there is one, and answers what was asked. The next attempt begins after a pause.
     fn lost(&mut self, why: &str, now: Monotonic, up: &mut Up<'_>) {
-        // Another address next time, but for a connection that worked.
-        if !matches!(self.phase, Phase::Ready(_)) {
-            self.attempt = self.attempt.wrapping_add(1);
-        }
         if self.trouble.as_deref() != Some(why) {
-            tracing::warn!(node = %self.peer.node, address = ?self.address(), why, "the storage bus does not reach a node");
+            let address = self.address().map(|(address, _)| address);
+            tracing::warn!(node = %self.peer.node, ?address, why, "the storage bus does not reach a node");
         }
         self.give_up(why, up);
-        self.phase = Phase::Waiting { until: self.pauses.after_failure(now) };
+        let (until, had_lasted) = self.pauses.after_failure(now);
+        // Back to the best address after one that worked for a while; on to the next one from all others.
+        self.attempt = if had_lasted { 0 } else { self.attempt.wrapping_add(1) };
+        self.phase = Phase::Waiting { until };
     }
 
     /// Ends the connection, if there is one, and answers what was asked. The next attempt begins at once.

@@ -60,6 +60,8 @@ pub(super) struct Sessions {
     tree: u32,
     sessions: BTreeMap<(DiskId, VolumeId), Session>,
     asked: IdentityMap<Token, Asked>,
+    /// Files of sessions that a newer one overtook before they were answered: to be closed.
+    overtaken: Vec<FileId>,
 }
 
 /// Why a connection is of no further use.
@@ -112,7 +114,11 @@ fn request_of(tree: u32, file: FileId, epoch: Epoch, operation: &Operation) -> O
 
 impl Sessions {
     pub fn new(tree: u32) -> Self {
-        Self { tree, sessions: BTreeMap::new(), asked: IdentityMap::default() }
+        Self { tree, sessions: BTreeMap::new(), asked: IdentityMap::default(), overtaken: Vec::new() }
+    }
+
+    pub fn take_overtaken(&mut self) -> Vec<FileId> {
+        std::mem::take(&mut self.overtaken)
     }
 
     pub fn in_flight(&self) -> usize {
@@ -205,8 +211,9 @@ impl Sessions {
                 let (promised, doubtful) = wire::parse_opened(context.data)?;
                 // A newer session may have begun meanwhile: this one is never used then.
                 let place = (asked.disk, asked.volume);
-                if let Some(open) = self.sessions.get_mut(&place).filter(|open| open.id == asked.session) {
-                    open.file = Some(response.file_id);
+                match self.sessions.get_mut(&place).filter(|open| open.id == asked.session) {
+                    Some(open) => open.file = Some(response.file_id),
+                    None => self.overtaken.push(response.file_id),
                 }
                 Answer::Opened { promised, doubtful }
             }

@@ -1,7 +1,7 @@
 //! Connections that are lost, nodes that die, and what was under way.
 
 use crate::operations::write;
-use crate::world::{Carried, World, disk};
+use crate::world::{Carried, World, disk, peer_at};
 use bus::{BusEvent, PeerState};
 use space::fake_store::FakeFault;
 use space::message::{BusError, Operation, Response, Transport};
@@ -133,14 +133,7 @@ fn a_peer_that_speaks_rubbish_or_nothing_is_tried_again_and_harms_nobody() {
     let peers = world.nodes[0].remote.peers();
     assert_eq!(peers.len(), 2);
     let good = world.nodes[2].serving.as_ref().unwrap().address;
-    let peer = |node: u32, address| bus::Peer {
-        node: NodeId(node),
-        addresses: vec![address],
-        rdma: Vec::new(),
-        account: bus::account_name(NodeId(1)),
-        secret: crate::world::secret(1),
-    };
-    world.nodes[0].remote.set_peers(vec![peer(2, address), peer(3, good)]);
+    world.nodes[0].remote.set_peers(vec![peer_at(1, 2, address), peer_at(1, 3, good)]);
     world.until("it is tried six times", |_| rubbish.is_finished());
     rubbish.join().unwrap();
     assert_eq!(world.state(0, 3), PeerState::Ready, "the good peer is not disturbed");

@@ -4,4 +4,5 @@ mod accounts;
 mod losses;
 mod operations;
 mod spaces;
+mod tshark;
 mod world;

@@ -102,6 +102,23 @@ fn a_new_session_ends_the_one_before() {
 }
 
 #[test]
+fn a_session_that_a_newer_one_overtakes_leaves_nothing_open() {
+    let mut world = World::new(2, Carried::Tcp);
+    world.settle(0);
+    let opening = || Operation::Open { least: Epoch(0), settled: Epoch(0) };
+    let ids: Vec<_> = (1..=20).map(|session| world.send(0, disk(2), session, 5, opening())).collect();
+    let mut answers = Vec::new();
+    world.until("the last is answered", |world| {
+        space::message::Transport::poll(&mut world.nodes[0].port, &mut answers);
+        answers.iter().any(|answer| Some(&answer.id) == ids.last())
+    });
+    world.until("one session is left", |world| {
+        world.nodes[1].serving.as_ref().unwrap().exports.session_count() == 1
+    });
+    assert!(world.call(0, disk(2), 20, 5, Operation::Promise).is_ok());
+}
+
+#[test]
 fn a_coordinator_on_another_node_takes_the_session_over_and_fences_the_old_one() {
     let mut world = World::new(3, Carried::Tcp);
     world.settle(0);

@@ -470,3 +470,14 @@ impl World {
 }
 
 pub const VOLUME_OF_TESTS: VolumeId = VolumeId::from_bytes([7; 16]);
+
+/// Node `own`'s record of node `node`, at this address of TCP.
+pub fn peer_at(own: u8, node: u32, address: SocketAddr) -> Peer {
+    Peer {
+        node: NodeId(node),
+        addresses: vec![address],
+        rdma: Vec::new(),
+        account: account_name(NodeId(own.into())),
+        secret: secret(own),
+    }
+}
