@@ -32,6 +32,7 @@ fn start_in(directory: &Path) -> DataPlane {
         rdma_listeners: Vec::new(),
         rdma_devices: Default::default(),
         state,
+        cluster: None,
         disk_paths: Vec::new(),
         server_guid: [7; 16],
         smb: SmbPolicy { server_name: "TEST".to_owned(), ..SmbPolicy::default() },
