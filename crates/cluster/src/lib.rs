@@ -15,6 +15,7 @@
 //! | `pool/` + pool id | [`PoolRecord`] | `records` |
 //! | `disk/` + disk id | [`DiskRecord`] | `records` |
 //! | `deleted-volume/` + volume id | [`DeletedVolume`]: slabs to be given back | `records` |
+//! | `node-lease/` + node id | [`NodeLease`]: which life of a node may answer; changed by that node only | `records` |
 //! | `volume/` + volume id | [`VolumeRecord`]; changed by the volume's coordinator only | `records` |
 //! | `disk-damage/` + disk id | [`DiskDamage`]: what was found wrong with a disk, for people | `records` |
 //! | `lost-blocks/` + volume id | [`LostBlocks`]: blocks without an intact copy, as far as known | `records` |
@@ -40,6 +41,7 @@ pub mod etcd;
 mod handle;
 pub mod image;
 pub mod import;
+pub mod membership;
 mod memory;
 mod records;
 mod redb_engine;
@@ -56,8 +58,8 @@ pub use memory::{Fault, MemoryClient, MemoryState};
 pub use pool::FaultDomain;
 pub use records::{
     DeletedVolume, DiskDamage, DiskRecord, DiskState, HealthRecord, Home, JobId, JobKind, JobRecord,
-    JobState, LostBlocks, PoolRecord, Provisioning, Record, Resiliency, Severity, StaleDisk, VolumeRecord,
-    WARN_AT_PERCENT,
+    JobState, LostBlocks, NodeLease, PoolRecord, Provisioning, Record, Resiliency, Severity, StaleDisk,
+    VolumeRecord, WARN_AT_PERCENT,
 };
 pub use redb_engine::RedbState;
 pub use state::{

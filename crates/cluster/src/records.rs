@@ -215,6 +215,23 @@ impl VolumeRecord {
     }
 }
 
+/// Which life of a node may answer for its volumes. Written by the node itself, with the next number, whenever it begins to answer, or begins
+/// again after its lease was over; changed also by nobody else. Whoever takes a volume over from a node that is dead makes it a condition
+/// of the claim that this is still the life that died: so either the claim comes first, and the node finds that it has lost the volume, or
+/// the node's return does, and the claim fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeLease {
+    pub node: NodeId,
+    pub incarnation: u64,
+}
+
+impl Record for NodeLease {
+    const PREFIX: &'static str = "node-lease/";
+    fn id(&self) -> String {
+        self.node.to_string()
+    }
+}
+
 /// A volume that was deleted and may still have slabs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeletedVolume {

@@ -130,6 +130,7 @@ fn show_job(job: jobs::Job) -> Job {
             jobs::JobKind::Repair => JobKind::Repair,
             jobs::JobKind::Retirement => JobKind::Retirement,
             jobs::JobKind::AclPropagation => JobKind::AclPropagation,
+            jobs::JobKind::Takeover => JobKind::Takeover,
         },
         target: job.target,
         state: match job.state {
