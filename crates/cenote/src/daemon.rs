@@ -245,6 +245,7 @@ impl Daemon {
             rdma_listeners: listeners.rdma,
             rdma_devices,
             state: state.clone(),
+            cluster: None,
             disk_paths: config.disks.search.clone(),
             server_guid: settings.server_guid.into_bytes(),
             smb: SmbPolicy { interfaces: told.clone(), ..config.smb_policy() },
