@@ -22,6 +22,9 @@
 //! | `health/` + subject | [`HealthRecord`] | `records` |
 //! | `user/`, `group/` | accounts | `accounts` |
 //! | `share/` | shares | `shares` |
+//! | `cluster/` | [`ClusterRecord`], if there is one | `nodes` |
+//! | `node/` + number | [`NodeRecord`] | `nodes` |
+//! | `join-token/` + token id | [`join_token::JoinTokenRecord`] | `join_token` |
 //! | `settings/` | everything else an administrator sets | `settings` |
 //!
 //! Values are JSON (serde). Readers ignore fields they do not know, and new fields have defaults, so that an older version
@@ -31,12 +34,17 @@
 
 mod account_error;
 pub mod accounts;
+pub mod admission;
 pub mod audit;
+pub mod authority;
 mod blocking;
 pub mod clock;
+mod hexadecimal;
 pub mod image;
 pub mod import;
+pub mod join_token;
 mod memory;
+pub mod nodes;
 mod records;
 mod redb_engine;
 pub mod seal;
@@ -46,6 +54,7 @@ mod state;
 
 pub use blocking::{BlockingState, Stored, Typed};
 pub use memory::{Fault, MemoryClient, MemoryState};
+pub use nodes::{ClusterRecord, EtcdMember, NodeRecord, NodeState, Sealed};
 pub use pool::FaultDomain;
 pub use records::{
     DeletedVolume, DiskDamage, DiskRecord, DiskState, HealthRecord, JobId, JobKind, JobRecord, JobState,

@@ -3,6 +3,7 @@
 //! Owns the key file. Promises: what is stored is useless without the key file; a sealed value moved to another record does not
 //! open. Never writes a secret in the clear, never replaces a key file that is there.
 
+use crate::hexadecimal::{hex, unhex};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -122,7 +123,7 @@ impl SealKey {
                 &mut sealed,
             )
             .map_err(|_| SealError::Random)?;
-        Ok(nonce.iter().chain(&sealed).map(|byte| format!("{byte:02x}")).collect())
+        Ok(hex(&nonce) + &hex(&sealed))
     }
 
     /// # Errors
@@ -138,11 +139,4 @@ impl SealKey {
         secret.truncate(len);
         Ok(secret)
     }
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    if !text.len().is_multiple_of(2) || !text.is_ascii() {
-        return None;
-    }
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
 }
