@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cluster;
 mod document;
 pub mod https;
 pub mod management;

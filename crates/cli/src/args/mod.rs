@@ -3,12 +3,14 @@
 //! Owns names and options only. Never does anything.
 
 mod accounts;
+mod cluster;
 mod network;
 mod quota;
 mod server;
 mod storage;
 
 pub use accounts::*;
+pub use cluster::*;
 pub use network::*;
 pub use quota::*;
 pub use server::*;
@@ -69,6 +71,12 @@ pub enum Own {
 pub enum Command {
     #[command(flatten)]
     Own(Own),
+    /// The cluster: several servers with one pool over their disks
+    #[command(subcommand)]
+    Cluster(Cluster),
+    /// Servers of the cluster
+    #[command(subcommand)]
+    Node(Node),
     /// Physical disks
     #[command(subcommand)]
     Disk(Disk),
