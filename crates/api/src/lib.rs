@@ -28,6 +28,6 @@ pub const ADDRESS_FILE: &str = "api.address";
 pub const LOCK_FILE: &str = "lock";
 
 pub use management::{Answer, ApiError, ErrorKind, Management};
-pub use seats::CONNECTIONS_MAX;
+pub use seats::{CONNECTIONS_MAX, Seat, Seats};
 pub use server::{openapi, serve, serve_tls};
 pub use token::Token;

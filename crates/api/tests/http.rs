@@ -682,7 +682,7 @@ fn damage_is_listed_by_file_and_in_the_document() {
 
 #[test]
 fn a_server_leaves_the_cluster_only_if_its_name_is_confirmed() {
-    let server = Server::start();
+    let server = server();
     let (status, _) = server.ask("DELETE", "/api/v1/nodes/node-2", "");
     assert_eq!(status, 428);
     let (status, _) = server.ask("DELETE", "/api/v1/nodes/node-2?confirm=node-2", "");

@@ -11,7 +11,7 @@ use crate::pulse::Pulse;
 use crate::rdma_devices::RdmaDevices;
 use api::model::{Provisioning, RdmaTrace, Resiliency, Snapshot, VolumeDamage};
 use api::requests::SetQuotas;
-use cluster::RedbState;
+use cluster::State;
 use node::Described;
 pub use node::{Error as CommandError, ErrorKind as CommandErrorKind, NewDisk};
 use smb::wire::NetworkInterface;
@@ -272,7 +272,7 @@ pub struct DataPlaneOptions {
     /// SMB Direct by RDMA devices.
     pub rdma_devices: RdmaDevices,
     /// Pools, disks and volumes as they are recorded. A recorded disk that is not found becomes a health issue, not a failed start.
-    pub state: Arc<RedbState>,
+    pub state: State,
     /// Places to look for labelled disks besides the paths recorded in the state.
     pub disk_paths: Vec<PathBuf>,
     /// Server GUID (MS-SMB2 2.2.4): stays the same from start to start.

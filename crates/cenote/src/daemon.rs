@@ -16,7 +16,7 @@ use crate::rdma_devices::RdmaDevices;
 use crate::service_manager::{self, LongStart};
 use crate::smart;
 use api::{ADDRESS_FILE, LOCK_FILE, TOKEN_FILE};
-use cluster::RedbState;
+use cluster::State;
 use cluster::accounts::{AccountError, Accounts};
 use cluster::audit::AuditLog;
 use cluster::seal::{SealError, SealKey};
@@ -217,9 +217,9 @@ impl Daemon {
         let token =
             Arc::new(api::Token::open_or_create(&directory.join(TOKEN_FILE)).map_err(io_of(TOKEN_FILE))?);
         let audit = Arc::new(AuditLog::open(&directory.join(AUDIT_FILE)).map_err(io_of(AUDIT_FILE))?);
-        let state = Arc::new(RedbState::open(&directory.join(STATE_FILE))?);
-        let settings = ServerSettings::open_or_create(&*state)?.value;
-        Accounts::new(&*state, &key).create_builtin_groups()?;
+        let state = State::open(&directory.join(STATE_FILE))?;
+        let settings = ServerSettings::open_or_create(&state)?.value;
+        Accounts::new(&state, &key).create_builtin_groups()?;
 
         let shared = SharedDirectory::new(manager::load(&state, &key)?);
         let addresses = |listeners: &[TcpListener]| {

@@ -25,7 +25,7 @@ use api::requests::{
     UserView,
 };
 use api::{Answer, ApiError, ErrorKind, Management};
-use cluster::RedbState;
+use cluster::State;
 use cluster::accounts::{AccountError, Accounts};
 use cluster::audit::{AuditEvent, AuditLog, Outcome};
 use cluster::clock::unix_now_s;
@@ -43,7 +43,7 @@ use types::{DiskId, PoolId, Sid, VolumeId};
 ///
 /// # Errors
 /// Those of the state; a password that does not open with the key.
-pub fn load(state: &RedbState, key: &SealKey) -> Result<Directory, AccountError> {
+pub fn load(state: &State, key: &SealKey) -> Result<Directory, AccountError> {
     let accounts = Accounts::new(state, key);
     let domain = ServerSettings::open_or_create(state)?.value.domain_sid;
     Ok(Directory::new(domain, accounts.users()?, accounts.groups()?, shares::list(state)?))
@@ -65,7 +65,7 @@ pub struct Manager {
 impl Manager {
     /// `config`: the configuration in effect.
     pub fn new(
-        state: Arc<RedbState>,
+        state: State,
         key: SealKey,
         directory: SharedDirectory,
         control: ControlHandle,
@@ -423,7 +423,7 @@ impl Management for Manager {
     fn shares(&self) -> Answer<'_, Vec<ShareView>> {
         Box::pin(async move {
             let snapshot = self.look().await?;
-            let shares = self.read(|book| shares::list(&*book.state).map_err(refused)).await?;
+            let shares = self.read(|book| shares::list(&book.state).map_err(refused)).await?;
             let directory = self.accounts.directory.current();
             Ok(shares
                 .into_iter()
@@ -453,7 +453,7 @@ impl Management for Manager {
                     .grants(&request.options)?
                     .unwrap_or_else(|| vec![(Sid::administrators(), ShareAccess::Full)]);
                 apply(&mut share, request.options, Some(access));
-                shares::create(&*book.state, &share).map_err(refused)
+                shares::create(&book.state, &share).map_err(refused)
             })
             .await
         })
@@ -462,7 +462,7 @@ impl Management for Manager {
     fn set_share(&self, name: String, request: ShareOptions) -> Answer<'_, ()> {
         self.change(move |book| {
             let access = book.grants(&request)?;
-            shares::set(&*book.state, &name, |share| {
+            shares::set(&book.state, &name, |share| {
                 apply(share, request, access);
                 Ok(())
             })
@@ -472,7 +472,7 @@ impl Management for Manager {
     }
 
     fn delete_share(&self, name: String) -> Answer<'_, ()> {
-        self.change(move |book| shares::delete(&*book.state, &name).map_err(refused))
+        self.change(move |book| shares::delete(&book.state, &name).map_err(refused))
     }
 
     fn users(&self) -> Answer<'_, Vec<UserView>> {

@@ -1,7 +1,7 @@
 //! The cluster's state: one linearizable history of small records.
 //!
-//! Owns the [`ClusterState`] trait, its engines ([`RedbState`] on one node, [`MemoryState`] for tests and the simulator)
-//! and the typed records of pool, disks, volumes, jobs and health. Promises: a [`Transaction`] is applied whole or not at
+//! Owns the [`ClusterState`] trait, its engines ([`RedbState`] on one node, [`MemoryState`] for tests and the simulator) behind
+//! one handle, [`State`], and the typed records of pool, disks, volumes, jobs and health. Promises: a [`Transaction`] is applied whole or not at
 //! all, and an answer says which, or that nobody knows ([`Answer::Unknown`]). Never on the data path: a coordinator asks
 //! only when the membership of a volume changes.
 //!
@@ -39,6 +39,7 @@ pub mod audit;
 pub mod authority;
 mod blocking;
 pub mod clock;
+mod handle;
 mod hexadecimal;
 pub mod image;
 pub mod import;
@@ -51,8 +52,10 @@ pub mod seal;
 pub mod settings;
 pub mod shares;
 mod state;
+mod watch;
 
 pub use blocking::{BlockingState, Stored, Typed};
+pub use handle::{State, StateClient};
 pub use memory::{Fault, MemoryClient, MemoryState};
 pub use nodes::{ClusterRecord, EtcdMember, NodeRecord, NodeState, Sealed};
 pub use pool::FaultDomain;
@@ -61,10 +64,12 @@ pub use records::{
     LostBlocks, PoolRecord, Provisioning, Record, Resiliency, Severity, StaleDisk, VolumeRecord,
     WARN_AT_PERCENT,
 };
-pub use redb_engine::{RedbClient, RedbState, StateDump, StateTrouble};
+pub use redb_engine::RedbState;
 pub use state::{
-    Answer, Change, ClusterState, Condition, Request, StateCompletion, StateError, Transaction, Versioned,
+    Answer, Change, ClusterState, Condition, Request, StateCompletion, StateDump, StateError, StatePlace,
+    StateTrouble, Transaction, Versioned,
 };
+pub use watch::{Changes, Watch};
 
 #[cfg(test)]
 mod image_tests;

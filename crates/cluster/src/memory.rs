@@ -1,7 +1,8 @@
 //! The state in memory, for tests and the simulator: the same answers, with faults on request.
 
 use crate::{
-    Answer, BlockingState, Change, ClusterState, Request, StateCompletion, StateError, Transaction, Versioned,
+    Answer, BlockingState, Change, ClusterState, Request, StateCompletion, StateDump, StateError,
+    Transaction, Versioned,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -88,6 +89,18 @@ impl MemoryState {
     /// The answer to `request`, at once: for a simulated network that carries requests and answers itself.
     pub fn answer(&self, request: &Request) -> Answer {
         self.lock().answer(request)
+    }
+
+    /// The revision of the last commit.
+    pub fn revision(&self) -> u64 {
+        self.lock().revision
+    }
+
+    /// Everything as of one moment.
+    pub fn dump(&self) -> StateDump {
+        let inner = self.lock();
+        let entries = inner.entries.iter().map(|(key, found)| (key.clone(), found.value.clone()));
+        StateDump { revision: inner.revision, entries: entries.collect() }
     }
 
     /// A handle for a state machine.

@@ -11,15 +11,14 @@
 mod reopening;
 
 use crate::{
-    Answer, BlockingState, Change, ClusterState, Request, StateCompletion, StateError, Transaction, Versioned,
+    Answer, BlockingState, Change, Request, StateDump, StateError, StateTrouble, Transaction, Versioned,
 };
 use redb::backends::FileBackend;
 use redb::{Builder, Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, TableDefinition};
-pub use reopening::StateTrouble;
 use reopening::{Pauses, Reopened};
 use std::fs::File;
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 /// Key to (revision, value).
 const ENTRIES: TableDefinition<&str, (u64, &[u8])> = TableDefinition::new("entries");
@@ -34,14 +33,6 @@ type MakeDatabase = dyn Fn(File) -> Result<Database, DatabaseError> + Send + Syn
 #[derive(Clone)]
 pub struct RedbState {
     database: Arc<Reopened>,
-}
-
-/// Everything in the state as of one revision.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct StateDump {
-    pub revision: u64,
-    /// Key and value, in key order.
-    pub entries: Vec<(String, Vec<u8>)>,
 }
 
 impl RedbState {
@@ -79,30 +70,6 @@ impl RedbState {
     /// [`StateError::Unknown`].
     pub fn dump(&self) -> Result<StateDump, StateError> {
         self.database.with(read_all)
-    }
-
-    /// A handle for the data plane: requests are answered on a thread of their own, in order. `wake` is called after each
-    /// answer, so that the data plane's loop polls.
-    ///
-    /// # Errors
-    /// [`StateError::Open`] if the thread cannot be started.
-    pub fn client(&self, wake: impl Fn() + Send + 'static) -> Result<RedbClient, StateError> {
-        let (requests, take) = mpsc::channel::<(u64, Request)>();
-        let (give, answers) = mpsc::channel();
-        let state = self.clone();
-        std::thread::Builder::new()
-            .name("cluster-state".into())
-            .spawn(move || {
-                for (token, request) in take {
-                    let answer = state.call(request).unwrap_or(Answer::Unknown);
-                    if give.send(StateCompletion { token, answer }).is_err() {
-                        break;
-                    }
-                    wake();
-                }
-            })
-            .map_err(|error| StateError::Open(format!("no thread for the cluster state: {error}")))?;
-        Ok(RedbClient { requests, answers, refused: Vec::new() })
     }
 }
 
@@ -208,27 +175,6 @@ impl BlockingState for RedbState {
 
 fn versioned((revision, value): (u64, &[u8])) -> Versioned {
     Versioned { revision, value: value.to_vec() }
-}
-
-/// [`RedbState`] as a [`ClusterState`].
-pub struct RedbClient {
-    requests: mpsc::Sender<(u64, Request)>,
-    answers: mpsc::Receiver<StateCompletion>,
-    /// Requests that found the thread gone.
-    refused: Vec<StateCompletion>,
-}
-
-impl ClusterState for RedbClient {
-    fn submit(&mut self, token: u64, request: Request) {
-        if self.requests.send((token, request)).is_err() {
-            self.refused.push(StateCompletion { token, answer: Answer::Unknown });
-        }
-    }
-
-    fn poll(&mut self, out: &mut Vec<StateCompletion>) {
-        out.append(&mut self.refused);
-        out.extend(self.answers.try_iter());
-    }
 }
 
 #[cfg(test)]

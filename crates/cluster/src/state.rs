@@ -1,6 +1,7 @@
 //! What is asked of the cluster's state, and what it answers.
 
 use std::fmt;
+use std::path::PathBuf;
 
 /// A value and the revision that wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,3 +121,38 @@ impl fmt::Display for StateError {
 }
 
 impl std::error::Error for StateError {}
+
+/// Everything in the state as of one revision.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StateDump {
+    pub revision: u64,
+    /// Key and value, in key order.
+    pub entries: Vec<(String, Vec<u8>)>,
+}
+
+/// Where an engine keeps the records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StatePlace {
+    /// Nowhere: for tests.
+    Memory,
+    /// redb's file.
+    File(PathBuf),
+}
+
+impl fmt::Display for StatePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory"),
+            Self::File(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// Why an engine does not answer, or not as it should.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateTrouble {
+    pub place: StatePlace,
+    /// The error, and why the last try to get over it failed.
+    pub why: String,
+    pub since_unix_s: u64,
+}

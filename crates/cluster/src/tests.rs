@@ -82,9 +82,9 @@ fn redb_keeps_records_and_revisions_across_openings_and_refuses_a_second_opener(
 }
 
 #[test]
-fn the_redb_client_answers_in_order_and_wakes_its_owner() {
+fn a_client_answers_in_order_and_wakes_its_owner() {
     let directory = tempfile::tempdir().unwrap();
-    let state = RedbState::open(&directory.path().join("state.redb")).unwrap();
+    let state = State::open(&directory.path().join("state.redb")).unwrap();
     let (wake, woken) = std::sync::mpsc::channel();
     let mut client = state.client(move || wake.send(()).unwrap_or(())).unwrap();
     client.submit(1, Request::Commit(Transaction::default().when("a", 0).put("a", vec![1])));

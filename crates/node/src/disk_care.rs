@@ -14,7 +14,7 @@ use crate::records::Keeper;
 use crate::state::State;
 use crate::tasks::{Tasks, until};
 use crate::volumes::Volumes;
-use cluster::{DiskRecord, DiskState, Record, RedbState, StateError, Transaction, Typed, VolumeRecord};
+use cluster::{DiskRecord, DiskState, Record, StateError, Transaction, Typed, VolumeRecord};
 use disk::{FileDiskOptions, OpenError, StandaloneDisk, partition};
 use std::path::Path;
 use std::rc::Rc;
@@ -323,7 +323,7 @@ impl DiskCare {
 }
 
 /// Writes a disk's record over the one there is. What is seen of the disk and what is decided of it are written by two threads.
-fn write_over(state: &RedbState, record: &DiskRecord) -> Result<(), StateError> {
+fn write_over(state: &cluster::State, record: &DiskRecord) -> Result<(), StateError> {
     for _ in 0..WRITES_MAX {
         let Some(found) = state.read::<DiskRecord>(&record.id())? else { return Ok(()) };
         match state.write(record, found.revision) {
@@ -335,7 +335,7 @@ fn write_over(state: &RedbState, record: &DiskRecord) -> Result<(), StateError> 
 }
 
 /// Takes a disk's record out of the state. Asks again of what is durable: no record of a volume may name a disk that is gone.
-fn forget_unnamed(state: &RedbState, disk: DiskId) -> Result<(), StateError> {
+fn forget_unnamed(state: &cluster::State, disk: DiskId) -> Result<(), StateError> {
     let names = |volume: &VolumeRecord| {
         volume.in_sync.contains(&disk) || volume.stale.iter().any(|stale| stale.disk == disk)
     };

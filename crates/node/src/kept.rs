@@ -5,7 +5,7 @@
 //! record back before either (it reads if the outcome of its change is unknown).
 
 use cluster::image::PoolImage;
-use cluster::{Answer, ClusterState, RedbClient, RedbState, Request, StateCompletion, StateError, Versioned};
+use cluster::{Answer, ClusterState, Request, State, StateClient, StateCompletion, StateError, Versioned};
 use std::cell::Cell;
 use std::rc::Rc;
 use types::PoolId;
@@ -14,7 +14,7 @@ use types::PoolId;
 ///
 /// Invariant: `kept` never goes back, and was read from the state.
 pub struct KeptState {
-    state: RedbState,
+    state: State,
     /// The state's revision when this process began: a record that is newer was not written by an earlier process.
     began_at: u64,
     /// All disks that can be reached carry this revision, but for what they may have older.
@@ -22,7 +22,7 @@ pub struct KeptState {
 }
 
 impl KeptState {
-    pub fn new(state: RedbState) -> Self {
+    pub fn new(state: State) -> Self {
         Self { began_at: state.revision(), state, kept: Rc::default() }
     }
 
@@ -35,7 +35,7 @@ impl KeptState {
         Ok(KeptClient { inner, kept: self.kept.clone(), held: Vec::new(), answers: Vec::new() })
     }
 
-    pub fn state(&self) -> &RedbState {
+    pub fn state(&self) -> &State {
         &self.state
     }
 
@@ -66,7 +66,7 @@ impl KeptState {
 
 /// The cluster state for coordinators: a commit, and what was read, is answered once the disks carry it.
 pub struct KeptClient {
-    inner: RedbClient,
+    inner: StateClient,
     kept: Rc<Cell<u64>>,
     held: Vec<(u64, StateCompletion)>,
     answers: Vec<StateCompletion>,
@@ -99,13 +99,13 @@ impl ClusterState for KeptClient {
 #[cfg(test)]
 mod tests {
     use super::KeptState;
-    use cluster::{Answer, ClusterState, RedbState, Request, Transaction, Typed};
+    use cluster::{Answer, ClusterState, Request, State, Transaction, Typed};
     use std::time::{Duration, Instant};
 
     #[test]
     fn a_coordinator_neither_hears_of_nor_reads_back_what_the_disks_do_not_carry_yet() {
         let directory = tempfile::tempdir().unwrap();
-        let state = RedbState::open(&directory.path().join("state.redb")).unwrap();
+        let state = State::open(&directory.path().join("state.redb")).unwrap();
         let revision = state.commit(Transaction::default().put("volume/x", vec![1])).unwrap();
         let kept = KeptState::new(state);
         let mut client = kept.client(|| {}).unwrap();

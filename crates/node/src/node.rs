@@ -28,7 +28,6 @@ use crate::volume_opening::VolumeOpener;
 use crate::volume_paths::VolumePaths;
 use crate::volume_quotas::VolumeQuotas;
 use crate::volumes::{Front, Volumes};
-use cluster::RedbState;
 use space::coordinator::Phase;
 use space::local::LocalEvent;
 use std::cell::{Cell, RefCell};
@@ -60,7 +59,7 @@ pub struct Settings {
 pub struct Options {
     pub driver: Driver,
     pub on_loop: OnLoop,
-    pub state: RedbState,
+    pub state: cluster::State,
     pub front: Box<dyn Front>,
     pub settings: Settings,
     /// Places to look for disks that are not where they were.

@@ -11,8 +11,7 @@ use crate::recovery::{Records, Recovery};
 use crate::tasks::until;
 use cluster::shares::Share;
 use cluster::{
-    DeletedVolume, DiskRecord, FaultDomain, PoolRecord, Record, RedbState, StateError, Transaction, Typed,
-    VolumeRecord,
+    DeletedVolume, DiskRecord, FaultDomain, PoolRecord, Record, StateError, Transaction, Typed, VolumeRecord,
 };
 use space::coordinator::Phase;
 use std::time::Duration;
@@ -281,7 +280,7 @@ fn check_reserve(reserve_disks: u32, disks: usize) -> Done<()> {
 
 /// Changes a pool's record, also if others change it at the same time; one that is gone stays gone.
 fn rewrite_pool(
-    state: &RedbState,
+    state: &cluster::State,
     pool: PoolId,
     change: impl Fn(PoolRecord) -> PoolRecord,
 ) -> Result<(), StateError> {
@@ -296,7 +295,7 @@ fn rewrite_pool(
 }
 
 /// Takes a pool out of the state if no volume lies in it; whether that is so.
-fn forget_empty_pool(state: &RedbState, pool: PoolId) -> Result<bool, StateError> {
+fn forget_empty_pool(state: &cluster::State, pool: PoolId) -> Result<bool, StateError> {
     let Some(found) = state.read::<PoolRecord>(&pool.to_string())? else { return Ok(true) };
     if state.list::<VolumeRecord>()?.iter().any(|volume| volume.value.pool == pool) {
         return Ok(false);
@@ -310,12 +309,12 @@ fn forget_empty_pool(state: &RedbState, pool: PoolId) -> Result<bool, StateError
 }
 
 /// Takes a pool and everything on it out of the state.
-fn forget_pool(state: &RedbState, pool: PoolId) -> Result<(), StateError> {
+fn forget_pool(state: &cluster::State, pool: PoolId) -> Result<(), StateError> {
     state.commit(forgotten(state, pool, Transaction::default())?).map(|_| ())
 }
 
 /// Adds what forgets a pool and everything on it.
-fn forgotten(state: &RedbState, pool: PoolId, changes: Transaction) -> Result<Transaction, StateError> {
+fn forgotten(state: &cluster::State, pool: PoolId, changes: Transaction) -> Result<Transaction, StateError> {
     let mut changes = changes.delete(PoolRecord::key_of(&pool.to_string()));
     for disk in state.list::<DiskRecord>()?.into_iter().filter(|disk| disk.value.pool == pool) {
         changes = changes.delete(disk.value.key());

@@ -13,7 +13,7 @@ use crate::kept::KeptState;
 use crate::pools::Pools;
 use crate::tasks::{Tasks, until};
 use cluster::image::PoolImage;
-use cluster::{RedbState, StateDump};
+use cluster::{State, StateDump};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -126,7 +126,7 @@ impl Keeper {
         self.exactly.set(false);
     }
 
-    fn state(&self) -> RedbState {
+    fn state(&self) -> State {
         self.kept.state().clone()
     }
 }

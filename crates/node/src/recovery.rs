@@ -8,8 +8,8 @@ use crate::tasks::Tasks;
 use crate::volume_care::VolumeCare;
 use crate::volume_opening::VolumeOpener;
 use cluster::{
-    DeletedVolume, DiskDamage, DiskRecord, LostBlocks, PoolRecord, Record, RedbState, StateError, Stored,
-    Typed, VolumeRecord,
+    DeletedVolume, DiskDamage, DiskRecord, LostBlocks, PoolRecord, Record, StateError, Stored, Typed,
+    VolumeRecord,
 };
 use std::rc::Rc;
 use types::{DiskId, PoolId, VolumeId};
@@ -25,7 +25,7 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    pub(crate) fn read(state: &RedbState) -> Result<Self, StateError> {
+    pub(crate) fn read(state: &cluster::State) -> Result<Self, StateError> {
         Ok(Self {
             pools: state.list()?,
             disks: state.list()?,
@@ -116,7 +116,7 @@ impl Recovery {
 }
 
 /// Writes a pool's record over the one there is. Only at a start, when blocking harms nobody.
-fn write_pool(state: &RedbState, pool: &PoolRecord) -> Result<(), StateError> {
+fn write_pool(state: &cluster::State, pool: &PoolRecord) -> Result<(), StateError> {
     let revision = state.read::<PoolRecord>(&pool.id())?.map_or(0, |found| found.revision);
     state.write(pool, revision).map(|_| ())
 }

@@ -2,33 +2,33 @@
 
 use crate::error::{Done, Error};
 use crate::tasks::Tasks;
-use cluster::{RedbState, StateError};
+use cluster::StateError;
 use std::rc::Rc;
 
 /// The cluster state as tasks change it: on a helper thread, since a commit waits for a disk.
 #[derive(Clone)]
 pub struct State {
-    redb: RedbState,
+    records: cluster::State,
     tasks: Rc<Tasks>,
 }
 
 impl State {
-    pub fn new(redb: RedbState, tasks: Rc<Tasks>) -> Self {
-        Self { redb, tasks }
+    pub fn new(records: cluster::State, tasks: Rc<Tasks>) -> Self {
+        Self { records, tasks }
     }
 
     /// Reads or changes the state.
     pub async fn change<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&RedbState) -> Result<T, StateError> + Send + 'static,
+        change: impl FnOnce(&cluster::State) -> Result<T, StateError> + Send + 'static,
     ) -> Done<T> {
-        let redb = self.redb.clone();
-        let result = self.tasks.blocking(move || change(&redb)).await;
+        let records = self.records.clone();
+        let result = self.tasks.blocking(move || change(&records)).await;
         Ok(result.ok_or_else(|| Error::io("no thread for the cluster state"))??)
     }
 
     /// The state itself, for the start of the server, when blocking harms nobody.
-    pub fn at_start(&self) -> &RedbState {
-        &self.redb
+    pub fn at_start(&self) -> &cluster::State {
+        &self.records
     }
 }

@@ -8,8 +8,7 @@ use crate::tasks::{Tasks, until};
 use crate::volume_opening::VolumeOpener;
 use crate::volumes::Volumes;
 use cluster::{
-    DeletedVolume, PoolRecord, Provisioning, Record, RedbState, Resiliency, StateError, Transaction, Typed,
-    VolumeRecord,
+    DeletedVolume, PoolRecord, Provisioning, Record, Resiliency, StateError, Transaction, Typed, VolumeRecord,
 };
 use space::coordinator::Phase;
 use std::cell::Cell;
@@ -347,7 +346,7 @@ enum Written {
 
 /// Writes the record of a new volume, unless its name is taken. The pool's record is written anew with it, as it is, so that whoever
 /// deletes the pool meanwhile notices.
-fn write_new(state: &RedbState, record: &VolumeRecord) -> Result<Written, StateError> {
+fn write_new(state: &cluster::State, record: &VolumeRecord) -> Result<Written, StateError> {
     let same = |other: &str| other.to_lowercase() == record.name.to_lowercase();
     for _ in 0..WRITES_MAX {
         if state.list::<VolumeRecord>()?.iter().any(|other| same(&other.value.name)) {

@@ -22,7 +22,6 @@ use crate::limits::Limits;
 use crate::pulse::Pulse;
 use accounts::ServerDirectory;
 use clients::SmbServer;
-use cluster::RedbState;
 use frontend::{Frontend, ServerFront};
 use node::{Node, Settings};
 use show::Show;
@@ -145,7 +144,7 @@ impl Plane {
         let node = node::Options {
             driver,
             on_loop: ON_LOOP,
-            state: RedbState::clone(&options.state),
+            state: options.state.clone(),
             front: Box::new(ServerFront(server.clone())),
             settings: settings(&limits),
             search: options.disk_paths,

@@ -18,7 +18,7 @@ fn start_in(directory: &Path) -> DataPlane {
     let path = directory.join("state.redb");
     // The thread that served the state for an earlier data plane may need a moment to let go of the file.
     let state = (0..500).find_map(|_| {
-        let opened = RedbState::open(&path).ok();
+        let opened = cluster::State::open(&path).ok();
         if opened.is_none() {
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -31,7 +31,7 @@ fn start_in(directory: &Path) -> DataPlane {
         smb_listeners: vec![TcpListener::bind("127.0.0.1:0").expect("a port")],
         rdma_listeners: Vec::new(),
         rdma_devices: Default::default(),
-        state: Arc::new(state),
+        state,
         disk_paths: Vec::new(),
         server_guid: [7; 16],
         smb: SmbPolicy { server_name: "TEST".to_owned(), ..SmbPolicy::default() },
@@ -186,9 +186,9 @@ fn what_was_found_wrong_with_a_disk_is_known_after_a_restart() {
 }
 
 /// Changes the state while no data plane has it.
-fn with_state(directory: &Path, change: impl FnOnce(&RedbState)) {
+fn with_state(directory: &Path, change: impl FnOnce(&cluster::State)) {
     let state = (0..500).find_map(|_| {
-        let opened = RedbState::open(&directory.join("state.redb")).ok();
+        let opened = cluster::State::open(&directory.join("state.redb")).ok();
         opened.or_else(|| {
             std::thread::sleep(Duration::from_millis(20));
             None

@@ -5,7 +5,7 @@ use crate::control::{Command, ControlHandle};
 use crate::directory::SharedDirectory;
 use api::requests::{ImportPool, ShareOptions};
 use api::{ApiError, ErrorKind};
-use cluster::RedbState;
+use cluster::State;
 use cluster::accounts::{AccountError, Accounts, PasswordPolicy};
 use cluster::clock::unix_now_s;
 use cluster::import::{self, ImportError, Wanted};
@@ -24,7 +24,7 @@ const CATCH_UP_EVERY: Duration = Duration::from_millis(500);
 
 /// What a change of accounts needs; one at a time holds `changing`.
 pub(super) struct AccountBook {
-    pub state: Arc<RedbState>,
+    pub state: State,
     pub key: SealKey,
     pub directory: SharedDirectory,
     policy: PasswordPolicy,
@@ -34,12 +34,7 @@ pub(super) struct AccountBook {
 }
 
 impl AccountBook {
-    pub fn new(
-        state: Arc<RedbState>,
-        key: SealKey,
-        directory: SharedDirectory,
-        policy: PasswordPolicy,
-    ) -> Self {
+    pub fn new(state: State, key: SealKey, directory: SharedDirectory, policy: PasswordPolicy) -> Self {
         Self { state, key, directory, policy, changing: Mutex::new(()), is_behind: AtomicBool::new(false) }
     }
 
@@ -76,8 +71,8 @@ impl AccountBook {
         self.is_behind.load(Ordering::Acquire)
     }
 
-    pub fn accounts(&self) -> Accounts<'_, RedbState> {
-        Accounts::new(&*self.state, &self.key).with_policy(self.policy)
+    pub fn accounts(&self) -> Accounts<'_, State> {
+        Accounts::new(&self.state, &self.key).with_policy(self.policy)
     }
 
     pub fn import(
@@ -107,8 +102,8 @@ impl AccountBook {
             let skipped = found.skipped.iter().map(|why| format!("; skipped {why}")).collect::<String>();
             ApiError::new(kind, format!("{error}{skipped}"))
         })?;
-        let mut report = import::commit(&*self.state, &self.key, old_key.as_ref(), &plan, unix_now_s())
-            .map_err(refused)?;
+        let mut report =
+            import::commit(&self.state, &self.key, old_key.as_ref(), &plan, unix_now_s()).map_err(refused)?;
         report.notes.extend(found.skipped);
         Ok((plan.pool.id, plan.pool.name, report))
     }

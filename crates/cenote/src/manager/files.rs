@@ -26,7 +26,7 @@ fn state_issue(trouble: &StateTrouble, is_behind: bool) -> HealthIssue {
     HealthIssue {
         health: Health::Unhealthy,
         code: "cluster_state".to_owned(),
-        target: trouble.path.display().to_string(),
+        target: trouble.place.to_string(),
         since_unix_s: trouble.since_unix_s,
         what: format!("the cluster state cannot be read or written: {}", trouble.why),
         meaning: format!(

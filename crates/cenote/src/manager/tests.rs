@@ -15,9 +15,9 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let place = tempfile::tempdir().unwrap();
-        let state = Arc::new(RedbState::open(&place.path().join("state.redb")).unwrap());
+        let state = State::open(&place.path().join("state.redb")).unwrap();
         let key = SealKey::open_or_create(&place.path().join("secret.key")).unwrap();
-        Accounts::new(&*state, &key).add_user("ann", "", "first password", &[], 1).unwrap();
+        Accounts::new(&state, &key).add_user("ann", "", "first password", &[], 1).unwrap();
         let directory = SharedDirectory::new(load(&state, &key).unwrap());
         let audit = Arc::new(AuditLog::open(&place.path().join("audit.log")).unwrap());
         let (control, commands) = channel_with(Arc::new(|| {}));
@@ -66,6 +66,7 @@ fn what_was_changed_before_a_failure_is_in_force_too() {
 fn health_tells_of_a_state_that_cannot_be_read_and_what_was_changed_is_in_force_when_it_can_again() {
     let bench = Bench::new();
     let path = bench._directory.path().join("state.redb");
+    let place = path.clone();
     let before = bench.hash_of_ann();
     let kept = path.with_extension("kept");
     let (state, moved) = (bench.manager.accounts.state.clone(), kept.clone());
@@ -83,7 +84,8 @@ fn health_tells_of_a_state_that_cannot_be_read_and_what_was_changed_is_in_force_
     bench.manager.tell_files(&mut report);
     assert_eq!(report.health, api::model::Health::Unhealthy);
     assert_eq!(report.issues[0].code, "cluster_state");
-    std::fs::rename(&kept, state.trouble().unwrap().path).unwrap();
+    assert_eq!(state.trouble().unwrap().place.to_string(), place.display().to_string());
+    std::fs::rename(&kept, place).unwrap();
     bench.runtime.block_on(async {
         for _ in 0..200 {
             tokio::time::sleep(Duration::from_millis(50)).await;

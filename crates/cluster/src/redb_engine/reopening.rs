@@ -14,9 +14,9 @@
 //! A file that is missing, empty or holds an older revision than was committed is not this state: it is not used, and the
 //! trouble says so.
 
-use super::{MakeDatabase, StateDump, prepare};
-use crate::StateError;
+use super::{MakeDatabase, prepare};
 use crate::clock::unix_now_s;
+use crate::{StateDump, StateError, StatePlace, StateTrouble};
 use redb::Database;
 use std::fmt::Display;
 use std::fs::{File, OpenOptions};
@@ -40,15 +40,6 @@ impl Default for Pauses {
     fn default() -> Self {
         Self { min: Duration::from_millis(100), max: Duration::from_secs(10) }
     }
-}
-
-/// Why the state's database is closed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StateTrouble {
-    pub path: PathBuf,
-    /// What failed at first, and why the last try to open the file failed.
-    pub why: String,
-    pub since_unix_s: u64,
 }
 
 #[derive(Default)]
@@ -141,8 +132,11 @@ impl Reopened {
         if held.generation != generation || held.database.is_none() {
             return;
         }
-        let trouble =
-            StateTrouble { path: self.path.clone(), why: error.to_string(), since_unix_s: unix_now_s() };
+        let trouble = StateTrouble {
+            place: StatePlace::File(self.path.clone()),
+            why: error.to_string(),
+            since_unix_s: unix_now_s(),
+        };
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(trouble);
         held.database = None;
         // Fails only if the thread is gone, which lives as long as this.

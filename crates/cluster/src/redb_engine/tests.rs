@@ -163,7 +163,7 @@ fn a_full_file_system_is_told_and_answers_at_once_until_there_is_room() {
     assert!(matches!(state.call(Request::Commit(change())), Err(StateError::Unknown(_))));
     std::thread::sleep(Duration::from_millis(50));
     let trouble = state.trouble().expect("it is told");
-    assert_eq!(trouble.path, path);
+    assert_eq!(trouble.place, crate::StatePlace::File(path.clone()));
     assert!(trouble.why.contains("No space left"), "{}", trouble.why);
     let asked = Instant::now();
     assert!(matches!(state.call(Request::Commit(change())), Err(StateError::Unknown(_))));

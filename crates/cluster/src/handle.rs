@@ -1,0 +1,172 @@
+//! The state as the daemon holds it: one handle, whichever engine answers.
+//!
+//! Owns [`State`], what is asked of every engine, and the move from one engine to another while the daemon runs. Promises: a
+//! request is answered by one engine, and none is lost or answered twice over a move; commits of this process (and, with etcd, of
+//! every process) are told to watches.
+
+use crate::watch::{Board, Watch};
+use crate::{
+    Answer, BlockingState, Change, ClusterState, MemoryState, RedbState, Request, StateCompletion, StateDump,
+    StateError, StateTrouble, Transaction,
+};
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, mpsc};
+
+#[derive(Clone)]
+enum Engine {
+    Memory(MemoryState),
+    Redb(RedbState),
+}
+
+struct Shared {
+    /// Held for reading while a request is in work, for writing while the records move to another engine.
+    engine: RwLock<Engine>,
+    board: Board,
+}
+
+/// The cluster's state. Cloning shares it; any thread may use it.
+#[derive(Clone)]
+pub struct State {
+    shared: Arc<Shared>,
+}
+
+impl From<MemoryState> for State {
+    fn from(memory: MemoryState) -> Self {
+        Self::new(Engine::Memory(memory))
+    }
+}
+
+impl From<RedbState> for State {
+    fn from(redb: RedbState) -> Self {
+        Self::new(Engine::Redb(redb))
+    }
+}
+
+impl State {
+    fn new(engine: Engine) -> Self {
+        Self { shared: Arc::new(Shared { engine: RwLock::new(engine), board: Board::default() }) }
+    }
+
+    /// Opens or creates the state of a single server: redb in a file.
+    ///
+    /// # Errors
+    /// As [`RedbState::open`].
+    pub fn open(path: &Path) -> Result<Self, StateError> {
+        RedbState::open(path).map(Self::from)
+    }
+
+    fn engine(&self) -> RwLockReadGuard<'_, Engine> {
+        self.shared.engine.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last revision that this process knows of; asks nobody.
+    pub fn revision(&self) -> u64 {
+        match &*self.engine() {
+            Engine::Memory(memory) => memory.revision(),
+            Engine::Redb(redb) => redb.revision(),
+        }
+    }
+
+    /// Why the state does not answer, while it does not; asks nobody.
+    pub fn trouble(&self) -> Option<StateTrouble> {
+        match &*self.engine() {
+            Engine::Memory(_) => None,
+            Engine::Redb(redb) => redb.trouble(),
+        }
+    }
+
+    /// As if the file of a single server's state failed now; for tests of what is above.
+    pub fn fail(&self, why: &str) {
+        if let Engine::Redb(redb) = &*self.engine() {
+            redb.fail(why);
+        }
+    }
+
+    /// Everything as of one moment.
+    ///
+    /// # Errors
+    /// [`StateError::Unknown`].
+    pub fn dump(&self) -> Result<StateDump, StateError> {
+        match &*self.engine() {
+            Engine::Memory(memory) => Ok(memory.dump()),
+            Engine::Redb(redb) => redb.dump(),
+        }
+    }
+
+    /// Hears of changes of all keys that begin with `prefix`. The first that it gives is to start over, so that the listener lists.
+    pub fn watch(&self, prefix: &str) -> Watch {
+        self.watch_with(prefix, || {})
+    }
+
+    /// As [`State::watch`]; `wake` is called when changes wait that were not there before. It must not block.
+    pub fn watch_with(&self, prefix: &str, wake: impl Fn() + Send + Sync + 'static) -> Watch {
+        self.shared.board.listen(prefix, Box::new(wake))
+    }
+
+    /// A handle for the data plane, which never blocks. `wake` is called after each answer, so that the data plane's loop polls.
+    ///
+    /// # Errors
+    /// [`StateError::Open`] if the thread that answers cannot be started.
+    pub fn client(&self, wake: impl Fn() + Send + 'static) -> Result<StateClient, StateError> {
+        let (requests, take) = mpsc::channel::<(u64, Request)>();
+        let (give, answers) = mpsc::channel();
+        let state = self.clone();
+        std::thread::Builder::new()
+            .name("cluster-state".into())
+            .spawn(move || {
+                for (token, request) in take {
+                    let answer = state.call(request).unwrap_or(Answer::Unknown);
+                    if give.send(StateCompletion { token, answer }).is_err() {
+                        break;
+                    }
+                    wake();
+                }
+            })
+            .map_err(|error| StateError::Open(format!("no thread for the cluster state: {error}")))?;
+        Ok(StateClient { requests, answers, refused: Vec::new() })
+    }
+}
+
+impl BlockingState for State {
+    fn call(&self, request: Request) -> Result<Answer, StateError> {
+        let changed = changed_keys(&request);
+        let answer = match &*self.engine() {
+            Engine::Memory(memory) => memory.call(request),
+            Engine::Redb(redb) => redb.call(request),
+        }?;
+        if let Answer::Committed { revision } = answer {
+            self.shared.board.changed(changed.iter().map(String::as_str), revision);
+        }
+        Ok(answer)
+    }
+}
+
+/// The keys that a request changes if it is committed.
+fn changed_keys(request: &Request) -> Vec<String> {
+    let Request::Commit(Transaction { changes, .. }) = request else { return Vec::new() };
+    let keys = changes.iter().map(|change| match change {
+        Change::Put { key, .. } | Change::Delete { key } => key.clone(),
+    });
+    keys.collect()
+}
+
+/// [`State`] as a [`ClusterState`].
+pub struct StateClient {
+    requests: mpsc::Sender<(u64, Request)>,
+    answers: mpsc::Receiver<StateCompletion>,
+    /// Requests that found the thread gone.
+    refused: Vec<StateCompletion>,
+}
+
+impl ClusterState for StateClient {
+    fn submit(&mut self, token: u64, request: Request) {
+        if self.requests.send((token, request)).is_err() {
+            self.refused.push(StateCompletion { token, answer: Answer::Unknown });
+        }
+    }
+
+    fn poll(&mut self, out: &mut Vec<StateCompletion>) {
+        out.append(&mut self.refused);
+        out.extend(self.answers.try_iter());
+    }
+}
