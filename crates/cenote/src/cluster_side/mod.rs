@@ -1,0 +1,20 @@
+//! This server as a part of a cluster: who it is there, who may join, and what the API asks of the cluster.
+//!
+//! Owns `DATA/cluster`. Promises: nothing listens unless `cluster.listen` names an address; strangers take a bounded share of connections
+//! and time, and change nothing without a token. Who is let in is decided in `cluster::admission`.
+
+mod applicant;
+mod asking;
+mod control;
+mod engine;
+mod identity;
+mod listener;
+mod preflight;
+mod tls;
+mod view;
+pub mod wire;
+
+pub use applicant::ClusterKeys;
+pub use control::ClusterControl;
+pub use identity::{Identity, IdentityError};
+pub use listener::serve;
