@@ -233,6 +233,7 @@ fn same_volume(left: &(String, Vec<u8>), right: &(String, Vec<u8>)) -> bool {
     let still = |(key, value): &(String, Vec<u8>)| {
         let mut record = VolumeRecord::decode(key, value).ok()?;
         (record.epoch, record.settled, record.promised) = (Epoch(0), Epoch(0), Epoch(0));
+        record.owner = None;
         Some(record)
     };
     left.0 == right.0 && left.0.starts_with(VolumeRecord::PREFIX) && still(left) == still(right)

@@ -19,6 +19,7 @@ fn disk(number: u8) -> DiskRecord {
     DiskRecord {
         id: DiskId::from_bytes([number; 16]),
         pool: POOL,
+        node: None,
         path: format!("/old/{number}"),
         size_bytes: 1 << 30,
         slab_bytes: 1 << 26,

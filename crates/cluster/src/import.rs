@@ -126,7 +126,7 @@ pub fn plan(found: &[FoundDisk], wanted: &Wanted, searched: &str) -> Result<Plan
     let (mut here, mut missing) = (Vec::new(), Vec::new());
     for known in recorded {
         match disks.iter().find(|disk| disk.disk == known.id) {
-            Some(disk) => here.push(DiskRecord { path: disk.path.clone(), ..known }),
+            Some(disk) => here.push(DiskRecord { path: disk.path.clone(), node: None, ..known }),
             None => missing.push(known),
         }
     }
@@ -148,7 +148,15 @@ pub fn plan(found: &[FoundDisk], wanted: &Wanted, searched: &str) -> Result<Plan
     let mut volumes = image.records::<VolumeRecord>().map_err(|error| damaged(error.to_string()))?;
     for volume in &mut volumes {
         let promised = disks.iter().filter_map(|disk| disk.promised.get(&volume.id)).max();
-        volume.epoch = volume.epoch.max(promised.copied().unwrap_or_default());
+        let promised = promised.copied().unwrap_or_default();
+        if volume.owner.is_some() && promised > volume.epoch {
+            // A cluster's coordinators do not wait for the disks' copies of the record: a disk may have been put out since. One that
+            // was has promised less than those that remained, and is compared before it counts, or counts for what nobody else has.
+            volume.promised = promised;
+        }
+        volume.epoch = volume.epoch.max(promised);
+        // The nodes of another cluster say nothing here.
+        volume.owner = None;
     }
     if image.header.omitted > 0 {
         notes.push(format!(

@@ -60,8 +60,8 @@ pub use memory::{Fault, MemoryClient, MemoryState};
 pub use nodes::{ClusterRecord, EtcdMember, NodeRecord, NodeState, Sealed};
 pub use pool::FaultDomain;
 pub use records::{
-    DeletedVolume, DiskDamage, DiskRecord, DiskState, HealthRecord, JobId, JobKind, JobRecord, JobState,
-    LostBlocks, PoolRecord, Provisioning, Record, Resiliency, Severity, StaleDisk, VolumeRecord,
+    DeletedVolume, DiskDamage, DiskRecord, DiskState, HealthRecord, Home, JobId, JobKind, JobRecord,
+    JobState, LostBlocks, PoolRecord, Provisioning, Record, Resiliency, Severity, StaleDisk, VolumeRecord,
     WARN_AT_PERCENT,
 };
 pub use redb_engine::RedbState;

@@ -4,7 +4,7 @@ use crate::StateError;
 use pool::FaultDomain;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use types::{DiskId, Epoch, PoolId, VolumeId};
+use types::{DiskId, Epoch, NodeId, PoolId, VolumeId};
 
 /// A kind of record: one key prefix, JSON values.
 pub trait Record: Serialize + DeserializeOwned {
@@ -82,6 +82,14 @@ pub struct StaleDisk {
     pub promised: Epoch,
 }
 
+/// Disks of one node, which are away together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Home {
+    /// As the disks' fault domains name it.
+    pub node: String,
+    pub disks: Vec<DiskId>,
+}
+
 /// A virtual disk. Its coordinator alone changes it, by compare-and-swap of the whole record (I2).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeRecord {
@@ -103,11 +111,20 @@ pub struct VolumeRecord {
     /// beginning.
     #[serde(default)]
     pub promised: Epoch,
-    /// Which opening of the volume wrote the record last; 0: none yet.
+    /// Which opening of the volume wrote the record last; 0: none yet, or the one before has closed it.
     #[serde(default)]
     pub coordinator: u128,
+    /// The node that has the volume open, or is to open it; `None`: the one server that there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<NodeId>,
     /// Every chunk has at least so many in-sync copies: so many disks, less one, may be missing at an opening.
     pub min_holders: u8,
+    /// Every chunk has in-sync copies in at least so many of `homes`: all disks of so many nodes, less one, may be missing at an opening.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub min_homes: u8,
+    /// The nodes by which `min_homes` was counted; empty on one server.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub homes: Vec<Home>,
     /// Disks whose chunks of this volume hold every acknowledged write.
     pub in_sync: Vec<DiskId>,
     /// Disks whose chunks of this volume may miss writes.
@@ -133,6 +150,10 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
+fn is_zero(value: &u8) -> bool {
+    *value == 0
+}
+
 fn yes() -> bool {
     true
 }
@@ -145,6 +166,18 @@ impl Record for VolumeRecord {
 }
 
 impl VolumeRecord {
+    /// Counts the nodes that these disks are of; `None` if one is of no node that the record knows.
+    pub fn homes_of(&self, disks: impl IntoIterator<Item = DiskId>) -> Option<usize> {
+        let mut found: Vec<&str> = Vec::new();
+        for disk in disks {
+            let home = self.homes.iter().find(|home| home.disks.contains(&disk))?;
+            if !found.contains(&home.node.as_str()) {
+                found.push(&home.node);
+            }
+        }
+        Some(found.len())
+    }
+
     /// A volume that nothing was written to: every disk of `disks` is in sync.
     pub fn new(
         id: VolumeId,
@@ -168,7 +201,10 @@ impl VolumeRecord {
             settled: Epoch(1),
             promised: Epoch(0),
             coordinator: 0,
+            owner: None,
             min_holders: resiliency.copies(),
+            min_homes: 0,
+            homes: Vec::new(),
             in_sync: disks,
             stale: Vec::new(),
             building: Vec::new(),
@@ -253,7 +289,10 @@ pub enum DiskState {
 pub struct DiskRecord {
     pub id: DiskId,
     pub pool: PoolId,
-    /// Where it was last found.
+    /// The node that has it; `None`: the one server that there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeId>,
+    /// Where it was last found, on its node.
     pub path: String,
     pub size_bytes: u64,
     pub slab_bytes: u64,

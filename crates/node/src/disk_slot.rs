@@ -184,6 +184,7 @@ mod tests {
         let record = DiskRecord {
             id: DiskId::from_bytes([1; 16]),
             pool: PoolId::from_bytes([2; 16]),
+            node: None,
             path: "/dev/sdq1".to_owned(),
             size_bytes: 1 << 30,
             slab_bytes: 1 << 20,

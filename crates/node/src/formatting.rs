@@ -37,6 +37,7 @@ pub fn has_room_for_volume(disks: u32, size_bytes: u64, resiliency: Resiliency) 
         free_slabs: slabs,
         domain: domain.clone(),
         usable: true,
+        expected: false,
     };
     let pool = PoolView::new((0..disks).map(view).collect(), reserve_disks);
     pool.available_chunks(resiliency.copies()) >= u64::from(volume::fs::CHUNKS_MIN)
@@ -151,6 +152,7 @@ fn format_disk(
     Ok(DiskRecord {
         id,
         pool,
+        node: None,
         path,
         size_bytes,
         slab_bytes,

@@ -12,9 +12,9 @@ mod plan;
 mod view;
 
 pub use domain::{FaultDomain, Level};
-pub use place::{PlaceError, Purpose, level, place};
+pub use place::{PlaceError, Purpose, place};
 pub use plan::{ChunkCopies, Move, Repair, rebalance_plan, repair_plan, surplus};
-pub use view::{DiskView, PoolView, default_reserve_disks};
+pub use view::{DiskView, PoolView, default_reserve_disks, level};
 
 #[cfg(test)]
 mod tests;

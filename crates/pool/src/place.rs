@@ -1,7 +1,8 @@
 //! Which disks get the copies of a chunk.
 
 use crate::domain::DomainName;
-use crate::{Level, PoolView};
+use crate::view::level;
+use crate::{DiskView, Level, PoolView};
 use std::collections::BTreeSet;
 use std::fmt;
 use types::DiskId;
@@ -36,21 +37,9 @@ impl fmt::Display for PlaceError {
 
 impl std::error::Error for PlaceError {}
 
-/// The strictest level at which the pool's usable disks give every copy a domain of its own.
-pub fn level(pool: &PoolView, copies: u8) -> Option<Level> {
-    Level::STRICTEST_FIRST.into_iter().find(|&level| {
-        let domains: BTreeSet<DomainName<'_>> = pool
-            .disks()
-            .iter()
-            .filter(|disk| disk.usable)
-            .map(|disk| disk.domain.name(disk.id, level))
-            .collect();
-        domains.len() >= usize::from(copies.max(1))
-    })
-}
-
 /// Chooses disks for `wanted` more copies of a chunk whose other copies are on `existing`. Disks of `excluded` are not chosen.
-/// The emptiest disks by capacity come first.
+/// Where there are fewer nodes than copies, or fewer racks, these still have as equal a share as can be. Then the emptiest disks by capacity
+/// come first.
 ///
 /// # Errors
 /// [`PlaceError`]; no partial answer.
@@ -85,10 +74,28 @@ pub fn place(
             .filter(|disk| disk.usable && disk.free_slabs > 0)
             .filter(|disk| !existing.contains(&disk.id) && !excluded.contains(&disk.id))
             .filter(|disk| !taken.contains(&disk.domain.name(disk.id, level)))
-            .min_by(|a, b| a.by_fill_with_one_more(b))
+            .min_by(|a, b| {
+                let crowded = |disk: &DiskView| crowd(pool, disk, existing.iter().chain(&chosen));
+                crowded(a).cmp(&crowded(b)).then_with(|| a.by_fill_with_one_more(b))
+            })
             .ok_or(PlaceError::Full)?;
         taken.insert(best.domain.name(best.id, level));
         chosen.push(best.id);
     }
     Ok(chosen)
+}
+
+/// Counts copies on `others` that would share a domain with one on this disk, level by level, the widest first.
+pub(crate) fn crowd<'a>(
+    pool: &PoolView,
+    disk: &DiskView,
+    others: impl Iterator<Item = &'a DiskId> + Clone,
+) -> [usize; Level::STRICTEST_FIRST.len()] {
+    Level::STRICTEST_FIRST.map(|level| {
+        let name = disk.domain.name(disk.id, level);
+        let shares = |other: &&DiskId| {
+            pool.disk(**other).is_some_and(|other| other.domain.name(other.id, level) == name)
+        };
+        others.clone().filter(shares).count()
+    })
 }

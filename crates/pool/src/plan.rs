@@ -1,7 +1,9 @@
 //! Plans that move or add copies: repair after a loss, rebalance after disks were added.
 
-use crate::place::{PlaceError, Purpose, level, place};
-use crate::{DiskView, PoolView};
+use crate::place::{PlaceError, Purpose, crowd, place};
+use crate::view::level;
+use crate::{DiskView, Level, PoolView};
+use std::collections::BTreeMap;
 use types::{ChunkIndex, DiskId, VolumeId};
 
 /// A chunk and the disks that hold a good copy of it.
@@ -60,7 +62,7 @@ pub fn repair_plan(pool: &PoolView, chunks: &[ChunkCopies]) -> (Vec<Repair>, u64
 }
 
 /// The copy to give up if a chunk has more than it should: of a disk that is not usable (retired), else of one in the fault domain
-/// of another copy, else of the fullest.
+/// of another copy, else of the one that shares most with others, else of the fullest.
 pub fn surplus(pool: &PoolView, chunk: &ChunkCopies) -> Option<DiskId> {
     if chunk.holders.len() <= usize::from(chunk.copies) {
         return None;
@@ -72,7 +74,9 @@ pub fn surplus(pool: &PoolView, chunk: &ChunkCopies) -> Option<DiskId> {
         let usable = disk.is_some_and(|disk| disk.usable);
         let alone = chunk.holders.iter().all(|&other| other == id || name(other) != name(id));
         let per_mille = |disk: &DiskView| disk.used_slabs() * 1000 / disk.total_slabs.max(1);
-        (usable, alone, std::cmp::Reverse(disk.map_or(0, per_mille)), id)
+        let others = chunk.holders.iter().filter(|&&other| other != id);
+        let crowded = disk.map(|disk| crowd(pool, disk, others));
+        (usable, alone, std::cmp::Reverse((crowded, disk.map_or(0, per_mille))), id)
     };
     chunk.holders.iter().copied().min_by_key(worth)
 }
@@ -82,26 +86,40 @@ fn kept(pool: &PoolView, chunk: &ChunkCopies) -> Vec<DiskId> {
     chunk.holders.iter().copied().filter(usable).collect()
 }
 
-/// The fewest moves found that bring each usable disk to within 2 % of its size, or one slab, of the pool's mean fill. Copies
-/// move from disks above the mean to disks below it only, and never into a fault domain that holds another copy.
+/// The fewest moves found that bring each usable disk to within 2 % of its size, or one slab, of the pool's mean fill. Copies that share a
+/// fault domain although there are others move apart first: a pool may have begun on one node. After that copies move from disks above
+/// the mean to disks below it only, and never to where they share more with another copy.
 pub fn rebalance_plan(pool: &PoolView, chunks: &[ChunkCopies], moves_max: usize) -> Vec<Move> {
     let mut pool = pool.clone();
     let mut chunks: Vec<ChunkCopies> = chunks.to_vec();
     chunks.sort_by_key(|chunk| (chunk.volume, chunk.chunk));
     let mut plan = Vec::new();
+    let mut levels = BTreeMap::new();
+    for chunk in &mut chunks {
+        let level = *levels.entry(chunk.copies).or_insert_with(|| level(&pool, chunk.copies));
+        while plan.len() < moves_max
+            && let Some(step) = level.and_then(|level| move_apart(&pool, chunk, level))
+        {
+            apply(step, &mut pool, chunk);
+            plan.push(step);
+        }
+    }
     while plan.len() < moves_max {
         let Some(step) = next_move(&pool, &chunks) else { break };
-        pool.take(step.to);
-        pool.give_back(step.from);
         let moved = chunks.iter_mut().find(|chunk| chunk.volume == step.volume && chunk.chunk == step.chunk);
-        for holder in moved.into_iter().flat_map(|chunk| chunk.holders.iter_mut()) {
-            if *holder == step.from {
-                *holder = step.to;
-            }
-        }
+        let Some(moved) = moved else { break };
+        apply(step, &mut pool, moved);
         plan.push(step);
     }
     plan
+}
+
+fn apply(step: Move, pool: &mut PoolView, chunk: &mut ChunkCopies) {
+    pool.take(step.to);
+    pool.give_back(step.from);
+    for holder in chunk.holders.iter_mut().filter(|holder| **holder == step.from) {
+        *holder = step.to;
+    }
 }
 
 /// Slabs above (positive) or below (negative) the disk's share of what is used, times the pool's size.
@@ -133,12 +151,33 @@ fn next_move(pool: &PoolView, chunks: &[ChunkCopies]) -> Option<Move> {
     None
 }
 
+/// Finds a copy that shares a fault domain with another one of its chunk, and a disk of a domain that has none.
+fn move_apart(pool: &PoolView, chunk: &ChunkCopies, level: Level) -> Option<Move> {
+    let name = |id: DiskId| pool.disk(id).map(|disk| disk.domain.name(disk.id, level));
+    let shares = |id: &DiskId| {
+        name(*id).is_some() && chunk.holders.iter().any(|other| other != id && name(*other) == name(*id))
+    };
+    let fill = |id: &DiskId| pool.disk(*id).map(|disk| disk.used_slabs() * 1000 / disk.total_slabs.max(1));
+    let from = chunk.holders.iter().copied().filter(shares).max_by_key(fill)?;
+    let free = pool.disks().iter().filter(|disk| disk.usable && disk.free_slabs > 0);
+    let is_apart = |disk: &&DiskView| {
+        let mut kept = chunk.holders.iter().filter(|holder| **holder != from);
+        kept.all(|holder| name(*holder) != name(disk.id))
+    };
+    let to = free.filter(is_apart).min_by(|a, b| a.by_fill_with_one_more(b))?;
+    Some(Move { volume: chunk.volume, chunk: chunk.chunk, from, to: to.id })
+}
+
 fn movable(pool: &PoolView, chunk: &ChunkCopies, from: DiskId, to: &DiskView) -> bool {
     if !chunk.holders.contains(&from) || chunk.holders.contains(&to.id) {
         return false;
     }
     let Some(level) = level(pool, chunk.copies) else { return false };
     let name = to.domain.name(to.id, level);
-    let others = chunk.holders.iter().filter(|&&id| id != from).filter_map(|&id| pool.disk(id));
-    others.into_iter().all(|other| other.domain.name(other.id, level) != name)
+    let others = chunk.holders.iter().filter(|&&id| id != from);
+    let is_free = others
+        .clone()
+        .filter_map(|&id| pool.disk(id))
+        .all(|other| other.domain.name(other.id, level) != name);
+    is_free && pool.disk(from).is_none_or(|from| crowd(pool, to, others.clone()) <= crowd(pool, from, others))
 }

@@ -11,7 +11,7 @@ fn id(number: u8) -> DiskId {
 
 fn disk(number: u8, slabs: u64, node: &str) -> DiskView {
     let domain = FaultDomain { node: node.into(), ..FaultDomain::default() };
-    DiskView { id: id(number), total_slabs: slabs, free_slabs: slabs, domain, usable: true }
+    DiskView { id: id(number), total_slabs: slabs, free_slabs: slabs, domain, usable: true, expected: false }
 }
 
 /// Places chunks until the pool is full.
@@ -57,6 +57,78 @@ fn a_full_node_is_not_replaced_by_a_second_copy_in_the_other() {
     let mut pool = PoolView::new(vec![disk(1, 8, "a"), disk(2, 8, "a"), disk(3, 2, "b")], 0);
     assert_eq!(fill(&mut pool, 2, 99).len(), 2);
     assert_eq!(place(&pool, 2, &[], &[], Purpose::Write), Err(PlaceError::Full));
+}
+
+#[test]
+fn copies_of_a_three_way_mirror_are_on_three_nodes_or_else_on_both_of_two() {
+    for (nodes, disks_each) in [(2_u8, 2_u8), (2, 5), (3, 1), (3, 3), (5, 2)] {
+        let disks = (0..nodes * disks_each).map(|at| {
+            // Of different sizes, so that the emptiest are often on one node.
+            disk(at + 1, 8 + 5 * u64::from(at / disks_each), &format!("node-{}", at / disks_each))
+        });
+        let mut pool = PoolView::new(disks.collect(), 0);
+        let chunks = fill(&mut pool, 3, 8);
+        assert_eq!(chunks.len(), 8);
+        for chunk in chunks {
+            assert_eq!(nodes_of(&pool, &chunk.holders).len(), usize::from(nodes.min(3)), "{chunk:?}");
+        }
+    }
+}
+
+#[test]
+fn room_is_counted_by_nodes_and_not_by_disks() {
+    let disks = (1..=3).map(|at| disk(at, 10, "large")).chain([disk(4, 10, "small")]);
+    let mut pool = PoolView::new(disks.collect(), 0);
+    assert_eq!(pool.available_chunks(2), 10);
+    assert_eq!(fill(&mut pool, 2, 99).len(), 10);
+}
+
+#[test]
+fn copies_are_not_crowded_on_other_nodes_while_one_is_expected_back() {
+    let mut disks: Vec<DiskView> = (1..=3).map(|at| disk(at, 8, &format!("node-{at}"))).collect();
+    disks.push(disk(4, 8, "node-1"));
+    (disks[2].usable, disks[2].expected) = (false, true);
+    let pool = PoolView::new(disks.clone(), 0);
+    assert_eq!(place(&pool, 1, &[id(1), id(2)], &[], Purpose::Repair), Err(PlaceError::Full));
+    // Its node will not come back.
+    disks[2].expected = false;
+    let pool = PoolView::new(disks, 0);
+    assert_eq!(place(&pool, 1, &[id(1), id(2)], &[], Purpose::Repair), Ok(vec![id(4)]));
+}
+
+#[test]
+fn a_pool_that_began_on_one_node_is_spread_over_those_that_join() {
+    let disks = (1..=3).map(|at| disk(at, 20, "a")).chain((4..=6).map(|at| disk(at, 20, "b")));
+    let mut pool = PoolView::new(disks.collect(), 0);
+    let mut chunks: Vec<ChunkCopies> = Vec::new();
+    for at in 0..12 {
+        let holders = vec![id(1 + at % 3), id(1 + (at + 1) % 3)];
+        holders.iter().for_each(|disk| pool.take(*disk));
+        chunks.push(ChunkCopies { volume: VOLUME, chunk: ChunkIndex(at.into()), copies: 2, holders });
+    }
+    for step in rebalance_plan(&pool, &chunks, 99) {
+        let chunk = &mut chunks[step.chunk.0 as usize];
+        let at = chunk.holders.iter().position(|holder| *holder == step.from).unwrap();
+        chunk.holders[at] = step.to;
+    }
+    assert!(chunks.iter().all(|chunk| nodes_of(&pool, &chunk.holders).len() == 2), "{chunks:?}");
+}
+
+#[test]
+fn a_move_or_a_surplus_copy_does_not_leave_a_chunk_on_one_node() {
+    let disks = (1..=4).map(|at| disk(at, 20, "a")).chain([disk(5, 20, "b")]);
+    let mut pool = PoolView::new(disks.collect(), 0);
+    // Two nodes for three copies.
+    let chunks: Vec<ChunkCopies> = (0..6)
+        .map(|at| {
+            let holders = vec![id(1), id(2), id(5)];
+            holders.iter().for_each(|disk| pool.take(*disk));
+            ChunkCopies { volume: VOLUME, chunk: ChunkIndex(at), copies: 3, holders }
+        })
+        .collect();
+    assert!(rebalance_plan(&pool, &chunks, 99).iter().all(|step| step.from != id(5)));
+    let four = ChunkCopies { holders: vec![id(1), id(2), id(3), id(5)], ..chunks[0].clone() };
+    assert!(surplus(&pool, &four).is_some_and(|given_up| given_up != id(5)));
 }
 
 #[test]

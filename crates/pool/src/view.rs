@@ -1,8 +1,9 @@
 //! What placement knows of a pool.
 
-use crate::FaultDomain;
+use crate::domain::DomainName;
+use crate::{FaultDomain, Level};
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use types::DiskId;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +14,8 @@ pub struct DiskView {
     pub domain: FaultDomain,
     /// May be given chunks: healthy, reachable, not retired.
     pub usable: bool,
+    /// Its node is down and expected back: it is given nothing, and its fault domain counts.
+    pub expected: bool,
 }
 
 impl DiskView {
@@ -89,8 +92,8 @@ impl PoolView {
         }
     }
 
-    /// Chunks of `copies` copies that new writes can still be given: by how many rounds of `copies` different disks the free
-    /// slabs allow.
+    /// Chunks of `copies` copies that new writes can still be given: by how many rounds of `copies` different fault domains the free slabs
+    /// allow.
     pub fn available_chunks(&self, copies: u8) -> u64 {
         self.chunks_beyond(copies, self.reserve_slabs.saturating_add(self.promised_slabs))
     }
@@ -101,11 +104,15 @@ impl PoolView {
     }
 
     fn chunks_beyond(&self, copies: u8, kept_slabs: u64) -> u64 {
+        let Some(level) = level(self, copies) else { return 0 };
         let copies = u64::from(copies.max(1));
-        let free: Vec<u64> =
-            self.disks.iter().filter(|disk| disk.usable).map(|disk| disk.free_slabs).collect();
+        let mut by_domain = BTreeMap::new();
+        for disk in self.disks.iter().filter(|disk| disk.usable) {
+            *by_domain.entry(disk.domain.name(disk.id, level)).or_insert(0) += disk.free_slabs;
+        }
+        let free: Vec<u64> = by_domain.into_values().collect();
         let budget = self.free_slabs().saturating_sub(kept_slabs) / copies;
-        // The largest n with sum(min(free, n)) >= n * copies: each chunk takes at most one slab of a disk.
+        // The largest n with sum(min(free, n)) >= n * copies: each chunk takes at most one slab of a domain.
         let (mut low, mut high) = (0, budget);
         while low < high {
             let middle = low + (high - low).div_ceil(2);
@@ -118,4 +125,18 @@ impl PoolView {
         }
         low
     }
+}
+
+/// The strictest level at which the pool's disks give every copy a domain of its own: those that are usable, and those that are expected
+/// back. For a node that restarts, copies are not crowded on others.
+pub fn level(pool: &PoolView, copies: u8) -> Option<Level> {
+    Level::STRICTEST_FIRST.into_iter().find(|&level| {
+        let domains: BTreeSet<DomainName<'_>> = pool
+            .disks()
+            .iter()
+            .filter(|disk| disk.usable || disk.expected)
+            .map(|disk| disk.domain.name(disk.id, level))
+            .collect();
+        domains.len() >= usize::from(copies.max(1))
+    })
 }

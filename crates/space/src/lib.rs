@@ -13,6 +13,7 @@ pub mod message;
 pub mod planted;
 pub mod replica;
 pub mod seam;
+pub mod takeover;
 
 #[cfg(test)]
 mod memory_tests;

@@ -132,9 +132,22 @@ pub struct Response {
     pub result: Result<Answer, BusError>,
 }
 
+/// Names one connection of another node to this one's disks; never used twice while the server runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerId(pub u64);
+
+impl PeerId {
+    /// A connection that is lost: what is still answered to it goes nowhere.
+    pub(crate) const NOBODY: Self = Self(u64::MAX);
+}
+
 /// Carries requests to disks and brings their answers. May lose, delay, repeat and reorder both.
 pub trait Transport {
     fn send(&mut self, to: DiskId, request: Request);
+    /// Whether [`Transport::poll`] may have something; `false` spares the caller a poll, `true` promises nothing.
+    fn has_news(&self) -> bool {
+        true
+    }
     /// Moves the answers that are there into `out`.
     fn poll(&mut self, out: &mut Vec<Response>);
 }

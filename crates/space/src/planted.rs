@@ -18,6 +18,8 @@ pub enum Planted {
     AppendByLowestId,
     /// After a crash copies are believed in order of disk ids alone.
     BelievedByLowestId,
+    /// The disks of a dead node are put out only when calls of theirs are late.
+    DeadDisksWaitedFor,
     /// A disk that has a corrupt block is put out.
     CorruptExpelsDisk,
     /// A pool of which disks are away for a moment is taken for full.
@@ -33,6 +35,8 @@ pub enum Planted {
     MinHoldersIgnored,
     /// A move takes what it copies from one copy and gives another one up.
     MoveFromOneCopy,
+    /// A node answers although its lease is over.
+    LeaseSkipped,
     /// Copies that differ after a crash are left as they are.
     NoReconcile,
     /// A disk that has promised less than it must have is taken for what it was.

@@ -2,9 +2,10 @@
 //!
 //! Owns the sessions of the volumes' coordinators. Promises: an operation is carried out at most once, only within the
 //! session it was sent in, and never under an epoch lower than the one the disk has promised (I3); a session begins only if the disk
-//! has promised what its coordinator knows it to have promised. Never knows other disks.
+//! has promised what its coordinator knows it to have promised; what came from another node is answered to the connection that it
+//! came over, and to no other. Never knows other disks.
 
-use crate::message::{Answer, BusError, Operation, Request, RequestId, Response, SessionId};
+use crate::message::{Answer, BusError, Operation, PeerId, Request, RequestId, Response, SessionId};
 use crate::planted::Planted;
 use crate::seam::BlockStore;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,8 @@ const OWNER_TOKENS: u64 = 1 << 63;
 /// One session of one volume.
 struct Session {
     id: SessionId,
+    /// The connection that it belongs to; none: of a coordinator of this server.
+    peer: Option<PeerId>,
     epoch: Epoch,
     /// Every id below this was seen, or is too old to be accepted.
     floor: RequestId,
@@ -54,6 +57,8 @@ fn after(id: RequestId) -> RequestId {
 
 /// An operation in work at the store.
 struct Work {
+    /// The connection that it came over; none: of a coordinator of this server.
+    peer: Option<PeerId>,
     volume: VolumeId,
     session: SessionId,
     id: RequestId,
@@ -71,9 +76,11 @@ pub struct Replica<S> {
     sessions: BTreeMap<VolumeId, Session>,
     work: BTreeMap<u64, Work>,
     /// Opens that wait for the work of earlier sessions to end.
-    opening: Vec<Request>,
+    opening: Vec<(Option<PeerId>, Request)>,
     next_token: u64,
     answers: Vec<Response>,
+    /// Answers to other nodes' coordinators.
+    peer_answers: Vec<(PeerId, Response)>,
     owner_answers: Vec<StoreCompletion>,
     scratch: Vec<StoreCompletion>,
 }
@@ -88,6 +95,7 @@ impl<S: BlockStore> Replica<S> {
             opening: Vec::new(),
             next_token: 0,
             answers: Vec::new(),
+            peer_answers: Vec::new(),
             owner_answers: Vec::new(),
             scratch: Vec::new(),
         }
@@ -115,23 +123,41 @@ impl<S: BlockStore> Replica<S> {
         self.store.submit(OWNER_TOKENS | token, request);
     }
 
-    /// Takes a coordinator's request.
+    /// Takes a request of a coordinator of this server.
     pub fn handle(&mut self, request: Request) {
+        self.handle_of(None, request);
+    }
+
+    /// Takes a request of another node's coordinator, which came over this connection; answered by [`Replica::poll_peers`].
+    pub fn handle_peer(&mut self, peer: PeerId, request: Request) {
+        self.handle_of(Some(peer), request);
+    }
+
+    /// Ends the sessions of a connection that is lost. What is in work for it goes on, and is answered to nobody.
+    pub fn end_peer(&mut self, peer: PeerId) {
+        self.sessions.retain(|_, session| session.peer != Some(peer));
+        self.opening.retain(|(of, _)| *of != Some(peer));
+        self.peer_answers.retain(|(of, _)| *of != peer);
+        for work in self.work.values_mut().filter(|work| work.peer == Some(peer)) {
+            work.peer = Some(PeerId::NOBODY);
+        }
+    }
+
+    fn handle_of(&mut self, peer: Option<PeerId>, request: Request) {
         if let Operation::Open { least, settled } = request.operation {
-            return self.handle_open(request, least, settled);
+            return self.handle_open(peer, request, least, settled);
         }
-        let Some(session) = self.sessions.get_mut(&request.volume) else {
-            return self.answer(&request, Err(BusError::NoSession));
+        let known = self.sessions.get_mut(&request.volume);
+        let Some(session) = known.filter(|session| session.id == request.session && session.peer == peer)
+        else {
+            return self.answer(peer, &request, Err(BusError::NoSession));
         };
-        if session.id != request.session {
-            return self.answer(&request, Err(BusError::NoSession));
-        }
         if !session.accept(request.id) {
             return;
         }
         let promised = self.store.promised(request.volume);
         if request.epoch < promised && !Planted::AcceptOldEpochs.is_planted() {
-            return self.answer(&request, Err(BusError::Store(StoreError::Fenced { promised })));
+            return self.answer(peer, &request, Err(BusError::Store(StoreError::Fenced { promised })));
         }
         let (volume, epoch) = (request.volume, request.epoch);
         let store_request = match request.operation {
@@ -149,8 +175,15 @@ impl<S: BlockStore> Replica<S> {
             Operation::MarkLost { lba, blocks } => StoreRequest::MarkLost { volume, epoch, lba, blocks },
             Operation::Regions { chunk } => StoreRequest::Regions { volume, chunk },
         };
-        let work =
-            Work { volume, session: request.session, id: request.id, opens: None, refuses: None, epoch };
+        let work = Work {
+            peer,
+            volume,
+            session: request.session,
+            id: request.id,
+            opens: None,
+            refuses: None,
+            epoch,
+        };
         self.start(work, store_request);
     }
 
@@ -158,6 +191,7 @@ impl<S: BlockStore> Replica<S> {
     pub fn has_news(&self) -> bool {
         !self.answers.is_empty()
             || !self.owner_answers.is_empty()
+            || !self.peer_answers.is_empty()
             || !self.opening.is_empty()
             || self.store.has_news()
     }
@@ -174,41 +208,47 @@ impl<S: BlockStore> Replica<S> {
         out.append(&mut self.answers);
     }
 
+    /// Moves the answers to other nodes' coordinators into `out`, which [`Replica::poll`] has found.
+    pub fn poll_peers(&mut self, out: &mut Vec<(PeerId, Response)>) {
+        out.append(&mut self.peer_answers);
+    }
+
     /// Moves the answers to the owner's requests into `out`.
     pub fn poll_owner(&mut self, out: &mut Vec<StoreCompletion>) {
         out.append(&mut self.owner_answers);
     }
 
-    fn handle_open(&mut self, request: Request, least: Epoch, settled: Epoch) {
+    fn handle_open(&mut self, peer: Option<PeerId>, request: Request, least: Epoch, settled: Epoch) {
         let newest = self.sessions.get(&request.volume).map(|session| (session.epoch, session.id));
         if newest.is_some_and(|newest| newest >= (request.epoch, request.session)) {
             let promised = self.store.promised(request.volume);
             if promised > request.epoch {
-                self.answer(&request, Err(BusError::Store(StoreError::Fenced { promised })));
+                self.answer(peer, &request, Err(BusError::Store(StoreError::Fenced { promised })));
             }
             return;
         }
         // The session before ends here: what it still sends is refused, what is in work is waited for.
         let session = Session {
             id: request.session,
+            peer,
             epoch: request.epoch,
             floor: after(request.id),
             seen: BTreeSet::new(),
         };
         let promised = self.store.promised(request.volume);
         if promised > request.epoch {
-            return self.answer(&request, Err(BusError::Store(StoreError::Fenced { promised })));
+            return self.answer(peer, &request, Err(BusError::Store(StoreError::Fenced { promised })));
         }
         if promised < least && !Planted::PromisedLessAccepted.is_planted() {
             // It says what it has: nobody may speak to it before the record says what becomes of that.
             let (volume, session, id, epoch) = (request.volume, request.session, request.id, request.epoch);
-            let work = Work { volume, session, id, opens: None, refuses: Some(promised), epoch };
+            let work = Work { peer, volume, session, id, opens: None, refuses: Some(promised), epoch };
             return self.start(work, StoreRequest::Chunks { volume });
         }
         self.store.settle(request.volume, settled);
         self.sessions.insert(request.volume, session);
-        self.opening.retain(|waiting| waiting.volume != request.volume);
-        self.opening.push(request);
+        self.opening.retain(|(_, waiting)| waiting.volume != request.volume);
+        self.opening.push((peer, request));
         self.start_opens();
     }
 
@@ -218,17 +258,18 @@ impl<S: BlockStore> Replica<S> {
         }
         let busy: BTreeSet<VolumeId> = self.work.values().map(|work| work.volume).collect();
         let (ready, waiting): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.opening).into_iter().partition(|open| !busy.contains(&open.volume));
+            std::mem::take(&mut self.opening).into_iter().partition(|(_, open)| !busy.contains(&open.volume));
         self.opening = waiting;
-        for open in ready {
+        for (peer, open) in ready {
             let (volume, epoch) = (open.volume, open.epoch);
             let promised = self.store.promised(volume);
             if Planted::SkipPromise.is_planted() {
                 let doubtful = self.store.is_doubtful(volume);
-                self.answer(&open, Ok(Answer::Opened { promised, doubtful }));
+                self.answer(peer, &open, Ok(Answer::Opened { promised, doubtful }));
                 continue;
             }
             let work = Work {
+                peer,
                 volume,
                 session: open.session,
                 id: open.id,
@@ -282,12 +323,20 @@ impl<S: BlockStore> Replica<S> {
                 self.sessions.remove(&work.volume);
             }
         }
-        let Work { volume, session, id, .. } = work;
-        self.answers.push(Response { from: self.disk, volume, session, id, result });
+        let Work { peer, volume, session, id, .. } = work;
+        self.respond(peer, Response { from: self.disk, volume, session, id, result });
     }
 
-    fn answer(&mut self, request: &Request, result: Result<Answer, BusError>) {
+    fn answer(&mut self, peer: Option<PeerId>, request: &Request, result: Result<Answer, BusError>) {
         let Request { volume, session, id, .. } = *request;
-        self.answers.push(Response { from: self.disk, volume, session, id, result });
+        self.respond(peer, Response { from: self.disk, volume, session, id, result });
+    }
+
+    fn respond(&mut self, peer: Option<PeerId>, response: Response) {
+        match peer {
+            None => self.answers.push(response),
+            Some(PeerId::NOBODY) => {}
+            Some(peer) => self.peer_answers.push((peer, response)),
+        }
     }
 }

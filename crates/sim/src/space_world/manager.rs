@@ -13,6 +13,9 @@ use std::rc::Rc;
 use std::time::Duration;
 use types::{DiskId, Monotonic};
 
+/// For how long a node may answer.
+pub(crate) const LEASE: Duration = Duration::from_millis(400);
+
 /// Opens the volume when nobody has it open, and retires a disk.
 ///
 /// At most one disk of a run is retired, and it stays so.
@@ -114,7 +117,7 @@ impl Manager {
             state_retry: Duration::from_millis(30),
             unavailable_after: Duration::from_secs(1),
             rebuild_after: Duration::from_millis(1200),
-            lease: Some(Duration::from_millis(400)),
+            lease: Some(LEASE),
             verify_reads: true,
             ..Config::default()
         };

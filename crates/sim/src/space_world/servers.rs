@@ -73,6 +73,7 @@ impl Servers {
                 free_slabs: free.unwrap_or(total_slabs),
                 domain: FaultDomain { node: format!("node{}", disk.node), ..FaultDomain::default() },
                 usable: Some(disk.id) != retired,
+                expected: false,
             }
         });
         PoolView::new(views.collect(), 0)

@@ -6,7 +6,7 @@ use super::event::{Event, Healing};
 use super::faults::{self, Kind, Strike};
 use super::invariants::{i6, i10};
 use super::judge::Judge;
-use super::manager::Manager;
+use super::manager::{LEASE, Manager};
 use super::narrate;
 use super::network::Network;
 use super::scenario::Scenario;
@@ -175,12 +175,28 @@ impl SpaceWorld {
             }
             Event::Heal(healing) => self.heal(healing),
             Event::Manage => {
+                self.renew_leases();
                 let record = self.judge.record();
                 if let Some(node) = self.manager.look_after(&mut self.course, &self.servers, record) {
                     self.open_on(node);
                 }
             }
         }
+    }
+
+    /// Lets nodes answer for a while that the cluster state can be reached from, and whose coordinator has the record.
+    fn renew_leases(&mut self) {
+        let Self { course, servers, network, judge, state_down, .. } = self;
+        let state = servers.nodes.len();
+        for at in 0..state {
+            let Some(coordinator) = &mut servers.nodes[at].coordinator else { continue };
+            let owns =
+                judge.record().is_some_and(|record| record.coordinator == coordinator.record().coordinator);
+            if owns && !*state_down && !network.is_cut(at, state) {
+                coordinator.set_lease(Monotonic(course.now).after(LEASE));
+            }
+        }
+        (0..state).for_each(|node| self.pump(node));
     }
 
     /// Tells a node's coordinator something, if it has one, and carries what that wants to say.

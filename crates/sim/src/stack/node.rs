@@ -63,6 +63,8 @@ pub(crate) struct Node {
     /// What happened since the world last looked.
     pub events: Vec<LocalEvent>,
     supervise_at: Monotonic,
+    /// For how long the node may answer, if it needs a lease; it is renewed each turn.
+    lease: Option<Duration>,
 }
 
 impl Node {
@@ -85,7 +87,7 @@ impl Node {
         let slab_blocks = (scenario.slab_bytes / BLOCK_BYTES as u64) as u32;
         let space = Space::new(state.client(), config, slab_blocks, 0, now);
         let slots = disks.iter().map(|id| Slot::new(*id, now)).collect();
-        Self { space, slots, volumes, events: Vec::new(), supervise_at: now }
+        Self { space, slots, volumes, events: Vec::new(), supervise_at: now, lease: scenario.lease }
     }
 
     /// Carries everything on that can go on at this time.
@@ -96,6 +98,9 @@ impl Node {
         limits: &Limits,
         out: &mut Vec<(usize, Event)>,
     ) {
+        if let Some(lease) = self.lease {
+            self.space.set_node_lease(now.after(lease));
+        }
         self.space.handle_timeout(now);
         self.open_disks(now);
         if now >= self.supervise_at {

@@ -25,7 +25,7 @@ use super::setting::Setting;
 use crate::message::{Answer, BusError, Operation, Request, RequestId, Response, SessionId};
 use crate::planted::Planted;
 use disk::DiskError;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::api::StoreError;
 use types::{ChunkIndex, DiskId, Epoch, Monotonic};
 
@@ -118,6 +118,10 @@ pub(super) struct Calls {
     last_number: u64,
     /// No call's deadline is before it: there is nothing to look for until then.
     expire_at: Monotonic,
+    /// Disks of other nodes.
+    far: BTreeSet<DiskId>,
+    /// Disks of nodes that are dead: they are not spoken to.
+    down: BTreeSet<DiskId>,
     sends: VecDeque<(DiskId, Request)>,
     outcomes: VecDeque<Outcome>,
 }
@@ -166,6 +170,29 @@ impl Calls {
 
     pub fn is_open(&self, disk: DiskId) -> bool {
         self.links.get(&disk).is_some_and(|link| link.state == LinkState::Open)
+    }
+
+    /// Whether the disk is another node's.
+    pub fn is_far(&self, disk: DiskId) -> bool {
+        !self.far.is_empty() && self.far.contains(&disk)
+    }
+
+    pub fn set_far(&mut self, disk: DiskId, is_far: bool) {
+        if is_far {
+            self.far.insert(disk);
+        } else {
+            self.far.remove(&disk);
+        }
+    }
+
+    /// Whether the disk's node is dead.
+    pub fn is_down(&self, disk: DiskId) -> bool {
+        self.down.contains(&disk)
+    }
+
+    /// Notes whether the disk's node is dead; whether that is new.
+    pub fn set_down(&mut self, disk: DiskId, is_down: bool) -> bool {
+        if is_down { self.down.insert(disk) } else { self.down.remove(&disk) }
     }
 
     pub fn load(&self, disk: DiskId) -> u32 {
@@ -258,7 +285,7 @@ impl Calls {
     fn open_session(&mut self, disk: DiskId, setting: &Setting, membership: &Membership) {
         self.unsend(disk);
         let retry_at = setting.now.after(setting.config.reconnect_interval);
-        if membership.waits_for_record(disk) {
+        if membership.waits_for_record(disk) || self.down.contains(&disk) {
             if let Some(link) = self.links.get_mut(&disk) {
                 link.state = LinkState::Closed { retry_at };
             }
@@ -463,7 +490,7 @@ impl Calls {
 
     /// Its machine is short of something: that says nothing of the disk, which is asked again a little later. Other copies are read
     /// meanwhile.
-    fn pause_disk(&mut self, disk: DiskId, why: &str, setting: &Setting, reports: &mut Reports) {
+    pub fn pause_disk(&mut self, disk: DiskId, why: &str, setting: &Setting, reports: &mut Reports) {
         self.unsend(disk);
         let retry_at = setting.now.after(setting.config.reconnect_interval);
         self.shut(disk, retry_at, why);

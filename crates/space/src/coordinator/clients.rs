@@ -146,9 +146,11 @@ impl Clients {
         }
     }
 
-    /// Answers all that wait with `why`, and nothing else any more.
+    /// Answers all that wait with `why`, also those whose answers nobody has seen yet: what was read may be old by now.
     pub fn stop(&mut self, why: &SpaceError) {
-        self.completions.retain(|completion| completion.result.is_err());
+        for held in self.completions.iter_mut().filter(|held| held.result.is_ok()) {
+            held.result = Err(why.clone());
+        }
         for client in std::mem::take(&mut self.map).into_values().filter(|client| !client.answered) {
             self.refuse(client.token, why.clone());
         }

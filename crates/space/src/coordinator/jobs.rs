@@ -184,7 +184,7 @@ impl Jobs {
         let record = ground.membership.record();
         if ground.membership.is_idle()
             && self.builds.is_empty()
-            && ground.chunks.fewest_holders(record) > record.min_holders
+            && (ground.chunks.fewest_holders(record) > record.min_holders || homes_changed(ground))
         {
             ground.membership.want_rotation();
         }
@@ -444,6 +444,12 @@ impl Jobs {
         }
         jobs
     }
+}
+
+/// Tells whether the record should count other homes than it does, or more.
+fn homes_changed(ground: &Ground) -> bool {
+    let (record, homes) = (ground.membership.record(), ground.chunks.homes(ground.membership.record()));
+    homes != record.homes || ground.chunks.fewest_homes(record) > record.min_homes
 }
 
 /// Tells whether chunks may have fewer copies than wanted, or copies are in the making.

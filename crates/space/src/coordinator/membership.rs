@@ -19,6 +19,7 @@
 use super::Phase;
 use super::chunks::Chunks;
 use super::going_back::{Fate, GoneBack};
+use super::homes::{count_copies, homes_of, may_miss};
 use super::lease::Lease;
 use super::setting::Setting;
 use super::state::{StateRequests, StateToken};
@@ -36,7 +37,6 @@ struct Proposal {
     token: StateToken,
     /// The record is being read after a conflict.
     reading: bool,
-    sent_at: Monotonic,
 }
 
 /// What the other parts say that the next record depends on.
@@ -261,6 +261,21 @@ impl Membership {
         self.wants.want_lower(holders);
     }
 
+    /// If copies on these disks alone were in fewer homes than are promised, by the record or by what is proposed: in how many.
+    pub fn homes_short(&self, disks: &[DiskId]) -> Option<u8> {
+        let records = self.proposal.iter().map(|proposal| &proposal.record).chain([&self.record]);
+        let short = records.filter_map(|record| {
+            // On one server none are counted.
+            let homes = (record.min_homes > 0).then(|| homes_of(record, disks))?;
+            (homes < record.min_homes).then_some(homes)
+        });
+        short.min()
+    }
+
+    pub fn want_lower_homes(&mut self, homes: u8) {
+        self.wants.want_lower_homes(homes);
+    }
+
     pub fn want_rotation(&mut self) {
         self.wants.rotate = true;
     }
@@ -394,7 +409,7 @@ impl Membership {
         let rotates = setting.serving() && self.proposal.is_none() && self.may_settle(clean);
         let soon = setting.now.after(std::time::Duration::from_nanos(1));
         let rotate = rotates.then_some(self.rotate_at.max(soon));
-        [retry, rotate, self.lease.next_timeout(setting)].into_iter().flatten().min()
+        [retry, rotate].into_iter().flatten().min()
     }
 
     /// Whether a rotation would settle something.
@@ -402,15 +417,11 @@ impl Membership {
         clean && self.record.settled < self.last_stamp
     }
 
-    /// Confirms the lease, and sends a proposal again that was not answered. Whether something new is to be proposed.
+    /// Sends a proposal again that was not answered. Whether something new is to be proposed.
     pub fn drive(&mut self, setting: &Setting, clean: bool) -> bool {
-        if self.lease.is_due(setting) {
-            let token = self.read_record();
-            self.lease.asked(token, setting.now);
-        }
         if let Some(proposal) = &self.proposal {
             if proposal.retry_at.is_some_and(|at| at <= setting.now) {
-                self.send_proposal(setting);
+                self.send_proposal();
             }
             return false;
         }
@@ -421,12 +432,11 @@ impl Membership {
         !self.wants.is_empty()
     }
 
-    fn send_proposal(&mut self, setting: &Setting) {
+    fn send_proposal(&mut self) {
         let Some(proposal) = &mut self.proposal else { return };
         proposal.token = self.requests.replace(&proposal.record, self.revision);
         proposal.retry_at = None;
         proposal.reading = false;
-        proposal.sent_at = setting.now;
     }
 
     /// Begins the next record: who is in it. What cannot be done yet stays wanted.
@@ -458,7 +468,7 @@ impl Membership {
                 self.wants.expel.insert(disk);
                 continue;
             }
-            if !self.can_expel(&next.in_sync, disk, expelled.len(), facts) {
+            if !self.can_expel(&next.in_sync, disk, &expelled, facts) {
                 if self.doubted.contains(&disk) {
                     // Nobody else has some of what it has: that is all there is left of it.
                     let others = next.in_sync.iter().copied().filter(|other| !self.waits_for_record(*other));
@@ -521,21 +531,7 @@ impl Membership {
         wants.apply_marks(&mut next);
         wants.apply_settings(&mut next);
         let setting = facts.setting;
-        next.min_holders = if setting.serving() {
-            let lower = wants.lower.unwrap_or(u8::MAX);
-            facts.chunks.fewest_holders(&next).min(lower)
-        } else {
-            // By what others listed, a disk that went back may be put out or kept whatever the record promises: each chunk has one copy then.
-            let by_lists = !wants.rewind.is_empty() || !wants.keep.is_empty();
-            let fewer = (wants.expel.len() + wants.keep.len()) as u8;
-            debug_assert!(
-                fewer < self.record.min_holders
-                    || fewer == 0
-                    || by_lists
-                    || Planted::MinHoldersIgnored.is_planted()
-            );
-            self.record.min_holders.saturating_sub(fewer).max(u8::from(by_lists))
-        };
+        count_copies(&self.record, &mut next, &wants, facts.chunks, setting.serving());
         let promises = next.in_sync.iter().map(|disk| self.known_promise(*disk));
         next.promised = promises.min().unwrap_or(self.record.promised);
         if setting.serving() && (facts.clean || Planted::SettledEarly.is_planted()) {
@@ -557,10 +553,9 @@ impl Membership {
             retry_at: None,
             token: StateToken::default(),
             reading: false,
-            sent_at: setting.now,
         });
         self.rotate_at = setting.now.after(setting.config.rotate_interval);
-        self.send_proposal(setting);
+        self.send_proposal();
     }
 
     /// Asserts what every proposed record owes to the one before.
@@ -578,13 +573,19 @@ impl Membership {
     }
 
     /// Whether every chunk keeps an in-sync copy without the disk, and without the `others` that leave together with it. At the
-    /// opening, when the chunks are not known, the record's `min_holders` decides.
-    fn can_expel(&self, in_sync: &[DiskId], disk: DiskId, others: usize, facts: &Facts<'_>) -> bool {
+    /// opening, when the chunks are not known, the record's `min_holders` and `min_homes` decide.
+    fn can_expel(
+        &self,
+        in_sync: &[DiskId],
+        disk: DiskId,
+        others: &BTreeSet<DiskId>,
+        facts: &Facts<'_>,
+    ) -> bool {
         if in_sync.len() < 2 {
             return false;
         }
         if !facts.setting.serving() {
-            return others + 1 < usize::from(self.record.min_holders)
+            return may_miss(&self.record, others.iter().copied().chain([disk]))
                 || Planted::MinHoldersIgnored.is_planted();
         }
         facts.chunks.can_do_without(disk, in_sync)
@@ -603,9 +604,6 @@ impl Membership {
 
     /// Takes an answer of the cluster state.
     pub fn answered(&mut self, token: StateToken, answer: Answer, setting: &Setting) -> Decision {
-        if let Some(asked_at) = self.lease.take_asked(token) {
-            return self.lease_answered(asked_at, &answer, setting);
-        }
         let Some(proposal) = &mut self.proposal else { return Decision::None };
         if proposal.token != token {
             return Decision::None;
@@ -652,7 +650,6 @@ impl Membership {
         let Some(proposal) = self.proposal.take() else { return Decision::None };
         debug_assert!(revision > self.revision && proposal.record.epoch > self.record.epoch, "I2");
         self.load(proposal.record, revision);
-        self.lease.confirm(proposal.sent_at);
         self.doubted.retain(|disk| self.record.in_sync.contains(disk));
         let epoch = self.record.epoch;
         self.expelled.extend(proposal.wants.expel.iter().map(|&disk| (disk, epoch)));
@@ -685,13 +682,8 @@ impl Membership {
         std::mem::take(&mut self.expelled).into_iter().map(|(disk, _)| disk).collect()
     }
 
-    fn lease_answered(&mut self, asked_at: Monotonic, answer: &Answer, setting: &Setting) -> Decision {
-        let Answer::Value(Some(found)) = answer else { return Decision::None };
-        match VolumeRecord::decode(&self.record.key(), &found.value) {
-            Ok(record) if record.coordinator == setting.incarnation => self.lease.confirm(asked_at),
-            Ok(record) if record.epoch > self.record.epoch => return Decision::Fenced,
-            _ => {}
-        }
-        Decision::None
+    /// Whether another coordinator has claimed the volume, by its record as the cluster state has it.
+    pub fn is_lost_by(&self, record: &VolumeRecord, setting: &Setting) -> bool {
+        self.is_ours(setting) && record.coordinator != setting.incarnation && record.epoch > self.record.epoch
     }
 }

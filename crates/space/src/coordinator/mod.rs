@@ -13,7 +13,7 @@
 //! | [`syncing`], with [`choosing`] | the steps that make the copies of one region equal, of which all jobs are made | I5, I6 |
 //! | [`operations`]: [`clients`], [`running`], [`locks`], [`allocation`], [`absences`], [`suspects`] | what the volume asks, piece by piece; which regions may differ after a crash; which blocks a disk that is out has missed | I1, I6, I10 |
 //! | [`opening`] | the way to a complete chunk map | I5, I10 |
-//! | [`ground`]: [`calls`], [`chunks`], [`membership`] with [`wants`], [`lease`] and [`state`] | the ways to disks; the map from chunks to disks; the record and its changes by compare-and-swap | I2, I3 |
+//! | [`ground`]: [`calls`], [`chunks`], [`membership`] with [`wants`], [`homes`], [`lease`] and [`state`] | the ways to disks; the map from chunks to disks; the record and its changes by compare-and-swap | I2, I3 |
 //! | [`setting`], [`reports`], [`keys`] | what all parts go by, and leave to each other | |
 
 mod absences;
@@ -25,11 +25,13 @@ mod chunks;
 mod clients;
 mod going_back;
 mod ground;
+mod homes;
 mod jobs;
 mod keys;
 mod lease;
 mod locks;
 mod membership;
+mod nodes;
 mod opening;
 mod operations;
 mod pace;
@@ -454,6 +456,8 @@ impl Coordinator {
             }
             self.operations.pass_gated(&mut self.ground);
         }
+        // What disks have promised or listed just now may be what the opening waits for.
+        self.opening.drive(&mut self.ground, &mut self.operations.suspects);
         self.jobs.drive(&mut self.ground, &mut self.operations, &mut self.syncing);
         self.follow_up();
         self.drive_membership();

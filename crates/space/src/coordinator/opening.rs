@@ -4,13 +4,13 @@
 //! |---|---|
 //! | read the record | the state answers |
 //! | claim it: next epoch, our incarnation | committed; a conflict means that another took it: `Fenced` |
-//! | open sessions: every in-sync disk promises the epoch | all did, or those missing after a while are expelled by a committed record |
+//! | open sessions: every in-sync disk promises the epoch | all did, or those missing after a while, and at once those of dead nodes, are expelled by a committed record |
 //! | list chunks of all in-sync disks | all did, but for those that went back in time and may have a last copy |
 //! | have the record say what becomes of one of these | committed: connect and list again |
-//! | wait out the lease of the coordinator before | now |
+//! | wait out the lease of the node before | now |
 //!
-//! Disks may be missing as long as every chunk surely has another in-sync copy: fewer than the record's `min_holders`. With more
-//! missing, the opening waits for them ("who had the last copy" is never forgotten, I5).
+//! Disks may be missing as long as every chunk surely has another in-sync copy: fewer than the record's `min_holders`, or all of fewer nodes
+//! than its `min_homes`. With more missing, the opening waits for them ("who had the last copy" is never forgotten, I5).
 //!
 //! Invariant: the chunk map is complete when the phase becomes `Serving`: every disk of the record's in-sync set has been listed under our
 //! epoch, and every chunk of which copies may differ is among the suspects (I5, I10).
@@ -18,6 +18,7 @@
 use super::calls::{Failure, Owner};
 use super::chunks::Chunk;
 use super::ground::Ground;
+use super::homes::may_miss;
 use super::setting::Setting;
 use super::state::StateToken;
 use super::suspects::Suspects;
@@ -27,7 +28,7 @@ use crate::message::{Answer, Operation};
 use crate::planted::Planted;
 use cluster::{Record, VolumeRecord};
 use std::collections::BTreeSet;
-use types::{ChunkIndex, DiskId, Epoch, Monotonic};
+use types::{ChunkIndex, DiskId, Epoch, Monotonic, NodeId};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
@@ -60,18 +61,31 @@ pub(super) enum Claim {
     Failed(SpaceError),
 }
 
+/// Whom a volume is taken over from.
+pub(super) struct Predecessor {
+    /// The node that the record must still name: if another one has claimed the volume meanwhile, it stays with that.
+    pub owner: Option<NodeId>,
+    /// Until when it may still answer, if that is known.
+    pub until: Option<Monotonic>,
+}
+
 pub(super) struct Opening {
     step: Step,
     retry_at: Option<Monotonic>,
     /// The volume was not closed: copies may differ.
     suspect: bool,
+    /// When the claim was answered.
+    claimed_at: Monotonic,
+    /// Whom the volume is taken over from, if that was decided from what is known of nodes.
+    pub predecessor: Option<Predecessor>,
 }
 
 impl Opening {
     /// Begins to read the record.
     pub fn new(ground: &mut Ground) -> Self {
         let token = ground.membership.read_record();
-        Self { step: Step::Read { token }, retry_at: None, suspect: true }
+        let claimed_at = ground.setting.now;
+        Self { step: Step::Read { token }, retry_at: None, suspect: true, claimed_at, predecessor: None }
     }
 
     pub fn next_timeout(&self, setting: &Setting) -> Option<Monotonic> {
@@ -120,9 +134,16 @@ impl Opening {
                 let Ok(record) = VolumeRecord::decode(&key, &found.value) else {
                     return Claim::Failed(SpaceError::Invalid("the volume's record does not parse"));
                 };
+                let is_another = |predecessor: &Predecessor| {
+                    record.owner != predecessor.owner && record.owner != ground.setting.config.node
+                };
+                if self.predecessor.as_ref().is_some_and(is_another) {
+                    return Claim::Failed(SpaceError::Fenced);
+                }
                 let mut proposal = Box::new(record.clone());
                 proposal.epoch = record.epoch.next();
                 proposal.coordinator = ground.setting.incarnation;
+                proposal.owner = ground.setting.config.node;
                 ground.membership.load(record, found.revision);
                 self.claim(proposal, ground);
             }
@@ -150,6 +171,7 @@ impl Opening {
     fn claimed(&mut self, record: VolumeRecord, revision: u64, ground: &mut Ground) -> Claim {
         debug_assert!(record.settled < record.epoch && record.coordinator == ground.setting.incarnation);
         self.suspect = record.settled.next() < record.epoch;
+        self.claimed_at = ground.setting.now;
         let in_sync = record.in_sync.clone();
         ground.membership.load(record, revision);
         for disk in in_sync {
@@ -213,16 +235,12 @@ impl Opening {
             self.step = Step::List { pending: in_sync };
             return;
         }
-        let patient = ground.setting.now.since(since) < ground.setting.config.opening_grace;
-        let spare = match Planted::MinHoldersIgnored.is_planted() {
-            false => usize::from(ground.membership.record().min_holders.saturating_sub(1)),
-            true => usize::MAX,
-        };
-        if !patient
-            && !missing.is_empty()
-            && missing.len() + put_off.len() <= spare
-            && ground.membership.is_idle()
-        {
+        // Those of a node that is dead are not waited for.
+        let all_down = missing.iter().all(|disk| ground.calls.is_down(*disk));
+        let patient = !all_down && ground.setting.now.since(since) < ground.setting.config.opening_grace;
+        let may_miss = may_miss(ground.membership.record(), missing.iter().chain(&put_off).copied())
+            || Planted::MinHoldersIgnored.is_planted();
+        if !patient && !missing.is_empty() && may_miss && ground.membership.is_idle() {
             for disk in missing {
                 ground.membership.want_expel(disk);
             }
@@ -284,7 +302,9 @@ impl Opening {
         let chunks = &ground.chunks;
         suspects.clear_single_copies(|index| chunks.get(index).map_or(0, |chunk| chunk.holders.len()));
         let now = ground.setting.now;
-        self.step = Step::Lease { until: ground.setting.config.lease.map_or(now, |lease| now.after(lease)) };
+        let known = self.predecessor.as_ref().and_then(|predecessor| predecessor.until);
+        let until = |lease| known.unwrap_or_else(|| self.claimed_at.after(lease)).max(now);
+        self.step = Step::Lease { until: ground.setting.config.lease.map_or(now, until) };
         // Something stamped lately is left to be settled, or nothing is.
         let record = ground.membership.record();
         let stamp = if self.suspect { record.epoch } else { record.settled };

@@ -455,7 +455,7 @@ impl Operations {
         let reads = !operation.writes();
         let Stage::Running(run) = &mut operation.stage else { return };
         if reads {
-            return self.read_answered(key, result, ground);
+            return self.read_answered(key, disk, result, ground);
         }
         run.answered(disk, result);
         if Planted::AckFirstCopy.is_planted() && run.is_acknowledged() {
@@ -510,12 +510,18 @@ impl Operations {
         ground.reports.recheck = true;
     }
 
-    fn read_answered(&mut self, key: OperationKey, result: Result<Answer, Failure>, ground: &mut Ground) {
+    fn read_answered(
+        &mut self,
+        key: OperationKey,
+        disk: DiskId,
+        result: Result<Answer, Failure>,
+        ground: &mut Ground,
+    ) {
         let Some(operation) = self.operations.get(&key) else { return };
         let (lba, blocks) = (operation.lba, operation.blocks);
         match result {
             Ok(Answer::Data { data, checksums }) => {
-                if is_intact(&ground.setting, lba, blocks, &data, &checksums) {
+                if is_intact(&ground.setting, ground.calls.is_far(disk), lba, blocks, &data, &checksums) {
                     return self.finish_operation(key, Ok(Some(data)), ground);
                 }
                 self.read_corrupt(key, blocks, ground);
@@ -628,6 +634,10 @@ fn gate_write(index: ChunkIndex, ground: &mut Ground) -> Gate {
         ground.membership.want_lower(holders.len() as u8);
         return Gate::Wait;
     }
+    if let Some(homes) = ground.membership.homes_short(&holders) {
+        ground.membership.want_lower_homes(homes);
+        return Gate::Wait;
+    }
     Gate::Pass
 }
 
@@ -662,7 +672,10 @@ fn choose_copy(operation: &Operation, copy: Option<u8>, ground: &Ground) -> Opti
         return Some(mirror);
     }
     let open = holders.iter().copied().filter(|disk| ground.calls.is_open(*disk));
-    choose_by_load(operation.lba, open.map(|disk| (disk, ground.calls.load(disk))))
+    // A copy of this node is read without the network.
+    let near = open.clone().any(|disk| !ground.calls.is_far(disk));
+    let nearest = open.filter(|disk| !near || !ground.calls.is_far(*disk));
+    choose_by_load(operation.lba, nearest.map(|disk| (disk, ground.calls.load(disk))))
 }
 
 const _: () = assert!(OVERWRITE_BLOCKS <= REGION_BLOCKS);

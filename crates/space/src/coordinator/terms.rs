@@ -2,7 +2,7 @@
 
 use crate::api::SpaceError;
 use std::time::Duration;
-use types::{ChunkIndex, DiskId, Epoch, Lba};
+use types::{ChunkIndex, DiskId, Epoch, Lba, NodeId};
 
 /// Limits and intervals of a coordinator.
 #[derive(Debug, Clone)]
@@ -21,8 +21,10 @@ pub struct Config {
     pub unavailable_after: Duration,
     /// A disk that stays away longer has its chunks copied to others.
     pub rebuild_after: Duration,
-    /// Where several nodes may open the volume: answers are given only while the record was confirmed within this time, and
-    /// a new coordinator waits so long before its first answer.
+    /// This node, if there are several: the record names it as the volume's owner.
+    pub node: Option<NodeId>,
+    /// Set if several nodes may open the volume: answers are given only while the node's lease is valid
+    /// ([`super::Coordinator::set_lease`]), and a new coordinator waits so long for that of the node before.
     pub lease: Option<Duration>,
     /// Checksums of what is read are checked here too: where a network lies between.
     pub verify_reads: bool,
@@ -42,6 +44,7 @@ impl Default for Config {
             state_retry: Duration::from_millis(200),
             unavailable_after: Duration::from_secs(30),
             rebuild_after: Duration::from_secs(30 * 60),
+            node: None,
             lease: None,
             verify_reads: false,
             background_regions: 4,

@@ -29,6 +29,8 @@ pub(super) struct Wants {
     pub unmark: BTreeSet<Mark>,
     /// Fewer copies per chunk than the record promises.
     pub lower: Option<u8>,
+    /// Fewer homes of each chunk than the record promises.
+    pub lower_homes: Option<u8>,
     pub size_bytes: Option<u64>,
     pub warn_at_percent: Option<u8>,
     /// The volume was made: it is there for clients.
@@ -50,6 +52,7 @@ impl Wants {
             && self.mark.is_empty()
             && self.unmark.is_empty()
             && self.lower.is_none()
+            && self.lower_homes.is_none()
             && self.size_bytes.is_none()
             && self.warn_at_percent.is_none()
             && !self.finished
@@ -77,6 +80,10 @@ impl Wants {
         self.lower = Some(self.lower.map_or(holders, |lower| lower.min(holders)));
     }
 
+    pub fn want_lower_homes(&mut self, homes: u8) {
+        self.lower_homes = Some(self.lower_homes.map_or(homes, |lower| lower.min(homes)));
+    }
+
     /// Wants again what was proposed in vain.
     pub fn take_back(&mut self, proposed: Self) {
         self.expel.extend(proposed.expel);
@@ -93,6 +100,9 @@ impl Wants {
         self.finished |= proposed.finished;
         if let Some(lower) = proposed.lower {
             self.want_lower(lower);
+        }
+        if let Some(homes) = proposed.lower_homes {
+            self.want_lower_homes(homes);
         }
     }
 

@@ -476,12 +476,13 @@ fn an_answer_held_back_by_the_lease_is_not_given_when_too_few_copies_are_left() 
         bench.space.attach_disk(disk(at as u8 + 1), store.clone(), FaultDomain::default()).unwrap();
     }
     bench.handle = bench.space.open_volume(VOLUME, 70);
+    bench.space.set_node_lease(bench.now.after(Duration::from_secs(10)));
     bench.pass(Duration::from_secs(2));
     bench.stores[2].set_fault(FakeFault::Errors);
     bench.overwrite(0, 1);
     assert_eq!(bench.record().in_sync, [disk(1), disk(2)]);
     bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
-    bench.pass(Duration::from_secs(2));
+    bench.pass(Duration::from_secs(10));
     let write =
         |byte| SpaceRequest::Write { lba: Lba(0), class: WriteClass::Overwrite, data: filled(1, byte) };
     let held = bench.start(write(2));
@@ -492,13 +493,9 @@ fn an_answer_held_back_by_the_lease_is_not_given_when_too_few_copies_are_left() 
     let mut out = Vec::new();
     bench.handle.poll(&mut out);
     assert!(out.is_empty(), "without a lease: {out:?}");
-    // What confirms the lease is the record without the disks.
-    bench.state.set_fault_hook(Some(Box::new(|request| match request {
-        cluster::Request::Commit(_) => cluster::Fault::None,
-        _ => cluster::Fault::Lost,
-    })));
-    bench.pass(Duration::from_secs(2));
     bench.state.set_fault_hook(None);
+    bench.pass(Duration::from_secs(2));
+    bench.space.set_node_lease(bench.now.after(Duration::from_secs(60)));
     for _ in 0..200 {
         bench.pass(Duration::from_millis(100));
         bench.handle.poll(&mut out);

@@ -89,6 +89,7 @@ fn with_disks(count: u8) -> (Wire, Vec<FakeStore>) {
         free_slabs: 8,
         domain: FaultDomain::default(),
         usable: true,
+        expected: false,
     });
     let pool = Rc::new(RefCell::new(PoolView::new(views.collect(), 0)));
     let stores: Vec<FakeStore> = ids.iter().map(|_| FakeStore::new(CHUNK, 8)).collect();

@@ -6,6 +6,7 @@ mod going_back;
 mod io;
 mod jobs;
 mod late_messages;
+mod nodes;
 #[cfg(feature = "planted-bugs")]
 mod planted;
 mod real_stores;

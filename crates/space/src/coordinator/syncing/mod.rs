@@ -255,9 +255,11 @@ impl Syncing {
     ) {
         let Some(sync) = self.syncs.get_mut(&key) else { return };
         let lba = sync.lba + start;
-        let setting = &ground.setting;
+        let (setting, is_far) = (&ground.setting, ground.calls.is_far(disk));
         let found = match result {
-            Ok(Answer::Data { data, checksums }) if is_intact(setting, lba, blocks, &data, &checksums) => {
+            Ok(Answer::Data { data, checksums })
+                if is_intact(setting, is_far, lba, blocks, &data, &checksums) =>
+            {
                 Found::Blocks(candidates(setting.volume, sync.is_append(), Lba(lba), &data, &checksums))
             }
             Ok(_) => Found::Corrupt(vec![Lba(lba)]),

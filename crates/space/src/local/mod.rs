@@ -1,14 +1,20 @@
 //! All of it in one process: stores, replicas and coordinators of one server, and a [`VirtualDisk`] for each volume.
 //!
-//! Owns the disks' stores and one coordinator for each open volume. Promises to drive all of them whenever one is polled.
-//! Never reads a clock: [`LocalSpace::handle_timeout`] brings the time.
+//! Owns the disks' stores and one coordinator for each volume that is open here. Promises to drive all of them whenever one is polled.
+//! In a cluster it also knows the disks of other nodes, which it reaches through a [`crate::message::Transport`], and serves its own ones to
+//! those nodes' coordinators ([`nodes`]). Never reads a clock: [`LocalSpace::handle_timeout`] brings the time.
+
+mod bus;
+pub mod nodes;
 
 use crate::api::{SpaceCompletion, SpaceError, SpaceRequest, SpaceSize, VirtualDisk};
 use crate::coordinator::{Config, Coordinator, Counters, Event, JobStatus, Phase, StateToken};
-use crate::message::{BusError, Request, Response, Transport};
+use crate::message::Response;
 use crate::replica::Replica;
 use crate::seam::BlockStore;
+use bus::Bus;
 use cluster::{ClusterState, FaultDomain, JobKind, StateCompletion, VolumeRecord};
+use nodes::Nodes;
 use pool::{DiskView, PoolView};
 use std::cell::{RefCell, RefMut};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -24,40 +30,6 @@ const SCRUB_TOKEN: u64 = 2;
 /// Coordinators that are told the time more often than this look only at what is due.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Replicas in the same process: nothing is lost, nothing is late.
-struct LocalBus<S> {
-    replicas: BTreeMap<DiskId, Replica<S>>,
-    unreachable: Vec<Response>,
-}
-
-impl<S: BlockStore> LocalBus<S> {
-    fn has_news(&self) -> bool {
-        !self.unreachable.is_empty() || self.replicas.values().any(Replica::has_news)
-    }
-}
-
-impl<S: BlockStore> Transport for LocalBus<S> {
-    fn send(&mut self, to: DiskId, request: Request) {
-        match self.replicas.get_mut(&to) {
-            Some(replica) => replica.handle(request),
-            None => self.unreachable.push(Response {
-                from: to,
-                volume: request.volume,
-                session: request.session,
-                id: request.id,
-                result: Err(BusError::Unreachable),
-            }),
-        }
-    }
-
-    fn poll(&mut self, out: &mut Vec<Response>) {
-        out.append(&mut self.unreachable);
-        for replica in self.replicas.values_mut() {
-            replica.poll(out);
-        }
-    }
-}
-
 struct Volume {
     coordinator: Coordinator,
     completions: Vec<SpaceCompletion>,
@@ -69,7 +41,7 @@ struct Volume {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskStatus {
     pub disk: DiskId,
-    /// Its store is open.
+    /// Its store is open, or it is another node's.
     pub attached: bool,
     pub total_slabs: u64,
     pub free_slabs: u64,
@@ -96,7 +68,7 @@ pub enum LocalEvent {
 }
 
 struct Inner<S, C> {
-    bus: LocalBus<S>,
+    bus: Bus<S>,
     volumes: BTreeMap<VolumeId, Volume>,
     state: C,
     /// Requests in flight: token of the state, to volume and the coordinator's token.
@@ -104,6 +76,9 @@ struct Inner<S, C> {
     next_token: u64,
     pool: Rc<RefCell<PoolView>>,
     domains: BTreeMap<DiskId, FaultDomain>,
+    /// Slabs of other nodes' disks, in all and free, as they were told last.
+    remote_slabs: BTreeMap<DiskId, (u64, u64)>,
+    nodes: Nodes,
     retired: Vec<DiskId>,
     /// Disks that are known not to come back with what they had.
     given_up: BTreeSet<DiskId>,
@@ -148,13 +123,15 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
     /// A space without disks or volumes. All disks will have slabs of `chunk_blocks`.
     pub fn new(state: C, config: Config, chunk_blocks: u32, reserve_disks: u32, now: Monotonic) -> Self {
         let inner = Inner {
-            bus: LocalBus { replicas: BTreeMap::new(), unreachable: Vec::new() },
+            bus: Bus::new(),
             volumes: BTreeMap::new(),
             state,
             asked: BTreeMap::new(),
             next_token: 0,
             pool: Rc::new(RefCell::new(PoolView::new(Vec::new(), reserve_disks))),
             domains: BTreeMap::new(),
+            remote_slabs: BTreeMap::new(),
+            nodes: Nodes::default(),
             retired: Vec::new(),
             given_up: BTreeSet::new(),
             reserve_disks,
@@ -185,6 +162,11 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         }
         inner.domains.insert(disk, domain);
         inner.set_given_up(disk, false);
+        if inner.bus.remote_disks.remove(&disk) {
+            inner.remote_slabs.remove(&disk);
+            inner.nodes.down.remove(&disk);
+            inner.volumes.values_mut().for_each(|volume| volume.coordinator.set_far(disk, false));
+        }
         inner.bus.replicas.insert(disk, Replica::new(disk, store));
         inner.refresh_pool();
         if !inner.retired.contains(&disk) {
@@ -205,6 +187,10 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
     pub fn remove_disk(&self, disk: DiskId) -> Option<S> {
         let mut inner = self.change();
         let replica = inner.bus.replicas.remove(&disk);
+        inner.bus.remote_disks.remove(&disk);
+        inner.remote_slabs.remove(&disk);
+        inner.nodes.down.remove(&disk);
+        inner.nodes.found.remove(&disk);
         inner.domains.remove(&disk);
         inner.set_given_up(disk, false);
         inner.retired.retain(|other| *other != disk);
@@ -283,7 +269,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
             .iter()
             .map(|disk| DiskStatus {
                 disk: disk.id,
-                attached: inner.bus.replicas.contains_key(&disk.id),
+                attached: inner.bus.is_attached(disk.id),
                 total_slabs: disk.total_slabs,
                 free_slabs: disk.free_slabs,
                 retired: inner.retired.contains(&disk.id),
@@ -293,14 +279,29 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
 
     /// Begins to open a volume whose record is in the cluster state. `incarnation` is random and not 0.
     pub fn open_volume(&self, volume: VolumeId, incarnation: u128) -> VolumeHandle<S, C> {
+        self.open_with(volume, incarnation, |_| {})
+    }
+
+    fn open_with(
+        &self,
+        volume: VolumeId,
+        incarnation: u128,
+        prepare: impl FnOnce(&mut Coordinator),
+    ) -> VolumeHandle<S, C> {
         let mut inner = self.change();
         let (config, pool) = (inner.config.clone(), inner.pool.clone());
         let mut coordinator =
             Coordinator::new(volume, incarnation, config, inner.chunk_blocks, pool, inner.now);
         inner.retired.iter().for_each(|disk| coordinator.set_retired(*disk, true));
         inner.given_up.iter().for_each(|disk| coordinator.set_given_up(*disk, true));
-        let usable = inner.bus.replicas.keys().filter(|disk| !inner.retired.contains(disk));
+        let attached = inner.bus.replicas.keys().chain(&inner.bus.remote_disks);
+        let usable = attached.filter(|disk| !inner.retired.contains(disk));
         usable.for_each(|disk| coordinator.add_disk(*disk));
+        inner.bus.remote_disks.iter().for_each(|disk| coordinator.set_far(*disk, true));
+        coordinator.set_lease(inner.nodes.lease_until);
+        let down: Vec<DiskId> = inner.nodes.down.iter().copied().collect();
+        coordinator.disks_down(inner.now, &down);
+        prepare(&mut coordinator);
         let alive = Rc::new(());
         let handle = Rc::downgrade(&alive);
         inner.volumes.insert(volume, Volume { coordinator, completions: Vec::new(), handle });
@@ -424,7 +425,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         let mut inner = self.inner.borrow_mut();
         // A volume that is closed after its handle is gone still answers what it was asked: waiting for somebody to take that would never end.
         let is_awaited = |volume: &Volume| !volume.completions.is_empty() && volume.handle.strong_count() > 0;
-        inner.pump() || inner.volumes.values().any(is_awaited)
+        inner.pump() || inner.bus.has_peer_answers() || inner.volumes.values().any(is_awaited)
     }
 
     /// A volume was asked for something since the last poll: it is not on its way to the disks before the next one.
@@ -483,10 +484,15 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
         for (&id, domain) in &self.domains {
             let replica = self.bus.replicas.get(&id);
             let known = self.pool.borrow().disk(id).map(|disk| (disk.total_slabs, disk.free_slabs));
-            let slabs = replica.map(|replica| replica.store().slabs()).or(known);
+            let told = self.remote_slabs.get(&id).copied();
+            // What was given since the disk's node told last is known here.
+            let slabs = replica.map(|replica| replica.store().slabs()).or(known).or(told);
             let (total_slabs, free_slabs) = slabs.unwrap_or_default();
-            let usable = replica.is_some() && !self.retired.contains(&id);
-            disks.push(DiskView { id, total_slabs, free_slabs, domain: domain.clone(), usable });
+            let stays = !self.retired.contains(&id);
+            let is_down = self.nodes.down.contains(&id);
+            let usable = stays && self.bus.is_attached(id) && !is_down;
+            let expected = stays && is_down && !self.given_up.contains(&id);
+            disks.push(DiskView { id, total_slabs, free_slabs, domain: domain.clone(), usable, expected });
         }
         let promised_slabs = self.pool.borrow().promised_slabs;
         let mut pool = PoolView::new(disks, self.reserve_disks);
@@ -543,37 +549,34 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
     }
 
     fn poll_owners(&mut self) -> bool {
-        let mut moved = false;
+        let mut found = Vec::new();
         for (&disk, replica) in &mut self.bus.replicas {
             replica.poll_owner(&mut self.owner_answers);
-            for StoreCompletion { token, result } in self.owner_answers.drain(..) {
-                moved = true;
-                match (token, result) {
-                    (SCRUB_TOKEN, Ok(StoreReply::Scrubbed(progress))) => {
-                        let ScrubProgress { checked_bytes, total_bytes, corrupt, finished } = progress;
-                        let count = corrupt.len() as u64;
-                        for (volume, lba) in corrupt {
-                            if let Some(volume) = self.volumes.get_mut(&volume) {
-                                volume.coordinator.repair(self.now, disk, lba);
-                            }
-                        }
-                        let event = LocalEvent::Scrubbed {
-                            disk,
-                            checked_bytes,
-                            total_bytes,
-                            corrupt: count,
-                            finished,
-                        };
-                        self.events.push_back(event);
-                    }
-                    (RECORDS_TOKEN, Err(error)) => {
-                        self.events.push_back(LocalEvent::RecordsNotKept { disk, why: error.to_string() });
-                    }
-                    _ => {}
-                }
-            }
+            found.extend(self.owner_answers.drain(..).map(|answer| (disk, answer)));
         }
+        let moved = !found.is_empty();
+        found.into_iter().for_each(|(disk, answer)| self.owner_answered(disk, answer));
         moved
+    }
+
+    /// Takes a disk's answer to what the space itself asked of it.
+    fn owner_answered(&mut self, disk: DiskId, StoreCompletion { token, result }: StoreCompletion) {
+        match (token, result) {
+            (SCRUB_TOKEN, Ok(StoreReply::Scrubbed(progress))) => {
+                let ScrubProgress { checked_bytes, total_bytes, corrupt, finished } = progress;
+                let count = corrupt.len() as u64;
+                for (volume, lba) in corrupt {
+                    self.found_corrupt(disk, volume, lba);
+                }
+                let event =
+                    LocalEvent::Scrubbed { disk, checked_bytes, total_bytes, corrupt: count, finished };
+                self.events.push_back(event);
+            }
+            (RECORDS_TOKEN, Err(error)) => {
+                self.events.push_back(LocalEvent::RecordsNotKept { disk, why: error.to_string() });
+            }
+            _ => {}
+        }
     }
 }
 

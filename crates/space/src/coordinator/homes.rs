@@ -1,0 +1,87 @@
+//! How much may be missing at an opening, when the chunks are not known yet: fewer disks than any chunk has copies, or all disks of fewer
+//! nodes than any chunk has copies in.
+//!
+//! The record says both, and by which nodes it was counted: a disk that was moved to another node since, or of which the node is not known,
+//! still counts as it did then.
+//!
+//! Invariant: every chunk that a write was acknowledged in has copies in sync on `min_holders` disks, and in `min_homes` of the record's homes
+//! (I5).
+
+use super::chunks::Chunks;
+use super::wants::Wants;
+use crate::planted::Planted;
+use cluster::{Home, VolumeRecord};
+use std::collections::BTreeMap;
+use types::DiskId;
+
+impl Chunks {
+    /// Returns the nodes of the record's disks in sync; none if the pool's disks are on one server.
+    pub fn homes(&self, record: &VolumeRecord) -> Vec<Home> {
+        let pool = self.pool.borrow();
+        let mut homes: BTreeMap<&str, Vec<DiskId>> = BTreeMap::new();
+        for disk in &record.in_sync {
+            let node = pool.disk(*disk).map_or("", |view| view.domain.node.as_str());
+            if !node.is_empty() {
+                homes.entry(node).or_default().push(*disk);
+            }
+        }
+        homes.into_iter().map(|(node, disks)| Home { node: node.to_owned(), disks }).collect()
+    }
+
+    /// Returns the fewest of the record's homes that copies of any chunk are in; 0 if none are counted.
+    pub fn fewest_homes(&self, record: &VolumeRecord) -> u8 {
+        if record.homes.is_empty() {
+            return 0;
+        }
+        let allocated = self.map.values().filter(|chunk| !chunk.is_allocating());
+        // A disk whose node is not known is in no home.
+        let in_home = |disk: &DiskId| record.homes.iter().any(|home| home.disks.contains(disk));
+        let counts = allocated
+            .map(|chunk| record.homes_of(chunk.in_sync_holders(record).filter(in_home)).unwrap_or_default());
+        let most = record.homes.len().min(usize::from(record.resiliency.copies()));
+        counts.min().unwrap_or(most).min(most) as u8
+    }
+}
+
+/// Counts the homes by the record that these disks are in; a disk of no home is in none.
+pub(super) fn homes_of(record: &VolumeRecord, disks: &[DiskId]) -> u8 {
+    let in_home = |disk: &DiskId| record.homes.iter().any(|home| home.disks.contains(disk));
+    let known = disks.iter().copied().filter(in_home);
+    record.homes_of(known).unwrap_or_default().min(usize::from(u8::MAX)) as u8
+}
+
+/// Tells whether by the record every chunk has an in-sync copy beside these disks.
+pub(super) fn may_miss(record: &VolumeRecord, disks: impl Iterator<Item = DiskId> + Clone) -> bool {
+    let homes = record.homes_of(disks.clone());
+    disks.count() < usize::from(record.min_holders)
+        || homes.is_some_and(|homes| homes < usize::from(record.min_homes))
+}
+
+/// Says in the next record how many copies, and in how many homes, every chunk has at least: by the chunk map if the volume is `serving`.
+pub(super) fn count_copies(
+    record: &VolumeRecord,
+    next: &mut VolumeRecord,
+    wants: &Wants,
+    chunks: &Chunks,
+    serving: bool,
+) {
+    if serving {
+        let (lower, lower_homes) = (wants.lower.unwrap_or(u8::MAX), wants.lower_homes.unwrap_or(u8::MAX));
+        next.min_holders = chunks.fewest_holders(next).min(lower);
+        next.homes = chunks.homes(next);
+        next.min_homes = chunks.fewest_homes(next).min(lower_homes);
+        return;
+    }
+    // By what others listed, a disk that went back may be put out or kept whatever the record promises: each chunk has one copy then.
+    let by_lists = !wants.rewind.is_empty() || !wants.keep.is_empty();
+    let left = wants.expel.iter().chain(&wants.keep).copied();
+    let fewer = left.clone().count().min(usize::from(u8::MAX)) as u8;
+    debug_assert!(
+        fewer == 0 || by_lists || may_miss(record, left.clone()) || Planted::MinHoldersIgnored.is_planted()
+    );
+    let homes = record.homes_of(left).unwrap_or(usize::MAX).min(usize::from(u8::MAX)) as u8;
+    next.min_homes = record.min_homes.saturating_sub(homes);
+    // Whatever has copies in a home has one.
+    let least = u8::from(by_lists).max(next.min_homes);
+    next.min_holders = record.min_holders.saturating_sub(fewer).max(least);
+}

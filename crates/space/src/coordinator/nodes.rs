@@ -1,0 +1,71 @@
+//! What a coordinator is told about nodes, if there are several: whose a disk is, which are dead, how long this one may answer.
+//!
+//! All of it comes from outside, by heartbeats and by the cluster state's changes. It makes things faster, or holds answers back: what is safe
+//! to do is decided by the record and by what disks have promised (I2, I3).
+
+use super::Coordinator;
+use super::ground::Ground;
+use super::opening::Predecessor;
+use crate::api::SpaceError;
+use crate::planted::Planted;
+use cluster::VolumeRecord;
+use types::{DiskId, Monotonic, NodeId};
+
+impl Coordinator {
+    /// Lets answers be given until then, if several nodes may open the volume.
+    pub fn set_lease(&mut self, valid_until: Monotonic) {
+        self.ground.membership.lease.extend(valid_until);
+    }
+
+    /// Takes the volume over from this node alone, which may still answer until then (`None`: for a lease from the claim on). If the record
+    /// names another one by now, the volume stays with that: [`SpaceError::Fenced`].
+    pub fn set_predecessor(&mut self, owner: Option<NodeId>, until: Option<Monotonic>) {
+        self.opening.predecessor = Some(Predecessor { owner, until });
+    }
+
+    /// Says whether the disk is another node's: others are read from first, and what comes from there is checked.
+    pub fn set_far(&mut self, disk: DiskId, is_far: bool) {
+        self.ground.calls.set_far(disk, is_far);
+    }
+
+    /// The node of these disks is dead: all of them leave by one change of the record, and nobody waits for them any longer than for that.
+    pub fn disks_down(&mut self, now: Monotonic, disks: &[DiskId]) {
+        self.advance_time(now);
+        if Planted::DeadDisksWaitedFor.is_planted() {
+            return;
+        }
+        for &disk in disks {
+            if !self.ground.calls.set_down(disk, true) || self.ground.setting.is_over() {
+                continue;
+            }
+            let Ground { setting, reports, calls, .. } = &mut self.ground;
+            match setting.serving() {
+                true => self.ground.fail_disk(disk, "its node is down"),
+                // Whether all that are missing may be is decided by the opening.
+                false => calls.pause_disk(disk, "its node is down", setting, reports),
+            }
+        }
+        self.settle_down();
+    }
+
+    /// The node of these disks is back.
+    pub fn disks_up(&mut self, now: Monotonic, disks: &[DiskId]) {
+        self.advance_time(now);
+        for &disk in disks {
+            if self.ground.calls.set_down(disk, false) && !self.ground.setting.is_over() {
+                self.ground.calls.reopen(disk, &self.ground.setting);
+            }
+        }
+        self.jobs.plan_soon(now);
+        self.settle_down();
+    }
+
+    /// Takes notice of the record as the cluster state has it: if another coordinator has claimed the volume, this one stops.
+    pub fn note_record(&mut self, now: Monotonic, record: &VolumeRecord) {
+        self.advance_time(now);
+        if self.ground.membership.is_lost_by(record, &self.ground.setting) {
+            self.stop(SpaceError::Fenced);
+        }
+        self.settle_down();
+    }
+}

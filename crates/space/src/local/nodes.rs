@@ -1,0 +1,260 @@
+//! What a space of a cluster has to do with other nodes: their disks, their coordinators, and whether they live.
+//!
+//! Verdicts about nodes and the node's lease come from outside, by heartbeats; here they only make things faster, or hold answers back:
+//! what keeps two coordinators apart are epochs and the disks' promises (I2, I3).
+
+use super::{Inner, LocalSpace, VolumeHandle};
+use crate::message::{PeerId, Request, Response, Transport};
+use crate::seam::BlockStore;
+use cluster::{ClusterState, FaultDomain, VolumeRecord};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use types::{DiskId, Lba, Monotonic, NodeId, VolumeId};
+
+/// Corrupt blocks of volumes that other nodes have open, kept for these for each disk: a scrub finds those again that go beyond it.
+const FOUND_MAX: usize = 4096;
+
+/// What another node asks of a disk from time to time: its room, and what scrubs of it found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskReport {
+    pub disk: DiskId,
+    pub total_slabs: u64,
+    pub free_slabs: u64,
+    /// Blocks of one slab.
+    pub slab_blocks: u32,
+    /// Corrupt blocks that were found since the cursor of the report before.
+    pub corrupt: Vec<(VolumeId, Lba)>,
+    /// To ask for the next report with.
+    pub cursor: u64,
+}
+
+/// Corrupt blocks that scrubs found, of volumes that are not open here.
+#[derive(Default)]
+pub(super) struct Found {
+    blocks: VecDeque<(VolumeId, Lba)>,
+    /// Blocks that were found before the first of `blocks`.
+    before: u64,
+}
+
+impl Found {
+    fn add(&mut self, volume: VolumeId, lba: Lba) {
+        self.blocks.push_back((volume, lba));
+        if self.blocks.len() > FOUND_MAX {
+            self.blocks.pop_front();
+            self.before += 1;
+        }
+    }
+
+    fn cursor(&self) -> u64 {
+        self.before + self.blocks.len() as u64
+    }
+
+    fn since(&self, cursor: u64) -> Vec<(VolumeId, Lba)> {
+        // One that another process gave begins anew.
+        let from = if cursor > self.cursor() { 0 } else { cursor.saturating_sub(self.before) };
+        self.blocks.iter().skip(usize::try_from(from).unwrap_or(usize::MAX)).copied().collect()
+    }
+}
+
+/// What the space knows of other nodes.
+#[derive(Default)]
+pub(super) struct Nodes {
+    /// Disks of nodes that are dead.
+    pub down: BTreeSet<DiskId>,
+    /// Until when this node may answer for its volumes.
+    pub lease_until: Monotonic,
+    pub found: BTreeMap<DiskId, Found>,
+}
+
+impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
+    /// Requests to disks of other nodes go to this transport from now on.
+    pub fn set_remote(&self, remote: Box<dyn Transport>) {
+        self.change().bus.remote = Some(remote);
+    }
+
+    /// Takes notice of a disk of another node, with `slabs` in all and free ones, as far as is known. All volumes may be given slabs of it,
+    /// unless it is retired.
+    pub fn attach_remote_disk(&self, disk: DiskId, slabs: (u64, u64), domain: FaultDomain) {
+        let mut inner = self.change();
+        debug_assert!(!inner.bus.replicas.contains_key(&disk), "{disk} is of this node");
+        inner.domains.insert(disk, domain);
+        inner.set_given_up(disk, false);
+        inner.bus.remote_disks.insert(disk);
+        inner.set_remote_slabs(disk, slabs);
+        let is_usable = !inner.retired.contains(&disk);
+        for volume in inner.volumes.values_mut() {
+            volume.coordinator.set_far(disk, true);
+            if is_usable {
+                volume.coordinator.add_disk(disk);
+            }
+        }
+    }
+
+    /// Takes notice of the slabs that a disk of another node has, in all and free.
+    pub fn update_remote_disk(&self, disk: DiskId, slabs: (u64, u64)) {
+        let mut inner = self.inner.borrow_mut();
+        let known = inner.remote_slabs.get(&disk).copied();
+        if known.is_none() || known == Some(slabs) {
+            return;
+        }
+        inner.set_remote_slabs(disk, slabs);
+    }
+
+    /// The disk is not another node's any more: it was removed, or comes back here.
+    pub fn detach_remote_disk(&self, disk: DiskId) {
+        let mut inner = self.change();
+        inner.bus.remote_disks.remove(&disk);
+        inner.remote_slabs.remove(&disk);
+        inner.nodes.down.remove(&disk);
+        for volume in inner.volumes.values_mut() {
+            volume.coordinator.set_far(disk, false);
+        }
+        inner.refresh_pool();
+    }
+
+    /// The node of these disks is dead: they leave the in-sync sets of all volumes at once, each by one change of its record, and nobody
+    /// waits for them. Those that have the last copy of something are waited for.
+    pub fn node_down(&self, disks: &[DiskId]) {
+        let mut inner = self.change();
+        inner.nodes.down.extend(disks.iter().copied());
+        inner.refresh_pool();
+        let now = inner.now;
+        inner.volumes.values_mut().for_each(|volume| volume.coordinator.disks_down(now, disks));
+        inner.pump();
+    }
+
+    /// The node of these disks is back: they are spoken to at once.
+    pub fn node_up(&self, disks: &[DiskId]) {
+        let mut inner = self.change();
+        inner.nodes.down.retain(|disk| !disks.contains(disk));
+        inner.refresh_pool();
+        let now = inner.now;
+        inner.volumes.values_mut().for_each(|volume| volume.coordinator.disks_up(now, disks));
+        inner.pump();
+    }
+
+    /// A majority of the nodes lets this one answer for its volumes until then. Only if [`crate::coordinator::Config::lease`] is set.
+    pub fn set_node_lease(&self, valid_until: Monotonic) {
+        let mut inner = self.inner.borrow_mut();
+        if valid_until <= inner.nodes.lease_until {
+            return;
+        }
+        let now = inner.now;
+        let lapsed = inner.nodes.lease_until <= now;
+        inner.nodes.lease_until = valid_until;
+        inner.volumes.values_mut().for_each(|volume| volume.coordinator.set_lease(valid_until));
+        // Answers that were held back are taken by the next pump.
+        inner.quiet &= !lapsed;
+    }
+
+    /// Begins to take a volume over from the node that its record names, which may still answer until then (`None`: for a lease from the
+    /// claim on). If another one has it by now, the opening ends with [`crate::api::SpaceError::Fenced`].
+    pub fn take_over(
+        &self,
+        volume: VolumeId,
+        incarnation: u128,
+        owner: Option<NodeId>,
+        until: Option<Monotonic>,
+    ) -> VolumeHandle<S, C> {
+        self.open_with(volume, incarnation, |coordinator| coordinator.set_predecessor(owner, until))
+    }
+
+    /// Takes notice of a volume's record as the cluster state has it: a coordinator whose volume another one has claimed stops at once.
+    pub fn note_record(&self, record: &VolumeRecord) {
+        let mut inner = self.change();
+        let now = inner.now;
+        if let Some(volume) = inner.volumes.get_mut(&record.id) {
+            volume.coordinator.note_record(now, record);
+        }
+        inner.pump();
+    }
+
+    /// Takes a request of another node's coordinator to a disk of this one; answered by [`LocalSpace::poll_remote`].
+    pub fn handle_remote(&self, peer: PeerId, disk: DiskId, request: Request) {
+        let mut inner = self.inner.borrow_mut();
+        inner.quiet = false;
+        inner.bus.handle_peer(peer, disk, request);
+    }
+
+    /// Moves the answers to other nodes' coordinators into `out`, after it ran what is ready.
+    pub fn poll_remote(&self, out: &mut Vec<(PeerId, DiskId, Response)>) {
+        let mut inner = self.inner.borrow_mut();
+        inner.pump();
+        out.extend(inner.bus.take_peer_answers().map(|(peer, response)| (peer, response.from, response)));
+    }
+
+    /// The connection is lost: its sessions end, and what it asked for is answered to nobody.
+    pub fn end_peer(&self, peer: PeerId) {
+        self.inner.borrow_mut().bus.end_peer(peer);
+    }
+
+    /// Reports on a disk of this node, with what scrubs found since `cursor` (0: ever) in volumes that are not open here.
+    pub fn report(&self, disk: DiskId, cursor: u64) -> Option<DiskReport> {
+        let inner = self.inner.borrow();
+        let (total_slabs, free_slabs) = inner.bus.replicas.get(&disk)?.store().slabs();
+        let found = inner.nodes.found.get(&disk);
+        Some(DiskReport {
+            disk,
+            total_slabs,
+            free_slabs,
+            slab_blocks: inner.chunk_blocks,
+            corrupt: found.map(|found| found.since(cursor)).unwrap_or_default(),
+            cursor: found.map_or(0, Found::cursor),
+        })
+    }
+
+    /// Repairs blocks that a scrub on another node found corrupt on a disk of that node.
+    pub fn note_corrupt(&self, disk: DiskId, blocks: &[(VolumeId, Lba)]) {
+        let mut inner = self.change();
+        let now = inner.now;
+        for (volume, lba) in blocks {
+            if let Some(volume) = inner.volumes.get_mut(volume) {
+                volume.coordinator.repair(now, disk, *lba);
+            }
+        }
+        inner.pump();
+    }
+
+    /// Whether the disk is another node's.
+    pub fn is_remote(&self, disk: DiskId) -> bool {
+        self.inner.borrow().bus.remote_disks.contains(&disk)
+    }
+}
+
+impl<S: BlockStore, C: ClusterState> Inner<S, C> {
+    fn set_remote_slabs(&mut self, disk: DiskId, slabs: (u64, u64)) {
+        self.remote_slabs.insert(disk, slabs);
+        if let Some(view) = self.pool.borrow_mut().disk_mut(disk) {
+            (view.total_slabs, view.free_slabs) = slabs;
+        }
+        self.refresh_pool();
+    }
+
+    /// A scrub found this block of a disk corrupt: its volume's coordinator repairs it, here or on the node that has it open.
+    pub(super) fn found_corrupt(&mut self, disk: DiskId, volume: VolumeId, lba: Lba) {
+        match self.volumes.get_mut(&volume) {
+            Some(open) => open.coordinator.repair(self.now, disk, lba),
+            None if self.bus.remote.is_some() => {
+                self.nodes.found.entry(disk).or_default().add(volume, lba);
+            }
+            None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_scrubs_found_is_told_from_the_cursor_on_and_again_to_one_of_another_process() {
+        let mut found = Found::default();
+        let volume = VolumeId::from_bytes([1; 16]);
+        (0..FOUND_MAX as u64 + 2).for_each(|lba| found.add(volume, Lba(lba)));
+        let cursor = found.cursor();
+        assert_eq!(cursor, FOUND_MAX as u64 + 2);
+        assert_eq!(found.since(cursor), []);
+        assert_eq!(found.since(cursor - 1), [(volume, Lba(cursor - 1))]);
+        assert_eq!(found.since(0).len(), FOUND_MAX);
+        assert_eq!(found.since(cursor + 5).len(), FOUND_MAX);
+    }
+}

@@ -1,0 +1,128 @@
+//! Which node opens which volume: those whose owner is dead, and those that have none.
+//!
+//! Owns the rule only, a pure function of what every node knows: who lives, the records, whose a disk is. Nodes that know the same name the
+//! same node. Nodes that do not may both claim a volume; the record's compare-and-swap lets one of them have it, and the other one finds
+//! then that the volume's owner lives.
+
+use cluster::VolumeRecord;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use types::{DiskId, NodeId, VolumeId};
+
+/// What is known of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate {
+    /// A majority of the nodes hears it.
+    pub is_up: bool,
+    /// It is to have volumes: it neither drains nor leaves.
+    pub takes_volumes: bool,
+}
+
+/// What decides who opens what.
+#[derive(Debug, Clone, Default)]
+pub struct View {
+    pub nodes: BTreeMap<NodeId, Candidate>,
+    /// Whose each disk is.
+    pub disks: BTreeMap<DiskId, NodeId>,
+}
+
+impl View {
+    fn is_up(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|node| node.is_up)
+    }
+
+    /// Counts the volume's disks in sync on a node.
+    fn in_sync_on(&self, node: NodeId, volume: &VolumeRecord) -> usize {
+        volume.in_sync.iter().filter(|disk| self.disks.get(disk) == Some(&node)).count()
+    }
+}
+
+/// Says which node is to have each volume: the owner as long as it lives; else one that takes volumes and has some of the volume's copies,
+/// of these the one with the fewest volumes, then with most of its disks in sync, then the first. A volume that no living node could have is
+/// left out.
+pub fn owners(volumes: &[VolumeRecord], view: &View) -> BTreeMap<VolumeId, NodeId> {
+    let mut volumes: Vec<&VolumeRecord> = volumes.iter().collect();
+    volumes.sort_by_key(|volume| volume.id);
+    let mut owners = BTreeMap::new();
+    let mut load: BTreeMap<NodeId, usize> = BTreeMap::new();
+    for volume in &volumes {
+        if let Some(owner) = volume.owner.filter(|owner| view.is_up(*owner)) {
+            owners.insert(volume.id, owner);
+            *load.entry(owner).or_default() += 1;
+        }
+    }
+    let takes_some = view.nodes.values().any(|node| node.is_up && node.takes_volumes);
+    for volume in volumes {
+        if owners.contains_key(&volume.id) {
+            continue;
+        }
+        // Better a node that drains than none.
+        let up = view.nodes.iter().filter(|(_, node)| node.is_up && (node.takes_volumes || !takes_some));
+        let best = up.map(|(node, _)| *node).min_by_key(|node| {
+            let copies = view.in_sync_on(*node, volume);
+            (copies == 0, load.get(node).copied().unwrap_or_default(), Reverse(copies), *node)
+        });
+        if let Some(best) = best {
+            owners.insert(volume.id, best);
+            *load.entry(best).or_default() += 1;
+        }
+    }
+    owners
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::{Provisioning, Resiliency};
+    use types::PoolId;
+
+    fn volume(number: u8, owner: Option<u32>, disks: &[u8]) -> VolumeRecord {
+        let (id, pool) = (VolumeId::from_bytes([number; 16]), PoolId::from_bytes([1; 16]));
+        let disks = disks.iter().map(|disk| DiskId::from_bytes([*disk; 16])).collect();
+        let (two_way, thin) = (Resiliency::TwoWay, Provisioning::Thin);
+        let record = VolumeRecord::new(id, pool, format!("v{number}"), two_way, 1 << 30, thin, disks, 0);
+        VolumeRecord { owner: owner.map(NodeId), ..record }
+    }
+
+    /// Nodes 1 to 3 with a disk of the same number each.
+    fn view(up: &[u32], draining: &[u32]) -> View {
+        let node = |node: u32| {
+            let candidate = Candidate { is_up: up.contains(&node), takes_volumes: !draining.contains(&node) };
+            (NodeId(node), candidate)
+        };
+        let disks = (1..=3).map(|disk| (DiskId::from_bytes([disk; 16]), NodeId(disk.into())));
+        View { nodes: (1..=3).map(node).collect(), disks: disks.collect() }
+    }
+
+    fn of(volumes: &[VolumeRecord], view: &View) -> Vec<u32> {
+        owners(volumes, view).into_values().map(|node| node.0).collect()
+    }
+
+    #[test]
+    fn an_owner_that_lives_keeps_its_volume_and_those_of_a_dead_one_are_shared_out() {
+        let volumes: Vec<_> = [(1, Some(1)), (2, Some(1)), (3, Some(1)), (4, Some(2)), (5, None)]
+            .map(|(number, owner)| volume(number, owner, &[1, 2, 3]))
+            .into();
+        assert_eq!(of(&volumes, &view(&[1, 2, 3], &[])), [1, 1, 1, 2, 3]);
+        assert_eq!(of(&volumes, &view(&[2, 3], &[])), [3, 2, 3, 2, 2]);
+        assert_eq!(of(&volumes, &view(&[], &[])), [] as [u32; 0]);
+    }
+
+    #[test]
+    fn a_node_with_copies_comes_first_and_one_that_drains_last() {
+        let volumes = [volume(1, Some(1), &[1, 3])];
+        assert_eq!(of(&volumes, &view(&[2, 3], &[])), [3]);
+        assert_eq!(of(&volumes, &view(&[2, 3], &[3])), [2]);
+        assert_eq!(of(&volumes, &view(&[3], &[3])), [3]);
+        // Draining alone moves nothing: whoever drains hands its volumes over.
+        assert_eq!(of(&volumes, &view(&[1, 2, 3], &[1])), [1]);
+    }
+
+    #[test]
+    fn the_order_in_which_records_are_listed_decides_nothing() {
+        let mut volumes: Vec<_> = (1..9).map(|number| volume(number, Some(1), &[1, 2, 3])).collect();
+        let first = of(&volumes, &view(&[2, 3], &[]));
+        volumes.reverse();
+        assert_eq!(of(&volumes, &view(&[2, 3], &[])), first);
+    }
+}

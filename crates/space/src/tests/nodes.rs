@@ -1,0 +1,463 @@
+//! Spaces of several nodes over a transport in memory.
+
+use super::*;
+use crate::local::LocalEvent;
+use crate::message::{BusError, Operation, PeerId, Request, Response, Transport};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use types::{Epoch, NodeId};
+
+const LEASE: Duration = Duration::from_millis(500);
+
+/// What one node has sent to disks of others, and what came back.
+#[derive(Default)]
+struct Ends {
+    sent: Vec<(DiskId, Request)>,
+    answers: Vec<Response>,
+    reads: usize,
+}
+
+struct Link(Rc<RefCell<Ends>>);
+
+impl Transport for Link {
+    fn send(&mut self, to: DiskId, request: Request) {
+        let mut ends = self.0.borrow_mut();
+        ends.reads += usize::from(matches!(request.operation, Operation::Read { .. }));
+        ends.sent.push((to, request));
+    }
+
+    fn has_news(&self) -> bool {
+        !self.0.borrow().answers.is_empty()
+    }
+
+    fn poll(&mut self, out: &mut Vec<Response>) {
+        out.append(&mut self.0.borrow_mut().answers);
+    }
+}
+
+struct Node {
+    space: LocalSpace<FakeStore, MemoryClient>,
+    ends: Rc<RefCell<Ends>>,
+    stores: Vec<(DiskId, FakeStore)>,
+    handle: Option<VolumeHandle<FakeStore, MemoryClient>>,
+}
+
+/// Nodes with so many disks each, and a volume over all of them.
+struct Cluster {
+    nodes: Vec<Node>,
+    state: MemoryState,
+    now: Monotonic,
+    /// Nodes that nothing comes from.
+    dead: BTreeSet<usize>,
+    /// Nodes whose lease is renewed.
+    leased: BTreeSet<usize>,
+    incarnation: u128,
+    next_token: u64,
+}
+
+fn domain(node: usize) -> FaultDomain {
+    FaultDomain { node: format!("node-{}", node + 1), ..FaultDomain::default() }
+}
+
+impl Cluster {
+    fn new(nodes: usize, disks_each: usize, resiliency: Resiliency) -> Self {
+        let (state, now) = (MemoryState::new(), Monotonic(1_000_000_000));
+        let id = |node: usize, at: usize| disk((node * disks_each + at) as u8 + 1);
+        let all = (0..nodes).flat_map(|node| (0..disks_each).map(move |at| id(node, at)));
+        let size = u64::from(CHUNK) * 64 * BLOCK_BYTES as u64;
+        let pool = PoolId::from_bytes([1; 16]);
+        let thin = Provisioning::Thin;
+        let record = VolumeRecord::new(VOLUME, pool, "data", resiliency, size, thin, all.collect(), 0);
+        state.write(&record, 0).unwrap();
+        let node = |own: usize| {
+            let config =
+                Config { node: Some(NodeId(own as u32 + 1)), lease: Some(LEASE), ..Config::default() };
+            let space = LocalSpace::new(state.client(), config, CHUNK, 0, now);
+            let ends = Rc::new(RefCell::new(Ends::default()));
+            space.set_remote(Box::new(Link(ends.clone())));
+            let mut stores = Vec::new();
+            for node in 0..nodes {
+                for at in 0..disks_each {
+                    let disk = id(node, at);
+                    if node == own {
+                        let store = FakeStore::new(CHUNK, 64);
+                        space.attach_disk(disk, store.clone(), domain(node)).unwrap();
+                        stores.push((disk, store));
+                    } else {
+                        space.attach_remote_disk(disk, (64, 64), domain(node));
+                    }
+                }
+            }
+            Node { space, ends, stores, handle: None }
+        };
+        let nodes: Vec<Node> = (0..nodes).map(node).collect();
+        let leased = (0..nodes.len()).collect();
+        Self { nodes, state, now, dead: BTreeSet::new(), leased, incarnation: 0, next_token: 0 }
+    }
+
+    /// Carries what nodes say to each other until they are silent.
+    fn carry(&mut self) {
+        loop {
+            let mut moved = false;
+            for from in 0..self.nodes.len() {
+                self.nodes[from].space.poll();
+                let sent = std::mem::take(&mut self.nodes[from].ends.borrow_mut().sent);
+                for (disk, request) in sent {
+                    moved = true;
+                    let has = |node: &Node| node.stores.iter().any(|(own, _)| *own == disk);
+                    let to = self.nodes.iter().position(has).unwrap();
+                    if !self.dead.contains(&to) && !self.dead.contains(&from) {
+                        self.nodes[to].space.handle_remote(PeerId(from as u64), disk, request);
+                    }
+                }
+            }
+            for from in 0..self.nodes.len() {
+                let mut answers = Vec::new();
+                self.nodes[from].space.poll_remote(&mut answers);
+                for (PeerId(to), disk, response) in answers {
+                    moved = true;
+                    assert_eq!(response.from, disk);
+                    if !self.dead.contains(&from) && !self.dead.contains(&(to as usize)) {
+                        self.nodes[to as usize].ends.borrow_mut().answers.push(response);
+                    }
+                }
+            }
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    fn pass(&mut self, duration: Duration) {
+        let end = self.now.after(duration);
+        while self.now < end {
+            self.now = self.now.after(Duration::from_millis(20)).min(end);
+            for (at, node) in self.nodes.iter().enumerate() {
+                if self.leased.contains(&at) {
+                    node.space.set_node_lease(self.now.after(LEASE));
+                }
+                node.space.handle_timeout(self.now);
+            }
+            self.carry();
+        }
+    }
+
+    fn open(&mut self, node: usize) {
+        self.incarnation += 1;
+        let incarnation = self.incarnation;
+        self.nodes[node].handle = Some(self.nodes[node].space.open_volume(VOLUME, incarnation));
+        self.carry();
+    }
+
+    fn phase(&self, node: usize) -> Option<Phase> {
+        self.nodes[node].space.phase(VOLUME)
+    }
+
+    fn start(&mut self, node: usize, request: SpaceRequest) -> u64 {
+        self.next_token += 1;
+        let token = self.next_token;
+        self.nodes[node].handle.as_mut().unwrap().submit(token, request);
+        token
+    }
+
+    fn answer(&mut self, node: usize, token: u64) -> Option<Result<SpaceReply, SpaceError>> {
+        self.carry();
+        let mut out = Vec::new();
+        self.nodes[node].handle.as_mut().unwrap().poll(&mut out);
+        out.into_iter().find(|done| done.token == token).map(|done| done.result)
+    }
+
+    fn write(&mut self, node: usize, lba: u64, byte: u8) -> Result<(), SpaceError> {
+        let data = filled(1, byte);
+        let token =
+            self.start(node, SpaceRequest::Write { lba: Lba(lba), class: WriteClass::Overwrite, data });
+        self.wait(node, token).map(|_| ())
+    }
+
+    fn read(&mut self, node: usize, lba: u64) -> u8 {
+        let token = self.start(node, SpaceRequest::Read { lba: Lba(lba), blocks: 1, copy: None });
+        match self.wait(node, token) {
+            Ok(SpaceReply::Data(data)) => data.contiguous()[0],
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn wait(&mut self, node: usize, token: u64) -> Result<SpaceReply, SpaceError> {
+        for _ in 0..1000 {
+            if let Some(answer) = self.answer(node, token) {
+                return answer;
+            }
+            self.pass(Duration::from_millis(20));
+        }
+        panic!("no answer");
+    }
+
+    fn record(&self) -> VolumeRecord {
+        self.state.read::<VolumeRecord>(&VOLUME.to_string()).unwrap().unwrap().value
+    }
+
+    fn disks_of(&self, node: usize) -> Vec<DiskId> {
+        self.nodes[node].stores.iter().map(|(disk, _)| *disk).collect()
+    }
+
+    /// The node dies; the others learn of it.
+    fn kill(&mut self, node: usize) {
+        self.dead.insert(node);
+        self.leased.remove(&node);
+        let disks = self.disks_of(node);
+        for (at, other) in self.nodes.iter().enumerate() {
+            if at != node && !self.dead.contains(&at) {
+                other.space.node_down(&disks);
+                other.space.end_peer(PeerId(node as u64));
+            }
+        }
+        self.carry();
+    }
+
+    /// The node starts again; the others learn of it.
+    fn revive(&mut self, node: usize) {
+        self.dead.remove(&node);
+        self.leased.insert(node);
+        self.nodes[node].space.forget_volume(VOLUME);
+        self.nodes[node].handle = None;
+        let disks = self.disks_of(node);
+        for (at, other) in self.nodes.iter().enumerate() {
+            if at != node {
+                other.space.node_up(&disks);
+                self.nodes[node].space.node_up(&self.disks_of(at));
+                self.nodes[node].space.end_peer(PeerId(at as u64));
+            }
+        }
+        self.carry();
+    }
+
+    /// Writes a block of each of so many chunks, and waits until the record counts them.
+    fn fill(&mut self, node: usize, chunks: u64) {
+        for chunk in 0..chunks {
+            self.write(node, chunk * u64::from(CHUNK), chunk as u8 + 1).unwrap();
+        }
+        self.pass(Duration::from_secs(3));
+    }
+}
+
+#[test]
+fn copies_lie_on_different_nodes_and_the_near_one_is_read() {
+    let mut cluster = Cluster::new(3, 2, Resiliency::ThreeWay);
+    cluster.open(0);
+    cluster.pass(Duration::from_secs(1));
+    assert_eq!(cluster.phase(0), Some(Phase::Serving));
+    assert_eq!(cluster.record().owner, Some(NodeId(1)));
+    cluster.fill(0, 6);
+    for chunk in 0..6 {
+        for node in &cluster.nodes {
+            let holds = |(_, store): &&(DiskId, FakeStore)| store.has_chunk(VOLUME, types::ChunkIndex(chunk));
+            assert_eq!(node.stores.iter().filter(holds).count(), 1, "chunk {chunk}");
+        }
+    }
+    let record = cluster.record();
+    assert_eq!((record.min_homes, record.homes.len(), record.min_holders), (3, 3, 3));
+    let before = cluster.nodes[0].ends.borrow().reads;
+    for chunk in 0..6 {
+        assert_eq!(cluster.read(0, chunk * u64::from(CHUNK)), chunk as u8 + 1);
+    }
+    assert_eq!(cluster.nodes[0].ends.borrow().reads, before, "a copy of another node was read");
+}
+
+#[test]
+fn all_disks_of_a_dead_node_leave_by_one_record_and_nobody_waits_for_a_call() {
+    let mut cluster = Cluster::new(3, 3, Resiliency::ThreeWay);
+    cluster.open(0);
+    cluster.fill(0, 6);
+    // What was written is settled: only what is written from here on is missed.
+    cluster.pass(Duration::from_secs(70));
+    let before = cluster.record();
+    let data = filled(1, 99);
+    cluster.dead.insert(2);
+    let token = cluster.start(0, SpaceRequest::Write { lba: Lba(0), class: WriteClass::Overwrite, data });
+    cluster.pass(Duration::from_millis(100));
+    assert!(cluster.answer(0, token).is_none(), "acknowledged without a copy that counts");
+    cluster.kill(2);
+    assert!(matches!(cluster.answer(0, token), Some(Ok(_))), "the write waits for the dead node");
+    let record = cluster.record();
+    assert_eq!(record.epoch, before.epoch.next(), "more than one change of the record");
+    let dead = cluster.disks_of(2);
+    assert!(dead.iter().all(|disk| record.stale.iter().any(|stale| stale.disk == *disk)));
+    // It is brought back as soon as it is there, with what it missed alone.
+    cluster.pass(Duration::from_secs(2));
+    cluster.revive(2);
+    cluster.pass(Duration::from_secs(4));
+    assert!(cluster.record().stale.is_empty(), "{:?}", cluster.record());
+    let resynced = cluster.nodes[0].space.counters(VOLUME).unwrap().resynced_regions;
+    assert_eq!(resynced, 1);
+}
+
+#[test]
+fn another_node_takes_over_with_all_disks_of_the_dead_one_missing() {
+    for (resiliency, nodes) in [(Resiliency::ThreeWay, 3), (Resiliency::TwoWay, 3), (Resiliency::TwoWay, 2)] {
+        let mut cluster = Cluster::new(nodes, 3, resiliency);
+        cluster.open(0);
+        cluster.fill(0, 8);
+        cluster.kill(0);
+        cluster.open(1);
+        let began = cluster.now;
+        while cluster.phase(1) != Some(Phase::Serving) {
+            cluster.pass(Duration::from_millis(20));
+            assert!(cluster.now.since(began) < Duration::from_secs(1), "{:?}", cluster.record());
+        }
+        assert_eq!(cluster.record().owner, Some(NodeId(2)));
+        for chunk in 0..8 {
+            assert_eq!(cluster.read(1, chunk * u64::from(CHUNK)), chunk as u8 + 1);
+        }
+        cluster.write(1, 5, 77).unwrap();
+        cluster.revive(0);
+        cluster.pass(Duration::from_secs(8));
+        let record = cluster.record();
+        assert!(record.stale.is_empty() && record.in_sync.len() == nodes * 3, "{record:?}");
+        assert_eq!(record.min_homes, resiliency.copies());
+    }
+}
+
+#[test]
+fn a_node_is_waited_for_that_may_have_the_last_copy() {
+    let mut cluster = Cluster::new(3, 2, Resiliency::TwoWay);
+    cluster.open(0);
+    cluster.fill(0, 8);
+    cluster.kill(0);
+    cluster.kill(2);
+    cluster.open(1);
+    cluster.pass(Duration::from_secs(20));
+    assert_eq!(cluster.phase(1), Some(Phase::Opening));
+    assert_eq!(cluster.record().in_sync.len(), 6, "a disk was put out that may have the last copy");
+    cluster.revive(2);
+    cluster.pass(Duration::from_secs(2));
+    assert_eq!(cluster.phase(1), Some(Phase::Serving));
+    for chunk in 0..8 {
+        assert_eq!(cluster.read(1, chunk * u64::from(CHUNK)), chunk as u8 + 1);
+    }
+}
+
+#[test]
+fn a_disk_that_was_moved_to_another_node_counts_where_it_was_when_the_copies_were_counted() {
+    let mut cluster = Cluster::new(3, 1, Resiliency::TwoWay);
+    cluster.open(0);
+    cluster.fill(0, 6);
+    cluster.kill(0);
+    cluster.kill(1);
+    // Whoever opens it takes both disks for those of one node.
+    cluster.nodes[2].space.attach_remote_disk(disk(1), (64, 64), domain(1));
+    cluster.open(2);
+    cluster.pass(Duration::from_secs(20));
+    assert_eq!(cluster.phase(2), Some(Phase::Opening), "{:?}", cluster.record());
+}
+
+#[test]
+fn a_node_without_a_lease_answers_nothing_and_one_that_takes_over_waits_it_out() {
+    let mut cluster = Cluster::new(3, 1, Resiliency::ThreeWay);
+    cluster.open(0);
+    cluster.fill(0, 1);
+    cluster.leased.remove(&0);
+    let read = SpaceRequest::Read { lba: Lba(0), blocks: 1, copy: None };
+    cluster.pass(LEASE);
+    let token = cluster.start(0, read);
+    assert!(cluster.answer(0, token).is_none(), "it answers without a lease");
+    cluster.open(1);
+    cluster.pass(LEASE - Duration::from_millis(40));
+    assert_eq!(cluster.phase(1), Some(Phase::Opening), "the lease before it may still be valid");
+    cluster.pass(Duration::from_millis(80));
+    assert_eq!(cluster.phase(1), Some(Phase::Serving));
+    // The one before hears of it by the state's changes, and does not ask a disk for that.
+    cluster.leased.insert(0);
+    cluster.nodes[0].space.note_record(&cluster.record());
+    assert_eq!(cluster.phase(0), Some(Phase::Stopped(SpaceError::Fenced)));
+    assert!(matches!(cluster.answer(0, token), Some(Err(SpaceError::Fenced))));
+    // A record of its own says nothing against it.
+    cluster.nodes[1].space.note_record(&cluster.record());
+    assert_eq!(cluster.phase(1), Some(Phase::Serving));
+}
+
+#[test]
+fn a_session_ends_with_its_connection_and_is_no_other_connections() {
+    let mut cluster = Cluster::new(2, 1, Resiliency::TwoWay);
+    let space = cluster.nodes[0].space.clone();
+    let request = |id: u64, operation| Request {
+        volume: VOLUME,
+        session: crate::message::SessionId(5),
+        id: crate::message::RequestId(id),
+        epoch: Epoch(3),
+        operation,
+    };
+    let open = Operation::Open { least: Epoch(0), settled: Epoch(0) };
+    let mut answers = Vec::new();
+    space.handle_remote(PeerId(7), disk(1), request(1, open.clone()));
+    space.poll_remote(&mut answers);
+    assert!(matches!(&answers[..], [(PeerId(7), _, response)] if response.result.is_ok()), "{answers:?}");
+    let chunks = |peer, id| {
+        space.handle_remote(PeerId(peer), disk(1), request(id, Operation::Chunks));
+        let mut answers = Vec::new();
+        space.poll_remote(&mut answers);
+        let (to, _, response) = answers.remove(0);
+        assert!(to == PeerId(peer) && answers.is_empty());
+        response.result.map(|_| ())
+    };
+    assert_eq!(chunks(7, 2), Ok(()));
+    assert_eq!(chunks(8, 3), Err(BusError::NoSession), "another connection used the session");
+    space.end_peer(PeerId(7));
+    assert_eq!(chunks(7, 4), Err(BusError::NoSession));
+    // What was asked before the connection was lost is answered to nobody.
+    space.handle_remote(
+        PeerId(9),
+        disk(1),
+        Request { session: crate::message::SessionId(6), ..request(5, open) },
+    );
+    space.end_peer(PeerId(9));
+    answers.clear();
+    space.poll_remote(&mut answers);
+    assert!(answers.is_empty(), "{answers:?}");
+    // A disk that is not here is not reached, whoever asks.
+    space.handle_remote(PeerId(9), disk(2), request(6, Operation::Chunks));
+    space.poll_remote(&mut answers);
+    assert!(
+        matches!(&answers[..], [(_, _, response)] if matches!(response.result, Err(BusError::Unreachable)))
+    );
+    cluster.carry();
+}
+
+#[test]
+fn what_a_scrub_finds_on_another_node_is_repaired_by_the_owner() {
+    let mut cluster = Cluster::new(2, 1, Resiliency::TwoWay);
+    cluster.open(0);
+    cluster.write(0, 7, 5).unwrap();
+    cluster.nodes[1].stores[0].1.corrupt(VOLUME, Lba(7));
+    cluster.nodes[1].space.scrub(disk(2), 1 << 30);
+    cluster.carry();
+    let event = cluster.nodes[1].space.poll_event();
+    assert!(matches!(event, Some(LocalEvent::Scrubbed { corrupt: 1, .. })), "{event:?}");
+    let report = cluster.nodes[1].space.report(disk(2), 0).unwrap();
+    assert_eq!(
+        (report.corrupt.clone(), report.total_slabs, report.free_slabs),
+        (vec![(VOLUME, Lba(7))], 64, 63)
+    );
+    cluster.nodes[0].space.note_corrupt(disk(2), &report.corrupt);
+    cluster.pass(Duration::from_secs(1));
+    assert_eq!(cluster.nodes[0].space.counters(VOLUME).unwrap().repaired_blocks, 1);
+    assert!(cluster.nodes[1].space.report(disk(2), report.cursor).unwrap().corrupt.is_empty());
+}
+
+#[test]
+fn a_volume_that_another_node_has_claimed_meanwhile_is_left_to_it() {
+    let mut cluster = Cluster::new(3, 1, Resiliency::ThreeWay);
+    cluster.open(0);
+    cluster.fill(0, 1);
+    cluster.kill(0);
+    // Two nodes decide to take it over from the first; one of them is late.
+    cluster.nodes[1].handle =
+        Some(cluster.nodes[1].space.take_over(VOLUME, 50, Some(NodeId(1)), Some(cluster.now)));
+    cluster.pass(Duration::from_millis(100));
+    assert_eq!(cluster.phase(1), Some(Phase::Serving), "it waits for a lease that is over");
+    cluster.nodes[2].handle =
+        Some(cluster.nodes[2].space.take_over(VOLUME, 60, Some(NodeId(1)), Some(cluster.now)));
+    cluster.pass(Duration::from_millis(100));
+    assert_eq!(cluster.phase(2), Some(Phase::Stopped(SpaceError::Fenced)));
+    assert_eq!((cluster.phase(1), cluster.record().owner), (Some(Phase::Serving), Some(NodeId(2))));
+}
