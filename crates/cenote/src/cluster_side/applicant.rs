@@ -1,10 +1,10 @@
 //! What this server tells a cluster of itself.
 
+use crate::config::Config;
 use cluster::admission::{Applicant, EtcdAddresses};
 use cluster::authority::ProvenKey;
 use cluster::clock::unix_now_s;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::path::PathBuf;
 use uuid::Uuid;
 
 /// What the configuration says of this server's part in a cluster.
@@ -23,11 +23,24 @@ pub struct ClusterKeys {
     pub api: SocketAddr,
     pub rack: String,
     pub chassis: String,
-    /// `cluster.etcd_program`.
-    pub etcd_program: PathBuf,
 }
 
 impl ClusterKeys {
+    /// What the configuration says; addresses of SMB are what is listened on, and come from elsewhere. `listener`: the cluster's port.
+    pub fn of(config: &Config, listener: Option<&TcpListener>, server_guid: Uuid) -> Self {
+        Self {
+            name: config.server.name.clone(),
+            server_guid,
+            listen: listener.and_then(|listener| listener.local_addr().ok()),
+            addresses: config.cluster.addresses.clone(),
+            smb: Vec::new(),
+            rdma: Vec::new(),
+            api: config.api.listen,
+            rack: config.cluster.rack.clone(),
+            chassis: config.cluster.chassis.clone(),
+        }
+    }
+
     /// # Errors
     /// What is missing in the configuration.
     pub fn listen(&self) -> Result<SocketAddr, String> {
@@ -105,7 +118,8 @@ mod tests {
     #[test]
     fn a_socket_that_listens_on_all_addresses_is_named_by_one_that_others_reach() {
         let addresses: Vec<IpAddr> = vec!["10.1.0.11".parse().unwrap()];
-        let at = |socket: &str| reached_at(socket.parse().unwrap(), &addresses).map(|found| found.to_string());
+        let at =
+            |socket: &str| reached_at(socket.parse().unwrap(), &addresses).map(|found| found.to_string());
         assert_eq!(at("0.0.0.0:445").as_deref(), Some("10.1.0.11:445"));
         assert_eq!(at("[::]:445").as_deref(), Some("10.1.0.11:445"));
         assert_eq!(at("10.1.0.11:4455").as_deref(), Some("10.1.0.11:4455"));

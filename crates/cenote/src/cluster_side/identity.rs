@@ -17,9 +17,9 @@ use uuid::Uuid;
 const DIRECTORY: &str = "cluster";
 const DRAFT: &str = "cluster.new";
 const FACTS: &str = "identity.json";
-const KEY: &str = "node.key";
-const CERTIFICATE: &str = "node.pem";
-const AUTHORITY: &str = "authority.pem";
+pub const KEY: &str = "node.key";
+pub const CERTIFICATE: &str = "node.pem";
+pub const AUTHORITY: &str = "authority.pem";
 const SEAL_KEY: &str = "secret.key";
 const ETCD: &str = "etcd";
 
@@ -78,11 +78,12 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> IdentityError {
 fn write_private(path: &Path, content: &[u8]) -> Result<(), IdentityError> {
     let draft = path.with_extension("draft");
     let _ = std::fs::remove_file(&draft);
-    let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).and_then(|mut file| {
-        file.write_all(content)?;
-        file.sync_all()?;
-        std::fs::rename(&draft, path)
-    });
+    let written =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).and_then(|mut file| {
+            file.write_all(content)?;
+            file.sync_all()?;
+            std::fs::rename(&draft, path)
+        });
     written.map_err(io_error(path))
 }
 
@@ -179,10 +180,7 @@ impl Identity {
         if facts == self.facts {
             return Ok(());
         }
-        write_private(
-            &self.directory.join(FACTS),
-            &serde_json::to_vec_pretty(&facts).unwrap_or_default(),
-        )?;
+        write_private(&self.directory.join(FACTS), &serde_json::to_vec_pretty(&facts).unwrap_or_default())?;
         self.facts = facts;
         sync(&self.directory)
     }

@@ -7,6 +7,7 @@ mod applicant;
 mod asking;
 mod control;
 mod engine;
+mod following;
 mod identity;
 mod listener;
 mod preflight;
@@ -15,6 +16,12 @@ mod view;
 pub mod wire;
 
 pub use applicant::ClusterKeys;
-pub use control::ClusterControl;
+pub use control::{ClusterControl, ClusterParts};
+pub use engine::{EngineError, open_state};
+pub use following::follow;
 pub use identity::{Identity, IdentityError};
 pub use listener::serve;
+pub use tls::{ClusterTlsError, listening};
+
+#[cfg(test)]
+mod tests;

@@ -89,9 +89,12 @@ fn judge_receive_buffer(facts: &Facts) -> PreflightCheck {
                 "TCP buffers grow to {bytes} bytes: raise the last number of net.ipv4.tcp_rmem to {RECEIVE_BUFFER_BYTES}"
             ),
         ),
-        Some(bytes) => {
-            check("receive queue", &facts.name, CheckOutcome::Good, format!("TCP buffers grow to {bytes} bytes"))
-        }
+        Some(bytes) => check(
+            "receive queue",
+            &facts.name,
+            CheckOutcome::Good,
+            format!("TCP buffers grow to {bytes} bytes"),
+        ),
         None => check("receive queue", &facts.name, CheckOutcome::Warning, "not known".into()),
     }
 }
@@ -105,7 +108,12 @@ fn judge_mtu(ours: &Facts, others: &[Seen]) -> PreflightCheck {
     if known.iter().all(|(_, mtu)| *mtu == known[0].1) {
         check("MTU", "all", CheckOutcome::Good, found)
     } else {
-        check("MTU", "all", CheckOutcome::Failed, format!("{found}: set the same on all interfaces of a network"))
+        check(
+            "MTU",
+            "all",
+            CheckOutcome::Failed,
+            format!("{found}: set the same on all interfaces of a network"),
+        )
     }
 }
 
@@ -122,10 +130,18 @@ pub fn judge_probes(from: &str, probes: &[Probed]) -> Vec<PreflightCheck> {
             Err(why) => check("TCP", &subject, CheckOutcome::Failed, why.clone()),
         });
         checks.push(match &probe.rdma {
-            None => check("RDMA", &subject, CheckOutcome::Warning, "it has no SMB Direct: TCP carries the bus".into()),
-            Some(Ok(us)) => {
-                check("RDMA", &subject, CheckOutcome::Good, format!("4 KiB there and back in {us:.0} us at the median"))
-            }
+            None => check(
+                "RDMA",
+                &subject,
+                CheckOutcome::Warning,
+                "it has no SMB Direct: TCP carries the bus".into(),
+            ),
+            Some(Ok(us)) => check(
+                "RDMA",
+                &subject,
+                CheckOutcome::Good,
+                format!("4 KiB there and back in {us:.0} us at the median"),
+            ),
             Some(Err(why)) => check("RDMA", &subject, CheckOutcome::Failed, why.clone()),
         });
     }
@@ -134,7 +150,14 @@ pub fn judge_probes(from: &str, probes: &[Probed]) -> Vec<PreflightCheck> {
 
 /// Reaches each of the targets, one after the other, so that they do not disturb each other. Blocks.
 pub fn probe(targets: &[Target]) -> Vec<Probed> {
-    targets.iter().map(|target| Probed { name: target.name.clone(), tcp: connect(target.smb), rdma: target.rdma.map(round_trip) }).collect()
+    targets
+        .iter()
+        .map(|target| Probed {
+            name: target.name.clone(),
+            tcp: connect(target.smb),
+            rdma: target.rdma.map(round_trip),
+        })
+        .collect()
 }
 
 fn connect(address: SocketAddr) -> Result<f64, String> {
@@ -160,7 +183,9 @@ pub fn mtu_of(ip: IpAddr) -> Option<u32> {
     // All of 127.0.0.0/8 is the loopback interface's, which has one address of it.
     let name = match found {
         Some(interface) => &interface.name,
-        None => &interfaces.iter().find(|interface| ip.is_loopback() && interface.address.is_loopback())?.name,
+        None => {
+            &interfaces.iter().find(|interface| ip.is_loopback() && interface.address.is_loopback())?.name
+        }
     };
     let path = std::path::Path::new(crate::interfaces::SYSFS).join(name).join("mtu");
     std::fs::read_to_string(path).ok()?.trim().parse().ok()

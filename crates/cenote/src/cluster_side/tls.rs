@@ -49,8 +49,11 @@ fn roots(identity: &Identity) -> Result<Arc<RootCertStore>, ClusterTlsError> {
 }
 
 /// The server's certificate with the authority's behind it, which whoever joins compares with its token.
-fn chain(identity: &Identity) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), ClusterTlsError> {
-    let certificates = [&identity.certificate, &identity.authority].map(|pem| CertificateDer::from_pem_slice(pem.as_bytes()));
+fn chain(
+    identity: &Identity,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), ClusterTlsError> {
+    let certificates = [&identity.certificate, &identity.authority]
+        .map(|pem| CertificateDer::from_pem_slice(pem.as_bytes()));
     let [certificate, authority] = certificates;
     let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).map_err(refused)?;
     Ok((vec![certificate.map_err(refused)?, authority.map_err(refused)?], key))
@@ -115,7 +118,8 @@ impl ServerCertVerifier for ByFingerprint {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         let authority = intermediates.iter().find(|certificate| Fingerprint::of(certificate) == self.0);
-        let authority = authority.ok_or(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
+        let authority =
+            authority.ok_or(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
         let mut roots = RootCertStore::empty();
         roots.add(authority.clone().into_owned())?;
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())

@@ -52,7 +52,12 @@ impl Holdings {
 }
 
 /// `seen`: the servers other than `own`, as they answered.
-pub fn nodes(members: &[NodeRecord], own: Option<NodeId>, seen: &[Seen], holdings: &Holdings) -> Vec<NodeView> {
+pub fn nodes(
+    members: &[NodeRecord],
+    own: Option<NodeId>,
+    seen: &[Seen],
+    holdings: &Holdings,
+) -> Vec<NodeView> {
     let view = |node: &NodeRecord| {
         let is_own = Some(node.id) == own;
         let told = seen.iter().find(|seen| seen.name == node.name).and_then(|seen| seen.told.as_ref().ok());
@@ -65,7 +70,8 @@ pub fn nodes(members: &[NodeRecord], own: Option<NodeId>, seen: &[Seen], holding
         let volumes = holdings.volumes.iter().filter(|volume| volume.owner == Some(node.id));
         // A process of this machine has a number that means something here.
         let is_local = node.cluster.ip().is_loopback();
-        let pid = if is_own { Some(std::process::id()) } else { told.filter(|_| is_local).map(|facts| facts.pid) };
+        let pid =
+            if is_own { Some(std::process::id()) } else { told.filter(|_| is_local).map(|facts| facts.pid) };
         NodeView {
             name: node.name.clone(),
             state,
@@ -103,7 +109,8 @@ pub fn at_risk(nodes: &[NodeView], engine: &StateEngine, holdings: &Holdings) ->
     }
     for volume in &holdings.volumes {
         if holdings.holders(volume).len() < 2 {
-            sentences.push(format!("all copies of volume '{}' that are in sync are on one server", volume.name));
+            sentences
+                .push(format!("all copies of volume '{}' that are in sync are on one server", volume.name));
         }
     }
     sentences

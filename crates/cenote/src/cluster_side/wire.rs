@@ -2,8 +2,8 @@
 //!
 //! Promises: a frame is bounded before anything is kept of it; an unknown question or field is refused. Secrets are not shown by `Debug`.
 
-use cluster::admission::Applicant;
 use cluster::NodeRecord;
+use cluster::admission::Applicant;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -126,7 +126,10 @@ impl Eq for Probed {}
 pub fn frame(message: &impl Serialize) -> io::Result<Vec<u8>> {
     let body = serde_json::to_vec(message).map_err(io::Error::other)?;
     if body.len() > FRAME_BYTES_MAX {
-        return Err(io::Error::other(format!("a message of {} bytes, {FRAME_BYTES_MAX} at most", body.len())));
+        return Err(io::Error::other(format!(
+            "a message of {} bytes, {FRAME_BYTES_MAX} at most",
+            body.len()
+        )));
     }
     let mut bytes = (body.len() as u32).to_be_bytes().to_vec();
     bytes.extend(body);
@@ -141,7 +144,10 @@ pub fn parse<T: DeserializeOwned>(body: &[u8]) -> io::Result<T> {
 
 /// # Errors
 /// Those of the stream; `InvalidData` for what is no message; `TimedOut`.
-pub async fn receive<T: DeserializeOwned>(stream: &mut (impl AsyncRead + Unpin), within: Duration) -> io::Result<T> {
+pub async fn receive<T: DeserializeOwned>(
+    stream: &mut (impl AsyncRead + Unpin),
+    within: Duration,
+) -> io::Result<T> {
     let read = async {
         let mut length = [0; 4];
         stream.read_exact(&mut length).await?;

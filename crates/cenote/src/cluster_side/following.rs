@@ -1,0 +1,40 @@
+//! Accounts and shares that another server of the cluster changed come into force on this one.
+//!
+//! Promises: a change is followed as soon as the state tells of it; several at once are read once. Never decides.
+
+use crate::manager::Manager;
+use cluster::State;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// First segments of the records that a [`crate::directory::Directory`] is made of.
+const PREFIXES: [&str; 4] = ["user/", "group/", "share/", "settings/"];
+/// How long one wait lasts, after which it is seen whether anybody still follows.
+const WAIT: Duration = Duration::from_millis(200);
+/// Changes that come together are followed together.
+const TOGETHER: Duration = Duration::from_millis(20);
+
+/// Follows until the task is dropped.
+pub async fn follow(state: State, manager: Arc<Manager>) {
+    let watches: Vec<_> = PREFIXES.iter().map(|prefix| Arc::new(state.watch(prefix))).collect();
+    let (told, mut changed) = tokio::sync::watch::channel(());
+    for watch in watches {
+        let told = told.clone();
+        // A thread of its own for each: they sleep.
+        tokio::task::spawn_blocking(move || {
+            while !told.is_closed() {
+                if watch.wait(WAIT).is_some() {
+                    told.send_replace(());
+                }
+            }
+        });
+    }
+    drop(told);
+    while changed.changed().await.is_ok() {
+        tokio::time::sleep(TOGETHER).await;
+        changed.mark_unchanged();
+        if let Err(error) = manager.refresh().await {
+            tracing::warn!(%error, "accounts and shares that another server changed cannot be read yet");
+        }
+    }
+}
