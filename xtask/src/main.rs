@@ -10,10 +10,13 @@
 //!
 //! `cargo xtask dist` makes the packages ([`dist`]).
 //!
+//! `cargo xtask protocols` makes the code of etcd's protocol ([`protocols`]).
+//!
 //! `cargo xtask soak rdma [--minutes N]` lets clients load a daemon while their connections are killed ([`soak`]).
 
 mod changed;
 mod dist;
+mod protocols;
 mod soak;
 mod tidy;
 
@@ -24,6 +27,7 @@ fn main() -> ExitCode {
     match arguments.next().as_deref() {
         Some("sim") => simulate(&arguments.collect::<Vec<_>>()),
         Some("changed") => changed::run(),
+        Some("protocols") => protocols::run(),
         Some("tidy") => tidy::run(&arguments.collect::<Vec<_>>()),
         Some("dist") => dist::run(arguments.collect()),
         Some("soak") => soak::run(arguments.collect()),
@@ -33,6 +37,7 @@ fn main() -> ExitCode {
                  [--stop] [--release]\n       \
                  cargo xtask tidy [RULE ...]\n       \
                  cargo xtask changed\n       \
+                 cargo xtask protocols\n       \
                  cargo xtask soak rdma [--minutes N] [--release] [--cenote BINARY] [--client BINARY] [--seed N]\n       \
                  cargo xtask dist [--binaries DIR] [--out DIR] [--version VERSION] [--only deb|rpm]"
             );

@@ -36,6 +36,15 @@ fn run(command: Own, global: &Global) -> Result<(), Failure> {
                 .map_err(|error| Failure::new(error.to_string()))
         }
         Own::Config(command) => config(command, global),
+        Own::Recover(recovery) => {
+            log_to_stderr("warn");
+            let confirmed = |what: &str, name: &str| {
+                output::confirm(what, name, recovery.yes.as_deref()).map_err(|failure| failure.message)
+            };
+            let program = recovery.etcd_program.as_deref();
+            let done = crate::cluster_side::recover(&data_directory(global), program, confirmed);
+            output::say(global.json, done.map_err(|error| Failure::new(error.to_string()))?)
+        }
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct Plan {
 /// Why it does not start, or ended.
 pub fn run(options: &Quickstart, data: &Path) -> Result<(), DaemonError> {
     let setup = DaemonError::Setup;
-    // ETCD-CHECK
+    cluster::etcd::process::version_of(None).map_err(|error| setup(error.to_string()))?;
     let directory = DataDirectory::open_or_create(data)?;
     let plans = plan(options, directory.path()).map_err(setup)?;
     for plan in &plans {

@@ -42,6 +42,8 @@ pub fn cluster(client: &Client, as_json: bool, command: args::Cluster) -> Result
             Ok(())
         }
         args::Cluster::Test { address, token } => test(client, as_json, TestCluster { address, token }),
+        // It was carried out by the caller: no server runs.
+        args::Cluster::Recover { .. } => Ok(()),
         args::Cluster::Status => {
             let view: ClusterView = client.get("/cluster")?;
             if as_json {

@@ -43,6 +43,9 @@ pub fn main(priority: &str, own: impl FnOnce(Own, &Global) -> Result<(), Failure
     }
     let done = match cli.command {
         Command::Own(command) => own(command, &cli.global),
+        Command::Cluster(args::Cluster::Recover { etcd_program, confirmation }) => {
+            own(Own::Recover(args::Recovery { etcd_program, yes: confirmation.yes }), &cli.global)
+        }
         command => run(command, &cli.global),
     };
     match done {

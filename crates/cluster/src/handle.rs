@@ -4,24 +4,44 @@
 //! request is answered by one engine, and none is lost or answered twice over a move; commits of this process (and, with etcd, of
 //! every process) are told to watches.
 
+use crate::etcd::EtcdState;
 use crate::watch::{Board, Watch};
 use crate::{
     Answer, BlockingState, Change, ClusterState, MemoryState, RedbState, Request, StateCompletion, StateDump,
     StateError, StateTrouble, Transaction,
 };
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, mpsc};
 
 #[derive(Clone)]
 enum Engine {
     Memory(MemoryState),
     Redb(RedbState),
+    Etcd(EtcdState),
+}
+
+impl Engine {
+    fn blocking(&self) -> &dyn BlockingState {
+        match self {
+            Self::Memory(memory) => memory,
+            Self::Redb(redb) => redb,
+            Self::Etcd(etcd) => etcd,
+        }
+    }
+
+    fn dump(&self) -> Result<StateDump, StateError> {
+        match self {
+            Self::Memory(memory) => Ok(memory.dump()),
+            Self::Redb(redb) => redb.dump(),
+            Self::Etcd(etcd) => etcd.dump(),
+        }
+    }
 }
 
 struct Shared {
     /// Held for reading while a request is in work, for writing while the records move to another engine.
     engine: RwLock<Engine>,
-    board: Board,
+    board: Arc<Board>,
 }
 
 /// The cluster's state. Cloning shares it; any thread may use it.
@@ -42,9 +62,19 @@ impl From<RedbState> for State {
     }
 }
 
+impl From<EtcdState> for State {
+    fn from(etcd: EtcdState) -> Self {
+        Self::new(Engine::Etcd(etcd))
+    }
+}
+
 impl State {
     fn new(engine: Engine) -> Self {
-        Self { shared: Arc::new(Shared { engine: RwLock::new(engine), board: Board::default() }) }
+        let board = Arc::new(Board::default());
+        if let Engine::Etcd(etcd) = &engine {
+            etcd.tell(board.clone());
+        }
+        Self { shared: Arc::new(Shared { engine: RwLock::new(engine), board }) }
     }
 
     /// Opens or creates the state of a single server: redb in a file.
@@ -64,6 +94,7 @@ impl State {
         match &*self.engine() {
             Engine::Memory(memory) => memory.revision(),
             Engine::Redb(redb) => redb.revision(),
+            Engine::Etcd(etcd) => etcd.revision(),
         }
     }
 
@@ -72,6 +103,7 @@ impl State {
         match &*self.engine() {
             Engine::Memory(_) => None,
             Engine::Redb(redb) => redb.trouble(),
+            Engine::Etcd(etcd) => etcd.trouble(),
         }
     }
 
@@ -87,10 +119,34 @@ impl State {
     /// # Errors
     /// [`StateError::Unknown`].
     pub fn dump(&self) -> Result<StateDump, StateError> {
+        self.engine().dump()
+    }
+
+    /// etcd, if it is the engine.
+    pub fn etcd(&self) -> Option<EtcdState> {
         match &*self.engine() {
-            Engine::Memory(memory) => Ok(memory.dump()),
-            Engine::Redb(redb) => redb.dump(),
+            Engine::Etcd(etcd) => Some(etcd.clone()),
+            _ => None,
         }
+    }
+
+    /// Moves to etcd, if `prepare` succeeds: it finds the engine that there is without work, and none begins until it returns.
+    pub(crate) fn move_to<E>(
+        &self,
+        etcd: &EtcdState,
+        prepare: impl FnOnce(&dyn BlockingState, StateDump) -> Result<(), E>,
+    ) -> Result<(), E>
+    where
+        E: From<StateError>,
+    {
+        let mut engine = self.shared.engine.write().unwrap_or_else(PoisonError::into_inner);
+        let dump = engine.dump()?;
+        prepare(engine.blocking(), dump)?;
+        etcd.tell(self.shared.board.clone());
+        *engine = Engine::Etcd(etcd.clone());
+        drop(engine);
+        self.shared.board.start_over();
+        Ok(())
     }
 
     /// Hears of changes of all keys that begin with `prefix`. The first that it gives is to start over, so that the listener lists.
@@ -111,15 +167,26 @@ impl State {
         let (requests, take) = mpsc::channel::<(u64, Request)>();
         let (give, answers) = mpsc::channel();
         let state = self.clone();
+        let wake = Arc::new(Mutex::new(wake));
+        let answered = move |token, answer: Result<Answer, StateError>| {
+            let completion = StateCompletion { token, answer: answer.unwrap_or(Answer::Unknown) };
+            // Fails if the client is gone.
+            if give.send(completion).is_ok() {
+                (wake.lock().unwrap_or_else(PoisonError::into_inner))();
+            }
+        };
         std::thread::Builder::new()
             .name("cluster-state".into())
             .spawn(move || {
                 for (token, request) in take {
-                    let answer = state.call(request).unwrap_or(Answer::Unknown);
-                    if give.send(StateCompletion { token, answer }).is_err() {
-                        break;
+                    match state.etcd() {
+                        // etcd answers several at once.
+                        Some(etcd) => {
+                            let answered = answered.clone();
+                            etcd.submit(request, move |answer| answered(token, answer));
+                        }
+                        None => answered(token, state.call(request)),
                     }
-                    wake();
                 }
             })
             .map_err(|error| StateError::Open(format!("no thread for the cluster state: {error}")))?;
@@ -129,11 +196,15 @@ impl State {
 
 impl BlockingState for State {
     fn call(&self, request: Request) -> Result<Answer, StateError> {
+        let engine = self.engine();
+        if let Engine::Etcd(etcd) = &*engine {
+            // etcd needs no protection from a move, and tells of commits by itself.
+            let etcd = etcd.clone();
+            drop(engine);
+            return etcd.call(request);
+        }
         let changed = changed_keys(&request);
-        let answer = match &*self.engine() {
-            Engine::Memory(memory) => memory.call(request),
-            Engine::Redb(redb) => redb.call(request),
-        }?;
+        let answer = engine.blocking().call(request)?;
         if let Answer::Committed { revision } = answer {
             self.shared.board.changed(changed.iter().map(String::as_str), revision);
         }

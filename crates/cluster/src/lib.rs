@@ -1,7 +1,7 @@
 //! The cluster's state: one linearizable history of small records.
 //!
-//! Owns the [`ClusterState`] trait, its engines ([`RedbState`] on one node, [`MemoryState`] for tests and the simulator) behind
-//! one handle, [`State`], and the typed records of pool, disks, volumes, jobs and health. Promises: a [`Transaction`] is applied whole or not at
+//! Owns the [`ClusterState`] trait, its engines ([`RedbState`] on one node, [`etcd::EtcdState`] on more, [`MemoryState`] for tests and the
+//! simulator) behind one handle, [`State`], and the typed records of pool, disks, volumes, jobs and health. Promises: a [`Transaction`] is applied whole or not at
 //! all, and an answer says which, or that nobody knows ([`Answer::Unknown`]). Never on the data path: a coordinator asks
 //! only when the membership of a volume changes.
 //!
@@ -25,6 +25,7 @@
 //! | `cluster/` | [`ClusterRecord`], if there is one | `nodes` |
 //! | `node/` + number | [`NodeRecord`] | `nodes` |
 //! | `join-token/` + token id | [`join_token::JoinTokenRecord`] | `join_token` |
+//! | `moved/state` | [`Moved`]: in redb only, once a cluster's etcd has the records | `carry` |
 //! | `settings/` | everything else an administrator sets | `settings` |
 //!
 //! Values are JSON (serde). Readers ignore fields they do not know, and new fields have defaults, so that an older version
@@ -38,7 +39,9 @@ pub mod admission;
 pub mod audit;
 pub mod authority;
 mod blocking;
+mod carry;
 pub mod clock;
+pub mod etcd;
 mod handle;
 mod hexadecimal;
 pub mod image;
@@ -55,6 +58,7 @@ mod state;
 mod watch;
 
 pub use blocking::{BlockingState, Stored, Typed};
+pub use carry::{CarryError, Moved, carry};
 pub use handle::{State, StateClient};
 pub use memory::{Fault, MemoryClient, MemoryState};
 pub use nodes::{ClusterRecord, EtcdMember, NodeRecord, NodeState, Sealed};

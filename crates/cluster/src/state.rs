@@ -137,6 +137,8 @@ pub enum StatePlace {
     Memory,
     /// redb's file.
     File(PathBuf),
+    /// etcd, reached by these addresses.
+    Etcd(Vec<String>),
 }
 
 impl fmt::Display for StatePlace {
@@ -144,6 +146,7 @@ impl fmt::Display for StatePlace {
         match self {
             Self::Memory => f.write_str("memory"),
             Self::File(path) => write!(f, "{}", path.display()),
+            Self::Etcd(endpoints) => write!(f, "etcd at {}", endpoints.join(", ")),
         }
     }
 }

@@ -120,6 +120,13 @@ impl Board {
         }
     }
 
+    /// Changes may have been missed: everybody lists anew.
+    pub fn start_over(&self) {
+        for slot in self.listeners() {
+            slot.note(|pending| *pending = Changes { started_over: true, ..Changes::default() });
+        }
+    }
+
     /// A copy, so that `wake` runs without the lock.
     fn listeners(&self) -> Vec<Arc<Slot>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect()

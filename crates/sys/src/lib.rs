@@ -4,6 +4,7 @@
 //! `#![forbid(unsafe_code)]` crates. Never knows what disks or protocols mean.
 
 mod buf;
+mod child;
 mod clock;
 pub mod driver;
 pub mod file_ring;
@@ -18,6 +19,7 @@ mod sizes;
 mod spans;
 
 pub use buf::{BUFFER_BYTES_MAX, Buf, BufMut};
+pub use child::die_with_parent;
 pub use clock::monotonic_now;
 pub use interfaces::{InterfaceAddress, interface_addresses};
 pub use payload::Payload;

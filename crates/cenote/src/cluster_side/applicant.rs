@@ -4,6 +4,7 @@ use crate::config::Config;
 use cluster::admission::{Applicant, EtcdAddresses};
 use cluster::authority::ProvenKey;
 use cluster::clock::unix_now_s;
+use cluster::etcd::process::free_ports;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use uuid::Uuid;
 
@@ -101,14 +102,13 @@ fn reached_at(socket: SocketAddr, addresses: &[IpAddr]) -> Option<SocketAddr> {
     addresses.contains(&socket.ip()).then_some(socket)
 }
 
-/// Ports of an address that nobody listens on now, for a member of etcd, which cannot choose itself.
+/// Where a member of etcd can listen at that address.
 ///
 /// # Errors
 /// Those of the sockets.
 pub fn free_etcd_ports(ip: IpAddr) -> std::io::Result<EtcdAddresses> {
-    // Both are held until both are known, so that they differ.
-    let (peer, client) = (TcpListener::bind((ip, 0))?, TcpListener::bind((ip, 0))?);
-    Ok(EtcdAddresses { peer: peer.local_addr()?, client: client.local_addr()? })
+    let (peer, client) = free_ports(ip)?;
+    Ok(EtcdAddresses { peer: SocketAddr::new(ip, peer), client: SocketAddr::new(ip, client) })
 }
 
 #[cfg(test)]

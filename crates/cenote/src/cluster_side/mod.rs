@@ -11,6 +11,7 @@ mod following;
 mod identity;
 mod listener;
 mod preflight;
+mod recover;
 mod tls;
 mod view;
 pub mod wire;
@@ -21,6 +22,7 @@ pub use engine::{EngineError, open_state};
 pub use following::follow;
 pub use identity::{Identity, IdentityError};
 pub use listener::serve;
+pub use recover::recover;
 pub use tls::{ClusterTlsError, listening};
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::Confirmation;
 use clap::Subcommand;
+use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
 pub enum Cluster {
@@ -28,6 +29,14 @@ pub enum Cluster {
         /// Test as if this server were to join [default: test the cluster that it is in]
         #[arg(long)]
         token: Option<String>,
+    },
+    /// After a majority of etcd's members was lost for good: go on with this server alone, which must be stopped
+    Recover {
+        /// The etcd to start, if it is not in PATH
+        #[arg(long, value_name = "FILE")]
+        etcd_program: Option<PathBuf>,
+        #[command(flatten)]
+        confirmation: Confirmation,
     },
     /// Show the cluster's servers, the engine of its state, and what one more dead server would cost
     Status,

@@ -65,6 +65,17 @@ pub enum Own {
     /// The configuration
     #[command(subcommand)]
     Config(Config),
+    /// `cenote cluster recover`
+    #[command(skip)]
+    Recover(Recovery),
+}
+
+/// What a server whose cluster is lost is told.
+#[derive(Debug)]
+pub struct Recovery {
+    pub etcd_program: Option<PathBuf>,
+    /// The cluster's name, typed already.
+    pub yes: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,0 +1,271 @@
+//! etcd's members: who belongs to it, who leads, how large it is, and what is wrong with it.
+//!
+//! Owns the calls that change the members, one at a time as etcd wants it: a member is added as a learner, which has no vote until it
+//! has all the data and is promoted. Promises: bounded time for each call.
+
+use super::options::reason;
+use super::protocol as wire;
+use super::protocol::cluster_client::ClusterClient;
+use super::protocol::maintenance_client::MaintenanceClient;
+use super::requests::text_of;
+use super::{EtcdState, Shared};
+use crate::StateError;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tonic::transport::Channel;
+use tonic::{Response, Status};
+
+/// Changing members waits for etcd's own checks of connections.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The first versions of a line that have the fix of etcd #17780, revisions that count down after a crash in a compaction.
+const FIXED: [(u32, u32, u32); 2] = [(3, 4, 32), (3, 5, 14)];
+
+/// A member of etcd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EtcdMember {
+    pub id: u64,
+    /// Empty until it was started for the first time.
+    pub name: String,
+    pub peer_urls: Vec<String>,
+    pub client_urls: Vec<String>,
+    /// It has no vote yet.
+    pub is_learner: bool,
+}
+
+/// What a member says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EtcdStatus {
+    pub id: u64,
+    pub version: String,
+    /// The leader's id; `None`: it knows none.
+    pub leader: Option<u64>,
+    /// etcd's own revision, without the base of the cluster's.
+    pub revision: u64,
+    /// The database's file, and how much of it is in use.
+    pub file_bytes: u64,
+    pub used_bytes: u64,
+    pub is_learner: bool,
+    pub errors: Vec<String>,
+}
+
+impl EtcdStatus {
+    pub fn is_leader(&self) -> bool {
+        self.leader == Some(self.id)
+    }
+}
+
+/// Something that etcd itself raised an alarm about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EtcdAlarm {
+    /// The database reached its quota: etcd takes no more commits.
+    NoSpace { member: u64 },
+    /// A member's data differ from the others'.
+    Corrupt { member: u64 },
+}
+
+/// Whether a version lacks the fix of etcd #17780. A version that does not parse is taken to lack it.
+pub fn lacks_revision_fix(version: &str) -> bool {
+    let number =
+        |part: &str| part.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u32>().ok();
+    let mut parts = version.trim_start_matches('v').splitn(3, '.').map(number);
+    let (Some(Some(major)), Some(Some(minor)), Some(Some(patch))) =
+        (parts.next(), parts.next(), parts.next())
+    else {
+        return true;
+    };
+    match FIXED.iter().find(|fixed| (fixed.0, fixed.1) == (major, minor)) {
+        Some(fixed) => patch < fixed.2,
+        None => (major, minor) < (FIXED[1].0, FIXED[1].1),
+    }
+}
+
+/// Calls about members; they block.
+pub struct Members<'a> {
+    state: &'a EtcdState,
+}
+
+impl EtcdState {
+    pub fn members(&self) -> Members<'_> {
+        Members { state: self }
+    }
+}
+
+impl Members<'_> {
+    /// # Errors
+    /// As all calls here: [`StateError::Unknown`] if etcd does not answer or refuses, with its words.
+    pub fn list(&self) -> Result<Vec<EtcdMember>, StateError> {
+        let answered = self.cluster(move |mut client| async move {
+            client.member_list(wire::MemberListRequest { linearizable: true }).await
+        });
+        Ok(answered?.members.into_iter().map(member).collect())
+    }
+
+    /// Adds a member that is not running yet, as a learner.
+    pub fn add_learner(&self, peer_url: &str) -> Result<EtcdMember, StateError> {
+        self.add(peer_url, true)
+    }
+
+    /// Adds a member with a vote: it counts for the majority from now on, before it runs.
+    pub fn add_voter(&self, peer_url: &str) -> Result<EtcdMember, StateError> {
+        self.add(peer_url, false)
+    }
+
+    fn add(&self, peer_url: &str, is_learner: bool) -> Result<EtcdMember, StateError> {
+        let request = wire::MemberAddRequest { peer_ur_ls: vec![peer_url.to_owned()], is_learner };
+        let answered = self.cluster(move |mut client| async move { client.member_add(request).await })?;
+        answered.member.map(member).ok_or_else(|| StateError::Unknown("etcd named no member".into()))
+    }
+
+    /// Gives a learner its vote; refused until it has caught up.
+    pub fn promote(&self, id: u64) -> Result<(), StateError> {
+        let request = wire::MemberPromoteRequest { id };
+        self.cluster(move |mut client| async move { client.member_promote(request).await }).map(|_| ())
+    }
+
+    /// Removes a member, running or not.
+    pub fn remove(&self, id: u64) -> Result<(), StateError> {
+        let request = wire::MemberRemoveRequest { id };
+        self.cluster(move |mut client| async move { client.member_remove(request).await }).map(|_| ())
+    }
+
+    /// Asks one member, by its client's URL, of itself.
+    pub fn status(&self, client_url: &str) -> Result<EtcdStatus, StateError> {
+        let request = wire::StatusRequest {};
+        let status = self
+            .maintenance(Some(client_url), move |mut client| async move { client.status(request).await })?;
+        let header = status.header.unwrap_or_default();
+        let unsigned = |number: i64| u64::try_from(number).unwrap_or(0);
+        Ok(EtcdStatus {
+            id: header.member_id,
+            version: status.version,
+            leader: (status.leader != 0).then_some(status.leader),
+            revision: unsigned(header.revision),
+            file_bytes: unsigned(status.db_size),
+            used_bytes: unsigned(status.db_size_in_use),
+            is_learner: status.is_learner,
+            errors: status.errors,
+        })
+    }
+
+    /// Alarms that are raised.
+    pub fn alarms(&self) -> Result<Vec<EtcdAlarm>, StateError> {
+        let answered = self.alarm(wire::alarm_request::AlarmAction::Get, 0, wire::AlarmType::None)?;
+        Ok(answered.alarms.iter().filter_map(alarm).collect())
+    }
+
+    /// Ends an alarm, once its cause is gone.
+    pub fn end_alarm(&self, alarm: EtcdAlarm) -> Result<(), StateError> {
+        let (member, kind) = match alarm {
+            EtcdAlarm::NoSpace { member } => (member, wire::AlarmType::Nospace),
+            EtcdAlarm::Corrupt { member } => (member, wire::AlarmType::Corrupt),
+        };
+        self.alarm(wire::alarm_request::AlarmAction::Deactivate, member, kind).map(|_| ())
+    }
+
+    fn alarm(
+        &self,
+        action: wire::alarm_request::AlarmAction,
+        member_id: u64,
+        kind: wire::AlarmType,
+    ) -> Result<wire::AlarmResponse, StateError> {
+        let request = wire::AlarmRequest { action: action.into(), member_id, alarm: kind.into() };
+        self.maintenance(None, move |mut client| async move { client.alarm(request).await })
+    }
+
+    /// Hands leadership to another member; only the leader itself, at `leader_url`, takes this.
+    pub fn move_leader(&self, leader_url: &str, to: u64) -> Result<(), StateError> {
+        let request = wire::MoveLeaderRequest { target_id: to };
+        self.maintenance(Some(leader_url), move |mut client| async move { client.move_leader(request).await })
+            .map(|_| ())
+    }
+
+    /// Gives the file of one member's database back what is not in use; the member answers nothing meanwhile.
+    pub fn defragment(&self, client_url: &str) -> Result<(), StateError> {
+        let request = wire::DefragmentRequest {};
+        self.maintenance(Some(client_url), move |mut client| async move { client.defragment(request).await })
+            .map(|_| ())
+    }
+
+    fn cluster<T, F>(
+        &self,
+        call: impl FnOnce(ClusterClient<Channel>) -> F + Send + 'static,
+    ) -> Result<T, StateError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<Response<T>, Status>> + Send,
+    {
+        self.call(None, |channel| call(ClusterClient::new(channel)))
+    }
+
+    fn maintenance<T, F>(
+        &self,
+        url: Option<&str>,
+        call: impl FnOnce(MaintenanceClient<Channel>) -> F + Send + 'static,
+    ) -> Result<T, StateError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<Response<T>, Status>> + Send,
+    {
+        self.call(url, |channel| call(MaintenanceClient::new(channel)))
+    }
+
+    /// Calls the member at `url`, or the one that is in use.
+    fn call<T, F>(
+        &self,
+        url: Option<&str>,
+        call: impl FnOnce(Channel) -> F + Send + 'static,
+    ) -> Result<T, StateError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<Response<T>, Status>> + Send,
+    {
+        let (shared, url) = (self.state.shared.clone(), url.map(str::to_owned));
+        self.state.wait_for(async move {
+            let work = async {
+                let channel = channel_to(&shared, url.as_deref()).await?;
+                let answered = call(channel).await;
+                answered
+                    .map(Response::into_inner)
+                    .map_err(|status| StateError::Unknown(format!("etcd: {}", text_of(&status))))
+            };
+            let late = || StateError::Unknown("etcd: no answer in time".into());
+            tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| Err(late()))
+        })
+    }
+}
+
+async fn channel_to(shared: &Arc<Shared>, url: Option<&str>) -> Result<Channel, StateError> {
+    match url {
+        None => {
+            let connection = shared.channels.connection().await;
+            connection.map(|connection| connection.channel).map_err(StateError::Unknown)
+        }
+        Some(url) => {
+            let endpoint = shared.options().endpoint(url)?;
+            endpoint
+                .connect()
+                .await
+                .map_err(|error| StateError::Unknown(format!("{url}: {}", reason(&error))))
+        }
+    }
+}
+
+fn member(member: wire::Member) -> EtcdMember {
+    EtcdMember {
+        id: member.id,
+        name: member.name,
+        peer_urls: member.peer_ur_ls,
+        client_urls: member.client_ur_ls,
+        is_learner: member.is_learner,
+    }
+}
+
+fn alarm(raised: &wire::AlarmMember) -> Option<EtcdAlarm> {
+    match raised.alarm() {
+        wire::AlarmType::None => None,
+        wire::AlarmType::Nospace => Some(EtcdAlarm::NoSpace { member: raised.member_id }),
+        wire::AlarmType::Corrupt => Some(EtcdAlarm::Corrupt { member: raised.member_id }),
+    }
+}
