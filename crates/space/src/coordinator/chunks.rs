@@ -22,7 +22,7 @@ pub(super) enum ChunkState {
         undoing: bool,
     },
     Mapped,
-    /// It is given back as soon as nothing uses it.
+    /// It is given back as soon as nothing uses it, for an operation that waits for that.
     Closing,
 }
 
@@ -143,6 +143,15 @@ impl Chunks {
         debug_assert!(chunk.active > 0, "{index:?} is released more often than it was used");
         chunk.active -= 1;
         chunk.active == 0 && chunk.state == ChunkState::Closing
+    }
+
+    /// Lets the chunk serve again: nobody waits any more to give it back.
+    pub fn keep(&mut self, index: ChunkIndex) {
+        if let Some(chunk) = self.get_mut(index)
+            && chunk.state == ChunkState::Closing
+        {
+            chunk.state = ChunkState::Mapped;
+        }
     }
 
     /// Begins to send writes to a copy, which does not count until it is filled.

@@ -325,6 +325,13 @@ impl Operations {
         if !matches!(operation.stage, Stage::Gated | Stage::Comparing) && !operation.frees() {
             self.release(key, operation.chunk, operation.lba, ground);
         }
+        let gives_up_free = operation.frees() && matches!(operation.stage, Stage::Gated);
+        if gives_up_free
+            && !self.operations.values().any(|other| other.frees() && other.chunk == operation.chunk)
+        {
+            ground.chunks.keep(operation.chunk);
+            ground.reports.recheck = true;
+        }
         if operation.writes() {
             // A resync or build may have waited for it.
             ground.reports.recheck = true;

@@ -122,3 +122,23 @@ fn answers_that_nobody_takes_any_more_keep_no_loop_awake() {
     space.close_volume(VOLUME);
     assert!((0..10).any(|_| !space.poll()), "there is always something to do");
 }
+
+#[test]
+fn a_chunk_whose_discard_was_given_up_serves_again() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.overwrite(0, 1);
+    // A write is with a disk that hangs and cannot be put out: the discard of the chunk waits for it, and ends before it.
+    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.stores[1].set_fault(FakeFault::Hang);
+    bench.start(SpaceRequest::Write { lba: Lba(1), class: WriteClass::Overwrite, data: filled(1, 2) });
+    let blocks = u64::from(CHUNK);
+    let refused = bench.call(SpaceRequest::Discard { lba: Lba(0), blocks });
+    assert!(matches!(refused, Err(SpaceError::Unavailable)), "{refused:?}");
+    bench.state.set_fault_hook(None);
+    bench.stores[1].set_fault(FakeFault::None);
+    bench.pass(Duration::from_secs(30));
+    assert_eq!(bench.read(0, 1), [1]);
+    bench.overwrite(2, 3);
+    bench.call(SpaceRequest::Discard { lba: Lba(0), blocks }).unwrap();
+    assert_eq!((bench.read(0, 3), bench.holders(0)), (vec![0; 3], vec![]));
+}
