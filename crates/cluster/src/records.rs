@@ -220,6 +220,9 @@ impl VolumeRecord {
 pub struct DeletedVolume {
     pub id: VolumeId,
     pub pool: PoolId,
+    /// Disks that have nothing of it any more, as far as their nodes have said so; only in a cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub freed: Vec<DiskId>,
 }
 
 impl Record for DeletedVolume {

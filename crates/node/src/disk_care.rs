@@ -9,6 +9,7 @@ use crate::error::{Done, Error, ErrorKind};
 use crate::formatting::{NewDisk, format_disks};
 use crate::job_control::JobControl;
 use crate::jobs::{JobId, JobState};
+use crate::neighbours::Neighbours;
 use crate::pools::{PoolSpace, Pools};
 use crate::records::Keeper;
 use crate::state::State;
@@ -40,6 +41,7 @@ pub struct DiskCare {
     pub(crate) volumes: Rc<Volumes>,
     pub(crate) keeper: Rc<Keeper>,
     pub(crate) jobs: JobControl,
+    pub(crate) neighbours: Rc<Neighbours>,
 }
 
 impl DiskCare {
@@ -109,7 +111,9 @@ impl DiskCare {
 
     /// No volume of the pool depends on the disk; one that is not served may.
     fn is_free(&self, disk: DiskId, pool: PoolId) -> bool {
-        self.volumes.are_served_of(pool) && self.pools.space(pool).is_some_and(|space| space.is_free(disk))
+        self.volumes.are_served_of(pool)
+            && !self.neighbours.is_needed(disk)
+            && self.pools.space(pool).is_some_and(|space| space.is_free(disk))
     }
 
     async fn remove(&self, record: DiskRecord) -> Done<()> {
@@ -156,13 +160,16 @@ impl DiskCare {
     pub(crate) async fn format(
         &self,
         pool: PoolId,
-        disks: Vec<NewDisk>,
+        mut disks: Vec<NewDisk>,
         slab_bytes: Option<u64>,
     ) -> Done<Vec<DiskRecord>> {
+        disks.iter_mut().for_each(|disk| self.neighbours.name_domain(&mut disk.fault_domain));
         let (time_bound, unix_s) = (self.disks.timeout(), self.tasks.unix_seconds());
         let format = move || format_disks(pool, &disks, slab_bytes, time_bound, unix_s);
         let formatted = self.tasks.blocking(format).await;
-        formatted.unwrap_or_else(|| Err(Error::io("no thread to format disks on")))
+        let mut records = formatted.unwrap_or_else(|| Err(Error::io("no thread to format disks on")))?;
+        self.neighbours.name_own(&mut records);
+        Ok(records)
     }
 
     /// Takes formatted and recorded disks, and waits until each was tried.
@@ -288,11 +295,12 @@ impl DiskCare {
             .values()
             .filter(|slot| slot.record.pool == pool && slot.record.id != disk && slot.is_usable())
             .collect();
+        let elsewhere = self.neighbours.usable_of(pool);
         let entries = self.volumes.entries();
         let own = entries.values().filter(|entry| entry.pool == pool);
         let most = own.max_by_key(|entry| entry.record.resiliency.copies());
         if let Some(entry) = most
-            && others.len() < usize::from(entry.record.resiliency.copies())
+            && others.len() + elsewhere < usize::from(entry.record.resiliency.copies())
         {
             return Err(Error::new(
                 ErrorKind::Conflict,
@@ -301,12 +309,13 @@ impl DiskCare {
                      `cenote disk replace {disk} PATH`",
                     entry.record.name,
                     entry.record.resiliency.copies(),
-                    others.len()
+                    others.len() + elsewhere
                 ),
             ));
         }
         let free = others.iter().filter_map(|slot| slot.store());
         let free: u64 = free.map(|store| store.with(|store| u64::from(store.free_slabs()))).sum();
+        let free = free + self.pools.remote_slabs(pool).iter().map(|(_, free)| free).sum::<u64>();
         let held = slots.get(&disk).and_then(DiskSlot::store);
         let held =
             held.map_or(0, |store| store.with(|store| u64::from(store.slab_count() - store.free_slabs())));

@@ -7,6 +7,7 @@ use crate::disk_slot::Condition;
 use crate::disk_store::DiskStore;
 use crate::disks::Disks;
 use crate::kept::KeptState;
+use crate::neighbours::Neighbours;
 use crate::pools::Pools;
 use crate::tasks::{Tasks, until};
 use cluster::image::PoolImage;
@@ -65,6 +66,7 @@ pub(crate) struct DiskOpener {
     pub disks: Rc<Disks>,
     pub pools: Rc<Pools>,
     pub kept: Rc<KeptState>,
+    pub neighbours: Rc<Neighbours>,
 }
 
 impl DiskOpener {
@@ -115,9 +117,9 @@ impl DiskOpener {
         }
         counters.lost.set(false);
         let disk = (self.on_loop)(&self.driver, opened, time_bound).map_err(|error| error.to_string())?;
-        // The space, which computes the checksums, is in this process.
-        let options =
-            StoreOptions { pool: Some(record.pool), verify_writes: false, ..StoreOptions::default() };
+        // The space, which computes the checksums, is in this process, or else on another node, and a network between.
+        let verify_writes = self.neighbours.own().is_some();
+        let options = StoreOptions { pool: Some(record.pool), verify_writes, ..StoreOptions::default() };
         let mut opening = Opening::new(CountedDisk::new(disk, counters), options);
         let store = until(|| opening.poll()).await?;
         if store.label().disk != record.id {

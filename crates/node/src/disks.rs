@@ -5,10 +5,12 @@
 
 use crate::damage::DamageBook;
 use crate::disk_slot::{Condition, DiskSlot};
+use crate::neighbours::Neighbours;
 use crate::pools::Pools;
 use cluster::{DiskRecord, DiskState, FaultDomain};
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::time::Duration;
 use store::Store;
 use types::{DiskId, Monotonic, PoolId, VolumeId};
@@ -44,11 +46,13 @@ pub struct Disks {
     /// A disk that does not answer within it is told of.
     timeout: Duration,
     supervise_at: Cell<Monotonic>,
+    neighbours: Rc<Neighbours>,
 }
 
 impl Disks {
-    pub fn new(timeout: Duration, now: Monotonic) -> Self {
-        Self { slots: RefCell::default(), arrivals: Cell::default(), timeout, supervise_at: Cell::new(now) }
+    pub fn new(neighbours: Rc<Neighbours>, timeout: Duration, now: Monotonic) -> Self {
+        let supervise_at = Cell::new(now);
+        Self { slots: RefCell::default(), arrivals: Cell::default(), timeout, supervise_at, neighbours }
     }
 
     pub fn slots(&self) -> Ref<'_, BTreeMap<DiskId, DiskSlot>> {
@@ -84,6 +88,12 @@ impl Disks {
         self.slots.borrow().get(&disk).map(|slot| slot.record.pool)
     }
 
+    /// Lists the pool's disks of this server.
+    pub(crate) fn of_pool(&self, pool: PoolId) -> Vec<DiskId> {
+        let slots = self.slots.borrow();
+        slots.values().filter(|slot| slot.record.pool == pool).map(|slot| slot.record.id).collect()
+    }
+
     /// Counts how often a disk came or came back.
     pub fn arrivals(&self) -> u64 {
         self.arrivals.get()
@@ -101,7 +111,12 @@ impl Disks {
     /// Counts the disks of a pool that are away or about to leave it.
     pub(crate) fn gone(&self, pool: PoolId) -> u32 {
         let slots = self.slots.borrow();
-        slots.values().filter(|slot| slot.record.pool == pool && !slot.is_usable()).count() as u32
+        let own = slots.values().filter(|slot| slot.record.pool == pool && !slot.is_usable()).count();
+        let others = self.neighbours.disks();
+        let is_gone = |disk: &&DiskRecord| {
+            disk.pool == pool && (disk.state != DiskState::Healthy || self.neighbours.is_down(disk.id))
+        };
+        (own + others.values().filter(is_gone).count()) as u32
     }
 
     /// Tells how many disks' worth of the pool's space is kept for repair by the usual rule. Disks that are about to leave do not count.
@@ -109,12 +124,21 @@ impl Disks {
         let slots = self.slots.borrow();
         let staying =
             slots.values().filter(|slot| slot.record.pool == pool && slot.record.state != DiskState::Retired);
-        let domains: Vec<FaultDomain> = staying.map(|slot| slot.record.fault_domain.clone()).collect();
+        let others = self.neighbours.disks();
+        let others = others.values().filter(|disk| disk.pool == pool && disk.state != DiskState::Retired);
+        let domains = staying.map(|slot| &slot.record).chain(others).map(|disk| disk.fault_domain.clone());
+        let domains: Vec<FaultDomain> = domains.collect();
         pool::default_reserve_disks(&domains)
     }
 
-    /// All disks of the pool are there, and data has room left beside a reserve of so many of them.
-    pub(crate) fn have_room_beside(&self, pool: PoolId, reserve_disks: u32) -> bool {
+    /// All disks of the pool are there, and data has room left beside a reserve of so many of them; `others` has the slabs, in all and free, of
+    /// those of other nodes.
+    pub(crate) fn have_room_beside(
+        &self,
+        pool: PoolId,
+        reserve_disks: u32,
+        others: impl IntoIterator<Item = (u64, u64)>,
+    ) -> bool {
         let slots = self.slots.borrow();
         let own: Vec<&DiskSlot> = slots.values().filter(|slot| slot.record.pool == pool).collect();
         let slabs = |slot: &&DiskSlot| {
@@ -122,6 +146,7 @@ impl Disks {
             slot.store().map(|store| store.with(counts))
         };
         let Some(mut counts) = own.iter().map(slabs).collect::<Option<Vec<_>>>() else { return false };
+        counts.extend(others);
         let used: u64 = counts.iter().map(|(all, free)| all - free).sum();
         counts.sort_unstable_by(|one, other| other.cmp(one));
         let left: u64 = counts.iter().skip(reserve_disks as usize).map(|(all, _)| all).sum();

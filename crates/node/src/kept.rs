@@ -2,7 +2,8 @@
 //!
 //! Promises: a coordinator hears that a change of its volume's record was committed only after all disks of the pool that can be
 //! reached carry it, so that nothing is ever acknowledged under members that a later import could not learn of. It does not read a
-//! record back before either (it reads if the outcome of its change is unknown).
+//! record back before either (it reads if the outcome of its change is unknown). In a cluster the state itself survives the loss of a node,
+//! and nobody waits for disks: what an import may then find older is compared by what the disks have promised ([`cluster::import`]).
 
 use cluster::image::PoolImage;
 use cluster::{Answer, ClusterState, Request, State, StateClient, StateCompletion, StateError, Versioned};
@@ -15,6 +16,8 @@ use types::PoolId;
 /// Invariant: `kept` never goes back, and was read from the state.
 pub struct KeptState {
     state: State,
+    /// Coordinators wait for the disks.
+    holds: bool,
     /// The state's revision when this process began: a record that is newer was not written by an earlier process.
     began_at: u64,
     /// All disks that can be reached carry this revision, but for what they may have older.
@@ -22,8 +25,13 @@ pub struct KeptState {
 }
 
 impl KeptState {
-    pub fn new(state: State) -> Self {
-        Self { began_at: state.revision(), state, kept: Rc::default() }
+    /// `holds`: coordinators wait for the disks; not in a cluster.
+    pub fn new(state: State, holds: bool) -> Self {
+        Self { began_at: state.revision(), state, holds, kept: Rc::default() }
+    }
+
+    pub(crate) fn holds(&self) -> bool {
+        self.holds
     }
 
     /// Gives the state to a coordinator.
@@ -32,7 +40,8 @@ impl KeptState {
     /// If its thread cannot be started.
     pub fn client(&self, wake: impl Fn() + Send + 'static) -> Result<KeptClient, StateError> {
         let inner = self.state.client(wake)?;
-        Ok(KeptClient { inner, kept: self.kept.clone(), held: Vec::new(), answers: Vec::new() })
+        let (kept, holds) = (self.kept.clone(), self.holds);
+        Ok(KeptClient { inner, holds, kept, held: Vec::new(), answers: Vec::new() })
     }
 
     pub fn state(&self) -> &State {
@@ -53,6 +62,8 @@ impl KeptState {
     /// Reads the pool as the state has it, to compare with a disk's records: under the revision of this process's beginning unless the
     /// disk was here since.
     pub fn own(&self, pool: PoolId, was_here: bool) -> impl FnOnce() -> Option<PoolImage> + Send + 'static {
+        // In a cluster others write records too, and every disk carries what its own node wrote last.
+        let was_here = was_here || !self.holds;
         let (state, began_at) = (self.state.clone(), self.began_at);
         move || {
             let mut own = PoolImage::of(&state.dump().ok()?, pool, "", 0)?;
@@ -67,6 +78,7 @@ impl KeptState {
 /// The cluster state for coordinators: a commit, and what was read, is answered once the disks carry it.
 pub struct KeptClient {
     inner: StateClient,
+    holds: bool,
     kept: Rc<Cell<u64>>,
     held: Vec<(u64, StateCompletion)>,
     answers: Vec<StateCompletion>,
@@ -78,6 +90,9 @@ impl ClusterState for KeptClient {
     }
 
     fn poll(&mut self, out: &mut Vec<StateCompletion>) {
+        if !self.holds {
+            return self.inner.poll(out);
+        }
         self.inner.poll(&mut self.answers);
         for completion in self.answers.drain(..) {
             match &completion.answer {
@@ -107,7 +122,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = State::open(&directory.path().join("state.redb")).unwrap();
         let revision = state.commit(Transaction::default().put("volume/x", vec![1])).unwrap();
-        let kept = KeptState::new(state);
+        let kept = KeptState::new(state, true);
         let mut client = kept.client(|| {}).unwrap();
         client.submit(1, Request::Get { key: "volume/x".into() });
         client

@@ -6,7 +6,8 @@
 //!
 //! Parts that own state: [`tasks`], [`events`], [`disks`], [`pools`], [`volumes`], [`damage`], [`jobs`], [`records`]. Everything else works
 //! on a few of these, which its fields name. To find: a disk is taken out by [`disks::Disks`], opened by `disk_opening`, retired by
-//! [`disk_care`]; a volume is opened and taken out by `volume_opening`; a pool leaves and comes by [`pool_care`]. [`Node`] puts them together.
+//! [`disk_care`]; a volume is opened and taken out by `volume_opening`; a pool leaves and comes by [`pool_care`]; what other nodes of a cluster
+//! record, and what becomes of them, is followed by `following`. [`Node`] puts them together.
 
 #![forbid(unsafe_code)]
 
@@ -28,11 +29,14 @@ pub mod disks;
 mod erasing;
 mod error;
 pub mod events;
+mod following;
 mod formatting;
 mod job_control;
 pub mod jobs;
 mod kept;
+mod neighbours;
 mod node;
+mod node_of_cluster;
 pub mod pool_care;
 pub mod pools;
 pub mod records;
@@ -48,6 +52,9 @@ mod volume_paths;
 mod volume_quotas;
 pub mod volumes;
 
+#[cfg(test)]
+mod cluster_tests;
+
 pub use acl_propagation::AclPropagations;
 pub use check::Checks;
 pub use disk_opening::{OnLoop, on_loop};
@@ -55,7 +62,9 @@ pub use disk_store::DiskStore;
 pub use error::{Done, Error, ErrorKind};
 pub use formatting::{NewDisk, has_room_for_volume};
 pub use job_control::JobControl;
+pub use neighbours::{MakeTransport, Membership, Neighbours, NodeLife};
 pub use node::{Node, Options, Settings};
+pub use node_of_cluster::adopt_records;
 pub use served::ServedVolume;
 pub use volume_care::NewVolume;
 pub use volume_paths::Described;

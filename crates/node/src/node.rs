@@ -12,9 +12,11 @@ use crate::disk_opening::{DiskOpener, OnLoop};
 use crate::disks::Disks;
 use crate::erasing::Erasing;
 use crate::events::Events;
+use crate::following::Following;
 use crate::job_control::JobControl;
 use crate::jobs::Jobs;
 use crate::kept::KeptState;
+use crate::neighbours::{Membership, Neighbours};
 use crate::pool_care::PoolCare;
 use crate::pools::Pools;
 use crate::records::Keeper;
@@ -28,14 +30,16 @@ use crate::volume_opening::VolumeOpener;
 use crate::volume_paths::VolumePaths;
 use crate::volume_quotas::VolumeQuotas;
 use crate::volumes::{Front, Volumes};
-use space::coordinator::Phase;
+use cluster::Watch;
+use space::api::SpaceError;
+use space::coordinator::{Event, Phase};
 use space::local::LocalEvent;
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 use sys::driver::Driver;
-use types::{FileTime, Monotonic};
+use types::{FileTime, Monotonic, VolumeId};
 
 /// What an administrator decides about disks and volumes.
 #[derive(Debug, Clone)]
@@ -66,6 +70,8 @@ pub struct Options {
     pub search: Vec<PathBuf>,
     /// This server's name, for people who find its disks elsewhere.
     pub host: String,
+    /// What makes it a node of a cluster, unless it is a single server.
+    pub membership: Option<Membership>,
 }
 
 /// The disks, pools and volumes of one server.
@@ -87,6 +93,7 @@ pub struct Node {
     pub disk_care: DiskCare,
     pub pool_care: PoolCare,
     pub volume_care: VolumeCare,
+    pub neighbours: Rc<Neighbours>,
     pub volume_paths: VolumePaths,
     pub acl_propagations: AclPropagations,
     pub volume_quotas: VolumeQuotas,
@@ -99,6 +106,9 @@ pub struct Node {
     recovery: Recovery,
     disk_opener: DiskOpener,
     volume_opener: VolumeOpener,
+    pub(crate) following: Following,
+    /// Volumes that another node has claimed, to be withdrawn.
+    lost: RefCell<Vec<VolumeId>>,
     /// Every recorded disk was tried once: before, no disk is given records, which may turn out to be too old.
     settled_once: Cell<bool>,
     /// Nothing new is begun.
@@ -110,26 +120,33 @@ const ABOVE_DISK_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Node {
     pub fn new(options: Options, now: Monotonic, wall_clock: FileTime) -> Self {
-        let Options { driver, on_loop, state: redb, front, settings, search, host } = options;
+        let Options { driver, on_loop, state: records, front, settings, search, host, membership } = options;
         let tasks = Rc::new(Tasks::new(driver.waker(), now, wall_clock));
-        let state = State::new(redb.clone(), tasks.clone());
-        let kept = Rc::new(KeptState::new(redb));
+        let neighbours = Rc::new(Neighbours::new(membership));
+        let is_single = neighbours.own().is_none();
+        let waker = driver.waker();
+        let watch = (!is_single).then(|| records.watch_with("", move || waker.wake()));
+        let state = State::new(records.clone(), tasks.clone());
+        let kept = Rc::new(KeptState::new(records, is_single));
         let space_config = space::coordinator::Config {
             io_timeout: settings.disk_timeout + ABOVE_DISK_TIMEOUT,
             rebuild_after: settings.repair_delay,
+            node: neighbours.own(),
+            lease: neighbours.lease(),
             ..space::coordinator::Config::default()
         };
         let (opens, locks) = (settings.opens, settings.locks_per_open);
         let shared = Shared {
             events: Rc::default(),
-            disks: Rc::new(Disks::new(settings.disk_timeout, now)),
-            pools: Rc::new(Pools::new(kept.clone(), space_config, now)),
+            disks: Rc::new(Disks::new(neighbours.clone(), settings.disk_timeout, now)),
+            pools: Rc::new(Pools::new(kept.clone(), neighbours.clone(), space_config, now)),
             volumes: Rc::new(Volumes::new(front, settings.cache_bytes, opens, locks)),
             damage: Rc::default(),
             jobs: Rc::default(),
             keeper: Rc::new(Keeper::new(kept.clone(), host)),
             tasks,
             state,
+            neighbours: neighbours.clone(),
         };
         let search = Rc::new(search);
         let disk_opener = DiskOpener {
@@ -140,8 +157,9 @@ impl Node {
             tasks: shared.tasks.clone(),
             disks: shared.disks.clone(),
             pools: shared.pools.clone(),
+            neighbours,
         };
-        shared.into_node(disk_opener, &settings, now)
+        shared.into_node(disk_opener, &settings, now, watch)
     }
 
     /// Begins to open everything that is recorded.
@@ -179,8 +197,12 @@ impl Node {
         if self.settled_once.get() {
             self.keeper.begin(&self.disks, &self.pools, &self.tasks);
         }
-        let moved = self.tasks.poll();
-        moved | self.pools.poll(|event| self.note(event))
+        self.following.look();
+        let moved = self.tasks.poll() | self.pools.poll(|event| self.note(event));
+        for volume in self.lost.take() {
+            self.volume_opener.lose(volume);
+        }
+        moved
     }
 
     fn note(&self, event: LocalEvent) {
@@ -188,6 +210,10 @@ impl Node {
         let unix_s = self.tasks.unix_seconds();
         if let LocalEvent::Volume(volume, event) = &event {
             self.damage.note(*volume, event, unix_s);
+            if matches!(event, Event::Stopped { why: SpaceError::Fenced }) && self.neighbours.own().is_some()
+            {
+                self.lost.borrow_mut().push(*volume);
+            }
         }
         self.events.note(event, unix_s);
     }
@@ -270,18 +296,26 @@ struct Shared {
     damage: Rc<DamageBook>,
     jobs: Rc<RefCell<Jobs>>,
     keeper: Rc<Keeper>,
+    neighbours: Rc<Neighbours>,
 }
 
 impl Shared {
-    fn into_node(self, disk_opener: DiskOpener, settings: &Settings, now: Monotonic) -> Node {
+    fn into_node(
+        self,
+        disk_opener: DiskOpener,
+        settings: &Settings,
+        now: Monotonic,
+        watch: Option<Watch>,
+    ) -> Node {
         let damage_keeper = DamageKeeper::new(self.tasks.clone(), self.state.clone(), self.damage_sources());
         let (job_control, volume_opener) = (self.job_control(), self.volume_opener());
         let volume_care = self.volume_care(volume_opener.clone());
         let disk_care = self.disk_care(job_control.clone());
         let recovery = self.recovery(damage_keeper.clone(), volume_opener.clone(), volume_care.clone());
+        let following = Following::new(&recovery, self.keeper.clone(), watch);
         let scrubs = self.scrubs(settings, now);
         let retirements = self.retirements();
-        let Self { tasks, events, disks, pools, volumes, damage, jobs, keeper, .. } = self;
+        let Self { tasks, events, disks, pools, volumes, damage, jobs, keeper, neighbours, .. } = self;
         Node {
             damaged_files: Rc::new(DamagedFiles::new(tasks.clone(), damage.clone(), volumes.clone())),
             damage_search: DamageSearch {
@@ -323,6 +357,9 @@ impl Shared {
             damage_keeper,
             disk_care,
             volume_care,
+            neighbours,
+            following,
+            lost: RefCell::default(),
             job_control,
             scrubs,
             recovery,
@@ -359,6 +396,7 @@ impl Shared {
             disks: self.disks.clone(),
             pools: self.pools.clone(),
             volumes: self.volumes.clone(),
+            neighbours: self.neighbours.clone(),
         }
     }
 
@@ -370,6 +408,7 @@ impl Shared {
             pools: self.pools.clone(),
             volumes: self.volumes.clone(),
             opener,
+            neighbours: self.neighbours.clone(),
         }
     }
 
@@ -382,6 +421,7 @@ impl Shared {
             volumes: self.volumes.clone(),
             keeper: self.keeper.clone(),
             jobs,
+            neighbours: self.neighbours.clone(),
         }
     }
 
@@ -394,6 +434,7 @@ impl Shared {
             damage,
             opener,
             care,
+            neighbours: self.neighbours.clone(),
         }
     }
 

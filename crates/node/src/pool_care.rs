@@ -76,7 +76,8 @@ impl PoolCare {
     /// # Errors
     /// `Invalid` if nothing would be left for data.
     pub async fn set_reserve(&self, pool: PoolId, reserve_disks: u32) -> Done<()> {
-        let disks = self.disks.disks.slots().values().filter(|slot| slot.record.pool == pool).count();
+        let others = self.disks.neighbours.disks().values().filter(|disk| disk.pool == pool).count();
+        let disks = self.disks.disks.of_pool(pool).len() + others;
         check_reserve(reserve_disks, disks)?;
         let change = move |found: PoolRecord| PoolRecord { reserve_disks, reserve_is_set: true, ..found };
         self.disks.state.change(move |state| rewrite_pool(state, pool, change)).await?;
@@ -86,11 +87,17 @@ impl PoolCare {
     /// Has reserves follow the number of disks, unless an administrator chose them. One that would leave data little room stays as it
     /// is: whoever adds a disk to a full pool wants room for data, and health tells of the reserve.
     pub(crate) fn follow_rule(&self) {
+        if !self.disks.neighbours.is_first() {
+            return;
+        }
         let pools: Vec<PoolRecord> =
             self.disks.pools.entries().values().map(|entry| entry.record.clone()).collect();
         for record in pools.into_iter().filter(|record| !record.reserve_is_set) {
             let (pool, wanted) = (record.id, self.disks.disks.usual_reserve(record.id));
-            let may_rise = || self.disks.disks.have_room_beside(pool, wanted);
+            let may_rise = || {
+                let others = self.disks.pools.remote_slabs(pool);
+                self.disks.disks.have_room_beside(pool, wanted, others)
+            };
             if wanted == record.reserve_disks || wanted > record.reserve_disks && !may_rise() {
                 continue;
             }

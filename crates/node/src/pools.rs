@@ -4,10 +4,11 @@ use crate::damage::DamageBook;
 use crate::disk_store::DiskStore;
 use crate::error::{Done, Error, ErrorKind};
 use crate::kept::{KeptClient, KeptState};
+use crate::neighbours::Neighbours;
 use crate::tasks::Tasks;
 use cluster::{PoolRecord, Resiliency, StateError};
 use space::coordinator::{Config, JobStatus};
-use space::local::{LocalEvent, LocalSpace};
+use space::local::{LocalEvent, LocalSpace, VolumeHandle};
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -19,6 +20,8 @@ const LOST_RECHECK: Duration = Duration::from_secs(60);
 
 /// A pool's virtual disks.
 pub type PoolSpace = LocalSpace<DiskStore, KeptClient>;
+/// One of them.
+pub(crate) type PoolVolume = VolumeHandle<DiskStore, KeptClient>;
 
 /// A pool.
 pub struct PoolEntry {
@@ -35,16 +38,26 @@ pub struct Pools {
     /// Pools whose records in the state are older than what a disk carries, and why nothing of them is used.
     superseded: RefCell<BTreeMap<PoolId, String>>,
     kept: Rc<KeptState>,
+    neighbours: Rc<Neighbours>,
+    /// Until when this node may answer, in a cluster.
+    lease_until: Cell<Monotonic>,
     space_config: Config,
     recheck_lost_at: Cell<Monotonic>,
 }
 
 impl Pools {
-    pub fn new(kept: Rc<KeptState>, space_config: Config, now: Monotonic) -> Self {
+    pub fn new(
+        kept: Rc<KeptState>,
+        neighbours: Rc<Neighbours>,
+        space_config: Config,
+        now: Monotonic,
+    ) -> Self {
         Self {
             entries: RefCell::default(),
             superseded: RefCell::default(),
             kept,
+            neighbours,
+            lease_until: Cell::default(),
             space_config,
             recheck_lost_at: Cell::new(now),
         }
@@ -59,11 +72,19 @@ impl Pools {
     /// # Errors
     /// If the cluster state cannot be used from here.
     pub(crate) fn add(&self, record: PoolRecord, slab_bytes: u64, tasks: &Tasks) -> Result<(), StateError> {
+        if self.entries.borrow().contains_key(&record.id) {
+            // Whoever makes a pool, and whoever follows the records, may both come to it.
+            return Ok(());
+        }
         let waker = tasks.waker();
         let client = self.kept.client(move || waker.wake())?;
         let slab_blocks = u32::try_from(slab_bytes / BLOCK_BYTES as u64).unwrap_or(u32::MAX);
         let config = self.space_config.clone();
         let space = LocalSpace::new(client, config, slab_blocks, record.reserve_disks, tasks.now());
+        if let Some(transport) = self.neighbours.transport(record.id) {
+            space.set_remote(transport);
+            space.set_node_lease(self.lease_until.get());
+        }
         self.entries.borrow_mut().insert(record.id, PoolEntry { record, slab_bytes, space });
         Ok(())
     }
@@ -85,8 +106,23 @@ impl Pools {
         self.space(pool).ok_or_else(|| Error::not_found("pool", pool))
     }
 
+    /// Lets this node answer for its volumes until then.
+    pub(crate) fn set_lease(&self, valid_until: Monotonic) {
+        self.lease_until.set(valid_until.max(self.lease_until.get()));
+        for entry in self.entries.borrow().values() {
+            entry.space.set_node_lease(valid_until);
+        }
+    }
+
     pub fn slab_bytes(&self, pool: PoolId) -> Option<u64> {
         self.entries.borrow().get(&pool).map(|entry| entry.slab_bytes)
+    }
+
+    /// The slabs, in all and free, of the pool's disks on other nodes.
+    pub(crate) fn remote_slabs(&self, pool: PoolId) -> Vec<(u64, u64)> {
+        let Some(space) = self.space(pool) else { return Vec::new() };
+        let remote = space.disks().into_iter().filter(|disk| space.is_remote(disk.disk));
+        remote.map(|disk| (disk.total_slabs, disk.free_slabs)).collect()
     }
 
     /// Tells the pool's name, or its id if nothing is known of it.

@@ -24,6 +24,8 @@ use types::{Monotonic, PoolId};
 const LAZY: Duration = Duration::from_secs(60);
 /// Pause before a state that could not be read is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Pause between two rounds in a cluster, in which nobody waits for them.
+const PAUSE: Duration = Duration::from_secs(2);
 /// Times that a disk may take to answer, after which one that has not taken its copy is told of: a write, a flush, and one more.
 const PATIENCE_TIMES: u32 = 3;
 
@@ -160,6 +162,9 @@ impl Round {
                 self.write_copies(pool).await;
             }
             self.keeper.kept.set_kept(dump.revision);
+            if !self.keeper.kept.holds() && !self.keeper.exactly.get() {
+                self.tasks.rest(PAUSE).await;
+            }
         }
         self.keeper.running.set(false);
     }

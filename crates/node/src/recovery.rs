@@ -2,6 +2,7 @@
 
 use crate::damage_kept::DamageKeeper;
 use crate::disks::Disks;
+use crate::neighbours::Neighbours;
 use crate::pools::Pools;
 use crate::state::State;
 use crate::tasks::Tasks;
@@ -16,12 +17,12 @@ use types::{DiskId, PoolId, VolumeId};
 
 /// The records of a node.
 pub(crate) struct Records {
-    pools: Vec<Stored<PoolRecord>>,
-    disks: Vec<Stored<DiskRecord>>,
-    volumes: Vec<Stored<VolumeRecord>>,
-    deleted: Vec<Stored<DeletedVolume>>,
-    damage: Vec<Stored<DiskDamage>>,
-    lost: Vec<Stored<LostBlocks>>,
+    pub pools: Vec<Stored<PoolRecord>>,
+    pub disks: Vec<Stored<DiskRecord>>,
+    pub volumes: Vec<Stored<VolumeRecord>>,
+    pub deleted: Vec<Stored<DeletedVolume>>,
+    pub damage: Vec<Stored<DiskDamage>>,
+    pub lost: Vec<Stored<LostBlocks>>,
 }
 
 impl Records {
@@ -60,11 +61,16 @@ pub(crate) struct Recovery {
     pub damage: DamageKeeper,
     pub opener: VolumeOpener,
     pub care: VolumeCare,
+    pub neighbours: Rc<Neighbours>,
 }
 
 impl Recovery {
     /// Begins to open everything that is recorded.
     pub(crate) fn begin(&self) {
+        if self.neighbours.own().is_some() {
+            // Records are followed from the first turn on, and volumes opened once it is known who lives.
+            return;
+        }
         match Records::read(self.state.at_start()) {
             Ok(records) => self.open(records),
             Err(error) => {
@@ -97,7 +103,7 @@ impl Recovery {
                 false => self.opener.open(volume),
             }
         }
-        for Stored { value: DeletedVolume { id, pool }, .. } in deleted {
+        for Stored { value: DeletedVolume { id, pool, .. }, .. } in deleted {
             self.care.give_slabs_back(id, pool);
         }
     }

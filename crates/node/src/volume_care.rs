@@ -2,20 +2,22 @@
 
 use crate::disks::{Asked, Disks, Freed};
 use crate::error::{Done, Error, ErrorKind};
+use crate::neighbours::Neighbours;
 use crate::pools::{PoolSpace, Pools};
 use crate::state::State;
 use crate::tasks::{Tasks, until};
 use crate::volume_opening::VolumeOpener;
 use crate::volumes::Volumes;
 use cluster::{
-    DeletedVolume, PoolRecord, Provisioning, Record, Resiliency, StateError, Transaction, Typed, VolumeRecord,
+    DeletedVolume, DiskRecord, PoolRecord, Provisioning, Record, Resiliency, StateError, Transaction, Typed,
+    VolumeRecord,
 };
 use space::coordinator::Phase;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use types::size::show_size;
-use types::{BLOCK_BYTES, DiskId, PoolId, VolumeId};
+use types::{BLOCK_BYTES, DiskId, NodeId, PoolId, VolumeId};
 use uuid::Uuid;
 use volume::fs::{Format, FsError};
 
@@ -50,10 +52,18 @@ pub struct VolumeCare {
     pub(crate) pools: Rc<Pools>,
     pub(crate) volumes: Rc<Volumes>,
     pub(crate) opener: VolumeOpener,
+    pub(crate) neighbours: Rc<Neighbours>,
 }
 
 impl VolumeCare {
     fn space_of(&self, volume: VolumeId) -> Done<PoolSpace> {
+        if self.volumes.is_elsewhere(volume) {
+            let name = self.volumes.name(volume);
+            let owner =
+                self.neighbours.owner(volume).map_or("another one".to_owned(), |node| node.to_string());
+            let why = format!("node {owner} has volume {name}: that one has to be asked");
+            return Err(Error::new(ErrorKind::Conflict, why));
+        }
         let space = self.volumes.pool_of(volume).ok().and_then(|pool| self.pools.space(pool));
         space.ok_or_else(|| Error::not_found("volume", volume))
     }
@@ -86,6 +96,7 @@ impl VolumeCare {
             self.tasks.unix_seconds(),
         );
         record.is_unfinished = true;
+        record.owner = self.neighbours.own();
         record.warn_at_percent = new.warn_at_percent;
         let format = self.format(id, new.name.clone())?;
         self.record(record.clone()).await?;
@@ -147,7 +158,9 @@ impl VolumeCare {
     /// Lists the disks of a pool that a new volume may use.
     fn members(&self, pool: PoolId, resiliency: Resiliency) -> Done<Vec<DiskId>> {
         let slots = self.disks.slots();
-        let own = slots.values().map(|slot| &slot.record).filter(|record| record.pool == pool);
+        let others = self.neighbours.disks();
+        let all = slots.values().map(|slot| &slot.record).chain(others.values());
+        let own = all.filter(|record| record.pool == pool);
         let disks: Vec<DiskId> = own
             .filter(|record| record.state != cluster::DiskState::Retired)
             .map(|record| record.id)
@@ -274,6 +287,53 @@ impl VolumeCare {
         Ok(())
     }
 
+    /// Hands the volume over to another node, which opens it as soon as it hears of that; clients lose what they have open of it here.
+    ///
+    /// # Errors
+    /// `NotFound`; `Conflict` if another node has it, or this is a single server, or the other node is not there; else why it was not handed
+    /// over, and stays here.
+    pub async fn move_to(&self, volume: VolumeId, node: NodeId) -> Done<()> {
+        let (space, pool) = (self.space_of(volume)?, self.volumes.pool_of(volume)?);
+        self.volumes.served_for(volume)?;
+        if self.neighbours.own().is_none_or(|own| own == node) || !self.neighbours.is_up(node) {
+            let why = format!("node {node} is not another node of the cluster that is up");
+            return Err(Error::new(ErrorKind::Conflict, why));
+        }
+        let began = self.tasks.now();
+        let Some(served) = self.volumes.withdraw(volume, began) else {
+            return Err(self.volumes.not_served(volume));
+        };
+        let deadline = began.after(RECORD_PATIENCE);
+        let is_late = || {
+            self.tasks.wake_at(deadline);
+            self.tasks.now() >= deadline
+        };
+        let durable = served.make_durable_alone(is_late).await;
+        self.volumes.note_stopped(volume, self.tasks.now());
+        served.dismount();
+        drop(served);
+        self.close(volume, &space).await;
+        let handed_over = match durable {
+            Ok(()) => self.state.change(move |state| hand_over(state, volume, node)).await,
+            Err(status) => Err(Error::io(format!("it could not be made durable: {status:?}"))),
+        };
+        let name = self.volumes.name(volume);
+        match handed_over {
+            Ok(()) => {
+                let ms = self.tasks.now().since(began).as_millis();
+                tracing::info!(%volume, name, to = %node, ms, "a volume was handed over");
+                self.volumes.note_claimed_elsewhere(volume);
+                Ok(())
+            }
+            Err(why) => {
+                let why = Error::new(why.kind, format!("volume {name} was not handed over: {}", why.message));
+                self.volumes.note_ended(volume, why.message.clone());
+                tracing::error!(%volume, %pool, why = why.message, "a volume stays here");
+                Err(why)
+            }
+        }
+    }
+
     /// Takes the volume away from clients, and closes its virtual disk.
     async fn close(&self, volume: VolumeId, space: &PoolSpace) {
         self.volumes.dismount(volume, self.tasks.now());
@@ -290,7 +350,7 @@ impl VolumeCare {
     async fn forget_record(&self, volume: VolumeId, pool: PoolId) -> Done<()> {
         let deleted = self.state.change(move |state| {
             let key = VolumeRecord::key_of(&volume.to_string());
-            let note = DeletedVolume { id: volume, pool };
+            let note = DeletedVolume { id: volume, pool, freed: Vec::new() };
             state.commit(Transaction::default().delete(key).put(note.key(), note.encode()))
         });
         deleted.await.map(|_| ())
@@ -311,8 +371,13 @@ impl VolumeCare {
                 (freed == Freed::Everywhere).then_some(())
             })
             .await;
-            let removed = care.state.change(move |state| {
-                state.commit(Transaction::default().delete(DeletedVolume::key_of(&volume.to_string())))
+            let own = care.neighbours.own().map(|_| care.disks.of_pool(pool));
+            let removed = care.state.change(move |state| match own {
+                Some(own) => note_freed(state, volume, &own),
+                None => {
+                    let key = DeletedVolume::key_of(&volume.to_string());
+                    state.commit(Transaction::default().delete(key)).map(|_| ())
+                }
             });
             if let Err(error) = removed.await {
                 tracing::warn!(%volume, %error, "the note of a deleted volume stays until the next start");
@@ -335,6 +400,36 @@ impl GivingBack {
     async fn freed(&self) {
         until(|| self.is_done().then_some(())).await;
     }
+}
+
+/// Records that another node is to have a volume, which is closed.
+fn hand_over(state: &cluster::State, volume: VolumeId, node: NodeId) -> Result<(), StateError> {
+    let Some(found) = state.read::<VolumeRecord>(&volume.to_string())? else { return Ok(()) };
+    let record = VolumeRecord { owner: Some(node), coordinator: 0, ..found.value };
+    state.write(&record, found.revision).map(|_| ())
+}
+
+/// Notes that these disks have nothing of a deleted volume any more; the last of the pool's disks takes the note away.
+fn note_freed(state: &cluster::State, volume: VolumeId, disks: &[DiskId]) -> Result<(), StateError> {
+    for _ in 0..WRITES_MAX {
+        let Some(found) = state.read::<DeletedVolume>(&volume.to_string())? else { return Ok(()) };
+        let mut note = found.value;
+        note.freed.extend(disks);
+        note.freed.sort_unstable();
+        note.freed.dedup();
+        let recorded = state.list::<DiskRecord>()?;
+        let mut own = recorded.iter().map(|disk| &disk.value).filter(|disk| disk.pool == note.pool);
+        let is_last = own.all(|disk| note.freed.contains(&disk.id));
+        let written = match is_last {
+            true => state.remove::<DeletedVolume>(&volume.to_string(), found.revision),
+            false => state.write(&note, found.revision).map(|_| ()),
+        };
+        match written {
+            Err(StateError::Conflict) => {}
+            written => return written,
+        }
+    }
+    Err(StateError::Conflict)
 }
 
 /// What became of the record of a new volume.

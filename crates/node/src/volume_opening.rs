@@ -2,14 +2,17 @@
 
 use crate::disks::Disks;
 use crate::error::{Done, Error, ErrorKind};
-use crate::pools::Pools;
+use crate::neighbours::Neighbours;
+use crate::pools::{PoolSpace, PoolVolume, Pools};
 use crate::served::ServedVolume;
 use crate::tasks::{Tasks, until};
 use crate::volumes::Volumes;
 use cluster::VolumeRecord;
+use space::api::SpaceError;
 use space::coordinator::Phase;
 use std::rc::Rc;
 use std::time::Duration;
+use types::VolumeId;
 use volume::backend::Backend;
 use volume::fs::{FileSystem, Format};
 use volume::service::Service;
@@ -24,6 +27,7 @@ pub(crate) struct VolumeOpener {
     pub disks: Rc<Disks>,
     pub pools: Rc<Pools>,
     pub volumes: Rc<Volumes>,
+    pub neighbours: Rc<Neighbours>,
 }
 
 impl VolumeOpener {
@@ -32,11 +36,16 @@ impl VolumeOpener {
         self.volumes.begin_opening(record.clone(), self.disks.arrivals(), self.tasks.now());
         let opener = self.clone();
         self.tasks.spawn(async move {
-            let id = record.id;
+            let (id, began) = (record.id, opener.tasks.now());
             match opener.try_open(&record, None).await {
                 Ok(served) => {
-                    tracing::info!(volume = %id, name = record.name, "volume serves");
+                    let ms = opener.tasks.now().since(began).as_millis();
+                    tracing::info!(volume = %id, name = record.name, ms, "volume serves");
                     opener.volumes.serve(id, served);
+                }
+                Err(error) if error.kind == ErrorKind::Conflict => {
+                    tracing::info!(volume = %id, name = record.name, "another node has a volume");
+                    opener.volumes.note_claimed_elsewhere(id);
                 }
                 Err(error) => {
                     tracing::error!(volume = %id, name = record.name, %error, "a volume cannot be served");
@@ -90,20 +99,25 @@ impl VolumeOpener {
         let space = self.pools.space(record.pool).ok_or_else(|| {
             Error::io(format!("pool {} of volume {} is not there", record.pool, record.name))
         })?;
-        let disk = Box::new(space.open_volume(record.id, incarnation));
+        let disk = Box::new(self.claim(&space, record, incarnation));
         let stopped = until(|| match space.phase(record.id) {
             Some(Phase::Opening) => None,
             Some(Phase::Serving) => Some(None),
-            Some(Phase::Stopped(why)) => Some(Some(why.to_string())),
-            Some(Phase::Closing | Phase::Closed) | None => Some(Some("it was closed".to_owned())),
+            Some(Phase::Stopped(why)) => Some(Some(why)),
+            Some(Phase::Closing | Phase::Closed) | None => Some(Some(SpaceError::Invalid("it was closed"))),
         });
         let failed = |why: String| {
             space.forget_volume(record.id);
             Error::io(format!("volume {}: {why}", record.name))
         };
+        let began = self.tasks.now();
         if let Some(why) = stopped.await {
-            return Err(failed(why));
+            let error = failed(why.to_string());
+            let is_another = why == SpaceError::Fenced && self.neighbours.own().is_some();
+            return Err(if is_another { Error::new(ErrorKind::Conflict, error.message) } else { error });
         }
+        let ms = self.tasks.now().since(began).as_millis();
+        tracing::debug!(volume = %record.id, ms, "the volume is claimed, and its disks have promised so");
         let config = self.volumes.cache_share();
         let fs = match &format {
             Some(format) => FileSystem::format(disk, format, config),
@@ -124,6 +138,34 @@ impl VolumeOpener {
             Some(why) => Err(failed(why)),
             None => Ok(served),
         }
+    }
+
+    /// Begins to open the virtual disk: in a cluster, if its record still names the node that it is known to be with.
+    fn claim(&self, space: &PoolSpace, record: &VolumeRecord, incarnation: u128) -> PoolVolume {
+        if self.neighbours.own().is_none() {
+            return space.open_volume(record.id, incarnation);
+        }
+        let until = self.neighbours.predecessor_until(record, self.tasks.now());
+        space.take_over(record.id, incarnation, record.owner, until)
+    }
+
+    /// Withdraws a volume that another node has claimed: commands on it are answered that it is gone.
+    pub(crate) fn lose(&self, volume: VolumeId) {
+        let Ok(pool) = self.volumes.pool_of(volume) else { return };
+        // One that is being opened notices by itself.
+        let Some(served) = self.volumes.withdraw(volume, self.tasks.now()) else { return };
+        tracing::warn!(%volume, name = self.volumes.name(volume), "another node has claimed a volume: it is withdrawn");
+        served.dismount();
+        self.volumes.note_stopped(volume, self.tasks.now());
+        let opener = self.clone();
+        self.tasks.spawn(async move {
+            until(|| served.is_sole().then_some(())).await;
+            drop(served);
+            if let Some(space) = opener.pools.space(pool) {
+                space.forget_volume(volume);
+            }
+            opener.volumes.note_claimed_elsewhere(volume);
+        });
     }
 
     /// Takes volumes out of service that stopped after a failed write, to be opened anew: their disks hold a whole state, and memory
@@ -156,8 +198,13 @@ impl VolumeOpener {
     /// Tries volumes again that could not be opened, or stopped.
     pub(crate) fn retry(&self) {
         for record in self.volumes.due(self.disks.arrivals(), self.tasks.now()) {
+            if !self.neighbours.is_to_have(record.id) {
+                self.volumes.note_claimed_elsewhere(record.id);
+                continue;
+            }
             tracing::info!(volume = %record.id, name = record.name, "a volume is tried again");
-            self.open(record);
+            // Of a single server it is as it was; in a cluster others may have had it meanwhile.
+            self.open(self.neighbours.record(record.id).unwrap_or(record));
         }
     }
 }

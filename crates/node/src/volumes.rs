@@ -44,6 +44,8 @@ pub struct VolumeEntry {
     pub opening: bool,
     /// It is being made or deleted: nobody is told of it.
     pub is_hidden: bool,
+    /// Another node has it, or is to have it.
+    pub is_elsewhere: bool,
     pub failure: Option<String>,
     /// It is being deleted.
     leaving: bool,
@@ -147,6 +149,44 @@ impl Volumes {
         self.entries.borrow().get(&volume).is_some_and(|entry| entry.served.is_some())
     }
 
+    /// Another node has the volume, or is to have it.
+    pub fn is_elsewhere(&self, volume: VolumeId) -> bool {
+        self.entries.borrow().get(&volume).is_some_and(|entry| entry.is_elsewhere)
+    }
+
+    /// Takes notice of a volume's record, which is not open here: another node has it, or is to have it.
+    pub(crate) fn note_elsewhere(&self, record: &VolumeRecord) {
+        let mut entries = self.entries.borrow_mut();
+        match entries.get_mut(&record.id) {
+            Some(entry) if entry.is_elsewhere => entry.record = record.clone(),
+            Some(_) => {}
+            None => {
+                let entry = VolumeEntry {
+                    pool: record.pool,
+                    record: record.clone(),
+                    served: None,
+                    opening: false,
+                    is_hidden: false,
+                    is_elsewhere: true,
+                    failure: None,
+                    leaving: false,
+                    arrivals: 0,
+                    openings: OPENINGS,
+                };
+                entries.insert(record.id, entry);
+            }
+        }
+    }
+
+    /// Notes that another node has claimed the volume, which is not open here any more.
+    pub(crate) fn note_claimed_elsewhere(&self, volume: VolumeId) {
+        if let Some(entry) = self.entries.borrow_mut().get_mut(&volume) {
+            debug_assert!(entry.served.is_none(), "a volume that is served here is elsewhere");
+            (entry.opening, entry.failure, entry.is_elsewhere) = (false, None, true);
+        }
+        self.share_cache();
+    }
+
     /// Some volume is being opened.
     pub(crate) fn is_any_opening(&self) -> bool {
         self.entries.borrow().values().any(|entry| entry.opening)
@@ -157,10 +197,11 @@ impl Volumes {
         self.entries.borrow().values().any(|entry| entry.pool == pool && entry.opening)
     }
 
-    /// Every volume of the pool is served.
+    /// Every volume of the pool is served, here or by another node.
     pub(crate) fn are_served_of(&self, pool: PoolId) -> bool {
         let entries = self.entries.borrow();
-        entries.values().filter(|entry| entry.pool == pool).all(|entry| entry.served.is_some())
+        let own = entries.values().filter(|entry| entry.pool == pool);
+        own.into_iter().all(|entry| entry.served.is_some() || entry.is_elsewhere)
     }
 
     /// Tells in which range of which volume a chunk lies, in words.
@@ -216,6 +257,7 @@ impl Volumes {
         let entry = VolumeEntry {
             pool,
             is_hidden: record.is_unfinished,
+            is_elsewhere: false,
             record,
             served: None,
             opening: true,
@@ -333,6 +375,7 @@ impl Volumes {
                 && !entry.opening
                 && !entry.is_hidden
                 && !entry.leaving
+                && !entry.is_elsewhere
                 && entry.served.is_none()
                 && (entry.arrivals < arrivals || entry.openings.is_due(now))
         });

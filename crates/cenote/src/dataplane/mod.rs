@@ -149,6 +149,7 @@ impl Plane {
             settings: settings(&limits),
             search: options.disk_paths,
             host: host.trim().to_owned(),
+            membership: None,
         };
         Ok(Rc::new(Self {
             node: Node::new(node, now, wall_clock),

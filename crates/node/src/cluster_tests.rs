@@ -1,0 +1,350 @@
+//! Several nodes in one process, over one state, and a bus in memory.
+
+use crate::formatting::NewDisk;
+use crate::neighbours::{Membership, NodeLife};
+use crate::node::{Node, Options, Settings};
+use crate::served::ServedVolume;
+use crate::volume_care::NewVolume;
+use crate::volumes::Front;
+use crate::{Done, on_loop};
+use cluster::{
+    DeletedVolume, DiskRecord, FaultDomain, MemoryState, Provisioning, Resiliency, State, Typed, VolumeRecord,
+};
+use space::message::{PeerId, Request, Response, Transport};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use sys::driver::{Driver, DriverChoice};
+use types::{DiskId, FileTime, Monotonic, NodeId, PoolId, VolumeId};
+use volume::backend::Backend;
+
+const LEASE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a node has sent to disks of others, and what came back.
+#[derive(Default)]
+struct Ends {
+    sent: Vec<(DiskId, Request)>,
+    answers: Vec<Response>,
+}
+
+struct Link(Rc<RefCell<Ends>>);
+
+impl Transport for Link {
+    fn send(&mut self, to: DiskId, request: Request) {
+        self.0.borrow_mut().sent.push((to, request));
+    }
+    fn has_news(&self) -> bool {
+        !self.0.borrow().answers.is_empty()
+    }
+    fn poll(&mut self, out: &mut Vec<Response>) {
+        out.append(&mut self.0.borrow_mut().answers);
+    }
+}
+
+/// The server of a node, reduced to what polls its volumes.
+#[derive(Default, Clone)]
+struct Server(Rc<RefCell<BTreeMap<VolumeId, ServedVolume>>>);
+
+impl Front for Server {
+    fn add_volume(&self, volume: VolumeId, served: ServedVolume) {
+        self.0.borrow_mut().insert(volume, served);
+    }
+    fn remove_volume(&self, volume: VolumeId, _: Monotonic) {
+        self.0.borrow_mut().remove(&volume);
+    }
+}
+
+struct Running {
+    node: Node,
+    server: Server,
+    ends: Rc<RefCell<Ends>>,
+    /// Nobody hears it any more.
+    is_dead: bool,
+}
+
+struct Rig {
+    state: State,
+    driver: Driver,
+    nodes: BTreeMap<NodeId, Running>,
+    directory: tempfile::TempDir,
+    began: Instant,
+    cared_at: Instant,
+}
+
+fn settings() -> Settings {
+    Settings {
+        cache_bytes: 64 << 20,
+        opens: 100,
+        locks_per_open: 100,
+        disk_timeout: Duration::from_secs(20),
+        repair_delay: Duration::from_secs(1800),
+        scrub_period: Duration::ZERO,
+        scrub_rate: 1 << 20,
+    }
+}
+
+impl Rig {
+    fn new(nodes: u32) -> Self {
+        let mut rig = Self {
+            state: State::from(MemoryState::new()),
+            driver: Driver::new(DriverChoice::Automatic).expect("a loop"),
+            nodes: BTreeMap::new(),
+            directory: tempfile::tempdir().expect("a directory"),
+            began: Instant::now(),
+            cared_at: Instant::now(),
+        };
+        (1..=nodes).for_each(|node| rig.start(NodeId(node)));
+        rig.tell_lives();
+        rig
+    }
+
+    fn now(&self) -> Monotonic {
+        Monotonic(1_000_000_000).after(self.began.elapsed())
+    }
+
+    fn start(&mut self, id: NodeId) {
+        let (server, ends) = (Server::default(), Rc::new(RefCell::new(Ends::default())));
+        let link = ends.clone();
+        let membership = Membership {
+            node: id,
+            name: format!("node-{id}"),
+            lease: LEASE,
+            transport: Box::new(move |_| Box::new(Link(link.clone()))),
+        };
+        let options = Options {
+            driver: self.driver.clone(),
+            on_loop,
+            state: self.state.clone(),
+            front: Box::new(server.clone()),
+            settings: settings(),
+            search: Vec::new(),
+            host: format!("node-{id}"),
+            membership: Some(membership),
+        };
+        let node = Node::new(options, self.now(), FileTime::from_unix_nanos(1_700_000_000_000_000_000));
+        node.recover();
+        self.nodes.insert(id, Running { node, server, ends, is_dead: false });
+    }
+
+    fn of(&self, node: u32) -> &Node {
+        &self.nodes[&NodeId(node)].node
+    }
+
+    /// Tells all living nodes who lives.
+    fn tell_lives(&self) {
+        let life = |running: &Running| NodeLife {
+            is_up: !running.is_dead,
+            takes_volumes: true,
+            lease_until: self.now(),
+        };
+        let lives: BTreeMap<NodeId, NodeLife> =
+            self.nodes.iter().map(|(id, running)| (*id, life(running))).collect();
+        for running in self.nodes.values().filter(|running| !running.is_dead) {
+            running.node.set_nodes(lives.clone());
+        }
+    }
+
+    /// The node falls silent; the others are told.
+    fn kill(&mut self, node: u32) {
+        if let Some(running) = self.nodes.get_mut(&NodeId(node)) {
+            running.is_dead = true;
+        }
+        for running in self.nodes.values() {
+            running.node.end_peer(PeerId(node.into()));
+        }
+        self.tell_lives();
+    }
+
+    /// Carries requests and answers between the nodes; whether there were any.
+    fn carry(&self) -> bool {
+        let mut moved = false;
+        let mut owners = BTreeMap::new();
+        for (id, running) in &self.nodes {
+            owners.extend(running.node.disks.slots().keys().map(|disk| (*disk, *id)));
+        }
+        for (from, running) in &self.nodes {
+            let sent = std::mem::take(&mut running.ends.borrow_mut().sent);
+            for (disk, request) in sent {
+                moved = true;
+                let to = owners.get(&disk).and_then(|owner| self.nodes.get(owner));
+                if let Some(to) = to.filter(|to| !to.is_dead && !running.is_dead) {
+                    to.node.handle_remote(PeerId(from.0.into()), disk, request);
+                }
+            }
+        }
+        for running in self.nodes.values() {
+            let mut answers = Vec::new();
+            running.node.poll_remote(&mut answers);
+            for (PeerId(to), _, response) in answers {
+                moved = true;
+                let to = &self.nodes[&NodeId(to as u32)];
+                if !to.is_dead && !running.is_dead {
+                    to.ends.borrow_mut().answers.push(response);
+                }
+            }
+        }
+        moved
+    }
+
+    fn turn(&mut self) {
+        let now = self.now();
+        let cares = self.cared_at.elapsed() >= Duration::from_secs(1);
+        if cares {
+            self.cared_at = Instant::now();
+        }
+        for running in self.nodes.values() {
+            running.node.tell_time(now);
+            if !running.is_dead {
+                running.node.set_lease(now.after(LEASE));
+            }
+            if cares {
+                running.node.care();
+            }
+        }
+        loop {
+            let mut moved = self.carry();
+            for running in self.nodes.values() {
+                moved |= running.node.poll();
+                let served: Vec<ServedVolume> = running.server.0.borrow().values().cloned().collect();
+                served.into_iter().for_each(|mut volume| volume.poll(&mut Vec::new()));
+            }
+            if !moved {
+                break;
+            }
+        }
+        self.driver.wait(Some(Duration::from_millis(2))).expect("the loop");
+    }
+
+    fn until(&mut self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+        let began = Instant::now();
+        while !is_so(self) {
+            assert!(began.elapsed() < PATIENCE, "not in time: {what}");
+            self.turn();
+        }
+    }
+
+    /// Runs a command on a node.
+    fn run<T: 'static>(&mut self, node: u32, command: impl Future<Output = Done<T>> + 'static) -> Done<T> {
+        let answer = Rc::new(RefCell::new(None));
+        let into = answer.clone();
+        self.of(node).tasks.spawn(async move {
+            let result = command.await;
+            into.replace(Some(result));
+        });
+        self.until("a command", |_| answer.borrow().is_some());
+        answer.take().expect("an answer")
+    }
+
+    fn disk(&self, name: &str) -> NewDisk {
+        let path = self.directory.path().join(name);
+        NewDisk { path, create_size_bytes: Some(1 << 30), fault_domain: FaultDomain::default() }
+    }
+
+    /// Makes a pool with a disk on each node, and a volume on the first.
+    fn with_volume(nodes: u32, resiliency: Resiliency) -> (Self, PoolId, VolumeId) {
+        let mut rig = Self::new(nodes);
+        let (care, disk) = (rig.of(1).pool_care.clone(), rig.disk("disk-1"));
+        let pool = rig
+            .run(1, async move { care.create("pool".to_owned(), vec![disk], Some(0)).await })
+            .expect("a pool");
+        for node in 2..=nodes {
+            rig.until("the pool is known", |rig| rig.of(node).pools.space(pool).is_some());
+            let (care, disk) = (rig.of(node).disk_care.clone(), rig.disk(&format!("disk-{node}")));
+            rig.run(node, async move { care.add(pool, disk).await }).expect("a disk");
+        }
+        rig.until("all disks are known", |rig| {
+            let know = |running: &Running| {
+                running.node.pools.space(pool).is_some_and(|space| space.disks().len() == nodes as usize)
+            };
+            rig.nodes.values().all(know)
+        });
+        let care = rig.of(1).volume_care.clone();
+        let new = NewVolume {
+            name: "data".to_owned(),
+            pool,
+            resiliency,
+            provisioning: Provisioning::Thin,
+            size_bytes: 8 << 30,
+            warn_at_percent: None,
+        };
+        let volume = rig.run(1, async move { care.create(new).await }).expect("a volume");
+        (rig, pool, volume)
+    }
+
+    fn record(&self, volume: VolumeId) -> VolumeRecord {
+        self.state.read::<VolumeRecord>(&volume.to_string()).expect("the state").expect("a record").value
+    }
+
+    /// The nodes that serve the volume, of those that live.
+    fn servers(&self, volume: VolumeId) -> Vec<u32> {
+        let lives = self.nodes.iter().filter(|(_, running)| !running.is_dead);
+        lives.filter(|(_, running)| running.node.volumes.is_served(volume)).map(|(id, _)| id.0).collect()
+    }
+}
+
+#[test]
+fn a_volume_lies_on_all_nodes_and_another_one_takes_it_over_when_its_node_dies() {
+    let (mut rig, _, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
+    let disks = rig.state.list::<DiskRecord>().expect("the state");
+    let homes: BTreeSet<_> =
+        disks.iter().map(|disk| (disk.value.node, disk.value.fault_domain.node.clone())).collect();
+    assert_eq!(homes.len(), 3, "{homes:?}");
+    assert_eq!((rig.record(volume).owner, rig.servers(volume)), (Some(NodeId(1)), vec![1]));
+    rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
+    rig.until("the others know of it", |rig| {
+        rig.of(2).volumes.is_elsewhere(volume) && rig.of(3).volumes.is_elsewhere(volume)
+    });
+    rig.kill(1);
+    let began = Instant::now();
+    rig.until("it is served again", |rig| !rig.servers(volume).is_empty());
+    println!("taken over within {} ms", began.elapsed().as_millis());
+    assert_eq!((rig.record(volume).owner, rig.servers(volume)), (Some(NodeId(2)), vec![2]));
+    // The one before is heard again: it finds that it has lost the volume, and does not claim it back.
+    rig.nodes.get_mut(&NodeId(1)).expect("it").is_dead = false;
+    rig.tell_lives();
+    rig.until("it is withdrawn", |rig| rig.servers(volume) == [2]);
+    rig.until("all copies are there", |rig| rig.record(volume).stale.is_empty());
+    assert!(rig.of(1).volumes.is_elsewhere(volume));
+    assert_eq!(rig.record(volume).owner, Some(NodeId(2)));
+}
+
+#[test]
+fn a_volume_is_handed_over_to_the_node_that_is_named() {
+    let (mut rig, _, volume) = Rig::with_volume(2, Resiliency::TwoWay);
+    let care = rig.of(1).volume_care.clone();
+    rig.run(1, async move { care.move_to(volume, NodeId(2)).await }).expect("handed over");
+    rig.until("it is served there", |rig| rig.servers(volume) == [2]);
+    assert_eq!(rig.record(volume).owner, Some(NodeId(2)));
+    let care = rig.of(1).volume_care.clone();
+    let refused =
+        rig.run(1, async move { care.move_to(volume, NodeId(1)).await }).expect_err("it is not here");
+    assert!(refused.message.contains("node 2 has volume data"), "{}", refused.message);
+    let care = rig.of(2).volume_care.clone();
+    let refused = rig.run(2, async move { care.move_to(volume, NodeId(7)).await }).expect_err("nobody");
+    assert!(refused.message.contains("not another node"), "{}", refused.message);
+    assert_eq!(rig.servers(volume), [2]);
+}
+
+#[test]
+fn a_volume_that_is_deleted_gives_its_slabs_back_on_every_node() {
+    let (mut rig, pool, volume) = Rig::with_volume(2, Resiliency::TwoWay);
+    let free = |rig: &Rig| -> Vec<u64> {
+        let slots = |running: &Running| -> u64 {
+            let slots = running.node.disks.slots();
+            let stores = slots.values().filter_map(|slot| slot.store());
+            stores.map(|store| store.with(|store| u64::from(store.slab_count() - store.free_slabs()))).sum()
+        };
+        rig.nodes.values().map(slots).collect()
+    };
+    assert!(free(&rig).iter().all(|used| *used > 0));
+    let care = rig.of(1).volume_care.clone();
+    rig.run(1, async move { care.delete(volume).await }).expect("deleted");
+    rig.until("nothing is left of it", |rig| free(rig).iter().all(|used| *used == 0));
+    rig.until("the note is gone", |rig| {
+        rig.state.list::<DeletedVolume>().is_ok_and(|notes| notes.is_empty())
+    });
+    rig.until("it is forgotten", |rig| rig.of(2).volumes.of_pool(pool).is_empty());
+}

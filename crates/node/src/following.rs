@@ -1,0 +1,332 @@
+//! Follows what other nodes record, and what becomes of them: disks that come and go, volumes that are made, move, and lose their node.
+//!
+//! Promises: what another node has is not opened here; a volume that another one has claimed is withdrawn at once; one whose node is dead
+//! is taken over by the node that the rule names ([`space::takeover`]). Never decides what is safe: a claim is a compare-and-swap, and disks
+//! refuse old epochs (I2, I3). Of a single server nothing is done here.
+
+use crate::damage_kept::DamageKeeper;
+use crate::disks::Disks;
+use crate::neighbours::{Neighbours, NodeLife, Turned};
+use crate::pools::Pools;
+use crate::records::Keeper;
+use crate::recovery::Records;
+use crate::state::State;
+use crate::tasks::Tasks;
+use crate::volume_care::VolumeCare;
+use crate::volume_opening::VolumeOpener;
+use crate::volumes::Volumes;
+use cluster::{
+    Changes, DeletedVolume, DiskDamage, DiskRecord, DiskState, PoolRecord, Record, Stored, VolumeRecord,
+    Watch,
+};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+use types::{DiskId, NodeId, PoolId, VolumeId};
+
+/// Pause before records that could not be read are read again.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// What was recorded when that was last read: only what was there and is not any more has been removed. What is being made here is recorded
+/// first, and may not have been read yet.
+#[derive(Default)]
+struct Seen {
+    pools: BTreeSet<PoolId>,
+    disks: BTreeSet<DiskId>,
+    volumes: BTreeSet<VolumeId>,
+    deleted: BTreeSet<VolumeId>,
+}
+
+/// Follows the records. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Following {
+    pub tasks: Rc<Tasks>,
+    pub state: State,
+    pub disks: Rc<Disks>,
+    pub pools: Rc<Pools>,
+    pub volumes: Rc<Volumes>,
+    pub keeper: Rc<Keeper>,
+    pub damage: DamageKeeper,
+    pub neighbours: Rc<Neighbours>,
+    pub opener: VolumeOpener,
+    pub care: VolumeCare,
+    /// None on a single server.
+    pub watch: Rc<Option<Watch>>,
+    /// The records were read once.
+    began: Rc<Cell<bool>>,
+    wanted: Rc<Cell<bool>>,
+    running: Rc<Cell<bool>>,
+    seen: Rc<RefCell<Seen>>,
+    /// Volumes that were being made when a process ended, this one's predecessor or another node's, and whether they are being removed.
+    unfinished: Rc<RefCell<BTreeMap<VolumeId, bool>>>,
+}
+
+/// What a part of the records is about.
+fn concerns(changes: &Changes) -> bool {
+    let prefixes = [PoolRecord::PREFIX, DiskRecord::PREFIX, VolumeRecord::PREFIX, DeletedVolume::PREFIX];
+    changes.started_over
+        || changes.keys.keys().any(|key| prefixes.iter().any(|prefix| key.starts_with(prefix)))
+}
+
+impl Following {
+    pub fn new(parts: &crate::recovery::Recovery, keeper: Rc<Keeper>, watch: Option<Watch>) -> Self {
+        Self {
+            tasks: parts.tasks.clone(),
+            state: parts.state.clone(),
+            disks: parts.disks.clone(),
+            pools: parts.pools.clone(),
+            volumes: parts.opener.volumes.clone(),
+            keeper,
+            damage: parts.damage.clone(),
+            neighbours: parts.neighbours.clone(),
+            opener: parts.opener.clone(),
+            care: parts.care.clone(),
+            watch: Rc::new(watch),
+            began: Rc::default(),
+            wanted: Rc::default(),
+            running: Rc::default(),
+            seen: Rc::default(),
+            unfinished: Rc::default(),
+        }
+    }
+
+    /// Begins to read the records if some have changed.
+    pub fn look(&self) {
+        let Some(watch) = &*self.watch else { return };
+        if watch.take().is_some_and(|changes| concerns(&changes)) {
+            self.wanted.set(true);
+        }
+        if self.running.get() || !self.wanted.replace(false) {
+            return;
+        }
+        self.running.set(true);
+        let following = self.clone();
+        self.tasks.spawn(async move {
+            match following.state.change(Records::read).await {
+                Ok(records) => following.follow(records),
+                Err(error) => {
+                    tracing::warn!(%error, "the records of the cluster cannot be read");
+                    following.wanted.set(true);
+                    following.tasks.rest(AGAIN).await;
+                }
+            }
+            following.running.set(false);
+        });
+    }
+
+    /// Takes verdicts about nodes.
+    pub fn set_nodes(&self, nodes: BTreeMap<NodeId, NodeLife>) {
+        let now = self.tasks.now();
+        let Turned { down, up, nodes_down, nodes_up } = self.neighbours.set_nodes(nodes, now);
+        for node in nodes_down {
+            tracing::warn!(%node, disks = down.len(), "a node is down: its disks leave the volumes that can do without");
+        }
+        for node in nodes_up {
+            tracing::info!(%node, "a node is back: its disks are brought up to date");
+        }
+        for space in self.pools.spaces() {
+            if !down.is_empty() {
+                space.node_down(&down);
+            }
+            if !up.is_empty() {
+                space.node_up(&up);
+            }
+        }
+        self.take_over();
+    }
+
+    /// Does what these records say.
+    fn follow(&self, records: Records) {
+        let Records { pools, disks, volumes, deleted, damage, lost } = records;
+        if !self.began.replace(true) {
+            let of_own = |damage: &DiskDamage| {
+                disks.iter().any(|disk| disk.value.id == damage.disk && self.neighbours.is_own(&disk.value))
+            };
+            self.damage.remember(values(damage).into_iter().filter(of_own).collect(), values(lost));
+            let unfinished = volumes.iter().filter(|volume| volume.value.is_unfinished);
+            self.unfinished.borrow_mut().extend(unfinished.map(|volume| (volume.value.id, false)));
+        }
+        let pools: Vec<PoolRecord> = values(pools);
+        let disks: Vec<DiskRecord> = values(disks);
+        let volumes: Vec<VolumeRecord> = values(volumes);
+        let deleted: Vec<DeletedVolume> = values(deleted);
+        self.follow_pools(&pools, &disks);
+        self.follow_disks(&disks);
+        self.follow_volumes(&volumes);
+        for note in &deleted {
+            if !self.seen.borrow().deleted.contains(&note.id) {
+                self.care.give_slabs_back(note.id, note.pool);
+            }
+        }
+        self.seen.replace(Seen {
+            pools: pools.iter().map(|pool| pool.id).collect(),
+            disks: disks.iter().map(|disk| disk.id).collect(),
+            volumes: volumes.iter().map(|volume| volume.id).collect(),
+            deleted: deleted.iter().map(|note| note.id).collect(),
+        });
+        self.take_over();
+    }
+
+    fn follow_pools(&self, pools: &[PoolRecord], disks: &[DiskRecord]) {
+        for pool in pools {
+            let disk = disks.iter().find(|disk| disk.pool == pool.id);
+            let slab_bytes = disk.map_or(0, |disk| disk.slab_bytes);
+            if pool.exported || slab_bytes == 0 || self.pools.space(pool.id).is_some() {
+                continue;
+            }
+            tracing::info!(pool = %pool.id, name = pool.name, "another node made a pool");
+            if let Err(error) = self.pools.add(pool.clone(), slab_bytes, &self.tasks) {
+                tracing::error!(pool = %pool.id, %error, "a pool cannot be opened");
+            }
+        }
+        let gone: Vec<PoolId> = {
+            let seen = self.seen.borrow();
+            let is_recorded = |id: &PoolId| pools.iter().any(|pool| pool.id == *id);
+            seen.pools.iter().copied().filter(|id| !is_recorded(id)).collect()
+        };
+        for pool in gone.into_iter().filter(|pool| self.pools.space(*pool).is_some()) {
+            tracing::info!(%pool, "another node deleted a pool");
+            for volume in self.volumes.of_pool(pool) {
+                self.volumes.dismount(volume, self.tasks.now());
+            }
+            self.volumes.forget_of(pool);
+            self.disks.remove_of(pool);
+            self.pools.remove(pool);
+            self.keeper.forget(pool);
+        }
+    }
+
+    fn follow_disks(&self, disks: &[DiskRecord]) {
+        let known = self.neighbours.disks().clone();
+        let gone = self.neighbours.set_disks(disks);
+        for record in disks {
+            match self.neighbours.is_own(record) {
+                true => self.follow_own_disk(record, known.contains_key(&record.id)),
+                false => self.follow_other_disk(record, known.get(&record.id)),
+            }
+        }
+        for record in gone {
+            if !disks.iter().any(|disk| disk.id == record.id)
+                && let Some(space) = self.pools.space(record.pool)
+            {
+                drop(space.remove_disk(record.id));
+            }
+        }
+        let removed: Vec<DiskId> = {
+            let seen = self.seen.borrow();
+            let is_recorded = |id: &DiskId| disks.iter().any(|disk| disk.id == *id);
+            seen.disks.iter().copied().filter(|id| !is_recorded(id)).collect()
+        };
+        for disk in removed {
+            let is_busy = self.disks.slots().get(&disk).is_none_or(|slot| slot.busy);
+            if !is_busy
+                && let Some(slot) = self.disks.remove(disk)
+                && let Some(space) = self.pools.space(slot.record.pool)
+            {
+                drop(space.remove_disk(disk));
+            }
+        }
+    }
+
+    /// Opens a disk that has come to this node, and heeds what was decided on it elsewhere.
+    fn follow_own_disk(&self, record: &DiskRecord, was_elsewhere: bool) {
+        let Some(space) = self.pools.space(record.pool) else { return };
+        if was_elsewhere {
+            space.detach_remote_disk(record.id);
+        }
+        self.disks.add(record.clone(), self.tasks.now(), self.tasks.unix_seconds());
+        let is_retired = record.state == DiskState::Retired;
+        if let Some(slot) = self.disks.slots_mut().get_mut(&record.id)
+            && !slot.busy
+            && is_retired != (slot.record.state == DiskState::Retired)
+            && is_retired != (slot.recorded.0 == DiskState::Retired)
+        {
+            slot.record.state = record.state;
+            slot.record.since_unix_s = record.since_unix_s;
+            slot.recorded.0 = record.state;
+            space.set_retired(record.id, is_retired);
+        }
+    }
+
+    /// Takes notice of another node's disk.
+    fn follow_other_disk(&self, record: &DiskRecord, known: Option<&DiskRecord>) {
+        let Some(space) = self.pools.space(record.pool) else { return };
+        if self.disks.remove(record.id).is_some() {
+            drop(space.detach_disk(record.id));
+        }
+        let is_retired = record.state == DiskState::Retired;
+        if known.is_none_or(|known| (known.state == DiskState::Retired) != is_retired) {
+            space.set_retired(record.id, is_retired);
+        }
+        let is_new = !space.is_remote(record.id);
+        let moved = known
+            .is_some_and(|known| (known.node, &known.fault_domain) != (record.node, &record.fault_domain));
+        if is_new || moved {
+            // Its node says soon how many are free.
+            let slabs = record.size_bytes / record.slab_bytes.max(1);
+            space.attach_remote_disk(record.id, (slabs, slabs), record.fault_domain.clone());
+            if self.neighbours.is_down(record.id) {
+                space.node_down(&[record.id]);
+            }
+        }
+    }
+
+    fn follow_volumes(&self, volumes: &[VolumeRecord]) {
+        self.neighbours.set_volumes(volumes.iter().cloned());
+        for record in volumes {
+            if let Some(space) = self.pools.space(record.pool) {
+                // One that is open here and was claimed by another node stops.
+                space.note_record(record);
+            }
+            if !record.is_unfinished {
+                self.volumes.note_elsewhere(record);
+            }
+        }
+        let gone: Vec<VolumeId> = {
+            let seen = self.seen.borrow();
+            let is_recorded = |id: &VolumeId| volumes.iter().any(|volume| volume.id == *id);
+            seen.volumes.iter().copied().filter(|id| !is_recorded(id)).collect()
+        };
+        for volume in gone.into_iter().filter(|volume| self.volumes.is_elsewhere(*volume)) {
+            self.volumes.forget(volume);
+        }
+    }
+
+    /// Opens the volumes that this node is to have and has not.
+    pub fn take_over(&self) {
+        for (id, record) in self.neighbours.to_have() {
+            if !self.volumes.is_elsewhere(id) && self.volumes.entries().contains_key(&id) {
+                continue;
+            }
+            if record.is_unfinished {
+                self.remove_unfinished(record);
+                continue;
+            }
+            if let Some(owner) = record.owner.filter(|owner| Some(*owner) != self.neighbours.own()) {
+                let down_ms = self.neighbours.down_for(owner, self.tasks.now()).map(|down| down.as_millis());
+                tracing::warn!(volume = %id, name = record.name, from = %owner, ?down_ms, "a volume is taken over");
+            }
+            self.opener.open(record);
+        }
+    }
+}
+
+impl Following {
+    /// Removes a volume that nobody makes any more; one that this process makes is none.
+    fn remove_unfinished(&self, record: VolumeRecord) {
+        let mut unfinished = self.unfinished.borrow_mut();
+        if record.owner != self.neighbours.own() {
+            unfinished.entry(record.id).or_insert(false);
+        }
+        if let Some(is_being_removed) = unfinished.get_mut(&record.id)
+            && !std::mem::replace(is_being_removed, true)
+        {
+            self.care.remove_unfinished(record);
+        }
+    }
+}
+
+fn values<R>(stored: Vec<Stored<R>>) -> Vec<R> {
+    stored.into_iter().map(|stored| stored.value).collect()
+}

@@ -1,0 +1,244 @@
+//! The other nodes of a cluster, as this one knows them: who lives, whose a disk is, who has which volume.
+//!
+//! Owns what heartbeats and records say of other nodes. Promises: pure bookkeeping; verdicts come from outside. Of one server there is nothing
+//! in here, and nothing is asked of it.
+
+use cluster::{DiskRecord, DiskState, FaultDomain, VolumeRecord};
+use space::message::Transport;
+use space::takeover::{Candidate, View, owners};
+use std::cell::{Cell, Ref, RefCell};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use types::{DiskId, Monotonic, NodeId, PoolId, VolumeId};
+
+/// Makes the transport through which one pool's space reaches disks of other nodes.
+pub type MakeTransport = Box<dyn Fn(PoolId) -> Box<dyn Transport>>;
+
+/// What makes a server a node of a cluster.
+pub struct Membership {
+    /// This node.
+    pub node: NodeId,
+    /// Its name, which the fault domains of its disks have.
+    pub name: String,
+    /// For how long a majority of the nodes lets one answer for its volumes.
+    pub lease: Duration,
+    pub transport: MakeTransport,
+}
+
+/// Whether a node lives, as a majority of the nodes sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeLife {
+    /// A majority hears it. A node that is not heard is let answer no more: a verdict of fewer nodes than that must not be told here.
+    pub is_up: bool,
+    /// It is to have volumes: it neither drains nor leaves.
+    pub takes_volumes: bool,
+    /// If it is down: until when it may still answer for its volumes.
+    pub lease_until: Monotonic,
+}
+
+/// What one turn of a verdict changes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Turned {
+    /// Disks of nodes that went down.
+    pub down: Vec<DiskId>,
+    /// Disks of nodes that came back.
+    pub up: Vec<DiskId>,
+    pub nodes_down: Vec<NodeId>,
+    pub nodes_up: Vec<NodeId>,
+}
+
+/// The nodes of the cluster and what is theirs.
+///
+/// Invariant: without a membership everything else is empty.
+#[derive(Default)]
+pub struct Neighbours {
+    membership: Option<Membership>,
+    nodes: RefCell<BTreeMap<NodeId, NodeLife>>,
+    /// Disks of other nodes, as they are recorded.
+    disks: RefCell<BTreeMap<DiskId, DiskRecord>>,
+    /// Whose each recorded disk is, this node's own as well.
+    homes: RefCell<BTreeMap<DiskId, NodeId>>,
+    /// The volumes as they were recorded when that was last read.
+    volumes: RefCell<BTreeMap<VolumeId, VolumeRecord>>,
+    /// When nodes went down, for the log.
+    down_since: RefCell<BTreeMap<NodeId, Monotonic>>,
+    /// Verdicts have come: before, no volume is opened.
+    is_told: Cell<bool>,
+}
+
+impl Neighbours {
+    pub fn new(membership: Option<Membership>) -> Self {
+        Self { membership, ..Self::default() }
+    }
+
+    /// This node, if it is one of a cluster.
+    pub fn own(&self) -> Option<NodeId> {
+        self.membership.as_ref().map(|membership| membership.node)
+    }
+
+    /// Notes on records of this server's disks, which are about to be written, whose they are.
+    pub(crate) fn name_own(&self, records: &mut [DiskRecord]) {
+        records.iter_mut().for_each(|record| record.node = self.own());
+    }
+
+    /// Names this node in the fault domain of a disk of it.
+    pub(crate) fn name_domain(&self, domain: &mut FaultDomain) {
+        if let Some(membership) = &self.membership {
+            domain.node.clone_from(&membership.name);
+        }
+    }
+
+    pub(crate) fn lease(&self) -> Option<Duration> {
+        self.membership.as_ref().map(|membership| membership.lease)
+    }
+
+    pub(crate) fn transport(&self, pool: PoolId) -> Option<Box<dyn Transport>> {
+        self.membership.as_ref().map(|membership| (membership.transport)(pool))
+    }
+
+    /// Whether the disk is this server's: on a single one all are.
+    pub(crate) fn is_own(&self, record: &DiskRecord) -> bool {
+        self.own().is_none() || record.node == self.own()
+    }
+
+    /// Disks of other nodes, as they are recorded.
+    pub fn disks(&self) -> Ref<'_, BTreeMap<DiskId, DiskRecord>> {
+        self.disks.borrow()
+    }
+
+    /// The node that a volume is recorded to be with.
+    pub fn owner(&self, volume: VolumeId) -> Option<NodeId> {
+        self.volumes.borrow().get(&volume)?.owner
+    }
+
+    /// The volume's record when it was last read.
+    pub(crate) fn record(&self, volume: VolumeId) -> Option<VolumeRecord> {
+        self.volumes.borrow().get(&volume).cloned()
+    }
+
+    /// Whether the node lives; one that nothing was told of does not.
+    pub fn is_up(&self, node: NodeId) -> bool {
+        self.nodes.borrow().get(&node).is_some_and(|life| life.is_up)
+    }
+
+    /// Whether some volume that another node has, or is to have, may depend on the disk.
+    pub(crate) fn is_needed(&self, disk: DiskId) -> bool {
+        self.volumes.borrow().values().any(|volume| {
+            let is_stale = volume.stale.iter().any(|stale| stale.disk == disk);
+            volume.owner != self.own() && (is_stale || volume.in_sync.contains(&disk))
+        })
+    }
+
+    /// Whether this node is the one that looks after what all of them could: the first that lives.
+    pub(crate) fn is_first(&self) -> bool {
+        let Some(own) = self.own() else { return true };
+        self.nodes.borrow().iter().find(|(_, life)| life.is_up).is_some_and(|(node, _)| *node == own)
+    }
+
+    /// Takes verdicts; says what they change.
+    pub(crate) fn set_nodes(&self, nodes: BTreeMap<NodeId, NodeLife>, now: Monotonic) -> Turned {
+        let before = self.nodes.replace(nodes);
+        self.is_told.set(true);
+        let mut turned = Turned::default();
+        let nodes = self.nodes.borrow();
+        let mut down_since = self.down_since.borrow_mut();
+        for (&node, life) in nodes.iter().filter(|(node, _)| Some(**node) != self.own()) {
+            let was_up = before.get(&node).map(|life| life.is_up);
+            match (was_up, life.is_up) {
+                (Some(true) | None, false) => {
+                    down_since.insert(node, now);
+                    turned.nodes_down.push(node);
+                }
+                (Some(false), true) => {
+                    down_since.remove(&node);
+                    turned.nodes_up.push(node);
+                }
+                _ => {}
+            }
+        }
+        // One that is not told of any more has left.
+        turned.nodes_down.extend(before.keys().filter(|node| !nodes.contains_key(node)));
+        drop((nodes, down_since));
+        turned.down = self.disks_of(&turned.nodes_down);
+        turned.up = self.disks_of(&turned.nodes_up);
+        turned
+    }
+
+    fn disks_of(&self, nodes: &[NodeId]) -> Vec<DiskId> {
+        let homes = self.homes.borrow();
+        homes.iter().filter(|(_, node)| nodes.contains(node)).map(|(disk, _)| *disk).collect()
+    }
+
+    /// Whether the disk's node is known to be down.
+    pub(crate) fn is_down(&self, disk: DiskId) -> bool {
+        let homes = self.homes.borrow();
+        let nodes = self.nodes.borrow();
+        homes.get(&disk).and_then(|node| nodes.get(node)).is_some_and(|life| !life.is_up)
+    }
+
+    /// Counts the pool's disks on other nodes that are up, and that do not leave the pool.
+    pub(crate) fn usable_of(&self, pool: PoolId) -> usize {
+        let disks = self.disks.borrow();
+        let own = disks.values().filter(|disk| disk.pool == pool && disk.state != DiskState::Retired);
+        own.filter(|disk| !self.is_down(disk.id)).count()
+    }
+
+    /// For how long the node has been down.
+    pub(crate) fn down_for(&self, node: NodeId, now: Monotonic) -> Option<Duration> {
+        self.down_since.borrow().get(&node).map(|since| now.since(*since))
+    }
+
+    /// Until when the node that has the volume by its record may still answer: now, if that is this one, or it has let the volume go.
+    pub(crate) fn predecessor_until(&self, record: &VolumeRecord, now: Monotonic) -> Option<Monotonic> {
+        let Some(owner) = record.owner.filter(|owner| Some(*owner) != self.own()) else { return Some(now) };
+        if record.coordinator == 0 {
+            return Some(now);
+        }
+        self.nodes.borrow().get(&owner).map(|life| life.lease_until)
+    }
+
+    /// Takes the disks of other nodes as they are recorded; answers those that are not recorded any more.
+    pub(crate) fn set_disks(&self, records: &[DiskRecord]) -> Vec<DiskRecord> {
+        let others = records.iter().filter(|record| !self.is_own(record));
+        let others: BTreeMap<DiskId, DiskRecord> = others.map(|record| (record.id, record.clone())).collect();
+        let before = self.disks.replace(others);
+        let homes = records.iter().filter_map(|record| Some((record.id, record.node?)));
+        self.homes.replace(homes.collect());
+        let disks = self.disks.borrow();
+        before.into_values().filter(|record| !disks.contains_key(&record.id)).collect()
+    }
+
+    /// Takes the volumes as they are recorded.
+    pub(crate) fn set_volumes(&self, records: impl Iterator<Item = VolumeRecord>) {
+        self.volumes.replace(records.map(|record| (record.id, record)).collect());
+    }
+
+    /// Names the volumes that this node is to have, by what it knows. All of them on a single server; none before it was told who lives.
+    pub(crate) fn is_to_have(&self, volume: VolumeId) -> bool {
+        let Some(own) = self.own() else { return true };
+        self.owners().get(&volume) == Some(&own)
+    }
+
+    /// The volumes that this node is to have, by what it knows.
+    pub(crate) fn to_have(&self) -> BTreeMap<VolumeId, VolumeRecord> {
+        let Some(own) = self.own() else { return BTreeMap::new() };
+        let owners = self.owners();
+        let volumes = self.volumes.borrow();
+        let mine = volumes.iter().filter(|(id, _)| owners.get(id) == Some(&own));
+        mine.map(|(id, record)| (*id, record.clone())).collect()
+    }
+
+    fn owners(&self) -> BTreeMap<VolumeId, NodeId> {
+        if !self.is_told.get() {
+            return BTreeMap::new();
+        }
+        let candidate = |life: &NodeLife| Candidate { is_up: life.is_up, takes_volumes: life.takes_volumes };
+        let nodes = self.nodes.borrow();
+        let view = View {
+            nodes: nodes.iter().map(|(node, life)| (*node, candidate(life))).collect(),
+            disks: self.homes.borrow().clone(),
+        };
+        let volumes: Vec<VolumeRecord> = self.volumes.borrow().values().cloned().collect();
+        owners(&volumes, &view)
+    }
+}

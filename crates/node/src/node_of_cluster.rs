@@ -1,0 +1,90 @@
+//! What a node of a cluster is told and asked from outside: by heartbeats, and by the bus between the nodes.
+
+use crate::neighbours::NodeLife;
+use crate::node::Node;
+use crate::pools::PoolSpace;
+use cluster::{DiskRecord, Record, State, StateError, Stored, Transaction, Typed};
+use space::local::nodes::DiskReport;
+use space::message::{PeerId, Request, Response};
+use std::collections::BTreeMap;
+use types::{DiskId, Monotonic, NodeId};
+
+/// How often a record is written over one that was changed meanwhile.
+const WRITES_MAX: usize = 10;
+
+impl Node {
+    /// Takes what a majority of the nodes says of each of them, this one too. To be told once it is known, and after each change; before, no
+    /// volume is opened.
+    pub fn set_nodes(&self, nodes: BTreeMap<NodeId, NodeLife>) {
+        self.following.set_nodes(nodes);
+    }
+
+    /// Lets this node answer for its volumes until then.
+    pub fn set_lease(&self, valid_until: Monotonic) {
+        self.pools.set_lease(valid_until);
+    }
+
+    /// Takes a request of another node's coordinator; answered by [`Node::poll_remote`].
+    pub fn handle_remote(&self, peer: PeerId, disk: DiskId, request: Request) {
+        let space = self.space_of(disk).or_else(|| self.pools.spaces().into_iter().next());
+        if let Some(space) = space {
+            space.handle_remote(peer, disk, request);
+        }
+    }
+
+    /// Moves the answers to other nodes' coordinators into `out`.
+    pub fn poll_remote(&self, out: &mut Vec<(PeerId, DiskId, Response)>) {
+        for entry in self.pools.entries().values() {
+            entry.space.poll_remote(out);
+        }
+    }
+
+    /// A connection of another node is lost.
+    pub fn end_peer(&self, peer: PeerId) {
+        for entry in self.pools.entries().values() {
+            entry.space.end_peer(peer);
+        }
+    }
+
+    /// Reports on a disk of this node, with what scrubs found since `cursor` (0: ever); none if the disk is not there.
+    pub fn report(&self, disk: DiskId, cursor: u64) -> Option<DiskReport> {
+        self.space_of(disk)?.report(disk, cursor)
+    }
+
+    /// Takes another node's report on a disk of its own.
+    pub fn note_report(&self, report: &DiskReport) {
+        let pool = self.neighbours.disks().get(&report.disk).map(|disk| disk.pool);
+        let Some(space) = pool.and_then(|pool| self.pools.space(pool)) else { return };
+        space.update_remote_disk(report.disk, (report.total_slabs, report.free_slabs));
+        if !report.corrupt.is_empty() {
+            space.note_corrupt(report.disk, &report.corrupt);
+        }
+    }
+
+    fn space_of(&self, disk: DiskId) -> Option<PoolSpace> {
+        self.disks.pool_of(disk).and_then(|pool| self.pools.space(pool))
+    }
+}
+
+/// Makes the disks of a single server those of a node, which becomes the first of a cluster.
+///
+/// # Errors
+/// Those of the state; nothing is changed then, or nobody knows.
+pub fn adopt_records(state: &State, node: NodeId, name: &str) -> Result<(), StateError> {
+    for _ in 0..WRITES_MAX {
+        let mut changes = Transaction::default();
+        for Stored { revision, value } in state.list::<DiskRecord>()? {
+            if value.node.is_some() {
+                continue;
+            }
+            let mut record = DiskRecord { node: Some(node), ..value };
+            name.clone_into(&mut record.fault_domain.node);
+            changes = changes.when(record.key(), revision).put(record.key(), record.encode());
+        }
+        match state.commit(changes) {
+            Err(StateError::Conflict) => {}
+            written => return written.map(|_| ()),
+        }
+    }
+    Err(StateError::Conflict)
+}
