@@ -19,8 +19,10 @@ use crate::smart;
 use api::{ADDRESS_FILE, LOCK_FILE, TOKEN_FILE};
 use cluster::accounts::{AccountError, Accounts};
 use cluster::audit::AuditLog;
+use cluster::clock::unix_now_s;
 use cluster::seal::{SealError, SealKey};
 use cluster::settings::ServerSettings;
+use cluster::{MemoryState, State};
 use sd_notify::NotifyState;
 use smb::wire::NetworkInterface;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
@@ -236,36 +238,12 @@ impl Daemon {
             let what = directory.join(what).display().to_string();
             move |source| DaemonError::Io { what, source }
         };
-        let identity = Identity::open(directory.path())?;
-        let key = match &identity {
-            Some(identity) => identity.seal_key()?,
-            None => seal_key(&directory)?,
-        };
-        let key = Arc::new(key);
         let token =
             Arc::new(api::Token::open_or_create(&directory.join(TOKEN_FILE)).map_err(io_of(TOKEN_FILE))?);
         let audit = Arc::new(AuditLog::open(&directory.join(AUDIT_FILE)).map_err(io_of(AUDIT_FILE))?);
-        let program = &config.cluster.etcd_program;
-        let (state, engine) =
-            cluster_side::open_state(identity.as_ref(), &directory.join(STATE_FILE), program)?;
-        let settings = ServerSettings::open_or_create(&state)?.value;
-        Accounts::new(&state, &key).create_builtin_groups()?;
-
+        let Records { identity, key, state, engine, server_guid } = Records::open(config, &directory)?;
         let shared = SharedDirectory::new(manager::load(&state, &key)?);
-        let addresses = |listeners: &[TcpListener]| {
-            listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
-        };
-        let server_guid = identity.as_ref().map_or(settings.server_guid, |found| found.facts.server_guid);
-        let smb_addresses: Vec<SocketAddr> = addresses(&listeners.smb);
-        let rdma_devices = RdmaDevices::find(&config.smb.rdma_devices, &smb_addresses);
-        let mut rdma_addresses: Vec<SocketAddr> = addresses(&listeners.rdma);
-        rdma_addresses.extend(&rdma_devices.listen);
-        let interfaces = Interfaces {
-            smb: smb_addresses,
-            rdma: rdma_addresses,
-            rules: config.interface_rules(),
-            sysfs: interfaces::SYSFS.into(),
-        };
+        let (interfaces, rdma_devices) = listened_on(config, &listeners);
         let keys = ClusterKeys {
             smb: interfaces.smb.clone(),
             rdma: interfaces.rdma.clone(),
@@ -280,7 +258,7 @@ impl Daemon {
             smb_listeners: listeners.smb,
             rdma_listeners: listeners.rdma,
             rdma_devices,
-            state: state.clone(),
+            state: volumes_state(identity.as_ref(), &state),
             disk_paths: config.disks.search.clone(),
             server_guid: server_guid.into_bytes(),
             smb: SmbPolicy { interfaces: told.clone(), ..config.smb_policy() },
@@ -370,13 +348,8 @@ impl Daemon {
             }
             tasks.spawn(identity.follow());
         }
+        spawn_cluster_tasks(&mut tasks, &self.cluster, self.cluster_port, &self.manager)?;
         tasks.spawn(api::serve(listener, self.manager.clone(), self.token));
-        if let Some((listener, tls)) = self.cluster_port {
-            tasks.spawn(cluster_side::serve(asynchronous(listener)?, tls, self.cluster.clone()));
-        }
-        if let Some(state) = self.cluster.shared_state() {
-            tasks.spawn(cluster_side::follow(state, self.manager.clone()));
-        }
         let restart = self.cluster.restart();
         ready();
         service_manager::tell(NotifyState::Ready);
@@ -416,6 +389,80 @@ impl Daemon {
                     .into(),
             )),
         }
+    }
+}
+
+/// Where clients reach the server over TCP and SMB Direct, and by which devices.
+fn listened_on(config: &Config, listeners: &Listeners) -> (Interfaces, RdmaDevices) {
+    let addresses = |listeners: &[TcpListener]| {
+        listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+    };
+    let smb_addresses: Vec<SocketAddr> = addresses(&listeners.smb);
+    let rdma_devices = RdmaDevices::find(&config.smb.rdma_devices, &smb_addresses);
+    let mut rdma_addresses: Vec<SocketAddr> = addresses(&listeners.rdma);
+    rdma_addresses.extend(&rdma_devices.listen);
+    let interfaces = Interfaces {
+        smb: smb_addresses,
+        rdma: rdma_addresses,
+        rules: config.interface_rules(),
+        sysfs: interfaces::SYSFS.into(),
+    };
+    (interfaces, rdma_devices)
+}
+
+/// What a server, or its cluster, has on record, and the key to it.
+struct Records {
+    /// `None`: a single server.
+    identity: Option<Identity>,
+    key: Arc<SealKey>,
+    state: State,
+    engine: Arc<dyn cluster_side::Engine>,
+    server_guid: uuid::Uuid,
+}
+
+impl Records {
+    fn open(config: &Config, directory: &DataDirectory) -> Result<Self, DaemonError> {
+        let mut identity = Identity::open(directory.path())?;
+        let key = Arc::new(match &identity {
+            Some(identity) => identity.seal_key()?,
+            None => seal_key(directory)?,
+        });
+        let program = &config.cluster.etcd_program;
+        let (state, engine) =
+            cluster_side::open_state(identity.as_ref(), &directory.join(STATE_FILE), program)?;
+        if let Some(identity) = &mut identity {
+            cluster_side::renew_if_due(identity, &state, &key, unix_now_s())?;
+        }
+        let settings = ServerSettings::open_or_create(&state)?.value;
+        let server_guid = identity.as_ref().map_or(settings.server_guid, |found| found.facts.server_guid);
+        Accounts::new(&state, &key).create_builtin_groups()?;
+        Ok(Self { identity, key, state, engine, server_guid })
+    }
+}
+
+/// What goes on beside the API in a server that is in a cluster.
+fn spawn_cluster_tasks(
+    tasks: &mut tokio::task::JoinSet<()>,
+    cluster: &Arc<ClusterControl>,
+    port: Option<(TcpListener, Arc<rustls::ServerConfig>)>,
+    manager: &Arc<Manager>,
+) -> Result<(), DaemonError> {
+    if let Some((listener, tls)) = port {
+        tasks.spawn(cluster_side::serve(asynchronous(listener)?, tls, cluster.clone()));
+    }
+    if let Some(state) = cluster.shared_state() {
+        tasks.spawn(cluster_side::follow_accounts(state.clone(), manager.clone()));
+        tasks.spawn(cluster_side::follow_revocations(state, cluster.clone()));
+    }
+    Ok(())
+}
+
+/// The records that the data plane works by. Two servers that open the same volumes would take them from each other for ever: one that has
+/// joined opens none of those that the records name.
+fn volumes_state(identity: Option<&Identity>, state: &State) -> State {
+    match identity {
+        Some(identity) if !identity.facts.founder => State::from(MemoryState::new()),
+        _ => state.clone(),
     }
 }
 

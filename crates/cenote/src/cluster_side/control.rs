@@ -6,7 +6,8 @@
 use super::applicant::{ClusterKeys, free_etcd_ports};
 use super::asking::{AskError, ask};
 use super::engine::Engine;
-use super::identity::{self, Facts as IdentityFacts, Identity, IdentityError};
+use super::failure::{ControlError, conflict, internal, off_the_loop, refused};
+use super::identity::{self, Facts as IdentityFacts, Identity, Papers};
 use super::listener::Host;
 use super::preflight::{self, Seen};
 use super::tls::{self, ClusterTlsError};
@@ -18,7 +19,7 @@ use api::cluster::{
 use api::{Answer, ApiError, ErrorKind};
 use cluster::accounts::Accounts;
 use cluster::admission::{self, Refused, proof_context};
-use cluster::authority::Fingerprint;
+use cluster::authority::{Authority, Fingerprint};
 use cluster::clock::unix_now_s;
 use cluster::join_token::{self, JoinToken, LIFE_S};
 use cluster::nodes::{self, ClusterRecord};
@@ -69,71 +70,6 @@ pub struct ClusterParts {
     pub control: ControlHandle,
 }
 
-fn conflict(message: impl Into<String>) -> ApiError {
-    ApiError::new(ErrorKind::Conflict, message)
-}
-
-fn internal(error: impl std::fmt::Display) -> ApiError {
-    ApiError::new(ErrorKind::Internal, error.to_string())
-}
-
-/// A refusal in the API's kinds.
-fn refused(error: Refused) -> ApiError {
-    let kind = match &error {
-        Refused::Name(_) | Refused::Address(_) => ErrorKind::Invalid,
-        Refused::NoSuchNode(_) => ErrorKind::NotFound,
-        Refused::State(StateError::Unknown(_)) => ErrorKind::Unavailable,
-        Refused::Authority(_) | Refused::Seal(_) | Refused::State(_) => ErrorKind::Internal,
-        _ => ErrorKind::Conflict,
-    };
-    ApiError::new(kind, error.to_string())
-}
-
-impl From<IdentityError> for ControlError {
-    fn from(error: IdentityError) -> Self {
-        Self(internal(error))
-    }
-}
-impl From<ClusterTlsError> for ControlError {
-    fn from(error: ClusterTlsError) -> Self {
-        Self(internal(error))
-    }
-}
-impl From<Refused> for ControlError {
-    fn from(error: Refused) -> Self {
-        Self(refused(error))
-    }
-}
-impl From<StateError> for ControlError {
-    fn from(error: StateError) -> Self {
-        Self(refused(error.into()))
-    }
-}
-impl From<ApiError> for ControlError {
-    fn from(error: ApiError) -> Self {
-        Self(error)
-    }
-}
-impl From<AskError> for ControlError {
-    fn from(error: AskError) -> Self {
-        let kind =
-            if matches!(error, AskError::Refused(_)) { ErrorKind::Conflict } else { ErrorKind::Unavailable };
-        Self(ApiError::new(kind, error.to_string()))
-    }
-}
-
-/// What goes wrong, on its way to the API.
-struct ControlError(ApiError);
-
-async fn off_the_loop<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ControlError> + Send + 'static,
-) -> Result<T, ControlError> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(_) => Err(ControlError(internal("the work was interrupted"))),
-    }
-}
-
 impl ClusterControl {
     /// `identity`: of a server that is in a cluster.
     ///
@@ -166,6 +102,20 @@ impl ClusterControl {
     /// The state, if other servers change it too.
     pub fn shared_state(&self) -> Option<State> {
         self.membership.is_some().then(|| self.state.clone())
+    }
+
+    /// Has this server's member of etcd refuse certificates of servers that have left.
+    ///
+    /// # Errors
+    /// Why it still takes them.
+    pub fn follow_revocations(&self) -> Result<(), String> {
+        let told = |ControlError(error): ControlError| error.message;
+        let Some(cluster) = ClusterRecord::find(&self.state).map_err(|error| error.to_string())? else {
+            return Ok(());
+        };
+        let list = revocation_list(&cluster.value, &self.key).map_err(told)?;
+        let directory = self.data.join(identity::DIRECTORY);
+        identity::write_revoked(&directory, &list).map_err(|error| error.to_string())
     }
 
     fn in_cluster(&self) -> Result<&Membership, ApiError> {
@@ -272,9 +222,14 @@ impl ClusterControl {
                 initial_members: member.collect(),
                 founder: true,
                 endpoints: founded.node.etcd.iter().map(|member| member.client_url.clone()).collect(),
+                certified_unix_s: unix_now_s(),
             };
-            let authority = &founded.cluster.authority_certificate;
-            if let Err(error) = identity::establish(&data, &facts, &founded.certificate, authority, &key) {
+            let papers = Papers {
+                certificate: &founded.certificate,
+                authority: &founded.cluster.authority_certificate,
+                revoked: &revocation_list(&founded.cluster, &key)?,
+            };
+            if let Err(error) = identity::establish(&data, &facts, &papers, &key) {
                 forget_founding(&state)?;
                 return Err(error.into());
             }
@@ -395,8 +350,14 @@ impl ClusterControl {
                 initial_members: admitted.members.clone(),
                 founder: false,
                 endpoints: admitted.endpoints.clone(),
+                certified_unix_s: unix_now_s(),
             };
-            identity::establish(&data, &facts, &admitted.certificate, &admitted.authority, &key)?;
+            let papers = Papers {
+                certificate: &admitted.certificate,
+                authority: &admitted.authority,
+                revoked: &admitted.revoked,
+            };
+            identity::establish(&data, &facts, &papers, &key)?;
             Ok(Joined { cluster: facts.cluster, name: facts.name, id: facts.node })
         })
         .await?;
@@ -525,11 +486,13 @@ impl ClusterControl {
                 node.value.etcd.filter(|_| !is_new).map(|member| member.client_url)
             });
             tracing::info!(node = admitted.node.name, id = admitted.node.id.0, "a server joined");
+            let revoked = revocation_list(&admitted.cluster, &key)?;
             Ok(Tell::Admitted(Box::new(Admission {
                 cluster: admitted.cluster.name,
                 id: admitted.cluster.id,
                 certificate: admitted.certificate,
                 authority,
+                revoked,
                 seal_key: Secret(key.to_hex().to_string()),
                 endpoints: endpoints.collect(),
                 members,
@@ -620,6 +583,13 @@ fn clock_ms(facts: &Facts, took: Duration) -> i64 {
 
 fn target_of(node: &NodeRecord) -> Target {
     Target { name: node.name.clone(), cluster: node.cluster, smb: node.smb, rdma: node.rdma }
+}
+
+/// Certificates that are no longer good, in PEM.
+fn revocation_list(cluster: &ClusterRecord, key: &SealKey) -> Result<String, ControlError> {
+    let authority = Authority::open(cluster, key).map_err(internal)?;
+    let number = cluster.revoked.len() as u64 + 1;
+    Ok(authority.revocation_list(&cluster.revoked, number, unix_now_s()).map_err(internal)?)
 }
 
 /// Takes back a founding that was not finished: this server is in no cluster, whatever its own state says.

@@ -108,7 +108,7 @@ pub fn process_options(identity: &Identity, program: Option<PathBuf>) -> EtcdPro
             ca: file(super::identity::AUTHORITY),
             certificate: file(super::identity::CERTIFICATE),
             key: file(super::identity::KEY),
-            revoked: None,
+            revoked: Some(file(super::identity::REVOKED)),
         }),
         token: facts.id.to_string(),
         start: if facts.founder { EtcdStart::New { members } } else { EtcdStart::Existing { members } },
@@ -129,10 +129,7 @@ pub fn etcd_options(identity: &Identity) -> EtcdOptions {
             endpoints.push(known.clone());
         }
     }
-    EtcdOptions {
-        compacts: identity.facts.etcd.is_some(),
-        ..EtcdOptions::new(&identity.facts.cluster, endpoints, Some(tls))
-    }
+    EtcdOptions::new(&identity.facts.cluster, endpoints, Some(tls))
 }
 
 /// Waits until the cluster's state answers; `None`: however long it takes, since servers that start wait for each other.
@@ -173,7 +170,13 @@ fn founders_state(etcd: &EtcdState, file: &Path) -> Result<State, EngineError> {
     if is_formed {
         return Ok(State::from(etcd.clone()));
     }
-    let state = State::open(file)?;
+    let state = loop {
+        match State::open(file) {
+            // Threads of the single server that this was may need a moment to let go of the file.
+            Err(_) if Instant::now() < until => std::thread::sleep(PAUSE),
+            opened => break opened?,
+        }
+    };
     carry(&state, etcd)?;
     Ok(state)
 }

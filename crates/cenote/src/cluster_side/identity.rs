@@ -14,12 +14,14 @@ use std::path::{Path, PathBuf};
 use types::NodeId;
 use uuid::Uuid;
 
-const DIRECTORY: &str = "cluster";
+pub const DIRECTORY: &str = "cluster";
 const DRAFT: &str = "cluster.new";
 const FACTS: &str = "identity.json";
 pub const KEY: &str = "node.key";
 pub const CERTIFICATE: &str = "node.pem";
 pub const AUTHORITY: &str = "authority.pem";
+/// Certificates that are no longer good, for etcd, which reads it for each connection.
+pub const REVOKED: &str = "revoked.pem";
 const SEAL_KEY: &str = "secret.key";
 const ETCD: &str = "etcd";
 
@@ -57,6 +59,9 @@ pub struct Facts {
     pub founder: bool,
     /// Client URLs of the members when it last looked.
     pub endpoints: Vec<String>,
+    /// When its certificate was made.
+    #[serde(default)]
+    pub certified_unix_s: u64,
 }
 
 /// Everything that a server keeps of its cluster.
@@ -91,6 +96,14 @@ fn sync(directory: &Path) -> Result<(), IdentityError> {
     File::open(directory).and_then(|file| file.sync_all()).map_err(io_error(directory))
 }
 
+/// Has etcd refuse other certificates than before. `directory`: that of the identity.
+///
+/// # Errors
+/// [`IdentityError::Io`].
+pub fn write_revoked(directory: &Path, pem: &str) -> Result<(), IdentityError> {
+    write_private(&directory.join(REVOKED), pem.as_bytes())
+}
+
 /// The key with which this server joins or founds a cluster; the one of a try before, if there was one.
 ///
 /// # Errors
@@ -109,6 +122,13 @@ pub fn draft_key(data: &Path) -> Result<NodeKey, IdentityError> {
     Ok(key)
 }
 
+/// What the cluster gives a server, in PEM.
+pub struct Papers<'a> {
+    pub certificate: &'a str,
+    pub authority: &'a str,
+    pub revoked: &'a str,
+}
+
 /// Makes the draft with [`draft_key`]'s key what this server is from now on.
 ///
 /// # Errors
@@ -116,13 +136,13 @@ pub fn draft_key(data: &Path) -> Result<NodeKey, IdentityError> {
 pub fn establish(
     data: &Path,
     facts: &Facts,
-    certificate: &str,
-    authority: &str,
+    papers: &Papers<'_>,
     seal_key: &SealKey,
 ) -> Result<(), IdentityError> {
     let draft = data.join(DRAFT);
-    write_private(&draft.join(CERTIFICATE), certificate.as_bytes())?;
-    write_private(&draft.join(AUTHORITY), authority.as_bytes())?;
+    write_private(&draft.join(CERTIFICATE), papers.certificate.as_bytes())?;
+    write_private(&draft.join(AUTHORITY), papers.authority.as_bytes())?;
+    write_private(&draft.join(REVOKED), papers.revoked.as_bytes())?;
     seal_key.write_new(&draft.join(SEAL_KEY))?;
     write_private(&draft.join(FACTS), &serde_json::to_vec_pretty(facts).unwrap_or_default())?;
     sync(&draft)?;
@@ -172,6 +192,16 @@ impl Identity {
         self.directory.join(ETCD)
     }
 
+    /// Shows another certificate from now on.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`].
+    pub fn replace_certificate(&mut self, pem: String, certified_unix_s: u64) -> Result<(), IdentityError> {
+        write_private(&self.directory.join(CERTIFICATE), pem.as_bytes())?;
+        self.certificate = pem;
+        self.remember(Facts { certified_unix_s, ..self.facts.clone() })
+    }
+
     /// Remembers where the members of etcd are now.
     ///
     /// # Errors
@@ -202,8 +232,12 @@ mod tests {
             initial_members: vec![("node-1".into(), "https://10.1.0.11:40001".into())],
             founder: false,
             endpoints: Vec::new(),
+            certified_unix_s: 0,
         }
     }
+
+    const PAPERS: Papers<'_> =
+        Papers { certificate: "certificate", authority: "authority", revoked: "revoked" };
 
     #[test]
     fn a_server_is_in_no_cluster_until_all_of_its_files_are_there() {
@@ -214,7 +248,7 @@ mod tests {
         let proof = |key: &NodeKey| key.prove("x").unwrap().public_key;
         assert_eq!(proof(&first), proof(&draft_key(data.path()).unwrap()));
         let seal = SealKey::open_or_create(&data.path().join("key")).unwrap();
-        establish(data.path(), &facts(), "certificate", "authority", &seal).unwrap();
+        establish(data.path(), &facts(), &PAPERS, &seal).unwrap();
         let mut found = Identity::open(data.path()).unwrap().unwrap();
         assert_eq!(found.facts, facts());
         let sealed = seal.seal("x", b"secret").unwrap();
@@ -233,7 +267,7 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         draft_key(data.path()).unwrap();
         let seal = SealKey::open_or_create(&data.path().join("key")).unwrap();
-        establish(data.path(), &facts(), "certificate", "authority", &seal).unwrap();
+        establish(data.path(), &facts(), &PAPERS, &seal).unwrap();
         std::fs::write(data.path().join(DIRECTORY).join(FACTS), "{").unwrap();
         let error = Identity::open(data.path()).err().unwrap().to_string();
         assert!(error.contains("identity.json is damaged"), "{error}");

@@ -7,22 +7,25 @@ mod applicant;
 mod asking;
 mod control;
 mod engine;
+mod failure;
 mod following;
 mod identity;
 mod listener;
 mod preflight;
 mod recover;
+mod renewal;
 mod tls;
 mod view;
 pub mod wire;
 
 pub use applicant::ClusterKeys;
 pub use control::{ClusterControl, ClusterParts};
-pub use engine::{EngineError, open_state};
-pub use following::follow;
+pub use engine::{Engine, EngineError, open_state};
+pub use following::{follow_accounts, follow_revocations};
 pub use identity::{Identity, IdentityError};
 pub use listener::serve;
 pub use recover::recover;
+pub use renewal::renew_if_due;
 pub use tls::{ClusterTlsError, listening};
 
 #[cfg(test)]

@@ -80,6 +80,8 @@ pub struct Admission {
     pub certificate: String,
     /// PEM.
     pub authority: String,
+    /// PEM.
+    pub revoked: String,
     /// In hexadecimal digits.
     pub seal_key: Secret,
     /// Client URLs of etcd's members.
