@@ -47,9 +47,9 @@ await() { # SECONDS COMMAND...: until the command succeeds
         sleep 0.2
     done
 }
-in_cluster() { node "$1" cluster status --json | grep -q '"name": "C"'; }
-is_up() { node "$1" node show "$2" --json | grep -q '"state": "up"'; }
-has_user() { node "$1" user list --json | grep -q "\"$2\""; }
+in_cluster() { node "$1" cluster status --json | grep '"name": "C"' >/dev/null; }
+is_up() { node "$1" node show "$2" --json | grep '"state": "up"' >/dev/null; }
+has_user() { node "$1" user list --json | grep "\"$2\"" >/dev/null; }
 voters() { [[ $(node 1 cluster status --json | sed -n '/"members"/,/]/p' | grep -c node-) == "$1" ]]; }
 
 for number in 1 2 3; do configure $number; start_node $number; done
@@ -64,7 +64,7 @@ refuses "a name that is none" "letters, digits" node 1 cluster create --name 'a 
 check "the cluster is made" node 1 cluster create --name C
 check "its first server serves as a part of it" await 60 in_cluster 1
 check "its state is in etcd" await 30 voters 1
-check "it kept the pool" await 30 bash -c "'$CENOTE' --data '$work/node-1' pool list | grep -q pool"
+check "it kept the pool" await 30 bash -c "'$CENOTE' --data '$work/node-1' pool list | grep pool"
 check "it kept the user" has_user 1 ann
 refuses "a second cluster" "in cluster C already" node 1 cluster create --name D
 
@@ -93,7 +93,7 @@ refuses "the removal of the server itself" "through another one" node 1 node rem
 
 # A server dies: the others go on, and it comes back.
 kill -9 "${pids[2]}"
-is_down() { node 1 node show node-2 --json | grep -q '"state": "down"'; }
+is_down() { node 1 node show node-2 --json | grep '"state": "down"' >/dev/null; }
 check "server 2 is down" await 20 is_down
 check "a user is made without it" bash -c "echo '$password' | '$CENOTE' --data '$work/node-1' user add carl --password-stdin"
 start_node 2

@@ -87,7 +87,7 @@ async fn attend(options: &Quickstart, plans: &[Plan], processes: &mut Processes)
             } } => {
                 furnishing = None;
                 match furnished {
-                    Ok(Ok(furnished)) => print!("{}ready\n", lines(options, plans, &furnished, processes)),
+                    Ok(Ok(furnished)) => println!("{}ready", lines(options, plans, &furnished, processes)),
                     Ok(Err(failure)) => break Err(DaemonError::Setup(failure.message)),
                     Err(_) => break Err(DaemonError::Setup("the setting up was interrupted".into())),
                 }

@@ -453,10 +453,14 @@ impl ClusterControl {
             let found = nodes::member_named(&state, &name)?.ok_or(Refused::NoSuchNode(name.clone()))?;
             super::view::Holdings::read(&state)?.demand_nothing_on(&found.value).map_err(conflict)?;
             let removed = admission::remove(&state, &name, unix_now_s())?;
-            // The records decide who is in; a member that stays behind is seen and removed later.
-            if let Err(why) = engine.remove_member(&found.value) {
-                tracing::warn!(node = removed.name, why, "its member of etcd is still there");
-            }
+            // The server is out, whatever etcd says: the records decide.
+            engine.remove_member(&found.value).map_err(|why| {
+                conflict(format!(
+                    "{} is out of the cluster, but its member of etcd is still there and counts for the majority: {why}; remove it with \
+                     etcdctl member remove",
+                    removed.name
+                ))
+            })?;
             Ok(())
         })
         .await

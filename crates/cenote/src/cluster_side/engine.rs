@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 /// For which a founder waits for its own etcd to answer.
 pub const FOUNDING_PATIENCE: Duration = Duration::from_secs(60);
-/// etcd has one learner at a time: another server's may be on its way to a vote.
-const LEARNER_PATIENCE: Duration = Duration::from_secs(20);
+/// etcd has one learner at a time, and changes its members only when they have been connected for five seconds.
+const MEMBERS_PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(200);
 /// How often it is said that etcd does not answer yet.
 const REMIND_EVERY: Duration = Duration::from_secs(10);
@@ -129,7 +129,10 @@ pub fn etcd_options(identity: &Identity) -> EtcdOptions {
             endpoints.push(known.clone());
         }
     }
-    EtcdOptions::new(&identity.facts.cluster, endpoints, Some(tls))
+    EtcdOptions {
+        kept_revisions: identity.facts.etcd.map(|_| EtcdOptions::KEPT_REVISIONS),
+        ..EtcdOptions::new(&identity.facts.cluster, endpoints, Some(tls))
+    }
 }
 
 /// Waits until the cluster's state answers; `None`: however long it takes, since servers that start wait for each other.
@@ -187,15 +190,13 @@ fn seek_vote(etcd: &EtcdState, peer_url: &str, ended: &AtomicBool) {
         let listed = etcd.members().list().unwrap_or_default();
         let own = listed.iter().find(|member| member.peer_urls.iter().any(|url| url == peer_url));
         match own {
-            Some(own) if own.is_learner => {
-                // Refused until it has caught up.
-                if etcd.members().promote(own.id).is_ok() {
-                    tracing::info!("this server's member of etcd has its vote");
-                    return;
-                }
+            Some(own) if !own.is_learner => return,
+            // Refused until it has caught up.
+            Some(own) if etcd.members().promote(own.id).is_ok() => {
+                tracing::info!("this server's member of etcd has its vote");
+                return;
             }
-            Some(_) => return,
-            None => {}
+            _ => {}
         }
         std::thread::sleep(PAUSE);
     }
@@ -290,7 +291,7 @@ impl Engine for Etcd {
 
     fn add_member(&self, node: &NodeRecord) -> Result<Vec<(String, String)>, String> {
         let Some(wanted) = &node.etcd else { return Ok(Vec::new()) };
-        let until = Instant::now() + LEARNER_PATIENCE;
+        let until = Instant::now() + MEMBERS_PATIENCE;
         loop {
             let listed = self.etcd.members().list().map_err(|error| error.to_string())?;
             if listed.iter().any(|member| member.peer_urls.contains(&wanted.peer_url)) {
@@ -308,8 +309,16 @@ impl Engine for Etcd {
 
     fn remove_member(&self, node: &NodeRecord) -> Result<(), String> {
         let Some(member) = &node.etcd else { return Ok(()) };
-        let listed = self.etcd.members().list().map_err(|error| error.to_string())?;
-        let found = listed.iter().find(|other| other.peer_urls.contains(&member.peer_url));
-        found.map_or(Ok(()), |found| self.etcd.members().remove(found.id).map_err(|error| error.to_string()))
+        let until = Instant::now() + MEMBERS_PATIENCE;
+        loop {
+            let listed = self.etcd.members().list().map_err(|error| error.to_string())?;
+            let found = listed.iter().find(|other| other.peer_urls.contains(&member.peer_url));
+            let Some(found) = found else { return Ok(()) };
+            match self.etcd.members().remove(found.id) {
+                Ok(()) => return Ok(()),
+                Err(_) if Instant::now() < until => std::thread::sleep(PAUSE),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
     }
 }
