@@ -4,6 +4,7 @@
 //! there too.
 
 use crate::management::{ApiError, ErrorKind};
+use crate::planned::Plan;
 use crate::printed::{
     AddedUser, DiskInspection, Message, PerformanceSample, RdmaCounterSets, RdmaPing, RemoteFile,
 };
@@ -77,6 +78,7 @@ pub fn documented() -> (Router<Shared>, OpenApi) {
     add::<RdmaCounterSets>(components, &mut schemas);
     add::<RdmaPing>(components, &mut schemas);
     add::<DiskInspection>(components, &mut schemas);
+    add::<Plan>(components, &mut schemas);
     components.schemas.extend(schemas);
     document.security = Some(vec![SecurityRequirement::new("token", Vec::<String>::new())]);
     document.paths.paths.insert("/healthz".into(), PathItem::new(HttpMethod::Get, healthz()));

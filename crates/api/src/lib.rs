@@ -10,6 +10,7 @@ pub mod https;
 pub mod management;
 mod metrics;
 pub mod model;
+pub mod planned;
 pub mod printed;
 pub mod rdma;
 mod refusals;

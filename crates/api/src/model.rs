@@ -126,7 +126,7 @@ pub struct Pool {
     pub reserve_bytes: u64,
     /// The size of the largest so many disks.
     pub reserve_disks: u32,
-    /// An administrator chose it; else it follows the number of disks.
+    /// An administrator chose it; else it follows the number of disks, or was made by an earlier release and stays.
     pub reserve_is_set: bool,
 }
 
@@ -299,6 +299,8 @@ pub enum JobKind {
     Retirement,
     /// A directory's access entries are handed down to what is below it.
     AclPropagation,
+    /// A volume of a server that is down, or has handed it over, is opened on this one.
+    Takeover,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -251,8 +251,11 @@ pub struct ShareView {
     #[schema(value_type = String)]
     pub durability: ShareDurability,
     pub read_only: bool,
-    /// Writes are durable when answered, as with `durability` `write`. Clients are not told: no handle survives the server.
+    /// Handles, leases and locks survive the server; writes are durable when answered, as with `durability` `write`.
     pub continuously_available: bool,
+    /// Clients are told that any server may serve it, and cache reads at most.
+    #[serde(default)]
+    pub scale_out: bool,
     pub encrypt: bool,
     pub access_based_enumeration: bool,
     pub caching: bool,
@@ -275,6 +278,7 @@ impl ShareView {
             durability: share.durability,
             read_only: share.read_only,
             continuously_available: share.continuously_available,
+            scale_out: share.scale_out,
             encrypt: share.encrypt,
             access_based_enumeration: share.access_based_enumeration,
             caching: share.caching,
@@ -296,9 +300,12 @@ pub struct ShareOptions {
     pub durability: Option<ShareDurability>,
     #[serde(default)]
     pub read_only: Option<bool>,
-    /// Writes are durable when answered, as with `durability` `write`. Clients are not told: no handle survives the server.
+    /// Handles, leases and locks survive the server; writes are durable when answered, as with `durability` `write`.
     #[serde(default)]
     pub continuously_available: Option<bool>,
+    /// Clients are told that any server may serve it, and cache reads at most; only with `continuously_available`.
+    #[serde(default)]
+    pub scale_out: Option<bool>,
     #[serde(default)]
     pub encrypt: Option<bool>,
     #[serde(default)]

@@ -241,7 +241,7 @@ const DOCUMENTATION: &[(&str, &str)] = &[
     ),
     (
         "limits.busy_poll_us",
-        "Microseconds that the server looks for work before it sleeps, while work keeps coming: answers sooner, for a processor. 0: never.",
+        "Microseconds that the server looks for work before it sleeps, while work keeps coming: answers sooner. What is idle does not look. 0: never.",
     ),
     ("log.level", "off, error, warn, info, debug or trace; the log goes to standard error."),
 ];

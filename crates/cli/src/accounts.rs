@@ -111,6 +111,7 @@ fn share_row(share: &ShareView) -> [String; 7] {
         (share.read_only, "read-only"),
         (share.encrypt, "encrypted"),
         (share.continuously_available, "continuously available"),
+        (share.scale_out, "scale-out"),
         (share.access_based_enumeration, "access-based enumeration"),
         (!share.caching, "no caching"),
     ]
@@ -151,6 +152,7 @@ fn share_options(options: args::ShareOptions) -> Result<ShareOptions, Failure> {
         }),
         read_only: options.read_only,
         continuously_available: options.continuously_available,
+        scale_out: options.scale_out,
         encrypt: options.encrypt,
         access_based_enumeration: options.access_based_enumeration,
         caching: options.caching,

@@ -13,6 +13,7 @@ mod complete;
 mod inspect;
 mod man;
 pub mod output;
+mod plan;
 mod progress;
 mod quota;
 mod rdma;
@@ -83,6 +84,7 @@ fn run(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Job(command) => activity::job(&client()?, global.json, command),
         Command::Health => activity::health(client(), global.json),
         Command::Perf(command) => activity::perf(&client()?, global.json, &command),
+        Command::Plan(options) => plan::plan(global, global.json, &options),
         Command::Smb(command) => smb::run(command, global.json),
         Command::Completion { shell } => {
             anstream::print!("{}", String::from_utf8_lossy(&complete::script(shell)?));

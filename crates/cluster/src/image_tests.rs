@@ -154,6 +154,25 @@ fn the_newest_records_count_whichever_disk_carries_them() {
 }
 
 #[test]
+fn of_a_cluster_disks_that_promised_less_than_others_are_not_believed_by_older_records() {
+    let server = Server::furnished();
+    let single = import::plan(&[found(1, &server.image()), found(2, &server.image())], &yes(), "").unwrap();
+    assert_eq!(
+        single.volumes[0].promised,
+        Epoch(0),
+        "on one server the disks carry every change of the members"
+    );
+    let volume = server.volume();
+    let owned = VolumeRecord { owner: Some(types::NodeId(2)), ..volume.value };
+    server.state.write(&owned, volume.revision).unwrap();
+    // Disk 1 was put out of the volume since: the other ones have promised a later epoch than the record's.
+    let image = server.image();
+    let plan = import::plan(&[found(1, &image), found(2, &image), found(3, &image)], &yes(), "").unwrap();
+    let record = &plan.volumes[0];
+    assert_eq!((record.promised, record.epoch, record.owner), (Epoch(30), Epoch(30), None));
+}
+
+#[test]
 fn an_import_makes_all_earlier_records_old() {
     let old = Server::furnished();
     let image = old.image();

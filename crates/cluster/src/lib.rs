@@ -15,6 +15,7 @@
 //! | `pool/` + pool id | [`PoolRecord`] | `records` |
 //! | `disk/` + disk id | [`DiskRecord`] | `records` |
 //! | `deleted-volume/` + volume id | [`DeletedVolume`]: slabs to be given back | `records` |
+//! | `node-lease/` + node id | [`NodeLease`]: which life of a node may answer; changed by that node only | `records` |
 //! | `volume/` + volume id | [`VolumeRecord`]; changed by the volume's coordinator only | `records` |
 //! | `disk-damage/` + disk id | [`DiskDamage`]: what was found wrong with a disk, for people | `records` |
 //! | `lost-blocks/` + volume id | [`LostBlocks`]: blocks without an intact copy, as far as known | `records` |
@@ -47,6 +48,7 @@ mod hexadecimal;
 pub mod image;
 pub mod import;
 pub mod join_token;
+pub mod membership;
 mod memory;
 pub mod nodes;
 mod records;
@@ -65,8 +67,8 @@ pub use nodes::{ClusterRecord, EtcdMember, NodeRecord, NodeState, Sealed};
 pub use pool::FaultDomain;
 pub use records::{
     DeletedVolume, DiskDamage, DiskRecord, DiskState, HealthRecord, Home, JobId, JobKind, JobRecord,
-    JobState, LostBlocks, PoolRecord, Provisioning, Record, Resiliency, Severity, StaleDisk, VolumeRecord,
-    WARN_AT_PERCENT,
+    JobState, LostBlocks, NodeLease, PoolRecord, Provisioning, Record, Resiliency, Severity, StaleDisk,
+    VolumeRecord, WARN_AT_PERCENT,
 };
 pub use redb_engine::RedbState;
 pub use state::{

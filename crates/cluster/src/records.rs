@@ -154,10 +154,6 @@ fn is_zero(value: &u8) -> bool {
     *value == 0
 }
 
-fn yes() -> bool {
-    true
-}
-
 impl Record for VolumeRecord {
     const PREFIX: &'static str = "volume/";
     fn id(&self) -> String {
@@ -215,6 +211,23 @@ impl VolumeRecord {
     }
 }
 
+/// Which life of a node may answer for its volumes. Written by the node itself, with the next number, whenever it begins to answer, or begins
+/// again after its lease was over; changed also by nobody else. Whoever takes a volume over from a node that is dead makes it a condition
+/// of the claim that this is still the life that died: so either the claim comes first, and the node finds that it has lost the volume, or
+/// the node's return does, and the claim fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeLease {
+    pub node: NodeId,
+    pub incarnation: u64,
+}
+
+impl Record for NodeLease {
+    const PREFIX: &'static str = "node-lease/";
+    fn id(&self) -> String {
+        self.node.to_string()
+    }
+}
+
 /// A volume that was deleted and may still have slabs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeletedVolume {
@@ -248,9 +261,10 @@ pub struct PoolRecord {
     /// Its export has begun: it is about to leave this server.
     #[serde(default)]
     pub exported: bool,
-    /// An administrator chose the reserve; else it follows the number of disks. Records of earlier releases do not tell: theirs stays.
-    #[serde(default = "yes")]
-    pub reserve_is_set: bool,
+    /// An administrator chose the reserve; else it follows the number of disks. None: a record of an earlier release, which does not tell.
+    /// Such a reserve stays, as it may have been chosen, and health warns if it is less than usual.
+    #[serde(default)]
+    pub reserve_is_set: Option<bool>,
 }
 
 impl PoolRecord {
@@ -264,7 +278,7 @@ impl PoolRecord {
             generation: 0,
             history: uuid::Uuid::nil(),
             exported: false,
-            reserve_is_set: false,
+            reserve_is_set: Some(false),
         }
     }
 }

@@ -58,9 +58,12 @@ pub struct Share {
     pub durability: ShareDurability,
     #[serde(default)]
     pub read_only: bool,
-    /// Writes are durable when answered. Clients are not told: that would promise handles that survive the server.
+    /// Handles, leases and locks survive the server; writes are durable when answered.
     #[serde(default)]
     pub continuously_available: bool,
+    /// Clients are told that any server may serve it, and cache reads at most; continuously available shares only.
+    #[serde(default)]
+    pub scale_out: bool,
     /// Only encrypted sessions reach it.
     #[serde(default)]
     pub encrypt: bool,
@@ -94,6 +97,7 @@ impl Share {
             durability: ShareDurability::default(),
             read_only: false,
             continuously_available: false,
+            scale_out: false,
             encrypt: false,
             access_based_enumeration: false,
             caching: true,
@@ -190,6 +194,12 @@ pub fn check(share: &Share) -> Result<(), AccountError> {
         return Err(AccountError::Invalid(format!(
             r"'{}' is not a path from the volume's root: names with \ between them, without . and ..",
             share.path
+        )));
+    }
+    if share.scale_out && !share.continuously_available {
+        return Err(AccountError::Invalid(format!(
+            "share '{}' cannot scale out unless it is continuously available: give both options, or neither",
+            share.name
         )));
     }
     Ok(())

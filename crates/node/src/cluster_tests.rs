@@ -1,6 +1,7 @@
 //! Several nodes in one process, over one state, and a bus in memory.
 
 use crate::formatting::NewDisk;
+use crate::jobs::{JobKind, JobState};
 use crate::neighbours::{Membership, NodeLife};
 use crate::node::{Node, Options, Settings};
 use crate::served::ServedVolume;
@@ -11,7 +12,7 @@ use cluster::{
     DeletedVolume, DiskRecord, FaultDomain, MemoryState, Provisioning, Resiliency, State, Typed, VolumeRecord,
 };
 use space::message::{PeerId, Request, Response, Transport};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::rc::Rc;
@@ -63,6 +64,8 @@ struct Running {
     ends: Rc<RefCell<Ends>>,
     /// Nobody hears it any more.
     is_dead: bool,
+    /// The life that was heard last.
+    incarnation: Cell<u64>,
 }
 
 struct Rig {
@@ -126,7 +129,7 @@ impl Rig {
         };
         let node = Node::new(options, self.now(), FileTime::from_unix_nanos(1_700_000_000_000_000_000));
         node.recover();
-        self.nodes.insert(id, Running { node, server, ends, is_dead: false });
+        self.nodes.insert(id, Running { node, server, ends, is_dead: false, incarnation: Cell::new(0) });
     }
 
     fn of(&self, node: u32) -> &Node {
@@ -139,6 +142,7 @@ impl Rig {
             is_up: !running.is_dead,
             takes_volumes: true,
             lease_until: self.now(),
+            incarnation: running.incarnation.get(),
         };
         let lives: BTreeMap<NodeId, NodeLife> =
             self.nodes.iter().map(|(id, running)| (*id, life(running))).collect();
@@ -199,6 +203,7 @@ impl Rig {
             running.node.tell_time(now);
             if !running.is_dead {
                 running.node.set_lease(now.after(LEASE));
+                running.incarnation.set(running.node.incarnation().unwrap_or(running.incarnation.get()));
             }
             if cares {
                 running.node.care();
@@ -302,6 +307,9 @@ fn a_volume_lies_on_all_nodes_and_another_one_takes_it_over_when_its_node_dies()
     rig.until("it is served again", |rig| !rig.servers(volume).is_empty());
     println!("taken over within {} ms", began.elapsed().as_millis());
     assert_eq!((rig.record(volume).owner, rig.servers(volume)), (Some(NodeId(2)), vec![2]));
+    let jobs = rig.of(2).jobs.borrow().list();
+    let told = jobs.iter().find(|job| job.kind == JobKind::Takeover).expect("a job");
+    assert!(told.state == JobState::Completed && told.message.contains("served after"), "{told:?}");
     // The one before is heard again: it finds that it has lost the volume, and does not claim it back.
     rig.nodes.get_mut(&NodeId(1)).expect("it").is_dead = false;
     rig.tell_lives();

@@ -16,17 +16,28 @@ use crate::volume_care::VolumeCare;
 use crate::volume_opening::VolumeOpener;
 use crate::volumes::Volumes;
 use cluster::{
-    Changes, DeletedVolume, DiskDamage, DiskRecord, DiskState, PoolRecord, Record, Stored, VolumeRecord,
-    Watch,
+    Changes, DeletedVolume, DiskDamage, DiskRecord, DiskState, NodeLease, PoolRecord, Record, StateError,
+    Stored, Typed, VolumeRecord, Watch,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
-use types::{DiskId, NodeId, PoolId, VolumeId};
+use types::{DiskId, Monotonic, NodeId, PoolId, VolumeId};
 
 /// Pause before records that could not be read are read again.
 const AGAIN: Duration = Duration::from_millis(200);
+
+/// Whether this node may answer for its volumes once it has a lease.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Admission {
+    /// It has to record first that it begins, or begins again, and to read then what is still its own.
+    #[default]
+    Outside,
+    UnderWay,
+    /// This life of it is recorded.
+    Inside(u64),
+}
 
 /// What was recorded when that was last read: only what was there and is not any more has been removed. What is being made here is recorded
 /// first, and may not have been read yet.
@@ -60,11 +71,18 @@ pub(crate) struct Following {
     seen: Rc<RefCell<Seen>>,
     /// Volumes that were being made when a process ended, this one's predecessor or another node's, and whether they are being removed.
     unfinished: Rc<RefCell<BTreeMap<VolumeId, bool>>>,
+    admission: Rc<Cell<Admission>>,
 }
 
 /// What a part of the records is about.
 fn concerns(changes: &Changes) -> bool {
-    let prefixes = [PoolRecord::PREFIX, DiskRecord::PREFIX, VolumeRecord::PREFIX, DeletedVolume::PREFIX];
+    let prefixes = [
+        PoolRecord::PREFIX,
+        DiskRecord::PREFIX,
+        VolumeRecord::PREFIX,
+        DeletedVolume::PREFIX,
+        NodeLease::PREFIX,
+    ];
     changes.started_over
         || changes.keys.keys().any(|key| prefixes.iter().any(|prefix| key.starts_with(prefix)))
 }
@@ -88,6 +106,7 @@ impl Following {
             running: Rc::default(),
             seen: Rc::default(),
             unfinished: Rc::default(),
+            admission: Rc::default(),
         }
     }
 
@@ -115,6 +134,53 @@ impl Following {
         });
     }
 
+    /// The life of this node that may answer, if it is recorded.
+    pub fn incarnation(&self) -> Option<u64> {
+        match self.admission.get() {
+            Admission::Inside(incarnation) => Some(incarnation),
+            Admission::Outside | Admission::UnderWay => None,
+        }
+    }
+
+    /// Lets this node answer until then. After a time without a lease another node may have claimed its volumes, or be about to: it answers
+    /// again when it has recorded a new life, which such a claim does not survive, and has read which volumes are its own.
+    pub fn set_lease(&self, valid_until: Monotonic) {
+        let lease_until = self.pools.lease_until();
+        match self.admission.get() {
+            Admission::Inside(_) if lease_until.is_none_or(|until| until > self.tasks.now()) => {
+                self.pools.set_lease(valid_until);
+            }
+            Admission::Inside(_) | Admission::Outside => self.admit(),
+            Admission::UnderWay => {}
+        }
+    }
+
+    /// Begins to record a new life of this node.
+    fn admit(&self) {
+        let Some(own) = self.neighbours.own() else { return };
+        self.admission.set(Admission::UnderWay);
+        let following = self.clone();
+        self.tasks.spawn(async move {
+            let admitted = following.state.change(move |state| {
+                let incarnation = record_life(state, own)?;
+                Ok((incarnation, Records::read(state)?))
+            });
+            match admitted.await {
+                Ok((incarnation, records)) => {
+                    tracing::info!(node = %own, incarnation, "this node answers for its volumes from now on");
+                    following.follow(records);
+                    following.pools.end_lease();
+                    following.admission.set(Admission::Inside(incarnation));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "that this node is back cannot be recorded yet");
+                    following.tasks.rest(AGAIN).await;
+                    following.admission.set(Admission::Outside);
+                }
+            }
+        });
+    }
+
     /// Takes verdicts about nodes.
     pub fn set_nodes(&self, nodes: BTreeMap<NodeId, NodeLife>) {
         let now = self.tasks.now();
@@ -138,7 +204,8 @@ impl Following {
 
     /// Does what these records say.
     fn follow(&self, records: Records) {
-        let Records { pools, disks, volumes, deleted, damage, lost } = records;
+        let Records { pools, disks, volumes, deleted, damage, lost, leases } = records;
+        self.neighbours.set_leases(leases);
         if !self.began.replace(true) {
             let of_own = |damage: &DiskDamage| {
                 disks.iter().any(|disk| disk.value.id == damage.disk && self.neighbours.is_own(&disk.value))
@@ -325,6 +392,14 @@ impl Following {
             self.care.remove_unfinished(record);
         }
     }
+}
+
+/// Records that the node begins another life; answers its number.
+fn record_life(state: &cluster::State, node: NodeId) -> Result<u64, StateError> {
+    let found = state.read::<NodeLease>(&node.to_string())?;
+    let (revision, before) = found.map_or((0, 0), |found| (found.revision, found.value.incarnation));
+    let lease = NodeLease { node, incarnation: before + 1 };
+    state.write(&lease, revision).map(|_| lease.incarnation)
 }
 
 fn values<R>(stored: Vec<Stored<R>>) -> Vec<R> {

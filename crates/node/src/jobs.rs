@@ -38,6 +38,8 @@ pub enum JobKind {
     Retirement,
     /// A directory's access entries are handed down to what is below it.
     AclPropagation,
+    /// A volume of a node that is down, or has handed it over, is opened on this one.
+    Takeover,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

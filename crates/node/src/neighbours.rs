@@ -3,7 +3,8 @@
 //! Owns what heartbeats and records say of other nodes. Promises: pure bookkeeping; verdicts come from outside. Of one server there is nothing
 //! in here, and nothing is asked of it.
 
-use cluster::{DiskRecord, DiskState, FaultDomain, VolumeRecord};
+use cluster::{Condition, DiskRecord, DiskState, FaultDomain, NodeLease, Record, Stored, VolumeRecord};
+use space::coordinator::Predecessor;
 use space::message::Transport;
 use space::takeover::{Candidate, View, owners};
 use std::cell::{Cell, Ref, RefCell};
@@ -34,6 +35,9 @@ pub struct NodeLife {
     pub takes_volumes: bool,
     /// If it is down: until when it may still answer for its volumes.
     pub lease_until: Monotonic,
+    /// The life of it that is up, or down, as its heartbeats said ([`crate::Node::incarnation`]). One that a majority took for dead must be let
+    /// answer no more: it comes back as another.
+    pub incarnation: u64,
 }
 
 /// What one turn of a verdict changes.
@@ -60,6 +64,8 @@ pub struct Neighbours {
     homes: RefCell<BTreeMap<DiskId, NodeId>>,
     /// The volumes as they were recorded when that was last read.
     volumes: RefCell<BTreeMap<VolumeId, VolumeRecord>>,
+    /// Which life of each node may answer, as it was last read.
+    leases: RefCell<BTreeMap<NodeId, Stored<NodeLease>>>,
     /// When nodes went down, for the log.
     down_since: RefCell<BTreeMap<NodeId, Monotonic>>,
     /// Verdicts have come: before, no volume is opened.
@@ -188,13 +194,36 @@ impl Neighbours {
         self.down_since.borrow().get(&node).map(|since| now.since(*since))
     }
 
-    /// Until when the node that has the volume by its record may still answer: now, if that is this one, or it has let the volume go.
-    pub(crate) fn predecessor_until(&self, record: &VolumeRecord, now: Monotonic) -> Option<Monotonic> {
-        let Some(owner) = record.owner.filter(|owner| Some(*owner) != self.own()) else { return Some(now) };
-        if record.coordinator == 0 {
-            return Some(now);
-        }
-        self.nodes.borrow().get(&owner).map(|life| life.lease_until)
+    /// Whom the volume is taken over from, by its record. The life of the node that died is a condition of the claim; a node that is this one,
+    /// or has let the volume go, needs none.
+    pub(crate) fn predecessor(&self, record: &VolumeRecord, now: Monotonic) -> Predecessor {
+        let (owner, until) = (record.owner, Some(now));
+        let Some(other) = owner.filter(|owner| Some(*owner) != self.own() && record.coordinator != 0) else {
+            return Predecessor { owner, until, fence: None };
+        };
+        let until = self.nodes.borrow().get(&other).map(|life| life.lease_until);
+        let revision = self.leases.borrow().get(&other).map_or(0, |lease| lease.revision);
+        let fence = Some(Condition { key: NodeLease::key_of(&other.to_string()), revision });
+        Predecessor { owner, until, fence }
+    }
+
+    /// Whether the volume is recorded to be with another node, or to have come from one.
+    pub(crate) fn is_anothers(&self, record: &VolumeRecord) -> bool {
+        self.own().is_some()
+            && record.owner.is_some()
+            && (record.owner != self.own() || record.coordinator == 0)
+    }
+
+    /// Whether a volume may be taken over from its owner now: the life of it that is known to be dead is the last that is recorded.
+    fn is_settled(&self, owner: NodeId) -> bool {
+        let dead = self.nodes.borrow().get(&owner).map(|life| life.incarnation);
+        let recorded = self.leases.borrow().get(&owner).map_or(0, |lease| lease.value.incarnation);
+        dead.is_none_or(|dead| dead == recorded)
+    }
+
+    /// Takes the nodes' leases as they are recorded.
+    pub(crate) fn set_leases(&self, leases: Vec<Stored<NodeLease>>) {
+        self.leases.replace(leases.into_iter().map(|lease| (lease.value.node, lease)).collect());
     }
 
     /// Takes the disks of other nodes as they are recorded; answers those that are not recorded any more.
@@ -225,6 +254,9 @@ impl Neighbours {
         let owners = self.owners();
         let volumes = self.volumes.borrow();
         let mine = volumes.iter().filter(|(id, _)| owners.get(id) == Some(&own));
+        let mine = mine.filter(|(_, record)| {
+            record.owner.is_none_or(|owner| owner == own || record.coordinator == 0 || self.is_settled(owner))
+        });
         mine.map(|(id, record)| (*id, record.clone())).collect()
     }
 

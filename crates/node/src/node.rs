@@ -397,6 +397,7 @@ impl Shared {
             pools: self.pools.clone(),
             volumes: self.volumes.clone(),
             neighbours: self.neighbours.clone(),
+            jobs: self.jobs.clone(),
         }
     }
 

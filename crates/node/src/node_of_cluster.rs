@@ -19,9 +19,14 @@ impl Node {
         self.following.set_nodes(nodes);
     }
 
-    /// Lets this node answer for its volumes until then.
+    /// Lets this node answer for its volumes until then; without effect until its present life is recorded.
     pub fn set_lease(&self, valid_until: Monotonic) {
-        self.pools.set_lease(valid_until);
+        self.following.set_lease(valid_until);
+    }
+
+    /// The life of this node that may answer, for its heartbeats: another one after each time without a lease. None: it is about to be recorded.
+    pub fn incarnation(&self) -> Option<u64> {
+        self.following.incarnation()
     }
 
     /// Takes a request of another node's coordinator; answered by [`Node::poll_remote`].

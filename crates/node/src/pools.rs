@@ -40,7 +40,7 @@ pub struct Pools {
     kept: Rc<KeptState>,
     neighbours: Rc<Neighbours>,
     /// Until when this node may answer, in a cluster.
-    lease_until: Cell<Monotonic>,
+    lease_until: Cell<Option<Monotonic>>,
     space_config: Config,
     recheck_lost_at: Cell<Monotonic>,
 }
@@ -83,7 +83,7 @@ impl Pools {
         let space = LocalSpace::new(client, config, slab_blocks, record.reserve_disks, tasks.now());
         if let Some(transport) = self.neighbours.transport(record.id) {
             space.set_remote(transport);
-            space.set_node_lease(self.lease_until.get());
+            space.set_node_lease(self.lease_until.get().unwrap_or_default());
         }
         self.entries.borrow_mut().insert(record.id, PoolEntry { record, slab_bytes, space });
         Ok(())
@@ -106,9 +106,19 @@ impl Pools {
         self.space(pool).ok_or_else(|| Error::not_found("pool", pool))
     }
 
+    /// Until when this node may answer; none: its present life has just begun.
+    pub(crate) fn lease_until(&self) -> Option<Monotonic> {
+        self.lease_until.get()
+    }
+
+    /// The lease was over; the next one begins another life.
+    pub(crate) fn end_lease(&self) {
+        self.lease_until.set(None);
+    }
+
     /// Lets this node answer for its volumes until then.
     pub(crate) fn set_lease(&self, valid_until: Monotonic) {
-        self.lease_until.set(valid_until.max(self.lease_until.get()));
+        self.lease_until.set(self.lease_until.get().max(Some(valid_until)));
         for entry in self.entries.borrow().values() {
             entry.space.set_node_lease(valid_until);
         }
@@ -168,7 +178,7 @@ impl Pools {
     pub(crate) fn set_reserve(&self, pool: PoolId, reserve_disks: u32, is_set: bool) -> Done<()> {
         let mut entries = self.entries.borrow_mut();
         let entry = entries.get_mut(&pool).ok_or_else(|| Error::io("the pool is gone"))?;
-        (entry.record.reserve_disks, entry.record.reserve_is_set) = (reserve_disks, is_set);
+        (entry.record.reserve_disks, entry.record.reserve_is_set) = (reserve_disks, Some(is_set));
         Ok(())
     }
 

@@ -9,8 +9,8 @@ use crate::tasks::Tasks;
 use crate::volume_care::VolumeCare;
 use crate::volume_opening::VolumeOpener;
 use cluster::{
-    DeletedVolume, DiskDamage, DiskRecord, LostBlocks, PoolRecord, Record, StateError, Stored, Typed,
-    VolumeRecord,
+    DeletedVolume, DiskDamage, DiskRecord, LostBlocks, NodeLease, PoolRecord, Record, StateError, Stored,
+    Typed, VolumeRecord,
 };
 use std::rc::Rc;
 use types::{DiskId, PoolId, VolumeId};
@@ -23,6 +23,7 @@ pub(crate) struct Records {
     pub deleted: Vec<Stored<DeletedVolume>>,
     pub damage: Vec<Stored<DiskDamage>>,
     pub lost: Vec<Stored<LostBlocks>>,
+    pub leases: Vec<Stored<NodeLease>>,
 }
 
 impl Records {
@@ -34,6 +35,7 @@ impl Records {
             deleted: state.list()?,
             damage: state.list()?,
             lost: state.list()?,
+            leases: state.list()?,
         })
     }
 
@@ -81,7 +83,7 @@ impl Recovery {
 
     /// Begins to open what these records tell of.
     pub(crate) fn open(&self, records: Records) {
-        let Records { pools, disks, volumes, deleted, damage, lost } = records;
+        let Records { pools, disks, volumes, deleted, damage, lost, .. } = records;
         self.damage.remember(
             damage.into_iter().map(|stored| stored.value).collect(),
             lost.into_iter().map(|stored| stored.value).collect(),

@@ -2,6 +2,7 @@
 
 use crate::disks::Disks;
 use crate::error::{Done, Error, ErrorKind};
+use crate::jobs::{JobKind, JobState, Jobs};
 use crate::neighbours::Neighbours;
 use crate::pools::{PoolSpace, PoolVolume, Pools};
 use crate::served::ServedVolume;
@@ -10,6 +11,7 @@ use crate::volumes::Volumes;
 use cluster::VolumeRecord;
 use space::api::SpaceError;
 use space::coordinator::Phase;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use types::VolumeId;
@@ -28,29 +30,42 @@ pub(crate) struct VolumeOpener {
     pub pools: Rc<Pools>,
     pub volumes: Rc<Volumes>,
     pub neighbours: Rc<Neighbours>,
+    pub jobs: Rc<RefCell<Jobs>>,
 }
 
 impl VolumeOpener {
-    /// Begins to open a volume.
+    /// Begins to open a volume. If another node had it, that is a job.
     pub(crate) fn open(&self, record: VolumeRecord) {
         self.volumes.begin_opening(record.clone(), self.disks.arrivals(), self.tasks.now());
         let opener = self.clone();
+        let job = self.neighbours.is_anothers(&record).then(|| {
+            let unix_s = self.tasks.unix_seconds();
+            self.jobs.borrow_mut().begin_check(JobKind::Takeover, record.name.clone(), unix_s)
+        });
         self.tasks.spawn(async move {
-            let (id, began) = (record.id, opener.tasks.now());
-            match opener.try_open(&record, None).await {
+            let (id, began, claimed) = (record.id, opener.tasks.now(), Cell::default());
+            let opened = opener.try_open(&record, None, &claimed).await;
+            let ms = opener.tasks.now().since(began).as_millis();
+            let (state, message) = match opened {
                 Ok(served) => {
-                    let ms = opener.tasks.now().since(began).as_millis();
                     tracing::info!(volume = %id, name = record.name, ms, "volume serves");
                     opener.volumes.serve(id, served);
+                    let message = format!("claimed after {} ms, served after {ms} ms", claimed.get());
+                    (JobState::Completed, message)
                 }
                 Err(error) if error.kind == ErrorKind::Conflict => {
                     tracing::info!(volume = %id, name = record.name, "another node has a volume");
                     opener.volumes.note_claimed_elsewhere(id);
+                    (JobState::Cancelled, "another node has it".to_owned())
                 }
                 Err(error) => {
                     tracing::error!(volume = %id, name = record.name, %error, "a volume cannot be served");
-                    opener.volumes.note_failure(id, error.message, opener.tasks.now());
+                    opener.volumes.note_failure(id, error.message.clone(), opener.tasks.now());
+                    (JobState::Failed, error.message)
                 }
+            };
+            if let Some(job) = job {
+                opener.jobs.borrow_mut().end_check(job, state, message, opener.tasks.unix_seconds());
             }
         });
     }
@@ -61,7 +76,7 @@ impl VolumeOpener {
     /// Why it was not: nothing of it is used, its record and its slabs are still there.
     pub(crate) async fn make(&self, record: VolumeRecord, format: Format) -> Done<()> {
         self.volumes.begin_opening(record.clone(), self.disks.arrivals(), self.tasks.now());
-        let mut served = self.try_open(&record, Some(format)).await?;
+        let mut served = self.try_open(&record, Some(format), &Cell::default()).await?;
         let space = self.pools.space_for(record.pool)?;
         space.with_volume(record.id, |coordinator| coordinator.finish_making());
         let patience = self.tasks.now().after(RECORD_PATIENCE);
@@ -88,7 +103,13 @@ impl VolumeOpener {
         Ok(())
     }
 
-    async fn try_open(&self, record: &VolumeRecord, format: Option<Format>) -> Done<ServedVolume> {
+    /// `claimed`: the milliseconds after which the disks had promised the claim.
+    async fn try_open(
+        &self,
+        record: &VolumeRecord,
+        format: Option<Format>,
+        claimed: &Cell<u128>,
+    ) -> Done<ServedVolume> {
         let mut incarnation = [0; 16];
         getrandom::fill(&mut incarnation).map_err(|error| Error::io(format!("no random bytes: {error}")))?;
         let incarnation = u128::from_ne_bytes(incarnation) | 1;
@@ -116,8 +137,8 @@ impl VolumeOpener {
             let is_another = why == SpaceError::Fenced && self.neighbours.own().is_some();
             return Err(if is_another { Error::new(ErrorKind::Conflict, error.message) } else { error });
         }
-        let ms = self.tasks.now().since(began).as_millis();
-        tracing::debug!(volume = %record.id, ms, "the volume is claimed, and its disks have promised so");
+        claimed.set(self.tasks.now().since(began).as_millis());
+        tracing::debug!(volume = %record.id, ms = claimed.get(), "the volume is claimed, and its disks have promised so");
         let config = self.volumes.cache_share();
         let fs = match &format {
             Some(format) => FileSystem::format(disk, format, config),
@@ -145,8 +166,8 @@ impl VolumeOpener {
         if self.neighbours.own().is_none() {
             return space.open_volume(record.id, incarnation);
         }
-        let until = self.neighbours.predecessor_until(record, self.tasks.now());
-        space.take_over(record.id, incarnation, record.owner, until)
+        let predecessor = self.neighbours.predecessor(record, self.tasks.now());
+        space.take_over(record.id, incarnation, predecessor)
     }
 
     /// Withdraws a volume that another node has claimed: commands on it are answered that it is gone.

@@ -22,6 +22,7 @@ fn run_all(seeds: std::ops::Range<u64>) -> Coverage {
         total.no_space += coverage.no_space;
         total.added_disks += coverage.added_disks;
         total.all_away += coverage.all_away;
+        total.dead_nodes += coverage.dead_nodes;
     }
     total
 }
@@ -55,6 +56,7 @@ fn many_seeds_pass_and_every_kind_of_fault_really_happens() {
         ("writes refused by a full pool", total.no_space),
         ("added disks", total.added_disks),
         ("times that all disks went", total.all_away),
+        ("nodes taken for dead", total.dead_nodes),
     ] {
         assert!(count > 0, "no {what} in 40 seeds: {total:?}");
     }

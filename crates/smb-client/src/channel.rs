@@ -270,6 +270,13 @@ impl Channel {
         limits
     }
 
+    /// Whether a chain of so many requests with so many bytes in all can be one message.
+    pub fn can_compound(&self, requests: u32, len_bytes: usize) -> bool {
+        let limit = self.connection.limits().write_bytes;
+        let limit = self.link.rdma_ref().map_or(limit, |link| link.inline_bytes_max().min(limit));
+        self.connection.credits_in_all() >= requests && len_bytes <= limit as usize
+    }
+
     pub fn counters(&self) -> Counters {
         let mut counters = self.counters;
         counters.smb_credit_stalls = self.connection.credit_stalls();

@@ -61,7 +61,7 @@ mod options;
 pub mod ping;
 pub mod transfer;
 
-pub use client::Client;
+pub use client::{Client, Contents};
 pub use connection::{Connection, Event, Limits, Random, Token};
 pub use counters::Counters;
 pub use engine::Engine;

@@ -9,8 +9,8 @@ use crate::state::opens::Opens;
 use crate::state::proof::Verified;
 use crate::state::sessions::{Session, Sessions};
 use smb::wire::{
-    BufferDescriptorV1, Dialect, EmptyBody, FileId, HEADER_BYTES, HeaderFlags, OPLOCK_LEVEL_BATCH,
-    OPLOCK_LEVEL_EXCLUSIVE, OPLOCK_LEVEL_II, OPLOCK_LEVEL_LEASE, OPLOCK_LEVEL_NONE, Put,
+    BufferDescriptorV1, Capabilities, Dialect, EmptyBody, FileId, HEADER_BYTES, HeaderFlags,
+    OPLOCK_LEVEL_BATCH, OPLOCK_LEVEL_EXCLUSIVE, OPLOCK_LEVEL_II, OPLOCK_LEVEL_LEASE, OPLOCK_LEVEL_NONE, Put,
     READ_RESPONSE_DATA_OFFSET, ReadResponseBody, ResponseTo, WriteResponseBody,
 };
 use std::num::NonZeroU64;
@@ -188,6 +188,11 @@ impl Context {
     pub fn dialect(&self, connections: &Connections) -> Dialect {
         let found = connections.get(self.connection);
         found.and_then(|connection| connection.dialect()).unwrap_or(Dialect::Smb202)
+    }
+
+    /// Returns what the server and the client of the connection agreed to know.
+    pub fn server_capabilities(&self, connections: &Connections) -> Capabilities {
+        connections.get(self.connection).map(|found| found.server_capabilities).unwrap_or_default()
     }
 
     /// Finds the open that `id` names, in a request that may be related to one before it (MS-SMB2 3.3.5.2.7.2).

@@ -37,6 +37,10 @@ pub enum Planted {
     MoveFromOneCopy,
     /// A node answers although its lease is over.
     LeaseSkipped,
+    /// A volume is taken over from a node although that has come back since it was taken for dead.
+    ClaimWithoutFence,
+    /// A write that a disk refuses since another coordinator has the volume counts as done.
+    FencedGoesOn,
     /// Copies that differ after a crash are left as they are.
     NoReconcile,
     /// A disk that has promised less than it must have is taken for what it was.
@@ -67,13 +71,17 @@ pub enum Planted {
 
 impl Planted {
     /// Those that the simulator of `space` alone finds.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
         Self::AcceptOldEpochs,
         Self::AcceptReplays,
         Self::AckBeforeCas,
         Self::AckFirstCopy,
+        Self::ClaimWithoutFence,
+        Self::DeadDisksWaitedFor,
+        Self::FencedGoesOn,
         Self::GuessOnUnknown,
         Self::JoinBeforeDrain,
+        Self::LeaseSkipped,
         Self::NoReconcile,
         Self::ReadStaleCopy,
         Self::ResyncSkipsRegion,

@@ -20,3 +20,22 @@ pub fn die_with_parent(command: &mut Command) {
     // SAFETY: between fork and exec the closure makes two system calls and allocates nothing.
     unsafe { command.pre_exec(in_child) };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+
+    #[test]
+    fn a_child_is_killed_when_the_thread_that_started_it_ends() {
+        let starting = std::thread::spawn(|| {
+            let mut command = Command::new("sleep");
+            command.arg("1000");
+            die_with_parent(&mut command);
+            command.spawn().expect("a child")
+        });
+        let mut child = starting.join().expect("the thread");
+        let status = child.wait().expect("its end");
+        assert_eq!(status.signal(), Some(libc::SIGKILL));
+    }
+}

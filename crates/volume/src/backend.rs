@@ -187,6 +187,8 @@ pub struct ShareOptions {
     pub durability: Durability,
     pub read_only: bool,
     pub continuously_available: bool,
+    /// Clients are told that any node may serve it, and cache reads at most.
+    pub scale_out: bool,
     /// Hide what the caller has no right to read.
     pub access_based_enumeration: bool,
     /// Oplocks and leases are not granted.

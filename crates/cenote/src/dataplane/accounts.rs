@@ -28,6 +28,7 @@ fn share_of(record: &ShareRecord) -> Arc<Share> {
             durability,
             read_only: record.read_only,
             continuously_available: record.continuously_available,
+            scale_out: record.scale_out,
             access_based_enumeration: record.access_based_enumeration,
             no_caching: !record.caching,
         },

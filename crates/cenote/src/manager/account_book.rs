@@ -124,6 +124,7 @@ pub(super) fn apply(share: &mut Share, options: ShareOptions, access: Option<Vec
         durability,
         read_only,
         continuously_available,
+        scale_out,
         encrypt,
         access_based_enumeration,
         caching,
@@ -133,6 +134,7 @@ pub(super) fn apply(share: &mut Share, options: ShareOptions, access: Option<Vec
     share.durability = durability.unwrap_or(share.durability);
     share.read_only = read_only.unwrap_or(share.read_only);
     share.continuously_available = continuously_available.unwrap_or(share.continuously_available);
+    share.scale_out = scale_out.unwrap_or(share.scale_out);
     share.encrypt = encrypt.unwrap_or(share.encrypt);
     share.access_based_enumeration = access_based_enumeration.unwrap_or(share.access_based_enumeration);
     share.caching = caching.unwrap_or(share.caching);

@@ -2,8 +2,8 @@
 
 use super::Manager;
 use api::model::{Health, HealthIssue, HealthReport};
-use cluster::StateTrouble;
 use cluster::audit::AuditTrouble;
+use cluster::{StatePlace, StateTrouble};
 
 impl Manager {
     /// Adds what is wrong with the files.
@@ -33,9 +33,17 @@ fn state_issue(trouble: &StateTrouble, is_behind: bool) -> HealthIssue {
             "Files are served, and nothing is lost. What needs the state waits or is refused: taking a failed disk out of its \
              volumes (writes to them wait meanwhile), opening volumes, changes of accounts, shares and pools.{change}"
         ),
-        action: "See to the file system that the data directory is on: room, permissions, errors. The file is opened again by \
+        action: match &trouble.place {
+            StatePlace::Etcd(_) => {
+                "See why a majority of etcd's members does not answer, or not this server: servers that are down, the network between \
+                 them, the clock. It is used again by itself as soon as it answers."
+            }
+            StatePlace::File(_) | StatePlace::Memory => {
+                "See to the file system that the data directory is on: room, permissions, errors. The file is opened again by \
                  itself, every ten seconds at the latest."
-            .to_owned(),
+            }
+        }
+        .to_owned(),
     }
 }
 

@@ -30,9 +30,12 @@ pub struct ShareOptions {
     /// Only encrypted sessions reach it
     #[arg(long, value_name = "BOOL")]
     pub encrypt: Option<bool>,
-    /// Writes are durable when answered, as with --durability write; handles do not survive the server, so clients are not told
-    #[arg(long, value_name = "BOOL")]
+    /// Handles, leases and locks survive the server; writes are durable when answered, as with --durability write
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub continuously_available: Option<bool>,
+    /// Tell clients that any server may serve it; they cache reads at most. Only with --continuously-available
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub scale_out: Option<bool>,
     /// Hide what the user has no right to read
     #[arg(long, value_name = "BOOL")]
     pub access_based_enumeration: Option<bool>,

@@ -5,6 +5,7 @@
 mod accounts;
 mod cluster;
 mod network;
+mod plan;
 mod quota;
 mod server;
 mod storage;
@@ -12,6 +13,7 @@ mod storage;
 pub use accounts::*;
 pub use cluster::*;
 pub use network::*;
+pub use plan::*;
 pub use quota::*;
 pub use server::*;
 pub use storage::*;
@@ -128,6 +130,8 @@ pub enum Command {
     Health,
     /// Operations, throughput and latency
     Perf(Perf),
+    /// What nodes and drives will hold, survive and do: before they are bought, or of a running pool with changes
+    Plan(Plan),
     /// Files of any SMB server, without a mount, over TCP or SMB Direct
     #[command(subcommand)]
     Smb(Smb),

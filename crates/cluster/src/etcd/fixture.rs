@@ -1,7 +1,7 @@
 //! etcd for tests: real members on loopback addresses, and a door before them that loses what it is told to lose.
 
 use super::process::{EtcdProcess, EtcdProcessOptions, EtcdStart, TlsFiles, free_ports};
-use super::{EtcdOptions, EtcdState};
+use super::{EtcdOptions, EtcdState, TlsIdentity};
 use crate::{BlockingState, Request, StateDump};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -33,6 +33,40 @@ pub(crate) fn options(directory: &std::path::Path, name: &str, tls: Option<TlsFi
         start: EtcdStart::New { members: Vec::new() },
         quota_bytes: EtcdProcessOptions::QUOTA_BYTES,
     }
+}
+
+/// An authority and one certificate of it for the address of all tests, as files for etcd and as an identity for clients.
+pub(crate) fn certificates(directory: &std::path::Path) -> (TlsFiles, TlsIdentity) {
+    use rcgen::{
+        BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType,
+    };
+    let mut ca = CertificateParams::default();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca_key = KeyPair::generate().expect("a key");
+    let ca_pem = ca.self_signed(&ca_key).expect("a certificate").pem();
+    let issuer = Issuer::new(ca, ca_key);
+    let mut node = CertificateParams::default();
+    node.subject_alt_names = vec![SanType::IpAddress(ADDRESS)];
+    node.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate().expect("a key");
+    let pem = node.signed_by(&key, &issuer).expect("a certificate").pem();
+    let file = |name: &str, text: &str| {
+        let path = directory.join(name);
+        std::fs::write(&path, text).expect("a file");
+        path
+    };
+    let files = TlsFiles {
+        ca: file("ca.pem", &ca_pem),
+        certificate: file("node.pem", &pem),
+        key: file("node.key", &key.serialize_pem()),
+        revoked: None,
+    };
+    let identity = TlsIdentity {
+        ca_pem: ca_pem.into_bytes(),
+        certificate_pem: pem.into_bytes(),
+        key_pem: key.serialize_pem().into_bytes().into(),
+    };
+    (files, identity)
 }
 
 /// One etcd.

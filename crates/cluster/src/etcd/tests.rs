@@ -40,8 +40,19 @@ fn a_commit_whose_answer_is_lost_is_unknown_was_sent_once_and_may_be_there() {
         until("it answers again", || behind.call(Request::Get { key: "a".into() }).is_ok());
         assert_eq!(get(&behind, key).is_some(), is_there, "{mode:?}");
     }
-    // Only one commit arrived.
-    let (revision, _) = get(&state, "a").unwrap();
+    // A connection that breaks under a commit does not make it go out again on another one.
+    door.set(Mode::LoseAnswers);
+    let committing = std::thread::spawn({
+        let behind = behind.clone();
+        move || behind.commit(Transaction::default().put("d", vec![1]))
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    door.set(Mode::Pass);
+    let commit = committing.join().unwrap();
+    assert!(matches!(commit, Err(StateError::Unknown(_))), "{commit:?}");
+    until("it answers again", || behind.call(Request::Get { key: "a".into() }).is_ok());
+    // Each commit that arrived made one revision: the key has the first one, and nothing followed.
+    let (revision, _) = get(&state, "d").unwrap();
     let next = state.commit(Transaction::default().put("c", vec![1])).unwrap();
     assert_eq!(next, revision + 1);
 }

@@ -29,6 +29,8 @@ pub struct Coverage {
     pub added_disks: u64,
     /// Times that all disks went at once.
     pub all_away: u64,
+    /// Times that a node took another one for dead.
+    pub dead_nodes: u64,
 }
 
 /// The moment of an event: virtual microseconds and the step.

@@ -42,6 +42,7 @@ pub(crate) enum Event {
         client: usize,
         operation: Option<u64>,
     },
+    Heartbeat,
     Fault,
     Heal(Healing),
     Manage,

@@ -10,7 +10,8 @@ pub(crate) enum Kind {
     Cut,
     CutState,
     StateDown,
-    Takeover,
+    Silence,
+    Isolate,
     Hang,
     Errors,
     WriteErrors,
@@ -53,8 +54,8 @@ pub(crate) fn pause(course: &mut Course) -> u64 {
 fn kinds(scenario: &Scenario) -> Vec<Kind> {
     let parts: [(bool, &[Kind]); 9] = [
         (scenario.crashes, &[Kind::Crash, Kind::Crash, Kind::Crash, Kind::CrashAll]),
-        (scenario.partitions, &[Kind::Cut, Kind::Cut, Kind::CutState, Kind::StateDown]),
-        (scenario.takeovers, &[Kind::Takeover, Kind::Takeover]),
+        (scenario.partitions, &[Kind::Cut, Kind::Cut, Kind::CutState, Kind::StateDown, Kind::Isolate]),
+        (scenario.takeovers, &[Kind::Silence, Kind::Silence]),
         (scenario.disk_faults, &[Kind::Hang, Kind::Errors, Kind::WriteErrors]),
         (scenario.corruption, &[Kind::Corrupt; 3]),
         (scenario.retirement, &[Kind::Retire]),

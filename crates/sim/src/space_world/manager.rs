@@ -1,29 +1,25 @@
-//! Who opens the volume, and when it is whole again: the manager that a cluster has, reduced to what matters here.
+//! How the volume is opened, and when it is whole again: the manager that a cluster has, reduced to what matters here.
 
 use super::blocks::{CHUNK_BLOCKS, VOLUME};
 use super::course::{Course, MILLISECOND};
 use super::event::Event;
 use super::invariants::copies::{Watch, Wrong};
+use super::membership::{LEASE, Membership, id_of};
 use super::servers::Servers;
 use cluster::VolumeRecord;
-use space::coordinator::{Config, Coordinator, Phase};
+use space::coordinator::{Config, Coordinator, Phase, Predecessor};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 use types::{DiskId, Monotonic};
 
-/// For how long a node may answer.
-pub(crate) const LEASE: Duration = Duration::from_millis(400);
-
-/// Opens the volume when nobody has it open, and retires a disk.
+/// Opens the volume, and retires a disk.
 ///
 /// At most one disk of a run is retired, and it stays so.
 #[derive(Default)]
 pub(crate) struct Manager {
     openings: u64,
-    /// Time before which the volume is not opened: whoever crashed may come back.
-    open_not_before: u64,
     retired: Option<DiskId>,
     watch: Watch,
 }
@@ -31,11 +27,6 @@ pub(crate) struct Manager {
 impl Manager {
     pub fn retired(&self) -> Option<DiskId> {
         self.retired
-    }
-
-    /// Waits a little before the volume is opened again: a node crashed.
-    pub fn crashed(&mut self, course: &Course) {
-        self.open_not_before = course.now + 30 * MILLISECOND;
     }
 
     /// Finds the node whose coordinator serves with all copies in place. `record`: the one in force.
@@ -86,31 +77,28 @@ impl Manager {
         course.violate(self.watch.look(course.now, coordinator.record(), self.retired, wrong, jobs));
     }
 
-    /// Looks after the volume; returns the node on which it is to be opened, if nobody has it open.
-    pub fn look_after(
-        &mut self,
-        course: &mut Course,
-        servers: &Servers,
-        record: Option<&VolumeRecord>,
-    ) -> Option<usize> {
+    /// Looks after the volume.
+    pub fn look_after(&mut self, course: &mut Course, servers: &Servers, record: Option<&VolumeRecord>) {
         course.after(20 * MILLISECOND, Event::Manage);
         self.watch_copies(course, servers, record);
-        let running = servers.nodes.iter().any(|node| node.coordinator.is_some());
-        if running || course.now < self.open_not_before {
-            return None;
-        }
-        let up: Vec<usize> = (0..servers.nodes.len()).filter(|node| servers.nodes[*node].up).collect();
-        course.random.pick(&up)
     }
 
     /// Starts a coordinator on a node that has none.
-    pub fn open_on(&mut self, course: &mut Course, servers: &mut Servers, node: usize) {
+    pub fn open_on(
+        &mut self,
+        course: &mut Course,
+        servers: &mut Servers,
+        membership: &Membership,
+        node: usize,
+        predecessor: Predecessor,
+    ) {
         debug_assert!(servers.nodes[node].coordinator.is_none());
         self.openings += 1;
         course.coverage.openings += 1;
         let incarnation = u128::from(self.openings * 16 + node as u64);
         let config = Config {
-            io_timeout: Duration::from_millis(120),
+            io_timeout: Duration::from_millis(if course.scenario.patient_calls { 4000 } else { 120 }),
+            node: Some(id_of(node)),
             reconnect_interval: Duration::from_millis(40),
             opening_grace: Duration::from_millis(150),
             rotate_interval: Duration::from_millis(200),
@@ -131,6 +119,13 @@ impl Manager {
         for disk in servers.disks.iter().filter(|disk| disk.added && Some(disk.id) != self.retired) {
             coordinator.add_disk(disk.id);
         }
+        for disk in servers.disks.iter().filter(|disk| disk.node != node) {
+            coordinator.set_far(disk.id, true);
+        }
+        coordinator.set_predecessor(predecessor);
+        coordinator.set_lease(membership.lease_until(node));
+        let down: Vec<DiskId> = membership.down(course, servers, node, 0).into_iter().collect();
+        coordinator.disks_down(now, &down);
         course.trace.note(&[9, course.now, node as u64]);
         servers.nodes[node].coordinator = Some(coordinator);
     }

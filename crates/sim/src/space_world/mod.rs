@@ -13,6 +13,7 @@ mod faults;
 pub mod invariants;
 mod judge;
 mod manager;
+mod membership;
 mod narrate;
 mod network;
 mod nodes;

@@ -12,6 +12,8 @@ pub struct Scenario {
     pub clients: usize,
     /// Longest pause of a client between two operations, in virtual microseconds.
     pub client_pause_us: u64,
+    /// Virtual milliseconds after which a client gives an operation up.
+    pub patience_ms: u64,
     /// Virtual milliseconds of the first phase.
     pub faults_ms: u64,
     pub message_loss: u64,
@@ -40,6 +42,8 @@ pub struct Scenario {
     pub real_stores: bool,
     /// All disks go at once, and come back one after the other.
     pub all_away: bool,
+    /// Calls to disks may take so long that dead nodes are known by their silence alone.
+    pub patient_calls: bool,
 }
 
 impl Scenario {
@@ -56,6 +60,7 @@ impl Scenario {
             resiliency,
             clients: random.between(2, 5) as usize,
             client_pause_us: 3_000,
+            patience_ms: 1_500,
             faults_ms: random.between(1_500, 4_000),
             message_loss: if random.chance(500) { random.between(1, 15) } else { 0 },
             message_repeat: if random.chance(500) { random.between(1, 60) } else { 0 },
@@ -75,6 +80,7 @@ impl Scenario {
             tight: random.chance(150),
             slow_disks: random.chance(300),
             all_away: false,
+            patient_calls: false,
         };
         // Few writes, and late ones: most regions of a disk that returns are as they were, and a write that comes while a region is
         // looked at shows whether that is decided too early.
@@ -87,6 +93,11 @@ impl Scenario {
             (scenario.crashes, scenario.takeovers, scenario.discards) = (false, false, false);
         }
         scenario.all_away = random.chance(150);
+        scenario.patient_calls = random.chance(200);
+        // Clients that do not wait for a node which is cut off ask it again and again, and others at the same time.
+        if scenario.partitions && random.chance(500) {
+            scenario.patience_ms = 40;
+        }
         // What leaves disks needs room on others.
         scenario.retirement &= !scenario.tight;
         scenario

@@ -11,9 +11,6 @@ use space::coordinator::Phase;
 use std::collections::VecDeque;
 use types::{Lba, Monotonic};
 
-/// Time after which a client gives an operation up.
-pub(crate) const PATIENCE: u64 = 1500 * MILLISECOND;
-
 /// The clients and what they know together.
 ///
 /// A client has at most one operation in flight; the token of that operation is at one node at most.
@@ -174,7 +171,7 @@ impl Traffic {
         self.clients[client] = Client {
             doing: Some((doing, token)),
             began: course.step,
-            patience_until: course.now + PATIENCE,
+            patience_until: course.now + course.scenario.patience_ms * MILLISECOND,
             token,
         };
         servers.nodes[node].tokens.insert(token, client);

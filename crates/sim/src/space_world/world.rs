@@ -4,16 +4,17 @@ use super::blocks::{CHUNK_BLOCKS, CHUNKS, VOLUME};
 use super::course::{Course, Coverage, MILLISECOND};
 use super::event::{Event, Healing};
 use super::faults::{self, Kind, Strike};
-use super::invariants::{i6, i10};
+use super::invariants::{dead_nodes, i6, i10};
 use super::judge::Judge;
-use super::manager::{LEASE, Manager};
+use super::manager::Manager;
+use super::membership::{HEARTBEAT, Membership, Told};
 use super::narrate;
 use super::network::Network;
 use super::scenario::Scenario;
 use super::servers::Servers;
-use super::traffic::{PATIENCE, Traffic, Turn};
+use super::traffic::{Traffic, Turn};
 use cluster::{Answer, MemoryState, Provisioning, Request as StateRequest, Typed, VolumeRecord};
-use space::coordinator::{Coordinator, Event as SpaceEvent, Phase};
+use space::coordinator::{Coordinator, Event as SpaceEvent, Phase, Predecessor};
 use space::fake_store::FakeFault;
 use types::{BLOCK_BYTES, Monotonic, PoolId};
 
@@ -52,6 +53,7 @@ struct SpaceWorld {
     judge: Judge,
     traffic: Traffic,
     manager: Manager,
+    membership: Membership,
     finished: bool,
 }
 
@@ -70,6 +72,7 @@ impl SpaceWorld {
             judge: Judge::new(&record, revision),
             traffic: Traffic::new(clients, scenario.discards),
             manager: Manager::default(),
+            membership: Membership::new(scenario.nodes, &record),
             finished: false,
             course: Course::new(seed, scenario),
         };
@@ -77,6 +80,7 @@ impl SpaceWorld {
             world.servers.start_replica(&mut world.course, disk);
         }
         world.course.after(MILLISECOND, Event::Manage);
+        world.course.after(MILLISECOND, Event::Heartbeat);
         world.course.after(50 * MILLISECOND, Event::Fault);
         for client in 0..clients {
             world.course.after(10 * MILLISECOND, Event::Client { client, operation: None });
@@ -174,29 +178,61 @@ impl SpaceWorld {
                 }
             }
             Event::Heal(healing) => self.heal(healing),
-            Event::Manage => {
-                self.renew_leases();
-                let record = self.judge.record();
-                if let Some(node) = self.manager.look_after(&mut self.course, &self.servers, record) {
-                    self.open_on(node);
-                }
-            }
+            Event::Manage => self.manager.look_after(&mut self.course, &self.servers, self.judge.record()),
+            Event::Heartbeat => self.beat(),
         }
     }
 
-    /// Lets nodes answer for a while that the cluster state can be reached from, and whose coordinator has the record.
-    fn renew_leases(&mut self) {
-        let Self { course, servers, network, judge, state_down, .. } = self;
-        let state = servers.nodes.len();
-        for at in 0..state {
-            let Some(coordinator) = &mut servers.nodes[at].coordinator else { continue };
-            let owns =
-                judge.record().is_some_and(|record| record.coordinator == coordinator.record().coordinator);
-            if owns && !*state_down && !network.is_cut(at, state) {
-                coordinator.set_lease(Monotonic(course.now).after(LEASE));
+    /// Lets nodes hear each other, tells coordinators what follows, and opens the volume on the node that the rule names.
+    fn beat(&mut self) {
+        self.course.after(HEARTBEAT, Event::Heartbeat);
+        let Self { course, servers, network, judge, membership, state, state_down, .. } = self;
+        let state = (!*state_down).then_some(&*state);
+        let told = membership.beat(course, servers, network, state, judge.record());
+        for (node, Told { lease, down, up, record }) in told.into_iter().enumerate() {
+            self.course.coverage.dead_nodes += u64::from(!down.is_empty());
+            self.tell(node, |coordinator, now| {
+                if let Some(until) = lease {
+                    coordinator.set_lease(until);
+                }
+                if !down.is_empty() {
+                    coordinator.disks_down(now, &down);
+                }
+                if !up.is_empty() {
+                    coordinator.disks_up(now, &up);
+                }
+                if let Some(record) = record {
+                    coordinator.note_record(now, &record);
+                }
+            });
+        }
+        for node in 0..self.servers.nodes.len() {
+            let found = &self.servers.nodes[node];
+            if !found.up || found.coordinator.is_some() {
+                continue;
+            }
+            if let Some(predecessor) = self.membership.to_open(&self.servers, &self.state, node) {
+                self.open_on(node, predecessor);
             }
         }
-        (0..state).for_each(|node| self.pump(node));
+        self.watch_dead_nodes();
+    }
+
+    /// Looks whether disks of dead nodes still count that others can do without.
+    fn watch_dead_nodes(&mut self) {
+        let Self { course, servers, membership, judge, .. } = self;
+        if course.scenario.partitions || course.scenario.state_loss > 0 {
+            return;
+        }
+        for (node, found) in servers.nodes.iter().enumerate() {
+            let Some(coordinator) = &found.coordinator else { continue };
+            if *coordinator.phase() != Phase::Serving || judge.record() != Some(coordinator.record()) {
+                continue;
+            }
+            let down = membership.down(course, servers, node, dead_nodes::PATIENCE);
+            let found = dead_nodes::check(coordinator.record(), &coordinator.chunk_copies(), &down);
+            course.violate(found);
+        }
     }
 
     /// Tells a node's coordinator something, if it has one, and carries what that wants to say.
@@ -258,9 +294,8 @@ impl SpaceWorld {
         self.traffic.forsaken(&mut self.course, waiting);
     }
 
-    fn open_on(&mut self, node: usize) {
-        self.drop_coordinator(node);
-        self.manager.open_on(&mut self.course, &mut self.servers, node);
+    fn open_on(&mut self, node: usize, predecessor: Predecessor) {
+        self.manager.open_on(&mut self.course, &mut self.servers, &self.membership, node, predecessor);
         self.pump(node);
     }
 
@@ -296,7 +331,8 @@ impl SpaceWorld {
             Turn::Ask { node, doing, request } => {
                 let token = traffic.ask(course, servers, client, node, doing, request);
                 self.pump(node);
-                self.course.after(PATIENCE, Event::Client { client, operation: Some(token) });
+                let patience = self.course.scenario.patience_ms * MILLISECOND;
+                self.course.after(patience, Event::Client { client, operation: Some(token) });
             }
             Turn::Finished { node } => {
                 judge.check_copies(course, &servers.disks, &traffic.history);
@@ -327,9 +363,11 @@ impl SpaceWorld {
                 self.state_down = true;
                 course.after(lasting, Event::Heal(Healing::State));
             }
-            Kind::Takeover => {
-                if servers.nodes[node].up && servers.nodes[node].coordinator.is_none() {
-                    self.open_on(node);
+            Kind::Silence => self.membership.silence(course, node, lasting),
+            Kind::Isolate => {
+                for other in (0..=nodes).filter(|other| *other != node) {
+                    self.network.cut(node, other);
+                    course.after(lasting, Event::Heal(Healing::Reconnect(node, other)));
                 }
             }
             Kind::Hang => {
@@ -371,14 +409,21 @@ impl SpaceWorld {
         self.course.coverage.crashes += 1;
         self.drop_coordinator(node);
         self.servers.crash(&mut self.course, node);
-        self.manager.crashed(&self.course);
+        self.membership.reset(&mut self.course, node);
         self.course.after(down_for, Event::Heal(Healing::Restart(node)));
+    }
+
+    fn restart(&mut self, node: usize) {
+        if !self.servers.nodes[node].up {
+            self.membership.started(&self.course, node);
+            self.servers.restart(&mut self.course, node);
+        }
     }
 
     fn heal(&mut self, healing: Healing) {
         let Self { course, servers, network, .. } = self;
         match healing {
-            Healing::Restart(node) => servers.restart(course, node),
+            Healing::Restart(node) => self.restart(node),
             Healing::Reconnect(node, other) => network.reconnect(node, other),
             Healing::State => self.state_down = false,
             Healing::Disk(disk) => servers.heal_disk(course, disk),
@@ -389,8 +434,9 @@ impl SpaceWorld {
             Healing::All => {
                 network.reconnect_all();
                 self.state_down = false;
-                (0..servers.nodes.len()).for_each(|node| servers.restart(course, node));
+                self.membership.hear_all();
                 (0..servers.disks.len()).for_each(|disk| servers.heal_disk(course, disk));
+                (0..self.servers.nodes.len()).for_each(|node| self.restart(node));
             }
         }
     }

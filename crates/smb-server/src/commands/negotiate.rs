@@ -42,7 +42,7 @@ fn capabilities_for(config: &Config, dialect: Dialect, client: Capabilities) -> 
         if config.multichannel {
             own |= Capabilities::MULTI_CHANNEL;
         }
-        own |= Capabilities::DIRECTORY_LEASING;
+        own |= Capabilities::DIRECTORY_LEASING | Capabilities::PERSISTENT_HANDLES;
         // 3.1.1 says it by the encryption context instead.
         if dialect < Dialect::Smb311
             && client.contains(Capabilities::ENCRYPTION)

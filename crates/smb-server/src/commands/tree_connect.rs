@@ -12,7 +12,7 @@ use smb::wire::{
 };
 use std::sync::Arc;
 use types::NtStatus;
-use volume::backend::{Backend, Operation, Reply};
+use volume::backend::{Backend, Operation, Reply, ShareOptions};
 
 /// What anybody who logged on may do on IPC$.
 const PIPE_ACCESS: u32 = 0x001F_01FF;
@@ -116,15 +116,26 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     connect(state, context, policy::tree_of(*volume, root, share, logon))
 }
 
+/// Says what a client may expect of a share (MS-SMB2 3.3.5.7).
+fn capabilities_of(options: ShareOptions, dialect: Dialect) -> ShareCapabilities {
+    let mut capabilities = ShareCapabilities::empty();
+    if options.continuously_available && dialect >= Dialect::Smb300 {
+        capabilities |= ShareCapabilities::CONTINUOUS_AVAILABILITY | ShareCapabilities::CLUSTER;
+        capabilities.set(ShareCapabilities::SCALEOUT, options.scale_out);
+        capabilities.set(ShareCapabilities::ASYMMETRIC, options.scale_out && dialect >= Dialect::Smb302);
+    }
+    capabilities
+}
+
 fn connect<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &mut Context,
     tree: Tree,
 ) -> Result<Step<Box<Work>>, NtStatus> {
-    let is_smb3 = context.dialect(&state.connections) >= Dialect::Smb300;
+    let dialect = context.dialect(&state.connections);
+    let is_smb3 = dialect >= Dialect::Smb300;
     let mut flags = ShareFlags::empty();
-    // Continuous availability is not among them: it promises handles that outlive the server (MS-SMB2 3.3.5.7), and none do.
-    let capabilities = ShareCapabilities::empty();
+    let capabilities = capabilities_of(tree.options(), dialect);
     let share_type = match &tree.target {
         Target::Pipe => {
             flags |= ShareFlags::NO_CACHING;

@@ -87,16 +87,8 @@ pub(crate) struct State<B, D> {
 impl<B: Backend, D: Directory> State<B, D> {
     /// # Panics
     /// If the limits let an answer be longer than a message can be.
-    pub fn new(
-        config: Config,
-        directory: D,
-        mut random: RandomSource,
-        now: Monotonic,
-        wall: FileTime,
-    ) -> Self {
+    pub fn new(config: Config, directory: D, random: RandomSource, now: Monotonic, wall: FileTime) -> Self {
         assert!(config.limits.are_possible(), "an answer of the largest payload fits one message");
-        let mut file_id_mask = [0; 8];
-        random(&mut file_id_mask);
         let limits = &config.limits;
         Self {
             clock: WallClock::new(now, wall),
@@ -104,7 +96,7 @@ impl<B: Backend, D: Directory> State<B, D> {
             connections: Connections::default(),
             sessions: Sessions::new(limits.sessions),
             setups: Setups::new(limits),
-            opens: Opens::new(limits.opens, u64::from_le_bytes(file_id_mask)),
+            opens: Opens::new(limits.opens),
             leases: Leases::default(),
             memory: Memory::new(limits.bytes_in_flight, limits.parked_bytes),
             logon_guard: LogonGuard::default(),

@@ -130,7 +130,8 @@ impl Open {
 ///
 /// - Each open counts once among those of its user.
 /// - An open of a file is found by its volume's name for it, and no two opens have the same one.
-/// - The persistent part of a pipe's FileId lies above all those of files.
+/// - The persistent part of a file's FileId is the volume's name of the open, which is never given twice, whatever starts come between.
+///   That of a pipe's lies above all of them.
 pub(crate) struct Opens {
     table: Arena<Open>,
     /// Counts of each user's opens.
@@ -138,20 +139,17 @@ pub(crate) struct Opens {
     by_volume: HashMap<(VolumeSlot, OpenId), OpenKey>,
     /// FilePositionInformation of durable opens whose clients are away.
     positions: Bounded<(VolumeSlot, OpenId), u64>,
-    /// A secret that hides the volumes' names of opens: after a start of the server, no FileId of before means another client's open.
-    file_id_mask: u64,
     next_pipe: u64,
 }
 
 impl Opens {
-    /// Holds at most `most` opens. `file_id_mask` is random.
-    pub fn new(most: usize, file_id_mask: u64) -> Self {
+    /// Holds at most `most` opens.
+    pub fn new(most: usize) -> Self {
         Self {
             table: Arena::default(),
             shares: Budget::new(most),
             by_volume: HashMap::new(),
             positions: Bounded::new(most),
-            file_id_mask,
             next_pipe: 1,
         }
     }
@@ -215,16 +213,6 @@ impl Opens {
             self.by_volume.remove(&name);
         }
         Some(open)
-    }
-
-    /// The persistent part of the FileId of a file.
-    pub fn persistent_of(&self, open: OpenId) -> u64 {
-        open.0 ^ self.file_id_mask
-    }
-
-    /// The volume's name of the open whose FileId has this persistent part.
-    pub fn named_by(&self, persistent: u64) -> OpenId {
-        OpenId(persistent ^ self.file_id_mask)
     }
 
     /// The persistent part of one more pipe's FileId.

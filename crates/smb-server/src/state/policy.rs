@@ -3,8 +3,7 @@
 //! **The rule.** What a change takes away is gone with the next request; what it gives is there with the next request.
 //! - A session ends, with all its trees, when its account is disabled, deleted or has another password, or when its user is in fewer
 //!   groups or has fewer privileges.
-//! - A tree ends when its share is deleted, leads elsewhere, demands encryption, stops granting caches, or lets the session's user do
-//!   less: by its grants, or as it became read-only.
+//! - A tree ends when its share is deleted, leads elsewhere, demands encryption, grants fewer caches, or lets the session's user do less: by its grants, or as it became read-only.
 //! - With a tree ends everything that was opened through it: opens, durable opens whose clients are away, and what waits in the
 //!   volume. A write that the file layer has already begun is finished.
 //! - Everything else changes in place: new groups, wider grants, durability, access-based enumeration, continuous availability.
@@ -94,12 +93,14 @@ fn narrows(old: &Share, new: &Share) -> bool {
         // Ends the trees of those who could do more than read: see `access_of`.
         read_only: _,
         no_caching,
+        scale_out,
     } = options;
     new.volume != *volume
         || new.path != *path
         || new.encrypt && !encrypt
         // What clients were granted to cache they would go on caching.
         || new.options.no_caching && !no_caching
+        || new.options.scale_out && !scale_out
 }
 
 /// One comparison of what there is with the directory of today.
@@ -137,8 +138,11 @@ impl<'a, D: Directory> Review<'a, D> {
         if let Some((_, ruling)) = self.rulings.get(&standing.address()) {
             return ruling.clone();
         }
-        // The daemon's own opens stand on nothing.
-        let Some(grounds) = standing.grounds::<Grounds>() else { return Ruling::Keep };
+        let Some(grounds) = standing.grounds::<Grounds>() else {
+            // The daemon's own opens stand on nothing; those that outlived a start on their share's name, until their clients are back.
+            let stands = standing.share().is_empty() || self.share(standing.share()).is_some();
+            return if stands { Ruling::Keep } else { Ruling::Close };
+        };
         let ruling = self.rule(grounds);
         self.rulings.insert(standing.address(), (standing.clone(), ruling.clone()));
         ruling

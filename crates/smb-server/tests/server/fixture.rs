@@ -7,6 +7,7 @@ use smb::crypto::{
 use smb::rpc::AccountEntry;
 use smb::wire::*;
 use smb_server::{Account, Config, ConnectionId, ConnectionInfo, Directory, Server, Share, Transport};
+use space::api::{SpaceCompletion, SpaceRequest, SpaceSize, VirtualDisk};
 use space::memory::MemoryVirtualDisk;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -27,6 +28,29 @@ pub const WALL: FileTime = FileTime(133_000_000_000_000_000);
 
 /// Turns of the loop that [`World::settle`] gives to a volume in memory.
 const VOLUME_POLLS: usize = 64;
+
+/// A disk in memory that outlives the server.
+#[derive(Clone)]
+pub struct LastingDisk(Rc<RefCell<MemoryVirtualDisk>>);
+
+impl Default for LastingDisk {
+    fn default() -> Self {
+        let blocks = BlockCount(65_536);
+        Self(Rc::new(RefCell::new(MemoryVirtualDisk::new(blocks, 4096, blocks))))
+    }
+}
+
+impl VirtualDisk for LastingDisk {
+    fn size(&self) -> SpaceSize {
+        self.0.borrow().size()
+    }
+    fn submit(&mut self, token: u64, request: SpaceRequest) {
+        self.0.borrow_mut().submit(token, request);
+    }
+    fn poll(&mut self, out: &mut Vec<SpaceCompletion>) {
+        self.0.borrow_mut().poll(out);
+    }
+}
 
 /// What the file layer was asked and what it will say.
 #[derive(Default)]
@@ -294,10 +318,15 @@ impl World {
 
     /// With a new volume in memory, open to everyone.
     pub fn over_volume() -> Self {
+        Self::over_disk(&LastingDisk::default())
+    }
+
+    /// The same on a disk that outlives the server.
+    pub fn over_disk(disk: &LastingDisk) -> Self {
         let mut root = volume_root();
         let below = AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT;
         root.dacl = Some(Acl::new(vec![Ace::allow(Sid::everyone(), rights::FILE_ALL, below)]));
-        Self::with_root(root)
+        Self::formatted(disk.clone(), root)
     }
 
     fn built(change: impl FnOnce(&mut Config), seed: u64) -> Self {
@@ -319,8 +348,10 @@ impl World {
     }
 
     fn with_root(root: SecurityDescriptor) -> Self {
-        let world = Self::new();
-        let disk = MemoryVirtualDisk::new(BlockCount(65_536), 4096, BlockCount(65_536));
+        Self::formatted(LastingDisk::default(), root)
+    }
+
+    fn formatted(disk: LastingDisk, root: SecurityDescriptor) -> Self {
         let format = Format {
             id: [3; 16],
             label: "test".into(),
@@ -328,7 +359,17 @@ impl World {
             now: WALL,
             root_security: root.build().expect("short enough"),
         };
-        let fs = FileSystem::format(Box::new(disk), &format, volume::fs::Config::default());
+        Self::serving(FileSystem::format(Box::new(disk), &format, volume::fs::Config::default()))
+    }
+
+    /// A server that begins anew over what the last one left on the disk.
+    pub fn started_again(disk: &LastingDisk) -> Self {
+        disk.0.borrow_mut().crash(|_| 0);
+        Self::serving(FileSystem::open(Box::new(disk.clone()), volume::fs::Config::default()))
+    }
+
+    fn serving(fs: FileSystem) -> Self {
+        let world = Self::new();
         let mut volume = Service::new(fs, ServiceConfig::default(), world.now, WALL);
         while !volume.is_open() {
             volume.poll(&mut Vec::new());
@@ -423,6 +464,7 @@ pub struct Wishes {
     pub signing: Vec<u16>,
     /// Of payload by RDMA.
     pub transforms: Vec<u16>,
+    pub capabilities: u32,
 }
 
 impl Default for Wishes {
@@ -432,6 +474,7 @@ impl Default for Wishes {
             ciphers: vec![CIPHER_AES_128_GCM],
             signing: vec![SIGNING_AES_CMAC],
             transforms: vec![],
+            capabilities: 0x7F,
         }
     }
 }
@@ -568,7 +611,7 @@ impl Client {
         let message = self.build(Command::Negotiate, |out| {
             let body = NegotiateRequestBody {
                 security_mode: 1.into(),
-                capabilities: 0x7F.into(),
+                capabilities: wishes.capabilities.into(),
                 client_guid,
                 ..Default::default()
             };

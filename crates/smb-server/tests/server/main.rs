@@ -19,6 +19,7 @@ mod keys;
 mod latencies;
 mod logon;
 mod negotiate;
+mod persistent;
 mod policy;
 mod quotas;
 mod raw;

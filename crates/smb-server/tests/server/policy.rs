@@ -516,18 +516,28 @@ fn who_could_only_read_goes_on_when_the_share_becomes_read_only() {
     assert_eq!(status(&answer), NtStatus::SUCCESS);
 }
 
-/// Both would promise handles that survive the server.
 #[test]
-fn no_share_is_advertised_as_continuously_available_while_there_are_no_persistent_handles() {
-    let mut world = World::over_volume();
-    let mut changed = share();
-    changed.options.continuously_available = true;
-    set(&mut world, Some(account()), Some(changed));
-    for wishes in [Wishes::default(), Wishes { dialects: vec![0x0300], ..Wishes::default() }] {
+fn a_continuously_available_share_says_so_to_clients_that_know_what_it_means() {
+    let continuous = ShareCapabilities::CONTINUOUS_AVAILABILITY | ShareCapabilities::CLUSTER;
+    let scale_out = continuous | ShareCapabilities::SCALEOUT;
+    let cases = [
+        (0x0311, false, continuous),
+        (0x0311, true, scale_out | ShareCapabilities::ASYMMETRIC),
+        (0x0300, true, scale_out),
+        (0x0210, true, ShareCapabilities::empty()),
+    ];
+    for (dialect, is_scale_out, expected) in cases {
+        let mut world = World::over_volume();
+        let mut changed = share();
+        changed.options.continuously_available = true;
+        changed.options.scale_out = is_scale_out;
+        set(&mut world, Some(account()), Some(changed));
         let mut client = Client::new(&mut world);
+        let wishes = Wishes { dialects: vec![dialect], ..Wishes::default() };
         let answer = client.negotiate(&mut world, &wishes);
         let capabilities = NegotiateResponse::parse(&answer).unwrap().capabilities.get();
-        assert_eq!(capabilities & Capabilities::PERSISTENT_HANDLES.bits(), 0);
+        let knows = capabilities & Capabilities::PERSISTENT_HANDLES.bits() != 0;
+        assert_eq!(knows, dialect >= 0x0300, "{dialect:x}");
         assert_eq!(client.log_on(&mut world, PASSWORD), NtStatus::SUCCESS);
         client.sign = true;
         let path = wide_from_str(r"\\server\share");
@@ -535,6 +545,6 @@ fn no_share_is_advertised_as_continuously_available_while_there_are_no_persisten
         let answer = client.call(&mut world, Command::TreeConnect, connect);
         assert_eq!(status(&answer), NtStatus::SUCCESS);
         let capabilities = TreeConnectResponse::parse(&answer).unwrap().capabilities.get();
-        assert_eq!(capabilities & ShareCapabilities::CONTINUOUS_AVAILABILITY.bits(), 0);
+        assert_eq!(capabilities, expected.bits(), "{dialect:x}");
     }
 }

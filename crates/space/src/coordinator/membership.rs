@@ -25,7 +25,7 @@ use super::setting::Setting;
 use super::state::{StateRequests, StateToken};
 use super::wants::{MarkChange, Wants};
 use crate::planted::Planted;
-use cluster::{Answer, Provisioning, Record, Resiliency, StaleDisk, VolumeRecord};
+use cluster::{Answer, Condition, Provisioning, Record, Resiliency, StaleDisk, VolumeRecord};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{ChunkIndex, DiskId, Epoch, Monotonic, PoolId, VolumeId};
 
@@ -148,9 +148,9 @@ impl Membership {
         self.requests.read(self.record.key())
     }
 
-    /// Asks for the record to be replaced.
-    pub fn replace_record(&mut self, record: &VolumeRecord) -> StateToken {
-        self.requests.replace(record, self.revision)
+    /// Asks for the record to be replaced, if the other condition holds too.
+    pub fn replace_record(&mut self, record: &VolumeRecord, other: Option<&Condition>) -> StateToken {
+        self.requests.replace(record, self.revision, other)
     }
 
     pub fn is_ours(&self, setting: &Setting) -> bool {
@@ -434,7 +434,7 @@ impl Membership {
 
     fn send_proposal(&mut self) {
         let Some(proposal) = &mut self.proposal else { return };
-        proposal.token = self.requests.replace(&proposal.record, self.revision);
+        proposal.token = self.requests.replace(&proposal.record, self.revision, None);
         proposal.retry_at = None;
         proposal.reading = false;
     }

@@ -9,7 +9,7 @@ use super::opening::Predecessor;
 use crate::api::SpaceError;
 use crate::planted::Planted;
 use cluster::VolumeRecord;
-use types::{DiskId, Monotonic, NodeId};
+use types::{DiskId, Monotonic};
 
 impl Coordinator {
     /// Lets answers be given until then, if several nodes may open the volume.
@@ -17,10 +17,10 @@ impl Coordinator {
         self.ground.membership.lease.extend(valid_until);
     }
 
-    /// Takes the volume over from this node alone, which may still answer until then (`None`: for a lease from the claim on). If the record
-    /// names another one by now, the volume stays with that: [`SpaceError::Fenced`].
-    pub fn set_predecessor(&mut self, owner: Option<NodeId>, until: Option<Monotonic>) {
-        self.opening.predecessor = Some(Predecessor { owner, until });
+    /// Takes the volume over from this node alone. If the record names another one by now, or the node has come back, the volume stays with
+    /// that: [`SpaceError::Fenced`].
+    pub fn set_predecessor(&mut self, predecessor: Predecessor) {
+        self.opening.predecessor = Some(predecessor);
     }
 
     /// Says whether the disk is another node's: others are read from first, and what comes from there is checked.

@@ -26,7 +26,7 @@ use super::{Event, Phase};
 use crate::api::SpaceError;
 use crate::message::{Answer, Operation};
 use crate::planted::Planted;
-use cluster::{Record, VolumeRecord};
+use cluster::{Condition, Record, VolumeRecord};
 use std::collections::BTreeSet;
 use types::{ChunkIndex, DiskId, Epoch, Monotonic, NodeId};
 
@@ -62,11 +62,14 @@ pub(super) enum Claim {
 }
 
 /// Whom a volume is taken over from.
-pub(super) struct Predecessor {
-    /// The node that the record must still name: if another one has claimed the volume meanwhile, it stays with that.
+#[derive(Debug, Clone, Default)]
+pub struct Predecessor {
+    /// The node that the record must still name, unless it names this one.
     pub owner: Option<NodeId>,
-    /// Until when it may still answer, if that is known.
+    /// Until when that may still answer; `None`: for a lease from the claim on.
     pub until: Option<Monotonic>,
+    /// Holds only as long as the node has not come back: a condition of the claim.
+    pub fence: Option<Condition>,
 }
 
 pub(super) struct Opening {
@@ -109,7 +112,9 @@ impl Opening {
     }
 
     fn claim(&mut self, proposal: Box<VolumeRecord>, ground: &mut Ground) {
-        self.step = Step::Claim { token: ground.membership.replace_record(&proposal), proposal };
+        let fence = self.predecessor.as_ref().and_then(|predecessor| predecessor.fence.as_ref());
+        let fence = fence.filter(|_| !Planted::ClaimWithoutFence.is_planted());
+        self.step = Step::Claim { token: ground.membership.replace_record(&proposal, fence), proposal };
         self.retry_at = None;
     }
 

@@ -1,6 +1,6 @@
 //! Requests to the cluster state on their way.
 
-use cluster::{Record, Request, Transaction, VolumeRecord};
+use cluster::{Condition, Record, Request, Transaction, VolumeRecord};
 use std::collections::VecDeque;
 
 /// Names one request to the cluster state; its answer carries it.
@@ -19,10 +19,11 @@ impl StateRequests {
         self.push(Request::Get { key })
     }
 
-    /// Replaces the record if it still has this revision.
-    pub fn replace(&mut self, record: &VolumeRecord, revision: u64) -> StateToken {
+    /// Replaces the record if it still has this revision, and the other condition holds.
+    pub fn replace(&mut self, record: &VolumeRecord, revision: u64, other: Option<&Condition>) -> StateToken {
         let key = record.key();
-        let transaction = Transaction::default().when(key.clone(), revision).put(key, record.encode());
+        let mut transaction = Transaction::default().when(key.clone(), revision).put(key, record.encode());
+        transaction.conditions.extend(other.cloned());
         self.push(Request::Commit(transaction))
     }
 

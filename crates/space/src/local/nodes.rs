@@ -4,11 +4,12 @@
 //! what keeps two coordinators apart are epochs and the disks' promises (I2, I3).
 
 use super::{Inner, LocalSpace, VolumeHandle};
+use crate::coordinator::Predecessor;
 use crate::message::{PeerId, Request, Response, Transport};
 use crate::seam::BlockStore;
 use cluster::{ClusterState, FaultDomain, VolumeRecord};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use types::{DiskId, Lba, Monotonic, NodeId, VolumeId};
+use types::{DiskId, Lba, Monotonic, VolumeId};
 
 /// Corrupt blocks of volumes that other nodes have open, kept for these for each disk: a scrub finds those again that go beyond it.
 const FOUND_MAX: usize = 4096;
@@ -146,16 +147,15 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.quiet &= !lapsed;
     }
 
-    /// Begins to take a volume over from the node that its record names, which may still answer until then (`None`: for a lease from the
-    /// claim on). If another one has it by now, the opening ends with [`crate::api::SpaceError::Fenced`].
+    /// Begins to take a volume over from the node that its record names. If another one has it by now, or the node is back, the opening ends
+    /// with [`crate::api::SpaceError::Fenced`].
     pub fn take_over(
         &self,
         volume: VolumeId,
         incarnation: u128,
-        owner: Option<NodeId>,
-        until: Option<Monotonic>,
+        predecessor: Predecessor,
     ) -> VolumeHandle<S, C> {
-        self.open_with(volume, incarnation, |coordinator| coordinator.set_predecessor(owner, until))
+        self.open_with(volume, incarnation, |coordinator| coordinator.set_predecessor(predecessor))
     }
 
     /// Takes notice of a volume's record as the cluster state has it: a coordinator whose volume another one has claimed stops at once.

@@ -1,8 +1,10 @@
 //! Spaces of several nodes over a transport in memory.
 
 use super::*;
+use crate::coordinator::Predecessor;
 use crate::local::LocalEvent;
 use crate::message::{BusError, Operation, PeerId, Request, Response, Transport};
+use cluster::{Condition, NodeLease, Record};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -148,6 +150,14 @@ impl Cluster {
         let incarnation = self.incarnation;
         self.nodes[node].handle = Some(self.nodes[node].space.open_volume(VOLUME, incarnation));
         self.carry();
+    }
+
+    /// A node decides to take the volume over from the first one, whose lease is over.
+    fn take_over(&mut self, node: usize, fence: Option<Condition>) {
+        self.incarnation += 1;
+        let predecessor = Predecessor { owner: Some(NodeId(1)), until: Some(self.now), fence };
+        let handle = self.nodes[node].space.take_over(VOLUME, self.incarnation, predecessor);
+        self.nodes[node].handle = Some(handle);
     }
 
     fn phase(&self, node: usize) -> Option<Phase> {
@@ -451,13 +461,30 @@ fn a_volume_that_another_node_has_claimed_meanwhile_is_left_to_it() {
     cluster.fill(0, 1);
     cluster.kill(0);
     // Two nodes decide to take it over from the first; one of them is late.
-    cluster.nodes[1].handle =
-        Some(cluster.nodes[1].space.take_over(VOLUME, 50, Some(NodeId(1)), Some(cluster.now)));
+    cluster.take_over(1, None);
     cluster.pass(Duration::from_millis(100));
     assert_eq!(cluster.phase(1), Some(Phase::Serving), "it waits for a lease that is over");
-    cluster.nodes[2].handle =
-        Some(cluster.nodes[2].space.take_over(VOLUME, 60, Some(NodeId(1)), Some(cluster.now)));
+    cluster.take_over(2, None);
     cluster.pass(Duration::from_millis(100));
     assert_eq!(cluster.phase(2), Some(Phase::Stopped(SpaceError::Fenced)));
     assert_eq!((cluster.phase(1), cluster.record().owner), (Some(Phase::Serving), Some(NodeId(2))));
+}
+
+#[test]
+fn a_claim_on_the_volume_of_a_node_that_has_come_back_fails() {
+    let mut cluster = Cluster::new(3, 1, Resiliency::ThreeWay);
+    let lease = |incarnation| NodeLease { node: NodeId(1), incarnation };
+    let died = cluster.state.write(&lease(1), 0).unwrap();
+    cluster.open(0);
+    cluster.fill(0, 1);
+    // It is taken for dead, and comes back before the claim.
+    let back = cluster.state.write(&lease(2), died).unwrap();
+    let fence = |revision| Some(Condition { key: lease(1).key(), revision });
+    cluster.take_over(1, fence(died));
+    cluster.pass(Duration::from_millis(200));
+    assert_eq!(cluster.phase(1), Some(Phase::Stopped(SpaceError::Fenced)));
+    assert_eq!((cluster.phase(0), cluster.record().owner), (Some(Phase::Serving), Some(NodeId(1))));
+    cluster.take_over(2, fence(back));
+    cluster.pass(Duration::from_millis(200));
+    assert_eq!((cluster.phase(2), cluster.record().owner), (Some(Phase::Serving), Some(NodeId(3))));
 }

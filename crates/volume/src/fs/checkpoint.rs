@@ -226,9 +226,11 @@ impl Checkpointer {
         self.steps = STEPS_AT_ONCE;
     }
 
-    /// Has the next superblock, soon, say that the volume has these features.
-    pub fn want_features(&mut self, features: Features) {
+    /// Has the next superblock, soon, say that the volume has these features. Whether that is new.
+    pub fn want_features(&mut self, features: Features) -> bool {
+        let is_new = !self.features_wanted.contains(features);
         self.features_wanted |= features;
+        is_new
     }
 
     /// Whether a durable superblock says so.

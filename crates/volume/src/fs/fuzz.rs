@@ -13,6 +13,7 @@ use super::meta::page::Page;
 use super::meta::record::{
     EntryRecord, ExtentRecord, Inode, SharedRecord, StreamRecord, decode_number, decode_volume,
 };
+use super::types::OpenStateKey;
 
 /// Number of structures that [`parse`] knows.
 pub const STRUCTURES: u8 = 6;
@@ -20,6 +21,11 @@ pub const STRUCTURES: u8 = 6;
 /// Places at which superblocks and batches are taken to lie.
 const SUPERBLOCK: Lba = Lba(0);
 const JOURNAL: Lba = Lba(4);
+
+/// Parses bytes as the key of something that is kept of opens.
+pub fn open_state_key(bytes: &[u8]) -> Option<OpenStateKey> {
+    key::parse_open_state(bytes)
+}
 
 /// Parses bytes as structure number `which`; whether they were one.
 pub fn parse(which: u8, bytes: &[u8]) -> bool {

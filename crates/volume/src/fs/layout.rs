@@ -44,6 +44,8 @@ bitflags::bitflags! {
     pub struct Features: u32 {
         /// Use of space is counted by owner: who changes files has to keep the counts.
         const QUOTAS = 1;
+        /// Opens outlive the server ([`super::open_state`]): who opens files has to take them up, and to heed them.
+        const OPENS = 2;
     }
 }
 

@@ -33,6 +33,32 @@ impl StreamId {
     }
 }
 
+/// Names something that is kept of opens which outlive the server. No two of one name are kept.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OpenStateKey {
+    Open(u64),
+    /// A byte-range lock of an open.
+    Lock {
+        open: u64,
+        offset: u64,
+        len_bytes: u64,
+        shared: bool,
+    },
+    /// A lease: the client and the key that it chose.
+    Lease {
+        client: [u8; 16],
+        key: [u8; 16],
+    },
+    /// A name that goes with the last open of its file, whatever its case.
+    DeletedLink {
+        file: FileId,
+        parent: FileId,
+        name: WideString,
+    },
+    /// A named stream that goes with its last open.
+    DeletedStream(StreamId),
+}
+
 /// Why the file layer refuses or fails.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FsError {

@@ -2,6 +2,7 @@
 
 use super::clock::Clock;
 use super::events::Events;
+use super::records::Records;
 use super::tasks::{Parked, Tasks, Wait, Work};
 use super::timers::Timers;
 use super::turn::Turn;
@@ -18,6 +19,10 @@ pub struct Agenda {
     pub timers: Timers,
     pub tasks: Tasks,
     pub events: Events,
+    /// What has to be recorded of opens that outlive the server.
+    pub records: Records,
+    /// Whether operations run: not before the opens that outlived the last start are there.
+    pub is_open: bool,
 }
 
 impl Agenda {
@@ -28,6 +33,8 @@ impl Agenda {
             timers: Timers::default(),
             tasks: Tasks::new(parked_max),
             events: Events::default(),
+            records: Records::default(),
+            is_open: false,
         }
     }
 

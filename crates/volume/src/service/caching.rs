@@ -1,6 +1,8 @@
 //! Which holders have to give up what they cache, and which opens get to cache what (MS-FSA 2.1.4.12, 2.1.5.17; MS-SMB2 3.3.5.9.8,
 //! 3.3.5.22).
 
+mod kept;
+
 use super::agenda::Agenda;
 use super::cache_state::{Break, CacheState, level_of, state_of};
 use super::halt::Halt;
@@ -84,8 +86,8 @@ pub struct CacheAsked {
     pub locked: bool,
     pub client: Guid,
     pub request: CacheRequest,
-    /// Whether the share grants no caching.
-    pub refuse: bool,
+    /// The most that the share grants.
+    pub most: LeaseState,
 }
 
 #[derive(Debug)]
@@ -96,6 +98,8 @@ struct Lease {
     epoch: u16,
     version_2: Option<LeaseVersion2>,
     opens: u32,
+    /// Those of them that outlive the server, as the lease then does.
+    persistent_opens: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,6 +115,8 @@ struct Held {
     opens: SmallVec<[OpenId; 1]>,
     /// Whether the clients of all of them are away, or all are being closed.
     away: bool,
+    /// Whether one of those clients may come back whatever happens meanwhile.
+    kept: bool,
 }
 
 /// Lists the holders that cache something of the stream, in the order of their oldest opens.
@@ -119,6 +125,7 @@ fn holders(opens: &Opens, stream: StreamId) -> Vec<Held> {
     let mut by_lease: HashMap<LeaseName, usize> = HashMap::new();
     for (id, open) in caching_opens(opens, stream) {
         let away = open.disconnected.is_some() || open.closing;
+        let kept = open.awaits_client();
         let holder = match open.holder {
             CacheHolder::None => continue,
             CacheHolder::Oplock(_) => Holder::Oplock(id),
@@ -126,13 +133,14 @@ fn holders(opens: &Opens, stream: StreamId) -> Vec<Held> {
                 if let Some(at) = by_lease.get(&name) {
                     holders[*at].opens.push(id);
                     holders[*at].away &= away;
+                    holders[*at].kept |= kept;
                     continue;
                 }
                 by_lease.insert(name, holders.len());
                 Holder::Lease(name)
             }
         };
-        holders.push(Held { holder, opens: SmallVec::from_iter([id]), away });
+        holders.push(Held { holder, opens: SmallVec::from_iter([id]), away, kept });
     }
     holders
 }
@@ -186,7 +194,8 @@ impl Caching {
     /// Asks holders to give up caching. Returns whether the operation that asks has to wait.
     ///
     /// # Errors
-    /// [`Halt::Closing`] if a holder's client was away: its opens are being closed.
+    /// [`Halt::Closing`] if a holder's client was away: its opens are being closed. FILE_NOT_AVAILABLE if it may come back for them, and
+    /// may have written what it caches.
     pub fn ask(
         &mut self,
         opens: &mut Opens,
@@ -197,7 +206,7 @@ impl Caching {
         let mut removed = false;
         let looked_at = opens.file(request.stream.file).map_or(0, |node| node.opens.caching_len());
         agenda.turn.spend(u32::try_from(looked_at).unwrap_or(u32::MAX));
-        for Held { holder, opens: held, away } in holders(opens, request.stream) {
+        for Held { holder, opens: held, away, kept } in holders(opens, request.stream) {
             match holder {
                 Holder::Oplock(id) if !request.oplocks || request.by_open == Some(id) => continue,
                 Holder::Lease(name) if !request.leases || request.by_lease == Some(name) => continue,
@@ -213,6 +222,13 @@ impl Caching {
             let untouched = request.keep.contains(state);
             if untouched {
                 wait |= breaking;
+                continue;
+            }
+            if away && kept {
+                if state.intersects(request.wait_for) {
+                    return Err(NtStatus::FILE_NOT_AVAILABLE.into());
+                }
+                self.strip(opens, agenda, holder, keep);
                 continue;
             }
             if away {
@@ -232,19 +248,44 @@ impl Caching {
         Ok(wait)
     }
 
+    /// Takes from a holder whose client is away: it learns of that when it comes back.
+    fn strip(&mut self, opens: &mut Opens, agenda: &mut Agenda, holder: Holder, keep: LeaseState) {
+        let Some(caching) = self.state_mut(opens, holder) else { return };
+        *caching = CacheState::new(normal(caching.state() & keep));
+        self.changed(opens, agenda, holder);
+    }
+
+    /// Counts a change of what a holder caches, and has it recorded if it outlives the server.
+    fn changed(&mut self, opens: &mut Opens, agenda: &mut Agenda, holder: Holder) {
+        match holder {
+            Holder::Oplock(id) => {
+                note_caching(opens, id);
+                if opens.get(id).is_some_and(|open| open.persistent) {
+                    agenda.records.open(id);
+                }
+            }
+            Holder::Lease(name) => {
+                if let Some(lease) = self.leases.get_mut(&name) {
+                    lease.epoch = lease.epoch.wrapping_add(1);
+                }
+                self.note_lease(agenda, name);
+            }
+        }
+    }
+
+    /// Has a lease recorded, if it outlives the server.
+    pub fn note_lease(&self, agenda: &mut Agenda, name: LeaseName) {
+        if self.leases.get(&name).is_some_and(|lease| lease.persistent_opens > 0) {
+            agenda.records.lease(name);
+        }
+    }
+
     fn break_holder(&mut self, opens: &mut Opens, agenda: &mut Agenda, holder: Holder, keep: LeaseState) {
         let Some(caching) = self.state_mut(opens, holder) else { return };
         let Some(step) = caching.break_to(keep, agenda.clock.now()) else { return };
         let deadline = caching.deadline();
-        if let Holder::Oplock(id) = holder {
-            note_caching(opens, id);
-        }
-        if let Holder::Lease(name) = holder
-            && let Some(lease) = self.leases.get_mut(&name)
-        {
-            // The steps of one break share an epoch.
-            lease.epoch = lease.epoch.wrapping_add(1);
-        }
+        // The steps of one break share an epoch.
+        self.changed(opens, agenda, holder);
         self.tell(opens, agenda, holder, step, deadline);
     }
 
@@ -428,8 +469,7 @@ impl Caching {
     pub fn grant(&mut self, opens: &mut Opens, asked: &CacheAsked) -> (CacheHolder, CacheGrant) {
         match asked.request {
             CacheRequest::Oplock(level) => {
-                let refuse = asked.directory || asked.refuse;
-                let wanted = if refuse { LeaseState::empty() } else { state_of(level) };
+                let wanted = if asked.directory { LeaseState::empty() } else { state_of(level) & asked.most };
                 let granted = level_of(self.grantable(opens, asked, wanted, None));
                 let holder = match granted {
                     OplockLevel::None => CacheHolder::None,
@@ -447,13 +487,13 @@ impl Caching {
         asked: &CacheAsked,
         request: LeaseRequest,
     ) -> (CacheHolder, CacheGrant) {
-        let CacheAsked { stream, directory, client, refuse, .. } = *asked;
+        let CacheAsked { stream, directory, client, most, .. } = *asked;
         let name = (client, request.key);
-        let mut wanted = request.state;
+        let mut wanted = request.state & most;
         if directory {
             wanted.remove(LeaseState::WRITE);
         }
-        if refuse || directory && request.version_2.is_none() {
+        if directory && request.version_2.is_none() {
             wanted = LeaseState::empty();
         }
         let granted = self.grantable(opens, asked, wanted, Some(name));
@@ -464,6 +504,7 @@ impl Caching {
             epoch: request.version_2.map_or(0, |version| version.epoch),
             version_2: request.version_2,
             opens: 0,
+            persistent_opens: 0,
         });
         let held = lease.caching.state();
         let upgrade = if lease.opens == 0 {
@@ -547,12 +588,18 @@ impl Caching {
             Err(status) => {
                 // The holder wants to keep more than it was offered: it keeps nothing.
                 open.holder = CacheHolder::None;
+                if open.persistent {
+                    agenda.records.open(id);
+                }
                 note_caching(opens, id);
                 agenda.tasks.wake(file);
                 return Err(status.into());
             }
         };
         let (left, deadline) = (caching.state(), caching.deadline());
+        if open.persistent {
+            agenda.records.open(id);
+        }
         note_caching(opens, id);
         if let Some(step) = next {
             self.tell(opens, agenda, Holder::Oplock(id), step, deadline);
@@ -573,6 +620,7 @@ impl Caching {
         let file = lease.stream.file;
         let next = lease.caching.acknowledge(state, agenda.clock.now())?;
         let deadline = lease.caching.deadline();
+        self.note_lease(agenda, name);
         if let Some(step) = next {
             self.tell(opens, agenda, Holder::Lease(name), step, deadline);
         }
@@ -586,14 +634,19 @@ impl Caching {
         if lease.caching.deadline() == Some(at) {
             lease.caching.give_up();
             agenda.tasks.wake(lease.stream.file);
+            self.note_lease(agenda, name);
         }
     }
 
     /// Gives up the part in caching of an open that is gone.
-    pub fn release(&mut self, holder: &CacheHolder) {
+    pub fn release(&mut self, holder: &CacheHolder, is_persistent: bool, agenda: &mut Agenda) {
         if let CacheHolder::Lease(name) = holder {
             let lease = self.leases.get_mut(name).expect("a lease that an open has is there");
             lease.opens -= 1;
+            if is_persistent {
+                lease.persistent_opens -= 1;
+                agenda.records.lease(*name);
+            }
             if lease.opens == 0 {
                 self.leases.remove(name);
             }
@@ -609,6 +662,9 @@ pub fn oplock_timed_out(opens: &mut Opens, agenda: &mut Agenda, id: OpenId, at: 
     {
         open.holder = CacheHolder::None;
         let file = open.stream.file;
+        if open.persistent {
+            agenda.records.open(id);
+        }
         note_caching(opens, id);
         agenda.tasks.wake(file);
     }

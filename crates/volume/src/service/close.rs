@@ -1,11 +1,13 @@
 //! CLOSE: what an open leaves behind, and deletion with the last one (MS-FSA 2.1.5.4).
 
+use super::file_opens::Doomed;
 use super::halt::{Halt, Outcome};
 use super::information;
 use super::notify;
 use super::open::{LeaseName, LinkName};
 use super::parts::Parts;
 use super::path;
+use super::settling::settle;
 use super::transfers::InFlight;
 use crate::backend::{Durability, OpenId, OperationId, Reply};
 use crate::fs::{FileId, FsError, StreamId};
@@ -19,9 +21,15 @@ pub fn close(
     id: OpenId,
     query: bool,
 ) -> Result<Outcome, Halt> {
-    parts.settle_write_time(id);
     let open = parts.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
     let stream = open.stream;
+    if open.share.continuously_available && open.delete_on_close {
+        parts.fs.ready_to_keep_deletion()?;
+    } else if open.persistent {
+        parts.fs.ready_to_change_opens()?;
+    }
+    parts.settle_write_time(id);
+    let open = parts.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
     // A flush under way has not been answered: this close does not overtake it, and fails as it does.
     let flushing = open.flushes > 0 && !Planted::CloseBeforeFlush.is_planted();
     let flush = flushing || (open.dirty && open.share.durability != Durability::Flush);
@@ -29,6 +37,8 @@ pub fn close(
     // Deleting comes first: it may have to wait for metadata, and then all of this is done again.
     let deleted = delete_due(parts, id)?;
     forget_open(parts, id);
+    // What is flushed includes that it is closed.
+    settle(parts);
     if deleted || !flush {
         return Ok(Outcome::Reply(Reply::Closed(information)));
     }
@@ -51,8 +61,8 @@ fn delete_due(parts: &mut Parts<'_>, id: OpenId) -> Result<bool, Halt> {
     let Some(open) = parts.opens.get(id) else { return Ok(false) };
     let (stream, directory, by) = (open.stream, open.directory, open.parent_lease());
     if open.delete_on_close {
-        let link = open.own_link().cloned();
-        mark_own_deletion(parts, stream, link, directory)?;
+        let (link, keep) = (open.own_link().cloned(), open.share.continuously_available);
+        mark_own_deletion(parts, stream, link, directory, keep)?;
     }
     let mut gone = stream.index != 0 && delete_stream_due(parts, id, stream)?;
     let Some(node) = parts.opens.file(stream.file) else { return Ok(gone) };
@@ -61,9 +71,7 @@ fn delete_due(parts: &mut Parts<'_>, id: OpenId) -> Result<bool, Halt> {
     }
     for link in node.deleting().to_vec() {
         gone |= remove_link(parts, stream.file, &link, directory && stream.index == 0, by)?;
-        if let Some(node) = parts.opens.file_mut(stream.file) {
-            node.forget_link(&link);
-        }
+        parts.forget_deletion(stream.file, Doomed::Link(link));
     }
     Ok(gone)
 }
@@ -74,14 +82,22 @@ fn mark_own_deletion(
     stream: StreamId,
     link: Option<LinkName>,
     directory: bool,
+    keep: bool,
 ) -> Result<(), Halt> {
+    // Nothing has to be kept of what goes at once.
+    let is_last = |parts: &Parts<'_>| {
+        parts.opens.file(stream.file).is_some_and(|node| match stream.index {
+            0 => node.opens.len() == 1,
+            index => node.opens.of_stream(index) == 1,
+        })
+    };
+    let keep = keep && !is_last(parts);
     if stream.index != 0 {
-        let node = parts.opens.file_mut(stream.file).expect("a file that is open has a node");
-        node.delete_stream(stream.index);
+        parts.mark_deleting(stream.file, Doomed::Stream(stream.index), keep);
     } else if let Some(link) = link
         && (!directory || parts.fs.is_empty_directory(stream.file)?)
     {
-        parts.mark_deleting(stream.file, link);
+        parts.mark_deleting(stream.file, Doomed::Link(link), keep);
     }
     Ok(())
 }
@@ -107,7 +123,7 @@ fn delete_stream_due(parts: &mut Parts<'_>, id: OpenId, stream: StreamId) -> Res
 }
 
 /// Takes a name away for good. Returns whether the file has no other.
-fn remove_link(
+pub fn remove_link(
     parts: &mut Parts<'_>,
     file: FileId,
     link: &LinkName,
@@ -145,8 +161,8 @@ fn forget_open(parts: &mut Parts<'_>, id: OpenId) {
     let stream = open.stream;
     parts.watches.end(id, parts.agenda);
     let (locks, mut around) = parts.around_locks();
-    locks.release(id, stream, open.session, &mut around);
-    parts.caching.release(&open.holder);
+    locks.release(id, &open, &mut around);
+    parts.caching.release(&open.holder, open.persistent, parts.agenda);
     parts.replays.closed(id, &open);
     if open.modified {
         let what = notify::SIZE | notify::LAST_WRITE;

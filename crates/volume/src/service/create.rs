@@ -1,6 +1,6 @@
 //! CREATE: options, the way to the file, dispositions (MS-FSA 2.1.5.1, MS-SMB2 3.3.5.9).
 
-use super::durable::replayed;
+use super::durable::{is_persistent, replayed};
 use super::establish::establish;
 use super::halt::{Halt, Outcome};
 use super::make_file::Making;
@@ -20,6 +20,16 @@ const VALID_ATTRIBUTES: u32 = 0x7FB7;
 
 /// Opens or makes a file, directory or stream.
 pub fn create(parts: &mut Parts<'_>, create: &Create, attempt: &mut Attempt) -> Result<Outcome, Halt> {
+    let result = open_or_make(parts, create, attempt);
+    match &result {
+        Ok(_) => parts.replays.finish(attempt, parts.agenda),
+        Err(Halt::Status(_) | Halt::Symlink { .. }) => {}
+        Err(_) => parts.replays.interrupt(attempt, parts.agenda),
+    }
+    result
+}
+
+fn open_or_make(parts: &mut Parts<'_>, create: &Create, attempt: &mut Attempt) -> Result<Outcome, Halt> {
     if let Some(reply) = replayed(parts, create, attempt)? {
         return Ok(Outcome::Reply(reply));
     }
@@ -40,6 +50,9 @@ pub fn create(parts: &mut Parts<'_>, create: &Create, attempt: &mut Attempt) -> 
     }
     let through = create.options & options::OPEN_REPARSE_POINT == 0;
     let target = walk(parts.fs, parts.names, create.caller.root, &parsed)?;
+    if is_persistent(create) {
+        parts.fs.ready_to_keep_opens()?;
+    }
     let places = places_of(target.path_units(parsed.stream));
     parts.opens.make_room(&create.caller.token.user, places, parts.agenda)?;
     if through

@@ -4,7 +4,8 @@ use super::cache_state::{level_of, state_of};
 use super::grant::{Grant, Needs};
 use super::halt::Halt;
 use super::information::describe;
-use super::open::{CacheHolder, Durable, Open};
+use super::open::{CacheHolder, Durable};
+use super::open_record::TokenDigest;
 use super::parts::{DurableTimeouts, Parts};
 use super::roots::seen_path;
 use super::tasks::Attempt;
@@ -29,13 +30,19 @@ pub fn replayed(
 ) -> Result<Option<Reply>, Halt> {
     let Some(id) = parts.replays.find(create, attempt, parts.opens)? else { return Ok(None) };
     let open = parts.opens.get(id).ok_or(NtStatus::FILE_NOT_AVAILABLE)?;
-    if open.session != create.caller.session
+    // The client of an open that outlives the server may have lost its session with it.
+    let other_session = open.session != create.caller.session;
+    if other_session && !open.persistent
         || open.token.user != create.caller.token.user
         || open.root != create.caller.root
     {
         return Err(NtStatus::ACCESS_DENIED.into());
     }
     Grant::of(&create.caller).check(Needs::All(open.access))?;
+    if other_session && !may_take_up(parts, id, &create.caller)? {
+        return Err(NtStatus::ACCESS_DENIED.into());
+    }
+    let open = parts.opens.get(id).ok_or(NtStatus::FILE_NOT_AVAILABLE)?;
     let same_lease = match (&open.holder, &create.cache) {
         (CacheHolder::Lease(held), CacheRequest::Lease(asked)) => held.1 == asked.key,
         (CacheHolder::Lease(_), _) | (CacheHolder::Oplock(_), CacheRequest::Lease(_)) => false,
@@ -52,14 +59,24 @@ pub fn replayed(
         durable = asked == OplockLevel::Batch;
     }
     let path = seen_path(parts.fs, open)?;
+    durable |= open.persistent;
+    if other_session {
+        take_up(parts, id, &create.caller);
+    }
     let mut created = describe(parts.fs, parts.opens, id, grant, path);
     created.durable = created.durable.filter(|_| durable);
     Ok(Some(Reply::Created(Box::new(created))))
 }
 
-/// Returns how a new open outlives its connection, if it asked to and caches handles.
-pub fn durable_for(timeouts: DurableTimeouts, create: &Create, handle_cached: bool) -> Option<Durable> {
-    let request = create.durable.filter(|_| handle_cached)?;
+/// Whether an open is to outlive the server: its client asks for it, through a share that promises it (MS-SMB2 3.3.5.9.10).
+pub fn is_persistent(create: &Create) -> bool {
+    create.caller.share.continuously_available
+        && matches!(create.durable, Some(DurableRequest::Version2 { persistent: true, .. }))
+}
+
+/// Returns how a new open outlives its connection, if it asked to and `may`.
+pub fn durable_for(timeouts: DurableTimeouts, create: &Create, may: bool) -> Option<Durable> {
+    let request = create.durable.filter(|_| may)?;
     let asked = match request {
         DurableRequest::Version1 => None,
         DurableRequest::Version2 { timeout, .. } => timeout.filter(|timeout| !timeout.is_zero()),
@@ -124,10 +141,14 @@ pub fn reconnect(parts: &mut Parts<'_>, request: &Reconnect) -> Result<Reply, Ha
             request.create_guid.is_none_or(|guid| guid == create_guid)
         }
     };
-    // A lease belongs to its client, an oplock to any client of the user that knows the handle.
-    let leased = matches!(open.holder, CacheHolder::Lease(_));
+    // A lease belongs to its client, as does what outlives the server; an oplock to any client of the user that knows the handle.
+    let bound = open.persistent || matches!(open.holder, CacheHolder::Lease(_));
     let elsewhere = open.root != request.caller.root;
-    if !guid_fits || leased && open.client != request.caller.client || elsewhere || request.persistent {
+    if !guid_fits
+        || bound && open.client != request.caller.client
+        || elsewhere
+        || request.persistent != open.persistent
+    {
         return Err(missing.into());
     }
     match (&open.holder, &request.lease) {
@@ -146,9 +167,10 @@ pub fn reconnect(parts: &mut Parts<'_>, request: &Reconnect) -> Result<Reply, Ha
     if open.token.user != request.caller.token.user {
         return Err(NtStatus::ACCESS_DENIED.into());
     }
-    if !may_take_up(open, &request.caller) {
+    if !may_take_up(parts, request.open, &request.caller)? {
         return Err(missing.into());
     }
+    let open = parts.opens.get(request.open).ok_or(missing)?;
     let grant = parts.caching.current_grant(&open.holder);
     take_up(parts, request.open, &request.caller);
     let mut created = describe(parts.fs, parts.opens, request.open, grant, path);
@@ -156,22 +178,42 @@ pub fn reconnect(parts: &mut Parts<'_>, request: &Reconnect) -> Result<Reply, Ha
     Ok(Reply::Created(Box::new(created)))
 }
 
-/// Gives a disconnected open to the session of its client.
+/// Gives an open to the session of its client.
 fn take_up(parts: &mut Parts<'_>, id: OpenId, caller: &Caller) {
     let Some(open) = parts.opens.reconnect(id, caller.session, parts.agenda) else { return };
-    parts.locks.hand_over(id, open.stream, open.session, caller.session);
+    let stream = open.stream;
+    parts.locks.hand_over(id, stream, open.session, caller.session);
+    parts.locks.release_writes(id, stream);
     open.session = caller.session;
     open.client = caller.client;
     open.token = caller.token.clone();
+    open.token_digest = None;
     open.share = caller.share;
     open.standing = caller.standing.clone();
     open.granted_by_share = caller.share_access;
+    // Its record has the token of before.
+    if open.persistent {
+        parts.agenda.records.open(id);
+    }
+    parts.agenda.tasks.wake(stream.file);
 }
 
 /// Whether today's tree connect of the same user allows what the open was granted: it comes through the same share, which gives as
-/// much, to a token that has lost nothing.
-fn may_take_up(open: &Open, caller: &Caller) -> bool {
-    open.standing.share() == caller.standing.share()
-        && Grant::of(caller).check(Needs::All(open.access)).is_ok()
-        && caller.token.has_all_of(&open.token)
+/// much, to a token that has lost nothing. Of an open that outlived the server the token is not known any more: one that changed has to
+/// be given by the file what the open has.
+fn may_take_up(parts: &mut Parts<'_>, id: OpenId, caller: &Caller) -> Result<bool, Halt> {
+    let open = parts.opens.get(id).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+    if open.standing.share() != caller.standing.share()
+        || Grant::of(caller).check(Needs::All(open.access)).is_err()
+    {
+        return Ok(false);
+    }
+    let Some(digest) = open.token_digest else { return Ok(caller.token.has_all_of(&open.token)) };
+    if digest == TokenDigest::of(&caller.token) {
+        return Ok(true);
+    }
+    let (access, file) = (open.access, open.stream.file);
+    let attributes = parts.fs.attributes(file)?;
+    let descriptor = parts.descriptor(&attributes)?;
+    Ok(access & !security::maximal_access(&descriptor, &caller.token) == 0)
 }

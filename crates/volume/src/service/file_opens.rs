@@ -13,6 +13,8 @@ pub struct FileOpens {
     /// Opens that may cache something.
     caching: BTreeMap<u64, OpenId>,
     next_place: u64,
+    /// Opens that outlive the server.
+    persistent: usize,
     /// The number of opens of the unnamed stream, and of each other one.
     unnamed: usize,
     named: HashMap<u32, usize>,
@@ -81,16 +83,43 @@ impl FileOpens {
         self.caching.len()
     }
 
+    /// Notes that one of the opens outlives the server.
+    pub fn add_persistent(&mut self) {
+        self.persistent += 1;
+    }
+
+    pub fn remove_persistent(&mut self) {
+        self.persistent -= 1;
+    }
+
+    /// Counts the opens that outlive the server.
+    pub fn persistent_len(&self) -> usize {
+        self.persistent
+    }
+
     /// Counts the opens of one stream.
     pub fn of_stream(&self, stream: u32) -> usize {
         if stream == 0 { self.unnamed } else { self.named.get(&stream).copied().unwrap_or_default() }
     }
 }
 
+/// Something that is to go with the last open.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Doomed {
+    /// A name of the file.
+    Link(LinkName),
+    /// One of its named streams.
+    Stream(u32),
+}
+
 /// What the opens of one file have in common.
+///
+/// Invariant: what is in `kept` is to go.
 #[derive(Debug, Default)]
 pub struct FileNode {
     pub opens: FileOpens,
+    /// Deletions that outlive the server.
+    kept: BTreeSet<Doomed>,
     /// Names that go when the last open of the file does.
     deleting: Vec<LinkName>,
     /// Named streams that go when their last open does.
@@ -126,17 +155,26 @@ impl FileNode {
         is_new
     }
 
-    /// Lets a name stay, or notes that it is gone.
-    pub fn forget_link(&mut self, link: &LinkName) {
+    /// Notes that a deletion is recorded. Whether that is new.
+    pub fn keep(&mut self, doomed: Doomed) -> bool {
+        self.kept.insert(doomed)
+    }
+
+    /// Lets a name stay, or notes that it is gone. Whether a record says otherwise.
+    #[must_use]
+    pub fn forget_link(&mut self, link: &LinkName) -> bool {
         self.deleting.retain(|other| other != link);
+        !self.kept.is_empty() && self.kept.remove(&Doomed::Link(link.clone()))
     }
 
     pub fn delete_stream(&mut self, stream: u32) {
         self.deleting_streams.insert(stream);
     }
 
-    /// Lets a named stream stay, or notes that it is gone.
-    pub fn forget_stream(&mut self, stream: u32) {
+    /// Lets a named stream stay, or notes that it is gone. Whether a record says otherwise.
+    #[must_use]
+    pub fn forget_stream(&mut self, stream: u32) -> bool {
         self.deleting_streams.remove(&stream);
+        !self.kept.is_empty() && self.kept.remove(&Doomed::Stream(stream))
     }
 }

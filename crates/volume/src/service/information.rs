@@ -75,7 +75,7 @@ pub fn describe(
         granted_access: open.map_or(0, |open| open.access),
         maximal_access: None,
         durable: open.and_then(|open| open.durable).map(|durable| durable.timeout),
-        persistent: false,
+        persistent: open.is_some_and(|open| open.persistent && open.durable.is_some()),
         path,
         is_stream: open.is_some_and(|open| open.stream.index != 0),
     }

@@ -34,6 +34,11 @@ impl From<ByteRange> for Interval {
 }
 
 impl Interval {
+    /// Returns the length of the range that it was made from.
+    pub const fn len_bytes(self) -> u64 {
+        (self.end - self.start as u128) as u64
+    }
+
     pub fn meets(self, other: Self) -> bool {
         u128::from(self.start) < other.end && u128::from(other.start) < self.end
     }

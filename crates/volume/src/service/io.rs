@@ -3,8 +3,10 @@
 //! A read or a write finds its open, checks rights and locks, and hands down. It allocates nothing of its own and touches no path.
 
 use super::halt::{Halt, Outcome, status_of};
+use super::locks::Obstacle;
 use super::open::FixedTimes;
 use super::parts::Parts;
+use super::tasks::Work;
 use super::transfers::InFlight;
 use crate::backend::{ByteRange, OpenId, Operation, OperationId, Reply};
 use crate::fs::{AttributeChange, FsError, StreamId};
@@ -49,7 +51,7 @@ pub fn check_read(parts: &mut Parts<'_>, id: OpenId, range: ByteRange) -> Result
     open.used = true;
     let stream = open.stream;
     let fixed = open.fixed_times.contains(FixedTimes::ACCESSED);
-    parts.locks.check_io(id, stream, range, false)?;
+    parts.locks.check_io(id, stream, range, false).map_err(|_| NtStatus::FILE_LOCK_CONFLICT)?;
     if first && !fixed {
         let accessed = Some(parts.time());
         parts.fs.touch(stream.file, &AttributeChange { accessed, ..AttributeChange::default() });
@@ -72,15 +74,38 @@ pub fn finish_read(
     parts.agenda.events.done(operation, result);
 }
 
-/// Writes, or returns the write if metadata has to come into memory first: only one to the end of the file looks at any.
-pub fn write(
+/// Writes, or parks the write: until metadata has come into memory, at which only one to the end of the file looks, or until a client that
+/// wrote to the stream and is away has come back, or will not any more.
+pub fn write_or_wait(
     parts: &mut Parts<'_>,
     operation: OperationId,
     id: OpenId,
     offset: u64,
     data: Payload,
     write_through: bool,
-) -> Option<Operation> {
+) {
+    let Some((request, halt)) = write(parts, operation, id, offset, data, write_through) else { return };
+    match halt {
+        Halt::Break(_) if parts.agenda.tasks.is_full() => {
+            parts.agenda.events.done(operation, Err(NtStatus::INSUFFICIENT_RESOURCES));
+        }
+        Halt::Break(file) => {
+            let wait = parts.agenda.tasks.wait_for_caching(file);
+            parts.agenda.park(operation, Some(Work::Request(request)), wait, false);
+        }
+        _ => parts.agenda.wait_for_storage(operation, request),
+    }
+}
+
+/// Writes, or returns the write and why it has to wait.
+fn write(
+    parts: &mut Parts<'_>,
+    operation: OperationId,
+    id: OpenId,
+    offset: u64,
+    data: Payload,
+    write_through: bool,
+) -> Option<(Operation, Halt)> {
     let len_bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
     let (stream, offset) = match check_write(parts, id, offset, u64::from(len_bytes)) {
         Ok(found) => found,
@@ -88,8 +113,9 @@ pub fn write(
             parts.agenda.events.done(operation, Err(status));
             return None;
         }
-        Err(_) => {
-            return Some(Operation::Write { open: id, offset, data, write_through, unbuffered: false });
+        Err(halt) => {
+            let write = Operation::Write { open: id, offset, data, write_through, unbuffered: false };
+            return Some((write, halt));
         }
     };
     if len_bytes == 0 {
@@ -132,8 +158,32 @@ pub fn check_write(
     if offset == AT_POSITION || offset.checked_add(len_bytes).is_none_or(|end| end > i64::MAX as u64) {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
-    parts.locks.check_io(id, stream, ByteRange { offset, len_bytes }, true)?;
+    check_range(parts, id, stream, ByteRange { offset, len_bytes })?;
     Ok((stream, offset))
+}
+
+/// Checks that others let an open write a range of its stream.
+fn check_range(parts: &Parts<'_>, id: OpenId, stream: StreamId, range: ByteRange) -> Result<(), Halt> {
+    let mut checked = parts.locks.check_io(id, stream, range, true);
+    if checked == Err(Obstacle::WriterAway) && !is_writer_elsewhere(parts, id, stream) {
+        checked = parts.locks.check_locked(id, stream, range);
+    }
+    match checked {
+        Ok(()) => Ok(()),
+        Err(Obstacle::Locked) => Err(NtStatus::FILE_LOCK_CONFLICT.into()),
+        Err(Obstacle::WriterAway) => Err(Halt::Break(stream.file)),
+    }
+}
+
+/// Whether another client than that of an open is away and may have written. A client knows the order of its own writes.
+fn is_writer_elsewhere(parts: &Parts<'_>, id: OpenId, stream: StreamId) -> bool {
+    let client_of = |id| parts.opens.get(id).map(|open| open.client);
+    parts.locks.writers_away(stream).any(|away| client_of(away) != client_of(id))
+}
+
+/// Checks that nobody is away who may have written to the stream of an open, and would write that again.
+pub fn check_writers(parts: &Parts<'_>, id: OpenId, stream: StreamId) -> Result<(), Halt> {
+    check_range(parts, id, stream, ByteRange { offset: 0, len_bytes: 0 })
 }
 
 /// Answers a write.

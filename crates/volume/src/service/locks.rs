@@ -4,6 +4,7 @@ use super::agenda::Agenda;
 use super::caching::Caching;
 use super::halt::{Halt, Outcome};
 use super::intervals::Interval;
+use super::open::Open;
 use super::opens::Opens;
 use super::range_locks::{self, LockSequences, LocksTaken, RangeLocks};
 use super::tasks::Wait;
@@ -11,7 +12,7 @@ use super::waiting_locks::{WaitingLock, WaitingLocks};
 use crate::backend::{ByteRange, LockElement, OpenId, OperationId, Reply, SessionId};
 use crate::fs::StreamId;
 use crate::security::rights;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use types::NtStatus;
 
 /// Most locks held and waited for; beyond, LOCK answers INSUFFICIENT_RESOURCES.
@@ -35,6 +36,18 @@ pub struct LockRequest<'a> {
 struct StreamLocks {
     held: RangeLocks,
     waiting: WaitingLocks,
+    /// Opens that may write, whose clients are away and may come back to say a write again that was answered in vain: until then nobody
+    /// else writes, or that write would undo a later one.
+    away: BTreeSet<OpenId>,
+}
+
+/// Why a read or a write of a range is not carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Obstacle {
+    /// Another one has it locked.
+    Locked,
+    /// A client that wrote to the stream is away.
+    WriterAway,
 }
 
 /// The neighbours of a change of locks: a lock that is granted breaks others' caching and answers the request that waited for it.
@@ -75,10 +88,13 @@ impl Locks {
         self.streams.get(&stream).map_or(0, |locks| locks.held.count(open))
     }
 
-    /// Checks that the locks of others let an open read or write a range.
-    ///
-    /// # Errors
-    /// FILE_LOCK_CONFLICT.
+    /// Counts how often a lock of an open is held.
+    pub fn times(&self, open: OpenId, stream: StreamId, interval: Interval, shared: bool) -> u32 {
+        let times = self.streams.get(&stream).map_or(0, |locks| locks.held.times(open, interval, shared));
+        u32::try_from(times).unwrap_or(u32::MAX)
+    }
+
+    /// Checks that others let an open read or write a range.
     #[inline]
     pub fn check_io(
         &self,
@@ -86,11 +102,54 @@ impl Locks {
         stream: StreamId,
         range: ByteRange,
         write: bool,
-    ) -> Result<(), NtStatus> {
-        match self.streams.get(&stream) {
-            Some(locks) => locks.held.check_io(open, range, write),
-            None => Ok(()),
+    ) -> Result<(), Obstacle> {
+        let Some(locks) = self.streams.get(&stream) else { return Ok(()) };
+        if write && locks.away.iter().any(|away| *away != open) {
+            return Err(Obstacle::WriterAway);
         }
+        locks.held.check_io(open, range, write).map_err(|_| Obstacle::Locked)
+    }
+
+    /// As [`Locks::check_io`] of a write, whoever is away.
+    pub fn check_locked(&self, open: OpenId, stream: StreamId, range: ByteRange) -> Result<(), Obstacle> {
+        let Some(locks) = self.streams.get(&stream) else { return Ok(()) };
+        locks.held.check_io(open, range, true).map_err(|_| Obstacle::Locked)
+    }
+
+    /// Goes through the opens whose clients are away and may have written to the stream.
+    pub fn writers_away(&self, stream: StreamId) -> impl Iterator<Item = OpenId> {
+        self.streams.get(&stream).into_iter().flat_map(|locks| locks.away.iter().copied())
+    }
+
+    /// Lets nobody else write to the stream of an open whose client is away.
+    pub fn hold_writes(&mut self, id: OpenId, stream: StreamId) {
+        self.streams.entry(stream).or_default().away.insert(id);
+    }
+
+    /// Lets others write again: the open's client is back, or the open gone. The caller wakes those that wait.
+    pub fn release_writes(&mut self, id: OpenId, stream: StreamId) {
+        if let Some(locks) = self.streams.get_mut(&stream)
+            && locks.away.remove(&id)
+        {
+            self.drop_idle(stream);
+        }
+    }
+
+    /// Takes back a lock that an open held before a start of the server. False: another one's is in the way.
+    pub fn restore(
+        &mut self,
+        id: OpenId,
+        open: &Open,
+        (interval, shared): (Interval, bool),
+        times: u32,
+    ) -> bool {
+        let locks = self.streams.entry(open.stream).or_default();
+        let fits = locks.held.restore(id, interval, shared, times);
+        if fits {
+            self.taken.add(open.session, times as usize);
+        }
+        self.drop_idle(open.stream);
+        fits
     }
 
     /// Takes locks or gives them up, as the request says.
@@ -124,6 +183,9 @@ impl Locks {
         let result = match self.streams.entry(stream).or_default().held.lock(id, elements) {
             Ok(()) => {
                 self.taken.add(session, elements.len());
+                for element in elements {
+                    note(around, id, element);
+                }
                 lock_succeeded(around.opens, id, sequence);
                 around.caching.contend(around.opens, around.agenda, id);
                 Ok(Outcome::Reply(Reply::Done))
@@ -182,6 +244,7 @@ impl Locks {
             } else {
                 range_locks::check_range(element.range)
                     .and_then(|()| self.unlock_range(stream, request.open, element.range))
+                    .map(|shared| note_range(around, request.open, element.range.into(), shared))
             };
             if result.is_err() {
                 break;
@@ -195,20 +258,26 @@ impl Locks {
         Ok(Outcome::Reply(Reply::Done))
     }
 
-    fn unlock_range(&mut self, stream: StreamId, open: OpenId, range: ByteRange) -> Result<(), NtStatus> {
+    /// Returns whether it was a shared one.
+    fn unlock_range(&mut self, stream: StreamId, open: OpenId, range: ByteRange) -> Result<bool, NtStatus> {
         let locks = self.streams.get_mut(&stream).ok_or(NtStatus::RANGE_NOT_LOCKED)?;
         locks.held.unlock(open, range)
     }
 
     /// Gives ranges that may have become free to the requests that wait for them, first come first.
     fn retry(&mut self, stream: StreamId, freed: &[Interval], around: &mut Around<'_>) {
-        let Some(StreamLocks { held, waiting }) = self.streams.get_mut(&stream) else { return };
+        let Some(StreamLocks { held, waiting, .. }) = self.streams.get_mut(&stream) else { return };
         let granted =
             waiting.retry(freed, |lock| held.lock(lock.open, std::slice::from_ref(&lock.element)).is_ok());
         self.drop_idle(stream);
         for lock in granted {
             lock_succeeded(around.opens, lock.open, lock.sequence);
-            around.agenda.finish(lock.operation, Ok(Reply::Done));
+            if note(around, lock.open, &lock.element) {
+                around.agenda.tasks.forget(lock.operation);
+                around.agenda.records.granted(lock.operation);
+            } else {
+                around.agenda.finish(lock.operation, Ok(Reply::Done));
+            }
             around.caching.contend(around.opens, around.agenda, lock.open);
         }
     }
@@ -225,12 +294,18 @@ impl Locks {
         }
     }
 
-    /// Ends the requests of an open that goes, and frees the ranges that it holds.
-    pub fn release(&mut self, id: OpenId, stream: StreamId, session: SessionId, around: &mut Around<'_>) {
+    /// Ends the requests of an open that is gone, and frees the ranges that it holds.
+    pub fn release(&mut self, id: OpenId, open: &Open, around: &mut Around<'_>) {
+        let Open { stream, session, persistent: is_persistent, .. } = *open;
+        self.release_writes(id, stream);
         self.abort_waiting(id, stream, session, around.agenda);
         let Some(locks) = self.streams.get_mut(&stream) else { return };
         self.taken.remove(session, locks.held.count(id));
-        let freed = locks.held.release(id);
+        let held = locks.held.release(id);
+        if is_persistent {
+            held.iter().for_each(|(interval, shared)| around.agenda.records.lock(id, *interval, *shared));
+        }
+        let freed: Vec<Interval> = held.into_iter().map(|(interval, _)| interval).collect();
         if !freed.is_empty() {
             self.retry(stream, &freed, around);
         }
@@ -263,7 +338,21 @@ impl Locks {
 
 impl StreamLocks {
     fn is_idle(&self) -> bool {
-        self.held.is_empty() && self.waiting.is_empty()
+        self.held.is_empty() && self.waiting.is_empty() && self.away.is_empty()
+    }
+}
+
+/// Notes that a lock of an open is to be recorded, if the open outlives the server. Whether it does.
+fn note(around: &mut Around<'_>, id: OpenId, element: &LockElement) -> bool {
+    note_range(around, id, element.range.into(), element.exclusive != Some(true));
+    around.opens.get(id).is_some_and(|open| open.persistent)
+}
+
+fn note_range(around: &mut Around<'_>, id: OpenId, interval: Interval, shared: bool) {
+    if around.opens.get(id).is_some_and(|open| open.persistent) {
+        around.agenda.records.lock(id, interval, shared);
+        // The sequence numbers stand with the open.
+        around.agenda.records.open(id);
     }
 }
 

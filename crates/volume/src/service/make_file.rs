@@ -1,5 +1,6 @@
 //! CREATE of what is not there yet: a file, a directory, or a stream with its file (MS-FSA 2.1.5.1.1).
 
+use super::durable::is_persistent;
 use super::establish::{Opening, lease_name, parent_lease, settable};
 use super::grant::{self, Effect, Grant};
 use super::halt::{Halt, ea_status};
@@ -58,6 +59,9 @@ impl<'a> Making<'a> {
                 self.check(parts, &parent_descriptor)?;
                 let file = self.make(parts, &parent_descriptor)?;
                 attempt.made = Some(file);
+                if is_persistent(self.create) {
+                    attempt.made_link = Some(Box::new(self.link.clone()));
+                }
                 self.tell(parts);
                 file
             }

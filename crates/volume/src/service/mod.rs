@@ -20,6 +20,7 @@
 //! | [`Locks`] | byte-range locks and the requests that wait for them |
 //! | [`Watches`] | watched directories, and changes not yet told |
 //! | [`Replays`] | create GUIDs, by which a create that comes again is known |
+//! | [`Records`](records::Records) | changes of opens that outlive the server, until they are in the journal |
 //! | [`ShortNames`] | names of eight and three characters that were told |
 //! | [`Descriptors`] | security descriptors in parsed form |
 //! | [`Transfers`] | operations that the file layer works on |
@@ -34,6 +35,7 @@ mod cache_state;
 mod caching;
 mod clock;
 mod close;
+mod commit;
 mod completions;
 mod control;
 mod copy;
@@ -55,6 +57,8 @@ mod make_file;
 mod notify;
 mod open;
 mod open_existing;
+mod open_record;
+mod open_table;
 mod opens;
 mod options;
 mod owners;
@@ -65,15 +69,18 @@ mod propagation;
 mod quotas;
 mod range_locks;
 mod reclaims;
+mod records;
 mod rename;
 mod rename_stream;
 mod replays;
+mod restoring;
 mod review;
 mod roots;
 mod run;
 mod security;
 mod sessions;
 mod set_information;
+mod settling;
 mod share;
 mod short_names;
 mod tasks;
@@ -90,7 +97,7 @@ pub(crate) mod tests;
 use crate::backend::{
     Backend, Event, OpenId, Operation, OperationId, Ruling, SessionId, Standing, WideString,
 };
-use crate::fs::{FileSystem, FsError, FsEvent};
+use crate::fs::{FileSystem, FsError, FsEvent, OpenStateKey};
 use agenda::Agenda;
 use caching::Caching;
 use clock::Clock;
@@ -101,6 +108,7 @@ use opens::Opens;
 use parts::{DurableTimeouts, Parts};
 use reclaims::Reclaims;
 use replays::Replays;
+use restoring::Restoring;
 use short_names::ShortNames;
 use std::time::Duration;
 use timers::Timer;
@@ -161,12 +169,16 @@ pub struct Service {
     durable_timeouts: DurableTimeouts,
     /// The file layer's events, kept for its memory.
     fs_events: Vec<FsEvent>,
-    opened: bool,
+    /// The opens that outlived the last start, until they are there.
+    restoring: Option<Restoring>,
     failed: Option<FsError>,
 }
 
 /// Rounds of one poll.
 const ROUNDS_MAX: usize = 64;
+
+/// The time after which opens are asked for again that could not be read for want of copies.
+const RESTORE_PAUSE: Duration = Duration::from_secs(1);
 
 impl Service {
     /// Makes a service on an opened or opening file system. `wall` is the wall clock's time at `now`.
@@ -193,7 +205,7 @@ impl Service {
                 max: config.durable_timeout_max,
             },
             fs_events: Vec::new(),
-            opened: false,
+            restoring: None,
             failed: None,
         }
     }
@@ -215,7 +227,7 @@ impl Service {
 
     /// Whether the volume has told that it can be used.
     pub fn is_open(&self) -> bool {
-        self.opened
+        self.agenda.is_open
     }
 
     /// Returns why the volume stopped, if it did.
@@ -272,8 +284,8 @@ impl Service {
         for event in events.drain(..) {
             match event {
                 FsEvent::Opened => {
-                    self.opened = true;
-                    self.agenda.tasks.retry_misses();
+                    self.opens.set_incarnation(self.fs.incarnation());
+                    self.restoring = Some(Restoring::default());
                 }
                 FsEvent::Failed(error) => {
                     self.agenda.tasks.fail(halt::status_of(&error));
@@ -287,6 +299,29 @@ impl Service {
             }
         }
         self.fs_events = events;
+        settling::settle_some(&mut self.parts());
+    }
+
+    /// Takes back what outlived the last start, some of it in each poll. Then operations run.
+    fn restore(&mut self) {
+        let Some(mut restoring) = self.restoring.take() else { return };
+        match restoring.step(&mut self.parts()) {
+            Ok(true) => {
+                self.agenda.is_open = true;
+                self.agenda.tasks.retry_misses();
+            }
+            Ok(false) | Err(FsError::Miss) => self.restoring = Some(restoring),
+            Err(FsError::Unavailable) => {
+                self.restoring = Some(restoring);
+                let at = self.agenda.clock.now().after(RESTORE_PAUSE);
+                self.agenda.timers.set(at, Timer::Restore);
+            }
+            Err(FsError::Corrupt { what, .. }) => self.fs.refuse_open_state(what),
+            Err(error) => {
+                self.agenda.tasks.fail(halt::status_of(&error));
+                self.failed = Some(error);
+            }
+        }
     }
 
     /// Gives back the space of files and streams that nobody can reach any more.
@@ -303,8 +338,19 @@ impl Service {
             Timer::Oplock(open) => caching::oplock_timed_out(parts.opens, parts.agenda, open, at),
             Timer::Disconnected(open) => sessions::disconnected_timed_out(&mut parts, open, at),
             Timer::WriteTime(open) => parts.settle_write_time(open),
+            Timer::Restore => self.restore(),
         }
     }
+}
+
+/// Parses bytes of any origin as a record of an open under a key, for fuzzers; whether they were one. What was read is written as it was.
+pub fn parse_open_state(key: &OpenStateKey, bytes: &[u8]) -> bool {
+    let record = open_record::StateRecord::decode(key, bytes);
+    if let Some(record) = &record {
+        let again = open_record::StateRecord::decode(key, &record.encode());
+        assert_eq!(again.as_ref(), Some(record), "a record comes back as it was stored");
+    }
+    record.is_some()
 }
 
 /// One open, as an administrator sees it.
@@ -326,10 +372,7 @@ impl Backend for Service {
         match request {
             Operation::Read { open, range, .. } => io::read(&mut parts, operation, open, range),
             Operation::Write { open, offset, data, write_through, .. } => {
-                let waits = io::write(&mut parts, operation, open, offset, data, write_through);
-                if let Some(request) = waits {
-                    parts.agenda.wait_for_storage(operation, request);
-                }
+                io::write_or_wait(&mut parts, operation, open, offset, data, write_through);
             }
             request => run::start(&mut parts, operation, request),
         }
@@ -353,6 +396,7 @@ impl Backend for Service {
         self.agenda.tasks.resume_yielded();
         for _ in 0..ROUNDS_MAX {
             self.poll_file_system();
+            self.restore();
             run::run_ready(&mut self.parts());
             self.reclaim();
             // Operations that went on may want something else that is not in memory.
@@ -364,7 +408,8 @@ impl Backend for Service {
     }
 
     fn next_timeout(&self) -> Option<Monotonic> {
-        if self.agenda.tasks.is_due() || self.watches.has_ready() {
+        let is_due = self.agenda.is_open && self.agenda.tasks.is_due();
+        if is_due || self.watches.has_ready() || self.restoring.as_ref().is_some_and(Restoring::is_due) {
             return Some(self.agenda.clock.now());
         }
         match (self.agenda.timers.next(), self.fs.next_timeout()) {

@@ -3,13 +3,15 @@
 use super::cache_state::CacheState;
 use super::grant::Grant;
 use super::listing::Listing;
+use super::open_record::TokenDigest;
 use super::range_locks::LockSequences;
 use super::share::ShareMode;
 use crate::backend::{
-    AccessToken, AppInstance, CreateAction, Durability, DurableRequest, Guid, OpenId, SessionId,
-    ShareOptions, ShareRoot, Standing, Terms, WideString,
+    AccessToken, AppInstance, CreateAction, Durability, DurableRequest, Guid, SessionId, ShareOptions,
+    ShareRoot, Standing, Terms, WideString,
 };
 use crate::fs::{FileId, StreamId};
+use crate::security::rights;
 use std::sync::Arc;
 use std::time::Duration;
 use types::Monotonic;
@@ -56,7 +58,7 @@ pub struct Durable {
 }
 
 /// A name of a file: directory and entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkName {
     pub parent: FileId,
     pub name: WideString,
@@ -100,6 +102,10 @@ pub struct Open {
     pub parent_key: Option<Guid>,
     pub delete_on_close: bool,
     pub durable: Option<Durable>,
+    /// Whether it outlives the server: the volume's journal has a record of it ([`super::records`]).
+    pub persistent: bool,
+    /// What is known of its user's token, of an open that was taken out of the journal and not taken up yet.
+    pub token_digest: Option<TokenDigest>,
     pub create_guid: Option<Guid>,
     pub app_instance: Option<AppInstance>,
     /// The time at which it ends, if its connection is gone.
@@ -159,83 +165,17 @@ impl Open {
         self.parent_key.map(|key| (self.client, key))
     }
 
+    /// Whether its client is away, and may come back to it however the server fares.
+    pub fn awaits_client(&self) -> bool {
+        self.persistent && self.disconnected.is_some() && !self.closing
+    }
+
+    /// Whether it may change its stream's bytes.
+    pub fn writes(&self) -> bool {
+        self.access & (rights::WRITE_DATA | rights::APPEND_DATA) != 0
+    }
+
     pub fn durable_writes(&self) -> bool {
         self.share.durability == Durability::Write || self.share.continuously_available
-    }
-}
-
-/// Opens by identifier: position and generation.
-///
-/// Invariant: no identifier is given twice.
-#[derive(Debug, Default)]
-pub struct OpenTable {
-    slots: Vec<(u32, Option<Box<Open>>)>,
-    free: Vec<u32>,
-    len: usize,
-}
-
-impl OpenTable {
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    pub fn insert(&mut self, open: Open) -> OpenId {
-        let open = Some(Box::new(open));
-        self.len += 1;
-        match self.free.pop() {
-            Some(index) => {
-                let slot = &mut self.slots[index as usize];
-                debug_assert!(slot.1.is_none(), "a free slot holds no open");
-                slot.1 = open;
-                Self::id(slot.0, index)
-            }
-            None => {
-                let index = self.slots.len() as u32;
-                self.slots.push((1, open));
-                Self::id(1, index)
-            }
-        }
-    }
-
-    fn id(generation: u32, index: u32) -> OpenId {
-        OpenId(u64::from(generation) << 32 | u64::from(index))
-    }
-
-    pub fn get(&self, id: OpenId) -> Option<&Open> {
-        let (generation, open) = self.slots.get(id.0 as u32 as usize)?;
-        if *generation == (id.0 >> 32) as u32 { open.as_deref() } else { None }
-    }
-
-    pub fn get_mut(&mut self, id: OpenId) -> Option<&mut Open> {
-        let (generation, open) = self.slots.get_mut(id.0 as u32 as usize)?;
-        if *generation == (id.0 >> 32) as u32 { open.as_deref_mut() } else { None }
-    }
-
-    pub fn remove(&mut self, id: OpenId) -> Option<Box<Open>> {
-        let index = id.0 as u32;
-        let (generation, open) = self.slots.get_mut(index as usize)?;
-        if *generation != (id.0 >> 32) as u32 {
-            return None;
-        }
-        let open = open.take()?;
-        self.len -= 1;
-        // A slot whose generations are used up stays empty, so that no identifier comes twice.
-        if let Some(next) = generation.checked_add(1) {
-            *generation = next;
-            self.free.push(index);
-        }
-        Some(open)
-    }
-
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (OpenId, &mut Open)> {
-        self.slots.iter_mut().enumerate().filter_map(|(index, (generation, open))| {
-            Some((Self::id(*generation, index as u32), open.as_deref_mut()?))
-        })
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = (OpenId, &Open)> {
-        self.slots.iter().enumerate().filter_map(|(index, (generation, open))| {
-            Some((Self::id(*generation, index as u32), open.as_deref()?))
-        })
     }
 }

@@ -191,7 +191,12 @@ impl Existing<'_> {
         if waits {
             return Err(Halt::Break(file));
         }
-        if violation { Err(NtStatus::SHARING_VIOLATION.into()) } else { Ok(()) }
+        match violation {
+            // Its client may come back for it (MS-SMB2 3.3.5.9).
+            true if parts.opens.violates_kept(mode, checked) => Err(NtStatus::FILE_NOT_AVAILABLE.into()),
+            true => Err(NtStatus::SHARING_VIOLATION.into()),
+            false => Ok(()),
+        }
     }
 
     fn make_stream(&self, parts: &mut Parts<'_>, access: u32) -> Result<Opening, Halt> {

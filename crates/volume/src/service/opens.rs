@@ -3,8 +3,9 @@
 //! Promises: an identifier of an open is never given twice. Knows no rule of caching or locking.
 
 use super::agenda::Agenda;
-use super::file_opens::FileNode;
-use super::open::{FixedTimes, Open, OpenTable, places_of};
+use super::file_opens::{Doomed, FileNode};
+use super::open::{FixedTimes, Open, places_of};
+use super::open_table::OpenTable;
 use super::owners::Owners;
 use super::share::ShareMode;
 use super::tasks::Work;
@@ -35,6 +36,11 @@ impl Opens {
     /// Makes a table for at most `places_max` opens, those with long paths counted by [`places_of`].
     pub fn new(places_max: usize) -> Self {
         Self { table: OpenTable::default(), files: HashMap::new(), owners: Owners::default(), places_max }
+    }
+
+    /// Sets the number of the volume's opening, before anything is opened.
+    pub fn set_incarnation(&mut self, incarnation: u64) {
+        self.table.set_incarnation(incarnation);
     }
 
     pub fn len(&self) -> usize {
@@ -120,6 +126,12 @@ impl Opens {
         self.files.get(&file).is_some_and(FileNode::is_deleting)
     }
 
+    /// Whether an open of this mode cannot be beside those whose clients may still come back for them.
+    pub fn violates_kept(&self, mode: ShareMode, stream: StreamId) -> bool {
+        let mut kept = self.of_file(stream.file).filter(|(_, open)| open.awaits_client());
+        kept.any(|(_, open)| !mode.agrees_with(open.share_mode()))
+    }
+
     /// Whether an open of this mode cannot be beside those that there are.
     pub fn violates(&self, mode: ShareMode, stream: StreamId) -> bool {
         self.of_file(stream.file).any(|(_, open)| !mode.agrees_with(open.share_mode()))
@@ -129,17 +141,40 @@ impl Opens {
     pub fn insert(&mut self, open: Open, caches: bool) -> OpenId {
         let stream = open.stream;
         let id = self.table.insert(open);
+        self.list(id, stream, caches);
+        id
+    }
+
+    /// Adds an open that outlived a start under the identifier that it had. Its client is away. False: the identifier is taken.
+    pub fn restore(&mut self, id: OpenId, open: Open, caches: bool, agenda: &mut Agenda) -> bool {
+        let stream = open.stream;
+        let is_new = self.table.restore(id, open);
+        if is_new {
+            self.list(id, stream, caches);
+            self.disconnect(id, agenda);
+        }
+        is_new
+    }
+
+    fn list(&mut self, id: OpenId, stream: StreamId, caches: bool) {
         let place = self.files.entry(stream.file).or_default().opens.insert(id, stream.index, caches);
         let open = self.table.get_mut(id).expect("an open that was just inserted is there");
         open.place = place;
+        if open.persistent
+            && let Some(node) = self.files.get_mut(&stream.file)
+        {
+            node.opens.add_persistent();
+        }
         self.owners.opened(id, open);
-        id
     }
 
     /// Takes an open out, with the timers that it set.
     pub fn remove(&mut self, id: OpenId, agenda: &mut Agenda) -> Option<Box<Open>> {
         let open = self.table.remove(id)?;
         self.owners.closed(id, &open);
+        if open.persistent {
+            agenda.records.open(id);
+        }
         if let Some(at) = open.disconnected {
             agenda.timers.clear(at, Timer::Disconnected(id));
         }
@@ -149,8 +184,11 @@ impl Opens {
         let stream = open.stream;
         let node = self.files.get_mut(&stream.file).expect("a file that is open has a node");
         node.opens.remove(open.place, stream.index);
-        if node.opens.of_stream(stream.index) == 0 {
-            node.forget_stream(stream.index);
+        if open.persistent {
+            node.opens.remove_persistent();
+        }
+        if node.opens.of_stream(stream.index) == 0 && node.forget_stream(stream.index) {
+            agenda.records.deletion(stream.file, Doomed::Stream(stream.index), false);
         }
         if node.opens.is_empty() {
             self.files.remove(&stream.file);
@@ -211,9 +249,12 @@ impl Opens {
         }
     }
 
-    /// Notes that a session takes up a disconnected open. The caller changes the open itself.
+    /// Notes that a session takes up an open, which is disconnected or another session's. The caller changes the open itself.
     pub fn reconnect(&mut self, id: OpenId, session: SessionId, agenda: &mut Agenda) -> Option<&mut Open> {
         let open = self.table.get_mut(id)?;
+        if open.disconnected.is_none() {
+            self.owners.disconnected(id, open);
+        }
         self.owners.reconnecting(id, open, session);
         if let Some(at) = open.disconnected.take() {
             agenda.timers.clear(at, Timer::Disconnected(id));

@@ -18,7 +18,7 @@ struct UserOpens {
 /// The indexes.
 ///
 /// Invariant: an open that is connected stands with its session, one whose client is away with its user until it is about to be closed;
-/// every open counts with its user and with all.
+/// every open counts with its user and with all. One that outlives the server is with its user in number only while its client is away.
 #[derive(Debug, Default)]
 pub struct Owners {
     connected: HashMap<SessionId, BTreeSet<OpenId>>,
@@ -121,6 +121,7 @@ impl Owners {
 }
 
 fn away_since(open: &Open) -> Option<Monotonic> {
-    let timeout = open.durable?.timeout;
+    // What was promised to outlive the server gives way to nothing.
+    let timeout = open.durable.filter(|_| !open.persistent)?.timeout;
     Some(Monotonic(open.disconnected?.0.saturating_sub(timeout.as_nanos() as u64)))
 }

@@ -3,10 +3,11 @@
 use super::agenda::Agenda;
 use super::caching::{BreakRequest, Caching};
 use super::descriptors::Descriptors;
+use super::file_opens::Doomed;
 use super::halt::Halt;
 use super::locks::{self, Locks};
 use super::notify::{self, Watches};
-use super::open::{LeaseName, LinkName};
+use super::open::LeaseName;
 use super::opens::Opens;
 use super::reclaims::Reclaims;
 use super::replays::Replays;
@@ -119,13 +120,34 @@ impl Parts<'_> {
         }
     }
 
-    /// Lets a name go with the last open of its file. Watchers of a directory learn of it at once.
-    pub fn mark_deleting(&mut self, file: FileId, link: LinkName) {
+    /// Lets a name or a stream go with the last open of it, also after a start of the server if it is to be kept. Watchers of a directory
+    /// learn of it at once.
+    pub fn mark_deleting(&mut self, file: FileId, doomed: Doomed, keep: bool) {
         let Some(node) = self.opens.file_mut(file) else { return };
-        if node.delete_link(link) {
-            for id in node.opens.iter() {
-                self.watches.interrupt(id, self.agenda);
+        match &doomed {
+            Doomed::Stream(index) => node.delete_stream(*index),
+            Doomed::Link(link) => {
+                if node.delete_link(link.clone()) {
+                    for id in node.opens.iter() {
+                        self.watches.interrupt(id, self.agenda);
+                    }
+                }
             }
+        }
+        if keep && node.keep(doomed.clone()) {
+            self.agenda.records.deletion(file, doomed, true);
+        }
+    }
+
+    /// Lets a name or a stream stay, or notes that it is gone.
+    pub fn forget_deletion(&mut self, file: FileId, doomed: Doomed) {
+        let Some(node) = self.opens.file_mut(file) else { return };
+        let was_kept = match &doomed {
+            Doomed::Stream(index) => node.forget_stream(*index),
+            Doomed::Link(link) => node.forget_link(link),
+        };
+        if was_kept {
+            self.agenda.records.deletion(file, doomed, false);
         }
     }
 

@@ -20,7 +20,7 @@ use super::sessions::end_session;
 use super::set_information::set_information;
 use super::tasks::Work;
 use super::walk::open_root;
-use crate::backend::{OpenId, Operation, OperationId, Reply};
+use crate::backend::{LockElement, OpenId, Operation, OperationId, Reply};
 use types::NtStatus;
 
 /// Tries an operation from its beginning.
@@ -39,14 +39,13 @@ pub fn perform(parts: &mut Parts<'_>, operation: OperationId, work: &mut Work) -
     match request {
         Operation::Write { open, offset, data, write_through, .. } => {
             let data = std::mem::take(data);
-            if let Some(request) = io::write(parts, operation, *open, *offset, data, *write_through) {
-                parts.agenda.wait_for_storage(operation, request);
-            }
+            io::write_or_wait(parts, operation, *open, *offset, data, *write_through);
             Ok(Outcome::Later)
         }
         Operation::Close { open, query } => close(parts, operation, *open, *query),
         Operation::Flush { open } => io::flush(parts, operation, *open),
         Operation::Lock { open, elements, sequence } => {
+            ready_to_lock(parts, *open, elements)?;
             let request = LockRequest { operation, open: *open, elements, sequence: *sequence };
             let (locks, mut around) = parts.around_locks();
             locks.lock(&request, &mut around)
@@ -135,6 +134,18 @@ fn check_grant(opens: &Opens, operation: &Operation) -> Result<(), NtStatus> {
     let Some((id, needs)) = grant::needed(operation) else { return Ok(()) };
     let open = opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
     open.grant().check(needs)
+}
+
+/// Checks that locks of an open that outlives the server can be recorded.
+fn ready_to_lock(parts: &mut Parts<'_>, id: OpenId, elements: &[LockElement]) -> Result<(), Halt> {
+    if parts.opens.get(id).is_none_or(|open| !open.persistent) {
+        return Ok(());
+    }
+    match elements.first().is_some_and(|element| element.exclusive.is_some()) {
+        true => parts.fs.ready_to_keep_opens()?,
+        false => parts.fs.ready_to_change_opens()?,
+    }
+    Ok(())
 }
 
 fn force_close(parts: &mut Parts<'_>, id: OpenId) -> Result<Reply, Halt> {

@@ -101,19 +101,35 @@ impl RangeLocks {
         Ok(())
     }
 
-    /// Gives up the lock of exactly this range; an exclusive one first if both are held.
+    /// Takes back a lock that was held so many times before a start of the server. False: another one's is in the way.
+    pub fn restore(&mut self, owner: OpenId, interval: Interval, shared: bool, times: u32) -> bool {
+        let lock = Lock { owner, interval, shared };
+        let fits = !self.conflicts(lock);
+        if fits {
+            (0..times).for_each(|_| self.add(lock));
+        }
+        fits
+    }
+
+    /// Counts how often a lock is held.
+    pub fn times(&self, owner: OpenId, interval: Interval, shared: bool) -> usize {
+        self.held.get(&Lock { owner, interval, shared }).copied().unwrap_or(0)
+    }
+
+    /// Gives up the lock of exactly this range; an exclusive one first if both are held. Returns whether it was a shared one.
     ///
     /// # Errors
     /// RANGE_NOT_LOCKED.
-    pub fn unlock(&mut self, owner: OpenId, range: ByteRange) -> Result<(), NtStatus> {
+    pub fn unlock(&mut self, owner: OpenId, range: ByteRange) -> Result<bool, NtStatus> {
         let lock = |shared| Lock { owner, interval: range.into(), shared };
         let found = [lock(false), lock(true)].into_iter().find(|lock| self.held.contains_key(lock));
-        self.remove(found.ok_or(NtStatus::RANGE_NOT_LOCKED)?);
-        Ok(())
+        let found = found.ok_or(NtStatus::RANGE_NOT_LOCKED)?;
+        self.remove(found);
+        Ok(found.shared)
     }
 
-    /// Gives up all locks of an open. Returns their ranges.
-    pub fn release(&mut self, owner: OpenId) -> Vec<Interval> {
+    /// Gives up all locks of an open. Returns their ranges, and which of them were shared.
+    pub fn release(&mut self, owner: OpenId) -> Vec<(Interval, bool)> {
         let first = Lock { owner, interval: Interval { start: 0, end: 0 }, shared: false };
         let mine = self.held.range(first..).take_while(|(lock, _)| lock.owner == owner);
         let mine: Vec<Lock> = mine.map(|(lock, _)| *lock).collect();
@@ -122,7 +138,7 @@ impl RangeLocks {
             self.set_of(*lock).remove(lock.interval, owner);
         }
         self.counts.remove(&owner);
-        mine.into_iter().map(|lock| lock.interval).collect()
+        mine.into_iter().map(|lock| (lock.interval, lock.shared)).collect()
     }
 
     /// Counts the locks that an open holds.
@@ -189,17 +205,31 @@ impl LocksTaken {
     }
 }
 
+/// Buckets of Open.LockSequenceArray (MS-SMB2 3.3.1.10).
+pub const SEQUENCE_BUCKETS: usize = 64;
+
+/// Stands for a bucket without a number where they are stored.
+const NO_SEQUENCE: u8 = 0xFF;
+
 /// The last sequence number that succeeded in each bucket of Open.LockSequenceArray (MS-SMB2 3.3.1.10).
 #[derive(Debug)]
-pub struct LockSequences([Option<u8>; 64]);
+pub struct LockSequences([Option<u8>; SEQUENCE_BUCKETS]);
 
 impl Default for LockSequences {
     fn default() -> Self {
-        Self([None; 64])
+        Self([None; SEQUENCE_BUCKETS])
     }
 }
 
 impl LockSequences {
+    pub fn to_bytes(&self) -> [u8; SEQUENCE_BUCKETS] {
+        self.0.map(|number| number.unwrap_or(NO_SEQUENCE))
+    }
+
+    pub fn from_bytes(bytes: [u8; SEQUENCE_BUCKETS]) -> Self {
+        Self(bytes.map(|number| (number != NO_SEQUENCE).then_some(number)))
+    }
+
     fn bucket(&mut self, sequence: u32) -> Option<(&mut Option<u8>, u8)> {
         let index = usize::try_from(sequence >> 4).ok()?.checked_sub(1)?;
         Some((self.0.get_mut(index)?, (sequence & 0xF) as u8))

@@ -278,5 +278,8 @@ fn relabel_opens(parts: &mut Parts<'_>, moved: &Move) {
     });
     for (id, path) in renamed {
         parts.watches.moved(id, &path);
+        if parts.opens.get(id).is_some_and(|open| open.persistent) {
+            parts.agenda.records.open(id);
+        }
     }
 }

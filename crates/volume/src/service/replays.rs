@@ -1,6 +1,7 @@
 //! Creates that may come again: GUIDs of creates in progress and of the opens that they made (MS-SMB2 3.3.5.9.10).
 
 use super::agenda::Agenda;
+use super::file_opens::Doomed;
 use super::open::Open;
 use super::opens::Opens;
 use super::tasks::{Attempt, Work};
@@ -72,8 +73,34 @@ impl Replays {
         }
     }
 
+    /// Notes an open that outlived a start of the server.
+    pub fn restore(&mut self, client: Guid, create_guid: Guid, id: OpenId) {
+        self.0.insert((client, create_guid), CreateState::Open(id));
+    }
+
+    /// Notes that a create goes on later: a file that it has made does not outlive a start without its open.
+    pub fn interrupt(&self, attempt: &mut Attempt, agenda: &mut Agenda) {
+        if let (Some(file), Some(link)) = (attempt.made, &attempt.made_link)
+            && !attempt.doomed
+        {
+            attempt.doomed = true;
+            agenda.records.deletion(file, Doomed::Link((**link).clone()), true);
+        }
+    }
+
+    /// Notes that a create has ended: what it made stays.
+    pub fn finish(&self, attempt: &mut Attempt, agenda: &mut Agenda) {
+        if let (Some(file), Some(link), true) = (attempt.made, &attempt.made_link, attempt.doomed) {
+            attempt.doomed = false;
+            agenda.records.deletion(file, Doomed::Link((**link).clone()), false);
+        }
+    }
+
     /// Frees the GUID of a create that ended without an open.
-    pub fn release(&mut self, work: &Work) {
+    pub fn release(&mut self, work: &mut Work, agenda: &mut Agenda) {
+        if let Work::Create(_, attempt) = work {
+            self.finish(attempt, agenda);
+        }
         if let Work::Create(create, attempt) = work
             && attempt.guid_held
             && let Some(guid) = create_guid(create)
@@ -98,9 +125,9 @@ impl Replays {
 
     /// Ends an operation that waits for its turn, for metadata or for caching, with this status.
     pub fn abort(&mut self, agenda: &mut Agenda, operation: OperationId, status: NtStatus) {
-        let Some(parked) = agenda.tasks.forget(operation) else { return };
-        if let Some(work) = &parked.work {
-            self.release(work);
+        let Some(mut parked) = agenda.tasks.forget(operation) else { return };
+        if let Some(work) = &mut parked.work {
+            self.release(work, agenda);
         }
         agenda.events.done(operation, Err(status));
     }

@@ -1,14 +1,17 @@
 //! The life of an operation: it is tried, parked, tried again, answered.
 
+use super::caching::Caching;
+use super::commit::commit;
 use super::halt::{Halt, Outcome};
 use super::io::flushed;
 use super::opens::Opens;
 use super::parts::Parts;
 use super::perform::perform;
+use super::settling::settle;
 use super::tasks::{Attempt, Parked, Wait, Work};
 use super::transfers::InFlight;
 use super::turn::OPERATION_STEPS;
-use crate::backend::{CreateAction, Durability, Operation, OperationId, Reply};
+use crate::backend::{Durability, Operation, OperationId, Reply};
 use crate::fs::FileId;
 use crate::planted::Planted;
 use std::task::Poll;
@@ -22,7 +25,7 @@ pub fn start(parts: &mut Parts<'_>, operation: OperationId, request: Operation) 
     };
     let tasks = &mut parts.agenda.tasks;
     let operation = if operation == OperationId::UNATTENDED { tasks.internal_id() } else { operation };
-    if parts.agenda.turn.is_spent() {
+    if parts.agenda.turn.is_spent() || !parts.agenda.is_open {
         let parked = Parked { work: Some(work), wait: Wait::Nothing, told: false };
         return parts.agenda.tasks.park(operation, parked);
     }
@@ -31,7 +34,7 @@ pub fn start(parts: &mut Parts<'_>, operation: OperationId, request: Operation) 
 
 /// Tries everything that can go on, as long as the turn is not spent.
 pub fn run_ready(parts: &mut Parts<'_>) {
-    loop {
+    while parts.agenda.is_open {
         while !parts.agenda.turn.is_spent()
             && let Some((operation, work, told)) = parts.agenda.tasks.take_ready()
         {
@@ -45,13 +48,17 @@ pub fn run_ready(parts: &mut Parts<'_>) {
 }
 
 fn run(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: bool) {
-    let durable = wants_durability(parts.opens, &work);
+    if parts.agenda.records.is_behind() {
+        return parts.agenda.park(operation, Some(work), Wait::Turn, told);
+    }
+    let durable = wants_durability(parts.opens, parts.caching, &work);
     // Steps that the file layer took by itself are its own to bound.
     parts.fs.take_steps();
     let result = perform(parts, operation, &mut work);
     parts.agenda.turn.spend(OPERATION_STEPS);
     parts.spend_metadata();
     parts.agenda.turn.spend(parts.watches.take_steps());
+    settle(parts);
     match result {
         Ok(Outcome::Reply(reply)) => match durable {
             Some(data) => commit(parts, operation, reply, data),
@@ -66,7 +73,7 @@ fn run(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: bool
 fn stop(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: bool, halt: Halt) {
     match halt {
         Halt::Status(status) => {
-            parts.replays.release(&work);
+            parts.replays.release(&mut work, parts.agenda);
             if let Work::CloseQuietly(id) = work
                 && let Some(open) = parts.opens.get_mut(id)
             {
@@ -75,13 +82,13 @@ fn stop(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: boo
             parts.agenda.events.done(operation, Err(status));
         }
         Halt::Symlink { data, unparsed_bytes } => {
-            parts.replays.release(&work);
+            parts.replays.release(&mut work, parts.agenda);
             let reply = Reply::StoppedOnSymlink { data, unparsed_bytes };
             parts.agenda.events.done(operation, Ok(reply));
         }
         Halt::Miss => match parts.agenda.tasks.failed() {
             Some(status) => {
-                parts.replays.release(&work);
+                parts.replays.release(&mut work, parts.agenda);
                 parts.agenda.events.done(operation, Err(status));
             }
             None => parts.agenda.park(operation, Some(work), Wait::Storage, told),
@@ -111,7 +118,7 @@ fn wait_for_caching(parts: &mut Parts<'_>, file: FileId) -> Wait {
 
 /// Whether the operation changes something and is to be answered only when that is durable; and the file whose size or data it
 /// changes, which the file layer publishes later than other changes.
-fn wants_durability(opens: &Opens, work: &Work) -> Option<Option<FileId>> {
+fn wants_durability(opens: &Opens, caching: &Caching, work: &Work) -> Option<Option<FileId>> {
     let (share, data) = match work {
         Work::Create(create, _) => (create.caller.share, None),
         Work::CloseQuietly(_) => return None,
@@ -122,6 +129,13 @@ fn wants_durability(opens: &Opens, work: &Work) -> Option<Option<FileId>> {
             | Operation::DuplicateExtents { target: open, .. } => {
                 let open = opens.get(*open)?;
                 (open.share, Some(open.stream.file))
+            }
+            // What clients were told of opens that outlive the server does, too.
+            Operation::Lock { open, .. } | Operation::AcknowledgeOplock { open, .. } => {
+                return opens.get(*open)?.persistent.then_some(None);
+            }
+            Operation::AcknowledgeLease { client, key, .. } => {
+                return caching.record_of((*client, *key)).map(|_| None);
             }
             Operation::Close { open, .. }
             | Operation::SetSecurity { open, .. }
@@ -135,21 +149,6 @@ fn wants_durability(opens: &Opens, work: &Work) -> Option<Option<FileId>> {
     };
     let data = data.filter(|_| !Planted::GrowthNotDurable.is_planted());
     (share.continuously_available || share.durability == Durability::Write).then_some(data)
-}
-
-/// Answers when all metadata changed so far is durable, with a file's data and size.
-fn commit(parts: &mut Parts<'_>, operation: OperationId, reply: Reply, data: Option<FileId>) {
-    if matches!(&reply, Reply::Created(created) if created.action == CreateAction::Opened) {
-        return parts.agenda.events.done(operation, Ok(reply));
-    }
-    let token = parts.transfers.add(InFlight::Commit { operation, reply: Box::new(reply) });
-    let result = match data {
-        Some(file) => parts.fs.flush(token, file),
-        None => parts.fs.flush_metadata(token),
-    };
-    if let Poll::Ready(result) = result {
-        flushed(parts, token, result);
-    }
 }
 
 /// Makes all data and metadata durable; answers `Done` to `operation`.

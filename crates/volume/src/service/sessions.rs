@@ -22,6 +22,9 @@ pub fn end_session(parts: &mut Parts<'_>, session: SessionId) -> Reply {
 
 /// Whether an open may wait for its client to come back.
 fn survives(parts: &Parts<'_>, open: &Open) -> bool {
+    if open.persistent {
+        return open.durable.is_some() && !open.closing;
+    }
     let state = parts.caching.state_of(&open.holder);
     open.durable.is_some() && !open.directory && state.contains(LeaseState::HANDLE)
 }
@@ -32,8 +35,13 @@ fn disconnect(parts: &mut Parts<'_>, id: OpenId) {
     parts.locks.abort_waiting(id, stream, open.session, parts.agenda);
     parts.watches.end(id, parts.agenda);
     parts.opens.disconnect(id, parts.agenda);
-    // Nobody will acknowledge its break any more: whoever waits finds the holder gone.
-    if is_breaking {
+    let Some(open) = parts.opens.get(id) else { return };
+    if open.persistent {
+        if open.writes() {
+            parts.locks.hold_writes(id, stream);
+        }
+    } else if is_breaking {
+        // Nobody will acknowledge its break any more: whoever waits finds the holder gone.
         parts.opens.revoke(id, parts.agenda);
     }
     parts.agenda.tasks.wake(stream.file);

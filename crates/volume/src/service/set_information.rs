@@ -1,6 +1,8 @@
 //! Changes of what is known of a file (MS-FSA 2.1.5.15).
 
+use super::file_opens::Doomed;
 use super::halt::{Halt, ea_status};
+use super::io;
 use super::notify;
 use super::open::{FixedTimes, Open};
 use super::opens::Opens;
@@ -123,6 +125,7 @@ fn data_open(opens: &mut Opens, id: OpenId, access: u32) -> Result<&mut Open, Nt
 
 fn set_end_of_file(parts: &mut Parts<'_>, id: OpenId, bytes: u64) -> Result<(), Halt> {
     let stream = data_open(parts.opens, id, rights::WRITE_DATA)?.stream;
+    io::check_writers(parts, id, stream)?;
     if bytes > i64::MAX as u64 {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
@@ -131,6 +134,7 @@ fn set_end_of_file(parts: &mut Parts<'_>, id: OpenId, bytes: u64) -> Result<(), 
 
 fn set_allocation(parts: &mut Parts<'_>, id: OpenId, bytes: u64) -> Result<(), Halt> {
     let stream = data_open(parts.opens, id, rights::WRITE_DATA)?.stream;
+    io::check_writers(parts, id, stream)?;
     if bytes > i64::MAX as u64 {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
@@ -191,21 +195,29 @@ fn set_valid_data_length(parts: &mut Parts<'_>, id: OpenId, bytes: u64) -> Resul
 fn set_disposition(parts: &mut Parts<'_>, id: OpenId, flags: u32) -> Result<(), Halt> {
     let open = parts.opens.open_for(id, rights::DELETE)?;
     let (stream, directory) = (open.stream, open.directory);
+    let keep = open.share.continuously_available;
+    if keep {
+        parts.fs.ready_to_keep_deletion()?;
+    }
+    let open = parts.opens.open_for(id, rights::DELETE)?;
     let link = open.own_link().cloned();
     if flags & DISPOSITION_DELETE != 0 && stream.index == 0 && link.is_none() {
         return Err(NtStatus::CANNOT_DELETE.into());
     }
     if flags & DISPOSITION_ON_CLOSE != 0 {
         open.delete_on_close = flags & DISPOSITION_DELETE != 0;
+        if open.persistent {
+            parts.agenda.records.open(id);
+        }
         return Ok(());
     }
+    let doomed = match (stream.index, link) {
+        (0, Some(link)) => Doomed::Link(link),
+        (0, None) => return Ok(()),
+        (index, _) => Doomed::Stream(index),
+    };
     if flags & DISPOSITION_DELETE == 0 {
-        let node = parts.opens.file_mut(stream.file).expect("a file that is open has a node");
-        if stream.index != 0 {
-            node.forget_stream(stream.index);
-        } else if let Some(link) = link {
-            node.forget_link(&link);
-        }
+        parts.forget_deletion(stream.file, doomed);
         return Ok(());
     }
     let found = parts.fs.attributes(stream.file)?;
@@ -213,16 +225,12 @@ fn set_disposition(parts: &mut Parts<'_>, id: OpenId, flags: u32) -> Result<(), 
     if protected {
         return Err(NtStatus::CANNOT_DELETE.into());
     }
-    if stream.index != 0 {
-        let node = parts.opens.file_mut(stream.file).expect("a file that is open has a node");
-        node.delete_stream(stream.index);
-        return Ok(());
+    if stream.index == 0 {
+        if directory && !parts.fs.is_empty_directory(stream.file)? {
+            return Err(NtStatus::DIRECTORY_NOT_EMPTY.into());
+        }
+        parts.break_handles(id, stream.file)?;
     }
-    let link = link.ok_or(NtStatus::CANNOT_DELETE)?;
-    if directory && !parts.fs.is_empty_directory(stream.file)? {
-        return Err(NtStatus::DIRECTORY_NOT_EMPTY.into());
-    }
-    parts.break_handles(id, stream.file)?;
-    parts.mark_deleting(stream.file, link);
+    parts.mark_deleting(stream.file, doomed, keep);
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Operations that wait: parked whole, and tried again from their beginning.
 
 use super::events::INTERNAL;
+use super::open::LinkName;
 use crate::backend::{Create, OpenId, Operation, OperationId, SessionId};
 use crate::fs::FileId;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -17,13 +18,18 @@ pub enum Work {
 }
 
 /// What earlier tries of a create did.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default, Clone)]
 pub struct Attempt {
     pub again: bool,
     /// The file that it made, before something else was missing.
     pub made: Option<FileId>,
     /// Whether it holds its create GUID against replays.
     pub guid_held: bool,
+    /// The name of that file, if its open is to outlive the server.
+    pub made_link: Option<Box<LinkName>>,
+    /// Whether a record says that the file goes if a start comes before its open is there: the create would find it in its way when it is
+    /// said again.
+    pub doomed: bool,
 }
 
 /// What an operation waits for.

@@ -16,6 +16,8 @@ pub enum Timer {
     Disconnected(OpenId),
     /// A write becomes visible in the file's times.
     WriteTime(OpenId),
+    /// Opens that outlived a start could not be read.
+    Restore,
 }
 
 /// The timers that run, the next one first.

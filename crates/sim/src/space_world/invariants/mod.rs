@@ -1,6 +1,7 @@
 //! One file per invariant; each says what it proves, and is told what happens.
 
 pub mod copies;
+pub mod dead_nodes;
 pub mod i1;
 pub mod i10;
 pub mod i2;

@@ -12,15 +12,15 @@ use crate::state::opens::{Enumeration, Open, OpenKind};
 use crate::state::tree::Target;
 use contexts::{Asked, Contexts};
 use smb::wire::{
-    CreateRequest, CreateResponseBody, DURABLE_FLAG_PERSISTENT, FILE_CREATE, FILE_OPEN, FILE_OPEN_IF,
-    FILE_OVERWRITE, FILE_OVERWRITE_IF, FILE_SUPERSEDE, FileId, Guid, HeaderFlags, OPLOCK_LEVEL_BATCH,
-    OPLOCK_LEVEL_EXCLUSIVE, OPLOCK_LEVEL_II, write_create_response,
+    Capabilities, CreateRequest, CreateResponseBody, DURABLE_FLAG_PERSISTENT, FILE_CREATE, FILE_OPEN,
+    FILE_OPEN_IF, FILE_OVERWRITE, FILE_OVERWRITE_IF, FILE_SUPERSEDE, FileId, Guid, HeaderFlags,
+    OPLOCK_LEVEL_BATCH, OPLOCK_LEVEL_EXCLUSIVE, OPLOCK_LEVEL_II, write_create_response,
 };
 use std::time::Duration;
 use types::{Monotonic, NtStatus, attribute};
 use volume::backend::{
     AppInstance, Backend, CacheGrant, CacheRequest, Caller, Create, CreateAction, Created, Disposition,
-    DurableRequest, Operation, OplockLevel, Reconnect, Reply, WideString,
+    DurableRequest, OpenId, Operation, OplockLevel, Reconnect, Reply, WideString,
 };
 use volume::security::rights;
 
@@ -120,7 +120,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
         return Ok(Step::Submit { volume, operation, work: Box::new(work) });
     }
     check_options(&request)?;
-    let durable = durable_request(&contexts);
+    let durable = durable_request(&contexts, context.server_capabilities(&state.connections));
     work.asked.durable_version = durable.as_ref().map(|durable| match durable {
         DurableRequest::Version1 => 1,
         DurableRequest::Version2 { .. } => 2,
@@ -162,7 +162,7 @@ fn reconnect<B: Backend, D: Directory>(
     handle: LostHandle,
 ) -> Result<Operation, NtStatus> {
     let LostHandle { file_id, create_guid, persistent, lease } = handle;
-    let open = state.opens.named_by(file_id.persistent.get());
+    let open = OpenId(file_id.persistent.get());
     if state.opens.of_volume((volume, open)).is_some() {
         // It still has its connection.
         return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
@@ -188,7 +188,7 @@ fn check_options(request: &CreateRequest<'_>) -> Result<(), NtStatus> {
     Ok(())
 }
 
-fn durable_request(contexts: &Contexts<'_>) -> Option<DurableRequest> {
+fn durable_request(contexts: &Contexts<'_>, capabilities: Capabilities) -> Option<DurableRequest> {
     let Some(v2) = &contexts.durable_v2 else {
         return contexts.durable.then_some(DurableRequest::Version1);
     };
@@ -196,7 +196,8 @@ fn durable_request(contexts: &Contexts<'_>) -> Option<DurableRequest> {
     Some(DurableRequest::Version2 {
         create_guid: v2.create_guid,
         timeout: (timeout != 0).then(|| Duration::from_millis(timeout.into())),
-        persistent: v2.flags.get() & DURABLE_FLAG_PERSISTENT != 0,
+        persistent: v2.flags.get() & DURABLE_FLAG_PERSISTENT != 0
+            && capabilities.contains(Capabilities::PERSISTENT_HANDLES),
     })
 }
 
@@ -324,7 +325,6 @@ fn take_in<B: Backend, D: Directory>(
         }
         CacheGrant::Oplock(_) => None,
     };
-    let persistent = state.opens.persistent_of(created.open);
     let key = state.opens.insert(&session.token.user, |holder| Open {
         session: session_key,
         holder,
@@ -332,7 +332,7 @@ fn take_in<B: Backend, D: Directory>(
         lease,
         tree_id: work.tree_id,
         kind: OpenKind::File { volume: work.volume, open: created.open },
-        persistent,
+        persistent: created.open.0,
         path: created.path.clone(),
         directory: created.information.directory,
         granted_access: created.granted_access,

@@ -21,14 +21,18 @@
 //! | `50 lba` | shared run of blocks: length and reference count |
 //! | `60 file index` | nothing: the stream has no name and is to be reclaimed; index FFFFFFFF: the whole file |
 //! | `70 group` | allocation bitmap of a group of blocks |
-//! | `80` to `83` | reserved for the state of opens |
+//! | `80 open` | an open that outlives the server |
+//! | `81 open offset length shared` | a byte-range lock that it holds |
+//! | `82 client key` | a lease that such opens have |
+//! | `83 file 0 parent name` | a name that goes with the last open of the file |
+//! | `83 file 1 index` | a named stream that goes with its last open |
 //! | `90` | quota settings |
 //! | `91 sid` | a user's quota: what is used, and the user's own limits; the SID as on the wire |
 
 use smallvec::SmallVec;
 use types::{Lba, Sid};
 
-use super::super::types::{FileId, SecurityId, StreamId};
+use super::super::types::{FileId, OpenStateKey, SecurityId, StreamId};
 use super::super::upcase::upcase_unit;
 
 /// Bytes of a key, ordered as bytes.
@@ -47,6 +51,10 @@ const OBJECT_ID: u8 = 0x40;
 const SHARED: u8 = 0x50;
 const ORPHAN: u8 = 0x60;
 const GROUP: u8 = 0x70;
+const OPEN: u8 = 0x80;
+const OPEN_LOCK: u8 = 0x81;
+const LEASE: u8 = 0x82;
+const DELETION: u8 = 0x83;
 const QUOTA_SETTINGS: u8 = 0x90;
 const QUOTA_USER: u8 = 0x91;
 
@@ -263,6 +271,75 @@ pub fn group(index: u32) -> Key {
     number_key(GROUP, u64::from(index))
 }
 
+pub fn open(open: u64) -> Key {
+    number_key(OPEN, open)
+}
+
+pub fn open_lock(open: u64, offset: u64, len_bytes: u64, shared: bool) -> Key {
+    let mut key = number_key(OPEN_LOCK, open);
+    key.extend_from_slice(&offset.to_be_bytes());
+    key.extend_from_slice(&len_bytes.to_be_bytes());
+    key.push(u8::from(shared));
+    key
+}
+
+pub fn lease(client: &[u8; 16], lease_key: &[u8; 16]) -> Key {
+    let mut key = Key::from_slice(&[LEASE]);
+    key.extend_from_slice(client);
+    key.extend_from_slice(lease_key);
+    key
+}
+
+pub fn deleted_link(file: FileId, parent: FileId, name: &[u16]) -> Key {
+    let mut key = number_key(DELETION, file.0);
+    key.push(0);
+    key.extend_from_slice(&parent.0.to_be_bytes());
+    push_name(&mut key, name);
+    key
+}
+
+pub fn deleted_stream(stream: StreamId) -> Key {
+    let mut key = number_key(DELETION, stream.file.0);
+    key.push(1);
+    key.extend_from_slice(&stream.index.to_be_bytes());
+    key
+}
+
+/// First of all keys of what is kept of opens, and the first behind them.
+pub fn open_state() -> (Key, Key) {
+    (Key::from_slice(&[OPEN]), Key::from_slice(&[DELETION + 1]))
+}
+
+/// Reads the key of something that is kept of opens. The name of a link is as in the key: in upper case.
+pub fn parse_open_state(key: &[u8]) -> Option<OpenStateKey> {
+    let number = |at: usize| Some(u64::from_be_bytes(key.get(at..at + 8)?.try_into().ok()?));
+    match (*key.first()?, key.len()) {
+        (OPEN, 9) => Some(OpenStateKey::Open(number(1)?)),
+        (OPEN_LOCK, 26) => {
+            let shared = match key[25] {
+                0 => false,
+                1 => true,
+                _ => return None,
+            };
+            Some(OpenStateKey::Lock { open: number(1)?, offset: number(9)?, len_bytes: number(17)?, shared })
+        }
+        (LEASE, 33) => {
+            let (client, lease_key) = (key[1..17].try_into().ok()?, key[17..].try_into().ok()?);
+            Some(OpenStateKey::Lease { client, key: lease_key })
+        }
+        (DELETION, 14) if key[9] == 1 => {
+            let index = u32::from_be_bytes(key[10..].try_into().ok()?);
+            Some(OpenStateKey::DeletedStream(StreamId { file: FileId(number(1)?), index }))
+        }
+        (DELETION, 18..) if key[9] == 0 => Some(OpenStateKey::DeletedLink {
+            file: FileId(number(1)?),
+            parent: FileId(number(10)?),
+            name: units(&key[18..])?.into(),
+        }),
+        _ => None,
+    }
+}
+
 pub fn quota_settings() -> Key {
     Key::from_slice(&[QUOTA_SETTINGS])
 }
@@ -340,6 +417,7 @@ fn parse_kind(key: &[u8]) -> Option<Kind> {
         SHARED => parse_number(key).map(|lba| Kind::Shared(Lba(lba))),
         ORPHAN => parse_orphan(key).map(Kind::Orphan),
         GROUP => known(key.len() == 9),
+        OPEN | OPEN_LOCK | LEASE | DELETION => known(parse_open_state(key).is_some()),
         QUOTA_SETTINGS => known(key.len() == 1),
         QUOTA_USER => known(parse_quota_user(key).is_some()),
         _ => None,

@@ -8,21 +8,21 @@ use std::rc::Rc;
 
 /// A disk that outlives the service; while it is closed, writes wait, or fail once it opens.
 #[derive(Clone)]
-struct Disk {
+pub(super) struct Disk {
     disk: Rc<RefCell<MemoryVirtualDisk>>,
     closed: Rc<Cell<bool>>,
     fails: Rc<Cell<bool>>,
 }
 
 impl Disk {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let blocks = BlockCount(65_536);
         let disk = Rc::new(RefCell::new(MemoryVirtualDisk::new(blocks, 4096, blocks)));
         Self { disk, closed: Rc::default(), fails: Rc::default() }
     }
 
     /// Takes the power away and opens what is left.
-    fn cut(&self) -> Bench {
+    pub(super) fn cut(&self) -> Bench {
         self.closed.set(false);
         self.disk.borrow_mut().crash(|_| 0);
         Bench::over(FileSystem::open(Box::new(self.clone()), Config::default()))

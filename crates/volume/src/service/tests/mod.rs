@@ -8,6 +8,7 @@ mod files;
 mod locks;
 mod lookup;
 mod owners;
+mod persistent;
 mod propagation;
 mod random;
 mod review;

@@ -1,0 +1,47 @@
+//! Leases that outlive the server: what is stored of them, and how they come back.
+
+use super::{CacheState, Caching, Lease, LeaseName, normal};
+use crate::fs::StreamId;
+use crate::service::agenda::Agenda;
+use crate::service::open_record::LeaseRecord;
+
+impl Caching {
+    /// Notes that an open which has the lease outlives the server.
+    pub fn keep(&mut self, agenda: &mut Agenda, name: LeaseName) {
+        let lease = self.leases.get_mut(&name).expect("a lease that an open has is there");
+        lease.persistent_opens += 1;
+        agenda.records.lease(name);
+    }
+
+    /// Returns what is stored of a lease, if it outlives the server.
+    pub fn record_of(&self, name: LeaseName) -> Option<LeaseRecord> {
+        let lease = self.leases.get(&name).filter(|lease| lease.persistent_opens > 0)?;
+        let Lease { stream, epoch, version_2, .. } = *lease;
+        Some(LeaseRecord { stream, state: lease.caching.state(), epoch, version_2 })
+    }
+
+    /// Takes a lease back that outlived a start of the server; its opens follow.
+    pub fn restore(&mut self, name: LeaseName, record: &LeaseRecord) {
+        let LeaseRecord { stream, state, epoch, version_2 } = *record;
+        let caching = CacheState::new(normal(state));
+        self.leases.insert(name, Lease { stream, caching, epoch, version_2, opens: 0, persistent_opens: 0 });
+    }
+
+    /// Gives one more open of this stream its lease again. False: there is no such lease.
+    pub fn rejoin(&mut self, name: LeaseName, stream: StreamId) -> bool {
+        let lease = self.leases.get_mut(&name).filter(|lease| lease.stream == stream);
+        lease.is_some_and(|lease| {
+            lease.opens += 1;
+            lease.persistent_opens += 1;
+            true
+        })
+    }
+
+    /// Forgets a lease that was taken back, if no open has it.
+    pub fn drop_unused(&mut self, agenda: &mut Agenda, name: LeaseName) {
+        if self.leases.get(&name).is_some_and(|lease| lease.opens == 0) {
+            self.leases.remove(&name);
+            agenda.records.lease(name);
+        }
+    }
+}

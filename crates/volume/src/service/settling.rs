@@ -1,0 +1,98 @@
+//! The step that records what has changed of opens that outlive the server.
+//!
+//! It runs after each try of an operation, before that is answered, and nothing is written to the journal in between. So a crash keeps the
+//! operation and what it did to opens, or neither.
+
+use super::cache_state::level_of;
+use super::commit::commit;
+use super::file_opens::Doomed;
+use super::open::{CacheHolder, Open};
+use super::open_record::{OpenRecord, StateRecord, StoredCache, TokenDigest};
+use super::parts::Parts;
+use super::records::Records;
+use crate::backend::Reply;
+use crate::fs::{OpenStateChanges, OpenStateKey, StreamId};
+
+/// Records what an operation has changed. It has asked for room before.
+pub fn settle(parts: &mut Parts<'_>) {
+    if !parts.agenda.records.is_empty() && parts.fs.takes_changes() {
+        let records = std::mem::take(&mut parts.agenda.records);
+        record(parts, records);
+    }
+}
+
+/// Records what has changed with time, when the journal has room for it.
+pub fn settle_some(parts: &mut Parts<'_>) {
+    if !parts.agenda.records.is_empty() && parts.fs.ready_to_change_opens().is_ok() {
+        let records = parts.agenda.records.take_some();
+        record(parts, records);
+    }
+}
+
+fn record(parts: &mut Parts<'_>, records: Records) {
+    let Records { opens, leases, locks, deletions, granted, .. } = records;
+    let mut changes = OpenStateChanges::new();
+    for id in opens {
+        let open = parts.opens.get(id).filter(|open| open.persistent);
+        let record = open.and_then(|open| record_of(parts, open));
+        changes.push((OpenStateKey::Open(id.0), record.map(|record| record.encode())));
+    }
+    for (id, interval, shared) in locks {
+        let times =
+            parts.opens.get(id).map_or(0, |open| parts.locks.times(id, open.stream, interval, shared));
+        let (offset, len_bytes) = (interval.start, interval.len_bytes());
+        let key = OpenStateKey::Lock { open: id.0, offset, len_bytes, shared };
+        changes.push((key, (times > 0).then(|| StateRecord::Lock(times).encode())));
+    }
+    for (client, key) in leases {
+        let record = parts.caching.record_of((client, key));
+        let value = record.map(|record| StateRecord::Lease(record).encode());
+        changes.push((OpenStateKey::Lease { client, key }, value));
+    }
+    for ((file, doomed), is_due) in deletions {
+        let (key, record) = match doomed {
+            Doomed::Link(link) => (
+                OpenStateKey::DeletedLink { file, parent: link.parent, name: link.name.clone() },
+                StateRecord::DeletedLink(link.name),
+            ),
+            Doomed::Stream(index) => {
+                (OpenStateKey::DeletedStream(StreamId { file, index }), StateRecord::DeletedStream)
+            }
+        };
+        changes.push((key, is_due.then(|| record.encode())));
+    }
+    parts.fs.keep_open_state(changes);
+    for operation in granted {
+        commit(parts, operation, Reply::Done, None);
+    }
+}
+
+/// Returns what is stored of an open; `None` of one that has lost its rights and is about to be closed.
+fn record_of(parts: &Parts<'_>, open: &Open) -> Option<StateRecord> {
+    let durable = open.durable?;
+    let cache = match &open.holder {
+        CacheHolder::Lease((_, key)) => StoredCache::Lease(*key),
+        holder => StoredCache::Oplock(level_of(parts.caching.state_of(holder))),
+    };
+    Some(StateRecord::Open(Box::new(OpenRecord {
+        stream: open.stream,
+        directory: open.directory,
+        link: open.link.as_ref().map(|link| (link.parent, link.name.clone())),
+        root: open.root.directory(),
+        share: open.standing.share().to_owned(),
+        user: open.token.user.clone(),
+        token: open.token_digest.unwrap_or_else(|| TokenDigest::of(&open.token)),
+        client: open.client,
+        create_guid: open.create_guid.unwrap_or_default(),
+        app_instance: open.app_instance,
+        access: open.access,
+        share_access: open.share_access,
+        options: open.options,
+        delete_on_close: open.delete_on_close,
+        timeout: durable.timeout,
+        action: open.create_action,
+        cache,
+        parent_key: open.parent_key,
+        sequences: open.sequences.as_ref().map(|sequences| sequences.to_bytes()),
+    })))
+}
