@@ -23,7 +23,7 @@ use utoipa::openapi::{
 const LICENSE: &str = env!("CARGO_PKG_LICENSE");
 
 /// The first word of a path, the tag of what is below it, and what that is.
-const TAGS: [(&str, &str, &str); 13] = [
+const TAGS: [(&str, &str, &str); 15] = [
     ("disks", "disks", "Physical disks"),
     ("disk-erasures", "disks", ""),
     ("pools", "pools", "Pools of disks"),
@@ -35,6 +35,8 @@ const TAGS: [(&str, &str, &str); 13] = [
     ("sessions", "clients", "Sessions and open files of clients"),
     ("files", "clients", ""),
     ("rdma", "rdma", "SMB Direct"),
+    ("cluster", "cluster", "The cluster and its servers"),
+    ("nodes", "cluster", ""),
     ("jobs", "jobs", "Storage jobs: resync, rebuild, rebalance, scrub, check"),
     ("", "server", "Health, performance and configuration of the server"),
 ];

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cluster;
 mod document;
 pub mod https;
 pub mod management;
@@ -28,6 +29,6 @@ pub const ADDRESS_FILE: &str = "api.address";
 pub const LOCK_FILE: &str = "lock";
 
 pub use management::{Answer, ApiError, ErrorKind, Management};
-pub use seats::CONNECTIONS_MAX;
+pub use seats::{CONNECTIONS_MAX, Seat, Seats};
 pub use server::{openapi, serve, serve_tls};
 pub use token::Token;

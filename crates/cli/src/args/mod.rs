@@ -3,6 +3,7 @@
 //! Owns names and options only. Never does anything.
 
 mod accounts;
+mod cluster;
 mod network;
 mod plan;
 mod quota;
@@ -10,6 +11,7 @@ mod server;
 mod storage;
 
 pub use accounts::*;
+pub use cluster::*;
 pub use network::*;
 pub use plan::*;
 pub use quota::*;
@@ -65,12 +67,29 @@ pub enum Own {
     /// The configuration
     #[command(subcommand)]
     Config(Config),
+    /// `cenote cluster recover`
+    #[command(skip)]
+    Recover(Recovery),
+}
+
+/// What a server whose cluster is lost is told.
+#[derive(Debug)]
+pub struct Recovery {
+    pub etcd_program: Option<PathBuf>,
+    /// The cluster's name, typed already.
+    pub yes: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
     #[command(flatten)]
     Own(Own),
+    /// The cluster: several servers with one pool over their disks
+    #[command(subcommand)]
+    Cluster(Cluster),
+    /// Servers of the cluster
+    #[command(subcommand)]
+    Node(Node),
     /// Physical disks
     #[command(subcommand)]
     Disk(Disk),
