@@ -16,7 +16,9 @@ use crate::sizes::ALIGN_BYTES;
 use crate::{Buf, Payload};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use rustix::pipe::{IoSliceRaw, PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, splice, vmsplice};
+use rustix::pipe::{
+    IoSliceRaw, PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, splice, vmsplice,
+};
 use smallvec::SmallVec;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
