@@ -553,7 +553,8 @@ fn start_two(directory: &Path) -> [DataPlane; 2] {
 }
 
 fn tell_life(plane: &DataPlane, nodes: &[(u32, bool)]) {
-    let life = |is_up| node::NodeLife { is_up, takes_volumes: true, lease_until: Monotonic(0) };
+    let life =
+        |is_up| node::NodeLife { is_up, takes_volumes: true, lease_until: Monotonic(0), incarnation: None };
     let nodes = nodes.iter().map(|(node, is_up)| (NodeId(*node), life(*is_up))).collect();
     assert!(plane.control.send(ClusterCommand::Nodes(nodes).into()));
 }
